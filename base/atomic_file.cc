@@ -42,7 +42,7 @@ absl::Status SyncFolder(const std::filesystem::path& path) {
   return absl::OkStatus();
 }
 
-// Removes what processes that ended too early left behind.
+// Removes temporary files of processes that ended before they renamed them.
 void RemoveTemporaries(const std::filesystem::path& folder, const std::string& prefix) {
   std::error_code ignored;
   std::vector<std::filesystem::path> left;

@@ -8,10 +8,11 @@
 
 namespace sluice {
 
-// Replaces the file at `path`. Whatever happens, the path then has all of the old or all of the new
-// contents, also after a loss of power once it returns OK. The temporary file beside it has a name
-// that nobody can know before, and is never opened if it is there already. Files that an earlier
-// process left half-written are removed. Returns Unavailable, with the system's reason.
+// Replaces the file at `path`. The path always has either all of the old or all of the new
+// contents. The new contents survive a loss of power once this returns OK. The temporary file is in
+// the same folder, has an unpredictable name, and is created only if no such file exists. Removes
+// files that an earlier process left half-written. Returns Unavailable with the system's error
+// message.
 absl::Status ReplaceFile(const std::string& path, std::string_view contents);
 
 }  // namespace sluice

@@ -44,7 +44,7 @@ std::optional<int> ReadV1(const std::string& folder, FileReader read) {
   return ParseCpuMax(std::string(TakeUntil("\n", &first_line)) + " " + *period);
 }
 
-// Returns the least value of the folders from mount + path up to the mount itself.
+// Returns the least value of the folders from mount + path up to the mount.
 template <typename ReadFolder>
 auto Least(const std::string& mount, std::string_view path, ReadFolder read_folder) {
   decltype(read_folder(mount)) least;
@@ -88,7 +88,7 @@ std::optional<int64_t> Available(FileReader read) {
 }
 
 // Returns the least value of the cgroups in /proc/self/cgroup and their ancestors. `v2` and `v1`
-// read one folder; `v1` reads those of `controller`.
+// read one folder each; `v1` reads the folders of `controller`.
 template <typename T, typename ReadV2, typename ReadV1>
 std::optional<T> MinOfCgroups(std::string_view controller, FileReader read, ReadV2 v2, ReadV1 v1) {
   const std::optional<std::string> membership = read("/proc/self/cgroup");

@@ -18,16 +18,16 @@ std::optional<std::string> ReadSystemFile(const std::string& path);
 // CPUs, rounded up, or nullopt for "max ..." and for anything malformed.
 std::optional<int> ParseCpuMax(std::string_view text);
 
-// Returns the least CPU quota of the cgroup that /proc/self/cgroup names and of its ancestors (both
-// v2 and v1 are read), or nullopt if there is no limit. A path that a container does not see counts
-// as the root.
+// Returns the least CPU quota of the cgroup in /proc/self/cgroup and of its ancestors, or nullopt
+// if there is no limit. Reads both v2 and v1. If the container does not see a path, reads the root
+// instead.
 std::optional<int> CgroupCpus(FileReader read);
 
 // Returns the least memory limit of the same cgroups in bytes, or nullopt if there is no limit.
 std::optional<int64_t> CgroupMemory(FileReader read);
 
 // Returns the bytes that may still be allocated: the least of limit - usage (at least 0) of the
-// same cgroups and of MemAvailable in /proc/meminfo; nullopt if none of them can be read.
+// same cgroups and of MemAvailable in /proc/meminfo. Returns nullopt if none can be read.
 std::optional<int64_t> CgroupFreeMemory(FileReader read);
 
 }  // namespace sluice

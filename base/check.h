@@ -1,5 +1,5 @@
 // SLUICE_CHECK(condition) aborts, in every build type, if a broken invariant of this program is
-// found. Errors that a caller can meet are absl::Status instead.
+// found. Errors that a caller can cause are absl::Status instead.
 #pragma once
 
 #include <cstdio>

@@ -21,8 +21,8 @@ class Clock {
 
   virtual MonoTime Now() const = 0;
 
-  // Waits on `cv` until it is signalled or `deadline` has passed on this clock; MonoTime::max()
-  // waits for a signal alone. May wake spuriously. Requires that `mu` is held.
+  // Waits on `cv` until it is signalled or `deadline` has passed on this clock. MonoTime::max()
+  // means no deadline. May wake spuriously. Requires that `mu` is held.
   virtual void WaitUntil(CondVar* cv, Mutex* mu, MonoTime deadline)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) = 0;
 

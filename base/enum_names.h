@@ -68,7 +68,7 @@ consteval std::array<EnumName<E>, n> EnumNameTable(const EnumName<E> (&rows)[n])
 template <typename E>
 inline constexpr auto kEnumNames = EnumNamesOf(E{});
 
-// The names alone, in the order of the enum.
+// The names, in the order of the enum.
 template <typename E>
 inline constexpr auto kNamesOf = [] {
   std::array<std::string_view, kEnumNames<E>.size()> names;

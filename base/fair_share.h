@@ -1,4 +1,4 @@
-// A bounded amount of something that owners take parts of, so that none can have it all.
+// A limited amount that several owners share, so that no owner can take all of it.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace sluice {
 
-// Gives an owner no more than what is then left for others: a single owner gets about half, the
+// Limits each owner to the amount that is then left for others: a single owner gets about half, the
 // next one half of the rest (the dynamic thresholds of Choudhury and Hahne, 1998). Not thread-safe.
 class FairShare {
  public:
   explicit FairShare(int64_t total) : total_(total) {}
 
-  // Takes `amount` for `owner`. Returns false, and takes nothing, if less is left than the owner
-  // has and asks for.
+  // Takes `amount` for `owner`. Returns false, and takes nothing, if the owner would then have more
+  // than is left.
   bool Take(std::string_view owner, int64_t amount) {
     const absl::string_view name(owner.data(), owner.size());
     const auto own = taken_.find(name);
@@ -31,7 +31,7 @@ class FairShare {
     return true;
   }
 
-  // Returns a part of what was taken.
+  // Returns a part of the owner's amount.
   void Return(std::string_view owner, int64_t amount) {
     const auto own = taken_.find(absl::string_view(owner.data(), owner.size()));
     own->second -= amount;
@@ -45,7 +45,7 @@ class FairShare {
  private:
   const int64_t total_;
   int64_t used_ = 0;
-  absl::flat_hash_map<std::string, int64_t> taken_;  // by owner; those with more than 0
+  absl::flat_hash_map<std::string, int64_t> taken_;  // by owner; only amounts above 0
 };
 
 }  // namespace sluice

@@ -111,7 +111,7 @@ absl::StatusOr<Fault> ParseFault(absl::string_view text) {
     return fault;
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      kFaultsVariable, ": '", text, "' is no fault; expected POINT[@ID]:ACTION[*COUNT]"));
+      kFaultsVariable, ": '", text, "' is not a valid fault; expected POINT[@ID]:ACTION[*COUNT]"));
 }
 
 class Faults {
@@ -124,8 +124,9 @@ class Faults {
     fault_internal::on.store(!faults_.empty(), std::memory_order_relaxed);
   }
 
-  // Returns the fault that strikes, having counted it as used once: one of the caller's action, or
-  // without one of another than the callers'.
+  // Takes the first fault that applies and counts one use of it. If `action` is set, looks for a
+  // fault of this action, which the caller performs; otherwise for a fault whose action is
+  // performed here.
   std::optional<Fault> Take(FaultPoint point, std::optional<Action> action,
                             const Concerns& concerns) {
     MutexLock lock(&mu_);

@@ -1,8 +1,8 @@
 // Faults that tests inject into the daemon at named points of a request's life.
 //
-// The points are compiled in, so that the tested binary is the served one. The daemon switches
-// faults on by calling SetFaults once, at its start, with the environment variable
-// SLUICE_TEST_FAULTS. While they are off a point costs one relaxed load.
+// The points are always compiled in, so the tested binary is the deployed one. At its start the
+// daemon calls SetFaults once with the environment variable SLUICE_TEST_FAULTS. While no fault is
+// set, a point costs one relaxed load.
 //
 // The text is a list of faults separated by ';', each of the form
 //     POINT[@ID]:ACTION[*COUNT]
@@ -16,16 +16,16 @@
 //           accept         a gRPC connection is about to be accepted; fail acts as an I/O error
 //   ID      restricts the fault to the request with this id, or to a step that carries it; not
 //           allowed at the last three points
-//   ACTION  delay=MS       goes on after so many milliseconds
+//   ACTION  delay=MS       continues after this many milliseconds
 //           fail=CODE      resource_exhausted, internal or unavailable; not at deliver
 //           hang           waits for ever, or until the faults are changed
-//           until=FILE     makes FILE.met and goes on once FILE exists; the name has no ; and no *
+//           until=FILE     makes FILE.met, continues once FILE exists; the name has no ; and no *
 //           nan            at deliver only: a row's logits count as not finite
-//           illegal_access at before_replay only: the step has a token that no table has, with
-//                          which a GPU accesses memory that does not exist; not for the CPU, where
-//                          the daemon crashes
-//   COUNT   the number of times that the fault strikes, from the first time on; default: no limit
-// At each point the first fault of the list strikes that applies and is not used up.
+//           illegal_access at before_replay only: the step gets a token that no table has, so that
+//                          a GPU accesses memory that does not exist; not for the CPU, where the
+//                          daemon crashes
+//   COUNT   the number of times that the fault is used, from the first time on; default: no limit
+// At each point the first fault of the list is used that applies and is not used up.
 #pragma once
 
 #include <atomic>
@@ -77,11 +77,11 @@ inline bool FaultsOn() { return fault_internal::on.load(std::memory_order_relaxe
 // Returns whether the event at the point concerns the request with this id.
 using Concerns = std::function<bool(std::string_view id)>;
 
-// Delays, hangs or returns an error, as the fault that strikes says. Requires FaultsOn(), and that
-// the caller holds no lock.
+// Performs the first fault that applies: delays, hangs or returns an error. Requires FaultsOn(),
+// and that the caller holds no lock.
 absl::Status InjectFault(FaultPoint point, const Concerns& concerns);
-// Return whether a fault `nan` strikes at deliver, or `illegal_access` at before_replay. Require
-// the same.
+// Return whether a fault `nan` applies at deliver, or `illegal_access` at before_replay. The
+// requirements are the same.
 bool InjectNan(std::string_view id);
 bool InjectIllegalAccess(const Concerns& concerns);
 

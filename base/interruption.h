@@ -1,4 +1,4 @@
-// Long work that can be broken off.
+// Long work that can be stopped early.
 //
 //   const Interruptible scope([&] { return late() ? DeadlineError() : absl::OkStatus(); });
 //   ...                                             // deep inside of the work, now and then:
@@ -12,8 +12,8 @@
 
 namespace sluice {
 
-// A scope in which the work of this thread asks `check` whether to go on. Scopes may be nested; the
-// innermost is asked.
+// A scope in which the work of this thread calls `check` to learn whether to continue. Scopes may
+// be nested; only the innermost check is called.
 class Interruptible {
  public:
   explicit Interruptible(std::function<absl::Status()> check);
@@ -29,11 +29,11 @@ class Interruptible {
   const Interruptible* const outer_;
 };
 
-// Returns OK where the work goes on, or the error with which it ends. Always returns OK outside of
+// Returns OK if the work may continue, or the error to return from it. Always returns OK outside of
 // every scope.
 absl::Status CheckInterruption();
 
-// Asks once in some thousand short steps, so that the question costs next to nothing.
+// Runs the check once in some thousand short steps, so that it costs almost nothing.
 class InterruptionCounter {
  public:
   absl::Status Check() {

@@ -18,9 +18,8 @@
 
 namespace sluice {
 
-// Thread-safe. Owners take turns: each thread begins the oldest job of the owner that has waited
-// longest since its last turn. The destructor waits for the jobs that have begun and drops the
-// others.
+// Thread-safe. Owners take turns: each thread starts the oldest job of the owner that has waited
+// longest since its last turn. The destructor waits for running jobs and drops the others.
 class JobPool {
  public:
   struct Options {
@@ -47,7 +46,7 @@ class JobPool {
   mutable Mutex mu_;
   CondVar changed_;
   FairShare places_ ABSL_GUARDED_BY(mu_);                                        // of waiting jobs
-  absl::flat_hash_map<std::string, std::deque<Job>> jobs_ ABSL_GUARDED_BY(mu_);  // none empty
+  absl::flat_hash_map<std::string, std::deque<Job>> jobs_ ABSL_GUARDED_BY(mu_);  // not empty
   std::deque<std::string> turns_ ABSL_GUARDED_BY(mu_);  // the owners in jobs_, the next one first
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 

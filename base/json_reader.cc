@@ -17,7 +17,7 @@ const json& EmptyObject() {
   return *empty;
 }
 
-// Returns a key of the file in a form fit for an error message.
+// Returns a key of the file in a form that is safe in an error message.
 std::string Printable(const std::string& key) { return absl::CEscape(key.substr(0, 64)); }
 
 // Rejects documents that the parser lets pass; a rejected document stops growing at once.

@@ -20,16 +20,16 @@ namespace sluice {
 // `max_depth` nested objects and arrays.
 absl::StatusOr<nlohmann::json> ParseJson(std::string_view text, int max_depth);
 
-// Reads the keys of one object. The first error goes to `status` and stays there; every read after
-// it gives some value within its range, so that a caller checks `status` once, at the end. A key
-// whose value is null counts as absent.
+// Reads the keys of one object. `status` keeps the first error. Every later read returns some value
+// within its range, so that a caller checks `status` once, at the end. A key whose value is null
+// counts as absent.
 class ObjectReader {
  public:
   // `object` and `status` are not owned; `path` (such as "sluice.xsa.") prefixes keys in errors.
   ObjectReader(const nlohmann::json& object, std::string path, absl::Status* status);
 
   bool Has(const std::string& key) const { return Find(key) != nullptr; }
-  // Returns whether the key is there and null, which Has and Find take for absent.
+  // Returns whether the key is there and null. Has and Find treat such a key as absent.
   bool IsNull(const std::string& key) const;
   // Returns nullptr if the key is absent.
   const nlohmann::json* Find(const std::string& key) const;

@@ -12,8 +12,8 @@
 
 namespace sluice {
 
-// Entries are never freed and are used again, so that the handler may walk the list at any time. A
-// name that changes while the handler reads it is shown in parts of both.
+// Entries are never freed but used again, so that the handler may walk the list at any time. If a
+// name changes while the handler reads it, the output mixes both names.
 struct MappingName::Entry {
   static constexpr size_t kTextBytes = 512;
   std::atomic<bool> taken{true};
@@ -39,12 +39,11 @@ MappingName::Entry* TakeEntry() {
 }
 
 void Write(const char* text, size_t size) {
-  // Nothing can be done about an error here.
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, size);
 }
 
-// The handler was installed for one signal, so that returning repeats the fault, which then ends
-// the process.
+// Returning repeats the fault. The handler was installed for one signal only, so the second fault
+// ends the process.
 void NameMapping(int, siginfo_t* info, void*) {
   const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
   for (auto* entry = all_entries.load(); entry != nullptr; entry = entry->next) {

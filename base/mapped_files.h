@@ -1,5 +1,5 @@
-// The names of the files that the process has mapped, for the message with which it ends if one of
-// them is cut: reading a page that the file no longer has raises SIGBUS.
+// The names of the files that the process has mapped. If one of them is cut, reading a missing page
+// raises SIGBUS, and the process ends with a message that names the file.
 //
 //   NameMappingsOnFault();  // once, at start
 //   const MappingName name(data, size, "/models/demo/model.safetensors");
@@ -28,8 +28,9 @@ class MappingName {
   Entry* const entry_;
 };
 
-// Installs a handler of SIGBUS that writes to standard error which named range the fault is in, and
-// then lets the process end as it would have. The handler calls nothing that a signal may not.
+// Installs a handler of SIGBUS that writes the name of the faulty range to standard error. Then the
+// process ends as it would have without the handler. The handler calls only functions that are safe
+// in signal handlers.
 void NameMappingsOnFault();
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-// A bound on memory that is taken before it exists and given back when it is gone.
+// A limit on memory that is taken before it is allocated and returned after it is freed.
 //
 //   MemoryBudget budget(64 << 20);
 //   MemoryShare share = budget.Take("alice", bytes);
@@ -23,7 +23,7 @@ class MemoryBudget {
  public:
   explicit MemoryBudget(int64_t bytes) : state_(std::make_shared<State>(bytes)) {}
 
-  // Returns an empty share if the owner cannot have so much.
+  // Returns an empty share if `bytes` exceed the owner's part.
   MemoryShare Take(std::string_view owner, int64_t bytes);
 
   int64_t limit() const { return state_->limit; }
@@ -43,7 +43,7 @@ class MemoryBudget {
   const std::shared_ptr<State> state_;  // shares may outlive the budget
 };
 
-// A part of a budget, which its destruction gives back. Movable.
+// A part of a budget. The destructor returns it to the budget. Movable.
 class MemoryShare {
  public:
   MemoryShare() = default;  // an empty one
@@ -60,7 +60,7 @@ class MemoryShare {
 
   explicit operator bool() const { return state_ != nullptr; }
   int64_t bytes() const { return bytes_; }
-  // Gives back all but `bytes`, if it has more.
+  // Returns all but `bytes` to the budget, if the share has more.
   void Shrink(int64_t bytes);
 
  private:

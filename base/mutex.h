@@ -1,9 +1,9 @@
 // The mutex and the condition variable of the engine.
 //
-// They are not Abseil's, for two reasons: Abseil's timeouts follow the wall clock, so a clock that
-// is set back would stall the scheduler; and the packaged Abseil is invisible to the thread
-// sanitizer, which gates this code. These wrap the standard library's, whose timeouts follow the
-// steady clock, and carry Abseil's thread annotations.
+// They are not Abseil's, for two reasons. Abseil's timeouts follow the wall clock, so the scheduler
+// would stall when the clock is set back. And the thread sanitizer, which has to pass on this code,
+// cannot see into the packaged Abseil. These wrap the standard library's types, whose timeouts
+// follow the steady clock, and carry Abseil's thread annotations.
 #pragma once
 
 #include <chrono>

@@ -1,7 +1,6 @@
-// Specs of options: everything that is said of an option is said once. Next to an option struct
-// stands the list of its members' specs. YAML, flags, environment, help, the default file,
-// docs/options.md, the journal's JSON and the simulators' flags are made from it. The default is
-// the value that the struct starts with.
+// Specs of options. Each option is specified once, in the list of specs next to its option struct.
+// YAML, flags, environment, help, the default file, docs/options.md, the journal's JSON and the
+// simulators' flags are made from the list. The default is the initial value in the struct.
 //
 //   template <>
 //   const std::vector<OptionSpec<QueueOptions>>& OptionSpecs() {
@@ -35,43 +34,43 @@
 
 namespace sluice {
 
-// Who sets an option, and so where it is shown.
+// The person who sets an option. This decides where the option is shown.
 enum class Tier {
   kBasic,     // an operator: in the default file, in --help, and first in docs/options.md
   kAdvanced,  // an expert, once: in --help-all, and last in docs/options.md
   kTest,      // tests and fault injection: in none of them
 };
 
-// A value for formats that have types. Lists, enumerators and the like are text.
+// A value for formats with types. Lists, enumerators and similar values are text.
 using OptionValue = std::variant<bool, int64_t, double, std::string>;
 
 // One member of the option struct S, or a member of a struct within S.
 template <typename S>
 struct OptionSpec {
-  std::string path;  // the member's name, after those of the structs around it: "review.min_gain"
-  std::string help;  // effect and special values, in whole sentences
+  std::string path;      // the names of its structs and the member: "review.min_gain"
+  std::string help;      // effect and special values, in whole sentences
   std::string expected;  // type, unit and range; follows "expected" in an error
   Shape shape = Shape::kScalar;
   bool live = false;  // a reload applies a change; otherwise it takes a restart
   Tier tier = Tier::kBasic;
 
-  // The range of a number, or the words to choose from; of other kinds none of them is set.
+  // The range of a number, or the words to choose from. Neither is set for other kinds.
   std::optional<Integer> integer{};
   std::optional<Real> real{};
   std::vector<std::string> words{};
 
-  // Returns false and leaves the options alone if the text is not a value in the range.
+  // Returns false and leaves the options unchanged if the text is not a value in the range.
   std::function<bool(absl::string_view text, S* options)> parse;
   std::function<std::string(const S& options)> format;  // as YAML
   std::function<OptionValue(const S& options)> get;
-  // Likewise; a value of another type is not in the range either.
+  // The same for a typed value. Also returns false if the type is wrong.
   std::function<bool(const OptionValue& value, S* options)> set;
   std::function<void(const S& from, S* to)> copy;
 
   std::string Flag() const { return absl::StrCat("--", absl::StrReplaceAll(path, {{"_", "-"}})); }
 };
 
-// The specs of all members of S, those of one struct within S next to each other.
+// The specs of all members of S. The specs of a struct within S are next to each other.
 template <typename S>
 const std::vector<OptionSpec<S>>& OptionSpecs();
 
@@ -96,7 +95,7 @@ std::string FormatOptions(const S& options, std::initializer_list<absl::string_v
   return lines;
 }
 
-// Likewise, of all options.
+// Returns the lines of all options.
 template <typename S>
 std::string FormatOptions(const S& options, size_t indent) {
   std::string lines;
@@ -143,7 +142,7 @@ bool Set(const OptionValue& from, const Kind& kind, T* value) {
 
 }  // namespace option_internal
 
-// What one member of S brings to the list: a spec, or those of the struct that the member is.
+// The entry of one member of S: one spec, or the specs of a member that is a struct.
 template <typename S>
 using MemberSpecs = std::vector<OptionSpec<S>>;
 
@@ -193,7 +192,7 @@ MemberSpecs<S> SpecsOfSection(const char* name, Inner S::*member) {
   return lifted;
 }
 
-// A member that is read in a way of its own and has no spec.
+// A member that has no spec because it is read in another way.
 template <typename S>
 MemberSpecs<S> NoOption() {
   return {};
@@ -232,8 +231,7 @@ std::vector<OptionSpec<S>> SpecsOfAllMembers(MemberSpecs<S> (&&members)[n]) {
   return all;
 }
 
-// For a list of the specs of S: the path and the member are one token, so that they cannot drift
-// apart.
+// For a list of the specs of S. Path and member come from one token, so they always agree.
 #define SLUICE_OPTION(member, kind, help) SpecOfMember<S>(#member, &S::member, kind, help)
 // The option `name` of the member `name`_us: the value of a duration is written with its unit.
 #define SLUICE_DURATION(name, kind, help) SpecOfMember<S>(#name, &S::name##_us, kind, help)

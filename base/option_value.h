@@ -1,5 +1,5 @@
-// Kinds of option values. A kind says how a value is written (Expected, for help and errors), reads
-// it from text (Parse; if it returns false, `value` is unchanged) and writes it as YAML (Format).
+// Kinds of option values. Expected describes the format for help and errors. Parse reads a value
+// from text; if it returns false, `value` is unchanged. Format writes it as YAML.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@ namespace sluice {
 
 enum class Shape {
   kScalar,
-  kSwitch,  // its flag may stand without a value
+  kSwitch,  // its flag may be given without a value
   kList,
 };
 
-// What a number counts. A duration has a suffix, us, ms, s, min or h, so that 1 is taken neither
-// for a second nor for a microsecond; 0 needs none. A size may have one: B, KiB, MiB, GiB or TiB.
+// The unit of a number. A duration needs a suffix, us, ms, s, min or h, so that 1 cannot be read as
+// a second or as a microsecond; 0 needs none. A size may have B, KiB, MiB, GiB or TiB.
 enum class Unit { kNone, kMicroseconds, kBytes };
 
 // Reads decimal digits with an optional minus before them and a suffix after them.
@@ -31,9 +31,9 @@ bool ParseQuantity(absl::string_view text, Unit unit, int64_t* value);
 // Returns the value with the largest suffix that divides it.
 std::string FormatQuantity(int64_t value, Unit unit);
 
-// Returns `text` in double quotes, escaped alike for YAML and for error messages. Bytes that are
-// not UTF-8, such as a character cut short, are escaped one by one; YAML would read them as other
-// characters.
+// Returns `text` in double quotes, with the same escapes for YAML and for error messages. Bytes
+// that are not UTF-8, such as a character cut short, are escaped one by one; YAML would read them
+// as other characters.
 std::string Quote(absl::string_view text);
 
 struct Integer {

@@ -1,4 +1,4 @@
-// Runs a function again and again on a thread of its own.
+// Runs a function repeatedly on a thread of its own.
 //
 //   PeriodicThread reads(clock, std::chrono::seconds(1), [&] { files.Look(); });
 #pragma once
@@ -11,13 +11,12 @@
 
 namespace sluice {
 
-// Thread-safe. Runs never overlap. The destructor waits for a run in progress and begins no other
+// Thread-safe. Runs never overlap. The destructor waits for a run in progress and starts no other
 // one; the function itself must not destroy the thread.
 class PeriodicThread {
  public:
-  // Runs `run` first at `first`, and then each time at the time that the run before returned.
-  // MonoTime::max() means that only Wake starts a run. `clock` is not owned and outlives the
-  // thread.
+  // Runs `run` first at `first`. Each run returns the time of the next one. MonoTime::max() means
+  // that only Wake starts a run. `clock` is not owned and outlives the thread.
   PeriodicThread(Clock* clock, MonoTime first, std::function<MonoTime()> run);
 
   // Runs `run` first after one `interval`, and then one `interval` after the end of each run.
@@ -27,7 +26,8 @@ class PeriodicThread {
   PeriodicThread(const PeriodicThread&) = delete;
   PeriodicThread& operator=(const PeriodicThread&) = delete;
 
-  // Starts a run at once, or after the present one. Calls before that run begins count as one.
+  // Starts a run at once, or after the current one. Several calls before that run starts count as
+  // one.
   void Wake();
 
  private:

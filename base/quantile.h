@@ -9,10 +9,10 @@
 
 namespace sluice {
 
-// Returns the index, in ascending order, of the quantile `share` of `size` values: the least value
-// such that at least `share` (0 to 1) of the values do not exceed it. A product that is above a
-// whole number by no more than the rounding of doubles counts as that number, so that 0.999 of 1000
-// values are 999. Requires a size above 0.
+// Returns the index of the quantile `share` in `size` ascending values: the least value such that
+// at least `share` (0 to 1) of the values do not exceed it. If rounding of doubles puts the product
+// slightly above a whole number, it counts as that number, so that 0.999 of 1000 values are 999.
+// Requires a size above 0.
 inline size_t QuantileIndex(size_t size, double share) {
   constexpr double kRounding = 1e-9;
   const double rank = std::ceil(share * static_cast<double>(size) - kRounding);

@@ -1,4 +1,4 @@
-// Whole files as texts. The errors name the path and what the system says.
+// Reads whole files as text. Errors have the path and the system's message.
 //
 //   SLUICE_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
 #pragma once
@@ -10,13 +10,13 @@
 
 namespace sluice {
 
-// The most bytes of a file that is read by default.
+// The default limit of a file's size.
 inline constexpr size_t kMaxFileBytes = size_t{1} << 30;
 
 // Returns InvalidArgument if the file has more than `most_bytes`, and otherwise the system's error.
 absl::StatusOr<std::string> ReadFile(const std::string& path, size_t most_bytes = kMaxFileBytes);
 
-// Returns what is left of an open file, or an error as above, which names `path`.
+// Returns the rest of an open file, or an error as above, which names `path`.
 absl::StatusOr<std::string> ReadFile(int descriptor, const std::string& path, size_t most_bytes);
 
 }  // namespace sluice

@@ -1,5 +1,6 @@
-// The reasons of errors: for each one a fixed word for programs, its gRPC status, and what caller
-// and operator can do. tools/make_docs.py makes docs/errors.md from the table below.
+// The reasons of errors. Each has a fixed word for programs, its gRPC status, and the action that
+// the caller or the operator can take. tools/make_docs.py makes docs/errors.md from the table
+// below.
 //
 //   return ReasonError(Reason::kTooBusy, "too many messages wait to be read");
 #pragma once
@@ -66,7 +67,7 @@ struct ReasonInfo {
 inline constexpr ReasonInfo kReasons[] = {
     {Reason::kMalformed, "malformed", absl::StatusCode::kInvalidArgument, false, AtFault::kCaller,
      "The bytes of the message are not a valid protobuf message of its type.",
-     "Make the client from the daemon's .proto files; check proxies that change messages."},
+     "Generate the client from the daemon's .proto files. Check proxies that change messages."},
     {Reason::kRequest, "request", absl::StatusCode::kInvalidArgument, false, AtFault::kCaller,
      "The request as a whole exceeds a limit, which the message names: its bytes or parts, its "
      "tokens, its id, or the size of its answer.",
@@ -95,15 +96,15 @@ inline constexpr ReasonInfo kReasons[] = {
      "The caller sends more requests or tokens per second than server.rate allows.",
      "Retry after grpc-retry-pushback-ms; send less, or raise the caller's rate."},
     {Reason::kQueueFull, "queue_full", absl::StatusCode::kResourceExhausted, true, AtFault::kServer,
-     "The requests of the model reach a limit of engine.queue, which the message names.",
+     "The model's requests reached a limit of engine.queue, which the message names.",
      "Retry after grpc-retry-pushback-ms. Add replicas, or limit the rate of callers "
      "(server.rate)."},
     {Reason::kDeadlineUnreachable, "deadline_unreachable", absl::StatusCode::kResourceExhausted,
      true, AtFault::kServer,
-     "By the measured costs, the request would not end before its deadline.",
+     "According to the measured costs, the request would miss its deadline.",
      "Retry after grpc-retry-pushback-ms. Add replicas, or give calls a longer deadline."},
     {Reason::kTooBusy, "too_busy", absl::StatusCode::kResourceExhausted, true, AtFault::kServer,
-     "Too many long messages, or too many calls of this kind, wait to be handled.",
+     "Too many long messages, or too many calls of this kind, are waiting.",
      "Retry after grpc-retry-pushback-ms. Send fewer at a time, or add replicas."},
     {Reason::kMemory, "memory", absl::StatusCode::kResourceExhausted, true, AtFault::kServer,
      "The process is near server.memory.limit_bytes, or too many long messages are being read.",
@@ -111,31 +112,31 @@ inline constexpr ReasonInfo kReasons[] = {
      "more memory."},
     {Reason::kUnreadAnswers, "unread_answers", absl::StatusCode::kResourceExhausted, true,
      AtFault::kServer,
-     "The answers that are not yet sent or read leave too little of "
+     "The unsent and unread answers leave too little of "
      "server.grpc.max_unread_bytes for this answer.",
      "Retry after grpc-retry-pushback-ms. Read answers sooner, send fewer requests at a time, or "
      "raise the option."},
     {Reason::kStreamStalled, "stream_stalled", absl::StatusCode::kResourceExhausted, true,
      AtFault::kCaller,
-     "The caller took no response of the stream for server.grpc.stream_stall_timeout.",
+     "The caller read no response of the stream for server.grpc.stream_stall_timeout.",
      "Read responses as they arrive, and open a new stream."},
     {Reason::kDeviceMemory, "device_memory", absl::StatusCode::kResourceExhausted, true,
-     AtFault::kServer, "The device has too little memory for a step of this request only.",
+     AtFault::kServer, "The device has too little memory for a step with only this request.",
      "Lower engine.batch.max_batch_tokens, or serve fewer models on the device."},
     {Reason::kDeviceLost, "device_lost", absl::StatusCode::kUnavailable, true, AtFault::kServer,
-     "The GPU failed; the process ends and is started again.",
+     "The GPU failed. The process exits and is restarted.",
      "Retry at another replica. Look at the log and at the host's GPU errors."},
     {Reason::kHung, "hung", absl::StatusCode::kUnavailable, true, AtFault::kServer,
-     "A step of the model does not end; the process ends and is started again.",
+     "A step of the model does not end. The process exits and is restarted.",
      "Retry at another replica. The log names the step (engine.watchdog)."},
     {Reason::kDraining, "draining", absl::StatusCode::kUnavailable, true, AtFault::kServer,
      "The daemon is shutting down, or the model is being removed.",
-     "Retry at another replica. Let load balancers notice a shutdown before it begins "
-     "(server.lifecycle.drain_delay)."},
+     "Retry at another replica. Set server.lifecycle.drain_delay so that load balancers notice a "
+     "shutdown before it starts."},
     {Reason::kCancelled, "cancelled", absl::StatusCode::kCancelled, false, AtFault::kCaller,
-     "The caller cancelled the call.", "None is needed."},
+     "The caller cancelled the call.", "No action is needed."},
     {Reason::kUnknown, "unknown", absl::StatusCode::kUnknown, false, AtFault::kServer,
-     "An error of the operating system or of a library that has no other status.",
+     "The operating system or a library returned an error that fits no other code.",
      "Read the message and the log."},
     {Reason::kInvalidArgument, "invalid_argument", absl::StatusCode::kInvalidArgument, false,
      AtFault::kCaller, "The call has an invalid field, which the message names.",
@@ -150,21 +151,21 @@ inline constexpr ReasonInfo kReasons[] = {
      AtFault::kCaller, "The call is not allowed at this address, or a file may not be read.",
      "Use server.admin.address to manage models; check the permissions of files."},
     {Reason::kResourceExhausted, "resource_exhausted", absl::StatusCode::kResourceExhausted, true,
-     AtFault::kServer, "A model cannot be loaded because memory or descriptors are missing.",
+     AtFault::kServer, "There are too few descriptors or too little memory to load a model.",
      "Give the daemon more of the resource that the message names."},
     {Reason::kFailedPrecondition, "failed_precondition", absl::StatusCode::kFailedPrecondition,
-     false, AtFault::kServer, "The daemon cannot do this with its present options or ladder.",
+     false, AtFault::kServer, "The daemon's current options or ladder do not allow this.",
      "Change the option that the message names."},
     {Reason::kOutOfRange, "out_of_range", absl::StatusCode::kOutOfRange, false, AtFault::kServer,
      "A file of the model exceeds a limit.", "Correct the file that the message names."},
     {Reason::kUnimplemented, "unimplemented", absl::StatusCode::kUnimplemented, false,
-     AtFault::kCaller, "This daemon or device does not have the function.",
-     "Do not use the function here."},
+     AtFault::kCaller, "This daemon or device does not support the function.",
+     "Do not use this function here."},
     {Reason::kInternal, "internal", absl::StatusCode::kInternal, false, AtFault::kServer,
-     "A computation gave values that are not finite, or a step failed.",
+     "A computation produced values that are not finite, or a step failed.",
      "Read the log; check the model with sluice verify."},
     {Reason::kUnavailable, "unavailable", absl::StatusCode::kUnavailable, true, AtFault::kServer,
-     "The daemon is not ready: it loads models, or it is shutting down.",
+     "The daemon is not ready: it is loading models or shutting down.",
      "Retry later or at another replica."},
     {Reason::kDataLoss, "data_loss", absl::StatusCode::kDataLoss, false, AtFault::kServer,
      "A file of the model was cut while it was read.", "Copy the file again."},

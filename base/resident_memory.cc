@@ -13,7 +13,7 @@ namespace sluice {
 
 int64_t ResidentBytes() {
   const std::optional<std::string> text = ReadSystemFile("/proc/self/statm");
-  int64_t size = 0, resident = 0, shared = 0;  // in pages; those of files are shared
+  int64_t size = 0, resident = 0, shared = 0;  // in pages; pages of files are shared
   if (!text || std::sscanf(text->c_str(), "%" SCNd64 " %" SCNd64 " %" SCNd64, &size, &resident,
                            &shared) != 3) {
     return 0;

@@ -1,4 +1,4 @@
-// Sizes in bytes, signed as all counts are: `count * kSizeOf<T>` is no mix of signs.
+// Sizes in bytes, signed like all counts, so that `count * kSizeOf<T>` does not mix signs.
 #pragma once
 
 #include <cstdint>

@@ -21,9 +21,9 @@
     }                                                                      \
   } while (false)
 
-// Evaluates an expression of type absl::StatusOr<T> once and assigns its value to `target`, which
-// may be a declaration, or returns its status from the function. The target must not contain a
-// comma, and the macro is more than one statement: it needs a block of its own after `if`.
+// Evaluates an expression of type absl::StatusOr<T> once. Assigns its value to `target`, which may
+// be a declaration, or returns its status from the function. The target must not contain a comma.
+// The macro is more than one statement, so after `if` it needs a block.
 #define SLUICE_ASSIGN_OR_RETURN(target, ...) \
   SLUICE_ASSIGN_OR_RETURN_COUNTED_(__COUNTER__, target, (__VA_ARGS__))
 

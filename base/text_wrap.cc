@@ -42,7 +42,7 @@ std::vector<std::string> Wrap(absl::string_view text, size_t width) {
 std::string Suggestion(absl::string_view word, const std::vector<std::string>& candidates) {
   constexpr size_t kLongestWord = 128;  // the comparison takes quadratic time
   if (word.size() > kLongestWord) return "";
-  size_t nearest = word.size() / 3 + 2;  // as far as a slip of the keyboard goes
+  size_t nearest = word.size() / 3 + 2;  // close enough for a typing error
   const std::string* found = nullptr;
   for (const std::string& candidate : candidates) {
     const size_t distance = EditDistance(word, candidate);

@@ -1,4 +1,4 @@
-// The priority of threads that work beside those that serve.
+// The priority of background threads.
 #pragma once
 
 namespace sluice {

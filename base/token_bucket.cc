@@ -7,7 +7,7 @@ namespace {
 
 constexpr double kDayNs = 86400e9;
 
-// Returns the time in which `amount` comes in, in nanoseconds.
+// Returns the time in which the bucket gains `amount`, in nanoseconds.
 int64_t TimeFor(double amount, const BucketRate& rate) {
   return static_cast<int64_t>(std::min(amount / rate.per_second * 1e9, kDayNs));
 }

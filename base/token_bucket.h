@@ -13,17 +13,16 @@ struct BucketRate {
   double burst = 0;       // the content of a full bucket; > 0 if there is a bound
 };
 
-// Thread-safe, without locks. The state is the one time at which the bucket will be full again (the
-// generic cell rate algorithm), so that nothing has to run to fill it. It is full at first.
+// Thread-safe, without locks. The only state is the time when the bucket will be full again (the
+// generic cell rate algorithm), so that no timer has to fill it. It is full at first.
 class TokenBucket {
  public:
-  // Takes `amount` and returns 0; or takes nothing and returns the time after which that will be
-  // possible if nothing else is taken. An amount larger than the burst is given when the bucket is
-  // full, which is then in debt for it, so that no amount waits for ever. Times are capped at a
-  // day.
+  // Takes `amount` and returns 0, or takes nothing and returns the time to wait until the amount is
+  // available, if nothing else is taken. An amount larger than the burst is granted when the bucket
+  // is full. The bucket is then in debt, so that no amount waits for ever. Times are at most a day.
   nanoseconds Take(double amount, const BucketRate& rate, MonoTime now);
 
-  // Gives back an amount that was taken at this rate and not used.
+  // Returns an amount to the bucket that was taken at this rate and not used.
   void Return(double amount, const BucketRate& rate);
 
  private:

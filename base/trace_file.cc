@@ -22,8 +22,8 @@ constexpr int kMaxJsonDepth = 4;
 constexpr size_t kMaxRows = 20'000'000;
 constexpr size_t kMaxLineBytes = 1 << 16;
 
-// Walks the rows of a CSV file without quotes and reads the wanted columns as numbers. Only one row
-// is ever split.
+// Walks the rows of a CSV file without quotes and reads the needed columns as numbers. Only one row
+// is split at a time.
 class CsvReader {
  public:
   explicit CsvReader(absl::string_view text) : rest_(text) {}

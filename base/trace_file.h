@@ -1,7 +1,7 @@
-// Reads traces of arrivals. They are CSV with a heading that has the columns arrival_s,
-// input_tokens and, optionally, output_tokens, in any order and among others; or JSON lines as in
-// the traces of Mooncake, objects with timestamp (in milliseconds), input_length and, optionally,
-// output_length.
+// Reads traces of arrivals. A trace is CSV or JSON lines. CSV has a heading with the columns
+// arrival_s, input_tokens and, optionally, output_tokens, in any order; other columns are ignored.
+// JSON lines have the format of Mooncake's traces: objects with timestamp (in milliseconds),
+// input_length and, optionally, output_length.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,12 @@ struct TraceRow {
 };
 
 // Parses a trace of at most 20 million rows of at most 64 KiB. Numbers must be finite, tokens in
-// [0, 2^24], arrivals must not decrease, and there must be a row. Returns InvalidArgument that
-// names line and column.
+// [0, 2^24], and arrivals must not decrease. An empty trace is an error. Returns InvalidArgument
+// that names line and column.
 absl::StatusOr<std::vector<TraceRow>> ParseTrace(absl::string_view text);
 
-// Returns the rows as JSON lines in the form of Mooncake's traces, with times in milliseconds. Each
-// block of 512 input tokens has a hash of its own: no prompts begin alike.
+// Returns the rows as JSON lines in the format of Mooncake's traces, with times in milliseconds.
+// Each block of 512 input tokens has a unique hash: no two prompts share a prefix.
 std::string FormatJsonLines(const std::vector<TraceRow>& rows);
 
 // Returns the rows as CSV with the columns that ParseTrace reads.

@@ -13,8 +13,8 @@ struct Utf8Beginning {
   bool open;      // whether more bytes may make them a character
 };
 
-// Returns the size and kind of the beginning of `text`: a character, or the longest beginning of
-// one, or a byte that begins none. Overlong forms, surrogates and numbers beyond Unicode are not
+// Returns the size and kind of the beginning of `text`: a character, the longest prefix of one, or
+// a byte that begins no character. Overlong forms, surrogates and numbers beyond Unicode are not
 // characters. Requires that `text` is not empty.
 Utf8Beginning MeasureUtf8(absl::string_view text);
 

@@ -1,4 +1,4 @@
-// A queue that a thread of its own serves.
+// A queue with a thread that serves it.
 //
 //   WorkQueue<std::string> lines({.max_waiting = 1000}, [&](std::string& line) { Write(line); });
 //   if (!lines.Post("text")) ++lost_lines;
@@ -18,21 +18,21 @@
 
 namespace sluice {
 
-// Thread-safe. Items are served one at a time, in the order of their posting. An item with a time
-// joins that order when its time comes. Posting does not allocate once the queue has been as long
-// before. Once the destructor has begun, only the serving function may post.
+// Thread-safe. Items are served one at a time, in the order in which they were posted. An item with
+// a time joins that order when its time comes. Post allocates only when the queue grows beyond its
+// longest length so far. Once the destructor runs, only the serving function may post.
 template <typename Item>
 class WorkQueue {
  public:
-  // The treatment, in the destructor, of items that wait behind the one that is being served.
+  // The destructor's treatment of the items that are still waiting.
   enum class AtEnd {
-    kServe,  // serves those that are due, and drops those whose time has not come
+    kServe,  // serves the items that are due, and drops the others
     kDrop,
   };
   struct Options {
     size_t max_waiting = std::numeric_limits<size_t>::max();  // without the item being served
     AtEnd at_end = AtEnd::kServe;
-    Clock* clock = nullptr;  // for PostAt alone; not owned, outlives the queue
+    Clock* clock = nullptr;  // only for PostAt; not owned, outlives the queue
   };
 
   // `serve` is called with each item, which is destroyed when it returns.
@@ -80,7 +80,7 @@ class WorkQueue {
     if (timed_.front().time == time) WakeIfIdle();
   }
 
-  // Makes all items due, those with later times and those yet to come included.
+  // Makes all items due, including those with later times and those posted later.
   void Hurry() {
     MutexLock lock(&mu_);
     hurried_ = true;
@@ -114,7 +114,7 @@ class WorkQueue {
     }
   }
 
-  // Returns false when there is nothing more to serve, and never will be.
+  // Waits for an item. Returns false when the queue ends and no more items have to be served.
   bool AwaitItem() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     for (;;) {
       if (stopping_ && options_.at_end == AtEnd::kDrop) return false;
@@ -155,8 +155,8 @@ class WorkQueue {
 
   Mutex mu_;
   CondVar changed_;
-  // Two buffers in turns, so that neither end of a queue is ever moved: the thread serves taken_
-  // while due_ grows.
+  // Two buffers take turns, so that no elements have to be moved: the thread serves taken_ while
+  // due_ grows.
   std::vector<Item> due_ ABSL_GUARDED_BY(mu_);
   std::vector<Item> taken_ ABSL_GUARDED_BY(mu_);
   size_t next_taken_ ABSL_GUARDED_BY(mu_) = 0;     // index into taken_
@@ -169,8 +169,8 @@ class WorkQueue {
   std::thread thread_;  // last: starts when all else is built
 };
 
-// A bounded queue of calls that take long, so that the poster's thread need not wait for them. The
-// destructor drops those that have not begun.
+// A bounded queue of long calls, so that the posting thread need not wait for them. The destructor
+// drops the calls that have not started.
 class JobQueue final : public WorkQueue<std::function<void()>> {
  public:
   explicit JobQueue(size_t max_waiting)

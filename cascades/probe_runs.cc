@@ -18,14 +18,14 @@ using kernels::Profile;
 
 constexpr int kChains = 12;  // more than latency times throughput, fewer than registers
 
-// Makes the compiler compute `value` and forget what it knows about it.
+// Makes the compiler compute `value` and assume nothing about it afterwards.
 template <typename T>
 void Keep(T& value) {
   asm volatile("" : "+m"(value));
 }
 
-// Runs independent chains of multiply-adds in registers. They start from values that the compiler
-// does not know, because it would merge equal ones.
+// Runs independent chains of multiply-adds in registers. The compiler cannot see the start values,
+// because it would merge chains with equal ones.
 void MultiplyPortable(int64_t steps) {
   __m128 sum[kChains] = {};
   for (__m128& s : sum) Keep(s);
@@ -70,8 +70,8 @@ __attribute__((target("avx512f,avx512bf16"))) void MultiplyAvx512Bf16(int64_t st
   for (__m512& s : sum) Keep(s);
 }
 
-// Each product of int16 and its addition are assembly, because the compiler keeps some of the sums
-// in memory otherwise.
+// Each product of int16 and its addition are assembly. Otherwise the compiler keeps some of the
+// sums in memory.
 void MultiplyInt8Pairs(int64_t steps) {
   __m128i sum[kChains] = {};
   for (__m128i& s : sum) Keep(s);

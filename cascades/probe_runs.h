@@ -1,5 +1,5 @@
-// Runs of known work, whose times are the peaks of this machine. Each runs on the calling thread
-// and returns the work that it did; the caller measures the time.
+// Runs with a known amount of work. Their times give the peaks of this machine. Each runs on the
+// calling thread and returns the amount of work; the caller measures the time.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,16 @@ double RunMultiplyAdds(kernels::Profile profile, int64_t steps);
 // multiplications and additions of values.
 double RunInt8MultiplyAdds(kernels::Profile profile, int64_t steps);
 
-// Reads `bytes` from `begin` on as the kernels read panels, in several streams with the profile's
-// widest loads. Requires that `begin` is aligned to a cache line. Returns the number of bytes read,
-// which is at most 255 less than `bytes`.
+// Reads `bytes` from `begin` on in the same way as the kernels read panels, in several streams with
+// the profile's widest loads. Requires that `begin` is aligned to a cache line. Returns the number
+// of bytes read, at most 255 less than `bytes`.
 double RunReads(kernels::Profile profile, const void* begin, int64_t bytes);
 
 // Sums exponentials of a row that stays in the nearest cache, `rounds` times. Returns their number.
 double RunExponentials(kernels::Profile profile, int64_t rounds);
 
-// Starts all threads of the pool and waits for them: each thread gets one item, which ends when all
-// items have started.
+// Starts all threads of the pool and waits for them: each thread gets one item and leaves it when
+// all items have started.
 void RunLaunch(kernels::ThreadPool* pool);
 
 }  // namespace sluice

@@ -9,10 +9,10 @@
 namespace sluice::kernels {
 namespace {
 
-// What stands for the rest of a candidate that is chosen.
+// The value of `rest` of a chosen candidate.
 constexpr double kChosen = -1;
 
-// Returns the first candidate of the largest gain among those that are not chosen.
+// Returns the candidate with the largest gain of all that are not chosen, the first of equal ones.
 int64_t BestGain(std::span<const float> scores, const double* rest, double diversity) {
   int64_t best = -1;
   float most = 0;

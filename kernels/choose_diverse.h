@@ -1,5 +1,5 @@
 // Diverse selection among candidates (kernels/diversity.h has the formula), in double on one
-// thread. Its bits depend on its arguments alone.
+// thread. Its bits depend only on its arguments.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,9 @@ class DiverseChoice {
   // count)] numbers. Neither is owned.
   DiverseChoice(std::span<const float> scores, double diversity, double* scratch);
 
-  // Returns the place of the next choice. Requires that a candidate is left. Asks for the product
-  // of each candidate with itself at the first choice, and with the choice before it at the others.
+  // Returns the index of the next choice. Requires that a candidate is left. At the first choice,
+  // calls `product` for each candidate with itself; at later choices, for each candidate with the
+  // previous choice.
   int32_t Next(VectorProduct product);
 
  private:
@@ -36,11 +37,11 @@ class DiverseChoice {
   double* const factor_;  // [rows_, n]
   int64_t rows_ = 0;
   int64_t latest_ = -1;        // the latest choice, or -1 before the first
-  double rest_of_latest_ = 0;  // before it was chosen
+  double rest_of_latest_ = 0;  // its rest before it was chosen
 };
 
-// Writes the places of the chosen candidates to `chosen`, in the order in which they are chosen.
-// Requires chosen.size() <= scores.size(), and what DiverseChoice requires.
+// Writes the indices of the chosen candidates to `chosen`, in the order in which they are chosen.
+// Requires chosen.size() <= scores.size(). The requirements of DiverseChoice also apply.
 void ChooseDiverse(std::span<const float> scores, double diversity, VectorProduct product,
                    std::span<int32_t> chosen, double* scratch);
 

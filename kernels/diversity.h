@@ -1,4 +1,4 @@
-// Diverse selection: of candidates with scores and vectors, the ones that are best together.
+// Diverse selection: from candidates with scores and vectors, chooses the best combination.
 //
 // It maximises, greedily, the log-probability of a determinantal point process (Kulesza and Taskar
 // 2012, arXiv 1207.6083) with the trade-off of Chen, Zhang and Zhou (NeurIPS 2018, arXiv
@@ -15,15 +15,15 @@
 //
 //   g_i = (1 - d) s_i + d log max(r_i, kMinRest)
 //
-// where r_i is what of S_ii the chosen candidates do not explain. r and the rows c of the Cholesky
-// factor of S_Y are kept from step to step: once j is chosen,
+// where r_i is the part of S_ii that the chosen candidates do not explain. r and the rows c of the
+// Cholesky factor of S_Y are updated at each step: once j is chosen,
 //
 //   e_i = (S_ji - sum over earlier rows c of c_j c_i) / sqrt(r_j),  r_i -= e_i^2
 //
-// and e is the next row. A candidate with r_j < kMinRest adds no row. Gains are compared as
-// floats, and of equal ones the candidate that comes first is chosen. So d = 0 keeps the order of
-// the scores, and whatever the chosen ones explain follows by score. A score of -inf is chosen
-// after all others.
+// and e is the next row. A candidate with r_j < kMinRest adds no row. Gains are compared as floats;
+// of equal ones the first candidate is chosen. So d = 0 keeps the order of the scores, and
+// candidates that the chosen ones fully explain follow in the order of their scores. A score of
+// -inf is chosen after all others.
 #pragma once
 
 #include <algorithm>
@@ -34,10 +34,10 @@ namespace sluice::kernels {
 
 inline constexpr double kMinRest = 1e-10;
 
-// The most tokens that a diverse top list has, and that it is chosen from.
+// The most tokens in a diverse top list, and the most tokens that it is chosen from.
 inline constexpr int32_t kMaxDiverse = 128, kMaxDiversePool = 512;
 
-// Returns the number of best tokens, of n, among which `count` diverse ones are chosen.
+// Returns how many of the n tokens, the best ones, are candidates for `count` diverse ones.
 constexpr int32_t DiversePool(int32_t count, int32_t n) {
   return std::min({4 * count, kMaxDiversePool, n});
 }

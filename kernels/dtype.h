@@ -7,7 +7,7 @@
 
 namespace sluice::kernels {
 
-// kI32: words of packed values; no weights by themselves.
+// kI32: words of packed values; not weights by themselves.
 enum class DType { kF32, kF16, kBF16, kI8, kI32 };
 
 constexpr int64_t DTypeBytes(DType dtype) {
@@ -27,8 +27,7 @@ constexpr uint16_t RoundToBF16(float value) {
   return static_cast<uint16_t>((is_nan ? bits | 0x400000 : rounded) >> 16);
 }
 
-// Widens `n` elements, beginning with element `first`, into `out`. Requires another dtype
-// than kI32.
+// Widens `n` elements, from element `first` on, into `out`. `dtype` must not be kI32.
 void ConvertToFloat(const void* data, DType dtype, int64_t first, int64_t n, float* out);
 
 }  // namespace sluice::kernels

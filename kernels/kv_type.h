@@ -1,11 +1,11 @@
-// The types in which pages hold keys and values.
+// The types of keys and values in pages.
 #pragma once
 
 #include <cstdint>
 
 namespace sluice::kernels {
 
-// kInt8: a key or a value of a head is integers with a scale of its own.
+// kInt8: each key or value of a head is stored as integers with its own scale.
 enum class KvType { kF32, kBF16, kInt8 };
 
 constexpr int64_t KvElementBytes(KvType type) {

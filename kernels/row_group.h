@@ -1,5 +1,5 @@
-// A group of rows of a step batch that share a position and so the weight matrix of a position-wise
-// layer.
+// A group of rows of a step batch that share a position, and so the weight matrix of a
+// position-wise layer.
 #pragma once
 
 #include <cstdint>

@@ -9,13 +9,14 @@ namespace sluice::kernels {
 
 // The parameters of one draw. A field at its default switches its filter off. The filters apply in
 // this order: temperature, top_k, top_p (of the probability mass that top_k keeps), min_p,
-// typical_p; each keeps at least one token, and all but the last keep the most likely one. The draw
-// inverts the cumulative distribution of the tokens kept: in descending order of probability if
+// typical_p. Each keeps at least one token, and all except typical_p keep the most likely one. The
+// draw inverts the cumulative distribution of the kept tokens: in descending order of probability
+// if top_k (< n), top_p or typical_p is on, otherwise in index order.
 // top_k (< n), top_p or typical_p is on, otherwise in index order.
 //
-// Locally typical sampling (Meister et al. 2022, arXiv 2202.00666): with p the distribution that
-// the other filters left and H its entropy, typical_p keeps the tokens with |log p(i) + H| <= d,
-// for the least d at which they hold this share of the mass.
+// Locally typical sampling (Meister et al. 2022, arXiv 2202.00666): let p be the distribution after
+// the other filters and H its entropy. typical_p keeps the tokens with |log p(i) + H| <= d, for the
+// least d that keeps this share of the mass.
 struct SampleParams {
   float temperature = 0.0f;  // >= 0; 0 means greedy and ignores the other filters
   int32_t top_k = 0;         // 0 means off
@@ -36,7 +37,7 @@ struct TokenBias {
   float bias;  // finite or -inf
 };
 
-// Changes to a row's logits before its token is drawn. The spans are views of the caller's memory;
+// Changes to a row's logits before its token is drawn. The spans refer to the caller's memory;
 // tokens are in [0, n). The edits apply in this order:
 //   repetition: the logit x of each token seen becomes x / repetition if x > 0, otherwise
 //               x * repetition (as in CTRL, arXiv 1909.05858)
@@ -44,10 +45,10 @@ struct TokenBias {
 //               x - presence - c * frequency
 //   bias: x + bias; a bias of -inf bans the token
 //   banned, allowed: the logits of banned tokens and of all tokens not allowed become -inf
-// Reported log-probabilities and candidates are those before the edits. A banned token has
-// probability 0, like any token whose logit is -inf, and counts among the top_k like those. The
-// cost is proportional to the number of edits. With `allowed`, the draw is made among the allowed
-// tokens alone.
+// Reported log-probabilities and candidates are computed before the edits. A banned token has
+// probability 0, like any token whose logit is -inf, and counts among the top_k like these tokens.
+// The cost is proportional to the number of edits. With `allowed`, the draw is made only among the
+// allowed tokens.
 struct LogitEdits {
   std::span<const SeenToken> seen = {};  // distinct; may be empty if there are no penalties
   float repetition = 1.0f;               // > 0
@@ -59,8 +60,8 @@ struct LogitEdits {
 };
 
 struct SampleResult {
-  // The token drawn. It is -1 if the row is not finite, in the model's logits or after the edits:
-  // it holds a NaN or a +inf, or nothing but -inf.
+  // The drawn token, or -1 if the row is not finite before or after the edits: it holds a NaN or a
+  // +inf, or only -inf.
   int32_t token;
   float logprob;  // of `token`, in the full distribution at temperature 1; NaN if not finite
 };

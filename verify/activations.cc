@@ -14,9 +14,10 @@
 namespace sluice::verify {
 namespace {
 
-constexpr int64_t kMaxRows = 256;  // that are kept of a projection
+constexpr int64_t kMaxRows = 256;  // kept of each projection
 
-// Adds the rows that enter the projection in a step, and keeps each `stride`-th of all.
+// Updates the largest magnitudes with the rows that enter the projection in a step. Keeps each
+// `stride`-th row of all steps.
 void AddRows(const float* rows, int64_t count, int64_t first, int64_t stride,
              EnteringRows* entering) {
   const int64_t width = entering->width;

@@ -1,4 +1,4 @@
-// What enters the projections of a model on a sample of texts.
+// The inputs of a model's projections for a sample of texts.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ struct EnteringRows {
   int64_t count() const { return width == 0 ? 0 : std::ssize(rows) / width; }
 };
 
-// Computes the texts in f32 and returns what enters each op of the graph, which is empty for those
-// that are no projections.
+// Computes the texts in f32 and returns the rows that enter each op of the graph. The entry of an
+// op that is not a projection is empty.
 absl::StatusOr<std::vector<EnteringRows>> CollectRows(std::shared_ptr<const Model> model,
                                                       std::span<const Text> texts);
 

@@ -12,7 +12,8 @@
 namespace sluice::verify {
 namespace {
 
-// Returns InvalidArgument unless two models take the same texts and answer with as many values.
+// Returns InvalidArgument unless both models take the same texts and have outputs of the same
+// sizes.
 absl::Status CheckComparable(const Model& model, const Model& reference) {
   const ModelConfig &a = model.config, &b = reference.config;
   const std::tuple<absl::string_view, int64_t, int64_t> sizes[] = {
@@ -80,14 +81,13 @@ absl::StatusOr<std::string> VerifyAgainstF32(const std::string& model_directory,
                                 {.quantization = QuantizationConfig(), .kv_dtype = KvType::kF32});
   if (!stored.ok()) return named(stored_in, stored.status());
   if (!(*stored)->config.embeds_ids()) {
-    return named(stored_in, absl::InvalidArgumentError(
-                                "takes no token ids, so that texts show nothing of it"));
+    return named(stored_in,
+                 absl::InvalidArgumentError("takes no token ids, so texts cannot be used"));
   }
   if (AnyQuantized(**stored)) {
-    return named(stored_in,
-                 absl::InvalidArgumentError("is stored quantised, so that there are no weights in "
-                                            "f32 to compare with; name the model "
-                                            "that it was made of with --reference"));
+    return named(stored_in, absl::InvalidArgumentError(
+                                "is stored quantised, so it has no f32 weights to compare "
+                                "with; name the original model with --reference"));
   }
   if (const absl::Status status = CheckComparable(**faster, **stored); !status.ok()) {
     return named(stored_in, status);

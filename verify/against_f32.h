@@ -1,4 +1,4 @@
-// `sluice verify --against f32`: what a faster precision costs a model, on texts.
+// `sluice verify --against f32`: measures the accuracy that a faster precision costs, on texts.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace sluice::verify {
 
-// Does all of `sluice verify --against f32`: reads the texts, a line each, computes both and
-// returns the report. What is computed in f32 is the model in the directory `reference`, if one is
-// given. Errors name the file.
+// Does all of `sluice verify --against f32`: reads the texts, one per line, computes both models
+// and returns the report. The f32 model is the one in the directory `reference`, if given,
+// otherwise the same model. Errors name the file.
 absl::StatusOr<std::string> VerifyAgainstF32(const std::string& model_directory,
                                              const std::string& text, const CpuOptions& options,
                                              const ModelOptions& model,

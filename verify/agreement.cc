@@ -52,8 +52,8 @@ std::vector<std::vector<double>> Normalized(std::span<const TextOutputs> outputs
   return all;
 }
 
-// Returns the indices of the `count` texts nearest to `text`, ascending. Of equally near ones those
-// of lower index count as nearer.
+// Returns the indices of the `count` texts nearest to `text`, ascending. Of equally near texts, a
+// lower index counts as nearer.
 std::vector<size_t> NearestTo(size_t text, const std::vector<std::vector<double>>& embeddings,
                               int64_t count) {
   std::vector<std::pair<double, size_t>> others;
@@ -90,7 +90,7 @@ void CompareEmbeddings(std::span<const TextOutputs> f32, std::span<const TextOut
   agreement->nearest_in_common = common / static_cast<double>(texts);
 }
 
-// Counts the labels, and those that differ.
+// Counts the labels, and the labels that differ.
 void CompareLabels(const TextOutputs& f32, const TextOutputs& faster, Agreement::OfLabels* labels) {
   const auto label = [labels = f32.labels](const std::vector<double>& scores, int64_t first) {
     const auto begin = scores.begin() + first;

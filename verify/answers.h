@@ -1,4 +1,5 @@
-// What a model answers with beside logits: embeddings and scores, from states behind the last norm.
+// A model's answers other than logits: embeddings and scores, computed from the states after the
+// last norm.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,8 @@
 
 namespace sluice::verify {
 
-// Returns the names of golden outputs each of which shows alone that what the model answers with is
-// right; the first one is what it answers with.
+// Returns the names of golden outputs. Each of them is enough to verify the model's answer. The
+// first name is the answer itself.
 std::vector<std::string> NamesOfAnswer(const Model& model);
 
 // Computes the answers of one sequence after another, as the daemon does.

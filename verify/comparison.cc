@@ -22,7 +22,7 @@
 namespace sluice::verify {
 namespace {
 
-// Returns the root mean square of an output. The places behind the end of a sequence do not count.
+// Returns the root mean square of an output. The padding after a sequence's end does not count.
 double Scale(const Array& want, const Golden& golden) {
   const int64_t per_sequence = std::ssize(want.values) / want.shape[0];
   double squares = 0;
@@ -109,7 +109,7 @@ class Comparer {
     }
   }
 
-  // Compares what follows the last op of the replay of one sequence.
+  // Compares the answers that are computed after the last op of the replay of one sequence.
   void LookAtAnswers(size_t sequence) {
     const AnswerStates::Outputs found = answers_.Finish();
     for (const Answer& answer : compared_) {
@@ -144,7 +144,7 @@ class Comparer {
     return outputs_.size() - 1;
   }
 
-  // Returns nullopt if `outputs` has no output of that name.
+  // Returns nullopt if `outputs` has no output of this name.
   std::optional<size_t> AddHead(const std::string& name,
                                 const std::map<std::string, Array>& outputs) {
     const auto it = outputs.find(name);
@@ -251,8 +251,8 @@ class Comparer {
   const Golden& golden_;
   const std::vector<Probe> probes_;
   AnswerStates answers_;
-  // Parallel arrays: first one element for each probe, in the order of the probes, then those of
-  // the heads, whose indices follow.
+  // Parallel arrays: first one element for each probe, in the order of the probes, then one for
+  // each head. The heads' indices follow the probes' indices.
   std::vector<Worst> outputs_;
   std::vector<const Array*> wanted_;
   std::vector<double> scales_;
@@ -262,7 +262,7 @@ class Comparer {
   std::string missing_answer_;
 };
 
-// Returns a bucket that holds the longest sequence alone.
+// Returns a bucket for the longest sequence by itself.
 Bucket BucketFor(const Golden& golden) {
   size_t longest = 0;
   for (const auto& sequence : golden.sequences) longest = std::max(longest, sequence.size());
@@ -324,7 +324,7 @@ bool Comparison::Same(double tolerance) const {
 absl::StatusOr<Comparison> Compare(std::shared_ptr<const Model> model, const Golden& golden,
                                    const CpuOptions& options) {
   if (!model->config.embeds_ids()) {
-    return absl::InvalidArgumentError("a model without token ids cannot be compared so");
+    return absl::InvalidArgumentError("a model without token ids cannot be compared with a golden");
   }
   Comparer comparer(model, golden);
   SLUICE_RETURN_IF_ERROR(comparer.CheckWidths());

@@ -37,7 +37,7 @@ absl::StatusOr<std::vector<int64_t>> Lengths(const std::map<std::string, Array>&
   return lengths;
 }
 
-// Reads the first numbers of each row, as many as its length, which are in [0, below).
+// Reads the first numbers of each row, up to its length. They must be in [0, below).
 absl::StatusOr<std::vector<std::vector<int32_t>>> ReadRows(const std::string& name,
                                                            const Array& array,
                                                            const std::vector<int64_t>& lengths,
@@ -84,7 +84,8 @@ absl::Status ReadSequences(const std::map<std::string, Array>& arrays, const Mod
   return absl::OkStatus();
 }
 
-// Tells outputs of sequences, [n, width], from those of positions, [n, length, width].
+// Returns whether an output is of sequences, [n, width], rather than of positions, [n, length,
+// width].
 bool IsOfSequences(const std::string& name, const Array& array) {
   return name == "scores" || name == "embedding" ||
          (name.starts_with("module:") && array.shape.size() == 2);
@@ -117,7 +118,7 @@ absl::StatusOr<Golden> ParseGolden(std::map<std::string, Array> arrays, const Mo
     outputs[name] = std::move(array);
   }
   if (golden.outputs.empty() && golden.sequence_outputs.empty()) {
-    return absl::InvalidArgumentError("there is nothing to compare with beside input_ids");
+    return absl::InvalidArgumentError("the golden has no output to compare with");
   }
   return golden;
 }

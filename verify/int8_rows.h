@@ -1,4 +1,4 @@
-// Matrices in int8, as Sluice quantises them when it loads them.
+// Matrices in int8, quantised in the same way as when Sluice loads a model.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 namespace sluice::verify {
 
 // A matrix, [rows, width], with a scale for each row: values = round(x * (127 / max|x|)), ties to
-// even; scale = max|x| / 127. A row whose largest magnitude is below 2^-100 counts as zeros. The
-// scale of a row with a value that is not finite is NaN. Kept channels are no part of max|x|, and
-// their values are limited to [-127, 127].
+// even; scale = max|x| / 127. A row whose largest magnitude is below 2^-100 counts as zeros. If a
+// value is not finite, the row's scale is NaN. max|x| does not include kept channels, whose values
+// are limited to [-127, 127].
 struct Int8Rows {
   std::vector<int8_t> values;
   std::vector<float> scales;

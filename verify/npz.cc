@@ -29,7 +29,7 @@ constexpr uint32_t kDeflated = 8;
 
 absl::Status Wrong(absl::string_view what) { return absl::InvalidArgumentError(what); }
 
-// Reads a little-endian number. Bytes beyond the end, which callers have ruled out, are zero.
+// Reads a little-endian number. Bytes beyond the end are zero; callers check the size before.
 uint32_t Number(std::string_view bytes, size_t at, size_t size) {
   uint32_t number = 0;
   for (size_t i = 0; i < size && at + i < bytes.size(); ++i) {
@@ -42,10 +42,10 @@ struct Entry {
   std::string name;
   uint32_t method = 0;
   size_t packed = 0, unpacked = 0;
-  size_t local = 0;  // the offset of its own header
+  size_t local = 0;  // the offset of the entry's own header
 };
 
-// Returns the entry at `*at` of the central directory and moves `*at` behind it.
+// Returns the entry at `*at` of the central directory and moves `*at` past it.
 std::optional<Entry> ReadEntry(std::string_view file, size_t* at) {
   const std::string_view rest = file.substr(std::min(*at, file.size()));
   if (rest.size() < kCentralBytes || !rest.starts_with(kCentralMark)) return std::nullopt;
@@ -79,7 +79,8 @@ absl::StatusOr<std::vector<Entry>> ReadDirectory(std::string_view file) {
 absl::StatusOr<std::string> Inflate(std::string_view packed, size_t unpacked) {
   std::string bytes(unpacked, '\0');
   z_stream stream{};
-  if (inflateInit2(&stream, -MAX_WBITS) != Z_OK) return absl::InternalError("zlib does not start");
+  if (inflateInit2(&stream, -MAX_WBITS) != Z_OK)
+    return absl::InternalError("zlib does not initialise");
   stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(packed.data()));
   stream.avail_in = static_cast<uInt>(packed.size());
   stream.next_out = reinterpret_cast<Bytef*>(bytes.data());
@@ -87,7 +88,7 @@ absl::StatusOr<std::string> Inflate(std::string_view packed, size_t unpacked) {
   const int result = inflate(&stream, Z_FINISH);
   inflateEnd(&stream);
   if (result == Z_STREAM_END && stream.avail_out == 0) return bytes;
-  return Wrong("does not inflate to the size that the archive says");
+  return Wrong("does not inflate to the size in the archive");
 }
 
 absl::StatusOr<std::string> Unpack(std::string_view file, const Entry& entry) {
@@ -99,7 +100,7 @@ absl::StatusOr<std::string> Unpack(std::string_view file, const Entry& entry) {
                        Number(file, entry.local + 28, 2);
   if (begin > file.size() || entry.packed > file.size() - begin) return Wrong("is cut off");
   // Deflating reduces data by a factor of 1032 at most.
-  if (entry.unpacked / 1040 > entry.packed) return Wrong("cannot be as large as the archive says");
+  if (entry.unpacked / 1040 > entry.packed) return Wrong("cannot have the size in the archive");
   const std::string_view packed = file.substr(begin, entry.packed);
   if (entry.method == kDeflated) return Inflate(packed, entry.unpacked);
   if (entry.method == kStored && entry.packed == entry.unpacked) return std::string(packed);
@@ -152,7 +153,7 @@ bool CopyAs(std::string_view type, std::string_view data, std::vector<double>* v
 
 absl::StatusOr<Array> ParseNpy(std::string_view file) {
   if (file.size() < 12 || !file.starts_with("\x93NUMPY")) return Wrong("is not a .npy file");
-  const bool wide = file[6] != 1;  // whether this version has four bytes for the header's size
+  const bool wide = file[6] != 1;  // whether this version stores the header's size in four bytes
   const size_t begin = wide ? 12 : 10;
   const size_t size = Number(file, 8, wide ? 4 : 2);
   if (size > kMaxNpyHeader || size > file.size() - begin) return Wrong("has a broken header");
@@ -166,7 +167,7 @@ absl::StatusOr<Array> ParseNpy(std::string_view file) {
   if (numbers > std::ssize(data)) return Wrong("is cut off");
   Array array{*std::move(shape), std::vector<double>(static_cast<size_t>(numbers))};
   if (CopyAs(ValueOf(header, "'descr'"), data, &array.values)) return array;
-  return Wrong("is not of float32, float64, int32 or int64, or of another size than its shape");
+  return Wrong("is not of float32, float64, int32 or int64, or its size does not match its shape");
 }
 
 absl::StatusOr<Array> ReadArray(std::string_view file, const Entry& entry) {

@@ -6,7 +6,8 @@
 namespace sluice::verify {
 namespace {
 
-// Returns what the sum of squares loses without each channel. `rows` are magnitudes.
+// Returns how much removing each channel lowers the sum of the squares of the rows' largest values.
+// `rows` are magnitudes.
 std::vector<double> Gains(std::span<const float> rows, int64_t width) {
   std::vector<double> gains(static_cast<size_t>(width));
   for (int64_t first = 0; first < std::ssize(rows); first += width) {

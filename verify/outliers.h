@@ -1,4 +1,4 @@
-// Features of rows that are larger than the others, which widens the steps of int8.
+// Finds features of rows that are much larger than the others. They widen the steps of int8.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 namespace sluice::verify {
 
-// Returns up to `most` channels of rows [.., width], those first without which the steps of the
-// rows in int8 are smallest: each is the one that lowers the sum of the squares of the rows'
-// largest magnitudes most, beside those before it. Ends where none lowers it.
+// Returns up to `most` channels of rows [.., width] whose removal makes the int8 steps of the rows
+// smallest. The channels are chosen one by one: each lowers the sum of the squares of the rows'
+// largest magnitudes most, given the channels before it. Ends if no channel lowers it.
 std::vector<int32_t> OutlierChannels(std::span<const float> rows, int64_t width, int64_t most);
 
 }  // namespace sluice::verify

@@ -64,7 +64,7 @@ class Probes {
         linear == nullptr ? 0 : FirstColumn(*linear));
   }
 
-  // Returns the first output of the layer among those of its module.
+  // Returns the index of the layer's first output within the outputs of its module.
   static int64_t FirstColumn(const LinearOp& op) {
     switch (op.layout) {
       case MatrixLayout::kInOut:

@@ -12,7 +12,7 @@
 
 namespace sluice::verify {
 
-// Sums of squares: of what a layer computes on a sample, and of its error.
+// Sums of squares: of a layer's outputs on a sample, and of their errors.
 struct Squares {
   double output = 0, error = 0;
 
@@ -29,7 +29,7 @@ Squares SquaresOf(std::span<const float> exact, std::span<const float> found);
 class Products {
  public:
   std::vector<float> InF32(std::span<const float> x, std::span<const float> w, int64_t width) const;
-  // Returns the product in int8, but for the channels `kept`, which ascend.
+  // Returns the product in int8, except for the channels `kept`, which ascend.
   std::vector<float> InInt8(std::span<const float> x, std::span<const float> w, int64_t width,
                             std::span<const int32_t> kept = {}) const;
 

@@ -25,9 +25,9 @@
 namespace sluice::verify {
 namespace {
 
-// The shares of SmoothQuant's formula that are tried; none is tried first, and wins ties.
+// The exponents of SmoothQuant's formula to try. Scales of one are tried first and win ties.
 constexpr double kShares[] = {0.3, 0.4, 0.5, 0.6, 0.7, 0.8};
-// As few channels are kept as have at most so many times the error that the most of them have.
+// The fewest channels are kept whose error is at most this many times the error with the most.
 constexpr double kNearly = 1.1;
 // The exponents of scales are within [-kMaxExponent, kMaxExponent].
 constexpr int kMaxExponent = 24;
@@ -77,7 +77,7 @@ class Quantizer {
       const bool stored = linear != nullptr && linear->layout == MatrixLayout::kOutIn;
       if (stored && linear->weight.run == 0) candidates_.insert(linear->weight.name);
     }
-    // A tensor that another op reads as well stays as it is.
+    // A tensor that another op also reads stays unchanged.
     for (const GraphOp& op : model_->graph.ops) {
       const auto* const linear = std::get_if<LinearOp>(&op);
       if (linear != nullptr && linear->layout != MatrixLayout::kOutIn) {
@@ -129,7 +129,7 @@ class Quantizer {
                               layer.channels.size());
       }
       text += "\n";
-      // Each layer counts alike, whatever the size of its output.
+      // Each layer has the same weight, independent of the size of its output.
       plain = plain + Squares{1, layer.plain.error / std::max(layer.plain.output, 1e-300)};
       smoothed =
           smoothed + Squares{1, layer.smoothed.error / std::max(layer.smoothed.output, 1e-300)};
@@ -146,7 +146,7 @@ class Quantizer {
     std::vector<int32_t> channels;  // that are kept, ascending
   };
 
-  // Returns whether an error is small enough. One that is not a number is not.
+  // Returns whether an error is small enough; false for NaN.
   bool IsGood(const Squares& squares) const {
     return options_.keep_above == 0 || squares.relative() <= options_.keep_above;
   }
@@ -200,7 +200,7 @@ class Quantizer {
     return absl::OkStatus();
   }
 
-  // Returns the scales with the least error; ones win ties.
+  // Returns the scales with the least error; scales of one win ties.
   std::vector<float> BestScales(const SmoothingGroup& group,
                                 const std::map<size_t, std::vector<float>>& weights,
                                 const Measure& measure) const {
@@ -217,7 +217,8 @@ class Quantizer {
     return best;
   }
 
-  // Returns the fewest channels whose error is close to that with all that may be kept.
+  // Returns the fewest channels whose error is close to the error with all channels that may be
+  // kept.
   std::vector<int32_t> BestChannels(const SmoothingGroup& group, std::span<const float> scales,
                                     const Measure& measure) const {
     const std::vector<int32_t> outliers = Outliers(group, scales);
@@ -240,8 +241,8 @@ class Quantizer {
                            options_.keep_channels);
   }
 
-  // Returns powers of two near |x|^share / |w|^(1 - share), with the largest magnitudes of the rows
-  // that enter and of the weights of each of the producer's features.
+  // Returns powers of two near |x|^share / |w|^(1 - share). x and w are the largest magnitudes, for
+  // each of the producer's features, of the rows that enter and of the weights.
   std::vector<float> Scales(const SmoothingGroup& group,
                             const std::map<size_t, std::vector<float>>& weights,
                             double share) const {
@@ -269,7 +270,8 @@ class Quantizer {
     return scales;
   }
 
-  // Multiplies the columns of the readers by the scales, and divides what makes their rows.
+  // Multiplies the columns of the readers by the scales, and divides the weights that produce their
+  // rows.
   void Fold(const SmoothingGroup& group, const std::vector<float>& scales) {
     std::vector<float> inverse(scales.size(), 1.0f);  // by the producer's feature
     for (size_t d = 0; d < scales.size(); ++d) {
@@ -322,8 +324,7 @@ absl::StatusOr<std::string> QuantizeModel(const std::string& model_directory,
       LoadModel("quantized", 1, model_directory, {.quantization = QuantizationConfig()});
   if (!model.ok()) return named(model.status());
   if (!(*model)->config.embeds_ids()) {
-    return named(
-        absl::InvalidArgumentError("takes no token ids, so that texts show nothing of it"));
+    return named(absl::InvalidArgumentError("takes no token ids, so texts cannot be used"));
   }
   if (AnyQuantized(**model)) return named(absl::InvalidArgumentError("is quantised already"));
   SLUICE_ASSIGN_OR_RETURN(const std::vector<Text> texts, ReadTexts(**model, options.text));

@@ -27,7 +27,7 @@ using nlohmann::json;
 constexpr char kConfigFile[] = "config.json";
 constexpr char kWeightsFile[] = "model.safetensors";
 
-// A tensor of the file that is written. Its bytes are made when it is their turn.
+// A tensor of the file that is written. Its bytes are made just before they are written.
 struct Written {
   std::string name;
   const char* dtype;
@@ -122,7 +122,7 @@ void AppendQuantized(const std::string& name, const Tensor& tensor, const Scales
                       columns});
 }
 
-// Appends a tensor with its scales. One of F16 becomes F32, in which each product is exact.
+// Appends a tensor with its scales. F16 becomes F32, in which each product is exact.
 void AppendScaled(const std::string& name, const Tensor& tensor, const ScalesOfTensor& scales,
                   std::vector<Written>* tensors) {
   const DType dtype = FloatsOf(tensor);
@@ -131,7 +131,7 @@ void AppendScaled(const std::string& name, const Tensor& tensor, const ScalesOfT
                       [=, &scales] { return FloatBytes(Scaled(tensor, scales), dtype); }});
 }
 
-// Writes a file by write(stream), which is there as a whole or not at all.
+// Writes a file by write(stream). Readers see the whole file or no file.
 absl::Status WriteFile(const fs::path& path, const std::function<void(std::ofstream&)>& write) {
   const fs::path partial = path.string() + ".partial";
   std::ofstream file(partial, std::ios::binary);
@@ -204,8 +204,8 @@ bool IsInside(const fs::path& path, const fs::path& folder) {
   return !relative.empty() && *relative.begin() != "..";
 }
 
-// Copies what is neither a config nor weights: tokenizers, and what follows the states. Replaces
-// what an earlier try left.
+// Copies all files except configs and weights: tokenizers, and the modules that follow the states.
+// Replaces files of an earlier try.
 absl::Status CopyOthers(const fs::path& from, const fs::path& to) {
   std::error_code error;
   for (fs::directory_iterator entry(from, error); !error && entry != fs::directory_iterator();
@@ -241,7 +241,7 @@ absl::Status WriteQuantizedCheckpoint(const Checkpoint& checkpoint,
   if (fs::exists(to / kConfigFile, error) || fs::exists(to / kWeightsFile, error)) {
     return absl::AlreadyExistsError(absl::StrCat(out, ": has a model already"));
   }
-  // The files of the model are copied, which would not end in a folder of theirs.
+  // The model's files are copied. The copy would not end if the target were inside their folder.
   if (IsInside(to, from)) {
     return absl::InvalidArgumentError(absl::StrCat(out, ": is inside the model's folder"));
   }
@@ -276,7 +276,8 @@ absl::Status WriteQuantizedCheckpoint(const Checkpoint& checkpoint,
   SLUICE_RETURN_IF_ERROR(CopyOthers(from, to));
   SLUICE_RETURN_IF_ERROR(WriteTensors(tensors, to / kWeightsFile));
   absl::Status written = WriteConfig(from / kConfigFile, to / kConfigFile, kept);
-  // The folder has a model at the end alone, so that a command that failed can be repeated.
+  // The folder has a model only if everything was written, so that a failed command can be
+  // repeated.
   if (!written.ok()) fs::remove(to / kWeightsFile, error);
   return written;
 }

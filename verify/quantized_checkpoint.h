@@ -19,12 +19,12 @@ struct ScalesOfTensor {
 };
 using TensorScales = std::map<std::string, ScalesOfTensor>;
 
-// Tensors that are written in int8, and the input channels of each that stay floats beside it.
+// Tensors that are written in int8. The value lists the tensor's input channels that stay floats.
 using QuantizedTensors = std::map<std::string, std::vector<int32_t>>;
 
-// Writes config.json and model.safetensors to the directory `out`, with the tensors `quantized`,
-// [out, in], in int8 and all others as they are stored, each times its scales, and copies the other
-// files of the model. Returns AlreadyExists if `out` has a model, and errors that name the file.
+// Writes config.json and model.safetensors to the directory `out`: the tensors `quantized`, [out,
+// in], in int8 and all others as they are stored, each times its scales. Copies the other files of
+// the model. Returns AlreadyExists if `out` has a model, and errors that name the file.
 absl::Status WriteQuantizedCheckpoint(const Checkpoint& checkpoint,
                                       const std::string& model_directory, const std::string& out,
                                       const TensorScales& scales,

@@ -32,12 +32,13 @@ std::string Report(const Comparison& comparison, int64_t layers, double toleranc
   }
   if (!comparison.unknown.empty()) {
     absl::StrAppend(&text, comparison.unknown.size(),
-                    " outputs are not compared, for they are not computed by themselves here; ",
-                    absl::CHexEscape(comparison.unknown.front()), " for one.\n");
+                    " outputs are not compared, because this program does not compute them "
+                    "separately; the first is ",
+                    absl::CHexEscape(comparison.unknown.front()), ".\n");
   }
   if (!comparison.unproven.empty()) {
     absl::StrAppend(&text, "The golden has no ", absl::StrJoin(comparison.unproven, " and no "),
-                    ": the weights behind them are not checked.\n");
+                    ": the weights that only they depend on are not checked.\n");
   }
   const Worst* first = comparison.FirstAbove(tolerance);
   if (!comparison.missing_answer.empty()) {

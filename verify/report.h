@@ -1,4 +1,4 @@
-// Reports a comparison for people.
+// Writes a comparison as text for people.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@ namespace sluice::verify {
 std::string Report(const Comparison& comparison, int64_t layers, double tolerance);
 
 // Does all of `sluice verify`: reads both files, compares them and returns the report. Sets `*same`
-// to whether what the model answers with was compared, and all outputs are within the tolerance.
-// Errors name the file.
+// to whether the model's answer was compared and all outputs are within the tolerance. Errors name
+// the file.
 absl::StatusOr<std::string> Verify(const std::string& model_directory, const std::string& golden,
                                    double tolerance, const CpuOptions& options, bool* same);
 

@@ -9,7 +9,7 @@
 namespace sluice::verify {
 namespace {
 
-constexpr size_t kOutside = SIZE_MAX;  // a reader that is no op
+constexpr size_t kOutside = SIZE_MAX;  // a reader that is not an op
 
 // The buffers that an op reads, and the one that it writes.
 struct Access {
@@ -87,7 +87,7 @@ class Finder {
     return kOutside;
   }
 
-  // Returns the ops that read what `writer` writes.
+  // Returns the ops that read the output of `writer`.
   std::vector<size_t> ReadersOf(size_t writer) const {
     const BufferId buffer = accesses_[writer].write;
     std::vector<size_t> readers;
@@ -104,14 +104,15 @@ class Finder {
     return readers;
   }
 
-  // Returns whether the tensor is not read by ops outside `allowed`.
+  // Returns whether only ops in `allowed` read the tensor.
   bool IsOwn(const std::string& tensor, const std::vector<size_t>& allowed) const {
     if (tensor.empty()) return true;
     return std::ranges::all_of(users_.at(tensor),
                                [&](size_t user) { return std::ranges::count(allowed, user) > 0; });
   }
 
-  // Returns whether the group's projections alone read what `writer` writes, and can take scales.
+  // Returns whether only the group's projections read the output of `writer`, and all can take
+  // scales.
   bool TakesScales(size_t writer, const SmoothingGroup& group) const {
     return ReadersOf(writer) == group.readers &&
            std::ranges::all_of(group.readers, [&](size_t reader) {
@@ -162,7 +163,7 @@ class Finder {
     const auto* const linear = std::get_if<LinearOp>(&ops_[op]);
     if (linear == nullptr || linear->accumulate || linear->position_bias) return false;
     if (linear->layout != MatrixLayout::kOutIn || linear->weight.run != 0) return false;
-    // A tensor that several projections share has rows of each, but not the same ones.
+    // A tensor that several projections share has different rows of each.
     const auto sharers = std::ranges::count_if(users_.at(linear->weight.name), [&](size_t user) {
       const auto* const other = std::get_if<LinearOp>(&ops_[user]);
       return other == nullptr || other->weight.first == linear->weight.first;

@@ -12,7 +12,7 @@ namespace sluice::kernels {
 // Computes out = f(in) * up.
 //   in, up, out: [rows, dim] dense; up may be nullptr (ones); out may be in or up
 // The error against the exact function is at most 3e-7 of max(|in * up|, 1). If `quantized` is
-// present, the rows of out are also quantised, while they are in the cache.
+// present, the rows of out are also quantised while they are in the cache.
 void Activate(const Context& context, Activation activation, const float* in, const float* up,
               int64_t rows, int64_t dim, float* out, const QuantizedRows& quantized = {});
 

@@ -14,7 +14,7 @@ constexpr int64_t kCacheLine = 16;  // floats; keeps workers off each other's ca
 
 int64_t RoundUp(int64_t n, int64_t step) { return CeilDiv(n, step) * step; }
 
-// The places of everything in the scratch memory, in floats.
+// The offsets of all parts of the scratch memory, in floats.
 struct ScratchLayout {
   int64_t record_stride;
   int64_t score_stride;
@@ -23,11 +23,11 @@ struct ScratchLayout {
   int64_t segment_sums;
   int64_t running;
   int64_t own_values;
-  int64_t keys;  // pages of one head, and the values behind them; with keys of the step's rows
+  int64_t keys;  // only with keys of the step's rows: pages of one head, then the values
   int64_t values;
   int64_t page_ids;
   int64_t worker_floats;
-  int64_t parts;  // behind all workers
+  int64_t parts;  // after the parts of all workers
   int64_t floats;
 };
 
@@ -63,7 +63,7 @@ ScratchLayout LayOutScratch(const AttentionChoice& choice, const AttentionSizes&
   return layout;
 }
 
-// Returns about how many multiply-adds the scores and the sums of values take.
+// Returns about how many multiply-adds the scores and the sums of values need.
 int64_t WorkOfAttention(std::span<const AttentionSequence> sequences, const AttentionSizes& sizes) {
   int64_t pairs = 0;  // of a query and a key
   for (const AttentionSequence& each : sequences) {
@@ -73,10 +73,11 @@ int64_t WorkOfAttention(std::span<const AttentionSequence> sequences, const Atte
 }
 
 // Keys and values of one KV head of a sequence, copied from the step's rows to pages in a worker's
-// scratch memory, which stay in a near cache while the head's items are computed.
+// scratch memory. They stay in a near cache while the head's items are computed.
 class HeldHead {
  public:
-  // Holds nothing at first. `page_ids` has room for the longest sequence's. Memory is not owned.
+  // Holds nothing at first. `page_ids` has room for the pages of the longest sequence. Memory is
+  // not owned.
   HeldHead(Profile profile, const AttentionArgs& args, int32_t kv_heads, const KvLayer& pages,
            int32_t* page_ids)
       : profile_(profile),
@@ -86,7 +87,7 @@ class HeldHead {
         pages_(pages),
         page_ids_(page_ids) {}
 
-  // Copies what is missing of pages [first, past) of a head of a sequence.
+  // Copies the pages in [first, past) of a sequence's head that are not copied yet.
   void Hold(const AttentionSequence& sequence, int32_t head, int64_t first, int64_t past) {
     if (&sequence != sequence_ || head != head_ || first < first_ || first > past_) {
       sequence_ = &sequence;
@@ -119,7 +120,7 @@ class HeldHead {
   int32_t* const page_ids_;
   const AttentionSequence* sequence_ = nullptr;
   int32_t head_ = 0;
-  int64_t first_ = 0, past_ = 0;  // the pages that are held
+  int64_t first_ = 0, past_ = 0;  // the copied pages
 };
 
 // The attention of a step.
@@ -221,7 +222,7 @@ class Step {
     return block;
   }
 
-  // Returns a worker's HeldHead, which holds nothing.
+  // Returns a HeldHead for a worker. It holds nothing.
   HeldHead NothingHeld(int worker) const {
     float* const mine = scratch_ + worker * layout_.worker_floats;
     KvLayer pages = PagesOfHead(sizes_);
@@ -231,8 +232,8 @@ class Step {
             reinterpret_cast<int32_t*>(mine + layout_.page_ids)};
   }
 
-  // If attention reads keys and values of the step's rows, lets `block` read pages [first, past) of
-  // the item's sequence from `held`.
+  // If attention reads keys and values from the step's rows, lets `block` read pages [first, past)
+  // of the item's sequence from `held`.
   void ReadFrom(HeldHead* held, const AttentionItem& item, int64_t first, int64_t past,
                 simd::AttentionBlock* block) const {
     if (!sizes_.of_rows) return;
@@ -242,8 +243,9 @@ class Step {
     block->pages = held->page_ids();
   }
 
-  // Prefetches the first pages that an item of few queries reads. Those of a decode step's
-  // sequences lie apart, and the first ones of an item would otherwise be waited for.
+  // Prefetches the first pages that an item of few queries reads. In a decode step, the pages of
+  // different sequences are not adjacent, so the processor would have to wait for an item's first
+  // pages.
   void Fetch(const AttentionItem& item) const {
     constexpr int64_t kMaxPages = 4, kLineBytes = 64;
     if (sizes_.of_rows || int64_t{item.rows} * template_.heads > simd::kAttentionTile) return;
@@ -264,7 +266,7 @@ class Step {
   void RunItems(int64_t begin, int64_t end, int worker) const {
     float* const mine = scratch_ + worker * layout_.worker_floats;
     HeldHead held = NothingHeld(worker);
-    AttentionItem now = {};  // the item before the one that is visited
+    AttentionItem now = {};  // the item before the visited one
     const auto attend = [&] {
       simd::AttentionBlock block = BlockOf(now);
       ReadFrom(&held, now, now.first_segment * kSegmentTokens / kPageTokens, block.fetch_pages,

@@ -1,10 +1,10 @@
-// Causal or bidirectional attention with grouped queries, with XSA in its epilogue. Keys and values
-// are in KV pages, or those of the step's own rows where every sequence is whole.
+// Causal or bidirectional attention with grouped queries and an epilogue of XSA. Keys and values
+// are in KV pages, or in the step's own rows if every sequence is whole.
 //
 // For a query row at position p and head h (KV head h / (q_heads / kv_heads)):
 //   s_j = scale * q . k_j for the visible keys j (j <= p if causal, else the whole sequence; with a
-//     window those of |p - j| < window), then c tanh(s_j / c) with a soft cap c, then the addition
-//     of bias[h, j - p]
+//     window only the keys with |p - j| < window), then c tanh(s_j / c) with a soft cap c, then the
+//     addition of bias[h, j - p]
 //   y = sum_j exp(s_j - max s) v_j / sum_j exp(s_j - max s), or with a SiLU share c, as in HSTU
 //     (arXiv 2402.17152), y = sum_j c silu(s_j) v_j
 //   XSA (exclusive self attention, arXiv 2603.09078), v = v_p:
@@ -15,8 +15,8 @@
 //     cos_sim = |y . v| / max(|v|, 1e-6),  proj_frac = cos_sim / max(|y|, 1e-6)
 //
 // The keys of a sequence are summed in segments of kSegmentTokens at absolute positions, each
-// ascending and relative to the segment's largest score; the segments' sums are folded in ascending
-// order, and XSA comes after. So a row's result depends only on its own sequence: it is bitwise the
+// ascending and relative to the segment's largest score. The segments' sums are merged in ascending
+// order, and XSA comes last. So a row's result depends only on its own sequence: it is bitwise the
 // same in any batch, in any order of the work (attention_schedule.h) and on any thread.
 #pragma once
 
@@ -57,8 +57,8 @@ struct AttentionArgs {
 int64_t AttentionScratchFloats(const AttentionChoice& choice, const AttentionSizes& sizes);
 
 // Computes the attention of all sequences, whose contexts are at most `max_context`. `scratch` has
-// AttentionScratchFloats of these sizes and the pool's threads. If keys and values are of the
-// step's rows, `kv` says which heads they have, and as which type they are read.
+// AttentionScratchFloats of these sizes and the pool's threads. If keys and values are in the
+// step's rows, `kv` gives the number of heads and the type in which they are read.
 void Attention(const Context& context, const AttentionArgs& args, const KvLayer& kv,
                std::span<const AttentionSequence> sequences, int64_t max_context, float* scratch);
 

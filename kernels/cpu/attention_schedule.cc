@@ -9,13 +9,15 @@
 namespace sluice::kernels {
 namespace {
 
-// The queries whose records fit a near cache.
+// This many queries have records that fit a near cache.
 constexpr int32_t kMaxBlockQueries = 256;
-// The number of work items for each thread that lets quick threads take over from slow ones.
+// The number of work items for each thread. Several items let quick threads take over work from
+// slow ones.
 constexpr int kItemsPerThread = 4;
-// The least gain for which blocks are divided: their records are written and read again.
+// Blocks are divided only if the gain is at least this factor, because their records are written
+// and read again.
 constexpr double kWorthParts = 1.1;
-// The most threads whose times are told apart.
+// The simulation of a step uses at most this many threads.
 constexpr int kMaxWorkers = 1024;
 
 int64_t SegmentsOf(int64_t context) { return CeilDiv(context, kSegmentTokens); }
@@ -91,9 +93,9 @@ void AttentionSchedule::Balance() {
     longest = std::max(longest, each);
   });
   const double ideal = work / sizes_.threads;
-  // A thread that takes the last item is at most the work of one item behind the others.
+  // The thread with the last item ends at most one item's work after the others.
   if (ideal + longest <= kWorthParts * ideal) return;
-  // Nor is it more than its share of the longest items.
+  // The step also takes at most `rounds` times the longest item.
   const int64_t rounds = CeilDiv(items(), int64_t{sizes_.threads});
   if (GrainOf(items()) == 1 && static_cast<double>(rounds) * longest <= kWorthParts * ideal) return;
   const auto whole = static_cast<double>(Makespan());
@@ -184,7 +186,7 @@ int64_t AttentionSchedule::WorkOf(const AttentionItem& item) const {
 int64_t AttentionSchedule::Makespan() const {
   std::array<int64_t, kMaxWorkers> room;
   const auto ends = std::span(room).first(static_cast<size_t>(
-      std::min(sizes_.threads, kMaxWorkers)));  // a heap of when workers are free
+      std::min(sizes_.threads, kMaxWorkers)));  // a heap of the times when workers become free
   std::ranges::fill(ends, 0);
   const int64_t grain = GrainOf(items());
   for (int64_t begin = 0; begin < items(); begin += grain) {

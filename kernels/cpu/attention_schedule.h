@@ -1,9 +1,9 @@
 // How the attention of a step is divided into work items for threads.
 //
-// A block is some rows of a sequence with one KV head and its query heads. Where there are fewer
-// blocks than keep the threads busy, or one is much longer than the others, blocks are divided into
-// parts, each of which reads a range of the segments of keys. The division never changes a bit: the
-// segments are the same in all of them (kernels/cpu/simd/attention_segment.h).
+// A block is some rows of a sequence with one KV head and its query heads. If there are too few
+// blocks to keep the threads busy, or one block is much longer than the others, blocks are divided
+// into parts. Each part reads a range of the segments of keys. The division never changes a bit,
+// because the segments are always the same (kernels/cpu/simd/attention_segment.h).
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,8 @@
 namespace sluice::kernels {
 
 // One sequence of the step batch. The keys of positions [0, first_position + count) are in the
-// cache, or all of them are of this step's rows (AttentionArgs); then first_position is 0.
+// cache. If attention reads the step's own rows (AttentionArgs), all keys are in these rows, and
+// first_position is 0.
 struct AttentionSequence {
   int32_t first_position;
   int32_t count;         // rows of this step
@@ -24,14 +25,15 @@ struct AttentionSequence {
   const int32_t* pages;  // [ceil((first_position + count) / kPageTokens)] page ids, for the cache
 };
 
-// The order in which a step's keys are read. All give the same bits.
+// The order in which a step's keys are read. All orders give the same bits.
 enum class AttentionOrder {
-  kBalanced,  // one pass; parts where they make the step quicker on the threads at hand
+  kBalanced,  // one pass; divided into parts if this makes the step quicker on the given threads
   kOnePass,   // scores, weights and sums of a segment, then the next segment; no parts
   kTwoPass,   // the scores of all keys, then all sums; no parts
-  // One pass. Each block of a step is in a given number of parts, which may run at once, if there
-  // is memory for the records of all of them (AttentionSchedule::MaxRecords). Otherwise none is
-  // divided; several threads then have more than two blocks each. A segment is never divided.
+  // One pass. Each block of a step is in a given number of parts, which may run at the same time.
+  // If there is too little memory for the records of all parts (AttentionSchedule::MaxRecords), no
+  // block is divided; several threads then have more than two blocks each. A segment is never
+  // divided.
   kSplit,
 };
 
@@ -42,7 +44,7 @@ struct AttentionChoice {
   bool operator==(const AttentionChoice&) const = default;
 };
 
-// The sizes of the attention of a model on some threads.
+// The sizes of a model's attention, and the number of threads.
 struct AttentionSizes {
   int32_t q_heads;  // a multiple of kv_heads
   int32_t kv_heads;
@@ -52,7 +54,7 @@ struct AttentionSizes {
   bool causal = true;
   int32_t window = 0;  // see AttentionArgs
   KvType kv_type = KvType::kF32;
-  bool of_rows = false;  // whether keys and values are of the step's rows, see AttentionArgs
+  bool of_rows = false;  // whether keys and values are in the step's rows, see AttentionArgs
 
   int32_t group() const { return q_heads / kv_heads; }
 };
@@ -76,16 +78,16 @@ class AttentionSchedule {
                     std::span<const AttentionSequence> sequences);
 
   int64_t items() const { return end_.item; }
-  // The queries of all blocks that are divided, whose parts are folded when all items are done.
+  // The queries of all divided blocks. Their parts are merged after all items are done.
   int64_t divided_queries() const { return end_.query; }
-  // The records that the parts of all blocks take.
+  // The number of records for the parts of all blocks.
   int64_t records() const { return end_.record; }
   // Returns how many of `n` items or queries a thread takes at once.
   int64_t GrainOf(int64_t n) const;
 
   // Calls visit(item) for the items [begin, end). Items of a sequence are ordered by rows, then KV
-  // heads, so that the heads of the same rows are neighbours, then parts. With keys of the step's
-  // rows they are ordered by KV heads, then rows, so that few of them copy the same keys.
+  // heads, then parts, so that the heads of the same rows are neighbours. With keys in the step's
+  // rows they are ordered by KV heads, then rows, so that few threads copy the same keys.
   template <typename Visit>
   void ForItems(int64_t begin, int64_t end, Visit visit) const {
     ForSequences(&Place::item, begin, end, [&](const Place& at, const Division& division) {
@@ -96,8 +98,8 @@ class AttentionSchedule {
     });
   }
 
-  // Calls visit(block, index) for the divided queries [begin, end), each with the first item of its
-  // block and its index there.
+  // Calls visit(block, index) for the divided queries [begin, end). `block` is the first item of
+  // the query's block, and `index` the query's index in the block.
   template <typename Visit>
   void ForDividedQueries(int64_t begin, int64_t end, Visit visit) const {
     ForSequences(&Place::query, begin, end, [&](const Place& at, const Division& division) {
@@ -114,10 +116,10 @@ class AttentionSchedule {
     });
   }
 
-  // Returns the most records that the parts of a step take. kBalanced divides blocks with at least
-  // 3/8 of a thread's share of the work, of which there are at most 8/3 for each thread: there is
-  // memory for so many blocks of one row, or of several that fill a tile, with the longest context.
-  // kSplit has memory for one row of a sequence at least.
+  // Returns the most records that the parts of a step need. kBalanced only divides blocks with at
+  // least 3/8 of a thread's share of the work, so at most 8/3 blocks for each thread. There is
+  // memory for this number of blocks with the longest context, each of one row, or of several rows
+  // that fill a tile. kSplit has memory for at least one row of a sequence.
   static int64_t MaxRecords(const AttentionChoice& choice, const AttentionSizes& sizes);
   // Returns the most queries of a block.
   static int64_t MaxQueries(const AttentionSizes& sizes);
@@ -126,7 +128,7 @@ class AttentionSchedule {
   // How the work of one sequence is divided.
   struct Division {
     int64_t blocks;
-    int64_t block_queries;  // the most of a block
+    int64_t block_queries;  // the most queries of a block
     int64_t segments;       // of the sequence's keys
     int64_t seen;           // the most segments that a block reads
     int64_t parts;          // of each block
@@ -140,8 +142,8 @@ class AttentionSchedule {
     int64_t query = 0;
   };
 
-  // Calls visit(place, division) for the sequences with indices of `kind` in [begin, end), and
-  // perhaps some before them.
+  // Calls visit(place, division) for the sequences that have indices of `kind` in [begin, end), and
+  // possibly for some sequences before them.
   template <typename Visit>
   void ForSequences(int64_t Place::*kind, int64_t begin, int64_t end, Visit visit) const {
     const auto places = std::span(places_).first(static_cast<size_t>(count_));
@@ -156,7 +158,7 @@ class AttentionSchedule {
   }
 
   void ChooseRows();
-  // Divides the longest blocks if that makes the step clearly quicker.
+  // Divides the longest blocks if this makes the step clearly quicker.
   void Balance();
   // Counts items, records and queries.
   void Count();
@@ -164,9 +166,10 @@ class AttentionSchedule {
   AttentionItem ItemOf(const Place& at, const Division& division, int64_t block,
                        int64_t part) const;
   Place After(const Place& at, const Division& division) const;
-  // Returns the segments that an item reads times the tiles of queries that read them.
+  // Returns the item's number of segments times the number of query tiles that read them.
   int64_t WorkOf(const AttentionItem& item) const;
-  // Returns the work of the thread that ends last if each takes the next items when it is free.
+  // Returns the work of the thread that ends last, if each thread takes the next items when it is
+  // free.
   int64_t Makespan() const;
 
   const AttentionSizes sizes_;
@@ -174,7 +177,7 @@ class AttentionSchedule {
   int32_t block_rows_;
   int64_t parts_ = 1;     // of each block, unless part_work_ is given
   double part_work_ = 0;  // of a part
-  // Some of the sequences, at equal distances, so that a thread finds its items soon.
+  // Some of the sequences, at equal distances, so that a thread finds its items quickly.
   std::array<Place, 64> places_;
   int64_t count_ = 0;  // of places_
   Place end_;

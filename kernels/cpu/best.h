@@ -1,5 +1,5 @@
-// The k best of many values: the largest values, and of equal values those with the lower index.
-// Top-k selection and the head share it.
+// The k best of many values: the largest values; of equal values, the lower indices. Top-k
+// selection and the head share it.
 #pragma once
 
 #include <bit>
@@ -31,7 +31,7 @@ inline float ValueOf(uint64_t key) {
   return std::bit_cast<float>((orderable >> 31) != 0 ? orderable & 0x7FFFFFFFu : ~orderable);
 }
 
-// Returns a scan bound that `value` itself passes. For -inf this is NaN, which every value passes.
+// Returns a scan bound that `value` itself passes. For -inf this is NaN; every value passes it.
 inline float JustBelow(float value) {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   return value > -infinity ? std::nextafter(value, -infinity)
@@ -42,7 +42,7 @@ inline float JustBelow(float value) {
 class Best {
  public:
   // Collects keys in keys[capacity] and cuts them back to k when it is full. Requires capacity >=
-  // k; the larger the capacity, the less the cutting costs per element.
+  // k. A larger capacity lowers the cost of cutting per element.
   Best(uint64_t* keys, int64_t k, int64_t capacity) : keys_(keys), k_(k), capacity_(capacity) {}
 
   void Add(uint64_t key) {
@@ -53,13 +53,13 @@ class Best {
     }
     keys_[size_++] = key;
   }
-  // Adds the values x[0, n), whose indices begin at `first`; may skip those <= bound.
+  // Adds the values x[0, n), whose indices begin at `first`; may skip values <= bound.
   void AddRange(const simd::Table& table, const float* x, int32_t first, int64_t n, float bound);
   // Adds all keys of another Best.
   void AddAll(const Best& other);
 
-  // Keeps only the k best keys, if there are more, in no order except that the least is at the end.
-  // From then on keys that are not above the least are rejected.
+  // Keeps only the k best keys, if there are more. The least key is at the end; the others are in
+  // no order. From then on keys that are not above the least one are rejected.
   void Cut();
   // Cuts and sorts in descending order.
   void Sort();
@@ -70,7 +70,8 @@ class Best {
   uint64_t last() const { return keys_[k_ - 1]; }  // the least key; valid once cut()
 
  private:
-  // Cuts once a quarter of the spare capacity is used, because the tighter bound then pays.
+  // Cuts once a quarter of the spare capacity is used, because the tighter bound is then worth the
+  // cost.
   void CutIfWorthwhile() {
     if (size_ - k_ >= (capacity_ - k_ + 3) / 4) Cut();
   }

@@ -1,5 +1,5 @@
-// The first argument of every CPU kernel: how to compute (profile) and on which threads (pool). It
-// plays the role of a stream on a GPU.
+// The first argument of every CPU kernel: the profile, which selects the computation, and the pool
+// of threads. It plays the role of a stream on a GPU.
 #pragma once
 
 #include "kernels/cpu/profile.h"

@@ -9,9 +9,9 @@
 
 namespace sluice::kernels {
 
-// A sequence has `tokens` rows, each of as many blocks of `block` values:
+// A sequence has `tokens` rows. Each row has `tokens` blocks of `block` values:
 //   out[row t, block h] = in[row h, block t]
-// Rows that an incomplete last sequence lacks count as zeros.
+// The missing rows of an incomplete last sequence count as zeros.
 struct ExchangeArgs {
   const float* in;                  // [rows, tokens * block]
   std::span<const int32_t> places;  // [rows], the rows of the sequences, one after another

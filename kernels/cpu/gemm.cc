@@ -9,7 +9,7 @@
 namespace sluice::kernels {
 namespace {
 
-// A part of a product. The bias, if any, and `out` are those of its first row and column.
+// A part of a product. The bias, if any, and `out` begin at its first row and column.
 struct Part {
   int64_t matrix, row, rows, col, cols;
   const float* bias;
@@ -18,7 +18,7 @@ struct Part {
   bool accumulate;
 };
 
-// The kernel of a profile for a matrix, and the parts that it takes at once.
+// The kernel of a profile for a matrix, and the size of the parts that it takes at once.
 class Multiplier {
  public:
   Multiplier(const Context& context, const PackedWeights& weights)
@@ -30,7 +30,7 @@ class Multiplier {
   bool in_pairs() const { return table_.pairs && weights_.format() == WeightFormat::kBF16; }
   int64_t panel_cols() const { return quantized() ? int8_.panel_cols : table_.panel_cols; }
 
-  // Returns the number of rows of x that fit the second-level cache beside a panel.
+  // Returns the number of rows of x that fit the second-level cache together with a panel.
   int64_t RowsAtOnce() const {
     const int64_t k = weights_.k();
     if (in_pairs()) {
@@ -133,7 +133,7 @@ class Multiplier {
 };
 
 // The work of a GEMM in units of one row block by one chunk of columns. The chunks of a row block
-// are neighbours. The position of the cuts does not influence results.
+// are neighbours. The cuts do not influence results.
 class Blocks {
  public:
   Blocks(const Multiplier& multiplier, int64_t n, std::span<const RowGroup> groups, int threads)
@@ -141,7 +141,7 @@ class Blocks {
     int64_t row_blocks = 0;
     for (const RowGroup& group : groups) row_blocks += CeilDiv(group.count, rows_);
     if (multiplier.in_pairs() && row_blocks > 0) {
-      // Each chunk rounds the rows again, so the chunks are as few as keep all threads busy.
+      // Each chunk rounds the rows again, so use the fewest chunks that keep all threads busy.
       const int64_t chunks = CeilDiv(kUnitsPerThread * threads, row_blocks);
       const int64_t width = multiplier.panel_cols();
       const int64_t panels = CeilDiv(CeilDiv(n, chunks), width);
@@ -177,7 +177,8 @@ class Blocks {
   int64_t rows_, cols_, chunks_, count_;
 };
 
-// The division of a product into tiles: enough for all threads, each as large as possible.
+// The division of a product into tiles: enough for all threads, otherwise the largest possible
+// tiles.
 struct Tiling {
   int64_t rows, cols;            // of a tile; the last ones may be smaller
   int64_t row_tiles, col_tiles;  // tiles of the same columns are neighbours

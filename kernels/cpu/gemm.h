@@ -3,16 +3,16 @@
 //   out[r, :] = x[r, :] W[g(r)] + bias[g(r)] (+ out[r, :] if accumulate)
 //
 // where g(r) is the position of the row's group. A dense layer has one matrix and one group. The
-// result equals einsum("bld,lde->ble") with rows sorted by position. Everything is f32; weights
-// stored as bf16 are widened as they are loaded into registers, which is exact. Profiles that
-// multiply in bf16 instead round the rows of x that such weights are multiplied with. Weights in
-// int8 or int4 are multiplied with quantised rows, whose sums are exact: the same bits under all
-// profiles. So are those of channels that weights in int8 leave to f32, whose products with x are
-// rounded one by one.
+// result equals einsum("bld,lde->ble") with rows sorted by position. Everything is f32. Weights
+// stored as bf16 are widened exactly when they are loaded into registers. Profiles that multiply in
+// bf16 instead round the rows of x that are multiplied with such weights. Weights in int8 or int4
+// are multiplied with quantised rows. Their sums are exact and have the same bits under all
+// profiles. Channels that int8 weights keep in f32 also have the same bits under all profiles,
+// because their products with x are rounded one by one.
 //
 // Batch invariance: each output element is one running sum over k ascending, or in bf16 over pairs
-// or tiles of k ascending, whatever the number of rows, the group sizes and the number of threads.
-// Hence a row's result is bitwise the same for every M.
+// or tiles of k ascending, for any number of rows, group sizes and number of threads. Hence a row's
+// result is bitwise the same for every M.
 #pragma once
 
 #include <cstdint>
@@ -33,9 +33,9 @@ struct GemmArgs {
   int64_t bias_stride;
   float* out;  // [rows, n], row stride ldo; must not overlap x
   int64_t ldo;
-  bool accumulate;  // add to what `out` holds: out = out + (x W + bias)
-  // The rows in place of x, if the weights are quantised; with sums if they are int4. Weights with
-  // kept channels read x too, and need rows that are zero there.
+  bool accumulate;  // add to `out`: out = out + (x W + bias)
+  // The rows in place of x, if the weights are quantised. They need sums if the weights are int4.
+  // If the weights have kept channels, x is also read, and the quantised rows must be zero there.
   QuantizedRows quantized = {};
 };
 
@@ -47,7 +47,7 @@ void GroupedGemm(const Context& context, const PackedWeights& weights,
 // Computes the product of one matrix for rows [0, rows).
 void Gemm(const Context& context, const PackedWeights& weights, int64_t rows, const GemmArgs& args);
 
-// A block of rows and columns of a product, in the cache of the thread that computed it.
+// A block of rows and columns of a product. It is in the cache of the thread that computed it.
 struct GemmTile {
   int64_t row, rows;
   int64_t col, cols;  // col is a multiple of kGemmTileStep
@@ -56,7 +56,7 @@ struct GemmTile {
 };
 inline constexpr int64_t kGemmTileStep = 512;
 inline constexpr int64_t kGemmTileColumns = 1024;
-// The stride makes rows fall into different cache sets.
+// This stride puts the rows into different cache sets.
 inline constexpr int64_t kGemmTileStride = kGemmTileColumns + 16;
 inline constexpr int64_t kGemmTileRows = 128;
 
@@ -69,7 +69,8 @@ struct TiledGemmArgs {
 };
 
 // Computes the same product as Gemm, bit for bit, but passes it to `use` in tiles instead of
-// writing it. The tiles cover the product and come in no order, from several threads at once.
+// writing it. The tiles cover the product. Several threads call `use` at the same time, in no fixed
+// order.
 void GemmByTiles(const Context& context, const PackedWeights& weights, int64_t rows,
                  const TiledGemmArgs& args, absl::FunctionRef<void(const GemmTile&)> use);
 

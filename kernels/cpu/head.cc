@@ -139,8 +139,8 @@ class HeadRun {
   void AddBest(int64_t list, int64_t k, const GemmTile& tile, const float* x, float largest) const {
     Best& best = places_.lists_of_best[list];
     if (best.cut() && largest < ValueOf(best.last())) return;  // a NaN is not above it either
-    // For k = 1 the largest logit alone is enough. A row of nothing but -inf needs a bound that
-    // everything passes.
+    // For k = 1 only the largest logit is needed. A row with only -inf needs a bound that every
+    // value passes.
     const float bound = k == 1 ? JustBelow(largest) : std::numeric_limits<float>::quiet_NaN();
     best.AddRange(table_, x, static_cast<int32_t>(tile.col), tile.cols, bound);
     best.Cut();

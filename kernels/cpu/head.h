@@ -1,6 +1,6 @@
 // The output head: products of rows with a [hidden, vocab] matrix. A row's sum of exponentials, the
-// logit of a target and the most likely tokens are taken from its logits block by block of columns
-// while they are in the cache. All logits are written only for the rows that request them.
+// logit of a target and the most likely tokens are computed from blocks of columns of its logits
+// while these are in the cache. All logits are written only for the rows that request them.
 #pragma once
 
 #include <cstddef>
@@ -24,10 +24,10 @@ struct HeadArgs {
 
 struct HeadRow {
   std::span<const int32_t> excluded = {};  // ascending, distinct; their logits are -inf
-  // The output for all logits, [n]. If it is set, nothing else is computed for the row.
+  // The output for all logits, [n]. If it is set, only the logits are computed for the row.
   float* logits = nullptr;
   int32_t target = -1;  // in [0, n), or -1 for none
-  int64_t best = 0;     // number of most likely tokens wanted, at most kMaxBest and n
+  int64_t best = 0;     // number of most likely tokens to return, at most kMaxBest and n
 };
 
 struct HeadResult {
@@ -43,7 +43,7 @@ struct HeadResult {
 int64_t HeadScratch(int64_t n, int threads);
 
 // Computes the head for one matrix. The `results` of rows that request all logits stay unwritten. A
-// row's results have the same bits whatever other rows are in the call; they equal those of Gemm,
+// row's results have the same bits for any other rows in the call. They equal the results of Gemm,
 // SoftCap, LogSumExp and TopK on its logits.
 void Head(const Context& context, const PackedWeights& weights, const HeadArgs& args,
           std::span<const HeadRow> rows, std::byte* scratch, HeadResult* results);

@@ -12,12 +12,12 @@
 namespace sluice::kernels {
 namespace {
 
-// The place of a key or a value in the keys or the values of a layer, whose features are kStride
-// elements apart.
+// The place of a key or a value in a slab of keys or values. Its features are kStride elements
+// apart.
 template <int64_t kStride>
 struct Place {
   std::byte* slab;
-  int64_t first;  // the element of its first feature
+  int64_t first;  // the index of its first feature
   int64_t token;  // within the page
   int64_t elements;
 
@@ -50,7 +50,7 @@ template <int64_t kStride>
 void StoreInt8(const float* x, int64_t n, const Place<kStride>& place) {
   constexpr int32_t kMagnitude = 0x7FFFFFFF, kInfinity = 0x7F800000;
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to integers
-  int32_t bits = 0;  // of the largest magnitude; those of NaN are above those of all numbers
+  int32_t bits = 0;  // of the largest magnitude; the bits of NaN are above the bits of all numbers
   for (int64_t d = 0; d < n; ++d) bits = std::max(bits, std::bit_cast<int32_t>(x[d]) & kMagnitude);
   const auto largest = std::bit_cast<float>(bits);
   const bool counts = bits < kInfinity && largest >= simd::kInt8Least;
@@ -130,7 +130,7 @@ void FetchSlot(const KvLayer& kv, int64_t slot, int32_t head) {
 
 void CopyPositions(const KvLayer& kv, const PageCopy& copy) {
   const int64_t bytes = KvElementBytes(kv.type), elements = int64_t{kv.head_dim} * kPageTokens;
-  // The rows of a slab that have elements of these positions, and how many of each are copied.
+  // The rows of a slab with elements of these positions, and how many elements of each are copied.
   const auto copy_rows = [&](void* store, int32_t head, int64_t rows, int64_t count) {
     const std::byte* from = SlabOf(kv, store, int64_t{copy.from} * kPageTokens, head);
     std::byte* to = SlabOf(kv, store, int64_t{copy.to} * kPageTokens, head);

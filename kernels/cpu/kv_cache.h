@@ -3,11 +3,11 @@
 // A page holds kPageTokens consecutive positions of one sequence. Keys are stored transposed inside
 // the page, so that a query is multiplied with kPageTokens keys at once without horizontal sums:
 //   k: [pages, kv_heads, head_dim, kPageTokens]     v: [pages, kv_heads, kPageTokens, head_dim]
-// The elements are of a KvType. Those of bf16 are rounded to nearest, ties to even. In int8 the
-// kPageTokens scales of a head of a page, in f32, are behind its elements:
+// The elements have a KvType. bf16 elements are rounded to nearest, ties to even. In int8, the
+// kPageTokens scales of a head of a page are stored in f32 after its elements:
 //   element = round(x * (127 / max|x|)), ties to even; scale = max|x| / 127
-// over the features of one key or value, which counts as zeros if max|x| is below 2^-100, and has a
-// scale of NaN if it is not finite.
+// over the features of one key or value. It counts as zeros if max|x| is below 2^-100, and its
+// scale is NaN if it is not finite.
 // A KV slot is page * kPageTokens + position % kPageTokens. Slots that were never written are never
 // used as data (tests fill them with NaN).
 #pragma once
@@ -51,15 +51,16 @@ struct HeadRows {
   const float* x;
   int64_t stride;
 };
-// Writes `count` keys and values of a head to the slots from `slot` on, which are of one page.
+// Writes `count` keys and values of a head to the slots from `slot` on. The slots must be in one
+// page.
 void StoreHead(Profile profile, const KvLayer& kv, int64_t slot, int32_t head, int64_t count,
                const HeadRows& keys, const HeadRows& values);
-// Prefetches what StoreKey and StoreValue write for a slot and head.
+// Prefetches the memory that StoreKey and StoreValue write for a slot and head.
 void FetchSlot(const KvLayer& kv, int64_t slot, int32_t head);
 // Copies the first positions of a page to another page, bit by bit.
 void CopyPositions(const KvLayer& kv, const PageCopy& copy);
 
-// Returns a feature of the key or the value that a slot has.
+// Returns a feature of the key or the value in a slot.
 float KeyAt(const KvLayer& kv, int64_t slot, int32_t head, int32_t feature);
 float ValueAt(const KvLayer& kv, int64_t slot, int32_t head, int32_t feature);
 

@@ -14,8 +14,8 @@ namespace sluice::kernels {
 
 inline constexpr int64_t kSumColumns = 512;
 
-// One block's largest value and sum(exp(x - largest)) in f32. The sum is NaN if the block holds NaN
-// or +inf, and 0 if it holds nothing but -inf.
+// One block's largest value and sum(exp(x - largest)) in f32. The sum is NaN if the block has NaN
+// or +inf, and 0 if it has only -inf.
 struct BlockSum {
   float largest;
   float sum;

@@ -7,8 +7,8 @@
 namespace sluice::kernels {
 namespace {
 
-// Calls f(offset, rows) for a few rows at a time, and quantises what it wrote to `out` while a near
-// cache holds it.
+// Calls f(offset, rows), which writes to `out`, for a few rows at a time. Quantises these rows
+// while they are in a near cache.
 template <typename Function>
 void ForEachRow(const Context& context, int64_t rows, int64_t dim, const float* out,
                 const QuantizedRows& quantized, Function f) {

@@ -1,7 +1,7 @@
 // RMSNorm (Zhang and Sennrich, arXiv 1910.07467): out = x / sqrt(mean(x^2) + eps) * weight.
 // LayerNorm (Ba et al., arXiv 1607.06450):
 //   out = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * weight + bias.
-// If `quantized` is present, the rows of out are also quantised, while they are in the cache.
+// If `quantized` is present, the rows of out are also quantised while they are in the cache.
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int32_t kZero = 8, kMaxCode = 15;
 
-// A panel in int4. Columns behind those of the matrix have scales of 0.
+// A panel in int4. Columns past the end of the matrix have scales of 0.
 struct Int4Panel {
   uint8_t* codes;  // see simd::Int4Block
   float* scales;   // [groups, width]
@@ -33,7 +33,8 @@ struct Int4Panel {
   }
 };
 
-// Returns the value of the largest magnitude, the first of equal ones; NaN if one is not finite.
+// Returns the value of the largest magnitude, the first of equal ones; NaN if a value is not
+// finite.
 float LargestOf(std::span<const float> values) {
   float largest = 0;
   for (const float value : values) {
@@ -43,7 +44,7 @@ float LargestOf(std::span<const float> values) {
   return largest;
 }
 
-// Quantises the values of a group, as PackInt4 says. Returns their scale.
+// Quantises the values of a group as described at PackInt4. Returns their scale.
 float QuantizeGroup(std::span<const float> values, std::span<uint8_t> codes) {
   std::fill(codes.begin(), codes.end(), uint8_t{kZero});
   const float largest = LargestOf(values);

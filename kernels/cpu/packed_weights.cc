@@ -16,7 +16,7 @@
 namespace sluice::kernels {
 namespace {
 
-// The ways in which a panel holds its elements; see simd::Table.
+// The layouts of a panel's elements; see simd::Table.
 struct F32Panel {
   using Element = float;
   static float Narrow(float value) { return value; }
@@ -107,8 +107,8 @@ struct Int8Matrix {
   int32_t* corrections;  // like scales
 };
 
-// Returns the magnitude whose quantised value is kInt8Most for the largest bits of a column's
-// magnitudes: 0 where all count as zeros, and NaN where one is not finite.
+// Returns the magnitude that is quantised to kInt8Most. `bits` are the largest bits of the
+// magnitudes in a column. Returns 0 if all values count as zeros, and NaN if a value is not finite.
 float LargestOf(uint32_t bits) {
   constexpr uint32_t kInfinity = 0x7F800000;
   if (bits >= kInfinity) return std::numeric_limits<float>::quiet_NaN();
@@ -116,7 +116,7 @@ float LargestOf(uint32_t bits) {
   return largest >= simd::kInt8Least ? largest : 0;
 }
 
-// Quantises a panel of f32 by columns, as a row of x is quantised (simd/int8.h). Values that are
+// Quantises a panel of f32 by columns, in the same way as a row of x (simd/int8.h). Values that are
 // stored in int8 keep their scales.
 void QuantizePanel(std::span<const float> panel, const float* stored_scales, int64_t width,
                    const Int8Matrix& out) {

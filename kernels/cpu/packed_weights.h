@@ -1,4 +1,4 @@
-// Weights in the order in which the kernels of a profile read them.
+// Weights in the layout that the kernels of a profile read.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace sluice::kernels {
 
-// The weights of input channels that are multiplied in f32 beside columns that are stored as kI8.
+// The weights of input channels that are multiplied in f32, in addition to columns stored as kI8.
 struct KeptSource {
   std::span<const int32_t> channels;  // ascending, each below k
   const void* weights;                // [n, channels]
@@ -32,18 +32,18 @@ struct WeightSource {
   KeptSource kept = {};           // of a single matrix that is stored as kI8
 };
 
-// The source of a matrix whose columns are stored in int4, in groups along k with a scale and a
-// zero point each: a weight is (code - zero) * scale.
+// The source of a matrix whose columns are stored in int4, in groups along k. Each group has a
+// scale and a zero point: a weight is (code - zero) * scale.
 struct Int4Source {
   int64_t k;
   int64_t n;
   int64_t group;         // 32, 64 or 128 rows; the last group of a column may be shorter
   const uint8_t* codes;  // [n, k], each below 16
   const float* scales;   // [n, ceil(k / group)]
-  const uint8_t* zeros;  // like scales, each at most 16, or nullptr where all are 8
+  const uint8_t* zeros;  // like scales, each at most 16, or nullptr if all are 8
 };
 
-// How packed weights are held.
+// The format of packed weights.
 enum class WeightFormat { kF32, kBF16, kInt8, kInt4 };
 
 // Immutable weights in panels, the profile's tile order. Move-only.
@@ -51,19 +51,18 @@ class PackedWeights {
  public:
   PackedWeights() = default;
   // Keeps bf16 if the source is bf16, and widens to f32 otherwise. Under the f32 profiles both give
-  // bitwise the same results. Requires another dtype than kI8.
+  // bitwise the same results. The dtype must not be kI8.
   static PackedWeights Pack(const Context& context, const WeightSource& source);
   // Quantises to int8 by columns, that is by output channels: a value is round(w * (127 / max|w|)),
-  // ties to even, and the column's scale is max|w| / 127. A column with a value that is not finite
-  // has a scale of NaN. What is stored as kI8 stays so, with its scales and its kept channels.
+  // ties to even, and the column's scale is max|w| / 127. If a value is not finite, its scale
+  // is NaN. A matrix stored as kI8 stays unchanged, with its scales and its kept channels.
   static PackedWeights PackInt8(const Context& context, const WeightSource& source);
   // Quantises to int4 by columns, in groups of `group` rows (32, 64 or 128): with m the value of
   // the largest magnitude in a group (the first of equal ones), its scale is m / -8 and a code is
-  // round(w * (-8 / m)) + 8, ties to even, at most 15. Groups whose m is below 2^-100 count as
-  // zeros, and one with a value that is not finite has a scale of NaN. Requires another dtype than
-  // kI8.
+  // round(w * (-8 / m)) + 8, ties to even, at most 15. Groups with an m below 2^-100 count as
+  // zeros. If a value is not finite, the scale of its group is NaN. The dtype must not be kI8.
   static PackedWeights PackInt4(const Context& context, const WeightSource& source, int64_t group);
-  // Keeps what is stored.
+  // Keeps the stored codes, scales and zero points.
   static PackedWeights PackInt4(const Context& context, const Int4Source& source);
 
   int64_t matrices() const { return matrices_; }
@@ -77,26 +76,26 @@ class PackedWeights {
   }
   // Returns the rows of a group if the weights are int4.
   int64_t group() const { return group_; }
-  // Returns matrix `i` from column `col` on, which must be the first column of a panel. The layout
-  // is private to the kernels of `profile`.
+  // Returns matrix `i` from column `col` on, which must be the first column of a panel. Only the
+  // kernels of `profile` know the layout.
   const void* panels(int64_t i, int64_t col) const {
     return data_.get() + (i * padded_n_ + col) * panel_rows_ * bits_ / 8;
   }
-  // Returns what int8 panels have for each column, from column `col` of matrix `i` on, up to the
-  // end of the last panel: scales, and corrections as simd/int8.h says.
+  // Return the numbers of int8 panels for each column, from column `col` of matrix `i` on up to the
+  // end of the last panel: scales, and corrections (see simd/int8.h).
   const float* scales(int64_t i, int64_t col) const {
     return reinterpret_cast<const float*>(scales_.get()) + i * padded_n_ + col;
   }
   const int32_t* corrections(int64_t i, int64_t col) const {
     return reinterpret_cast<const int32_t*>(corrections_.get()) + i * padded_n_ + col;
   }
-  // Returns the input channels that int8 panels leave to f32, and their weights from column `col`
-  // on: [channels, ..], row stride kept_stride(), up to the end of the last panel. The rows that
-  // enter are quantised with zeros there.
+  // Return the input channels that int8 panels keep in f32, and their weights from column `col` on:
+  // [channels, ..], row stride kept_stride(), up to the end of the last panel. The rows to multiply
+  // are quantised with zeros in these channels.
   std::span<const int32_t> kept_channels() const { return kept_channels_; }
   const float* kept(int64_t col) const { return kept_.data() + col; }
   int64_t kept_stride() const { return padded_n_; }
-  // Returns what int4 panels have for each group and column, from the panel of column `col` of
+  // Return the numbers of int4 panels for each group and column, from the panel of column `col` of
   // matrix `i` on: [panels, groups, panel's columns]. The zero points are nullptr if all are 8.
   const float* group_scales(int64_t i, int64_t col) const {
     return reinterpret_cast<const float*>(scales_.get()) + (i * padded_n_ + col) * groups_;
@@ -129,7 +128,7 @@ class PackedWeights {
   int64_t bits_ = 0;  // of a value
   int64_t matrices_ = 0, k_ = 0, n_ = 0, bytes_ = 0;
   int64_t padded_n_ = 0;    // n, up to the end of the last panel
-  int64_t panel_rows_ = 0;  // k, plus rows of zeros where the panels need them
+  int64_t panel_rows_ = 0;  // k, plus rows of zeros if the panels need them
   int64_t group_ = 0, groups_ = 0;
   std::vector<int32_t> kept_channels_;
   std::vector<float> kept_;  // [kept channels, padded_n]

@@ -1,10 +1,10 @@
 // Numerics profiles of the CPU kernels.
 //
-// A profile determines everything that decides the bits of a result on the CPU: the instruction
+// A profile determines everything that affects the bits of a result on the CPU: the instruction
 // set, the dtype of the arithmetic and the kernel selection. The same profile gives the same bits
 // on every machine that supports it, for every batch, bucket and thread count. The bf16 profiles
-// use instructions that the processor's maker defines; for these it has been observed on one kind
-// of processor only.
+// use instructions that are defined by the processor's maker; for them this has been observed on
+// only one kind of processor.
 #pragma once
 
 #include <string_view>
@@ -33,7 +33,7 @@ constexpr auto EnumNamesOf(Profile) {
                                  {kAmxBf16, "cpu-amx-bf16"}});
 }
 
-// All profiles; each requires all instructions that the ones before it require.
+// All profiles. Each one requires all instructions of the profiles before it.
 inline constexpr Profile kProfiles[] = {Profile::kPortableF32, Profile::kAvx2F32,
                                         Profile::kAvx512F32, Profile::kAvx512Bf16,
                                         Profile::kAmxBf16};
@@ -41,7 +41,7 @@ inline constexpr Profile kProfiles[] = {Profile::kPortableF32, Profile::kAvx2F32
 inline std::string_view ProfileName(Profile profile) { return NameOf(profile); }
 
 // Sets of instructions of a processor, one bit each. A processor has a set only if it also has the
-// sets on which that set builds.
+// sets that this set builds on.
 using InstructionSets = unsigned;
 inline constexpr InstructionSets kHasAvx2 = 1u << 0;    // and FMA
 inline constexpr InstructionSets kHasAvx512 = 1u << 1;  // F, BW, DQ and VL
@@ -50,9 +50,9 @@ inline constexpr InstructionSets kHasAvx512Bf16 = 1u << 3;
 inline constexpr InstructionSets kHasAmxBf16 = 1u << 4;  // and AMX-TILE
 inline constexpr InstructionSets kHasAmxInt8 = 1u << 5;
 
-// The environment variable with which tests hide instruction sets from this process, so that it
-// behaves as on an older processor. Its value is one of the caps of Capped. A process with another
-// value prints an error and ends with status 2.
+// Tests set this environment variable to hide instruction sets from the process, so that it behaves
+// as on an older processor. Its value is one of the caps of Capped. With another value, the process
+// prints an error and ends with status 2.
 inline constexpr char kInstructionCapVariable[] = "SLUICE_TEST_ISA";
 
 // Returns the sets of `has` that the cap keeps: "avx2" keeps AVX2, "avx512" also AVX-512 with VNNI
@@ -65,8 +65,8 @@ bool ProfileSupported(Profile profile);
 // Returns whether the profile multiplies bf16 matrices by activations rounded to bf16.
 bool MultipliesInBf16(Profile profile);
 
-// The instructions that multiply in int8. All of them give the same bits, so that the choice is no
-// part of a profile.
+// The instructions that multiply in int8. All of them give the same bits, so the choice does not
+// belong to a profile.
 enum class Int8Unit {
   kPairs,      // PMADDWD
   kPairsAvx2,  // VPMADDWD
@@ -77,13 +77,13 @@ enum class Int8Unit {
 // Returns the fastest unit of this machine that uses no wider instructions than `profile`.
 Int8Unit Int8UnitOf(Profile profile);
 
-// Returns the last supported profile of kProfiles that computes everything in f32, which is the
+// Returns the last supported profile of kProfiles that computes everything in f32. It is the
 // fastest such profile.
 Profile BestProfile();
 
-// Returns the fastest profile that multiplies weights in the precision in which they are stored:
-// the last supported one that multiplies in bf16, and BestProfile where there is none, or where the
-// processor has AMX that this process may not use, because VDPBF16PS is then no faster than f32.
+// Returns the fastest profile that multiplies weights in their stored precision: the last supported
+// profile that multiplies in bf16. Returns BestProfile if there is none, and also if the
+// processor has AMX that this process may not use: VDPBF16PS is then no faster than f32.
 Profile StoredPrecisionProfile();
 
 // Parses "auto" (StoredPrecisionProfile), "f32" (BestProfile), "bf16" (the last supported profile

@@ -11,8 +11,8 @@ namespace {
 
 constexpr int64_t kRowGap = 64;  // a cache line
 
-// Returns the bytes from one row to the next. The line between two rows makes the same column of
-// several rows fall into different cache sets.
+// Returns the bytes from one row to the next. The cache line between two rows puts the same column
+// of several rows into different cache sets.
 int64_t StrideOf(const simd::Int8Table& table, int64_t k, bool sums) {
   const int64_t padded = CeilDiv(k, simd::kInt8Depth) * simd::kInt8Depth;
   return padded * (sums ? table.value_bytes_int4 : table.value_bytes) + kRowGap;
@@ -20,8 +20,8 @@ int64_t StrideOf(const simd::Int8Table& table, int64_t k, bool sums) {
 
 int64_t ScaleBytes(int64_t rows) { return CeilDiv(rows * kSizeOf<float>, kRowGap) * kRowGap; }
 
-// Returns the sums of a row of k values: one before each kSummed of them, up to those of the
-// padding, and one of all.
+// Returns the number of sums of a row of k values: one before each kSummed values, including the
+// padding, and one over all values.
 int64_t SumsOf(int64_t k) {
   return CeilDiv(k, simd::kInt8Depth) * (simd::kInt8Depth / QuantizedRows::kSummed) + 1;
 }

@@ -1,13 +1,13 @@
-// Rows of activations in int8, each with a scale of its own, so that no row depends on its batch.
+// Rows of activations in int8. Each row has its own scale, so that no row depends on its batch.
 //
 //   value = round(x * (127 / max|x|)), ties to even; scale = max|x| / 127
 //
-// where x is each value of the row, times its factor if there are factors. Those of zero leave out
-// channels that are multiplied in floats.
+// where x is each value of the row, times its factor if there are factors. A factor of zero
+// excludes a channel that is multiplied in floats.
 //
-// A row whose largest magnitude is below 2^-100 counts as zeros, and a row with a value that is not
-// finite has a scale of NaN. Values and scales have the same bits under all profiles; how values
-// are encoded in memory is private to the profile's kernels.
+// A row whose largest magnitude is below 2^-100 counts as zeros. If a value is not finite, the
+// scale of its row is NaN. Values and scales have the same bits under all profiles. The encoding of
+// values in memory is known only to the profile's kernels.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@
 
 namespace sluice::kernels {
 
-// A view of memory for rows of k values, or of nothing. Products by weights in int4 need rows with
-// the sums of each kSummed of their values, and those by weights in int8 rows without.
+// A view of memory for rows of k values, or of nothing. Products with int4 weights need rows with
+// the sums of each kSummed of their values. Products with int8 weights need rows without sums.
 class QuantizedRows {
  public:
   static constexpr int64_t kSummed = 32;
@@ -28,8 +28,8 @@ class QuantizedRows {
   QuantizedRows(Profile profile, int64_t rows, int64_t k, bool sums, std::byte* memory);
   static int64_t Bytes(Profile profile, int64_t rows, int64_t k, bool sums);
 
-  // Lets what is quantised into these rows be multiplied by `factors`, [k], or nullptr for none.
-  // They are not owned.
+  // Multiplies all values by `factors`, [k], before they are quantised into these rows; nullptr
+  // means no factors. They are not owned.
   void MultiplyBy(const float* factors) { factors_ = factors; }
 
   bool present() const { return k_ > 0; }

@@ -56,8 +56,9 @@ void RopeAndStore(const Context& context, const RopeTable& rope, const int32_t* 
   const int64_t head_dim = kv.head_dim, stride = kv.kv_heads * head_dim;
   const int64_t row_elements = (q_heads + 2 * kv.kv_heads) * head_dim;
 
-  // Rows of a decode step go to pages that lie apart, and the features of a key to most lines of a
-  // slab. Fetches that of a head of this row or the next, counted through.
+  // In a decode step, rows go to pages that are not adjacent, and the features of a key to most
+  // lines of a slab. Prefetches the slots of head `head`, counted from the first head of `row` on
+  // into the next row.
   const auto fetch = [&](int64_t row, int64_t head) {
     row += head / kv.kv_heads;
     if (row < rows) FetchSlot(kv, kv_slots[row], static_cast<int32_t>(head % kv.kv_heads));

@@ -13,10 +13,10 @@
 namespace sluice::kernels {
 namespace {
 
-constexpr int64_t kBlock = 1024;  // columns of one fp32 sum; the sums of blocks are added in double
+constexpr int64_t kBlock = 1024;  // columns of one f32 sum; the sums of blocks are added in double
 
-// A row, or the part of it that may be drawn, and its largest logit, to which all exponents are
-// relative.
+// A row, or the part of it that may be drawn, and its largest logit. All exponents are relative to
+// the largest logit.
 struct Logits {
   const simd::Table& table;
   const float* x;
@@ -26,7 +26,7 @@ struct Logits {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// The weight of a token: exp((x - largest) / divisor), and 0 where that is below `floor`.
+// The weight of a token: exp((x - largest) / divisor), or 0 if that is below `floor`.
 struct Weighting {
   float divisor = 1.0f;
   float floor = 0.0f;
@@ -51,9 +51,9 @@ double Uniform(const SampleParams& params) {
   return static_cast<double>((uint64_t{words[0]} << 32 | words[1]) >> 11) * 0x1p-53;
 }
 
-// Returns the first index where the running sum, starting at *sum, exceeds `target`; n if it never
-// does. A token of weight 0 is never chosen. Sets *last to the last index of positive weight, if
-// there is one.
+// Returns the first index where the running sum, starting at *sum, exceeds `target`, or n if it
+// never does. A token of weight 0 is never chosen. Sets *last to the last index of positive weight,
+// if there is one.
 int64_t Walk(const float* weights, int64_t n, double target, double* sum, int64_t* last) {
   for (int64_t i = 0; i < n; ++i) {
     if (weights[i] <= 0) continue;
@@ -87,7 +87,7 @@ int32_t DrawInIndexOrder(const Logits& row, const Weighting& weighting, double u
   return static_cast<int32_t>(chosen + (i < count ? i : last));
 }
 
-// Space for `k` candidates of a row of `n`, taken from the caller's scratch.
+// Space for `k` candidates of a row of `n`, from the caller's scratch.
 struct Candidates {
   Candidates(uint64_t* scratch, int64_t k)
       : weights(reinterpret_cast<float*>(scratch)),
@@ -104,9 +104,9 @@ struct Range {
   double weight;
 };
 
-// Returns the candidates that typical_p leaves of [0, count), whose weights descend and add up to
+// Returns the candidates that typical_p keeps of [0, count). Their weights descend and add up to
 // `total`. With m the mean of log w, weighted by w, the distance |log p + H| of a candidate is |log
-// w - m|: the candidates within a distance are neighbours.
+// w - m|. So the candidates within a distance are neighbours.
 Range Typical(const float* weights, int64_t count, double total, float typical_p) {
   double mean = 0;
   for (int64_t i = 0; i < count && weights[i] > 0; ++i) {
@@ -115,7 +115,7 @@ Range Typical(const float* weights, int64_t count, double total, float typical_p
   int64_t split = 0;
   while (split < count && std::log(double{weights[split]}) >= mean) ++split;
   Range range = {split, split, 0};
-  double last = 0;  // distance of the latest one
+  double last = 0;  // the distance of the latest candidate
   while (range.begin > 0 || range.end < count) {
     const double above = range.begin > 0 ? std::log(double{weights[range.begin - 1]}) - mean
                                          : std::numeric_limits<double>::infinity();
@@ -129,9 +129,9 @@ Range Typical(const float* weights, int64_t count, double total, float typical_p
   return range;
 }
 
-// Draws among the k most likely of n tokens, whose weights descend: among the smallest number of
-// them that holds top_p of `total` (of their own weight if total is 0), without those below min_p.
-// Returns an index among them, or -1 if they do not hold top_p of a given `total`.
+// Draws among the k most likely of n tokens, whose weights descend. Keeps the fewest of them that
+// have top_p of `total` (of their own weight if total is 0), without tokens below min_p. Returns an
+// index among them, or -1 if they do not have top_p of a given `total`.
 int64_t DrawAmong(const float* weights, int64_t k, int64_t n, const SampleParams& params,
                   double total, double uniform) {
   if (total == 0) {
@@ -162,15 +162,15 @@ float DivisorOf(const SampleParams& params) {
 // Returns whether the filter is on for a row of n tokens.
 bool HasTopK(const SampleParams& params, int64_t n) { return params.top_k > 0 && params.top_k < n; }
 
-// `top_k` says whether that filter is on.
+// `top_k` is whether that filter is on.
 int32_t DrawFromCandidates(Profile profile, const Logits& row, const SampleParams& params,
                            bool top_k, double uniform, uint64_t* scratch) {
   constexpr int64_t kFirst = 256, kGrowth = 8;
-  // Without top_k, the nucleus is sought among more and more candidates, finally among the whole
+  // Without top_k, searches the nucleus in ever larger sets of candidates, finally in the whole
   // row.
   const Weighting weighting = {.divisor = DivisorOf(params)};
   const double total = top_k ? 0 : TotalWeight(row, weighting);
-  const bool whole = params.typical_p < 1.0f && params.top_p >= 1.0f;  // its entropy is wanted
+  const bool whole = params.typical_p < 1.0f && params.top_p >= 1.0f;  // to compute its entropy
   int64_t k = std::min<int64_t>(row.n, top_k ? params.top_k : whole ? row.n : kFirst);
   while (true) {
     const Candidates candidates(scratch, k);
@@ -183,8 +183,8 @@ int32_t DrawFromCandidates(Profile profile, const Logits& row, const SampleParam
   }
 }
 
-// Draws from `row`, the tokens that may be drawn. `columns` is the size of the whole row, which
-// decides whether top_k is on.
+// Draws from `row`, which has the tokens that may be drawn. `columns` is the size of the whole row;
+// it decides whether top_k is on.
 int32_t Draw(Profile profile, const Logits& row, int64_t columns, const SampleParams& params,
              uint64_t* scratch) {
   const double uniform = Uniform(params);

@@ -9,7 +9,7 @@
 namespace sluice::kernels {
 
 // Finds the k largest values of x[0, n) in descending order; equal values by ascending index, NaN
-// last. Requires 1 <= k <= n (CHECK; n and k are run-time values and nothing else guards them).
+// last. Requires 1 <= k <= n (checked, because n and k are run-time values).
 //   values: [k] or nullptr, ids: [k], scratch: [TopKScratch(n, k)]
 int64_t TopKScratch(int64_t n, int64_t k);
 void TopK(Profile profile, const float* x, int64_t n, int64_t k, float* values, int32_t* ids,
@@ -38,12 +38,12 @@ int64_t SampleScratch(int64_t n);
 SampleResult Sample(Profile profile, const SampleParams& params, const SampleRow& row,
                     uint64_t* scratch);
 
-// Returns the number of most likely tokens that a draw from n tokens looks at, or 0 if it looks at
+// Returns the number of most likely tokens that a draw from n tokens examines, or 0 if it examines
 // all of them.
 int64_t CandidatesToDraw(const SampleParams& params, int64_t n);
 
-// Makes the draw of Sample, without edits, from the most likely tokens alone, and returns the index
-// of the drawn token among them. Requires a row whose sum is finite.
+// Makes the same draw as Sample, without edits, but reads only the most likely tokens. Returns the
+// index of the drawn token among them. Requires a row whose sum is finite.
 //   logits: [k] in descending order, k = CandidatesToDraw(params, n) > 0; scratch: [k]
 int64_t SampleCandidates(Profile profile, const SampleParams& params, const float* logits,
                          int64_t k, int64_t n, float* scratch);

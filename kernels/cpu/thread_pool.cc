@@ -33,8 +33,8 @@ bool SpinUntil(Done done) {
 // and waits for the workers inside to leave. A worker that wakes too late finds the gate closed and
 // never sees the job.
 struct ThreadPool::State {
-  // Bit 30 says that the gate is closed. The bits below count the workers inside and, briefly,
-  // those about to find the gate closed.
+  // Bit 30 is set if the gate is closed. The bits below count the workers inside and, briefly,
+  // workers that are about to find the gate closed.
   static constexpr int32_t kClosed = 1 << 30;
 
   explicit State(int threads) : count(threads) {
@@ -88,7 +88,7 @@ struct ThreadPool::State {
   }
 
   const int count;
-  // Held by the caller that the workers work for. It is a std::mutex because the thread sanitizer
+  // The caller that the workers work for holds it. It is a std::mutex because the thread sanitizer
   // does not see into the packaged Abseil.
   std::mutex call_mu;
 

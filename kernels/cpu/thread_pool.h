@@ -11,10 +11,10 @@ namespace sluice::kernels {
 // Runs ranges of indices on a fixed set of threads; the calling thread is one of them.
 //
 // Concurrency contract
-//   * ParallelFor may be called from several threads. The pool's threads work for one of them at a
-//     time. The others work on their ranges alone until these threads are free, so that a model
-//     that is warmed up, or has long steps, does not hold up the short steps of another one.
-//   * It returns when every index is processed; what the workers wrote happens-before its return.
+//   * ParallelFor may be called from several threads. The pool's threads work for one caller at a
+//     time. Other callers run their ranges on their own threads until the pool's threads are free.
+//     So a model that is warmed up, or has long steps, does not delay short steps of another one.
+//   * It returns when every index is processed; the workers' writes happen-before its return.
 //   * `body` must not throw and must not call ParallelFor on the same pool.
 //   * A call allocates nothing. Idle workers sleep after a short spin.
 //   * The division of indices into ranges never influences results: kernels split over rows, heads
@@ -22,8 +22,7 @@ namespace sluice::kernels {
 class ThreadPool {
  public:
   // Requires threads >= 1. The caller is one of them: ThreadPool(1) starts no thread.
-  // `least_shared` is how many multiply-adds a call must have for others than its caller to take
-  // part.
+  // A call with fewer than `least_shared` multiply-adds runs on the calling thread only.
   explicit ThreadPool(int threads, int64_t least_shared = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -37,8 +36,8 @@ class ThreadPool {
   void ParallelFor(int64_t n, int64_t grain,
                    absl::FunctionRef<void(int64_t begin, int64_t end, int worker)> body);
 
-  // The same for a call that has about as many multiply-adds. If these are fewer than are shared,
-  // the caller does all of them, as one range.
+  // The same for a call with about `multiply_adds` multiply-adds. If these are fewer than
+  // `least_shared`, the caller does all of them, as one range.
   void ParallelFor(int64_t n, int64_t grain, int64_t multiply_adds,
                    absl::FunctionRef<void(int64_t begin, int64_t end, int worker)> body);
 
@@ -48,8 +47,8 @@ class ThreadPool {
   std::unique_ptr<State> state_;
 };
 
-// What a thread does in the time in which another one is woken, some 10 us. A step of a small model
-// has only such pieces of work.
+// The multiply-adds that a thread does in the time to wake another one, some 10 us. The ops of a
+// small model's step are all smaller than this.
 inline constexpr int64_t kMinShared = 1 << 17;
 
 // Returns the number of compute threads that fit the machine: the smaller of the CPUs in the

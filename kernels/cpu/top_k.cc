@@ -12,8 +12,8 @@ namespace {
 
 int64_t Capacity(int64_t n, int64_t k) { return std::min(n, 2 * k + 256); }
 
-// The number of values in a group. Where there are many more groups than k, the largest value of
-// each group is examined first.
+// The number of values in a group. If there are many more groups than k, only the largest value of
+// each group is examined at first.
 constexpr int64_t kGroup = 128;
 
 int64_t Groups(int64_t n) { return (n + kGroup - 1) / kGroup; }
@@ -23,9 +23,9 @@ float LargestOf(const simd::Table& table, const float* x, int64_t n, int64_t gro
   return table.max(x + group * kGroup, std::min(kGroup, n - group * kGroup));
 }
 
-// Adds the values of the k groups with the largest maxima, which hold the k best values: no value
-// of another group is above these k maxima, and of equal values the one with the lower index is
-// better. Returns false and adds nothing if fewer than k groups have a value above -inf.
+// Adds the values of the k groups with the largest maxima. These groups contain the k best values:
+// no value of another group is above these k maxima, and of equal values the one with the lower
+// index is better. Returns false and adds nothing if fewer than k groups have a value above -inf.
 bool AddFromGroups(const simd::Table& table, const float* x, int64_t n, int64_t k, uint64_t* groups,
                    Best& best) {
   const int64_t count = Groups(n);

@@ -30,7 +30,7 @@ __device__ ScoreShape ShapeOf(const AttentionArgs<T>& args) {
   return shape;
 }
 
-// Does the work by a team: all of the block's threads, or the calling thread's warp.
+// Does the work with a team: all of the block's threads, or the calling thread's warp.
 template <bool kBlock, bool kAsync, bool kShaped, typename T, typename Shared>
 __device__ void Attend(const AttentionKernelArgs<T>& args, const AttentionWork& work,
                        Shared& shared) {
@@ -100,8 +100,8 @@ __device__ void Attend(const AttentionKernelArgs<T>& args, const AttentionWork& 
   if (!divided) FinishRows<kAsync>(op, work, shared, sums);
 }
 
-// A block takes a wide tile with a KV head, or, if there are more narrow ones than blocks, a narrow
-// one for each warp.
+// A block takes a wide tile with a KV head. If there are more narrow tiles than blocks, each warp
+// takes a narrow tile.
 template <typename T, int32_t kDims, int32_t kKeys, int32_t kRing, bool kAsync, bool kShaped>
 __global__ void __launch_bounds__(kThreads) AttentionKernel(AttentionKernelArgs<T> args) {
   using Shared = AttentionShared<T, kDims, kKeys, kRing>;
@@ -138,7 +138,7 @@ const Kernel kAttention = KernelOf(kShaped ? kAsync ? "ShapedAttention" : "Shape
                                             : "AttentionUnaligned",
                                    &AttentionKernel<T, kDims, kKeys, kRing, kAsync, kShaped>);
 
-// Merges the records of the divided tiles, by a warp for each query.
+// Merges the records of the divided tiles. A warp merges each query.
 template <typename T, int32_t kDims, bool kAligned, bool kShaped>
 __global__ void __launch_bounds__(kThreads) MergeKernel(AttentionKernelArgs<T> args) {
   WaitForPrevious();
@@ -192,7 +192,7 @@ const Kernel kMerge = KernelOf(kShaped    ? kAligned ? "MergeShapedAttention"
                                           : "MergeAttentionUnaligned",
                                &MergeKernel<T, kDims, kAligned, kShaped>);
 
-// The kernels for heads of up to kDims features, and the shared memory of the first in bytes.
+// The kernels for heads of up to kDims features. shared_bytes is for the first kernel.
 struct AttentionVariant {
   const Kernel& attention;
   const Kernel& merge;
@@ -210,8 +210,8 @@ AttentionVariant Variant(bool shaped) {
           kBytes};
 }
 
-// Returns the variant whose ring is as large as `limit` allows, or the one that fits every GPU.
-// Rows that cannot be copied asynchronously do not profit from a large ring.
+// Returns the variant with the largest ring that fits `limit`, or the one that fits every GPU. Rows
+// that cannot be copied asynchronously do not benefit from a large ring.
 template <typename T, int32_t kDims, int32_t kKeys, int32_t kRing, int32_t kMinKeys,
           int32_t kMinRing>
 AttentionVariant VariantFor(int32_t limit, bool aligned, bool shaped) {

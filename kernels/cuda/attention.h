@@ -3,21 +3,21 @@
 //
 // For a query row at position p and head h (KV head h / (q_heads / kv_heads)):
 //   s_j = scale * q . k_j for the visible keys j (j <= p if causal, else the whole sequence; with a
-//     window those of |p - j| < window), then c tanh(s_j / c) with a soft cap c, then the addition
-//     of bias[h, j - p]
+//     window only the keys with |p - j| < window), then c tanh(s_j / c) with a soft cap c, then the
+//     addition of bias[h, j - p]
 //   y = sum_j exp(s_j - max s) v_j / sum_j exp(s_j - max s), or with a SiLU share c, as in HSTU,
 //     y = sum_j c silu(s_j) v_j, then XSA with v = v_p
 //
-// The sums have one tree whose cuts are absolute positions. The keys of a sequence are summed in
-// segments of kSegmentTokens, each on its own: an online softmax over chunks of kChunk positions,
-// ascending, whose keys have a common maximum. The segments' (max, sum, y) are merged in ascending
-// order, and XSA comes after. So a row's bits depend on its own sequence alone, in any batch,
-// however its tile is divided, and whether its context was computed in the same step (prefill) or
-// was in the cache (decode). Scores, sums and the epilogue are in float; the probabilities are
-// rounded to T before they are multiplied with v.
+// The sums have one tree with cuts at absolute positions. The keys of a sequence are summed in
+// segments of kSegmentTokens, each separately: an online softmax over chunks of kChunk positions,
+// ascending. The keys of a chunk have a common maximum. The segments' (max, sum, y) are merged in
+// ascending order, and XSA comes last. So a row's bits depend only on its own sequence. They are
+// the same in any batch, for any division of its tile, and whether its context was computed in the
+// same step (prefill) or was in the cache (decode). Scores, sums and the epilogue are in float; the
+// probabilities are rounded to T before they are multiplied with v.
 //
-// A value that is not finite affects only the rows that see it, and of these its own feature before
-// XSA.
+// A value that is not finite affects only the rows that see it, and before XSA only its own feature
+// of these rows.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ static_assert(kSegmentTokens % kChunk == 0);
 template <typename T>  // float, BFloat16
 struct AttentionArgs {
   const T* q;                          // [rows, q_heads, head_dim]
-  const AttentionSequence* sequences;  // those of the tile list
+  const AttentionSequence* sequences;  // the sequences of the tile list
   const int32_t* rows;                 // row indices, see AttentionSequence
   const int32_t* pages;                // page ids; ceil(context / kPageTokens) for each sequence
   AttentionTiles tiles;
@@ -56,16 +56,16 @@ struct AttentionArgs {
   float* scratch;  // AttentionScratchFloats
   T* out;          // [rows, q_heads, head_dim]; may be q if that is contiguous
 
-  // Returns whether scores or visible keys are not the usual ones.
+  // Returns whether scores or visible keys need special treatment.
   bool shaped() const { return window != 0 || soft_cap != 0 || bias != nullptr || silu_share != 0; }
 };
 
-// Returns the floats of scratch memory that steps within `sizes` take: the records of divided
-// tiles, and the sums of merged segments that blocks have no registers for.
+// Returns the floats of scratch memory for steps within `sizes`: the records of divided tiles, and
+// the sums of merged segments that blocks have no registers for.
 int64_t AttentionScratchFloats(const AttentionSizes& sizes, int32_t head_dim);
 
-// Returns the shared memory, in bytes, that a block takes where it may take `limit`. If it is more
-// than `limit`, the kernel cannot run there. The bits do not depend on the limit.
+// Returns the shared memory, in bytes, that a block takes if it may take `limit`. If the result is
+// more than `limit`, the kernel cannot run. The bits do not depend on the limit.
 template <typename T>
 int32_t AttentionSharedBytes(int32_t head_dim, int32_t limit);
 

@@ -12,7 +12,7 @@
 
 namespace sluice::kernels::cuda {
 
-// The value of a position, which XSA excludes, as lanes hold it: kEach features each.
+// The value of a position, which XSA excludes. Each lane holds kEach features.
 template <int32_t kEach>
 struct OwnValue {
   int32_t position = -1;
@@ -28,7 +28,7 @@ __device__ float Dot(const Floats<kEach>& a, const Floats<kEach>& b) {
   return LaneReduce(sum, Plus());
 }
 
-// Reads this lane's features of a row; zeros stand for those that it lacks.
+// Reads this lane's features of a row. Features beyond the row are zeros.
 template <bool kAligned, int32_t kEach, typename T>
 __device__ Floats<kEach> ReadRow(const T* row, int32_t dim) {
   const int32_t first = Lane() * kEach;
@@ -45,8 +45,8 @@ __device__ Floats<kEach> ReadRow(const T* row, int32_t dim) {
   }
 }
 
-// Divides the sums y of a query by that of its weights, excludes the own value and writes the row.
-// `own` is that of a query of the same sequence and KV head.
+// Divides the sums y of a query by the sum of its weights, excludes the own value and writes the
+// row. `own` is the own value of a query of the same sequence and KV head.
 template <bool kAligned, int32_t kEach, typename T>
 __device__ void FinishRow(const AttentionArgs<T>& args, const AttentionWork& work,
                           const QueryPlace& query, Floats<kEach> y, float sum,
@@ -81,7 +81,7 @@ __device__ void FinishRow(const AttentionArgs<T>& args, const AttentionWork& wor
 }
 
 // Writes the rows of a warp. The sums pass through the memory of the warp's queries, so that the
-// lanes of the warp hold neighbouring features of one row.
+// lanes of the warp get neighbouring features of one row.
 template <bool kAsync, typename T, typename Shared, typename Sums>
 __device__ void FinishRows(const AttentionArgs<T>& args, const AttentionWork& work, Shared& shared,
                            Sums& sums) {

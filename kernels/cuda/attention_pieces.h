@@ -1,4 +1,4 @@
-// The keys and values of attention on their way through shared memory. Device code only.
+// Brings the keys and values of attention through shared memory. Device code only.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,16 @@
 
 namespace sluice::kernels::cuda {
 
-// Keys and values pass through a ring of pieces: those of kKeys positions, or, where each warp
-// works on a tile of its own, those of kPageTokens positions in the warp's part of the ring. All
-// have the same sums.
+// Keys and values pass through a ring of pieces. A piece has kKeys positions, or kPageTokens
+// positions in the warp's part of the ring if each warp works on its own tile. The sums are the
+// same in both cases.
 template <typename T, int32_t kMaxDims, int32_t kKeys, int32_t kRing>
 struct AttentionShared {
   static constexpr int32_t kDims = kMaxDims;
   static constexpr int32_t kPieceKeys = kKeys;
   static constexpr int32_t kSlots = kRing;
-  // The warps with a part of the ring, each of which may work alone. Where heads are wide, blocks
-  // take one tile at a time: the code of both ways would leave too few registers.
+  // The warps that have a part of the ring and may work separately. If heads are wide, blocks take
+  // one tile at a time, because code for both ways would leave too few registers.
   static constexpr int32_t kTeams = kDims <= 128 ? kPieceKeys / kPageTokens : 1;
   static constexpr int32_t kStride = kDims + kCopyElements<T>;
 
@@ -31,7 +31,7 @@ struct AttentionShared {
   int32_t next;            // work of the block
 };
 
-// The threads that work on a tile: those of the block, or of one warp.
+// The threads that work on a tile: all threads of the block, or of one warp.
 template <typename Shared, bool kBlock>
 struct AttentionTeam {
   static constexpr int32_t kThreads = kBlock ? kAttentionThreads : kWarp;
@@ -51,8 +51,8 @@ struct AttentionTeam {
   }
 };
 
-// The pieces of keys and values that a team reads, in order: for each chunk the pieces of its keys,
-// then those of its values.
+// The pieces of keys and values that a team reads, in order: for each chunk first the pieces of its
+// keys, then the pieces of its values.
 template <typename T, bool kAsync, bool kShaped, typename Shared, typename Team>
 class Pieces {
  public:
@@ -73,14 +73,14 @@ class Pieces {
     if (kShaped && chunk_ < work.lowest / kChunk) chunk_ = work.lowest / kChunk;
   }
 
-  // Requests the first pieces, and what was requested before with the first of them.
+  // Requests the first pieces. Earlier requested copies join the group of the first one.
   __device__ void Begin() {
     SLUICE_ROLLED
     for (int32_t i = 0; i < Shared::kSlots - 1; ++i) Request();
   }
 
-  // Returns the rows of the next piece, which stay until the next call. With `clear`, values that
-  // are not finite are replaced by zeros.
+  // Returns the rows of the next piece, which are valid until the next call. With `clear`, values
+  // that are not finite are replaced by zeros.
   __device__ Rows Next(bool clear) {
     T(*const rows)[Shared::kStride] = Slot(taken_);
     taken_ = taken_ + 1 == Shared::kSlots ? 0 : taken_ + 1;
@@ -93,7 +93,7 @@ class Pieces {
 
  private:
   static constexpr int32_t kPerRow = Shared::kDims / kCopyElements<T>;
-  static constexpr int32_t kRows = Team::kThreads / kPerRow;  // that the team copies at a time
+  static constexpr int32_t kRows = Team::kThreads / kPerRow;  // rows that the team copies at a time
   static_assert(kRows >= 1 && kPageTokens % kRows == 0);
 
   __device__ T (*Slot(int32_t slot))[Shared::kStride] {
@@ -101,7 +101,7 @@ class Pieces {
                 .ring[Team::FirstWarp() * Shared::kSlots * kPageTokens + slot * Team::kPieceKeys];
   }
 
-  // Requests the piece behind the last one, if there is one, as a group of copies.
+  // Requests the piece after the last requested one, if there is one, as a group of copies.
   __device__ void Request() {
     if (chunk_ < past_chunk_) {
       const bool values = part_ >= Team::kPieces;
@@ -124,7 +124,7 @@ class Pieces {
     for (int32_t page = 0; page < Team::kPieceKeys / kPageTokens; ++page) {
       const int32_t position = first + page * kPageTokens;
       int32_t seen = work_.tile.context - position;  // positions of the page
-      // A page before all windows may belong to another sequence by now.
+      // A page before all windows may already belong to another sequence.
       if (kShaped && position + kPageTokens <= work_.lowest) seen = 0;
       const T* from = layer;
       if (seen > 0) {
@@ -150,7 +150,7 @@ class Pieces {
   }
 
   // Replaces values that are not finite by zeros and notes whether there were any. Each thread
-  // treats the values that it has brought.
+  // handles the values that it has copied.
   __device__ void Clear(T (*rows)[Shared::kStride]) {
     bool found = false;
     SLUICE_ROLLED

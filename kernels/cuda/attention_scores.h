@@ -16,11 +16,11 @@ inline constexpr float kLog2E = 1.44269504f;
 
 inline constexpr int32_t kAttentionThreads = kTileQueries / kWarpQueries * kWarp;
 
-// The widest heads of which registers hold both the sums of a segment and the merged ones. The
-// merged ones of wider heads are in memory.
+// Up to this head width, registers hold both the sums of a segment and the merged sums. For wider
+// heads the merged sums are in memory.
 inline constexpr int32_t kMaxRegisterDims = 64;
 
-// A record of a segment's sums has y in its first features, a multiple of 8, and then this tail.
+// A record of a segment's sums begins with y, padded to a multiple of 8, followed by this tail.
 inline constexpr int32_t kRecordTail = 8;
 struct alignas(8) RecordTail {
   float largest;  // score, times log2(e)
@@ -32,8 +32,8 @@ __device__ inline int32_t FirstKey(int32_t position, int32_t window) {
   return window == 0 || position < window ? 0 : position - window + 1;
 }
 
-// How the scores of a tile's queries become those of the softmax. Only `scale` is read where
-// attention is not shaped.
+// How the scores of a tile's queries are converted to the scores of the softmax. If attention is
+// not shaped, only `scale` is read.
 struct ScoreShape {
   float scale;
   float soft_cap;
@@ -43,7 +43,7 @@ struct ScoreShape {
   float silu_share;  // 0 for the softmax
 };
 
-// The place of a query in q and in the output. A query that a tile lacks sees nothing.
+// The place of a query in q and in the output. A query beyond the tile's end sees nothing.
 struct alignas(16) QueryPlace {
   int32_t row, head;
   int32_t position;
@@ -57,8 +57,8 @@ struct MergeFactors {
   __device__ float Merge(float sum, float part) const { return fmaf(part, take, sum * keep); }
 };
 
-// Returns what is subtracted from scores of which `largest` is the largest. Scores that are all
-// -inf have the weight 0.
+// Returns the number to subtract from scores; `largest` is the largest score. If all scores are
+// -inf, their weights become 0.
 __device__ inline float ShiftOf(float largest) { return largest == -INFINITY ? 0.0f : largest; }
 
 // Adds a later segment and returns the factors for its y.
@@ -69,7 +69,7 @@ __device__ inline MergeFactors AddSegment(RecordTail& merged, const RecordTail& 
   return factors;
 }
 
-// The scores of a chunk, and then its weights.
+// The scores of a chunk. Later they are replaced by its weights.
 using Scores = float[kChunk / 8][4];
 
 // Adds q . k for the rows of the warp and kKeys keys, whose first column is 8 first_block. A Row is

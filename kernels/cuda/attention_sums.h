@@ -1,5 +1,5 @@
 // The sums of attention that a warp holds for its 16 queries: the scores and weights of a chunk of
-// keys, those of a segment, and the merge of segments. Device code only.
+// keys, the sums of a segment, and the merge of segments. Device code only.
 //
 // Lane l holds rows l / 4 and l / 4 + 8, like the fragments of MultiplyAdd: element [n][2 i + j] of
 // a row of blocks is row l / 4 + 8 i, column 8 n + l % 4 * 2 + j.
@@ -29,7 +29,7 @@ class WarpSums {
     for (int32_t i = 0; i < 2; ++i) {
       const int32_t visible = queries[Lane() / 4 + 8 * i].visible;
       most = visible > most ? visible : most;
-      visible_[i] = visible == 0 ? kMost : visible;  // a query that is not there needs no care
+      visible_[i] = visible == 0 ? kMost : visible;  // a query beyond the end counts as seeing all
     }
     most_visible_ = LaneReduce(most, Max());
     least_visible_ = LaneReduce(visible_[0] < visible_[1] ? visible_[0] : visible_[1], Min());
@@ -49,8 +49,8 @@ class WarpSums {
     }
   }
 
-  // Returns whether a query of the warp sees some of the `count` positions from `first` on, which
-  // end at a cut.
+  // Returns whether a query of the warp sees some of the `count` positions from `first` on. They
+  // must end at a cut.
   __device__ bool Sees(int32_t first, int32_t count) const {
     if (kShaped && first + count <= least_first_) return false;
     return first < most_visible_;
@@ -155,10 +155,10 @@ class WarpSums {
     }
   }
 
-  // Adds the values of the chunk at `first` that are not finite, and were replaced by zeros, to the
-  // rows that see them. value_of(position) returns the features of a position from `lowest` on and
-  // below `context`. This rare path works on copies in memory, so that it takes no registers from
-  // the usual one.
+  // Adds the values of the chunk at `first` that are not finite, and were replaced by zeros, to
+  // the rows that see them. value_of(position) returns the features of a position in [lowest,
+  // context). This rare path works on copies in memory, so that it takes no registers from the
+  // usual path.
   template <typename ValueOf>
   __device__ void AddCleared(const Scores& weights, int32_t first, int32_t lowest, int32_t context,
                              int32_t dim, ValueOf value_of) {
@@ -196,7 +196,7 @@ class WarpSums {
     }
   }
 
-  // Ends the segment, whose sums are merged with those before unless they go to records.
+  // Ends the segment. Merges its sums with the sums before, unless they go to records.
   __device__ void EndSegment(int32_t segment, bool to_records) {
     constexpr int32_t kSegment = kSegmentTokens;
     ClearSigns();
@@ -225,7 +225,7 @@ class WarpSums {
 
   // Returns this lane's elements, in the order of a warpgroup's sums (kernels/simt/warpgroup.h).
   __device__ float (&Elements())[kDims / 2] { return reinterpret_cast<float(&)[kDims / 2]>(y_); }
-  // Makes zeros positive, whose signs depend on chunks that a row does not see.
+  // Makes zeros positive. Their signs depend on chunks that a row does not see.
   __device__ void ClearSigns() {
     ForEach([](int32_t, float& y) { y += 0.0f; });
   }
@@ -274,8 +274,8 @@ class WarpSums {
     return score;
   }
 
-  // Replaces the scores of the chunk at `first` by weights that stand for themselves: they have no
-  // common maximum, and a row's sum is 1, which is that of its first segment.
+  // Replaces the scores of the chunk at `first` by weights. These have no common maximum, and are
+  // not divided: a row's sum is 1, the sum of its first segment.
   __device__ void WeighBySilu(int32_t first, Scores& scores) {
     constexpr int32_t kSegment = kSegmentTokens;
     SLUICE_UNROLL
@@ -338,13 +338,13 @@ class WarpSums {
 
   float* totals_;
   const ScoreShape& shape_;
-  // The first keys that rows see, and their bias by key; not used unless kShaped.
+  // The first keys that rows see, and their bias by key; only used if kShaped.
   int32_t first_[2], least_first_, most_first_;
   const float* bias_[2];
   int32_t visible_[2];
   int32_t most_visible_, least_visible_;  // of the warp's queries
   float largest_[2] = {-INFINITY, -INFINITY};
-  float sum_[2] = {};  // of the lane's weights, and at the end of a segment of the row's
+  float sum_[2] = {};  // of the lane's weights, and after a segment ends of the row's weights
   float y_[kDims / 8][4] = {};
   RecordTail merged_[2];
   float total_[kInRegisters ? kDims / 8 : 1][4];

@@ -1,10 +1,11 @@
-// The tile list of attention: the queries of each sequence divided into tiles, and the keys of long
-// sequences among several parts of a tile. The host writes it once per step for all layers.
+// The tile list of attention: the queries of each sequence are divided into tiles, and the keys of
+// long sequences among several parts of a tile. The host writes the list once per step for all
+// layers.
 //
-// The queries of a sequence that share a KV head are packed: query i is row i / group of the step's
-// rows of that sequence and the KV head's query head i % group, group = q_heads / kv_heads.
+// The queries of a sequence that share a KV head are packed: query i is query head i % group of the
+// KV head in row i / group of the sequence's rows, group = q_heads / kv_heads.
 //
-// Where there is less work than keeps the device busy, or one tile has much more than the others,
+// If there is too little work to keep the device busy, or one tile has much more than the others,
 // tiles are divided by segments of keys (kernels/kv_segment.h). The sums of each segment then go to
 // a record in memory, and a second kernel merges them. The division never changes a bit.
 #pragma once
@@ -19,9 +20,9 @@
 namespace sluice::kernels::cuda {
 
 inline constexpr int32_t kTileQueries = 64;  // of a block
-// The queries of a warp. Several tiles with no more queries share a block.
+// The queries of a warp. Several tiles with at most this many queries share a block.
 inline constexpr int32_t kWarpQueries = 16;
-// The blocks of attention that a processor runs at a time, if their shared memory allows it.
+// The blocks of attention that a processor runs at a time, if shared memory permits.
 inline constexpr int32_t kAttentionBlocks = 2;
 
 // One sequence of the step batch. The keys of positions [0, first_position + count) are in the
@@ -29,7 +30,7 @@ inline constexpr int32_t kAttentionBlocks = 2;
 struct AttentionSequence {
   int32_t first_position;
   int32_t count;         // rows of this step
-  int32_t rows_offset;   // offset of its row indices, which are by ascending position
+  int32_t rows_offset;   // offset of its row indices; they are in ascending order of position
   int32_t pages_offset;  // offset of its page ids
 };
 
@@ -45,23 +46,23 @@ struct AttentionTile {
 };
 
 struct AttentionTileCounts {
-  int32_t wide;     // tiles with more than kWarpQueries queries, and parts of such
+  int32_t wide;     // tiles with more than kWarpQueries queries, and parts of such tiles
   int32_t narrow;   // other tiles and parts
   int32_t divided;  // divided tiles
 };
 
 struct AttentionTiles {
-  // [capacity]: from the begin on the wide tiles and then the narrow ones, both by descending work;
-  // from the end back the divided tiles, each as a whole.
+  // [capacity]. From the front: the wide tiles and then the narrow ones, both in descending order
+  // of work. From the back: the divided tiles, each as a whole.
   const AttentionTile* tiles;
   const AttentionTileCounts* counts;  // on the device
-  // The work that blocks have taken, on the device: 0 between launches.
+  // How many work items blocks have taken, on the device. It is 0 between launches.
   int32_t* taken;
   int32_t capacity;
-  int32_t records;  // the most that divided tiles take
+  int32_t records;  // the most records of divided tiles
 };
 
-// The sizes that a step must keep within, and what decides how its tiles are divided.
+// The limits of a step, and the sizes that decide how its tiles are divided.
 struct AttentionSizes {
   int32_t q_heads;  // a multiple of kv_heads
   int32_t kv_heads;
@@ -78,9 +79,10 @@ struct AttentionSizes {
   constexpr int64_t whole_tiles() const { return rows * group() / kTileQueries + sequences; }
 };
 
-// Returns the most records that the tiles of a step take: those of all its queries over the longest
-// context, or of one full tile, or kRecordsOfAProcessor for each processor, whichever of the latter
-// two is more. Tiles that find no room are not divided.
+// Returns the most records of a step's tiles: the smaller of two numbers. The first is the records
+// of all queries over the longest context. The second is the larger of the records of one full tile
+// and kRecordsOfAProcessor for each processor. Tiles without room for their records are not
+// divided.
 constexpr int64_t MaxAttentionRecords(const AttentionSizes& sizes) {
   constexpr int64_t kRecordsOfAProcessor = 4 * kTileQueries;
   if (sizes.max_segments() <= 1) return 0;
@@ -91,8 +93,8 @@ constexpr int64_t MaxAttentionRecords(const AttentionSizes& sizes) {
                            kRecordsOfAProcessor * sizes.processors));
 }
 
-// Returns the most tiles of a step's list: whole ones, these again if they are divided, and the
-// parts, of which there are at most two for each block beside the last of each tile.
+// Returns the most tiles of a step's list: all tiles, once more all tiles in case they are divided,
+// and the parts. Apart from the last part of each tile, there are at most two parts for each block.
 constexpr int64_t MaxAttentionTiles(const AttentionSizes& sizes) {
   if (sizes.max_segments() <= 1) return sizes.whole_tiles();
   return 2 * sizes.whole_tiles() + CeilDiv(2 * sizes.blocks(), sizes.kv_heads);
@@ -100,13 +102,13 @@ constexpr int64_t MaxAttentionTiles(const AttentionSizes& sizes) {
 
 // How the tiles of a step are divided.
 struct AttentionDivision {
-  int64_t part_segments;   // of a part, at most
-  int64_t whole_segments;  // the most of a tile that is not divided
+  int64_t part_segments;   // the most segments of a part
+  int64_t whole_segments;  // the most segments of a tile that is not divided
 };
 
 // Returns the division of a step whose tiles read `segments` in all, once for each KV head. If the
-// device runs a block for each of them at a time, they are all apart. Otherwise a part is half the
-// work of a block, and a tile with no more than the whole stays whole.
+// device can run a block for each segment at the same time, each segment is a part. Otherwise a
+// part is half the work of a block, and a tile with at most whole_segments is not divided.
 constexpr AttentionDivision DivideAttention(const AttentionSizes& sizes, int64_t segments) {
   if (segments <= sizes.blocks()) return {1, 1};
   const int64_t part = CeilDiv(segments, 2 * sizes.blocks());
@@ -143,7 +145,7 @@ AttentionTileCounts CutIntoAttentionTiles(const Sequences& sequences, const Atte
   const int64_t most_records = MaxAttentionRecords(sizes);
   AttentionTileCounts counts = {};
   int64_t records = 0;
-  size_t wide = 0, narrow = 0;  // narrow tiles are put behind all that is left for wide ones
+  size_t wide = 0, narrow = 0;  // narrow tiles are put after the room for all wide ones
   const auto put = [&](const AttentionTile& tile, int32_t queries) {
     tiles[wide + narrow] = tile;
     ++(queries > kWarpQueries ? wide : narrow);

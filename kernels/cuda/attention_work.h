@@ -1,5 +1,5 @@
-// What a block of attention is to do, and what the kernels of attention share. Device code, but for
-// what they are launched with.
+// The work of a block of attention, and code that the attention kernels share. Device code, except
+// for the launch arguments.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ namespace sluice::kernels::cuda {
 template <typename T>
 struct AttentionKernelArgs {
   AttentionArgs<T> op;
-  float* records;  // behind the totals of blocks
+  float* records;  // after the totals of the blocks
   int32_t record_stride;
 };
 
-// The floats of scratch memory in which the blocks keep merged segments.
+// The floats of scratch memory for the blocks' merged segments.
 inline int64_t TotalFloats(int32_t head_dim, int64_t blocks) {
   if (head_dim <= kMaxRegisterDims) return 0;
   return blocks * kTileQueries * (head_dim <= 128 ? 128 : kMaxHeadDim);
@@ -41,12 +41,12 @@ AttentionKernelArgs<T> KernelArgsOf(const Stream& stream, const AttentionArgs<T>
   return {args, args.scratch + totals, static_cast<int32_t>(RecordStride(args.kv.head_dim))};
 }
 
-// Queues the merge of the records of divided tiles behind the kernel that writes them.
+// Queues the merge of the records of divided tiles after the kernel that writes them.
 template <typename T>
 void MergeAttention(Stream& stream, const AttentionKernelArgs<T>& args);
 
-// Returns the index of work that no other block takes, behind the first of each block. The last of
-// `items` takers sets the counter back.
+// Returns the index of a work item that no other block takes, after the first item of each block.
+// The last of `items` calls resets the counter.
 __device__ inline int32_t TakeWork(int32_t* taken, int32_t items) {
   const int32_t before = AtomicAdd(taken, 1);
   if (before == items - 1) AtomicAdd(taken, -items);
@@ -59,11 +59,11 @@ struct AttentionWork {
   AttentionSequence sequence;
   int32_t queries;  // of the tile
   int32_t kv_head;
-  int32_t common;        // the number of positions before which all queries see
+  int32_t common;        // all queries see the positions before this one
   int32_t lowest = 0;    // the first position that a query sees
-  int32_t all_from = 0;  // the position from which on all queries' windows have begun
+  int32_t all_from = 0;  // all queries' windows begin at or before this position
 
-  // Returns whether some queries see positions of the chunk that others do not.
+  // Returns whether the queries see different positions of the chunk.
   __device__ bool Divides(int32_t chunk) const {
     if (chunk * kChunk < all_from) return true;
     return common < tile.context && common < (chunk + 1) * kChunk;
@@ -115,8 +115,8 @@ __device__ int64_t OffsetOf(const AttentionArgs<T>& args, const AttentionWork& w
   return args.kv.Offset(page * kPageTokens + position % kPageTokens, work.kv_head);
 }
 
-// Replaces values of 16 bytes that are not finite by zeros: even with a weight of 0 they would
-// reach the queries that do not see them. Returns whether there were any.
+// Replaces values of 16 bytes that are not finite by zeros. Otherwise they would reach queries that
+// do not see them, even with a weight of 0. Returns whether there were any.
 template <typename T>
 __device__ bool ClearValues(T* place) {
   auto values = LoadWhole<Pack<T>>(place);
@@ -137,7 +137,7 @@ __device__ inline void NoteCleared(bool found, int32_t* cleared) {
   if (Lane() == 0) cleared[Warp()] = any;
 }
 
-// Adds the values of the chunk at `first` that were replaced to the sums of the rows that see them.
+// Adds the replaced values of the chunk at `first` to the sums of the rows that see them.
 template <typename T, typename Sums>
 __device__ void AddClearedValues(const AttentionArgs<T>& args, const AttentionWork& work,
                                  int32_t first, const Scores& weights, Sums& sums) {
@@ -154,8 +154,8 @@ __device__ float* RecordOf(const AttentionKernelArgs<T>& args, const AttentionWo
   return args.records + index * args.record_stride;
 }
 
-// Ends a segment of the warp's queries, the first of which is number `first_query` of the work's:
-// merges the segment's sums with those before, or, if the tile is divided, writes them to records.
+// Ends a segment of the warp's queries, which begin at number `first_query` of the work. Merges the
+// segment's sums with the sums before, or, if the tile is divided, writes them to records.
 template <typename T, typename Sums>
 __device__ void FinishSegment(const AttentionKernelArgs<T>& args, const AttentionWork& work,
                               int32_t segment, int32_t first_query, bool divided, Sums& sums) {

@@ -8,15 +8,15 @@ namespace sluice::kernels::cuda {
 
 inline constexpr int32_t kCopyBytes = 16;
 
-// The elements of one copy. Rows of shared memory are padded by as many, so that they spread over
+// The elements of one copy. Rows of shared memory are padded by this many, so that they spread over
 // the banks and stay aligned.
 template <typename T>
 inline constexpr int32_t kCopyElements = kCopyBytes / sizeof(T);
 
-// Copies the first `count` of kCopyElements elements at `from` and fills the rest with zeros. Any
-// count is allowed: with 0 or less, all become zero and `from` may point anywhere. If kAsync, the
-// copy is asynchronous and must be committed and waited for; then `to` and `from` are 16-byte
-// aligned, and `valid` is an aligned address in global memory.
+// Copies the first `count` of kCopyElements elements at `from` and fills the rest with zeros. If
+// `count` is 0 or less, all become zero and `from` may be any pointer. If kAsync, the copy is
+// asynchronous and must be committed and waited for; then `to` and `from` are 16-byte aligned, and
+// `valid` is an aligned address in global memory.
 template <typename T, bool kAsync>
 __device__ inline void Bring(T* to, const T* from, const T* valid, int32_t count) {
   count = count < 0 ? 0 : count < kCopyElements<T> ? count : kCopyElements<T>;

@@ -7,7 +7,7 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-// A thread has kWidth features at one place of a page, which it copies for each of the copies.
+// A thread handles kWidth features at one place of a page, in all copies.
 template <typename T, int32_t kWidth>
 __global__ void CopyPagesKernel(OverRows<CopyPagesArgs<T>> args) {
   const CopyPagesArgs<T>& op = args.op;

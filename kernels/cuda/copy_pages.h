@@ -12,7 +12,7 @@ namespace sluice::kernels::cuda {
 
 // For each copy, matrix and head:
 //   kv[matrix, to, head, p] = kv[matrix, from, head, p]  for p in [0, positions)
-// No page is both copied from and copied to, or copied to twice. Other positions stay as they are.
+// A page is not both source and target, and not a target twice. Other positions stay unchanged.
 template <typename T>  // float, BFloat16
 struct CopyPagesArgs {
   T* kv;             // [matrices, pages, kv_heads, kPageTokens, head_dim]

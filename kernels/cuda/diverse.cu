@@ -13,9 +13,9 @@ constexpr int32_t kThreads = 256;
 static_assert(kMaxDiverse <= kThreads);
 
 struct DiverseShared {
-  double rest[kMaxDiversePool];     // -1 of a chosen candidate
-  double inverse[kMaxDiversePool];  // of the lengths of the vectors, 0 for 0
-  double product[kMaxDiversePool];  // of the vectors with that of the latest choice
+  double rest[kMaxDiversePool];     // -1 for a chosen candidate
+  double inverse[kMaxDiversePool];  // 1 / length of each vector, or 0 if the length is 0
+  double product[kMaxDiversePool];  // of each vector with the vector of the latest choice
   float scores[kMaxDiversePool];
   int32_t ids[kMaxDiversePool];
   int32_t chosen[kMaxDiverse];
@@ -39,7 +39,7 @@ __device__ double WeightAt(const DiverseArgs<T>& args, int32_t depth, int32_t co
                            PlaceInSlice(T{}, depth % kDepth, column % kPanelColumns)]);
 }
 
-// Returns the inner product of two columns, to every lane of a warp.
+// Returns the inner product of two columns to every lane of a warp.
 template <typename T>
 __device__ double ProductOf(const DiverseArgs<T>& args, int32_t a, int32_t b) {
   double sum = 0;
@@ -50,7 +50,7 @@ __device__ double ProductOf(const DiverseArgs<T>& args, int32_t a, int32_t b) {
   return LaneReduce(sum, Plus());
 }
 
-// Returns the first candidate of the largest gain among those that are not chosen.
+// Returns the candidate with the largest gain of all that are not chosen, the first of equal ones.
 __device__ int32_t BestGain(const DiverseRequest& request, DiverseShared& shared) {
   uint64_t best = 0;
   for (int32_t i = ThreadIndex(); i < request.pool; i += kThreads) {

@@ -1,8 +1,8 @@
-// Diverse selection among the candidates of each row (kernels/diversity.h has the formula): the
-// lists that Sample wrote are cut to the chosen candidates, in the order in which they are chosen.
-// The vectors are columns of the head's matrix. Products are summed in double, each by one warp,
-// and nothing depends on other rows. The sizes of a row are read on the device, so that one
-// captured graph serves all of them.
+// Diverse selection among the candidates of each row (kernels/diversity.h has the formula). The
+// lists from Sample are cut to the chosen candidates, in the order in which they are chosen. The
+// vectors are columns of the head's matrix. Each product is summed in double by one warp, and
+// nothing depends on other rows. The sizes of a row are read on the device, so one captured graph
+// serves all sizes.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace sluice::kernels::cuda {
 
 struct DiverseRequest {
   float diversity;  // [0, 1]; 0 leaves the row's lists as they are
-  int32_t pool;     // the candidates that the row's lists have, at most kMaxDiversePool and max_top
-  int32_t count;    // of them are chosen, at most `pool` and kMaxDiverse
+  int32_t pool;     // candidates in the row's lists, at most kMaxDiversePool and max_top
+  int32_t count;    // candidates to choose, at most `pool` and kMaxDiverse
 };
 
 // Returns whether a graph that was captured with `max_top` serves the row.
@@ -35,16 +35,16 @@ struct DiverseArgs {
   int32_t columns;
   const DiverseRequest* requests;  // [rows]
   LiveRows rows;
-  const int32_t* first;           // as of Sample, like `outcomes`
+  const int32_t* first;           // as in Sample, like `outcomes`
   const SampleOutcome* outcomes;  // a row without a token keeps its lists
   int32_t max_top;
   double* factors;   // [rows.capacity, DiverseFactor(max_top)] of scratch
-  int32_t* top_ids;  // [rows, max_top], like the others; ids of columns
+  int32_t* top_ids;  // [rows, max_top], like the others; column ids
   float* top_logprobs;
   float* top_scores;  // not NaN
 };
 
-// Returns the numbers of scratch of a row.
+// Returns how many numbers of scratch a row needs.
 SLUICE_HOST_DEVICE constexpr int64_t DiverseFactor(int32_t max_top) {
   const int64_t pool = max_top < kMaxDiversePool ? max_top : kMaxDiversePool;
   return pool * (pool < kMaxDiverse ? pool : kMaxDiverse);

@@ -15,8 +15,8 @@ namespace sluice::kernels::cuda {
 template <typename T>  // float, BFloat16
 struct EmbedArgs {
   const T* table;  // [entries, dim]
-  // [rows], each below `entries`. An id of -2 - i stands for the token of drawn[i]. A row with the
-  // id -1, or for which no token was drawn, is left unchanged. nullptr means row 0 of the table for
+  // [rows], each below `entries`. The id -2 - i means the token of drawn[i]. A row is left
+  // unchanged if its id is -1 or no token was drawn for it. nullptr means row 0 of the table for
   // every row.
   const int32_t* ids;
   const SampleOutcome* drawn = nullptr;  // required if an id is below -1

@@ -6,7 +6,7 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-// A thread has kWidth values at one place of a row.
+// A thread handles kWidth values at one place of a row.
 template <typename T, int32_t kWidth>
 __global__ void ExchangeKernel(OverRows<ExchangeArgs<T>> args) {
   const ExchangeArgs<T>& op = args.op;

@@ -10,9 +10,9 @@
 
 namespace sluice::kernels::cuda {
 
-// A sequence has `tokens` rows, each of as many blocks of `block` values:
+// A sequence has `tokens` rows. Each row has `tokens` blocks of `block` values:
 //   out[row t, block h] = in[row h, block t]
-// Rows that an incomplete last sequence lacks count as zeros.
+// The missing rows of an incomplete last sequence count as zeros.
 template <typename T>  // float, BFloat16
 struct ExchangeArgs {
   const T* in;            // [rows, tokens * block]

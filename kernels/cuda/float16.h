@@ -18,7 +18,7 @@ SLUICE_HOST_DEVICE inline float Widen(Float16 x) {
   uint32_t bits = magnitude | 0x7F800000u;  // infinity or NaN
   float value;
   if ((x.bits & 0x7C00u) != 0x7C00u) {
-    // As a float, the bits are too small by a factor of 2^112. The product is exact, also for
+    // As a float, the bits are too small by a factor of 2^112. The product is exact, including
     // denormals.
     __builtin_memcpy(&value, &magnitude, sizeof(value));
     value *= 0x1p112f;

@@ -14,11 +14,11 @@ using T = BFloat16;
 
 constexpr int32_t kThreads = kAttentionThreads, kWarps = kThreads / kWarp;
 constexpr int32_t kMatrix = kCopyElements<T>;
-// A matrix, and 16 bytes, so that neighbouring matrices begin in other banks.
+// A matrix plus 16 bytes, so that neighbouring matrices begin in other banks.
 constexpr int32_t kMatrixBytes = kMatrix * kCopyBytes + kCopyBytes;
 static_assert(kThreads == kGroupThreads && kTileQueries == kGroupRows && kMatrix == 8);
 
-// Lines of kWidth elements as matrices of 8 lines by 8 elements.
+// Lines of kWidth elements, stored as matrices of 8 lines by 8 elements.
 template <int32_t kLines, int32_t kWidth>
 struct Lines {
   alignas(kCopyBytes) unsigned char at[kLines / kMatrix][kWidth / kMatrix][kMatrixBytes];
@@ -51,8 +51,8 @@ struct HopperAttentionShared {
 
 #ifdef SLUICE_HAS_PRODUCTS
 
-// The chunks of keys or values of a tile, on their way to shared memory. A thread copies and clears
-// the same 16 bytes of several positions of each page.
+// Copies the chunks of keys or values of a tile to shared memory. A thread copies and clears the
+// same 16 bytes of several positions of each page.
 template <int32_t kDims>
 class ChunkCopies {
  public:
@@ -83,7 +83,7 @@ class ChunkCopies {
   }
 
   // Replaces values that are not finite by zeros and notes whether there were any. Each thread
-  // treats the values that it has brought.
+  // handles the values that it has copied.
   __device__ void Clear(Lines<kChunk, kDims>& values, int32_t* cleared) const {
     bool found = false;
     SLUICE_ROLLED
@@ -95,7 +95,7 @@ class ChunkCopies {
 
  private:
   static constexpr int32_t kPerRow = kDims / kMatrix;
-  static constexpr int32_t kRows = kThreads / kPerRow;  // that the block copies at a time
+  static constexpr int32_t kRows = kThreads / kPerRow;  // rows that the block copies at a time
   static_assert(kRows >= 1 && kPageTokens % kRows == 0);
 
   const AttentionArgs<T>& args_;
@@ -203,7 +203,7 @@ __device__ void Attend(const AttentionKernelArgs<T>& args, const AttentionWork& 
       auto& values = shared.values[chunk % 2];
       WaitCopies<1>();
       ShareWithProducts();
-      SyncBlock();  // the keys have arrived, and those before are no longer read
+      SyncBlock();  // the new keys have arrived, and the previous ones are no longer read
       bring(op.kv.k, chunk + 1, shared.keys);
       float products[kChunk / 2] = {};
       AddGroupScores(shared, shared.keys[chunk % 2], products);
@@ -215,7 +215,7 @@ __device__ void Attend(const AttentionKernelArgs<T>& args, const AttentionWork& 
       WaitCopies<1>();
       if (divides) copies.Clear(values, shared.cleared);
       ShareWithProducts();
-      SyncBlock();  // likewise the values, and the weights are written
+      SyncBlock();  // the values have arrived, and the weights are written
       bring(op.kv.v, chunk + 1, shared.values);
       AddGroupValues(shared, values, sums.Elements());
       int32_t cleared = 0;

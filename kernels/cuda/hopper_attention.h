@@ -1,10 +1,10 @@
-// Attention for compute capability 9.0 (sm_90a), tuned where kernels/cuda/attention.h is portable:
-// the same sums of the same cuts, but for the order within a chunk, which is that of the tensor
-// cores.
+// Attention tuned for compute capability 9.0 (sm_90a); kernels/cuda/attention.h is the portable
+// version. The sums have the same cuts. Only the order within a chunk differs; it is the order of
+// the tensor cores.
 //
-// A block takes a tile of queries, whose scores and values a warpgroup multiplies from shared
-// memory. Two chunks of keys and of values are in flight. Windows, soft caps, biases and SiLU
-// weights are left to the portable kernel.
+// A block takes a tile of queries. A warpgroup multiplies its scores and values from shared memory.
+// Two chunks of keys and of values are in flight. Only the portable kernel handles windows, soft
+// caps, biases and SiLU weights.
 #pragma once
 
 #include "kernels/cuda/attention.h"
@@ -14,8 +14,8 @@ namespace sluice::kernels::cuda {
 inline constexpr int32_t kMaxHopperHeadDim = 128;
 
 // Requires that the rows of q, keys, values and the output are 16-byte aligned, that args.shaped()
-// is false, head_dim a multiple of 8 up to kMaxHopperHeadDim, and HopperAttentionSharedBytes
-// within the stream's limit.
+// is false, that head_dim is a multiple of 8 up to kMaxHopperHeadDim, and that
+// HopperAttentionSharedBytes is within the stream's limit.
 void AttentionOnHopper(Stream& stream, const AttentionArgs<BFloat16>& args);
 
 // Returns the shared memory of a block, in bytes.

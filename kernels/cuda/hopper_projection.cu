@@ -12,19 +12,19 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-constexpr int32_t kDepth = kGroupSliceDepth;  // of a stage
+constexpr int32_t kDepth = kGroupSliceDepth;  // the depth of a stage
 constexpr int32_t kPack = kCopyElements<BFloat16>;
 static_assert(kTileRows == kGroupRows && kGroupMatrix == kPack);
 
-// What a block computes at a time: kColumns columns of kGroups row tiles, each by a warpgroup of
-// its own. Of the stages of the pipeline one is multiplied, one may still be, and the others
-// arrive.
+// A tile of a block: kColumns columns of kGroups row tiles, one warpgroup for each row tile. Of the
+// pipeline's stages, one is being multiplied, the previous one may still be read, and the others
+// are being copied.
 template <int32_t kRowTiles, int32_t kWidth, int32_t kPipeline, int32_t kResident>
 struct Tiling {
   static constexpr int32_t kGroups = kRowTiles, kColumns = kWidth, kStages = kPipeline;
-  static constexpr int32_t kBlocks = kResident;  // of a processor
+  static constexpr int32_t kBlocks = kResident;  // blocks of a processor
   static constexpr int32_t kThreads = kGroups * kGroupThreads;
-  // The columns of a slice of the weight, each of which a bulk copy brings.
+  // The columns of a slice of the weight. One bulk copy brings them.
   static constexpr int32_t kSliced = kColumns < kGroupSliceColumns ? kColumns : kGroupSliceColumns;
   static constexpr int32_t kSlices = kColumns / kSliced;
   static_assert(kColumns % kSliced == 0 && kGroupSliceColumns % kSliced == 0);
@@ -37,7 +37,7 @@ struct Large : Tiling<2, 256, 4, 1> {
 struct Medium : Tiling<1, 128, 4, 2> {
   static constexpr char kName[] = "HopperProjectionMedium";
 };
-// Have work for all processors even if there are few rows, and few columns.
+// Provides work for all processors even if there are few rows and few columns.
 struct Small : Tiling<1, 64, 6, 2> {
   static constexpr char kName[] = "HopperProjectionSmall";
 };
@@ -48,16 +48,16 @@ struct Tiny : Tiling<1, 32, 8, 2> {
 template <typename Tile>
 using Sums = float[Tile::kColumns / 2];
 
-// Rows of x; + 8: neighbouring ones begin in other banks.
+// Rows of x; + 8, so that neighbouring rows begin in other banks.
 using HopperRows = BFloat16[kGroupRows][kDepth + kPack];
 
 template <typename Tile>
 struct HopperShared {
-  // The slices of the weight, which bulk copies bring.
+  // The slices of the weight. Bulk copies bring them.
   alignas(kCopyBytes) BFloat16 weight[Tile::kStages][Tile::kSlices][Tile::kSliced * kDepth];
   union {  // The sums of a tile reuse the memory of its rows.
     alignas(kCopyBytes) HopperRows x[Tile::kStages][Tile::kGroups];
-    // + 8: neighbouring rows begin in other banks
+    // + 8, so that neighbouring rows begin in other banks
     float sums[Tile::kGroups][kGroupRows][Tile::kSliced + 8];
   };
   Arrival arrivals[Tile::kStages];
@@ -72,12 +72,12 @@ struct Work {
 
 constexpr int32_t kRowPacks = kDepth / kPack, kDepthProducts = kDepth / kGroupDepth;
 
-// The place of a thread in its warpgroup, and of that in the block.
+// The index of a thread in its warpgroup, and of the warpgroup in the block.
 __device__ inline int32_t GroupThread() { return ThreadIndex() % kGroupThreads; }
 __device__ inline int32_t Group() { return ThreadIndex() / kGroupThreads; }
 
-// What a block copies for its tiles: slices of the weight in bulk, and 16 bytes a thread of each of
-// several rows of x, in the next stage at other depths.
+// Copies the operands of a block's tiles: slices of the weight by bulk copies, and rows of x 16
+// bytes at a time. Each thread copies from several rows, at the same column of each stage.
 template <typename Tile>
 class Copies {
  public:
@@ -91,7 +91,7 @@ class Copies {
     SLUICE_UNROLL
     for (int32_t i = 0; i < Tile::kSlices; ++i) {
       const int32_t panel = work.column / kGroupSliceColumns + i;
-      // Behind the last panel it is copied again; its products are not written.
+      // Past the last panel, the last panel is copied again; its products are not written.
       weight_[i] = args.weight +
                    (int64_t{work.tile.position} * panels + (panel < panels ? panel : panels - 1)) *
                        GroupSlices(args.k) * kGroupSliceElements +
@@ -142,7 +142,7 @@ __device__ void MultiplyStage(const HopperShared<Tile>& shared, int32_t stage, F
   BeginProducts();
   SLUICE_UNROLL
   for (int32_t i = 0; i < kDepthProducts; ++i) {
-    // The slices of a stage are one operand, as they follow one another.
+    // The slices of a stage are contiguous, so they are one operand.
     MultiplyAddGroup<Tile::kColumns>(
         sums, fragments[i],
         {&shared.weight[stage][0][PlaceInGroupSlice(i * kGroupDepth, 0)],
@@ -152,7 +152,7 @@ __device__ void MultiplyStage(const HopperShared<Tile>& shared, int32_t stage, F
   CommitProducts();
 }
 
-// Multiplies the block's tiles; `before` are the steps of those before them.
+// Multiplies the block's tiles. `before` is the number of steps of the tiles before them.
 template <typename Tile>
 __device__ void MultiplyTiles(const ProjectionArgs<BFloat16>& args, const Work& work,
                               int32_t before, HopperShared<Tile>& shared, Sums<Tile>& sums) {
@@ -170,7 +170,7 @@ __device__ void MultiplyTiles(const ProjectionArgs<BFloat16>& args, const Work& 
     const int32_t stage = (before + step) % kStages, next = step + kAhead;
     WaitCopies<kAhead - 1>();
     WaitArrival(shared.arrivals[stage], (before + step) / kStages);
-    SyncBlock();        // this stage has arrived, and the last but one is no longer read
+    SyncBlock();        // this stage has arrived, and the one before the last is no longer read
     WaitProducts<0>();  // the fragments are no longer read
     MultiplyStage<Tile>(shared, stage, fragments, sums);
     if (next < steps) copies.Bring(next, (before + next) % kStages, shared);
@@ -189,7 +189,7 @@ __device__ void ForEach(const Sums<Tile>& sums, Write write) {
   }
 }
 
-// Writes 8 columns from `column` on of a row: the sums and what is added to them, activated.
+// Writes 8 columns of a row from `column` on: the sums plus bias and accumulation, activated.
 __device__ inline void WriteColumns(const ProjectionArgs<BFloat16>& args, Floats<kGroupMatrix> sums,
                                     const Floats<kGroupMatrix>& bias, const Pack<BFloat16>& before,
                                     const Pack<BFloat16>& gate, int64_t element) {
@@ -210,7 +210,7 @@ __device__ inline void WriteColumns(const ProjectionArgs<BFloat16>& args, Floats
 }
 
 // Writes the columns of a slice, whose sums are in shared memory. A thread has 8 columns of some
-// rows, two of which it reads what is added to at a time.
+// rows. It reads the operands to add for two rows at a time.
 template <typename Tile>
 __device__ void WriteSlice(const ProjectionArgs<BFloat16>& args, const RowGroup& tile,
                            int32_t first_column, const HopperShared<Tile>& shared) {
@@ -245,12 +245,12 @@ __device__ void WriteSlice(const ProjectionArgs<BFloat16>& args, const RowGroup&
   }
 }
 
-// Writes the sums, a slice's columns at a time, by way of shared memory, so that neighbouring
-// threads write neighbouring columns.
+// Writes the sums, one slice's columns at a time. They pass through shared memory, so that
+// neighbouring threads write neighbouring columns.
 template <typename Tile, int32_t kFirst = 0>
 __device__ void WriteTiles(const ProjectionArgs<BFloat16>& args, const Work& work,
                            HopperShared<Tile>& shared, const Sums<Tile>& sums) {
-  SyncBlock();  // the stages, or the sums before these, are no longer read
+  SyncBlock();  // the stages, or the previous sums, are no longer read
   ForEach<Tile, kFirst, Tile::kSliced>(sums, [&](int32_t row, int32_t column, float sum) {
     shared.sums[Group()][row][column] = sum;
   });
@@ -263,7 +263,7 @@ __device__ void WriteTiles(const ProjectionArgs<BFloat16>& args, const Work& wor
   }
 }
 
-// Returns tile `index` of the list, or one without rows behind the last.
+// Returns tile `index` of the list, or a tile without rows if the index is past the last one.
 __device__ inline RowGroup TileAt(const RowTiles& tiles, int32_t count, int32_t index) {
   if (index < count) return tiles.tiles[index];
   return {tiles.tiles[count - 1].position, 0, 0};
@@ -287,7 +287,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
   const int32_t rows_apart = GridBlocks() / column_tiles;
   const int32_t columns_apart = GridBlocks() % column_tiles;
   int32_t row = BlockIndex() / column_tiles, column = BlockIndex() % column_tiles;
-  int32_t steps = 0;  // that the block has done
+  int32_t steps = 0;  // steps that the block has done
   while (row < row_tiles) {
     const Work work = {TileAt(args.tiles, count, row * Tile::kGroups + Group()),
                        column * Tile::kColumns};
@@ -313,12 +313,12 @@ int64_t ItemsOf(const ProjectionArgs<BFloat16>& args) {
   return CeilDiv(args.tiles.capacity, Tile::kGroups) * CeilDiv(args.n, Tile::kColumns);
 }
 
-// Returns about how many cycles each step of k takes in all: what the busiest processor multiplies,
-// copies, or waits for.
+// Estimates the total cycles for one step of k: the time that the busiest processor multiplies,
+// copies, or waits.
 template <typename Tile>
 double StepCycles(const Stream& stream, const ProjectionArgs<BFloat16>& args) {
   // A product of 64 x 16 by 16 x c takes c / 2 cycles. A processor gets about 28 bytes a cycle from
-  // the cache of the device while all of them read, and what it asks for after about 1000 cycles.
+  // the device's cache while all processors read. The latency of a copy is about 1000 cycles.
   constexpr double kCyclesOfColumn = 2, kBytesPerCycle = 28, kLatency = 1000;
   constexpr double kBytes =
       (Tile::kGroups * kGroupRows + Tile::kColumns) * kDepth * sizeof(BFloat16);

@@ -17,7 +17,7 @@ struct RowShared {
   float scratch[kWarp];
 };
 
-// Reads the elements of a row of k from the `first` on; zeros stand for those behind the row.
+// Reads the elements of a row of k from `first` on. Elements past the end of the row are zeros.
 template <bool kAligned, typename T>
 __device__ Floats<kCopyElements<T>> ReadPart(const T* row, int32_t first, int32_t k) {
   constexpr int32_t kEach = kCopyElements<T>;
@@ -33,7 +33,7 @@ __device__ Floats<kCopyElements<T>> ReadPart(const T* row, int32_t first, int32_
   return values;
 }
 
-// A block quantises a row at a time.
+// A block quantises one row at a time.
 template <typename T, bool kAligned>
 __global__ void QuantizeRowsKernel(QuantizeRowsArgs<T> args) {
   constexpr int32_t kEach = kCopyElements<T>;
@@ -61,7 +61,7 @@ __global__ void QuantizeRowsKernel(QuantizeRowsArgs<T> args) {
   }
 }
 
-// A thread has a column at a time; neighbouring threads read neighbouring columns.
+// A thread handles one column at a time; neighbouring threads read neighbouring columns.
 __global__ void ScaleColumnsKernel(ScaleColumnsArgs args) {
   const int64_t columns = args.matrices * args.n;
   for (int64_t column = int64_t{BlockIndex()} * kThreads + ThreadIndex(); column < columns;
@@ -75,8 +75,8 @@ __global__ void ScaleColumnsKernel(ScaleColumnsArgs args) {
   }
 }
 
-// A thread writes a whole sector, 32 depths of a column, at a time; neighbouring threads read
-// neighbouring columns.
+// A thread writes a whole sector at a time, which is 32 depths of a column. Neighbouring threads
+// read neighbouring columns.
 __global__ void QuantizeColumnsKernel(QuantizeColumnsArgs args) {
   constexpr int32_t kDepths = 2 * kCopyElements<int8_t>;
   const int32_t stride = Int8Stride(args.k), parts = stride / kDepths;

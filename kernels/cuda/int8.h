@@ -1,11 +1,10 @@
 // Quantisation to int8, by rows and by columns. A value is round(x * (127 / max|x|)), ties to even,
-// and the scale of its row or column is max|x| / 127; where max|x| is below 2^-100 all values and
-// the scale are 0, and where a value is not finite the scale is NaN. These are the numbers of the
-// CPU's kernels, bit for bit (kernels/reference/int8.h).
+// and the scale of its row or column is max|x| / 127. If max|x| is below 2^-100, all values and the
+// scale are 0. If a value is not finite, the scale is NaN. The CPU's kernels compute the same
+// numbers, bit for bit (kernels/reference/int8.h).
 //
-// A product of such rows and columns is exact in int32. kernels/cuda/projection.h multiplies them
-// and makes numbers of the sums; ScaleSums does the latter with sums that are there already, with
-// the same bits.
+// A product of such rows and columns is exact in int32. kernels/cuda/projection.h multiplies and
+// scales them. ScaleSums only scales sums that exist already, with the same bits.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +15,7 @@
 
 namespace sluice::kernels::cuda {
 
-// Returns the values from row to row of quantised rows of k values, behind which zeros follow.
+// Returns the stride of quantised rows of k values. Each row is padded with zeros.
 SLUICE_HOST_DEVICE constexpr int32_t Int8Stride(int32_t k) {
   return Slices<int8_t>(k) * kSliceDepth<int8_t>;
 }
@@ -49,7 +48,7 @@ struct QuantizeColumnsArgs {
   int64_t matrices;
   int32_t k;
   int32_t n;
-  const float* factors;  // [matrices, n]; nullptr if the values are those of int8 already
+  const float* factors;  // [matrices, n]; nullptr if the values are in int8 already
   int8_t* out;           // [matrices, n, Int8Stride(k)], 16-byte aligned
 };
 
@@ -58,9 +57,9 @@ void QuantizeColumns(Stream& stream, const QuantizeColumnsArgs& args);
 
 template <typename T>  // float, BFloat16
 struct ScaleSumsArgs {
-  const int32_t* sums;  // [rows.capacity, n], of the rows from `first` on
+  const int32_t* sums;  // [rows.capacity, n], for the rows from `first` on
   int32_t n;
-  LiveRows rows;  // whose count is that of `out`
+  LiveRows rows;  // the count is the number of rows of `out`
   int32_t first = 0;
   const float* row_scales;  // [*rows.count]
   const float* scales;      // [n]
@@ -69,7 +68,7 @@ struct ScaleSumsArgs {
   T* out;  // [*rows.count, n]
 };
 
-// Computes out = f32(sums) row_scales scales (+ bias) (+ out) of the rows for which there are sums.
+// Computes out = f32(sums) row_scales scales (+ bias) (+ out) for the rows that have sums.
 template <typename T>
 void ScaleSums(Stream& stream, const ScaleSumsArgs<T>& args);
 

@@ -15,7 +15,7 @@ __device__ inline float Larger(float largest, float value) {
   return magnitude > largest ? magnitude : largest;
 }
 
-// What a row or column is multiplied by to be quantised, and its scale.
+// The factor that quantises a row or column, and its scale.
 struct Int8Scale {
   __device__ explicit Int8Scale(float largest) {
     constexpr float kLeast = 0x1p-100f, kMost = 127.0f;
@@ -34,7 +34,7 @@ __device__ inline int8_t ToInt8(float value, float factor) {
   return factor == 0 ? int8_t{0} : static_cast<int8_t>(rintf(value * factor));
 }
 
-// Returns the number that a sum of products stands for.
+// Returns the value of a sum of products.
 __device__ inline float ScaleSum(float sum, float row_scale, float scale) {
   return sum * row_scale * scale;
 }

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int32_t kThreads = 256;
 
-// A block finishes columns [begin, end) of the rows from `first` on, `step` apart.
+// A block finishes columns [begin, end) of every `step`-th row from `first` on.
 struct FinishArgs {
   LogitsArgs op;
   int32_t parts;  // blocks a row
@@ -54,8 +54,7 @@ const Kernel kFinishLogits = KernelOf(kWidth > 1 ? "FinishLogits" : "FinishLogit
 }  // namespace
 
 void FinishLogits(Stream& stream, const LogitsArgs& args) {
-  // Without a cap there is only the list of excluded tokens to go through, which each block of a
-  // row does.
+  // Without a cap, only the list of excluded tokens is processed. Each block of a row does that.
   constexpr int32_t kColumns = 4 * kThreads * kCopyElements<float>;
   const int32_t columns = args.soft_cap != 0 && args.n > kColumns ? kColumns : args.n;
   const int32_t parts = (args.n + columns - 1) / columns;

@@ -8,11 +8,12 @@
 
 namespace sluice::kernels::cuda {
 
-// Replaces each logit x by soft_cap * tanh(x / soft_cap) and those of excluded tokens by -inf.
+// Replaces each logit x by soft_cap * tanh(x / soft_cap), and the logits of excluded tokens by
+// -inf.
 struct LogitsArgs {
   float* logits;            // [rows, n], rows `stride` apart
   int32_t n;                // >= 1
-  int64_t stride;           // >= n; what is behind the n columns may change
+  int64_t stride;           // >= n; the elements after the n columns may change
   float soft_cap;           // >= 0; 0 means no cap
   const int32_t* excluded;  // indices in [0, n); row r has excluded[begin[r], begin[r + 1])
   const int32_t* begin;     // [rows + 1]

@@ -9,8 +9,8 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-// A short row is normalised by a warp, whose lanes hold 8 elements each. A longer one is normalised
-// by a block, whose threads hold 16 each; what is beyond 8,192 elements is read again in each pass.
+// A warp normalises a short row; each lane holds 8 elements. A block normalises a longer row; each
+// thread holds 16 elements. Elements beyond 8,192 are read again in each pass.
 constexpr int32_t kWarpHeld = 8, kMaxWarpDim = kWarp * kWarpHeld, kWarps = 4;
 constexpr int32_t kBlockHeld = 16, kMaxThreads = 512;
 static_assert(kMaxStridedDim <= kMaxWarpDim);
@@ -19,14 +19,14 @@ struct NormShared {
   float reduce[kWarp];
 };
 
-// Returns the sum of the threads' sums: those of the warp or, with `shared`, of the block.
+// Returns the sum over the threads of the warp or, with `shared`, of the block.
 __device__ float SumOfTeam(float sum, NormShared* shared) {
   if (shared == nullptr) return LaneReduce(sum, Plus());
   return BlockReduce(sum, Plus(), shared->reduce);
 }
 
 // The threads that normalise a row. The first kHeld elements of each thread stay in registers from
-// pass to pass. Their weights are read with them, ahead of the sums.
+// pass to pass. Their weights are read at the same time, before the sums are known.
 template <typename T, bool kCentred, bool kAligned, int32_t kHeld>
 class NormTeam {
  public:
@@ -69,8 +69,8 @@ class NormTeam {
     return weight;
   }
 
-  // Reads the elements that are not held, a pack at a time, and calls f(part, first) with the parts
-  // of the row from `first` on. A warp holds all.
+  // Reads the elements that are not held, one pack at a time, and calls f(part, first) with the
+  // parts of the row from `first` on. A warp holds all elements.
   template <typename Function>
   __device__ void ForEachOther(const T* row, Function f) const {
     if constexpr (kHeld != kWarpHeld) {
@@ -84,7 +84,7 @@ class NormTeam {
     }
   }
 
-  // Adds the residual to the part and keeps the sum. Each thread writes the elements that it reads
+  // Adds the residual to the part and writes the sum. Each thread writes the elements that it reads
   // again later.
   template <int32_t kElements>
   __device__ void AddResidual(int64_t offset, Part<kElements>& part) const {
@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kMaxThreads) BlockNormKernel(NormArgs<T> args)
   }
 }
 
-// Visits the groups of all rows, `step` apart in their order.
+// Visits the groups of all rows; takes every `step`-th group.
 class GroupWalk {
  public:
   template <typename T>

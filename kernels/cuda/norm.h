@@ -4,7 +4,7 @@
 //   RmsNorm:    out = s / sqrt(mean(s^2) + eps) * (offset + weight) * scale
 //   LayerNorm:  out = ((s - mean(s)) / sqrt(variance(s) + eps) * (offset + weight) + bias) * scale
 // If a row consists of several `groups` of dim values, such as heads, each group is normalised
-// separately. Everything is computed in float, in an order that depends on `dim` alone.
+// separately. Everything is computed in float, in an order that depends only on `dim`.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ struct NormArgs {
   float scale = 1;
   int32_t dim;
   int32_t groups = 1;
-  // From row to row of x and out; 0 if they are contiguous, as they must be with a residual or if
-  // dim is more than kMaxStridedDim.
+  // From row to row of x and out; 0 if they are contiguous. It must be 0 with a residual, or if dim
+  // is more than kMaxStridedDim.
   int64_t stride = 0;
   LiveRows rows;
   T* out;  // may be x if there is no residual

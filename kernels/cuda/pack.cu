@@ -42,7 +42,7 @@ struct TransposeJob {
   int64_t chunks;  // of 16 bytes from row to row of `out`; 0 if the rows are not aligned
 };
 
-// A tile in the order of `out`. Its rows are longer by a chunk, so that columns spread over the
+// A tile in the order of `out`. Its rows are padded by a chunk, so that columns spread over the
 // banks.
 template <typename T>
 struct alignas(kCopyBytes) TransposeShared {
@@ -98,7 +98,7 @@ __global__ void TransposeKernel(TransposeJob<S, T> job) {
   }
 }
 
-// A block writes a slice at a time. Neighbouring lanes read neighbouring columns.
+// A block writes one slice at a time. Neighbouring lanes read neighbouring columns.
 template <typename T>
 __global__ void PackKernel(PackArgs<T> args) {
   constexpr int32_t kCount = kCopyElements<T>, kDepth = kSliceDepth<T>;
@@ -129,7 +129,7 @@ __global__ void PackKernel(PackArgs<T> args) {
   }
 }
 
-// A block writes a slice at a time. Neighbouring lanes read neighbouring depths of two columns.
+// A block writes one slice at a time. Neighbouring lanes read neighbouring depths of two columns.
 __global__ void PackInt8Kernel(PackArgs<int8_t> args) {
   constexpr int32_t kDown = 8, kAcross = kCopyElements<int8_t> / kDown;
   constexpr int32_t kDepth = kSliceDepth<int8_t>, kGroups = kDepth / kDown;
@@ -156,7 +156,7 @@ __global__ void PackInt8Kernel(PackArgs<int8_t> args) {
   }
 }
 
-// A block writes a slice at a time, a thread 8 columns of a depth.
+// A block writes one slice at a time, a thread 8 columns of a depth.
 __global__ void PackGroupsKernel(PackArgs<BFloat16> args) {
   const int32_t slices = GroupSlices(args.k), panels = GroupPanels(args.n);
   const int64_t all = args.matrices * panels * slices;
@@ -223,7 +223,7 @@ void Convert(Stream& stream, const ConvertArgs<T>& args) {
     case DType::kI8:
       return LaunchConvert<int8_t>(stream, args);
     case DType::kI32:
-      break;  // part of int4, which is refused before
+      break;  // part of int4; it is refused earlier
   }
 }
 

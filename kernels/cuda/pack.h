@@ -1,5 +1,5 @@
-// Converts stored weights on the device, and lays them out as the other kernels read them. The
-// numbers are those of Narrow<T>(LoadAsFloat(...)) on the host, bit for bit.
+// Converts stored weights on the device, and stores them in the layouts of the other kernels. The
+// numbers equal Narrow<T>(LoadAsFloat(...)) on the host, bit for bit.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ struct TransposeArgs {
   int64_t out_stride;
 };
 
-// Computes out[c][r] = in[r][c]. Reads 16 bytes at a time, and writes as many where `out` and
-// `out_stride` are aligned to them.
+// Computes out[c][r] = in[r][c]. Reads 16 bytes at a time, and also writes 16 bytes at a time if
+// `out` and `out_stride` are aligned to them.
 template <typename T>
 void Transpose(Stream& stream, const TransposeArgs<T>& args);
 
@@ -58,10 +58,10 @@ struct PackArgs {
 // Arranges matrices in slices of panels, as kernels/cuda/packed.h describes.
 template <typename T>
 void PackWeights(Stream& stream, const PackArgs<T>& args);
-// Arranges them in slices for warpgroups (kernels/cuda/weight_layout.h). Requires that n is a
-// multiple of 8, and `in` aligned.
+// Arranges the matrices in slices for warpgroups (kernels/cuda/weight_layout.h). Requires that n is
+// a multiple of 8, and that `in` is aligned.
 void PackForWarpgroups(Stream& stream, const PackArgs<BFloat16>& args);
-// Arranges them as `layout` says, which is another than kPlain, and for warpgroups in bfloat16.
+// Arranges the matrices in `layout`, which must not be kPlain. kWarpgroups requires bfloat16.
 template <typename T>
 void PackAs(Stream& stream, WeightLayout layout, const PackArgs<T>& args) {
   if constexpr (std::is_same_v<T, BFloat16>) {

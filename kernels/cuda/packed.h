@@ -1,8 +1,8 @@
-// The layout of packed weights, which the products read (kernels/cuda/product_loop.h): slices of
-// kPanelColumns columns by kSliceDepth<T> of k, each contiguous in memory, with zeros where k or n
-// ends within a slice. Those of a panel, which are the same columns at ascending k, follow one
-// another; so do the panels of a matrix, and the matrices. A block copies a slice as it is to
-// shared memory, where each lane then finds what it multiplies in 16 bytes.
+// The layout of packed weights for the products (kernels/cuda/product_loop.h): slices of
+// kPanelColumns columns by kSliceDepth<T> of k, each contiguous in memory, filled up with zeros at
+// the ends of k and n. The slices of a panel (the same columns) are contiguous by ascending k. The
+// panels of a matrix are contiguous, and so are the matrices. A block copies a slice unchanged to
+// shared memory. There each lane finds its operands in 16 contiguous bytes.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,12 @@ inline constexpr int32_t kSliceDepth = 128 / sizeof(T);
 template <typename T>
 inline constexpr int32_t kSliceElements = kPanelColumns* kSliceDepth<T>;
 
-// Returns the place in its slice of the weight at `depth` and `column` of the slice. In float these
-// are rows of columns. In bfloat16, what a lane multiplies at a time is side by side, by step of 16
-// depths, block of 16 columns and block of 32 depths. With g = Lane() / 4 and t = Lane() % 4, a
-// lane has columns 2 g and 2 g + 1 and depths 8 t to 8 t + 3 in the first step, and the next 4 in
-// the second: the fragment `a` of MultiplyAdd, whose rows are columns here, the even ones first.
+// Returns the index of the weight at `depth` and `column` within its slice. Float slices are rows
+// of columns. In bfloat16, the operands of a lane are adjacent. They are grouped by block of 32
+// depths, then by block of 16 columns, then by step of 16 depths. With g = Lane() / 4 and t =
+// Lane() % 4, a lane has columns 2 g and 2 g + 1. In the first step it has depths 8 t to 8 t + 3,
+// and in the second step the next 4. This is fragment `a` of MultiplyAdd, whose rows are columns
+// here, the even ones first.
 SLUICE_HOST_DEVICE constexpr int32_t PlaceInSlice(BFloat16, int32_t depth, int32_t column) {
   const int32_t block = depth / 32 * (kPanelColumns / 16) + column / 16;
   const int32_t lane = column % 16 / 2 * 4 + depth % 32 / 8;
@@ -31,7 +32,7 @@ SLUICE_HOST_DEVICE constexpr int32_t PlaceInSlice(BFloat16, int32_t depth, int32
 SLUICE_HOST_DEVICE constexpr int32_t PlaceInSlice(float, int32_t depth, int32_t column) {
   return depth * kPanelColumns + column;
 }
-// In int8 a pair of depths lies where one of bfloat16 does.
+// In int8, a pair of depths is stored at the place of one depth in bfloat16.
 SLUICE_HOST_DEVICE constexpr int32_t PlaceInSlice(int8_t, int32_t depth, int32_t column) {
   return PlaceInSlice(BFloat16(), depth / 2, column) * 2 + depth % 2;
 }

@@ -1,11 +1,11 @@
-// Sums of rows in double, or their largest values: the states of a sequence are pooled by them.
+// Sums or maxima of rows, in double. They pool the states of a sequence.
 //
 //   out[s, j] = x[r(0), j] + x[r(1), j] + ... + x[r(n - 1), j], or
-//   out[s, j] = max(x[r(0), j], ..., x[r(n - 1), j]), and NaN where one of these is not finite,
+//   out[s, j] = max(x[r(0), j], ..., x[r(n - 1), j]), and NaN if one of these is not finite,
 //
-// where r(i) = ids[begin + i] for range s = (begin, n). Every sum is one chain of additions in
-// double in this order, by one thread. So it has the bits of the same chain on a CPU
-// (engine/cpu/head_op.cc), in any batch, and of a chain that is continued over several steps.
+// where r(i) = ids[begin + i] for range s = (begin, n). One thread computes every sum as one chain
+// of additions in double in this order. So the sum has the bits of the same chain on a CPU
+// (engine/cpu/head_op.cc), in any batch, and if the chain is continued over several steps.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace sluice::kernels::cuda {
 
 struct RowRange {
   int32_t begin;
-  int32_t count;  // of the rows to add up; below 0, of those whose largest values are wanted
+  int32_t count;  // > 0: the number of rows to add up; < 0: minus the number of rows for the maxima
 };
 
 template <typename T>  // float, BFloat16

@@ -1,8 +1,8 @@
-// The loop of a product's block, which the kernels of kernels/cuda/projection.cu and score.cu
-// share: over tiles of rows and columns, and over k. Device code only, but for the launch.
+// The loop of a product's block over tiles of rows and columns, and over k. The kernels of
+// kernels/cuda/projection.cu and score.cu share it. Device code only, except for the launch.
 //
-// A block keeps the slices of several steps on their way, across the ends of its tiles. Weights
-// come in bulk copies, since packed slices are contiguous; rows of x come 16 bytes at a time.
+// A block keeps the slices of several steps in flight, also across the ends of its tiles. Bulk
+// copies bring the weights, since packed slices are contiguous; rows of x come 16 bytes at a time.
 #pragma once
 
 #include "kernels/cuda/product_split.h"
@@ -26,10 +26,10 @@ template <typename T, typename Tile>
 struct ProductShared {
   Stage<T, Tile> stages[Tile::kStages];
   Arrival arrivals[Tile::kStages];
-  bool last;  // whether the block's segment is the last one of its tile to be ready
+  bool last;  // whether the block's segment is the last one of its tile to finish
 };
 
-// The tiles of a launch: `rows` by `columns`, whose segments are shared by `splits` blocks.
+// The tiles of a launch: `rows` by `columns`. `splits` blocks share the segments of a tile.
 template <typename T, typename Tile>
 struct ProductGrid {
   int32_t rows, columns, splits;
@@ -46,7 +46,7 @@ struct ProductGrid {
   }
 };
 
-// A block's way through the grid: every GridBlocks()th of the tiles' segments, or of the tiles.
+// The sequence of a block's work: every GridBlocks()th of the tiles' segments, or of the tiles.
 template <typename T, typename Tile>
 class ProductWalk {
  public:
@@ -73,7 +73,7 @@ class ProductWalk {
   // Returns the number of the tile in the grid.
   __device__ int32_t tile() const { return row_ * grid_.columns + column_; }
 
-  // Returns the step after those of the segment that begins with `first`.
+  // Returns the end of the steps of the segment that begins with step `first`.
   __device__ int32_t SegmentEnd(int32_t first) const {
     const int32_t left = grid_.steps - first;
     return first + (left < grid_.segment_steps ? left : grid_.segment_steps);
@@ -107,8 +107,8 @@ class ProductWalk {
   int32_t row_step_, column_step_, segment_step_;
 };
 
-// What a block copies to shared memory: the slices of a step after another, on its way through the
-// grid. What does not change from step to step is computed once a tile.
+// Copies a block's operands to shared memory: the slices of one step after another, in the order of
+// the grid. Values that do not change from step to step are computed once per tile.
 template <bool kAligned, typename T, typename Tile>
 class ProductSlices {
  public:
@@ -154,7 +154,7 @@ class ProductSlices {
     const int32_t panel = at_.column() / kPanelColumns;
     const int64_t slice = (int64_t{at_.rows.position} * panels + panel) * slices + at_.step;
     weight_ = operands_.weight + slice * kSliceElements<T>;
-    // Columns behind the last panel are those of the last one again, and are not written.
+    // Past the last panel, the last panel is copied again; its columns are not written.
     second_panel_ = panel + 1 < panels ? int64_t{slices} * kSliceElements<T> : 0;
     const int32_t row = ThreadIndex() / kChunks, chunk = ThreadIndex() % kChunks;
     const int32_t k = at_.step * kSliceDepth<T> + chunk * kCopyElements<T>;
@@ -174,8 +174,8 @@ class ProductSlices {
   int32_t live_rows_ = 0, brought_rows_ = 0;  // counted from the thread's first row
 };
 
-// Hands the sums of a segment to the block that finishes the tile, which is that of the last
-// segment to be ready. Returns whether it is this one; then `sums` are those of all segments.
+// Hands the sums of a segment to the block that finishes the tile: the block whose segment is the
+// last to finish. Returns whether this is that block. Then `sums` holds the sums over all segments.
 template <typename T, typename Tile>
 __device__ inline bool JoinSegments(const SplitSums& split, const ProductGrid<T, Tile>& grid,
                                     const ProductWalk<T, Tile>& at, ProductShared<T, Tile>& shared,
@@ -199,7 +199,7 @@ __device__ inline bool JoinSegments(const SplitSums& split, const ProductGrid<T,
 }
 
 // Calls finish(rows, column, sums) for each of the block's tiles, with the rows and the first
-// column of the tile. The sums of a segment are one running sum over k ascending; those of the
+// column of the tile. The sum of a segment is one running sum over k ascending; the sums of the
 // segments are added in ascending order.
 template <typename Tile, bool kAligned, typename T, typename Finish>
 __device__ inline void MultiplyTiles(const Operands<T>& operands, ProductShared<T, Tile>& shared,
@@ -244,8 +244,8 @@ __device__ inline void MultiplyTiles(const Operands<T>& operands, ProductShared<
   WaitCopies<0>();
 }
 
-// Launches `small` or `large`, kernels with tiles of these sizes; both have the same bits.
-// `large` is null if there is none.
+// Launches `small` or `large`, kernels with tiles of these sizes; both give the same bits. `large`
+// is null if there is none.
 template <typename T, typename Argument>
 inline void LaunchProduct(Stream& stream, const Operands<T>& operands, const Kernel& small,
                           const Kernel* large, const Argument& argument) {

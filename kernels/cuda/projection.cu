@@ -45,7 +45,7 @@ struct Place {
   const RowGroup& rows;
   int32_t first_column;
 
-  // Calls f(column, element, both) for the sums At(r, i, c), where they are: for two neighbouring
+  // Calls f(column, element, both) for the sums At(r, i, c) within the matrix: for two neighbouring
   // elements, or for one at the end of a row.
   template <typename Function>
   __device__ void At(int32_t r, int32_t i, int32_t c, Function f) const {
@@ -54,7 +54,7 @@ struct Place {
     f(column, int64_t{rows.first_row + row} * args.n + column, column + 1 < args.n);
   }
 
-  // Returns the sums of operands in int8 as numbers: times the scales of the row and the columns.
+  // Returns the sums of int8 operands, scaled by the scales of the row and the columns.
   template <bool kAligned>
   __device__ Floats<2> Scaled(Floats<2> sums, int32_t r, int32_t i, int32_t column,
                               bool both) const {
@@ -68,7 +68,7 @@ struct Place {
   }
 };
 
-// Writes the outputs of a tile as they are before any activation.
+// Writes the outputs of a tile before any activation.
 template <bool kAligned, typename T, typename Out, typename Operand, typename Tile>
 __device__ inline void WriteSums(const Place<T, Out, Operand, Tile>& place,
                                  const Sums<Operand, Tile>& sums) {
@@ -146,7 +146,7 @@ template <typename T, typename Out, typename Operand>
 const Kernel kProjectionUnaligned = KernelOf("ProjectionUnaligned",
                                              &ProjectionKernel<T, Out, Operand, SmallTile, false>);
 
-// Returns whether all rows are aligned as the fast kernels access them.
+// Returns whether all rows have the alignment that the fast kernels need.
 template <typename T, typename Out, typename Operand>
 bool IsAligned(const ProjectionArgs<T, Out, Operand>& args) {
   const auto in_twos = [](const auto* array, int64_t stride) {

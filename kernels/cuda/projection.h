@@ -1,4 +1,4 @@
-// Grouped GEMM: the position-wise projection, and the dense one as the case of one matrix.
+// Grouped GEMM: the position-wise projection, and the dense projection as the case of one matrix.
 //
 //   out[r, :] = x[r, :] W[m(r)] + bias[m(r)]  (+ out[r, :] if accumulate)
 //
@@ -8,16 +8,17 @@
 // x and W may be in int8, with a scale for each row of x and each column of W
 // (kernels/cuda/int8.h):
 //   out[r, c] = f32(sum_k x[r, k] W[k, c]) row_scales[r] scales[m(r), c]  (+ bias)  (+ out)
-// whose sum is exact, so that these are the bits of the CPU's kernels if T and Out are float.
+// The sum is exact, so these are the bits of the CPU's kernels if T and Out are float.
 //
-// k is cut into segments that depend on k alone (kernels/cuda/product_split.h). A segment's sum is
-// one running sum over k ascending: in float of bfloat16 (mma.m16n8k16) and of float (fused
-// multiply-adds), in int32 of int8 (mma.m16n8k32). The sums of the segments are added in ascending
-// order. So a row's bits depend neither on the other rows nor on which blocks compute it. Weights
-// are packed (kernels/cuda/pack.h) and are read once per tile of rows.
+// k is cut into segments that depend only on k (kernels/cuda/product_split.h). A segment's sum is
+// one running sum over k ascending: in float for bfloat16 (mma.m16n8k16) and for float (fused
+// multiply-adds), in int32 for int8 (mma.m16n8k32). The sums of the segments are added in ascending
+// order. So a row's bits do not depend on the other rows or on the division of work among blocks.
+// Weights are packed (kernels/cuda/pack.h) and are read once per tile of rows.
 //
-// An activation is applied to the output as it would have been written: rounded to Out, and rounded
-// again after f. So the bits are those of Project followed by Activate (kernels/cuda/activation.h).
+// An activation is applied to the rounded output: the output is rounded to Out before f, and again
+// after f. So the bits are the same as with Project followed by Activate
+// (kernels/cuda/activation.h).
 #pragma once
 
 #include <cstdint>
@@ -48,8 +49,8 @@ struct ProjectionArgs {
   Activation activation = {};
   const Out* gate = nullptr;  // [rows, n], the input of f; nullptr means the output itself
   SplitSums split = {};
-  const float* row_scales = nullptr;  // [rows]; of operands in int8
-  const float* scales = nullptr;      // [matrices, n]; likewise
+  const float* row_scales = nullptr;  // [rows]; for int8 operands
+  const float* scales = nullptr;      // [matrices, n]; for int8 operands
 };
 
 template <typename T, typename Out = T, typename Operand = T>

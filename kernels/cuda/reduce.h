@@ -1,4 +1,4 @@
-// Reductions whose order depends on the number of threads alone. Device code only.
+// Reductions whose order depends only on the number of threads. Device code only.
 #pragma once
 
 #include "kernels/simt/simt.h"
@@ -36,8 +36,8 @@ __device__ inline T LaneReduce(T value, Combine combine) {
   return value;
 }
 
-// Reduces over the block; every thread gets the result. `scratch` is shared memory that is not used
-// otherwise meanwhile.
+// Reduces over the block; every thread gets the result. `scratch` is shared memory that must not be
+// used otherwise until all threads have returned.
 template <typename T, typename Combine>
 __device__ inline T BlockReduce(T value, Combine combine, T (&scratch)[kWarp]) {
   value = LaneReduce(value, combine);

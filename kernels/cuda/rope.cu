@@ -6,8 +6,8 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-// Processes the item from feature `i` of a head on. `from` may be `to`. If not `rotates`, the
-// features are copied.
+// Processes the item of a head that begins at feature `i`. `from` may be `to`. If not `rotates`,
+// copies the features.
 template <int32_t kWidth, typename T>
 __device__ void RotateItem(const RopeArgs<T>& op, int32_t row, bool rotates, const T* from,
                            int32_t i, T* to) {
@@ -30,8 +30,8 @@ __device__ void RotateItem(const RopeArgs<T>& op, int32_t row, bool rotates, con
   Store(b, to + i + half);
 }
 
-// The items of a row are those of its heads of q, then k, then v. The items of a head are kWidth
-// pairs of features (i, i + half) each, then kWidth features each that are in no pair.
+// The items of a row: the items of its q heads, then of the k heads, then of the v heads. The items
+// of a head: kWidth pairs of features (i, i + half) each, then kWidth unpaired features each.
 template <typename T, int32_t kWidth>
 __global__ void RopeAndStoreKernel(OverRows<RopeArgs<T>> args) {
   const RopeArgs<T>& op = args.op;

@@ -16,7 +16,7 @@ struct RowTiles {
   const RowGroup* tiles;  // [*count]
   const int32_t* count;   // on the device
   int32_t capacity;
-  // Whether they are those of one group, so that each but the last is full and continues in the
+  // Whether all tiles are of one group. Then each tile but the last is full and continues in the
   // next one.
   bool one_group = false;
 };
@@ -28,7 +28,7 @@ constexpr int64_t MaxRowTiles(int64_t rows, int64_t groups) {
 }
 
 // Writes the tiles of the groups, in their order, to `tiles` [MaxRowTiles], and returns their
-// number. Groups without rows have none.
+// number. Groups without rows have no tiles.
 inline int32_t CutIntoRowTiles(std::span<const RowGroup> groups, RowGroup* tiles) {
   int32_t count = 0;
   for (const RowGroup& group : groups) {

@@ -1,6 +1,6 @@
 // The division of work on rows over a grid: each thread has one item of a row, such as a pack of
-// elements, and visits it in every row that its block takes. So what depends on the item alone is
-// computed once for all rows.
+// elements, and visits it in every row that its block takes. So values that depend only on the item
+// are computed once for all rows.
 //
 //   template <typename T>
 //   __global__ void DoubleKernel(OverRows<DoubleArgs<T>> args) {
@@ -26,7 +26,7 @@ struct OverRows {
 };
 
 struct RowWalk {
-  // Waits for the launch before, which these kernels overlap.
+  // Waits for the previous launch; these kernels overlap it.
   template <typename Args>
   __device__ explicit RowWalk(const OverRows<Args>& args)
       : row(BlockIndex() / args.parts),
@@ -55,8 +55,8 @@ void LaunchOverRows(Stream& stream, const Kernel& kernel, const Args& args, int3
          OverRows<Args>{args, parts, step});
 }
 
-// Launches `wide`, in which a thread has a pack of elements, over rows of `width` elements if all
-// rows are `aligned` (RowsAligned), and `narrow`, in which it has one, otherwise.
+// Launches `wide`, whose threads have a pack of elements each, over rows of `width` elements if all
+// rows are `aligned` (RowsAligned). Otherwise launches `narrow`, whose threads have one element.
 template <typename T, typename Args>
 void LaunchOverElements(Stream& stream, const Kernel& wide, const Kernel& narrow, const Args& args,
                         int32_t width, bool aligned) {

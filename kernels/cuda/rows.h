@@ -1,4 +1,4 @@
-// The number of rows of a step, which is known only on the device and bounded by the size that a
+// The number of rows of a step. It is known only on the device; its upper limit is the size that a
 // plan was captured for.
 #pragma once
 

@@ -31,9 +31,9 @@ __device__ inline float FloatOf(uint32_t bits) {
   return value;
 }
 
-// Sets the centre and the distance of the elements that typical_p keeps: those whose logarithm of
-// the weight is within the distance of the mean. The least distance is found by bisection: as
-// integers, floats that are not negative keep their order.
+// Sets the centre and the distance of the elements that typical_p keeps: elements whose logarithm
+// of the weight is within the distance of the mean. Finds the least distance by bisection over the
+// bits as integers, which order floats that are not negative.
 __device__ void SetTypical(const Row& row, float typical_p, Weighing* weighing,
                            SampleShared& shared) {
   constexpr uint32_t kLargest = 0x7F7FFFFFu;  // bits of FLT_MAX
@@ -65,8 +65,8 @@ __device__ uint64_t NucleusOf(float top_p, uint64_t total) {
   return nucleus < 1 ? 1 : nucleus > total ? total : nucleus;
 }
 
-// Returns the elements that top_k and top_p keep, in descending order if they are few; otherwise it
-// is the whole row, and weighing->least_key bounds them.
+// Returns the elements that top_k and top_p keep. If they are few, they are in descending order.
+// Otherwise returns the whole row, and weighing->least_key excludes the other elements.
 __device__ Row Keep(const Row& row, bool top_k, const SampleParams& params, Weighing* weighing,
                     SelectShared& shared) {
   const bool top_p = params.top_p < 1.0f;
@@ -88,8 +88,8 @@ __device__ Row Keep(const Row& row, bool top_k, const SampleParams& params, Weig
   return kept;
 }
 
-// Draws from `row`, the tokens that may be drawn. `columns` is the size of the whole row, which
-// decides whether top_k is on.
+// Draws from `row`, which has the tokens that may be drawn. `columns` is the size of the whole row;
+// it decides whether top_k is on.
 __device__ int32_t Draw(const Row& row, int32_t columns, const SampleParams& params, float largest,
                         SampleShared& shared) {
   Weighing weighing = {.largest = largest, .divisor = fminf(params.temperature, FLT_MAX)};
@@ -110,8 +110,8 @@ __device__ int32_t Draw(const Row& row, int32_t columns, const SampleParams& par
   return IndexOf(FindDescending(kept, weighing, target, shared.select));
 }
 
-// Returns the key of the largest element, or 0 if the row is not finite: it holds a NaN, a +inf or
-// nothing but -inf.
+// Returns the key of the largest element, or 0 if the row is not finite: it holds a NaN or a +inf,
+// or only -inf.
 __device__ uint64_t LargestIfFinite(const Row& row, SelectShared& shared) {
   uint64_t largest = 0, wrong = 0;
   for (int32_t i = ThreadIndex(); i < row.n; i += kSelectThreads) {
@@ -130,7 +130,7 @@ __device__ double LogSumExp(const Row& row, float largest, double (&scratch)[kWa
   return largest + log(BlockReduce(sum, Plus(), scratch));
 }
 
-// The elements that a row's token is drawn from.
+// The elements to draw a row's token from.
 struct Choices {
   Row row;
   uint64_t largest_key;          // 0 means that nothing can be drawn
@@ -186,7 +186,7 @@ __device__ Choices Edit(const Row& row, const DrawEdits& edits, uint64_t* scratc
   return choices;
 }
 
-// Returns the chosen token, or -1 if there is none. The choices are some or all of `columns`.
+// Returns the chosen token, or -1 if there is none. The choices are some or all of the `columns`.
 __device__ int32_t Choose(const Choices& choices, int32_t columns, const SampleParams& params,
                           SampleShared& shared) {
   if (choices.largest_key == 0) return -1;

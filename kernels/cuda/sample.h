@@ -2,12 +2,12 @@
 // kernels/sampling.h defines the fields of a draw; results agree with it up to the rounding of the
 // weights.
 //
-// Weights exp((x - max) / temperature) are integers in units of 2^-40, whose sums do not depend on
-// their order; tokens with smaller weights are never drawn. A draw from all tokens reads the row
-// twice. Up to 1,024 tokens that top_k or top_p keep are sorted in shared memory and drawn from
-// there. Beyond that nothing is sorted, and the end of the nucleus and the token drawn are found by
-// bisection (kernels/cuda/select.h). A row with edits is drawn from an edited copy, so that its
-// reported values are unedited.
+// Weights exp((x - max) / temperature) are integers in units of 2^-40, so that their sums do not
+// depend on the order; tokens with smaller weights are never drawn. A draw from all tokens reads
+// the row twice. If top_k or top_p keep up to 1,024 tokens, these are sorted in shared memory and
+// drawn from there. If they keep more, nothing is sorted; bisection finds the end of the nucleus
+// and the drawn token (kernels/cuda/select.h). A row with edits is drawn from an edited copy, so
+// that its reported values are unedited.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,9 @@ namespace sluice::kernels::cuda {
 
 inline constexpr int32_t kMaxLogits = 1 << 22;  // columns, so that sums of weights fit 63 bits
 
-// Changes to a row's logits before its token is drawn: those of LogitEdits in kernels/sampling.h,
-// by the same operations in the same order. The lists are on the device, each of distinct tokens in
-// [0, n); a list with a count of 0 is not read.
+// Changes to a row's logits before its token is drawn: the same operations in the same order as
+// LogitEdits in kernels/sampling.h. The lists are on the device. Each has distinct tokens in [0,
+// n); a list with a count of 0 is not read.
 struct DrawEdits {
   const SeenToken* seen;
   const TokenBias* bias;
@@ -46,8 +46,8 @@ struct SampleRequest {
 };
 
 struct SampleOutcome {
-  // The target or the token drawn. It is -1 if the row is not finite, in the logits or after the
-  // edits: it holds a NaN, a +inf or nothing but -inf.
+  // The target or the drawn token. It is -1 if the row is not finite before or after the edits: it
+  // holds a NaN or a +inf, or only -inf.
   int32_t token;
   float logprob;  // of the full distribution at temperature 1, before edits; NaN if not finite
 };

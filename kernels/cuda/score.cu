@@ -12,7 +12,7 @@ namespace {
 
 constexpr int32_t kMergeThreads = 128, kMergeWarps = kMergeThreads / kWarp;
 
-// Returns the part of several columns from their parts `a` and `b`.
+// Returns the part of the union of the columns of parts `a` and `b`.
 __device__ ScorePart Join(const ScorePart& a, const ScorePart& b) {
   const float largest = fmaxf(a.largest, b.largest);
   // exp(-inf - -inf) would be NaN.
@@ -20,7 +20,7 @@ __device__ ScorePart Join(const ScorePart& a, const ScorePart& b) {
   return {largest, a.sum * expf(a.largest - base) + b.sum * expf(b.largest - base)};
 }
 
-// Computes the parts of a tile, one of each row by each warp. Eight lanes share a row.
+// Computes the parts of a tile. Each warp computes one part of each row. Eight lanes share a row.
 template <typename Tile, typename T>
 __device__ void ScoreTile(const ScoreArgs<T>& args, const RowGroup& rows, int32_t first_tile_column,
                           const Sums<T, Tile>& sums) {
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(Tile::kThreads) ScoreTilesKernel(ScoreArgs<T> 
       });
 }
 
-// Adds up the parts of a row, by one warp.
+// One warp adds up the parts of a row.
 template <typename T>
 __global__ void __launch_bounds__(kMergeThreads) MergeScoresKernel(ScoreArgs<T> args) {
   const int32_t rows = *args.rows.count;
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(kMergeThreads) MergeScoresKernel(ScoreArgs<T> 
     }
     sum = LaneReduce(sum, Plus());
     if (Lane() != 0) continue;
-    // Without a finite logit, or with one that is NaN or +inf, the sum is NaN.
+    // If no logit is finite, or one is NaN or +inf, the sum is NaN.
     const bool finite = sum == sum;
     const double logprob = args.target_logits[r] - (largest + log(sum));
     SampleOutcome& to = args.outcomes[(args.first == nullptr ? 0 : *args.first) + r];

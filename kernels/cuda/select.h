@@ -1,10 +1,9 @@
 // Selection in a row, by one block of kSelectThreads threads. Device code only.
 //
-// Elements have unique keys (orderable value, lower index first). The k-th largest is found by
-// descending through the digits of the key with a histogram of each. The element at which a
-// cumulative weight is exceeded is found by sums of segments, if the row is in the order of the
-// sum, and by bisection of the value otherwise. Weights are integers, whose sums do not depend on
-// the order of threads.
+// Elements have unique keys (orderable value, lower index first). The k-th largest is found digit
+// by digit, with a histogram of each digit. To find the element where a cumulative weight is
+// exceeded, segments are summed if the row is in the order of the sum; otherwise the value is
+// bisected. Weights are integers, so their sums do not depend on the order of threads.
 #pragma once
 
 #include <cmath>
@@ -16,7 +15,7 @@ namespace sluice::kernels::cuda {
 
 inline constexpr int32_t kDigitBits = 8, kBins = 1 << kDigitBits;
 inline constexpr int32_t kSelectThreads = kBins;      // one for each bin
-inline constexpr int32_t kSegments = kSelectThreads;  // of a row whose weights are summed
+inline constexpr int32_t kSegments = kSelectThreads;  // segments of a row whose weights are summed
 inline constexpr int32_t kMaxInShared = 1024;         // the keys that shared memory holds
 
 struct SelectShared {
@@ -103,7 +102,7 @@ __device__ inline uint64_t TotalWeight(const Row& row, const Weighing& weighing,
   return SumOver(row, shared, [&](uint64_t key) { return weighing.WeightOf(key); });
 }
 
-// Sets shared.segments to the weights of `length` elements each. A segment is summed by a warp.
+// Sets shared.segments to the weights of `length` elements each. One warp sums a segment.
 __device__ inline void SumSegments(const Row& row, const Weighing& weighing, int32_t length,
                                    SelectShared& shared) {
   for (int32_t s = Warp(); s < kSegments; s += kSelectThreads / kWarp) {
@@ -117,7 +116,7 @@ __device__ inline void SumSegments(const Row& row, const Weighing& weighing, int
   SyncBlock();
 }
 
-// Returns the key of the element at which the weights, summed in the order of the row, exceed
+// Returns the key of the first element where the sum of weights, in the order of the row, exceeds
 // target(total). Requires 0 <= target(total) < total, the sum of all weights.
 template <typename Target>
 __device__ inline uint64_t FindInOrder(const Row& row, const Weighing& weighing,
@@ -144,7 +143,7 @@ __device__ inline uint64_t FindInOrder(const Row& row, const Weighing& weighing,
     if (target < total) break;
     target -= total;
   }
-  return row.Key(shared.place);  // the next write comes after barriers of the next search
+  return row.Key(shared.place);  // the barriers of the next search come before the next write
 }
 
 // Like FindInOrder, with the weights summed by descending key.
@@ -153,7 +152,7 @@ __device__ inline uint64_t FindDescending(const Row& row, Weighing weighing, uin
   const auto rest = [&target](uint64_t) { return target; };
   if (row.keys != nullptr) return FindInOrder(row, weighing, shared, rest);
   constexpr int32_t kBits = 2, kThresholds = (1 << kBits) - 1;
-  uint32_t value = 0;   // the elements from this orderable value on exceed the target
+  uint32_t value = 0;   // the elements with this orderable value or more exceed the target
   uint64_t before = 0;  // the weight of the elements that are known to be above
   for (int32_t shift = 32 - kBits; shift >= 0; shift -= kBits) {
     uint64_t sums[kThresholds] = {};
@@ -174,7 +173,7 @@ __device__ inline uint64_t FindDescending(const Row& row, Weighing weighing, uin
     for (uint32_t t = 0; t < kThresholds; ++t) before = digit == t ? sums[t] : before;
     value += digit << shift;
   }
-  // The elements of this value are in the order of their indices.
+  // Elements of this value are ordered by index.
   const uint64_t least = static_cast<uint64_t>(value) << 32;
   weighing.least_key = weighing.least_key > least ? weighing.least_key : least;
   weighing.most_key = least | 0xFFFFFFFFu;
@@ -182,7 +181,7 @@ __device__ inline uint64_t FindDescending(const Row& row, Weighing weighing, uin
   return FindInOrder(row, weighing, shared, rest);
 }
 
-// Counts the digits of a warp's lanes by one addition for each digit that occurs, since neighbours
+// Counts the digits of a warp's lanes. Makes one addition for each distinct digit, since neighbours
 // often have the same one. A lane without a digit passes kBins. Collective.
 __device__ inline void CountDigits(int32_t digit, int32_t (&counts)[kBins]) {
   const uint32_t same = MatchLanes(static_cast<uint32_t>(digit)), below = (1u << Lane()) - 1;
@@ -193,7 +192,7 @@ __device__ inline void CountDigits(int32_t digit, int32_t (&counts)[kBins]) {
 __device__ inline uint64_t KthKey(const Row& row, int32_t k, SelectShared& shared) {
   const int32_t bin = kBins - 1 - ThreadIndex();
   uint64_t prefix = 0;
-  int32_t above = k - 1;  // how many of the keys with this prefix are above the wanted one
+  int32_t above = k - 1;  // how many keys with this prefix are above the k-th key
   for (int32_t shift = 64 - kDigitBits;; shift -= kDigitBits) {
     shared.counts[bin] = 0;
     SyncBlock();
@@ -212,7 +211,7 @@ __device__ inline uint64_t KthKey(const Row& row, int32_t k, SelectShared& share
     SyncBlock();
     above -= shared.chosen.before;
     prefix = prefix << kDigitBits | static_cast<uint64_t>(shared.chosen.bin);
-    const bool lowest = above == shared.chosen.count - 1;  // of those with this prefix
+    const bool lowest = above == shared.chosen.count - 1;  // of the keys with this prefix
     if (!lowest && shift > 0) continue;
     uint64_t least = ~uint64_t{0};
     for (int32_t i = ThreadIndex(); i < row.n; i += kSelectThreads) {
@@ -223,8 +222,8 @@ __device__ inline uint64_t KthKey(const Row& row, int32_t k, SelectShared& share
   }
 }
 
-// Sorts keys, in memory of the block, in descending order, by bitonic merging (Batcher, AFIPS
-// 1968) in which all comparisons have one direction, so that n need not be a power of two.
+// Sorts keys in memory of the block in descending order. Uses bitonic merging (Batcher, AFIPS 1968)
+// with all comparisons in one direction, so n need not be a power of two.
 __device__ inline void BlockSort(uint64_t* keys, int32_t n) {
   const auto order = [keys, n](int32_t a, int32_t b) {
     if (b >= n || keys[a] >= keys[b]) return;
@@ -247,13 +246,13 @@ __device__ inline void BlockSort(uint64_t* keys, int32_t n) {
   }
 }
 
-// Returns the largest `count` elements in descending order, which are in shared.keys up to
-// kMaxInShared of them, and in `scratch` [count] beyond. Requires 1 <= count <= n.
+// Returns the largest `count` elements in descending order. Up to kMaxInShared elements are in
+// shared.keys, more are in `scratch` [count]. Requires 1 <= count <= n.
 __device__ inline Row Largest(const Row& row, int32_t count, uint64_t* scratch,
                               SelectShared& shared) {
   uint64_t* const keys = count <= kMaxInShared ? shared.keys : scratch;
   const uint64_t least = count < row.n ? KthKey(row, count, shared) : 0;
-  SyncBlock();  // no thread reads an earlier result any more
+  SyncBlock();  // no thread still reads an earlier result
   if (ThreadIndex() == 0) shared.collected = 0;
   SyncBlock();
   for (int32_t i = ThreadIndex(); i < row.n; i += kSelectThreads) {

@@ -20,7 +20,7 @@ set(SLUICE_CUDA_KERNELS
   xsa.cu)
 list(TRANSFORM SLUICE_CUDA_KERNELS PREPEND ${PROJECT_SOURCE_DIR}/kernels/cuda/)
 
-# Those whose code is for one architecture, sm_90a; on other GPUs they are never launched.
+# Kernels with code for one architecture, sm_90a; on other GPUs they are never launched.
 set(SLUICE_HOPPER_KERNELS
   hopper_attention.cu
   hopper_projection.cu)

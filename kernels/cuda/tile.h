@@ -1,5 +1,5 @@
-// The multiplication in a product's block: slices of x and of packed weights from shared memory,
-// added to sums that the block's threads hold. Device code only.
+// The multiplication in a product's block: slices of x and of packed weights in shared memory are
+// multiplied and added to sums that the block's threads hold. Device code only.
 #pragma once
 
 #include <cmath>
@@ -14,8 +14,8 @@
 
 namespace sluice::kernels::cuda {
 
-// What a block computes at a time, and how many slices it has in shared memory. Its warps share the
-// rows and columns: kDown of them by kAcross, each with 32 columns.
+// The size of a block's tile, and the number of its slices in shared memory. Its warps share the
+// rows and columns: kDown by kAcross warps, each with 32 columns.
 struct SmallTile {
   static constexpr int32_t kRows = kTileRows, kColumns = kPanelColumns;
   static constexpr int32_t kDown = 2, kAcross = 2, kThreads = 128, kStages = 6;
@@ -26,8 +26,8 @@ struct LargeTile {
   static constexpr int32_t kDown = 2, kAcross = 4, kThreads = 256, kStages = 3;
 };
 
-// Returns the place of 16 bytes, number `chunk` of the 8 of a row of x, in shared memory. Rows that
-// are read together have theirs in other banks.
+// Returns the place in shared memory of chunk `chunk` (16 bytes) of the 8 chunks of a row of x. In
+// rows that are read together, the same chunk is in different banks.
 __device__ inline int32_t ChunkPlace(int32_t row, int32_t chunk) {
   return chunk ^ (row % 2 * 4 + row / 2 % 4);
 }
@@ -38,13 +38,14 @@ struct Stage {
   alignas(kCopyBytes) T weight[Tile::kColumns / kPanelColumns][kSliceElements<T>];
 };
 
-// The type of sums of products of T. Those of int8 are exact.
+// The type of sums of products of T. Sums of int8 products are exact.
 template <typename T>
 using SumOf = std::conditional_t<std::is_same_v<T, int8_t>, int32_t, float>;
 
-// Sums of a tile, in blocks of 8 rows by 16 columns, distributed like the results of MultiplyAdd,
-// whose rows are columns here: those of x are few, and the product of 16 by 8 has fewer columns. A
-// lane holds two rows and two columns of a block. Only sums of rows below `live` are defined.
+// Sums of a tile, in blocks of 8 rows by 16 columns. They are distributed like the results of
+// MultiplyAdd, but with rows and columns exchanged, because a block has few rows of x and the
+// product of 16 by 8 has fewer columns than rows. A lane holds two rows and two columns of a block.
+// Only sums of rows below `live` are defined.
 template <typename T, typename Tile>
 class Sums {
  public:
@@ -57,12 +58,12 @@ class Sums {
   static __device__ int32_t FirstRow() { return Warp() / Tile::kAcross * kRowBlocks * 8; }
   static __device__ int32_t FirstColumn() { return Warp() % Tile::kAcross * kColumnBlocks * 16; }
 
-  // Row `i` of the lane's two in block of rows `r`, and the first of its two columns in block `c`.
+  // Row `i` of the lane's two rows in block `r`, and the first of its two columns in block `c`.
   static __device__ int32_t Row(int32_t r, int32_t i) {
     return FirstRow() + r * 8 + Lane() % 4 * 2 + i;
   }
   static __device__ int32_t Column(int32_t c) { return FirstColumn() + c * 16 + Lane() / 4 * 2; }
-  // Returns the sums of a row and two columns. The arguments are known to the compiler.
+  // Returns the sums of a row and two columns. The arguments are compile-time constants.
   __device__ Floats<2> At(int32_t r, int32_t i, int32_t c) const {
     return {{static_cast<float>(at_[r][c][i]), static_cast<float>(at_[r][c][i + 2])}};
   }
@@ -88,7 +89,7 @@ class Sums {
     }
   }
 
-  // Writes the sums of rows below `live` to `to`, where the block's threads lie side by side.
+  // Writes the sums of rows below `live` to `to`. Neighbouring threads write neighbouring values.
   __device__ void Save(Sum* to, int32_t live) const {
     SLUICE_UNROLL
     for (int32_t r = 0; r < kRowBlocks; ++r) {
@@ -121,7 +122,7 @@ class Sums {
     uint32_t at[4];
   };
 
-  // Adds the products of a slice in steps of 32 bytes of k, of which two make up each 64 in a fixed
+  // Adds the products of a slice in steps of 32 bytes of k. Two steps make up 64 bytes in a fixed
   // way.
   __device__ void AddByMatrices(const Stage<T, Tile>& stage, int32_t live) {
     constexpr int32_t kPer = sizeof(BFloat16) / sizeof(T);

@@ -1,5 +1,5 @@
-// Accesses of 16 bytes to rows of elements. Device code only, but for RowsAligned (bring.h), which
-// says on the host whether rows allow them.
+// Accesses of 16 bytes to rows of elements. Device code only, except for RowsAligned (bring.h),
+// which returns on the host whether rows allow such accesses.
 #pragma once
 
 #include "kernels/cuda/bring.h"
@@ -7,7 +7,7 @@
 
 namespace sluice::kernels::cuda {
 
-// Elements that one access reads or writes. It is as aligned as it is large.
+// The elements that one access reads or writes. Their alignment equals their size.
 template <typename T, int32_t kWidth = kCopyElements<T>>
 struct alignas(kWidth * sizeof(T)) Pack {
   T at[kWidth];
@@ -18,8 +18,8 @@ struct Floats {
   float at[kWidth];
 };
 
-// Reads kWidth elements by accesses of at most 16 bytes. Requires that `from` is as aligned as such
-// an access is large.
+// Reads kWidth elements by accesses of at most 16 bytes. Requires that `from` is aligned to the
+// size of such an access.
 template <int32_t kWidth, typename T>
 __device__ inline Floats<kWidth> Load(const T* from) {
   constexpr int32_t kEach = kWidth < kCopyElements<T> ? kWidth : kCopyElements<T>;
@@ -46,7 +46,7 @@ __device__ inline void Store(const Floats<kWidth>& values, T* to) {
   }
 }
 
-// Copies kWidth elements bit by bit, as aligned as for Load.
+// Copies kWidth elements bit by bit. The alignment is the same as for Load.
 template <int32_t kWidth, typename T>
 __device__ inline void Copy(const T* from, T* to) {
   static_assert(kWidth <= kCopyElements<T>);
@@ -59,10 +59,10 @@ struct Team {
   int32_t size;
 };
 
-// The part of a row that a thread of a team holds in registers: of the packs from `first` on, those
-// of its index, of its index + the team's size and so on, kHeld elements in all. Which elements a
-// thread holds does not depend on kAligned, which says whether the accesses have 16 bytes; then
-// the rows are those that RowsAligned allows. Elements beyond the row stay as they are.
+// The part of a row that a thread of a team holds in registers, kHeld elements in all. Of the packs
+// from `first` on, it is the packs index, index + team size and so on; index is the thread's index.
+// Which elements a thread holds does not depend on kAligned. kAligned means that accesses have 16
+// bytes, and requires rows that RowsAligned allows. Elements beyond the row stay unchanged.
 template <typename T, int32_t kHeld, bool kAligned>
 class RowPart {
  public:
@@ -102,7 +102,7 @@ class RowPart {
     }
   }
 
-  // Calls f(element, i) for the elements of the row that the thread holds, by ascending place.
+  // Calls f(element, i) for the elements of the row that the thread holds, in ascending order.
   template <typename Function>
   __device__ void ForEach(Function f) {
     SLUICE_UNROLL

@@ -7,14 +7,14 @@
 
 namespace sluice::kernels::cuda {
 
-// As they are, [matrices, k, n]; in slices of panels (kernels/cuda/packed.h); or in slices for a
+// Unchanged, [matrices, k, n]; in slices of panels (kernels/cuda/packed.h); or in slices for a
 // warpgroup.
 enum class WeightLayout { kPlain, kPanels, kWarpgroups };
 
 // A slice for a warpgroup (kernels/simt/warpgroup.h) has kGroupSliceColumns columns by
-// kGroupSliceDepth of k: matrices of 8 depths by 8 columns, each contiguous, those of the same
-// columns one behind the other, so that a few columns of a slice are contiguous too. Slices follow
-// one another as those of panels do.
+// kGroupSliceDepth of k. It consists of matrices of 8 depths by 8 columns, each contiguous. The
+// matrices of the same columns are contiguous, so a few columns of a slice are contiguous too.
+// Slices are in the same order as the slices of panels.
 inline constexpr int32_t kGroupSliceColumns = 128, kGroupSliceDepth = 64, kGroupMatrix = 8;
 inline constexpr int32_t kGroupSliceElements = kGroupSliceColumns * kGroupSliceDepth;
 SLUICE_HOST_DEVICE constexpr int32_t PlaceInGroupSlice(int32_t depth, int32_t column) {

@@ -10,10 +10,10 @@ namespace sluice::kernels::cuda {
 namespace {
 
 constexpr int32_t kMaxDim = 256;
-constexpr int32_t kEach = 8;  // features that a lane holds, of which a head has as many as it needs
+constexpr int32_t kEach = 8;  // features that a lane holds; a head has as few lanes as possible
 
-// Processes a query head of one row by a team of kTeam lanes. A team that is not `active` only
-// takes part in the reductions of its warp.
+// A team of kTeam lanes processes a query head of one row. A team that is not `active` only takes
+// part in the reductions of its warp.
 template <typename T, bool kAligned, int32_t kTeam>
 __device__ void ExcludeFromHead(const ExcludeSelfArgs<T>& args, int64_t row, int32_t head,
                                 int32_t kv_head, const Team& team, bool active) {

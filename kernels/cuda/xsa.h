@@ -3,13 +3,13 @@
 //   form kNorm:    z = y - g (y . v) v / max(|v|, eps)^2
 //   form kSquared: z = y - g (y . v) v / max(|v|^2, eps)
 //   g = gate[h] (tanh already applied), 1 without a gate
-// Without a gate a row whose y is v, as that of position 0 is, becomes exactly zero, unless eps
-// bounds the divisor.
+// Without a gate, a row with y = v becomes exactly zero, unless eps bounds the divisor. At position
+// 0, y is always v.
 // Diagnostics, of y and independent of the form:
 //   cos_sim = |y . v| / max(|v|, 1e-6),  proj_frac = cos_sim / max(|y|, 1e-6)
 //
 // Attention (kernels/cuda/attention.h) does this in its epilogue, on y in float. ExcludeSelf is the
-// standalone form, for a y from elsewhere, in one pass.
+// standalone form, in one pass, for a y from another source.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ struct Xsa {
   const float* gate = nullptr;  // [q_heads] or nullptr
   float* cos_sim = nullptr;     // [rows, q_heads] or nullptr; unused if form is kOff
   float* proj_frac = nullptr;   // like cos_sim
-  // On the device: whether a step wants diagnostics, which are not computed otherwise; nullptr if
-  // every step does.
+  // On the device: whether a step needs diagnostics; otherwise they are not computed. nullptr if
+  // every step needs them.
   const int32_t* wanted = nullptr;
 };
 

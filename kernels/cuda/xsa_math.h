@@ -14,7 +14,7 @@ struct XsaProducts {
   float yv, vv, yy;
 };
 
-// Returns whether the step wants diagnostics.
+// Returns whether the step needs diagnostics.
 __device__ inline bool WantsDiagnostics(const Xsa& xsa) {
   return (xsa.cos_sim != nullptr || xsa.proj_frac != nullptr) &&
          (xsa.wanted == nullptr || *xsa.wanted != 0);

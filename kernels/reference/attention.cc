@@ -6,7 +6,7 @@
 namespace sluice::kernels::reference {
 namespace {
 
-// Adds up in four sums, which do not wait for each other.
+// Adds up in four sums that do not depend on each other.
 double Dot(std::span<const double> a, std::span<const double> b) {
   double sums[4] = {};
   size_t i = 0;

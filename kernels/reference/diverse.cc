@@ -14,7 +14,8 @@ double Product(std::span<const double> a, std::span<const double> b) {
   return sum;
 }
 
-// Returns what the first members of `of` leave of the last one: the last pivot of their matrix.
+// Returns the rest of the last member of `of` that the other members do not explain: the last pivot
+// of their matrix.
 double LastPivot(const std::vector<std::vector<double>>& similarity,
                  const std::vector<int32_t>& of) {
   const size_t n = of.size();

@@ -7,9 +7,9 @@
 
 namespace sluice::kernels::reference {
 
-// Returns the places of `count` of the candidates in the order in which they are chosen. `vectors`
-// is [scores.size(), width]. What the chosen ones leave of a candidate is found by elimination,
-// from the beginning for each.
+// Returns the indices of `count` of the candidates in the order in which they are chosen. `vectors`
+// is [scores.size(), width]. The rest of each candidate is computed by elimination, from the
+// beginning.
 std::vector<int32_t> ChooseDiverse(std::span<const double> scores, std::span<const double> vectors,
                                    int64_t width, double diversity, int64_t count);
 

@@ -15,11 +15,12 @@ struct Quantized {
 };
 
 // Returns values[i] = round(x[i] * (127 / max|x|)), ties to even, and scale = max|x| / 127. If
-// max|x| is below 2^-100 all of them are 0, and if a value is not finite the scale is NaN.
+// max|x| is below 2^-100, all values and the scale are 0. If a value is not finite, the scale is
+// NaN.
 Quantized Quantize(std::span<const float> x);
 
-// Returns f32(sum_k x[k] w[k]) * x.scale * w.scale, multiplied from left to right, to which the
-// products of kept channels are added one after another.
+// Returns f32(sum_k x[k] w[k]) * x.scale * w.scale, multiplied from left to right. Then adds the
+// products of kept channels one after another.
 float Int8Product(const Quantized& x, const Quantized& w, std::span<const float> kept_x = {},
                   std::span<const float> kept_w = {});
 

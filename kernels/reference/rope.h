@@ -16,10 +16,10 @@ struct Llama3Scaling {
   double original_max_positions;
 };
 
-// Returns theta^(-2i / rotary_dim), [rotary_dim / 2]. With scaling, as in
-// `_compute_llama3_parameters` of Hugging Face transformers, frequencies whose wavelength is above
-// original / low are divided by the factor, those below original / high are kept, and those between
-// are a linear blend.
+// Returns theta^(-2i / rotary_dim), [rotary_dim / 2]. Scaling works as in
+// `_compute_llama3_parameters` of Hugging Face transformers: frequencies whose wavelength is above
+// original / low are divided by the factor, frequencies with a wavelength below original / high are
+// kept, and the others are a linear blend.
 std::vector<double> InverseFrequencies(int64_t rotary_dim, double theta,
                                        const std::optional<Llama3Scaling>& scaling);
 

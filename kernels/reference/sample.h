@@ -14,7 +14,7 @@ namespace sluice::kernels::reference {
 // NaN last.
 std::vector<int32_t> TopK(std::span<const double> x, int64_t k);
 
-// Returns the edited logits, from which the token is drawn.
+// Returns the edited logits. The token is drawn from them.
 std::vector<double> Edit(std::span<const double> logits, const LogitEdits& edits);
 
 // The tokens that the filters of `params` keep.
@@ -25,7 +25,7 @@ struct Distribution {
 // Requires temperature > 0.
 Distribution Filter(std::span<const double> logits, const SampleParams& params);
 
-// Returns the uniform random number in [0, 1) of the draw.
+// Returns the uniform random number in [0, 1) for the draw.
 double Uniform(const SampleParams& params);
 
 // Returns the token drawn with `params`; the most likely one at temperature 0.

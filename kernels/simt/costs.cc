@@ -104,7 +104,7 @@ void CostMeter::Meet(int32_t warp) {
   ++launches_.back().instructions;
 }
 
-// Counts what the warp ran since its lanes met.
+// Counts the instructions of the warp since its lanes last met.
 void CostMeter::Conclude(Warp& warp) {
   for (Entry* const entry : warp.running) {
     auto& [instruction, rounds] = *entry;
@@ -140,7 +140,7 @@ void CostMeter::CountGlobal(const Instruction& instruction, const Round& round) 
     ranges[count++] = {round.addresses[lane], round.addresses[lane] + round.bytes[lane]};
   }
   std::sort(ranges.begin(), ranges.begin() + count);
-  uintptr_t seen = 0, next_sector = 0;  // the ends of what is counted
+  uintptr_t seen = 0, next_sector = 0;  // the ends of the bytes and sectors that are counted
   size_t distinct = 0;
   for (size_t i = 0; i < count; ++i) {
     const auto [begin, end] = ranges[i];
@@ -160,9 +160,9 @@ void CostMeter::CountGlobal(const Instruction& instruction, const Round& round) 
 void CostMeter::CountShared(const Instruction& instruction, const Round& round) {
   LaunchCosts& costs = launches_.back();
   const uint32_t words_each = (instruction.width + kWordBytes - 1) / kWordBytes;
-  const int32_t lanes = kLanes / static_cast<int32_t>(words_each);  // that pass together
+  const int32_t lanes = kLanes / static_cast<int32_t>(words_each);  // lanes that pass together
   for (int32_t first = 0; first < kLanes; first += lanes) {
-    std::array<uintptr_t, kLanes> words;  // distinct ones
+    std::array<uintptr_t, kLanes> words;  // distinct words
     std::array<int64_t, kBanks> banks = {};
     size_t count = 0;
     int64_t passes = 0;

@@ -1,26 +1,24 @@
-// Counters of what the launches of the emulator would cost a GPU's memory system.
+// Counts the costs that the emulator's launches would have in a GPU's memory system.
 //
 //   CostMeter meter;
 //   Launch(stream, kernel, shape, args);
 //   stream.Synchronize();
 //   EXPECT_EQ(meter.launches()[0].sectors, meter.launches()[0].ideal_sectors);
 //
-// The emulator runs the lanes of a warp one after another. An access of the whole warp is put
-// together afterwards: the i-th access that each lane makes from one place of the code since the
-// warp's last barrier or collective. The limits of that:
+// The emulator runs the lanes of a warp one after another. It reconstructs an access of the whole
+// warp afterwards: the i-th access that each lane makes from one place in the code since the warp's
+// last barrier or collective. This has limits:
 // - Lanes that take different paths count as if they met again at the next access from the same
-//   place. A GPU may run their accesses apart, so the counters are lower bounds.
-// - In nested loops whose inner trip counts differ between lanes, accesses of different rounds of
-//   the outer loop may be put together.
-// - The accesses are those of the host's compiler: it removes a repeated read as nvcc does, but may
-//   decide otherwise in single cases. Local variables are registers.
-// - An assigned struct counts as accesses of its members where the compiler takes it apart, and
-//   otherwise as the widest accesses that its address allows. What LoadWhole and StoreWhole move
-//   counts as one access.
-// - An atomic addition is one instruction whatever happens to its result, and additions of a warp
-//   to one address are not combined, which nvcc may do where their results are not used.
-// - What the products of a warpgroup (kernels/simt/warpgroup.h) read of shared memory does not
-//   count.
+// place. A GPU may run their accesses separately, so the counters are lower bounds.
+// - In nested loops whose inner trip counts differ between lanes, accesses of different iterations
+// of the outer loop may be combined.
+// - The accesses are the ones that the host's compiler emits. Like nvcc, it removes a repeated
+// read, but it may decide differently in single cases. Local variables are registers.
+// - An assigned struct counts as accesses to its members if the compiler splits it, and otherwise
+// as the widest accesses that its address allows. LoadWhole and StoreWhole count as one access.
+// - An atomic addition is one instruction, even if its result is not used. Additions of a warp to
+// one address are not combined; nvcc may combine them if their results are not used.
+// - The products of a warpgroup (kernels/simt/warpgroup.h) read shared memory without costs.
 // - Caches are not modelled: two accesses to the same bytes count twice.
 #pragma once
 
@@ -39,27 +37,27 @@ namespace sluice::simt {
 // Additions by AtomicAdd.
 struct AtomicCosts {
   int64_t count = 0;
-  int64_t worst_in_warp = 0;    // the most on one address in an instruction of a warp
+  int64_t worst_in_warp = 0;    // the most on one address in one instruction of a warp
   int64_t worst_in_launch = 0;  // the most on one address; in shared memory, of one block
 };
 
-// The costs of a launch. An instruction is one of a warp.
+// The costs of a launch. Instructions are counted per warp.
 struct LaunchCosts {
-  std::string kernel;  // its name
+  std::string kernel;  // the kernel's name
   int64_t blocks = 0;
-  int64_t working_blocks = 0;  // those that write to global memory
+  int64_t working_blocks = 0;  // blocks that write to global memory
 
   // Global memory.
   int64_t bytes = 0;          // requested by all lanes
   int64_t sectors = 0;        // pieces of 32 bytes that accesses touch
-  int64_t ideal_sectors = 0;  // for as many distinct bytes, access by access
+  int64_t ideal_sectors = 0;  // sectors if the distinct bytes of each access were contiguous
   // The number of instructions that access 1, 2, 4, 8 and 16 bytes a lane.
   std::array<int64_t, 5> widths = {};
   int64_t bulk_copies = 0;
   AtomicCosts global_atomics;
 
-  // Shared memory. It has 32 banks of 4 bytes; accesses of 8 and 16 bytes pass in halves and
-  // quarters of a warp. Different words of one bank pass one after another.
+  // Shared memory. It has 32 banks of 4 bytes. Accesses of 8 and 16 bytes are made by half and a
+  // quarter of a warp at a time. Different words of one bank take one pass each.
   int64_t conflicts = 0;   // passes beyond one for each part of a warp
   int64_t wavefronts = 0;  // all passes
   AtomicCosts shared_atomics;
@@ -68,8 +66,8 @@ struct LaunchCosts {
   int64_t instructions = 0;  // all of the above, barriers, collectives and waits for copies
 };
 
-// While it lives, the launches that the calling thread runs in an emulator are counted, and take
-// some times as long.
+// While a meter exists, it counts the launches that the calling thread runs in an emulator. They
+// then take several times as long.
 class CostMeter {
  public:
   CostMeter();
@@ -79,7 +77,7 @@ class CostMeter {
 
   const std::vector<LaunchCosts>& launches() const { return launches_; }
 
-  // The functions below are called by the emulator.
+  // The emulator calls the functions below.
 
   // Returns the calling thread's meter; null if it has none.
   static CostMeter* Current();
@@ -99,18 +97,18 @@ class CostMeter {
   void Bulk(uintptr_t from, size_t bytes);
   // Notes an instruction without an access.
   void Other(int32_t thread, const void* site);
-  // The lanes of the warp have met in a collective or a barrier, which is one instruction.
+  // The lanes of the warp have met in a collective or a barrier, which counts as one instruction.
   void Meet(int32_t warp);
-  // The collective in which they met is a matrix product.
+  // The collective where the lanes met is a matrix product.
   void Product() { ++launches_.back().products; }
-  // The collective in which they met is an access, which is counted already.
+  // The collective where the lanes met is an access, which is counted already.
   void Accessed() { --launches_.back().instructions; }
 
  private:
   static constexpr int32_t kLanes = 32;
   enum class Event : uint8_t { kAccess, kCopy, kOther };
 
-  // What the accesses of an instruction have in common.
+  // The common properties of the accesses of an instruction.
   struct Instruction {
     const void* site;
     uint32_t width;  // bytes of a lane, at most
@@ -123,21 +121,21 @@ class CostMeter {
   struct Hash {
     size_t operator()(const Instruction& instruction) const;
   };
-  // One run of an instruction by a warp.
+  // One execution of an instruction by a warp.
   struct Round {
     uint32_t lanes = 0;  // bit i: lane i takes part
     std::array<uint8_t, kLanes> bytes;
     std::array<uintptr_t, kLanes> addresses;
   };
-  // The rounds of an instruction since the warp's lanes met.
+  // The rounds of an instruction since the warp's lanes last met.
   struct Rounds {
     std::array<uint32_t, kLanes> count = {};  // of each lane
-    std::vector<Round> rounds;                // as many as the largest count, and spare ones
+    std::vector<Round> rounds;                // at least the largest count, with spare ones
   };
   using Entry = std::pair<const Instruction, Rounds>;
   struct Warp {
     std::unordered_map<Instruction, Rounds, Hash> instructions;
-    std::vector<Entry*> running;         // those with rounds
+    std::vector<Entry*> running;         // entries with rounds
     std::array<Entry*, 64> recent = {};  // by place in device code
   };
   using AtomicCounts = std::unordered_map<uintptr_t, int64_t>;  // by address

@@ -9,8 +9,8 @@
 #include "kernels/simt/product_sums.h"
 #include "kernels/simt/simt.h"
 
-// The functions that the compiler calls beside every load and store of device code
-// (-fsanitize=thread). Host code compiled with the option calls them too and is ignored.
+// The compiler inserts calls of these functions at every load and store of device code
+// (-fsanitize=thread). Host code compiled with the option also calls them; these calls are ignored.
 namespace {
 using sluice::simt::Access, sluice::simt::Machine;
 
@@ -21,7 +21,7 @@ template <size_t kBytes, Access kAccess>
 }
 }  // namespace
 
-// The place in device code from which the present function was called.
+// The place in device code that called the current function.
 #define SLUICE_SITE __builtin_return_address(0)
 
 // Most accesses are to the thread's own stack.
@@ -96,7 +96,7 @@ void MatchValues(const void* const in[32], void* const out[32]) {
 
 struct MatricesOut {
   uint32_t* to;
-  const void* row_of_another;  // which this lane reads too
+  const void* row_of_another;  // a row that this lane also reads
 };
 
 template <bool kTransposed>
@@ -141,7 +141,7 @@ int32_t AddInt8Products(const Int8Factors& a, const Int8Factors& b, int32_t c) {
   return static_cast<int32_t>(static_cast<uint32_t>(sum) + static_cast<uint32_t>(c));
 }
 
-// Multiplies matrices of which a word of a fragment has kEach numbers, which `at` reads; `add` adds
+// Multiplies matrices whose fragments have kEach numbers in a word, which `at` reads. `add` adds
 // the products of a row and a column to a sum.
 template <int kEach, typename Factors, typename Sum, typename At, typename Add>
 void MultiplyAddFragments(const void* const in[32], void* const out[32], At at, Add add) {
@@ -218,8 +218,8 @@ uint32_t Match(uint32_t value, const CallSite& site) {
   return out;
 }
 
-// A row is read by all lanes. That the lane which passes its address and another one may read it
-// shows that the whole warp may.
+// All lanes read each row. The check reads it by the lane that passes its address and by one other
+// lane: if both may read it, the whole warp may.
 void LoadMatrices(const void* row, bool transposed, uint32_t* to, const CallSite& site) {
   Here().ReadSharedRow(row, SLUICE_SITE);
   MatricesOut out = {to, nullptr};
@@ -240,7 +240,7 @@ uint64_t AddAtomically(void* address, size_t bytes, uint64_t value) {
   return before;
 }
 
-// Notes an access to a multiple of `bytes`, which are a power of two.
+// Notes an access at a multiple of `bytes`, a power of two.
 template <Access kAccess>
 void TouchWhole(const void* memory, size_t bytes, const void* site) {
   const auto address = reinterpret_cast<uintptr_t>(memory);

@@ -18,13 +18,14 @@ int32_t GridBlocks();
 void WaitForPrevious();
 void Barrier(const kernels::cuda::CallSite& site);
 void WarpBarrier(const kernels::cuda::CallSite& site);
-// Every lane passes `bits` and receives those of lane `from`. A `from` outside the warp is a fault.
+// Every lane passes `bits` and receives the bits of lane `from`. It is a fault if `from` is outside
+// the warp.
 uint64_t Exchange(uint64_t bits, int32_t from, const kernels::cuda::CallSite& site);
 uint32_t Vote(bool predicate, const kernels::cuda::CallSite& site);
 uint32_t Match(uint32_t value, const kernels::cuda::CallSite& site);
 std::byte* Shared(size_t bytes);
 uint64_t AddAtomically(void* address, size_t bytes, uint64_t value);
-// One access of device memory each, at a multiple of `bytes`. The other operand is a local
+// Each is one access to device memory, at a multiple of `bytes`. The other operand is a local
 // variable.
 void Load(void* to, const void* from, size_t bytes);
 void Store(void* to, const void* from, size_t bytes);
@@ -48,8 +49,8 @@ float Exp2(float x);
 
 namespace sluice::kernels::cuda {
 
-// Calls the kernel of the given code. ThreadSanitizer does not watch the call: its argument lies in
-// the launch's record, which device code may not access otherwise.
+// Calls the kernel function. ThreadSanitizer does not instrument the call, because its argument is
+// in the launch's record, which device code may not access otherwise.
 template <typename Argument>
 [[gnu::no_sanitize("thread")]] void CallKernel(const void* code, const void* argument) {
   reinterpret_cast<void (*)(Argument)>(const_cast<void*>(code))(

@@ -6,7 +6,7 @@
 #include "base/check.h"
 
 #ifndef __x86_64__
-#error "fibers know the registers of x86-64 only"
+#error "fibers support x86-64 only"
 #endif
 
 // Saves the callee-saved registers, stores the stack pointer in *from and continues on the stack
@@ -64,11 +64,12 @@ void Fiber::ForgetFrames() {
 void Fiber::Start(void (*entry)(void*), void* argument) {
   ForgetFrames();
   // All threads run the same code, so they use the same offsets from the tops of their stacks. The
-  // tops differ, because otherwise these addresses would share a few sets of the CPU's cache.
+  // tops differ by multiples of kApart. Otherwise these addresses would share a few sets of the
+  // CPU's cache.
   constexpr size_t kTops = 16, kApart = 256;
   const size_t lower = base_ / (kGuardBytes + kStackBytes) % kTops * kApart;
-  // The stack looks as SluiceSwitchStack leaves it: six registers (r15 to rbp), then the return
-  // address, after which the stack pointer is a multiple of 16, as at a call.
+  // The stack has the layout that SluiceSwitchStack expects: six registers (r15 to rbp), then the
+  // return address. After it is popped, the stack pointer is a multiple of 16, as at a call.
   auto* top = reinterpret_cast<uint64_t*>(base_ + kStackBytes - lower) - 2;
   *--top = reinterpret_cast<uint64_t>(&SluiceFiberStart);
   *--top = 0;                                     // rbp

@@ -1,4 +1,4 @@
-// Cooperative threads, on which the emulator runs the threads of a block.
+// Cooperative threads. The emulator runs each thread of a block on one.
 #pragma once
 
 #include <cstddef>
@@ -6,8 +6,8 @@
 
 namespace sluice::simt {
 
-// A stack with a function running on it. A fiber may stay suspended forever or be started again.
-// Its frames are then dropped without running destructors, which device code does not have.
+// A stack with a function that runs on it. A fiber may stay suspended forever or be started again.
+// Its frames are then dropped without running destructors; device code has none.
 class Fiber {
  public:
   Fiber();
@@ -15,13 +15,13 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // Makes the next switch to the fiber call entry(argument). `entry` must not return: at its end it
-  // switches to another stack.
+  // Makes the next switch to the fiber call entry(argument). `entry` must not return; at its end it
+  // must switch to another stack.
   void Start(void (*entry)(void*), void* argument);
-  // Suspends the code that runs, stores its place in `from`, and goes on at the place `to`. Returns
-  // when a later call goes on at the place in `from`.
+  // Suspends the running code, stores its place in `from`, and continues at the place `to`. Returns
+  // when a later call continues at the place in `from`.
   static void Switch(void*& from, void* to);
-  // The place at which the suspended fiber goes on.
+  // The place where the suspended fiber continues.
   void*& place() { return place_; }
 
   static constexpr size_t kStackBytes = 64 << 10;
@@ -31,7 +31,7 @@ class Fiber {
  private:
   static constexpr size_t kGuardBytes = 4096;
 
-  // Clears the address sanitizer's marks that dropped frames leave behind.
+  // Clears the address sanitizer's marks of dropped frames.
   void ForgetFrames();
 
   uintptr_t base_;  // lowest address of the stack; a guard page lies below

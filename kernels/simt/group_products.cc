@@ -26,8 +26,9 @@ Machine& Current() {
   return *machine;
 }
 
-// Return the address of 8 neighbouring elements: the depths of a row of operand a, or of a column
-// of operand b by columns; and the columns of a depth of operand b by depths.
+// Return the address of 8 neighbouring elements. RowOfA: the depths of a row of operand a, or of a
+// column of operand b stored by columns. RowOfB: the columns of a depth of operand b stored by
+// depths.
 const std::byte* RowOfA(const GroupOperand& a, int32_t row, int32_t depth_block) {
   return static_cast<const std::byte*>(a.first) + row / kMatrix * a.across +
          depth_block * a.along_depth + row % kMatrix * kRowBytes;
@@ -49,7 +50,7 @@ float ElementAt(const std::byte* row, int32_t i) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }
 
-// What each lane of a warp passes to a product.
+// The arguments that each lane of a warp passes to a product.
 struct GroupInputs {
   GroupOperand a;
   const uint32_t* fragment;  // of a, or nullptr
@@ -59,8 +60,8 @@ struct GroupInputs {
   int32_t first_row;  // of the warp
 };
 
-// Returns element [row, k] of a warp's operand a, of which lanes hold parts as MultiplyAdd takes
-// them.
+// Returns element [row, k] of a warp's operand a. The lanes hold its parts in the order of
+// MultiplyAdd.
 float ElementOfFragments(const void* const in[32], int32_t row, int32_t k) {
   const auto& lane = *static_cast<const GroupInputs*>(in[row % 8 * 4 + k % 8 / 2]);
   const uint32_t word = lane.fragment[row / 8 + 2 * (k / 8)];
@@ -116,7 +117,7 @@ void GroupProducts::Issue(float* d, int32_t columns, const GroupOperand& a,
   const int32_t first_row = machine.thread() / 32 % kGroupWarps * kWarpRows;
   Product product = {.d = d, .group = groups_, .pieces = {}, .fragment = fragment, .seen = {}};
   if (fragment != nullptr) std::memcpy(product.seen, fragment, sizeof(product.seen));
-  // The lanes of the warp share the reading of its rows of a and of all of b.
+  // The lanes of the warp share the work of reading its rows of a and all of b.
   const int32_t lane = machine.thread() % 32;
   const int32_t rows = fragment == nullptr ? 2 * kWarpRows : 0;
   const int32_t pieces = rows + kGroupDepth * columns / kMatrix;
@@ -149,12 +150,12 @@ void GroupProducts::Wait(int pending_groups, const CallSite& site) {
   for (auto product = products_.begin(); product != done; ++product) {
     if (product->fragment != nullptr &&
         std::memcmp(product->seen, product->fragment, sizeof(product->seen)) != 0) {
-      machine.Fail("multiplies from what changes before it waits");
+      machine.Fail("multiplies operands that change before it waits");
     }
     for (const Piece& piece : product->pieces) {
       machine.ReadForProduct(piece.from, kPieceBytes, /*issued=*/false);
       if (std::memcmp(piece.seen, piece.from, kPieceBytes) != 0) {
-        machine.Fail("multiplies from what changes before it waits");
+        machine.Fail("multiplies operands that change before it waits");
       }
     }
   }

@@ -1,9 +1,10 @@
 // The implementation of kernels/simt/warpgroup.h in the emulator; included by it.
 //
 // A product runs in two halves, so that a missing wait or barrier is found. When it is issued, its
-// sums are computed apart and d is filled with NaN, which it holds until it was waited for. Its
-// operands are read then and again when it is waited for: what was changed, or is being copied to,
-// in between is a fault, and so is what its writer has not shared with products.
+// sums are computed separately and d is filled with NaN. d gets the sums when the product is waited
+// for. The operands are read when the product is issued and again when it is waited for. It is a
+// fault if they change, or are the target of a copy, in between. It is also a fault if their writer
+// has not shared them with products.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +20,14 @@ enum class GroupOrder;
 
 namespace sluice::simt {
 
-// The products of a thread that are not done. Its methods are called by device code.
+// The unfinished products of a thread. Device code calls its methods.
 class GroupProducts {
  public:
   void Clear();
   bool empty() const { return products_.empty(); }
 
   void Begin() { begun_ = true; }
-  // Operand a is in memory, or, if `fragment` is not nullptr, in the lane's 4 registers there.
+  // Operand a is in memory, or in the lane's 4 registers at `fragment` if that is not nullptr.
   void Issue(float* d, int32_t columns, const kernels::cuda::GroupOperand& a,
              const uint32_t* fragment, const kernels::cuda::GroupOperand& b,
              kernels::cuda::GroupOrder order, const kernels::cuda::CallSite& site);
@@ -51,7 +52,7 @@ class GroupProducts {
   bool begun_ = false;
   int64_t groups_ = 0;  // committed
   std::vector<Product> products_;
-  std::map<float*, std::vector<float>> sums_;  // those of products that are not done, by d
+  std::map<float*, std::vector<float>> sums_;  // of unfinished products, by d
 };
 
 void ShareWithProducts();

@@ -25,7 +25,7 @@ Registry& Kernels() {
 }
 
 // Returns the type that `text` names after "Argument = ", without namespaces. Compilers write an
-// unnamed one in different ways.
+// unnamed namespace in different ways.
 std::string ArgumentOf(std::string text) {
   constexpr std::string_view kBegin = "Argument = ";
   const size_t begin = text.find(kBegin);

@@ -1,5 +1,5 @@
-// A registry of all kernels linked into the program, for a GPU or for the emulator, and of those
-// that the emulator has run.
+// A registry of all kernels linked into the program, for a GPU or for the emulator, and of the
+// kernels that the emulator has run.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 namespace sluice::simt {
 
 struct RegisteredKernel {
-  std::string name;      // with the type of its argument, which tells instances of a template apart
+  std::string name;      // with its argument's type, to distinguish instances of a template
   const void* function;  // Kernel::function
 };
 

@@ -166,14 +166,15 @@ void Machine::Wake(int32_t first, int32_t count) {
   }
 }
 
-// Reports a fault if some threads wait forever, which is the case unless all are done.
+// Reports a fault if some threads wait forever. No thread can run, so this is the case unless all
+// are done.
 void Machine::ReportStuck() {
   const auto waits = [this](int32_t t) { return threads_[t].state != Thread::State::kDone; };
   int32_t stuck = 0;
   while (stuck < shape().threads && !waits(stuck)) ++stuck;
   if (stuck == shape().threads) return;
   const Thread& thread = threads_[stuck];
-  // A collective concerns its warp, a barrier the block.
+  // A collective concerns its warp, a barrier the whole block.
   const bool warp = thread.state == Thread::State::kAtCollective;
   const int32_t begin = warp ? stuck / kWarp * kWarp : 0;
   const int32_t end = warp ? begin + kWarp : shape().threads;
@@ -189,7 +190,7 @@ void Machine::ReportStuck() {
                            : thread.state == Thread::State::kAtArrival ? "arrival"
                                                                        : "barrier";
   fault_ = absl::StrCat(Where(stuck), " waits at the ", what, " of ", place(thread),
-                        ", to which thread ", other, " does not come: it ",
+                        ", but thread ", other, " does not reach it: it ",
                         waits(other) ? absl::StrCat("waits at ", place(threads_[other]))
                                      : std::string("has returned"));
 }
@@ -211,8 +212,8 @@ void Machine::Touch(uintptr_t address, size_t bytes, Access access, const void* 
   if (OnStack(address)) return;
   OutsideDeviceCode outside;
   if (address % alignment != 0) {
-    Fail(
-        absl::StrCat("touches ", bytes, " bytes at an address that is no multiple of ", alignment));
+    Fail(absl::StrCat("touches ", bytes, " bytes at an address that is not a multiple of ",
+                      alignment));
   }
   const bool is_shared = Check(address, bytes, access, site);
   if (meter_ == nullptr) return;
@@ -229,7 +230,7 @@ void Machine::ReadSharedRow(const void* row, const void* site) {
   OutsideDeviceCode outside;
   const auto address = reinterpret_cast<uintptr_t>(row);
   if (address % kMatrixRowBytes != 0) {
-    Fail(absl::StrCat("loads a row of a matrix at an address that is no multiple of ",
+    Fail(absl::StrCat("loads a row of a matrix at an address that is not a multiple of ",
                       kMatrixRowBytes));
   }
   if (!Check(address, kMatrixRowBytes, Access::kRead, site)) {
@@ -288,7 +289,7 @@ void Machine::Collective(WarpFunction function, const void* in, void* out, const
 std::byte* Machine::Shared(size_t bytes) {
   OutsideDeviceCode outside;
   if (bytes > static_cast<size_t>(shape().shared_bytes)) {
-    Fail(absl::StrCat("wants ", bytes, " bytes of shared memory, the launch has ",
+    Fail(absl::StrCat("needs ", bytes, " bytes of shared memory, the launch has ",
                       shape().shared_bytes));
   }
   return shared_;

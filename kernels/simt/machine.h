@@ -1,9 +1,10 @@
-// An emulator that runs launches of device code on the CPU, one block after another, each block's
-// threads as fibers in a random order that a seed determines.
+// An emulator that runs launches of device code on the CPU, one block after another. Each thread of
+// a block is a fiber. A seed determines the random order of the threads.
 //
-// A fault ends the launch where it happens, before it does harm: an access that Memory rejects, a
-// barrier or collective that some threads do not reach or reach elsewhere, a bad asynchronous copy,
-// an arrival that never comes, a launch that overlaps the one before and does not wait for it.
+// A fault ends the launch where it happens, before it does harm. Faults are: an access that Memory
+// rejects, a barrier or collective that some threads do not reach or reach elsewhere, a bad
+// asynchronous copy, an arrival that never comes, and a launch that overlaps the previous one and
+// does not wait for it.
 #pragma once
 
 #include <cstddef>
@@ -29,14 +30,14 @@ struct LaunchRecord {
   std::unique_ptr<std::byte[]> argument;
 };
 
-// The computation of a collective, run once all lanes have reached it: the outputs of the 32 lanes
-// from their inputs.
+// The computation of a collective, which runs once all lanes have reached it. Computes the outputs
+// of the 32 lanes from their inputs.
 using WarpFunction = void (*)(const void* const in[32], void* const out[32]);
 
 class GroupProducts;
 class Machine;
 
-// While it lives, what the calling thread runs is the emulator's own code, which is not device code
+// While it exists, the calling thread runs the emulator's own code, which is not device code
 // although a fiber runs it.
 class OutsideDeviceCode {
  public:
@@ -54,21 +55,21 @@ class Machine {
   Machine(Memory& memory, uint64_t seed);
   ~Machine();
 
-  // Runs a launch. Returns an empty string, or the first fault: kernel, block, thread and what it
-  // did.
+  // Runs a launch. Returns an empty string, or a description of the first fault: kernel, block,
+  // thread and error.
   std::string Run(const LaunchRecord& launch);
 
   // Returns the machine whose device code the calling thread runs; null outside device code and
   // inside the functions below.
   static Machine* Current() { return current_machine_; }
 
-  // Functions that device code calls. None returns after a fault.
+  // Device code calls these functions. They do not return after a fault.
   [[noreturn]] void Fail(const std::string& what);
   int32_t thread() const { return current_; }
   int32_t block() const { return block_; }
   const kernels::cuda::LaunchShape& shape() const { return launch_->shape; }
-  // An address that is no multiple of `alignment` is a fault, as on a GPU. `site` is the place in
-  // device code, by which costs tell instructions apart.
+  // It is a fault if the address is not a multiple of `alignment`, as on a GPU. `site` is the place
+  // in device code; costs identify instructions by it.
   void Touch(uintptr_t address, size_t bytes, Access access, const void* site,
              size_t alignment = 1);
   // Does the same, without a check of the alignment, in the most frequent cases. Otherwise returns
@@ -97,7 +98,8 @@ class Machine {
   // The products of a warpgroup (kernels/simt/group_products.h).
   GroupProducts& products();
   void ShareWithProducts();
-  // Notes that a product reads shared memory: when it is issued, or when it has been waited for.
+  // Notes that a product reads shared memory, either when it is issued or after it has been waited
+  // for.
   void ReadForProduct(const std::byte* from, size_t bytes, bool issued);
 
  private:
@@ -107,11 +109,11 @@ class Machine {
   static void EntryPoint(void* machine);
   void RunBlock();
   // Suspends the current thread, which waits, is done or has failed. Switches to another thread, or
-  // to RunBlock if no thread can run. Returns when a thread chooses this one.
+  // to RunBlock if no thread can run. Returns when another thread switches back to this one.
   void Wait();
   // Takes a random thread from runnable_ and makes it the current one.
   void ChooseThread();
-  // Checks and notes an access. Returns whether it is one to shared memory.
+  // Checks and notes an access. Returns whether it is to shared memory.
   bool Check(uintptr_t address, size_t bytes, Access access, const void* site);
   void Gather(int32_t warp);
   void ReleaseBlock();
@@ -143,7 +145,7 @@ class Machine {
   int32_t current_ = 0;        // thread
   uintptr_t stack_ = 0;        // the lowest address of its stack
   uint32_t actor_ = 0;         // its number in memory_
-  // Whether no costs are counted and the thread need not wait for the launch before.
+  // Whether no costs are counted and the thread need not wait for the previous launch.
   bool is_plain_ = false;
   std::vector<int32_t> runnable_;
   int32_t at_barrier_ = 0;

@@ -11,7 +11,8 @@ namespace sluice::simt {
 void Machine::CopyAsync(void* shared, const void* global, int32_t bytes, const void* site) {
   OutsideDeviceCode outside;
   const auto to = reinterpret_cast<uintptr_t>(shared), from = reinterpret_cast<uintptr_t>(global);
-  if (to % kCopyBytes != 0 || from % kCopyBytes != 0) Fail("copies from or to an odd address");
+  if (to % kCopyBytes != 0 || from % kCopyBytes != 0)
+    Fail("copies from or to a misaligned address");
   if (bytes < 0 || bytes > kCopyBytes) Fail(absl::StrCat("copies ", bytes, " bytes"));
   if (bytes > 0) Check(from, bytes, Access::kRead, site);
   Check(to, kCopyBytes, Access::kCopy, nullptr);
@@ -56,18 +57,19 @@ Machine::ArrivalState& Machine::ArrivalAt(void* arrival, const void* site) {
   if (meter_ != nullptr) meter_->Other(current_, site);
   Check(address, sizeof(kernels::cuda::Arrival), Access::kRead, nullptr);
   const auto found = arrivals_.find(address);
-  if (found == arrivals_.end()) Fail("uses an arrival that nobody prepared");
+  if (found == arrivals_.end()) Fail("uses an arrival that no thread prepared");
   return found->second;
 }
 
-// The copy is the first thread's. It ends as late as it may, when a thread waits for it.
+// The first thread makes the copy for the block. The copy ends as late as possible, when a thread
+// waits for it.
 void Machine::BulkCopy(void* shared, const void* global, int32_t bytes, void* arrival,
                        const void* site) {
   OutsideDeviceCode outside;
   ArrivalState& state = ArrivalAt(arrival, site);
   const int32_t phase = state.calls[current_]++ / state.copies;
   if (phase > 0 && !state.phases.at(phase - 1).done) {
-    Fail("starts the bulk copies of a phase before those of the last one have arrived");
+    Fail("starts the bulk copies of a phase before the last phase has arrived");
   }
   if (phase == std::ssize(state.phases)) {
     state.phases.push_back({.number = memory_.order().AddPhase()});
@@ -75,11 +77,11 @@ void Machine::BulkCopy(void* shared, const void* global, int32_t bytes, void* ar
   if (current_ == 0) {
     const auto to = reinterpret_cast<uintptr_t>(shared), from = reinterpret_cast<uintptr_t>(global);
     if (to % kCopyBytes != 0 || from % kCopyBytes != 0 || bytes % kCopyBytes != 0) {
-      Fail("copies in bulk from or to an odd address, or an odd number of bytes");
+      Fail("copies in bulk from or to a misaligned address, or a misaligned size");
     }
     Check(from, bytes, Access::kRead, site);
     if (!Check(to, bytes, Access::kCopy, nullptr))
-      Fail("copies in bulk to other than shared memory");
+      Fail("copies in bulk to memory that is not shared memory");
     if (meter_ != nullptr) meter_->Bulk(from, bytes);
     const auto* const source = static_cast<const std::byte*>(global);
     state.phases[phase].copies.push_back(
@@ -104,7 +106,7 @@ void Machine::WaitArrival(void* arrival, int32_t phase, const char* file, int li
     thread.line = line;
     Wait();
   }
-  if (phase + 1 < std::ssize(state.phases)) Fail("waits for a phase after the next one has begun");
+  if (phase + 1 < std::ssize(state.phases)) Fail("waits for a phase after the next one started");
   FinishPhase(state, phase);
   memory_.order().NoteWait(state.phases[phase].number, ActorOf(current_));
 }
@@ -118,7 +120,7 @@ void Machine::FinishPhase(ArrivalState& arrival, int32_t phase) {
   const uint32_t number = memory_.Enter(writer);
   for (const ArrivalState::Copy& copy : finished.copies) {
     if (std::memcmp(copy.seen.data(), copy.from, copy.seen.size()) != 0) {
-      Fail("copies in bulk from what changes before it waits");
+      Fail("copies in bulk from memory that changes before it waits");
     }
     std::memcpy(copy.to, copy.from, copy.seen.size());
     memory_.Arrive(reinterpret_cast<uintptr_t>(copy.to), copy.seen.size(), number);
@@ -135,19 +137,19 @@ void Machine::ShareWithProducts() {
 
 void Machine::ReadForProduct(const std::byte* from, size_t bytes, bool issued) {
   const auto address = reinterpret_cast<uintptr_t>(from);
-  if (address % bytes != 0) Fail("multiplies from an odd address");
+  if (address % bytes != 0) Fail("multiplies from a misaligned address");
   if (!Check(address, bytes, Access::kRead, nullptr))
-    Fail("multiplies from outside of shared memory");
+    Fail("multiplies from memory that is not shared memory");
   if (!issued) return;
   for (const Actor& writer : memory_.WritersOf(address, bytes)) {
     if (HasShared(writer)) continue;
-    Fail(absl::StrCat("multiplies what thread ", writer.thread,
+    Fail(absl::StrCat("multiplies data that thread ", writer.thread,
                       " wrote and has not shared with products before a barrier"));
   }
 }
 
-// Returns whether the writer has shared what it wrote, before a barrier that the current thread has
-// passed since. Bulk copies write as products read, so what they write need not be shared.
+// Returns whether the writer has shared its data, before a barrier that the current thread has
+// passed since. Data of bulk copies need not be shared, because products see it without that.
 bool Machine::HasShared(const Actor& writer) const {
   if (writer.launch != launches_ || writer.block != static_cast<uint32_t>(block_)) return true;
   if (writer.is_bulk_copy()) return true;
@@ -167,7 +169,7 @@ bool Machine::HasShared(const Actor& writer) const {
 void Machine::FinishCopy(Thread& thread) {
   const Thread::Copy& copy = thread.copies.front();
   if (copy.bytes > 0 && std::memcmp(copy.seen, copy.from, copy.bytes) != 0) {
-    Fail("copies asynchronously from what changes before it waits");
+    Fail("copies asynchronously from memory that changes before it waits");
   }
   std::memset(copy.to, 0, kCopyBytes);
   std::memcpy(copy.to, copy.from, copy.bytes);

@@ -1,4 +1,4 @@
-// What a Machine keeps of the threads and arrivals of a block.
+// The state that a Machine keeps for the threads and arrivals of a block.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace sluice::simt {
 
 inline constexpr int32_t kCopyBytes = 16;
 
-// The first cache line has all that a collective and a switch to the thread read and write.
+// The first cache line has all members that a collective and a switch to the thread access.
 struct alignas(64) Machine::Thread {
   enum class State { kRunnable, kAtBarrier, kAtCollective, kAtArrival, kDone };
   struct Copy {
@@ -29,14 +29,14 @@ struct alignas(64) Machine::Thread {
 
   Fiber fiber;
   State state;
-  int line;  // of the call that it waits in
+  int line;  // of the call where the thread waits
   const char* file;
   WarpFunction function;
   const void* in;
   void* out;
   std::deque<Copy> copies;
   int64_t groups;   // committed
-  bool has_waited;  // for the launch before
+  bool has_waited;  // for the previous launch
   GroupProducts products;
   std::vector<Actor> shares;  // the calls of ShareWithProducts
 
@@ -53,7 +53,7 @@ struct Machine::ArrivalState {
     std::vector<std::byte> seen;  // the source at the time of the request
   };
   struct Phase {
-    uint32_t number;  // among the phases of the block
+    uint32_t number;  // index among the phases of the block
     bool done = false;
     std::vector<Copy> copies{};
   };
@@ -61,7 +61,7 @@ struct Machine::ArrivalState {
   int32_t copies;              // of a phase
   std::vector<int32_t> calls;  // of each thread, in all phases
   int64_t all_calls = 0;
-  std::vector<Phase> phases{};  // those that have begun
+  std::vector<Phase> phases{};  // the phases that have started
 };
 
 }  // namespace sluice::simt

@@ -82,7 +82,7 @@ void Memory::Poison(void* begin, size_t bytes) {
 
 std::string Memory::Misplaced(uintptr_t address, size_t bytes) const {
   const auto next = buffers_.upper_bound(address);
-  std::string text = absl::StrCat("touches ", bytes, " bytes in no buffer");
+  std::string text = absl::StrCat("touches ", bytes, " bytes outside of all buffers");
   if (next != buffers_.begin()) {
     const Buffer& below = std::prev(next)->second;
     const uintptr_t end = below.begin + below.bytes;
@@ -149,14 +149,14 @@ std::string Memory::Explain(uintptr_t address, size_t bytes, Access access, uint
   const Granule granule = Counted(*buffer, *refused);
   const Actor writer = At(granule.writer);
   if (granule.copying()) {
-    return absl::StrCat("touches what thread ", writer.thread,
-                        " copies to asynchronously and has not waited for");
+    return absl::StrCat("touches the target of an asynchronous copy of thread ", writer.thread,
+                        " that it has not waited for");
   }
   const bool reads = access == Access::kRead || access == Access::kAtomic;
-  if (reads && granule.writer == kNobody) return "reads what nobody wrote";
+  if (reads && granule.writer == kNobody) return "reads unwritten memory";
   const auto race = [](const char* verb, const Actor& other, const char* deed) {
-    return absl::StrCat(verb, " what block ", other.block, ", thread ", other.thread, " ", deed,
-                        " with no barrier between");
+    return absl::StrCat(verb, " data that block ", other.block, ", thread ", other.thread, " ",
+                        deed, " with no barrier between");
   };
   if (!Ordered(writer, actor)) {
     if (writer.is_bulk_copy()) return "touches a bulk copy that it has not waited for";
@@ -254,7 +254,8 @@ bool Memory::MayWrite(const Granule& granule, Access access, const Actor& actor)
          !RacesWithReaders(granule, actor);
 }
 
-// Returns how widely the readers are spread that no barrier orders before `actor`, and it itself.
+// Returns how widely the readers are spread that no barrier orders before `actor`, including
+// `actor` itself.
 Memory::Readers Memory::ReadersAfter(const Granule& granule, const Actor& actor) const {
   const Actor before = At(granule.reader);
   if (before.launch != actor.launch) return Readers::kThread;

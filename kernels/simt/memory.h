@@ -1,6 +1,6 @@
-// The emulated device's memory: buffers with gaps between them, and a record of the threads that
-// last accessed each two bytes. A stray pointer reaches no buffer, and unordered accesses are found
-// whatever the order in which the threads really ran.
+// The emulated device's memory: buffers with gaps between them, and a record of the last accesses
+// to each two bytes. A stray pointer reaches no buffer. Unordered accesses are found in any actual
+// order of the threads.
 #pragma once
 
 #include <array>
@@ -38,22 +38,22 @@ class Memory {
   // (CHECK).
   size_t Free(void* buffer);
   // Frees `buffer`, which is null or from Recycle, and allocates `bytes`, in the same place if
-  // there is room. For a processor's shared memory, which live_bytes does not count.
+  // there is room. This is for a processor's shared memory, which live_bytes does not count.
   void* Recycle(void* buffer, size_t bytes);
 
   // Sets the bytes to NaN (as float, bfloat16 and double) or -1 (as integer) and marks them
-  // unwritten: reading them is a fault until they are written. Also forgets who accessed them.
+  // unwritten: reading them is a fault until they are written. Also forgets their earlier accesses.
   void Poison(void* begin, size_t bytes);
 
-  // Records an access by the host between launches: bytes written count as written by no thread.
-  // Returns an empty string, or the error in the range.
+  // Records an access by the host between launches. Bytes that the host writes have no writing
+  // thread. Returns an empty string, or the error in the range.
   std::string HostAccess(const void* begin, size_t bytes, Access access);
 
-  // The functions below take actors as numbers. Enter gives numbers to the 32 threads of the
-  // actor's warp, which are valid until the next barrier of the warp or the block, or one number to
-  // a phase of bulk copies. It returns the number of `actor`; the number of the next lane is larger
-  // by kLaneStep. If the launch, block or epoch differs from the one of the last call, the earlier
-  // one has ended.
+  // The functions below identify actors by numbers. Enter numbers the 32 threads of the actor's
+  // warp, and returns the number of `actor`. The number of the next lane is larger by kLaneStep.
+  // The numbers are valid until the next barrier of the warp or the block. A phase of bulk copies
+  // gets one number. If the launch, block or epoch differs from the previous call, the earlier one
+  // has ended.
   static constexpr uint32_t kLaneStep = 4;
   uint32_t Enter(const Actor& actor);
 
@@ -63,15 +63,16 @@ class Memory {
   // Does the same in the most frequent cases. Otherwise returns false and notes nothing.
   bool NoteQuickly(uintptr_t address, size_t bytes, Access access, uint32_t actor,
                    const void* site);
-  // Returns the error of an access that Note has refused, to follow "thread ..": out of bounds,
-  // unwritten, still being copied to, or unordered with an access of another thread.
+  // Returns the error of an access that Note has refused, as text to follow "thread ..": out of
+  // bounds, unwritten, target of a pending copy, or unordered with an access of another thread.
   std::string Explain(uintptr_t address, size_t bytes, Access access, uint32_t actor);
   // Turns the asynchronous copy to these bytes, which was noted before, into a write of `actor`.
   void Arrive(uintptr_t address, size_t bytes, uint32_t actor);
 
-  // Returns who last wrote to each granule of these bytes, which lie in a buffer; each writer once.
+  // Returns the last writers of the granules of these bytes, which are in one buffer. Each writer
+  // is listed once.
   std::vector<Actor> WritersOf(uintptr_t address, size_t bytes);
-  // The order of the block that runs, beside that of barriers.
+  // The part of the running block's order that does not come from barriers.
   BlockOrder& order() { return order_; }
 
   size_t live_bytes() const { return live_bytes_; }
@@ -85,9 +86,8 @@ class Memory {
   static constexpr uint32_t kWarpStep = 32 * kLaneStep;
   static constexpr uint32_t kNobody = 0, kHost = kLaneStep, kFirstNumber = kWarpStep;
 
-  // The numbers of the last writer and reader. Their low bits are flags, because numbers are
-  // multiples of kLaneStep. A number with flags compares with the first number of a warp as the
-  // number itself does.
+  // The numbers of the last writer and reader. Numbers are multiples of kLaneStep, so their low
+  // bits are used as flags. The flags do not change a comparison with the first number of a warp.
   struct Granule {
     uint32_t writer = kNobody, reader = kNobody;
     static constexpr uint32_t kFlags = kLaneStep - 1;
@@ -106,7 +106,7 @@ class Memory {
     }
     uint64_t bits() const { return std::bit_cast<uint64_t>(*this); }
     bool operator==(const Granule& other) const { return bits() == other.bits(); }
-    // Stores both members at once, because a load of both would have to wait for two stores.
+    // Stores both members at once. Otherwise a load of both would have to wait for two stores.
     void Store(const Granule& other) {
       const uint64_t stored = other.bits();
       std::memcpy(static_cast<void*>(this), &stored, sizeof(stored));
@@ -118,7 +118,8 @@ class Memory {
     uintptr_t begin = 0;
     size_t bytes = 0;
     std::unique_ptr<Granule[]> granules = nullptr;
-    // Smaller numbers in granules are of accesses before the buffer was poisoned, and do not count.
+    // Smaller numbers in granules are from accesses before the buffer was poisoned, and do not
+    // count.
     uint32_t valid_from = kHost;
     bool recycled = false;
     size_t room = 0;  // capacity of the storage in bytes
@@ -144,27 +145,28 @@ class Memory {
   // Returns the granule after the access, or nullopt if the access is not allowed.
   std::optional<Granule> After(const Buffer& buffer, Granule granule, Access access,
                                uint32_t actor) const;
-  // Does the same for accesses that a comparison of numbers decides; returns nullopt for others.
+  // Does the same in the usual cases, which need only a comparison of numbers. Returns nullopt in
+  // other cases.
   std::optional<Granule> AfterUsual(const Buffer& buffer, Granule granule, Access access,
                                     uint32_t actor) const;
-  // Returns the granule without numbers that do not count.
+  // Returns the granule without the numbers that do not count.
   static Granule Counted(const Buffer& buffer, Granule granule);
-  // Returns whether the number is of an earlier epoch of the running block.
+  // Returns whether the number is from an earlier epoch of the running block.
   bool OfEarlierEpoch(uint32_t actor) const {
     return actor >= block_begin_ && actor < epoch_begin_;
   }
   // Returns the first thread of the warp of a number of the running launch.
   const Actor& WarpOf(uint32_t actor) const { return warps_[(actor - launch_begin_) / kWarpStep]; }
-  // Returns whether a number of the running launch is of the same warp as `actor`, in the same
-  // epoch of the block, and of an earlier epoch of the warp.
+  // Returns whether a number of the running launch is from the same warp as `actor`, in the same
+  // epoch of the block, and in an earlier epoch of the warp.
   bool OfEarlierWarpEpoch(uint32_t number, uint32_t actor) const {
     const Actor &before = WarpOf(number), &now = WarpOf(actor);
     return number >= epoch_begin_ && before.thread == now.thread &&
            before.warp_epoch != now.warp_epoch;
   }
-  // Returns the actor with a number, or Actor() if the number is of an earlier launch.
+  // Returns the actor with a number, or Actor() if the number is from an earlier launch.
   Actor At(uint32_t number) const;
-  // Returns whether the accesses of `a` are known to have happened before those of `b`, or cannot
+  // Returns whether the accesses of `a` are known to happen before the accesses of `b`, or cannot
   // conflict with them.
   bool Ordered(const Actor& a, const Actor& b) const;
   bool MayRead(const Granule& granule, Access access, const Actor& actor) const;
@@ -184,7 +186,8 @@ class Memory {
   std::vector<Actor> warps_;  // the actor of each first number of a warp of the launch
 
   std::map<uintptr_t, Buffer> buffers_;
-  // The buffer of the last access, by place in device code: a place mostly accesses one buffer.
+  // The buffer of the last access, by place in device code. A place usually accesses only one
+  // buffer.
   static constexpr size_t kRecent = 256;
   Buffer nothing_;
   std::array<Buffer*, kRecent> recent_ = {};
@@ -197,7 +200,7 @@ class Memory {
   Buffer* const buffer = Recent(site);
   if (!buffer->Holds(address, bytes)) return false;
   if (bytes > 1 && address % kGranuleBytes != 0) return false;
-  // The granules of an element mostly have the same history.
+  // The granules of an element usually have the same history.
   Granule* const granules = &buffer->granules[(address - buffer->begin) / kGranuleBytes];
   const size_t count = (bytes + kGranuleBytes - 1) / kGranuleBytes;
   const Granule before = granules[0];
@@ -215,8 +218,8 @@ class Memory {
 
 [[gnu::always_inline]] inline std::optional<Memory::Granule> Memory::AfterUsual(
     const Buffer& buffer, Granule granule, Access access, uint32_t actor) const {
-  // Accesses with smaller numbers cannot conflict: they are of an earlier launch, or before the
-  // buffer was poisoned.
+  // Accesses with smaller numbers cannot conflict: they are from an earlier launch, or from before
+  // the buffer was poisoned.
   const uint32_t settled = buffer.valid_from < launch_begin_ ? launch_begin_ : buffer.valid_from;
   const uint32_t writer = granule.writer, reader = granule.reader;
   const bool after_write = writer < settled || OfEarlierEpoch(writer) ||
@@ -241,7 +244,7 @@ class Memory {
   } else if (reader < epoch_begin_) {
     granule.SetReader(actor, Readers::kThread);
   } else if (granule.readers() == Readers::kBlock || reader == actor) {
-    // As above.
+    // See above: it does not matter which reader is noted.
   } else if ((reader ^ actor) < kWarpStep) {
     granule.SetReader(actor, Readers::kWarp);
   } else {

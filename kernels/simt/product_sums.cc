@@ -116,7 +116,7 @@ float AddFused(const Factors& a, const Factors& b, float c) {
                     std::span(b.values).subspan(kFirst, kCount), c, kBits);
   }
   const float scale = PowerOfTwo(kBits - largest);
-  // The 16 products of significands below 2 sum up to less than 2^31, but not with c.
+  // The 16 products of significands below 2 sum up to less than 2^31. With c the sum may be larger.
   int32_t products = 0;
   for (int i = kFirst; i < kFirst + kCount; ++i) {
     products += static_cast<int32_t>(a.values[i] * b.values[i] * scale);

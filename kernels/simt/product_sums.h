@@ -1,14 +1,14 @@
-// The sums of a matrix product as tensor cores compute them, which is not as IEEE 754 would round:
-// products are exact; they and the accumulator are aligned to the largest exponent among them and
-// truncated some bits below it; the sum of what is left is exact and is truncated to float. NVIDIA
-// documents none of that. The figures are those of software models that their authors found equal
-// to GPUs bit by bit: P. Xie et al., "MMA-Sim: Bit-Accurate Reference Model of Tensor Cores and
-// Matrix Cores" (arXiv 2511.10909), and F. A. Khattak, M. Mikaitis, "Accurate Models of NVIDIA
-// Tensor Cores" (arXiv 2512.07004); the first to see truncation were M. Fasi et al., "Numerical
-// behavior of NVIDIA tensor cores" (PeerJ Computer Science 7:e330, 2021).
+// The sums of a matrix product as tensor cores compute them. They do not round like IEEE 754.
+// Products are exact. The products and the accumulator are aligned to the largest exponent among
+// them and truncated some bits below it. The truncated terms are added exactly, and the sum is
+// truncated to float. NVIDIA does not document this. The figures come from software models whose
+// authors found them equal to GPUs bit by bit: P. Xie et al., "MMA-Sim: Bit-Accurate Reference
+// Model of Tensor Cores and Matrix Cores" (arXiv 2511.10909), and F. A. Khattak, M. Mikaitis,
+// "Accurate Models of NVIDIA Tensor Cores" (arXiv 2512.07004). M. Fasi et al. first observed
+// truncation: "Numerical behavior of NVIDIA tensor cores" (PeerJ Computer Science 7:e330, 2021).
 //
-// A product's exponent is the sum of its factors' exponents. A product of zero does not take part
-// in the alignment, where hardware may give it a very low exponent.
+// A product's exponent is the sum of its factors' exponents. Here a zero product does not affect
+// the alignment; hardware may give it a very low exponent.
 #pragma once
 
 #include <bit>
@@ -30,8 +30,8 @@ constexpr auto EnumNamesOf(ProductSums) {
       {{kHopper, "hopper"}, {kAmpere, "ampere"}, {kRounded, "rounded"}});
 }
 
-// While it lives, the calling thread computes matrix products in this way; otherwise in that which
-// the environment variable SLUICE_SIMT_SUMS names, or as kHopper if it is not set.
+// While it exists, the calling thread computes matrix products in this way. Otherwise the
+// environment variable SLUICE_SIMT_SUMS names the way, or it is kHopper if the variable is not set.
 class WithProductSums {
  public:
   explicit WithProductSums(ProductSums sums);

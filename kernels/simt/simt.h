@@ -1,6 +1,6 @@
 // The complete vocabulary of device code: a .cu file of kernels/cuda uses nothing else of CUDA. So
-// the same source runs on a GPU, compiled by nvcc, and in the emulator of this folder, compiled by
-// the host's compiler, which checks every access and every barrier.
+// the same source runs on a GPU, compiled by nvcc, and in the emulator of this folder. For the
+// emulator the host's compiler compiles it, and every access and every barrier is checked.
 //
 //   __global__ void AddKernel(AddArgs args) {...}
 //   const Kernel kAdd = KernelOf("Add", &AddKernel);
@@ -20,7 +20,7 @@
 #define SLUICE_UNROLL
 #define SLUICE_ROLLED
 #else
-#define SLUICE_UNROLL _Pragma("unroll")    // for loops whose array indices must be registers
+#define SLUICE_UNROLL _Pragma("unroll")    // for loops that index arrays in registers
 #define SLUICE_ROLLED _Pragma("unroll 1")  // for loops that seldom run
 #endif
 
@@ -28,7 +28,7 @@ namespace sluice::kernels::cuda {
 
 inline constexpr int32_t kWarp = 32;
 
-// The place from which a barrier or a collective was called. The emulator reports it; on a GPU it
+// The place in the code of a call of a barrier or collective. The emulator reports it; on a GPU it
 // is empty.
 struct CallSite {
 #ifdef SLUICE_SIMT
@@ -54,9 +54,10 @@ __device__ int32_t GridBlocks();
 __device__ inline int32_t Lane() { return ThreadIndex() % kWarp; }
 __device__ inline int32_t Warp() { return ThreadIndex() / kWarp; }
 
-// Waits until all earlier launches have ended and their writes are visible. Every thread of a
-// launch that overlaps the one before calls it before it accesses global memory. From then on the
-// next launch, if it overlaps this one, may start once all blocks of this one have.
+// Waits until all earlier launches have ended and their writes are visible. If a launch overlaps
+// the previous one, each of its threads must call this before it accesses global memory. After this
+// call, the next launch may start once all blocks of this launch have started, if it overlaps this
+// one.
 __device__ void WaitForPrevious();
 
 // Barriers for the whole block and for the whole warp. Memory writes before the barrier are visible
@@ -64,8 +65,8 @@ __device__ void WaitForPrevious();
 __device__ void SyncBlock(CallSite site = CallSite::Here());
 __device__ void SyncWarp(CallSite site = CallSite::Here());
 
-// Return the value of lane `lane`, of lane Lane() ^ mask, and of lane Lane() - delta (the own value
-// for lanes below delta). T has 4 or 8 bytes. They are no barriers for memory.
+// Return the value of lane `lane`, of lane Lane() ^ mask, and of lane Lane() - delta (lanes below
+// delta get their own value). T has 4 or 8 bytes. These functions are not memory barriers.
 template <typename T>
 __device__ T Shuffle(T value, int32_t lane, CallSite site = CallSite::Here());
 template <typename T>
@@ -76,7 +77,7 @@ __device__ T ShuffleUp(T value, int32_t delta, CallSite site = CallSite::Here())
 // Returns a mask whose bit i is lane i's `predicate`.
 __device__ uint32_t Ballot(bool predicate, CallSite site = CallSite::Here());
 
-// Returns a mask whose bit i says whether lane i passes the same value.
+// Returns a mask. Bit i is set if lane i passes the same value.
 __device__ uint32_t MatchLanes(uint32_t value, CallSite site = CallSite::Here());
 // Returns the number of bits that are set.
 __device__ int32_t CountBits(uint32_t bits);
@@ -90,22 +91,22 @@ __device__ T& SharedMemory();
 __device__ int32_t AtomicAdd(int32_t* address, int32_t value);
 __device__ uint64_t AtomicAdd(uint64_t* address, uint64_t value);
 
-// Shows what the calling thread wrote, and what barriers have shown it of its block's writes, to
-// threads of other blocks: to those that, after this thread has added to an address by AtomicAdd,
-// add to the same address and then call Fence.
+// Publishes the calling thread's writes, and the writes of its block that barriers have shown to
+// it. Use: this thread calls Fence and then adds to an address by AtomicAdd. A thread of another
+// block that later adds to the same address and then calls Fence sees the writes.
 __device__ void Fence();
 
-// Read and write a struct of up to 16 bytes by one access. Require that it is as aligned as it is
-// large, and that the address is a multiple of its size.
+// Read and write a struct of up to 16 bytes in one access. Require that its alignment equals its
+// size, and that the address is a multiple of its size.
 template <typename T>
 __device__ T LoadWhole(const void* from);
 template <typename T>
 __device__ void StoreWhole(const T& value, void* to);
 
-// Copies 16 bytes asynchronously from global to shared memory, both 16-byte aligned: the first
-// `bytes` (0 to 16) are copied, the others become zero. The data has arrived only after the calling
-// thread has waited, and the source must not change before; other threads see the data after an
-// additional barrier.
+// Copies 16 bytes asynchronously from global to shared memory, both 16-byte aligned: copies the
+// first `bytes` (0 to 16) and sets the others to zero. The data has arrived only after the calling
+// thread has waited; the source must not change before. Other threads see the data after one more
+// barrier.
 __device__ void CopyAsync(void* shared, const void* global, int32_t bytes);
 // Ends the calling thread's current group of copies, which may be empty.
 __device__ void CommitCopies();
@@ -113,7 +114,7 @@ __device__ void CommitCopies();
 template <int kPending>
 __device__ void WaitCopies();
 
-// A place in shared memory at which bulk copies arrive, in phases that count from 0.
+// A place in shared memory that counts arrivals of bulk copies, in phases that count from 0.
 struct Arrival {
   uint64_t state;
 };
@@ -121,10 +122,10 @@ struct Arrival {
 __device__ void InitArrival(Arrival& arrival, int32_t copies);
 // Copies asynchronously from global to shared memory, both 16-byte aligned; `bytes` is a multiple
 // of 16. All threads of the block call it with the same arguments. The source must not change
-// before the arrival. Memory that bulk copies write is not written otherwise.
+// before the arrival. The target memory of bulk copies must not be written in other ways.
 __device__ void BulkCopy(void* shared, const void* global, int32_t bytes, Arrival& arrival);
-// Waits until all copies of a phase have arrived, which the calling thread then sees. Between the
-// first copies of two phases, every thread waits for the first one and passes a barrier.
+// Waits until all copies of a phase have arrived; the calling thread then sees the data. Before the
+// first copy of the next phase, every thread must wait for the previous phase and pass a barrier.
 __device__ void WaitArrival(Arrival& arrival, int32_t phase, CallSite site = CallSite::Here());
 
 // Loads four matrices of 8 rows from shared memory, like ldmatrix. A row is 8 numbers of 2 bytes,
@@ -156,7 +157,7 @@ __device__ void MultiplyAdd(int32_t (&d)[4], const uint32_t (&a)[4], const uint3
 // Returns the numbers of bfloat16 nearest to two floats, ties to even, the first in the lower half.
 __device__ uint32_t RoundToPair(float low, float high);
 
-// Returns 2^x with a relative error below 2^-22: exactly 1 for 0, and 0 where the result is
+// Returns 2^x with a relative error below 2^-22: exactly 1 for 0, and 0 if the result is
 // subnormal.
 __device__ float Exp2(float x);
 

@@ -19,7 +19,7 @@ __device__ inline int32_t BlockThreads() { return static_cast<int32_t>(blockDim.
 __device__ inline int32_t BlockIndex() { return static_cast<int32_t>(blockIdx.x); }
 __device__ inline int32_t GridBlocks() { return static_cast<int32_t>(gridDim.x); }
 
-// CudaStream asks which kernels have the instruction.
+// CudaStream looks for this instruction to find the kernels that use it.
 __device__ inline void WaitForPrevious() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -88,8 +88,8 @@ __device__ inline void WaitCopies() {
 
 __device__ inline void Fence() { __threadfence(); }
 
-// From compute capability 9.0 on, one thread starts a copy, and its bytes count as they arrive.
-// Below, each thread copies 16 bytes at a time, and arrives with its part.
+// From compute capability 9.0 on, one thread starts a copy, and its bytes are counted as they
+// arrive. On older GPUs, each thread copies 16 bytes at a time and arrives with its part.
 __device__ inline uint32_t SharedAddress(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
 }

@@ -1,5 +1,5 @@
-// The stream on which kernels are launched. A stream belongs to a CUDA device or to the emulator of
-// this folder; engine/cuda/device.h has the rest of a device.
+// The stream that launches kernels. A stream belongs to a CUDA device or to the emulator of this
+// folder; engine/cuda/device.h has the rest of a device.
 #pragma once
 
 #include <cstddef>
@@ -20,19 +20,19 @@ struct LaunchShape {
   int32_t blocks;            // >= 1
   int32_t threads;           // per block, a multiple of 32, <= 1024
   int32_t shared_bytes = 0;  // per block
-  // Whether blocks may start before the launch before has ended. Requires that every thread calls
+  // Whether blocks may start before the previous launch has ended. Requires that every thread calls
   // WaitForPrevious (kernels/simt/simt.h).
   bool overlaps_previous = false;
 };
 
-// The least shared memory that a block may take on the GPUs of compute capability 8.0 and above.
+// The shared memory that a block may use on every GPU of compute capability 8.0 and above.
 inline constexpr int32_t kSharedBytesOfEveryGpu = 99 << 10;
 
-// Runs launches in order. Launch copies the argument, so that a captured launch repeats with the
-// values of its capture: data that varies from step to step must be on the device.
+// Runs launches in order. Launch copies the argument, so a captured launch repeats with the values
+// of its capture. Data that varies from step to step must be on the device.
 //
-// The first failure is kept and later launches do nothing; the stream's owner receives the failure
-// from the next call that returns a status.
+// The stream keeps the first failure, and later launches do nothing. The stream's owner gets the
+// failure from the next call that returns a status.
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -54,7 +54,7 @@ void Launch(Stream& stream, const Kernel& kernel, const LaunchShape& shape,
 }
 
 // Returns the number of blocks for a kernel that loops over up to `items`: enough to fill the
-// device, and no more than there are items.
+// device, and at most the number of items.
 inline int32_t PersistentBlocks(const Stream& stream, int64_t items, int32_t per_processor) {
   const int64_t resident = int64_t{stream.processors()} * per_processor;
   const int64_t blocks = items < resident ? items : resident;

@@ -1,6 +1,6 @@
-// What device code for GPUs of compute capability 9.0 (sm_90a) may use beside kernels/simt/simt.h:
-// the matrix products of a warpgroup, which are 4 consecutive warps from a multiple of 4 on. The
-// tensor cores read both operands from shared memory, and run while the warps go on.
+// Additions to kernels/simt/simt.h for device code for GPUs of compute capability 9.0 (sm_90a): the
+// matrix products of a warpgroup, which is 4 consecutive warps, the first a multiple of 4. The
+// tensor cores read both operands from shared memory and run while the warps continue.
 //
 //   BringOperands(stage);              // by all threads
 //   WaitCopies<0>();
@@ -12,9 +12,9 @@
 //   WaitProducts<0>();                 // from here on d may be used, and after another barrier
 //   SyncBlock();                       // the operands' memory as well
 //
-// Semantics are those of wgmma in the PTX ISA ("Asynchronous Warpgroup Level Matrix Instructions").
-// Code that uses this is compiled for other GPUs as well, without a body: SLUICE_HAS_PRODUCTS says
-// where there is one.
+// The semantics are the same as for wgmma in the PTX ISA ("Asynchronous Warpgroup Level Matrix
+// Instructions"). Code that uses this header is also compiled for other GPUs, but without a body.
+// SLUICE_HAS_PRODUCTS is defined only for targets that have the products.
 #pragma once
 
 #include "kernels/simt/simt.h"
@@ -27,43 +27,44 @@ namespace sluice::kernels::cuda {
 
 inline constexpr int32_t kGroupRows = 64, kGroupDepth = 16, kGroupThreads = 128;
 
-// How operand b [16, columns] lies in memory.
+// The layout of operand b [16, columns] in memory.
 enum class GroupOrder { kByDepths, kByColumns };
 
-// An operand in shared memory: matrices of 8 by 8 bfloat16, each 128 bytes in one piece that begin
-// at a multiple of 16. For a [64, 16] a matrix is 8 rows of 8 depths; for b it is 8 depths of 8
-// columns, or, by columns, 8 columns of 8 depths. The distances from matrix to matrix are multiples
+// An operand in shared memory: matrices of 8 by 8 bfloat16. Each matrix is 128 contiguous bytes and
+// begins at a multiple of 16. For a [64, 16], a matrix is 8 rows of 8 depths. For b, it is 8 depths
+// of 8 columns, or, by columns, 8 columns of 8 depths. The distances between matrices are multiples
 // of 16 bytes.
 struct GroupOperand {
   const void* first;
   int32_t along_depth;  // in bytes, to the matrix of the next 8 depths
-  int32_t across;       // to that of the next 8 rows or columns
+  int32_t across;       // in bytes, to the matrix of the next 8 rows or columns
 };
 
-// Makes what the calling thread wrote to shared memory, and what its copies wrote that it has
-// waited for, visible to products that are issued after another barrier.
+// Makes the calling thread's writes to shared memory, and its copies that it has waited for,
+// visible to products that are issued after another barrier.
 __device__ void ShareWithProducts();
 
-// Begins a series of products: orders them behind earlier uses of their sums.
+// Begins a series of products. They run after earlier uses of their sums.
 __device__ void BeginProducts();
-// Queues d += a b, collectively for a warpgroup, distributed over it: d[4 c + 2 i + j] is row
-// 16 (Warp() % 4) + Lane() / 4 + 8 i, column 8 c + Lane() % 4 * 2 + j. Each element is one sum
-// whose products are added 16 at a time, in the order of the calls. d must not be used, nor the
-// operands be changed, before the product has been waited for.
+// Queues d += a b, collectively for a warpgroup, distributed over it: d[4 c + 2 i + j] is row 16
+// (Warp() % 4) + Lane() / 4 + 8 i, column 8 c + Lane() % 4 * 2 + j. Each element is one sum. Its
+// products are added 16 at a time, in the order of the calls. Until the product has been waited
+// for, d must not be used and the operands must not change.
 template <int32_t kColumns, GroupOrder kOrder = GroupOrder::kByDepths>  // 64, 128
 __device__ void MultiplyAddGroup(float (&d)[kColumns / 2], const GroupOperand& a,
                                  const GroupOperand& b, CallSite site = CallSite::Here());
-// Queues d += a b as above, for a in registers and b by depths: each warp passes its 16 rows of a
-// as MultiplyAdd takes them (kernels/simt/simt.h). They must exist, unchanged, until the product
-// has been waited for. On a GPU the compiler takes them for read when the product is queued and may
-// reuse them: what is loaded for the next product is loaded after that wait.
+// Queues d += a b as above, for a in registers and b by depths. Each warp passes its 16 rows of a
+// in the layout of MultiplyAdd (kernels/simt/simt.h). The registers must not change until the
+// product has been waited for. On a GPU the compiler assumes that the registers are read when the
+// product is queued, and may reuse them. So load the registers of the next product only after the
+// wait.
 template <int32_t kColumns>  // 32, 64, 128, 256
 __device__ void MultiplyAddGroup(float (&d)[kColumns / 2], const uint32_t (&a)[4],
                                  const GroupOperand& b, CallSite site = CallSite::Here());
 // Ends the current group of products, which may be empty.
 __device__ void CommitProducts();
-// Waits until all but the last `kPending` groups of the calling warp are done. Those of the other
-// warps need not be: the operands' memory may be changed after another barrier.
+// Waits until all but the last `kPending` groups of the calling warp are done. The groups of other
+// warps may still run, so the operands' memory may change only after another barrier.
 template <int kPending>
 __device__ void WaitProducts(CallSite site = CallSite::Here());
 

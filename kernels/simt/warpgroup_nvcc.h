@@ -47,15 +47,15 @@ __device__ inline void BeginProducts() { asm volatile("wgmma.fence.sync.aligned;
 #define SLUICE_SUMS_32(i) SLUICE_SUMS_16(i), SLUICE_SUMS_16((i) + 16)
 #define SLUICE_SUMS_64(i) SLUICE_SUMS_32(i), SLUICE_SUMS_32((i) + 32)
 #define SLUICE_SUMS_128(i) SLUICE_SUMS_64(i), SLUICE_SUMS_64((i) + 64)
-// Queues a product of `columns` columns, which has `count` sums. `inputs` names the operands behind
-// them, which follow, and ends with the scales of d, a and b, and whether operands are transposed.
+// Queues a product of `columns` columns, which has `count` sums. `inputs` names the operands after
+// the sums, and ends with the scales of d, a and b, and whether operands are transposed.
 #define SLUICE_MULTIPLY(columns, count, inputs, ...)                       \
   asm volatile("wgmma.mma_async.sync.aligned.m64n" #columns                \
                "k16.f32.bf16.bf16 {" SLUICE_NAMES_##count "}, " inputs ";" \
                : SLUICE_SUMS_##count(0)                                    \
                : __VA_ARGS__)
 
-// Operand a is stored by rows, and b, if by depths, is transposed.
+// Operand a is stored by rows. If b is stored by depths, it is transposed.
 template <int32_t kColumns, GroupOrder kOrder>
 __device__ inline void MultiplyAddGroup(float (&d)[kColumns / 2], const GroupOperand& a,
                                         const GroupOperand& b, CallSite) {

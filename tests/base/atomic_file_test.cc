@@ -54,7 +54,7 @@ TEST_F(AtomicFileTest, AFailureKeepsTheOldContents) {
   EXPECT_FALSE(ReplaceFile(directory_.File("no/such/folder"), "x").ok());
 }
 
-// A reader sees whole contents only, and the next writer removes what a killed one left.
+// A reader sees only whole contents, and the next writer removes the file of a killed one.
 TEST_F(AtomicFileTest, AWriterThatIsKilledLeavesTheOldOrTheNewContents) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE(seed);

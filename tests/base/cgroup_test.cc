@@ -17,7 +17,7 @@ std::optional<int> Cpus(const Files& files) {
   });
 }
 
-TEST(ParseCpuMaxTest, RoundsUpAndRejectsTextThatIsNoQuota) {
+TEST(ParseCpuMaxTest, RoundsUpAndRejectsTextThatIsNotAQuota) {
   EXPECT_EQ(ParseCpuMax("200000 100000\n"), 2);
   EXPECT_EQ(ParseCpuMax("200001 100000"), 3);
   EXPECT_EQ(ParseCpuMax("1 100000"), 1);
@@ -28,7 +28,7 @@ TEST(ParseCpuMaxTest, RoundsUpAndRejectsTextThatIsNoQuota) {
   }
 }
 
-TEST(CgroupCpusTest, TakesTheLeastQuotaOnTheWayUpInV2) {
+TEST(CgroupCpusTest, TakesTheLeastQuotaOfAllAncestorsInV2) {
   const Files files = {{"/proc/self/cgroup", "0::/a/b\n"},
                        {"/sys/fs/cgroup/a/b/cpu.max", "800000 100000\n"},
                        {"/sys/fs/cgroup/a/cpu.max", "300000 100000\n"},
@@ -71,7 +71,7 @@ TEST(CgroupMemoryTest, TakesTheLeastLimitOfEitherVersion) {
                  {"/sys/fs/cgroup/a/b/memory.current", "4999\n"},
                  {"/sys/fs/cgroup/a/memory.max", "5000\n"},
                  {"/sys/fs/cgroup/memory.max", "9000\n"}};
-  EXPECT_EQ(granted(files), 5000) << "what is in use makes no difference";
+  EXPECT_EQ(granted(files), 5000) << "used memory makes no difference";
   files["/proc/self/cgroup"] = "4:memory:/docker/x\n0::/\n";
   EXPECT_EQ(granted(files), 9000);
   files["/sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes"] = "900\n";

@@ -17,7 +17,7 @@ struct Outer {
   enum class Inner { kOnly };
 };
 
-TEST(CountEnumerators, KnowsEnumsOfEveryScope) {
+TEST(CountEnumerators, CountsEnumsInEveryScope) {
   static_assert(CountEnumerators<Hidden>() == 2);
   static_assert(CountEnumerators<Outer::Inner>() == 1);
   static_assert(CountEnumerators<StrategyKind>() == 5);

@@ -68,7 +68,7 @@ TEST_F(FaultTest, AMalformedTextIsAnErrorAndChangesNothing) {
   EXPECT_EQ(Meet(FaultPoint::kAdmit).code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(FaultTest, AFaultStrikesAtItsPointForItsRequestAndAsOftenAsItSays) {
+TEST_F(FaultTest, AFaultStrikesAtItsPointForItsRequestUpToItsCount) {
   ASSERT_TRUE(
       SetFaults("replay:fail=internal*2;replay@x:fail=unavailable;replay:delay=0;"
                 "allocate:fail=resource_exhausted;deliver@y:nan*1;before_replay@z:illegal_access*1")
@@ -89,17 +89,17 @@ TEST_F(FaultTest, AFaultStrikesAtItsPointForItsRequestAndAsOftenAsItSays) {
   EXPECT_FALSE(InjectIllegalAccess(concerns));
 }
 
-TEST_F(FaultTest, AThreadThatHangsGoesOnWhenTheFaultsAreChanged) {
+TEST_F(FaultTest, AHangingThreadContinuesWhenTheFaultsAreChanged) {
   ASSERT_TRUE(SetFaults("replay:hang*1").ok());
   std::thread hanging([] { EXPECT_TRUE(Meet(FaultPoint::kReplay).ok()); });
-  // Once the thread hangs, the only use of the fault is gone.
+  // Once the thread hangs, the fault is used up.
   while (!Meet(FaultPoint::kAdmit).ok()) {
   }
   ASSERT_TRUE(SetFaults("").ok());
   hanging.join();
 }
 
-TEST_F(FaultTest, UntilMakesAFileAndGoesOnOnceAnotherFileExists) {
+TEST_F(FaultTest, UntilMakesAFileAndContinuesOnceAnotherFileExists) {
   const TemporaryDirectory directory;
   const std::string file = directory.File("open");
   ASSERT_TRUE(SetFaults("replay@x:until=" + file + "*1").ok());

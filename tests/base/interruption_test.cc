@@ -7,7 +7,7 @@
 namespace sluice {
 namespace {
 
-TEST(InterruptionTest, TheInnermostScopeOfTheThreadIsAsked) {
+TEST(InterruptionTest, OnlyTheInnermostScopeOfTheThreadIsChecked) {
   EXPECT_TRUE(CheckInterruption().ok());
   bool cancelled = false;
   const Interruptible outer(

@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// A pool of one thread that is busy until the gate opens, and the order in which jobs ran.
+// A pool whose one thread is busy until the gate opens, and the order in which jobs ran.
 class BusyPoolTest : public ::testing::Test {
  protected:
   BusyPoolTest() {
@@ -51,7 +51,7 @@ TEST_F(BusyPoolTest, OwnersTakeTurnsAndJobsOfOneKeepTheirOrder) {
   EXPECT_THAT(Run(6), ElementsAre("a1", "b1", "c1", "a2", "b2", "a3"));
 }
 
-TEST_F(BusyPoolTest, OneOwnerHasHalfOfThePlacesAndTheNextFindsSome) {
+TEST_F(BusyPoolTest, OneOwnerGetsHalfOfThePlacesAndTheNextGetsSome) {
   for (int i = 0; i < 4; ++i) ASSERT_TRUE(Post("a", "a"));
   EXPECT_FALSE(Post("a", "refused"));
   for (int i = 0; i < 2; ++i) ASSERT_TRUE(Post("b", "b"));
@@ -60,10 +60,10 @@ TEST_F(BusyPoolTest, OneOwnerHasHalfOfThePlacesAndTheNextFindsSome) {
   EXPECT_EQ(pool_.waiting(), 7);
   EXPECT_THAT(Run(7), ElementsAre("a", "b", "c", "a", "b", "a", "a"));
   EXPECT_EQ(pool_.waiting(), 0);
-  EXPECT_TRUE(Post("a", "a place that was given back"));
+  EXPECT_TRUE(Post("a", "a place that was freed"));
 }
 
-TEST(JobPoolTest, TheDestructorDropsWhatHasNotBegun) {
+TEST(JobPoolTest, TheDestructorDropsWaitingJobs) {
   bool ran = false;
   {
     JobPool pool({.threads = 0, .max_waiting = 8});

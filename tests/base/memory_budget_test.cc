@@ -11,7 +11,7 @@
 namespace sluice {
 namespace {
 
-TEST(MemoryBudgetTest, AShareIsGivenBackOnceAndByWhoeverHasItLast) {
+TEST(MemoryBudgetTest, TheLastHolderReturnsTheShareOnce) {
   MemoryBudget budget(100);
   MemoryShare share = budget.Take("a", 40);
   ASSERT_TRUE(share);
@@ -26,16 +26,16 @@ TEST(MemoryBudgetTest, AShareIsGivenBackOnceAndByWhoeverHasItLast) {
   EXPECT_EQ(budget.used(), 0);
 }
 
-TEST(MemoryBudgetTest, AnOwnerHasNoMoreThanIsLeftForOthers) {
+TEST(MemoryBudgetTest, AnOwnerGetsAtMostTheAmountLeftForOthers) {
   MemoryBudget budget(100);
   const MemoryShare a = budget.Take("a", 50);
   ASSERT_TRUE(a);
   EXPECT_FALSE(budget.Take("a", 1));
   const MemoryShare b = budget.Take("b", 50);
-  EXPECT_TRUE(b) << "exactly what is left";
+  EXPECT_TRUE(b) << "exactly the amount that is left";
   EXPECT_FALSE(budget.Take("c", 1));
   EXPECT_EQ(budget.refused(), 2);
-  EXPECT_TRUE(MemoryBudget(100).Take("a", 100)) << "alone, once, all of it";
+  EXPECT_TRUE(MemoryBudget(100).Take("a", 100)) << "the first share may be everything";
   EXPECT_FALSE(MemoryBudget(100).Take("a", 101));
 }
 
@@ -48,7 +48,7 @@ TEST(MemoryBudgetTest, SharesMayOutliveTheBudget) {
   EXPECT_TRUE(share);
 }
 
-TEST(MemoryBudgetTest, WhatIsUsedIsTheSumOfTheSharesAndNoOwnerStarvesOthers) {
+TEST(MemoryBudgetTest, UsedIsTheSumOfTheSharesAndNoOwnerStarvesOthers) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);

@@ -74,7 +74,7 @@ TEST(PeriodicThread, EndsWithoutWaitingForTheNextTime) {
   EXPECT_FALSE(ran);
 }
 
-TEST(PeriodicThread, ItsEndWaitsForTheRunInProgress) {
+TEST(PeriodicThread, TheDestructorWaitsForTheRunInProgress) {
   FakeClock clock;
   Gate begun, gate;
   begun.Open();
@@ -83,7 +83,7 @@ TEST(PeriodicThread, ItsEndWaitsForTheRunInProgress) {
     begun.Pass();
     gate.Pass();
     ended = true;
-    return clock.Now();  // would run again at once, were the thread not ending
+    return clock.Now();  // would run again at once if the thread were not ending
   });
   begun.AwaitArrivals(1);
   gate.Open();

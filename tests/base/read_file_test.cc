@@ -37,7 +37,7 @@ TEST_F(ReadFileTest, ReturnsAllBytesOfFilesOfEveryLength) {
   }
 }
 
-TEST_F(ReadFileTest, AFileOfExactlyTheMostBytesIsRead) {
+TEST_F(ReadFileTest, ReadsAFileOfExactlyTheMaximumSize) {
   for (const size_t most : {0, 10, 16384, 20000}) {
     EXPECT_EQ(ReadFile(Written(std::string(most, 'x')), most)->size(), most);
     const absl::Status status = ReadFile(Written(std::string(most + 1, 'x')), most).status();

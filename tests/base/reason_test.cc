@@ -14,7 +14,7 @@ TEST(Reason, AnErrorHasTheCodeAndTheReasonOfItsRow) {
   }
 }
 
-// The reason of an error that is made without one follows from its code.
+// An error without an attached reason gets its reason from its code.
 TEST(Reason, FollowsFromTheCodeOfAnErrorWithoutAReason) {
   const auto reason_of = [](absl::StatusCode code) { return ReasonOf(absl::Status(code, "why")); };
   EXPECT_EQ(reason_of(absl::StatusCode::kCancelled), Reason::kCancelled);

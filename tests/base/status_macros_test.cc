@@ -25,7 +25,7 @@ Returned ReturnIfError(absl::Status status, int* evaluations) {
   return absl::OkStatus();
 }
 
-TEST(ReturnIfError, ReturnsAnErrorWithoutACopyAndGoesOnOtherwise) {
+TEST(ReturnIfError, ReturnsAnErrorWithoutACopyAndContinuesOtherwise) {
   int evaluations = 0;
   const Returned failed = ReturnIfError(Fail(), &evaluations);
   EXPECT_EQ(failed.status, Fail());

@@ -15,7 +15,7 @@ using std::chrono::seconds;
 
 const MonoTime kStart{std::chrono::hours(1)};
 
-TEST(TokenBucketTest, GivesABurstAndThenTheRate) {
+TEST(TokenBucketTest, GrantsABurstAndThenTheRate) {
   TokenBucket bucket;
   const BucketRate rate{.per_second = 10, .burst = 3};
   for (int i = 0; i < 3; ++i) EXPECT_EQ(bucket.Take(1, rate, kStart), nanoseconds(0));
@@ -24,17 +24,17 @@ TEST(TokenBucketTest, GivesABurstAndThenTheRate) {
   EXPECT_EQ(bucket.Take(1, rate, kStart + milliseconds(100)), nanoseconds(0));
   EXPECT_EQ(bucket.Take(1, rate, kStart + milliseconds(100)), milliseconds(100));
   for (int i = 0; i < 3; ++i) {
-    EXPECT_EQ(bucket.Take(1, rate, kStart + seconds(100)), nanoseconds(0)) << "no more than full";
+    EXPECT_EQ(bucket.Take(1, rate, kStart + seconds(100)), nanoseconds(0)) << "a full bucket";
   }
   EXPECT_GT(bucket.Take(1, rate, kStart + seconds(100)), nanoseconds(0));
 }
 
-TEST(TokenBucketTest, WithoutARateThereIsNoBound) {
+TEST(TokenBucketTest, GrantsEverythingWithoutARate) {
   TokenBucket bucket;
   for (int i = 0; i < 100; ++i) EXPECT_EQ(bucket.Take(1e12, {}, kStart), nanoseconds(0));
 }
 
-TEST(TokenBucketTest, AnAmountAboveTheBurstIsGivenAsADebt) {
+TEST(TokenBucketTest, GrantsAnAmountAboveTheBurstAsDebt) {
   TokenBucket bucket;
   const BucketRate rate{.per_second = 100, .burst = 50};
   EXPECT_EQ(bucket.Take(200, rate, kStart), nanoseconds(0));
@@ -52,7 +52,7 @@ TEST(TokenBucketTest, AReturnedAmountCanBeTakenAgain) {
   EXPECT_EQ(bucket.Take(1, rate, kStart), milliseconds(100));
   bucket.Return(1000, rate);
   EXPECT_EQ(bucket.Take(10, rate, kStart), nanoseconds(0));
-  EXPECT_GT(bucket.Take(1, rate, kStart), nanoseconds(0)) << "no more than full";
+  EXPECT_GT(bucket.Take(1, rate, kStart), nanoseconds(0)) << "a full bucket gains nothing";
 }
 
 TEST(TokenBucketTest, ExtremeAmountsAndRatesDoNotOverflow) {
@@ -62,8 +62,8 @@ TEST(TokenBucketTest, ExtremeAmountsAndRatesDoNotOverflow) {
   EXPECT_EQ(bucket.Take(1e18, slow, kStart), std::chrono::hours(24));
 }
 
-// Over any period the bucket gives no more than burst + rate * time, and a caller that waits for
-// the returned time gets its amount.
+// Over any period the bucket grants at most burst + rate * time, and a caller that waits for the
+// returned time gets its amount.
 TEST(TokenBucketTest, RandomCallersStayWithinTheRate) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE(seed);
@@ -90,7 +90,7 @@ TEST(TokenBucketTest, RandomCallersStayWithinTheRate) {
   }
 }
 
-TEST(TokenBucketTest, ThreadsTakeNoMoreThanThereIs) {
+TEST(TokenBucketTest, ThreadsTakeNoMoreThanTheBucketHas) {
   TokenBucket bucket;
   const BucketRate rate{.per_second = 1000, .burst = 400'000};
   std::atomic<int> given = 0;

@@ -30,7 +30,7 @@ TEST(FormatTrace, IsReadBackInBothForms) {
   std::mt19937_64 random(seed);
   std::vector<TraceRow> rows;
   for (int i = 0; i < 200; ++i) {
-    // Microseconds are what both forms keep.
+    // Both formats keep microseconds.
     const double gap = i == 0 ? 0 : static_cast<double>(random() % 3'000'000) * 1e-6;
     rows.push_back({.arrival_s = (rows.empty() ? 0 : rows.back().arrival_s) + gap,
                     .input_tokens = static_cast<int32_t>(random() % 5000),
@@ -48,7 +48,7 @@ TEST(FormatTrace, IsReadBackInBothForms) {
   }
 }
 
-TEST(FormatTrace, GivesEveryBlockOfAPromptAHashOfItsOwn) {
+TEST(FormatTrace, GivesEveryBlockOfAPromptAUniqueHash) {
   EXPECT_EQ(FormatJsonLines({{.arrival_s = 0, .input_tokens = 513, .output_tokens = 7},
                              {.arrival_s = 1.5, .input_tokens = 512, .output_tokens = 0}}),
             "{\"timestamp\": 0.000, \"input_length\": 513, \"output_length\": 7, "
@@ -133,7 +133,7 @@ const BadTraceRow kBadTraceRows[] = {
 };
 SLUICE_TABLE(BadTraceTable, kBadTraceRows);
 
-TEST(ParseTrace, BoundsItsLines) {
+TEST(ParseTrace, RejectsLongLines) {
   const std::string commas(70'000, ',');
   EXPECT_EQ(ParseTrace(commas).status(),
             absl::InvalidArgumentError("line 1: has 70000 bytes, the limit is 65536"));
@@ -141,7 +141,7 @@ TEST(ParseTrace, BoundsItsLines) {
             absl::InvalidArgumentError("line 3: has 70000 bytes, the limit is 65536"));
 }
 
-TEST(ParseLengthCounts, SaysWhereItIsWrong) {
+TEST(ParseLengthCounts, RejectsInvalidCounts) {
   EXPECT_TRUE(ParseLengthCounts("count,tokens\n2,5\n").ok());
   for (const char* text : {"tokens\n1", "tokens,count\n0,1", "tokens,count\n5,-1",
                            "tokens,count\n5,0\n", "tokens,count\n"}) {

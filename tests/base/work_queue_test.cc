@@ -50,7 +50,7 @@ TEST(WorkQueue, AnItemThatIsBeingServedDoesNotCountAsWaiting) {
   EXPECT_TRUE(queue.Post(4));
 }
 
-TEST(WorkQueue, PostsWithinTheReserveDoNotAllocateWhicheverBufferIsInUse) {
+TEST(WorkQueue, PostsWithinTheReserveDoNotAllocateInEitherBuffer) {
   Gate begun, gate;
   begun.Open();
   WorkQueue<int> queue({}, [&](int&) {

@@ -11,7 +11,7 @@ namespace {
 using kernels::Profile;
 using kernels::ProfileSupported;
 
-TEST(Probe, ReturnsTheWorkThatItDid) {
+TEST(Probe, ReturnsTheAmountOfWork) {
   alignas(64) const std::array<std::byte, 1024> memory{};
   for (const Profile profile : kernels::kProfiles) {
     if (!ProfileSupported(profile)) continue;

@@ -38,7 +38,7 @@ TEST(DiverseTest, NoDiversityKeepsTheOrder) {
   ExpectNoDiversityKeepsTheOrder(ChooseAll, random);
 }
 
-TEST(DiverseTest, TheLikeOfAChoiceComesLast) { ExpectTheLikeOfAChoiceComesLast(ChooseAll); }
+TEST(DiverseTest, ACandidateLikeTheChoiceComesLast) { ExpectTheLikeOfAChoiceComesLast(ChooseAll); }
 
 TEST(DiverseTest, NoCandidatesHaveNoChoice) {
   EXPECT_TRUE(

@@ -14,7 +14,7 @@ TextOutputs At(double angle, std::vector<double> logprobs = {}, std::vector<doub
   return {std::move(logprobs), {std::cos(angle), std::sin(angle)}, std::move(scores), labels};
 }
 
-TEST(AgreementTest, TellsTheDifferencesOfLogProbabilitiesAndBits) {
+TEST(AgreementTest, MeasuresDifferencesOfLogProbabilitiesAndBits) {
   const std::vector<Text> texts = {{{1, 2, 3}, 4}, {{1, 2}, 4}};
   const std::vector<TextOutputs> f32 = {At(0, {-1, -2}), At(0, {-3})};
   const std::vector<TextOutputs> faster = {At(0, {-1.5, -2}), At(0, {-2.75})};
@@ -29,14 +29,14 @@ TEST(AgreementTest, TellsTheDifferencesOfLogProbabilitiesAndBits) {
   EXPECT_FALSE(agreement.labels.has_value());
 }
 
-TEST(AgreementTest, BytesAreUnknownIfThoseOfATextAre) {
+TEST(AgreementTest, BytesAreUnknownIfOneTextHasNone) {
   const std::vector<Text> texts = {{{1, 2}, 4}, {{1, 2}, 0}};
   const std::vector<TextOutputs> outputs = {At(0, {-1}), At(0, {-3})};
   EXPECT_EQ(Compare(texts, outputs, outputs).tokens->bytes, 0);
 }
 
-// Thirteen texts at angles that grow, so that each one's nearest are its neighbours.
-TEST(AgreementTest, TellsCosinesAndTheNearestTexts) {
+// Thirteen texts at growing angles, so that each text's nearest texts are its neighbours.
+TEST(AgreementTest, MeasuresCosinesAndTheNearestTexts) {
   constexpr int kTexts = 13;
   const std::vector<Text> texts(kTexts, {{1}, 1});
   std::vector<TextOutputs> f32;
@@ -48,7 +48,7 @@ TEST(AgreementTest, TellsCosinesAndTheNearestTexts) {
   EXPECT_NEAR(agreement.mean_cosine, 1, 1e-12);
 
   std::vector<TextOutputs> faster = f32;
-  faster[0] = At(0.01 * kTexts * (kTexts + 1));  // behind the last
+  faster[0] = At(0.01 * kTexts * (kTexts + 1));  // after the last one
   agreement = Compare(texts, f32, faster);
   EXPECT_NEAR(agreement.least_cosine, std::cos(0.01 * kTexts * (kTexts + 1)), 1e-12);
   EXPECT_LT(agreement.same_nearest, 1);

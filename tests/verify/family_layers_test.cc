@@ -1,5 +1,5 @@
-// Compares every layer of each family with what transformers computes (tests/goldens/families), as
-// `sluice verify` does.
+// Compares every layer of each family with the values that transformers computes
+// (tests/goldens/families), as `sluice verify` does.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ using sluice::testing::GoldenPath;
 // square of the output.
 constexpr double kTolerance = 1e-5;
 
-// Returns rows of sequences, one behind the other, as [n, longest + padding, width].
+// Returns rows of sequences, one after another, as [n, longest + padding, width].
 Array Padded(const GoldenFile& file, const std::string& name, const std::vector<int32_t>& lengths,
              int64_t padding) {
   const std::vector<float> values = file.Floats(name);
@@ -72,7 +72,7 @@ Golden GoldenOf(const std::string& name, int64_t padding = 0) {
 
 class FamilyLayersTest : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(FamilyLayersTest, EveryLayerEqualsThatOfTransformers) {
+TEST_P(FamilyLayersTest, EveryLayerEqualsTransformers) {
   const std::string name = "families/" + GetParam();
   const auto model = LoadModel(name, 1, GoldenPath(name));
   ASSERT_TRUE(model.ok()) << model.status();
@@ -89,7 +89,7 @@ TEST_P(FamilyLayersTest, EveryLayerEqualsThatOfTransformers) {
   }
 }
 
-// Errors are relative to the values of sequences, however many zeros are behind them.
+// Errors are relative to the values of sequences. The zeros after them do not count.
 TEST(FamilyErrorsTest, PaddingChangesNoError) {
   const std::string name = "families/qwen2_2";
   const auto model = LoadModel(name, 1, GoldenPath(name));
@@ -105,7 +105,8 @@ TEST(FamilyErrorsTest, PaddingChangesNoError) {
   }
 }
 
-// Changes a config as if the daemon read it wrongly. Returns false if it has nothing to change.
+// Changes a config as if the daemon read it wrongly. Returns false if the config has nothing to
+// change.
 using Fault = bool (*)(json& config);
 
 bool WidenTheWindow(json& config) {
@@ -142,8 +143,8 @@ bool AgreesWithGolden(const std::shared_ptr<const Model>& model, const std::stri
          });
 }
 
-// The goldens tell a model that is read wrongly from one that is read as it was trained.
-TEST(FamilyFaultsTest, GoldensTellFaultsOfReading) {
+// The goldens expose a model that is read in another way than it was trained.
+TEST(FamilyFaultsTest, GoldensExposeReadingFaults) {
   for (const Fault fault : {WidenTheWindow, SwapTheBases, ForgetTheOffsetOfPositions}) {
     int planted = 0;
     for (const std::string& family : FamilyGoldens()) {
@@ -165,7 +166,7 @@ TEST(FamilyFaultsTest, GoldensTellFaultsOfReading) {
   }
 }
 
-TEST(FamilyFaultsTest, GoldensTellNormsThatMultiplyByTheWeightAlone) {
+TEST(FamilyFaultsTest, GoldensExposeNormsWithoutWeightOffset) {
   for (const std::string name : {"families/gemma_1", "families/gemma2_1", "families/gemma3_1"}) {
     SCOPED_TRACE(name);
     const auto model = LoadModel(name, 1, GoldenPath(name));

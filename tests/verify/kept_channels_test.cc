@@ -1,4 +1,4 @@
-// Checkpoints whose layers in int8 keep channels: which ones, how many, and what is written.
+// Checkpoints whose int8 layers keep channels: which channels, how many, and the written tensors.
 #include "engine/model/kept_channels.h"
 
 #include <gmock/gmock.h>
@@ -67,7 +67,8 @@ TEST_F(KeptChannelsTest, AreTheOutliers) {
   EXPECT_EQ(LayersOf(report("plain", 0)), std::pair(14, 0));
   EXPECT_EQ(LayersOf(report("kept", 16)), std::pair(14, 14));
   EXPECT_LT(Difference(out("kept")), Difference(out("plain")) / 4);
-  // There are four outliers in what norms make, and one in eight values and features of `up`.
+  // The outputs of norms have four outliers. Of the values and of the features of `up`, one in
+  // eight is an outlier.
   const auto loaded = LoadModel("m", 1, out("kept")), before = LoadModel("m", 1, model());
   const auto outliers = [&](const std::string& layer, int every, int first) {
     const std::string name = "model.layers.0." + layer + ".weight";
@@ -79,7 +80,7 @@ TEST_F(KeptChannelsTest, AreTheOutliers) {
                                     [&](int32_t channel) { return channel % every == first; }),
               shape[1] / every)
         << layer;
-    // They are no part of the scales of the others.
+    // The scales of the other channels do not depend on them.
     const Tensor scales = (*loaded)->checkpoint.tensors().at(name + "_scale");
     const Tensor stored = (*before)->checkpoint.tensors().at(name);
     std::vector<float> values(static_cast<size_t>(stored.elements()));
@@ -93,7 +94,7 @@ TEST_F(KeptChannelsTest, AreTheOutliers) {
     outliers(layer, 16, 3);
   }
   for (const char* layer : {"self_attn.o_proj", "mlp.down_proj"}) outliers(layer, 8, 5);
-  // The bound is that of the error that is left.
+  // The bound applies to the remaining error.
   EXPECT_EQ(LayersOf(report("bound", 0, 0.02)).first, 0);
   EXPECT_GT(LayersOf(report("both", 16, 0.02)).first, 7);
 }
@@ -123,7 +124,7 @@ class Group {
   }
 
   // Returns the fewest of the first 0, 1, 2, 4, .. `most` outliers whose error is at most 1.1 times
-  // that of `most`.
+  // the error with `most`.
   std::vector<int32_t> Fewest(int64_t most) const {
     const std::vector<int32_t> outliers = OutlierChannels(rows_, width_, most);
     most = std::min(most, std::ssize(outliers));
@@ -151,7 +152,7 @@ class Group {
   const Products products_;
 };
 
-TEST_F(KeptChannelsTest, AreTheFewestThatAreNearlyAsGoodAsTheMost) {
+TEST_F(KeptChannelsTest, AreTheFewestWithNearlyTheLeastError) {
   Write(PlainConfig(), kernels::DType::kBF16);
   PlantOutliers(model());
   const auto loaded = LoadModel("m", 1, model());
@@ -184,9 +185,10 @@ TEST_F(KeptChannelsTest, AreTheFewestThatAreNearlyAsGoodAsTheMost) {
   EXPECT_GT(layers.size(), 3u) << "too few different numbers of kept channels";
 }
 
-// Scales are powers of two, so that a model that has them already keeps the same channels. Compares
-// the layers that make nothing for others: the scales of those change what their errors weigh.
-TEST_F(KeptChannelsTest, AreChosenAndWrittenBehindTheScales) {
+// Scales are powers of two, so a model that already has them keeps the same channels. Compares only
+// layers that produce no other layer's rows: scales of the others change the weight of their
+// errors.
+TEST_F(KeptChannelsTest, AreChosenAndWrittenAfterTheScales) {
   Write(PlainConfig(), kernels::DType::kBF16);
   PlantOutliers(model());
   Quantize(model(), "together", true, 8);
@@ -211,7 +213,7 @@ TEST_F(KeptChannelsTest, AreChosenAndWrittenBehindTheScales) {
             ReadTestFile(model() + "/model.safetensors"));
 }
 
-// The layers of a group share their kept channels, so that a tensor is part of one group.
+// The layers of a group share their kept channels, so a tensor must be in one group only.
 TEST(SmoothingGroupsTest, EachTensorIsOfOneGroupInEveryFamily) {
   for (const std::string& name : FamilyGoldens()) {
     SCOPED_TRACE(name);

@@ -33,11 +33,11 @@ TEST(NpzTest, ReadsAFileOfNumpy) {
   EXPECT_EQ(arrays->at("logits").shape, (std::vector<int64_t>{3, 12, 97}));
 }
 
-// Altered bytes are refused or give arrays that are as large as their shapes say.
+// Altered files are refused, or their arrays have as many values as their shapes need.
 TEST(NpzTest, AlteredFilesAreRefusedOrConsistent) {
   const std::string golden = Golden();
-  // Alters the most important bytes: the directory at the end, and the headers, of which each entry
-  // has two.
+  // Alters the most important bytes: the directory at the end, and the headers. Each entry has two
+  // headers.
   int accepted = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);

@@ -12,7 +12,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-TEST(OutlierChannels, AreThoseWithoutWhichTheRowsAreSmallest) {
+TEST(OutlierChannels, AreTheChannelsWhoseRemovalShrinksTheRowsMost) {
   constexpr uint64_t kSeed = 3;
   SCOPED_TRACE(::testing::Message() << "seed " << kSeed);
   std::mt19937_64 random(kSeed);
@@ -24,16 +24,16 @@ TEST(OutlierChannels, AreThoseWithoutWhichTheRowsAreSmallest) {
   for (int64_t r = 0; r < kRows; ++r) {
     float* const row = &rows[r * kWidth];
     row[7] = -10;                 // the largest of every row
-    row[2] = r % 2 == 0 ? 5 : 0;  // the next of half of them
-    row[11] = r == 0 ? 50 : 0;    // of one row, whose square counts as much as 25 of channel 7
+    row[2] = r % 2 == 0 ? 5 : 0;  // the second largest in half of the rows
+    row[11] = r == 0 ? 50 : 0;    // of one row; its square counts like 25 squares of channel 7
   }
   EXPECT_THAT(OutlierChannels(rows, kWidth, 3), ElementsAre(7, 11, 2));
   EXPECT_THAT(OutlierChannels(rows, kWidth, 1), ElementsAre(7));
   EXPECT_EQ(OutlierChannels(rows, kWidth, kWidth).size(), static_cast<size_t>(kWidth));
 }
 
-// Without one of two channels that are large together, the rows are hardly smaller.
-TEST(OutlierChannels, AreThoseWithTheLargestGainNotTheLargestOnes) {
+// Two channels are large in the same rows. Removing only one of them hardly shrinks the rows.
+TEST(OutlierChannels, AreTheLargestGainsNotTheLargestValues) {
   std::vector<float> rows;
   for (int r = 0; r < 8; ++r) {
     for (const float value :

@@ -1,4 +1,4 @@
-// Shared by the tests of checkpoints that are quantised by a sample of texts.
+// Shared by the tests of checkpoints that are quantised with a sample of texts.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 
 namespace sluice::verify {
 
-// Returns a Llama with a window of its own in no layer, no XSA and no position-wise projection.
+// Returns a Llama without per-layer windows, XSA and position-wise projections.
 inline ModelConfig PlainConfig() {
   ModelConfig config = sluice::testing::TinyConfig(2);
   config.hidden_size = 64;
@@ -27,8 +27,8 @@ inline ModelConfig PlainConfig() {
   return config;
 }
 
-// Makes some features of the norms' outputs, of values and of `up` large, and the weights that they
-// meet small, which changes nothing of what the model computes, and much of what int8 makes of it.
+// Makes some features of the norms' outputs, of values and of `up` large, and the matching weights
+// small. The model's outputs stay the same, but its int8 outputs change much.
 inline void PlantOutliers(const std::string& directory) {
   const std::string path = directory + "/model.safetensors";
   const std::string file = ReadTestFile(path);
@@ -83,7 +83,7 @@ class QuantizeTest : public ::testing::Test {
     sluice::testing::WriteModel(config, 9, dtype, model());
   }
 
-  // Returns what a model computes of the texts.
+  // Returns the model's outputs for the texts.
   std::vector<TextOutputs> Outputs(const std::string& directory) {
     const auto loaded = LoadModel("m", 1, directory);
     EXPECT_TRUE(loaded.ok()) << loaded.status();
@@ -91,7 +91,7 @@ class QuantizeTest : public ::testing::Test {
     return ComputeOutputs(*loaded, *texts, {.threads = 1, .profile = "cpu-portable-f32"}).value();
   }
 
-  // Returns the mean difference of log-probabilities between a model and the one it was made of.
+  // Returns the mean difference of log-probabilities between a model and its original.
   double Difference(const std::string& directory) {
     const auto loaded = LoadModel("m", 1, model());
     return Compare(*ReadTexts(**loaded, text()), Outputs(model()), Outputs(directory)).tokens->mean;

@@ -53,8 +53,8 @@ TEST_F(QuantizeTest, SmoothingLowersTheErrorThatOutliersCause) {
   EXPECT_TRUE(verified.ok()) << verified.status();
 }
 
-// Scales are powers of two, so that they change no bit of a model whose layers are all kept.
-TEST_F(QuantizeTest, ScalesChangeNothingButTheErrorOfInt8) {
+// Scales are powers of two, so they change no bit of the outputs if no layer is quantised.
+TEST_F(QuantizeTest, ScalesOnlyChangeTheErrorOfInt8) {
   for (const kernels::DType dtype :
        {kernels::DType::kF32, kernels::DType::kF16, kernels::DType::kBF16}) {
     SCOPED_TRACE(static_cast<int>(dtype));
@@ -119,7 +119,7 @@ TEST_F(QuantizeTest, ErrorsNameTheFile) {
               HasSubstr("a: is quantised already"));
 }
 
-TEST_F(QuantizeTest, AReferenceMustTakeTheSameTextsAndAnswerAlike) {
+TEST_F(QuantizeTest, AReferenceMustHaveTheSameInputsAndOutputs) {
   Write(PlainConfig());
   const auto error = [&](const std::function<void(ModelConfig&)>& change) {
     ModelConfig config = PlainConfig();
@@ -150,7 +150,7 @@ TEST_F(QuantizeTest, AFolderInsideTheModelsFolderIsRefused) {
   EXPECT_TRUE(QuantizeModel(model(), {.text = text(), .out = model() + "-int8"}).ok());
 }
 
-// What stands in the way of a file here is a folder of its name.
+// A folder with the file's name makes the write of the file fail.
 TEST_F(QuantizeTest, AWriteThatFailsCanBeRepeated) {
   Write(PlainConfig());
   WriteTestFile(model() + "/notes.txt", "of the model\n");
@@ -170,7 +170,7 @@ TEST_F(QuantizeTest, AWriteThatFailsCanBeRepeated) {
   }
 }
 
-// An error that is not a number is neither the least nor below the bound.
+// A NaN error is never the least error and never below the bound.
 TEST_F(QuantizeTest, ALayerThatIsNotFiniteIsKeptAndTakesNoScales) {
   Write(PlainConfig());
   PlantOutliers(model());
@@ -212,7 +212,7 @@ TEST(QuantizeRowsTest, EqualsTheReference) {
   }
 }
 
-TEST(QuantizeRowsTest, KeptChannelsAreNoPartOfTheScale) {
+TEST(QuantizeRowsTest, KeptChannelsDoNotAffectTheScale) {
   const Int8Rows rows =
       QuantizeRows(std::vector<float>{-900, 2, -1, 0, 0, 5, 0, 0}, 4, std::vector<int32_t>{0, 1});
   EXPECT_EQ(rows.scales, (std::vector<float>{1.0f / 127, 0}));
@@ -227,7 +227,7 @@ std::map<Producer, int> Producers(const ModelConfig& config) {
   return counts;
 }
 
-TEST(FindSmoothingGroups, FindsWhatTakesTheInverseScales) {
+TEST(FindSmoothingGroups, FindsTheProducersThatTakeTheInverseScales) {
   EXPECT_EQ(
       Producers(PlainConfig()),
       (std::map<Producer, int>{{Producer::kNorm, 4}, {Producer::kUp, 2}, {Producer::kValue, 2}}));
@@ -237,7 +237,7 @@ TEST(FindSmoothingGroups, FindsWhatTakesTheInverseScales) {
       Producers(xsa),
       (std::map<Producer, int>{
           {Producer::kNone, 1}, {Producer::kNorm, 4}, {Producer::kUp, 2}, {Producer::kValue, 1}}));
-  // The output of a norm behind a branch is the residual, too.
+  // The output of a norm after a branch is also added to the residual.
   ModelConfig post = TinySluiceConfig(2);
   post.norm.order = NormOrder::kPost;
   post.gated_mlp = false;

@@ -6,7 +6,7 @@
 
 namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 
-// Each activation replaces the vectors of x, which take each step together, as those of ExpAll.
+// Each activation replaces the vectors of x. All vectors take each step together, as in ExpAll.
 struct Silu {
   template <int N>
   SLUICE_INLINE_MEMBER static void Apply(VecF (&x)[N]) {
@@ -17,12 +17,12 @@ struct Silu {
   }
 };
 
-// Bits of floats, which wrap where they are added.
+// Bits of floats. Additions wrap.
 typedef uint32_t Bits __attribute__((vector_size(4 * SLUICE_SIMD_LANES)));
 
-// Uses x Phi(x) = max(x, 0) - |x| Phi(-|x|) for the normal distribution Phi, and for its tail the
-// exponential 2^(-1 + u P(u)), u = |x|, up to 6; from there on the product is below 1e-8 and counts
-// as 0. P is of degree 6, and 2^r of degree 5 for |r| <= 1/2, both fitted in double. The result is
+// Uses x Phi(x) = max(x, 0) - |x| Phi(-|x|) for the normal distribution Phi. The tail Phi(-|x|) is
+// the exponential 2^(-1 + u P(u)), u = |x|, up to 6; above 6 the product is below 1e-8 and counts
+// as 0. P has degree 6, and 2^r degree 5 for |r| <= 1/2; both were fitted in double. The result is
 // within 1.1e-7 of max(|x|, 1).
 struct Gelu {
   template <int N>
@@ -92,7 +92,7 @@ struct SquaredRelu {
   }
 };
 
-// Returns tanh(x) within 4 ulp. Below 1/4, where 1 - e^(-2|x|) would cancel, it uses the Taylor
+// Returns tanh(x) within 4 ulp. Below 1/4, where 1 - e^(-2|x|) would cancel, uses the Taylor
 // series.
 SLUICE_INLINE VecF Tanh(VecF x) {
   constexpr float kSeries[] = {-0.333333343f, 0.13333334f, -0.0539682545f, 0.0218694881f};

@@ -1,6 +1,6 @@
-// The GEMM over bf16 pairs by AMX. Two tiles of x by the two halves of a panel keep four tiles of
-// sums. A single row is bound by memory, and tiles would make it slower still, so it is multiplied
-// by FMA in vectors instead; the arithmetic of TDPBF16PS is known to the bit.
+// The GEMM over bf16 pairs by AMX. Two tiles of x and the two halves of a panel keep four tiles of
+// sums. The speed of a single row is limited by memory, and tiles would make it slower. So it is
+// multiplied by FMA in vectors, with the known arithmetic of TDPBF16PS, bit for bit.
 #define SLUICE_SIMD_LANES 16
 #define SLUICE_SIMD_NAMESPACE simd_amx
 #include "kernels/cpu/simd/amx_config.h"
@@ -8,13 +8,12 @@
 
 namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 
-// Treats denormal inputs and results as 0 from its construction until End, for everything loaded
-// and stored in between.
+// Treats denormal inputs and results as 0, from its construction until End.
 class DenormalsAreZero {
  public:
   DenormalsAreZero() : before_(_mm_getcsr()) { Set(before_ | 0x8040, nullptr); }
-  // `stored` is the memory written in between; the compiler must not move those computations behind
-  // the call.
+  // `stored` is the memory that was written before; the compiler must not move these computations
+  // after the call.
   void End(const float* stored) const { Set(before_, stored); }
 
  private:
@@ -27,7 +26,7 @@ class DenormalsAreZero {
 struct Tiles {
   static constexpr int64_t kTileRows = 16;
   static constexpr int64_t kRowsAtOnce = 2 * kTileRows;
-  // A single row is bound by memory, which is read faster in several streams.
+  // The speed of a single row is limited by memory, which is read faster in several streams.
   static constexpr int64_t kPanelsOfRow = 4;
   static int64_t PanelsAtOnce(int64_t rows) { return rows == 1 ? kPanelsOfRow : 1; }
 
@@ -48,8 +47,8 @@ struct Tiles {
 
   // Multiplies one row by P panels from panel `p` on, with the arithmetic of TDPBF16PS: in each
   // step the even and the odd products of the pairs are summed separately, from 0 on and fused, and
-  // then their sum is added; denormals count as 0 everywhere. The results equal those of the
-  // instruction to the bit for random tiles on Sapphire Rapids.
+  // then their sum is added; denormals count as 0 everywhere. On Sapphire Rapids the results equal
+  // the instruction's results bit for bit for random tiles.
   template <int P>
   static void RunRow(const PairsTile& tile, int64_t p) {
     constexpr int kVectors = P * kPanelVectors;

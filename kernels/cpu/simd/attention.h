@@ -1,8 +1,8 @@
 // Attention of a block of query rows with one KV head. Included by table.inc; see vec.h.
 //
-// Up to kQueries (row, head) pairs form a tile that reads each KV page once, and all tiles of a
-// block read a segment of keys before the next segment. Every sum of a query runs over its own
-// visible keys, so that its bits do not depend on its neighbours in the tile.
+// Up to kQueries (row, head) pairs form a tile that reads each KV page once. All tiles of a block
+// read a segment of keys before the next segment. Every sum of a query includes only its own
+// visible keys, so its bits do not depend on the other queries of the tile.
 #pragma once
 
 #include "kernels/cpu/simd/attention_fold.h"
@@ -46,10 +46,10 @@ static void FetchTile(const Query* queries, int count, int64_t head_dim) {
   }
 }
 
-// The number of segments of which keys and values stay in a near cache.
+// The keys and values of this many segments stay in a near cache.
 inline constexpr int64_t kNearSegments = 2;
 
-// What the queries of a tile do with a segment. `copies` are those of the first query.
+// The work of a tile's queries on a segment. `copies` begins at the first query.
 enum class Phase { kScores, kSums, kBoth };
 
 template <int N, bool kWeights>
@@ -95,8 +95,8 @@ struct QueryTile {
   float* running;  // [count] records of the sums over all segments so far
 };
 
-// Computes the block's segment `index` for a tile. Queries that do not see the segment are left
-// out. Those of which it is the first segment have nothing to fold it into, and come last.
+// Computes the block's segment `index` for a tile. Skips queries that do not see the segment.
+// Queries with earlier segments come first; the others have nothing to fold it into.
 static void AttendSegment(const simd::AttentionBlock& block, const QueryTile& tile, Query* queries,
                           int64_t index, const OwnValue* own, Phase phase) {
   const int64_t begin = index * kSegmentTokens, past = begin + kSegmentTokens;
@@ -153,11 +153,11 @@ static void Attention(const simd::AttentionBlock& block) {
   const auto begin = [&](int32_t tile) {
     return total * tile / tiles;
   };  // tiles of nearly equal sizes
-  // Keys that fit a near cache, and those of two passes, are read by one tile after the other. Of
-  // longer ones all tiles read a segment before the next.
+  // If the keys fit a near cache, or with two passes, one tile reads all keys before the next tile.
+  // Otherwise all tiles read a segment before the next segment.
   const int64_t segments = block.past_segment - block.first_segment;
   const int64_t at_once = block.two_pass || tiles == 1 || segments <= kNearSegments ? segments : 1;
-  // Running sums outlive a tile's turn only if it has several.
+  // Running sums are kept after a tile's turn only if the tile has several turns.
   const auto tile_of = [&](int32_t index) -> QueryTile {
     const int32_t first = begin(index);
     const int64_t record = at_once < segments ? first : 0;
@@ -170,7 +170,7 @@ static void Attention(const simd::AttentionBlock& block) {
     for (int32_t tile = 0; tile < tiles; ++tile, ++turn) {
       Query* const now = queries[turn % 2];
       const QueryTile all = tile_of(tile);
-      CopyQueries(block, now, all.count);  // before they would wait behind the next tile's
+      CopyQueries(block, now, all.count);  // before the next tile's loads delay them
       const bool last = tile + 1 == tiles;
       if (!last || i + at_once < block.past_segment) {
         const int32_t after = last ? 0 : tile + 1;

@@ -1,5 +1,4 @@
-// From the sums over all segments to outputs, with XSA. Included by attention.h;
-// see vec.h.
+// Computes outputs from the sums over all segments, with XSA. Included by attention.h; see vec.h.
 #pragma once
 
 #include "kernels/cpu/simd/attention_segment.h"
@@ -11,11 +10,11 @@ namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 struct OwnValue {
   const float* v;        // [head_dim]
   float norm;            // |v|
-  float inverse_square;  // 1 / |v|^2, bounded by eps as the form of XSA says
+  float inverse_square;  // 1 / |v|^2, bounded by eps according to the form of XSA
   bool bounded;          // whether the bound applied
 };
 
-// Returns the value of a position in f32: where it is stored, or widened into `room`.
+// Returns the value of a position in f32: the stored value, or a widened copy in `room`.
 SLUICE_INLINE const float* OwnFloats(const simd::AttentionBlock& block, int64_t position,
                                      float* room) {
   const int64_t head_dim = block.kv->head_dim;
@@ -38,8 +37,9 @@ static OwnValue OwnValueOf(const simd::AttentionBlock& block, int32_t row) {
   return {v, norm, 1.0f / (square > eps ? square : eps), square <= eps};
 }
 
-// Computes the diagnostics from the sums y, which still lack the share `self` of the row's own
-// value. The share is added before anything is squared, because sum and share may nearly cancel.
+// Computes the diagnostics from the sums y, which do not include the share `self` of the row's own
+// value yet. The share is added before anything is squared, because sum and share may nearly
+// cancel.
 static void Diagnose(const simd::AttentionBlock& block, const Query& query, const OwnValue& own,
                      float self, float inverse) {
   constexpr float kEps = 1e-6f;
@@ -56,9 +56,9 @@ static void Diagnose(const simd::AttentionBlock& block, const Query& query, cons
   if (block.proj_frac != nullptr) block.proj_frac[at] = cos_sim / (length > kEps ? length : kEps);
 }
 
-// Returns the factor with which the row's own value is added to the sums y, which hold all other
-// values: its share `self` less the gated projection of the whole onto it. Without a gate the share
-// cancels, so that no accuracy is lost where a row attends mostly to itself.
+// Returns the factor of the row's own value, which is added to the sums y of all other values: its
+// share `self` minus the gated projection of the whole onto it. Without a gate the share cancels,
+// so that no accuracy is lost if a row attends mostly to itself.
 SLUICE_INLINE float OwnShare(const simd::AttentionBlock& block, const Query& query,
                              const OwnValue& own, float self, float inverse) {
   if (block.cos_sim != nullptr || block.proj_frac != nullptr) {
@@ -86,8 +86,8 @@ SLUICE_INLINE void WriteOut(const Query& query, const float* v, float share, flo
   }
 }
 
-// Writes the output of a query whose running sums are those of all its segments. `own` belongs to
-// the query's row and is read only with XSA. With causal XSA the sums lack the own value.
+// Writes the output of a query whose running sums cover all its segments. `own` belongs to the
+// query's row and is read only with XSA. With causal XSA the sums do not include the own value.
 SLUICE_INLINE void Finish(const simd::AttentionBlock& block, const Query& query,
                           const OwnValue& own) {
   const int64_t head_dim = block.kv->head_dim;

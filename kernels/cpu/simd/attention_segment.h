@@ -1,10 +1,9 @@
 // The scores and weights of some queries over one segment of keys. Included by attention.h; see
 // vec.h.
 //
-// The keys of a sequence are cut into segments at absolute positions, each query's weights are
+// The keys of a sequence are cut into segments at absolute positions. Each query's weights are
 // relative to the largest score of their segment, and the segments' sums are folded in ascending
-// order (attention_fold.h). So a segment's sums are the same bits wherever and whenever they are
-// computed.
+// order (attention_fold.h). So a segment's sums have the same bits in any order of the work.
 #pragma once
 
 #include "kernels/cpu/simd/activations.h"
@@ -14,14 +13,14 @@
 
 namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 
-// The queries of a tile, each of which is a (row, head) pair. Their running sums over a page fill
-// the registers.
+// The queries of a tile. Each is a (row, head) pair. Their running sums over a page fill the
+// registers.
 inline constexpr int kQueries = kLanes == 16 ? 8 : kLanes == 8 ? 6 : 4;
 static_assert(kQueries <= simd::kAttentionTile);
 inline constexpr int kPageVectors = kPageTokens / kLanes;
 
-// Returns the number of pages that `queries` are scored with at once: each broadcast feature of a
-// query is multiplied with at least two vectors of keys, and that of a lone query with four, so
+// Returns the number of pages that `queries` are scored with at once. Each broadcast feature of a
+// query is multiplied with at least two vectors of keys. For a single query it is four vectors, so
 // that its sums wait less for each other.
 inline constexpr int PagesAtOnce(int queries) {
   const int vectors = queries == 1 ? 4 : 2;
@@ -43,15 +42,15 @@ struct Query {
   float* out;      // [head_dim]
   float* scores;   // [score_stride]
   float* sums;     // a record of the segment's sums, see table.h
-  float* running;  // the record into which `sums` is folded, or `sums` itself
+  float* running;  // the record that `sums` is folded into, or `sums` itself
   int64_t first;   // keys [first, visible)
   int64_t visible;
   int32_t row;  // within the block
   int32_t head;
 };
 
-// The keys [begin, end) of a block's sequence; `begin` is that of a page, and `end` is at most the
-// largest `visible` of its queries. The score of key j is at scores[j - origin].
+// The keys [begin, end) of a block's sequence. `begin` is the first key of a page, and `end` is at
+// most the largest `visible` of its queries. The score of key j is at scores[j - origin].
 struct Segment {
   int64_t begin;
   int64_t end;
@@ -88,9 +87,9 @@ SLUICE_INLINE const KvElement* ValueAt(const simd::AttentionBlock& block, int64_
          position % kPageTokens * block.kv->head_dim;
 }
 
-// The slabs of keys or values that are read after those of a segment, of which the first lines are
-// prefetched while its last pages are processed. Hardware prefetchers stop at page boundaries, and
-// a sequence's pages are not adjacent.
+// The slabs of keys or values to read after a segment. Their first lines are prefetched while the
+// segment's last pages are processed, because hardware prefetchers stop at page boundaries and a
+// sequence's pages are not adjacent.
 inline constexpr int64_t kPagesAhead = 2;
 struct Following {
   const KvElement* slab[kPagesAhead];
@@ -115,7 +114,7 @@ SLUICE_INLINE const KvElement* SlabAhead(const simd::AttentionBlock& block, cons
   return ahead < end ? store + PageBase(block, ahead) : following.slab[ahead - end];
 }
 
-// Copies the tile's queries to where a single address reaches them all.
+// Copies the tile's queries to contiguous memory, so that one address register is enough for all.
 SLUICE_INLINE void CopyQueries(const simd::AttentionBlock& block, const Query* queries, int count) {
   const int64_t head_dim = block.kv->head_dim;
   float* run = block.queries;
@@ -140,8 +139,8 @@ SLUICE_INLINE void CopyQueries(const simd::AttentionBlock& block, const Query* q
   }
 }
 
-// Sets to -inf the scores of the segment's keys before the query's first one and, in its last page
-// with visible keys, of those past them.
+// Sets to -inf the scores of the segment's keys before the query's first key. In its last page with
+// visible keys, also sets the scores after them to -inf.
 SLUICE_INLINE void HideScores(const Query& query, const Segment& segment) {
   for (int64_t at = segment.begin; at < query.first; ++at) {
     query.scores[at - segment.origin] = -__builtin_inff();
@@ -154,8 +153,9 @@ SLUICE_INLINE void HideScores(const Query& query, const Segment& segment) {
   }
 }
 
-// Applies the block's soft cap, bias and SiLU to the scores of the segment's pages. It stands apart
-// from the loops that compute them, whose registers a call between them would spill.
+// Applies the block's soft cap, bias and SiLU to the scores of the segment's pages. This is a
+// separate pass, because a call between the loops that compute the scores would spill their
+// registers.
 __attribute__((noinline, cold)) static void ShapeScores(const simd::AttentionBlock& block,
                                                         const Query* queries, int count,
                                                         const Segment& segment) {
@@ -183,9 +183,9 @@ __attribute__((noinline, cold)) static void ShapeScores(const simd::AttentionBlo
 }
 
 // Computes the scores of the segment's pages. In a query's last page with visible keys, the scores
-// past them are -inf, and so are those before its first one; those of later pages are unspecified.
-// `copies` are those of CopyQueries. The lanes of largest[i] hold the largest scores of query i, of
-// all pages.
+// after these keys are -inf, and so are the scores before the query's first key. The scores of
+// later pages are unspecified. `copies` is from CopyQueries. The lanes of largest[i] get the
+// largest scores of query i over all pages.
 template <int N>
 SLUICE_INLINE void Scores(const simd::AttentionBlock& block, const Query* queries,
                           const float* copies, const Segment& segment, const Following& following,
@@ -252,8 +252,8 @@ SLUICE_INLINE void Scores(const simd::AttentionBlock& block, const Query* querie
   for (int i = 0; i < N; ++i) HideScores(queries[i], segment);
 }
 
-// Returns the number that is subtracted from scores of which `largest` is the largest. Scores that
-// are all -inf have the weight 0.
+// Returns the number to subtract from scores; `largest` is the largest score. If all scores are
+// -inf, their weights become 0.
 SLUICE_INLINE float ShiftOf(float largest) { return largest == -__builtin_inff() ? 0.0f : largest; }
 
 SLUICE_INLINE void AddWeights(float* scores, VecF shift, VecF* sum) {
@@ -262,12 +262,12 @@ SLUICE_INLINE void AddWeights(float* scores, VecF shift, VecF* sum) {
   *sum += weight;
 }
 
-// The pages of values that are fetched while the weights of a segment are computed, which reads
-// nothing else from afar.
+// This many pages of values are prefetched while the weights of a segment are computed, because
+// that computation reads no other memory outside the near caches.
 inline constexpr int64_t kPagesBeside = 4;
 
-// Prefetches a part of the values of a segment, those of `page` of kSegmentPages. The first
-// kPagesAhead pages of values have been prefetched with the scores.
+// Prefetches part `page` of the kSegmentPages parts of a segment's values. The first kPagesAhead
+// pages of values have been prefetched with the scores.
 SLUICE_INLINE void FetchValuesBeside(const simd::AttentionBlock& block, const Segment& segment,
                                      int64_t page) {
   constexpr int64_t kSteps = kSegmentPages / kPagesBeside;  // for one page of values
@@ -280,8 +280,8 @@ SLUICE_INLINE void FetchValuesBeside(const simd::AttentionBlock& block, const Se
 }
 
 // Replaces the segment's scores by the weights exp(score - largest), and writes the largest score
-// and the sum of the weights to the queries' records. The queries are interleaved, so that none
-// waits for its own previous result. If `largest` is not nullptr, the lanes of largest[i] hold the
+// and the sum of the weights to the queries' records. The queries are interleaved, so that no query
+// waits for its own previous result. If `largest` is not nullptr, the lanes of largest[i] have the
 // largest scores of query i, which sees the whole segment.
 template <int N>
 SLUICE_INLINE void Softmax(const simd::AttentionBlock& block, const Query* queries,
@@ -307,7 +307,7 @@ SLUICE_INLINE void Softmax(const simd::AttentionBlock& block, const Query* queri
     queries[i].sums[block.kv->head_dim + simd::kRecordMax] = whole;
     shift[i] = Broadcast(ShiftOf(whole));
   }
-  // The tiles of a block with several find the values in a near cache.
+  // If a block has several tiles, the later ones find the values in a near cache.
   const bool fetches = block.count * block.heads <= kQueries;
   for (int64_t at = begin; at < common; at += kPageTokens) {
     if (fetches) FetchValuesBeside(block, segment, (at - begin) / kPageTokens);
@@ -327,8 +327,8 @@ SLUICE_INLINE void Softmax(const simd::AttentionBlock& block, const Query* queri
   }
 }
 
-// Completes the queries' records of a segment whose scores are weights already, by SiLU. Each
-// weight stands for itself, so that nothing is left to divide by.
+// Completes the queries' records of a segment whose scores are already weights, from SiLU. These
+// weights are not divided by their sum.
 __attribute__((noinline, cold)) static void TakeWeights(const simd::AttentionBlock& block,
                                                         const Query* queries, int count,
                                                         const Segment& segment) {
@@ -340,7 +340,7 @@ __attribute__((noinline, cold)) static void TakeWeights(const simd::AttentionBlo
   }
 }
 
-// The factors of the queries' running sums and of their segment's sums before these are added.
+// The factors for the queries' running sums and for their segment's sums before the two are added.
 struct FoldFactors {
   alignas(kCacheLine) float all[2 * simd::kAttentionTile];  // of the running sums, then the others
 
@@ -348,10 +348,9 @@ struct FoldFactors {
   float& take(int query) { return all[simd::kAttentionTile + query]; }
 };
 
-// Sets the largest scores of the running records to those with the segment's, and returns the
-// factors that bring both to them. Of the segment it needs the largest scores alone, so that
-// nothing waits for the factors while values are added. The exponentials of all queries are
-// computed at once.
+// Updates the largest scores of the running records with the segment's, and returns the factors
+// that scale both to them. Needs only the segment's largest scores, so the factors are ready before
+// the values are added. The exponentials of all queries are computed at once.
 SLUICE_INLINE FoldFactors PrepareFold(const Query* queries, int count, int64_t head_dim) {
   constexpr int kMost = simd::kAttentionTile;
   FoldFactors factors = {};
@@ -368,7 +367,7 @@ SLUICE_INLINE FoldFactors PrepareFold(const Query* queries, int count, int64_t h
   return factors;
 }
 
-// The same for one query, apart from the loops of a decode step.
+// The same for one query, as a separate function outside the loops of a decode step.
 __attribute__((noinline)) static FoldFactors PrepareOneFold(const Query* query, int64_t head_dim) {
   return PrepareFold(query, 1, head_dim);
 }

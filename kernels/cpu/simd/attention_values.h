@@ -70,14 +70,14 @@ SLUICE_INLINE void AddFeatures(const simd::AttentionBlock& block, const Query* q
   }
 }
 
-// Adds p_j v_j to the sums for j in [begin, end) of the segment. If features are processed in turn,
-// then for some pages at a time, which stay in a near cache meanwhile. If begin is `fresh`, the
-// sums begin at 0.
+// Adds p_j v_j to the sums for j in [begin, end) of the segment. If not all features fit the
+// registers, processes a few pages at a time, so that these pages stay in a near cache for all
+// features. If begin is `fresh`, the sums begin at 0.
 template <int N>
 SLUICE_INLINE void AddAllValues(const simd::AttentionBlock& block, const Query* queries,
                                 const Segment& segment, const Following& following, int64_t begin,
                                 int64_t end, int64_t fresh) {
-  constexpr int kSums = kLanes == 16 ? 16 : 8;  // as many as the registers hold beside the values
+  constexpr int kSums = kLanes == 16 ? 16 : 8;  // the registers that are left after the values
   constexpr int kVectors = N == 1 ? 8 : N == 2 ? kSums / 2 : N <= 4 ? kSums / 4 : 2;
   const bool at_once = block.kv->head_dim <= kVectors * kLanes;
   const int64_t pages = at_once ? kSegmentPages : kValuePages;
@@ -89,8 +89,8 @@ SLUICE_INLINE void AddAllValues(const simd::AttentionBlock& block, const Query* 
   }
 }
 
-// Adds p_j v_j for the keys [begin, end) of the segment, which only some queries of the tile see:
-// mostly one, the row's own. The sums begin at 0 before the key `first`.
+// Adds p_j v_j for the keys [begin, end) of the segment. Only some queries of the tile see these
+// keys; usually it is one key, the row's own. The sums begin at 0 before the key `first`.
 SLUICE_INLINE void AddOwnValues(const simd::AttentionBlock& block, const Query& query,
                                 const Segment& segment, int64_t begin, int64_t end, int64_t first) {
   const int64_t head_dim = block.kv->head_dim;
@@ -113,8 +113,8 @@ SLUICE_INLINE void ClearSums(const Query& query, int64_t head_dim) {
   for (int64_t d = 0; d < head_dim; ++d) query.sums[d] = 0.0f;
 }
 
-// Does what AddSegmentValues says where the windows of the queries begin at different keys of the
-// segment. It has a copy of the inner loops of its own, apart from those of all other queries.
+// Implements AddSegmentValues if the windows of the queries begin at different keys of the segment.
+// It has its own copy of the inner loops, so that the usual case is not slowed.
 template <int N>
 __attribute__((noinline, cold)) static void AddWindowedValues(const simd::AttentionBlock& block,
                                                               const Query* queries,
@@ -134,8 +134,9 @@ __attribute__((noinline, cold)) static void AddWindowedValues(const simd::Attent
   for (int i = 0; i < N; ++i) AddOwnValues(block, queries[i], segment, done, ends[i], -1);
 }
 
-// Sets the sums of p_j v_j over the segment's keys that each query sees, up to its end. Those that
-// all see are added together; both borders of windows and the last keys are added one by one.
+// Sets the sums of p_j v_j over the segment's keys that each query sees, up to its end. Keys that
+// all queries see are added together. Keys at the borders of windows and the last keys are added
+// one by one.
 template <int N>
 SLUICE_INLINE void AddSegmentValues(const simd::AttentionBlock& block, const Query* queries,
                                     const Segment& segment, const Following& following,
@@ -169,10 +170,10 @@ __attribute__((noinline)) static void ScaleWeights(const simd::AttentionBlock& b
   }
 }
 
-// Computes the sums of the segment from its scores and folds them into the running ones. `largest`
-// is as for Softmax. With `own_apart`, a query's last visible key is its row's own: its value is
-// left out, and its weight goes to the record beside the sums. With kWeights the scores are weights
-// already; as a branch here it would cost the other models registers.
+// Computes the sums of the segment from its scores and folds them into the running sums. `largest`
+// is the same as for Softmax. With `own_apart`, a query's last visible key is its row's own: its
+// value is not added, and its weight goes to the record. With kWeights the scores are already
+// weights; this is a template parameter because a branch would cost other models registers.
 template <int N, bool kWeights>
 SLUICE_INLINE void Sums(const simd::AttentionBlock& block, const Query* queries,
                         const Segment& segment, const Following& following, const VecF* largest,

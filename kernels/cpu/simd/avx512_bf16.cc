@@ -1,5 +1,5 @@
-// The GEMM over bf16 pairs by VDPBF16PS, or by equivalent arithmetic where the instruction is
-// missing (in tests).
+// The GEMM over bf16 pairs by VDPBF16PS or, in tests without the instruction, by equivalent
+// arithmetic.
 #define SLUICE_SIMD_LANES 16
 #define SLUICE_SIMD_NAMESPACE simd_avx512_bf16
 #include "kernels/cpu/simd/gemm_pairs.h"

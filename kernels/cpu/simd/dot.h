@@ -5,7 +5,7 @@
 
 namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 
-// Returns sum_i a[i] b[i]; the order of the sum depends on n alone.
+// Returns sum_i a[i] b[i]; the order of the sum depends only on n.
 SLUICE_INLINE float Dot(const float* a, const float* b, int64_t n) {
   VecF even = {}, odd = {};
   int64_t i = 0;

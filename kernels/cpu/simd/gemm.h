@@ -7,7 +7,7 @@ namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 
 inline constexpr int kPanelCols = kPanelVectors * kLanes;
 
-// What the units of f32 sums share; see gemm_tiles.h.
+// The members that all units with f32 sums share; see gemm_tiles.h.
 struct FloatSums {
   typedef simd::GemmBlock Block;
   typedef float X;
@@ -38,9 +38,9 @@ struct F32Row : FloatSums {
   }
 };
 
-// Rows of bf16 panels. A bf16 is the upper half of an f32, and the two columns that belong to the
-// same lane of two vectors share a word, so that one load, a shift and a mask give both vectors
-// exactly and no lane moves.
+// Rows of bf16 panels. A bf16 is the upper half of an f32. The two columns of the same lane of two
+// vectors share a word. So one load, a shift and a mask give both vectors exactly, without moving
+// lanes.
 struct BF16Row : FloatSums {
   typedef uint16_t Element;
   static constexpr int kAtOnce = SLUICE_SIMD_UNROLL(8);

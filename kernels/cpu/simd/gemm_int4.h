@@ -1,27 +1,27 @@
-// Products of quantised rows by weights in int4, for the units of the products in int8. See vec.h
-// for the rules and int8.h for the arithmetic. Tiles of rows unpack the codes as they read them.
-// Where that is much of their work, those of many rows share codes that are unpacked before.
+// Products of quantised rows with int4 weights, for the units of the int8 products. See vec.h for
+// the rules and int8.h for the arithmetic. Tiles of rows unpack the codes as they read them. If
+// unpacking is much of the work, tiles of many rows share codes that are unpacked before.
 //
-// A `Unit` has what one of int8 has (gemm_tiles.h), and
+// A `Unit` has the members of an int8 unit (gemm_tiles.h), and
 //   kRows, kManyRows         the rows of a tile, and of one of several; measured to be best
 //   kShared                  whether tiles of many rows share unpacked codes
 //   kParts                   the lanes that are added to a finished sum
 //   kSums                    the vectors of sums of a row of a panel, and of its unpacked codes
 //   kInWords                 whether the sums of kInt4Summed rows are words, in int16
-//   Words, Fold              with words: a vector of them, to which AddCodes adds; adds it to a sum
+//   Words, Fold              with words: a vector, the target of AddCodes; adds it to a sum
 //   Unpack                   the codes of eight rows of a panel, as two rows of columns
-//   AddCodes                 adds products by them
+//   AddCodes                 adds products with unpacked codes
 //   Finish                   the finished sums of a panel
 //
-// The sums of a group begin at -8 times the sum of its values of x, so that a zero point of 8 takes
-// no work of its own.
+// The sums of a group begin at -8 times the sum of its values of x, so that a zero point of 8 needs
+// no extra work.
 #pragma once
 
 #include "kernels/cpu/simd/gemm_int8.h"
 
 namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 
-// Returns kLanes zero points. They are widened in two steps, each of which is an instruction.
+// Returns kLanes zero points. They are widened in two steps, because each step is one instruction.
 SLUICE_INLINE VecI LoadZeros(const uint8_t* zeros) {
   typedef uint8_t Bytes __attribute__((vector_size(SLUICE_SIMD_LANES), aligned(1), may_alias));
   typedef uint16_t Words __attribute__((vector_size(2 * SLUICE_SIMD_LANES)));
@@ -29,12 +29,12 @@ SLUICE_INLINE VecI LoadZeros(const uint8_t* zeros) {
   return __builtin_convertvector(words, VecI);
 }
 
-// Returns where the sums of a row over a group of `depth` begin, in every lane.
+// Returns the initial value of a row's sums over a group of `depth`, in every lane.
 SLUICE_INLINE VecI BeginOf(const int32_t* begins, int64_t depth) {
   return (begins[depth / simd::kInt4Summed] - VecI{}) - begins[0];
 }
 
-// Begins the sums of R rows over a group. `begins` are those of the first row.
+// Sets the initial sums of R rows over a group. `begins` points to the first row's values.
 template <int R, int C>
 SLUICE_INLINE void BeginSums(const int32_t* begins, int64_t stride, int64_t depth,
                              VecI (&sum)[R][C]) {
@@ -46,7 +46,7 @@ SLUICE_INLINE void BeginSums(const int32_t* begins, int64_t stride, int64_t dept
   }
 }
 
-// Unpacks the codes of eight rows of a panel, and fetches those that lie kReadAhead behind them.
+// Unpacks the codes of eight rows of a panel, and prefetches the codes kReadAhead bytes later.
 template <typename Unit>
 SLUICE_INLINE void UnpackAhead(const uint8_t* w, VecI (&column)[2][Unit::kSums]) {
 #pragma GCC unroll 2
@@ -56,7 +56,7 @@ SLUICE_INLINE void UnpackAhead(const uint8_t* w, VecI (&column)[2][Unit::kSums])
   Unit::Unpack(w, column[0], column[1]);
 }
 
-// Adds the products of `eights` times eight values of R rows by a panel to `sum`, by way of words.
+// Adds the products of 8 * `eights` values of R rows with a panel to `sum`, by way of words.
 template <typename Unit, int R>
 SLUICE_INLINE void SumByWords(RowsOf<Unit, R>& x, const uint8_t*& w, int64_t eights,
                               VecI (&sum)[R][Unit::kSums]) {
@@ -88,8 +88,8 @@ SLUICE_INLINE void SumByWords(RowsOf<Unit, R>& x, const uint8_t*& w, int64_t eig
   }
 }
 
-// Adds the products of `eights` times eight values of R rows by a panel to `sum`. With few rows,
-// each half of the codes has sums of its own, so that enough are in flight.
+// Adds the products of 8 * `eights` values of R rows with a panel to `sum`. With few rows, each
+// half of the codes has separate sums, so that enough additions are in flight.
 template <typename Unit, int R>
 SLUICE_INLINE void SumGroup(RowsOf<Unit, R>& x, const uint8_t*& w, int64_t eights,
                             VecI (&sum)[R][kPanelVectors]) {
@@ -121,8 +121,8 @@ SLUICE_INLINE void SumGroup(RowsOf<Unit, R>& x, const uint8_t*& w, int64_t eight
   }
 }
 
-// Adds the sums of R rows over a group, by its scales and zero points, to `total`. `begins` and
-// `stride` are those of BeginSums.
+// Adds the sums of R rows over a group, with its scales and zero points, to `total`. `begins` and
+// `stride` are the same as for BeginSums.
 template <typename Unit, int R>
 SLUICE_INLINE void AddGroup(const VecI (&sum)[R][Unit::kSums], const int32_t* begins,
                             int64_t stride, int64_t depth, const float* scales,
@@ -137,7 +137,7 @@ SLUICE_INLINE void AddGroup(const VecI (&sum)[R][Unit::kSums], const int32_t* be
 #pragma GCC unroll 2
     for (int c = 0; c < Unit::kTotals; ++c) {
       if (zeros != nullptr) {
-        // What the sums began at is a multiple of 8, or of 4 in each of two lanes.
+        // The initial sums are multiples of 8, or of 4 in each of two lanes.
         const VecI begin = BeginOf(begins + r * stride, depth) * Unit::kParts;
         finished[c] += (LoadZeros(zeros + c * kLanes) - 8) * begin >> 3;
       }
@@ -159,7 +159,7 @@ SLUICE_INLINE void WriteInt4Tile(const simd::Int4Block& block, int64_t row, int6
   WriteTile(block, row, col, sum);
 }
 
-// Computes rows [row, row + R) by the panel of column `col`.
+// Computes rows [row, row + R) with the panel of column `col`.
 template <typename Unit, int R>
 static void Int4Tile(const simd::Int4Block& block, int64_t row, int64_t col) {
   constexpr int kTotals = Unit::kTotals;
@@ -200,13 +200,13 @@ static void DispatchInt4Tile(const simd::Int4Block& block, int64_t row, int64_t 
   Int4Tile<Unit, R>(block, row, col);
 }
 
-// Part of a panel, as products of many rows read it.
+// A part of a panel, unpacked for the products of many rows.
 template <typename Unit>
 struct ExpandedPanel {
   static constexpr int64_t kDepth = 1024;  // a multiple of every group
   alignas(kCacheLine) VecI columns[kDepth / 4][kPanelVectors];
 
-  // Expands `depth` rows.
+  // Unpacks `depth` rows.
   void Fill(const uint8_t* codes, int64_t depth) {
     constexpr int64_t kRowBytes = Unit::kPanelCols * int64_t{4};
     for (int64_t step = 0; step < depth / 4; step += 2, codes += kRowBytes) {
@@ -216,9 +216,9 @@ struct ExpandedPanel {
   }
 };
 
-// Adds products of R rows by `depth` rows of an expanded panel to `totals`; `x`, `begins`, `scales`
-// and `zeros` are those of its first row. Meanwhile fetches its share of the codes that are
-// expanded next: for each row of the panel `ahead.step` bytes.
+// Adds products of R rows with `depth` rows of an unpacked panel to `totals`. `x`, `begins`,
+// `scales` and `zeros` point to the first of these rows. Also prefetches its share of the codes
+// that are unpacked next: `ahead.step` bytes for each row of the panel.
 template <typename Unit, int R>
 static void ExpandedTile(const simd::Int4Block& block, const ExpandedPanel<Unit>& panel,
                          const Ahead& ahead, int64_t depth, const typename Unit::X* x,
@@ -270,7 +270,7 @@ static void DispatchExpandedTile(int64_t rows, const Args&... args) {
   ExpandedTile<Unit, R>(args...);
 }
 
-// Computes rows [row, row + rows) by the panel of column `col`; `rows` is at most kManyAtOnce.
+// Computes rows [row, row + rows) with the panel of column `col`; `rows` is at most kManyAtOnce.
 inline constexpr int64_t kManyAtOnce = 96;
 template <typename Unit>
 static void Int4Many(const simd::Int4Block& block, int64_t row, int64_t rows, int64_t col) {
@@ -289,7 +289,7 @@ static void Int4Many(const simd::Int4Block& block, int64_t row, int64_t rows, in
     panel.Fill(codes + done * kRowBytes, depth);
     const int64_t group = col * groups + done / block.group * Unit::kPanelCols;
     const int64_t share = (kRowBytes + tiles - 1) / tiles;
-    for (int64_t t = 0; t < tiles; ++t) {  // tiles of nearly equal heights
+    for (int64_t t = 0; t < tiles; ++t) {  // tiles of nearly equal height
       const int64_t first = rows * t / tiles, end = rows * (t + 1) / tiles;
       const Ahead ahead = {
           reinterpret_cast<const char*>(codes + (done + depth) * kRowBytes) + t * share * depth,
@@ -327,7 +327,7 @@ static void Int4Gemm(const simd::Int4Block& block) {
   const int64_t most = several ? Unit::kManyRows : Unit::kRows;
   const int64_t tiles = (block.rows + most - 1) / most;
   for (int64_t p = 0; p < panels; ++p) {
-    for (int64_t t = 0; t < tiles; ++t) {  // of nearly equal heights
+    for (int64_t t = 0; t < tiles; ++t) {  // tiles of nearly equal height
       const int64_t row = block.rows * t / tiles, end = block.rows * (t + 1) / tiles;
       DispatchInt4Tile<Unit, Unit::kRows>(block, row, end - row, p * Unit::kPanelCols);
     }

@@ -7,8 +7,8 @@
 
 namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 
-// Returns values of a row from the i-th on, times their factors if there are any. Unless all kLanes
-// are there, there are zeros behind the k-th.
+// Returns kLanes values of a row from the i-th on, times their factors if there are any. Unless
+// kAll, values after the k-th are zeros.
 template <bool kFactors, bool kAll>
 SLUICE_INLINE VecF ValuesAt(const float* x, const float* factors, int64_t i, int64_t k) {
   const VecF v = kAll ? Load(x + i) : LoadUpTo(x + i, k - i);
@@ -16,12 +16,12 @@ SLUICE_INLINE VecF ValuesAt(const float* x, const float* factors, int64_t i, int
   return v * (kAll ? Load(factors + i) : LoadUpTo(factors + i, k - i));
 }
 
-// Vectors of a row that are quantised together.
+// The number of vectors of a row that are quantised together.
 inline constexpr int kQuantizedAtOnce = 4;
 inline constexpr int64_t kQuantizedStep = kQuantizedAtOnce * kLanes;
 static_assert(simd::kInt8Depth % kQuantizedStep == 0);
 
-// Updates the largest bits of magnitudes by kQuantizedStep values.
+// Updates the largest bits of magnitudes with kQuantizedStep values.
 template <bool kFactors, bool kAll>
 SLUICE_INLINE void UpdateLargest(const float* x, const float* factors, int64_t i, int64_t k,
                                  VecI (&largest)[kQuantizedAtOnce]) {
@@ -33,8 +33,8 @@ SLUICE_INLINE void UpdateLargest(const float* x, const float* factors, int64_t i
   }
 }
 
-// Returns the largest bits of a magnitude, which are those of the largest magnitude; NaN is above
-// all numbers.
+// Returns the bits of the largest magnitude, which are also the largest bits. NaN is above all
+// numbers.
 template <bool kFactors>
 static int32_t LargestBits(const float* x, const float* factors, int64_t k) {
   VecI largest[kQuantizedAtOnce] = {};
@@ -48,7 +48,7 @@ static int32_t LargestBits(const float* x, const float* factors, int64_t k) {
   return MaxLanes(most);
 }
 
-// Stores two vectors of values that fit T, one after the other.
+// Stores two vectors of values that fit T, one after another.
 template <typename T>
 SLUICE_INLINE void StoreTwo(VecI first, VecI second, T* out) {
 #if SLUICE_SIMD_LANES == 8
@@ -113,8 +113,8 @@ static void QuantizeRow(const float* x, const float* factors, int64_t k, void* o
   QuantizeRowTimes<T, kOffset, true>(x, factors, k, out, scale);
 }
 
-// Quantises a row into values of type T, and writes -kEach times the sum of the values before each
-// kInt4Summed of them, and of all.
+// Quantises a row into values of type T. Also writes -kEach times the sum of the values before each
+// kInt4Summed of them, and over all.
 template <typename T, int32_t kEach>
 static void QuantizeRowInt4(const float* x, int64_t k, void* out, float* scale, int32_t* begins) {
   QuantizeRow<T, 0>(x, nullptr, k, out, scale);
@@ -128,8 +128,8 @@ static void QuantizeRowInt4(const float* x, int64_t k, void* out, float* scale, 
   }
 }
 
-// What the units share. An element of a panel is four values of a column. Sums begin at what is
-// taken away for the offset of x.
+// The members that all units share. An element of a panel is four values of a column. Sums begin at
+// minus the correction for the offset of x.
 template <int32_t kOffset>
 struct Int8Sums {
   typedef simd::Int8Block Block;

@@ -1,13 +1,13 @@
-// Products in int8 by fours, with VPDPBUSD or equivalent arithmetic where the instruction is
-// missing (in tests). It reads x as unsigned, so rows of x hold value + 128, and 128 times the sum
-// of a column is subtracted at the end.
+// Products in int8 by groups of four, with VPDPBUSD or, in tests without the instruction, with
+// equivalent arithmetic. The instruction reads x as unsigned. So rows of x have value + 128, and
+// 128 times the sum of a column is subtracted.
 #pragma once
 
 #include "kernels/cpu/simd/gemm_int4.h"
 
 namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 
-// Adds the products of each lane's four unsigned values of `x` by the signed ones of `w` to `sum`.
+// Adds the products of each lane's four unsigned values of `x` and signed values of `w` to `sum`.
 SLUICE_INLINE VecI AddFours(VecI x, VecI w, VecI sum) {
 #ifdef __AVX512VNNI__
   return reinterpret_cast<VecI>(_mm512_dpbusd_epi32(
@@ -38,7 +38,8 @@ struct Int8Dots : Int8Sums<simd::kInt8Offset> {
   }
 };
 
-// Codes are the unsigned operand, and values of x, which have no offset here, the signed one.
+// The codes are the unsigned operand. The values of x, which have no offset here, are the signed
+// operand.
 struct Int4Dots : Int8Dots {
   static constexpr int kRows = 8;
   static constexpr int kManyRows = 6;

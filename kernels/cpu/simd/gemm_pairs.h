@@ -1,8 +1,8 @@
-// GEMM over panels of bf16 pairs: the part that VDPBF16PS and AMX share. See vec.h for the rules.
+// GEMM over panels of bf16 pairs: the code that VDPBF16PS and AMX share. See vec.h for the rules.
 //
-// A block rounds its rows of x to bf16 once, into tiles of consecutive memory, and multiplies them
-// by one panel after another. Sums are f32, one per element, over k ascending. Where k is divided
-// into parts, the sums wait in memory, which changes no bit.
+// A block rounds its rows of x to bf16 once, into tiles of contiguous memory, and multiplies them
+// by one panel after another. Sums are f32, one per element, over k ascending. If k is divided into
+// parts, the sums are stored in memory between the parts, which changes no bit.
 #pragma once
 
 #include "kernels/cpu/simd/gemm.h"
@@ -55,7 +55,7 @@ SLUICE_INLINE void RoundStep(const float* x, int64_t n, uint16_t* out) {
 }
 
 // Rounds columns [begin, begin + depth) of the block's rows into [tiles, steps, tile_rows, kStep].
-// The rest of the last tile stays as it is, because rows do not influence each other.
+// The rest of the last tile stays unchanged, because rows do not influence each other.
 SLUICE_INLINE void RoundRows(const simd::GemmBlock& block, int64_t begin, int64_t depth,
                              int64_t tile_rows, uint16_t* out) {
   const int64_t steps = (depth + kStep - 1) / kStep;

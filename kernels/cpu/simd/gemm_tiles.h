@@ -1,11 +1,10 @@
-// Products of rows by packed panels, for every way in which panels hold their elements. See vec.h
-// for the rules.
+// Products of rows with packed panels, for all layouts of panels. See vec.h for the rules.
 //
 // A tile keeps R x P panels of running sums in registers while k ascends: x is broadcast, the
-// panels stream. Every (R, P) does the same arithmetic per element, so a row's bits do not depend
-// on how many rows it is computed with.
+// panels are streamed. Every (R, P) does the same arithmetic per element, so a row's bits do not
+// depend on the number of rows that are computed together.
 //
-// A `Unit` says how:
+// A `Unit` defines:
 //   Block                    the argument of its kernel (rows, cols, k in elements, panels)
 //   X, Element               an element of x, and of a panel
 //   Column, Sum              a vector of panel elements, and of running sums
@@ -13,10 +12,10 @@
 //   kTotals                  vectors of finished sums of a row of a panel
 //   kAtOnce                  rows of a panel that a tile takes at a time, so that fewer
 //                            instructions surround the products (measured to be best)
-//   kOnePanel                whether few rows have sums enough by one panel
+//   kOnePanel                whether one panel has enough sums even for few rows
 //   XOf, Stride              the block's rows of x, and the elements between two
 //   Widen, Spread, Add       loads a row of a panel; broadcasts an element of x; adds a product
-//   Begin                    where the sums of a panel begin
+//   Begin                    the initial sums of a panel
 //   Complete                 the values of a row of a panel, before bias and accumulation
 #pragma once
 
@@ -28,10 +27,9 @@ namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 inline constexpr int kPanelVectors = 2;
 inline constexpr int kTileRows = kLanes == 16 ? 12 : kLanes == 8 ? 6 : 4;
 
-// Returns the number of panels that a tile of `rows` rows takes at once. Where one panel's sums are
-// too few to hide the latency of the products, it is several, as long as the sums, the panels'
-// columns and an element of x fit 16 registers. Otherwise it is one, because memory is read fastest
-// in one stream.
+// Returns the number of panels that a tile of `rows` rows takes at once. It is several if one panel
+// has too few sums to hide the latency of the products, and the sums, the panels' columns and an
+// element of x fit 16 registers. Otherwise it is one, because memory is read fastest in one stream.
 template <typename Unit>
 inline constexpr int PanelsAtOnce(int64_t rows) {
   if (Unit::kOnePanel) return 1;
@@ -39,8 +37,8 @@ inline constexpr int PanelsAtOnce(int64_t rows) {
   return (rows + 1) * 2 * kPanelVectors + 1 <= 16 ? 2 : 1;
 }
 
-// The share that a tile prefetches, into the second-level cache, of what the tiles after it read. A
-// tile that is alone in reading its panel prefetches what it reads itself next instead.
+// The part of later tiles' data that a tile prefetches into the second-level cache. If only one
+// tile reads its panel, it prefetches its own next data instead.
 struct Ahead {
   const char* begin;
   int64_t step;  // bytes of the share for each row of the tile's own panel
@@ -66,7 +64,7 @@ struct RowsOf {
     for (const X*& rows : third) rows += columns;
     KeepAsItIs();
   }
-  // Keeps the compiler from computing the address of each element before a loop; the registers
+  // Stops the compiler from computing the address of each element before a loop; the registers
   // cannot hold them all.
   SLUICE_INLINE_MEMBER void KeepAsItIs() {
 #pragma GCC unroll 4
@@ -90,8 +88,8 @@ SLUICE_INLINE void AddProducts(const RowsOf<Unit, R>& x, int i, const typename U
   }
 }
 
-// Completes values [rows, width] with the block's bias and accumulation, and writes those that
-// belong to its columns.
+// Completes values [rows, width] with the block's bias and accumulation, and writes the values in
+// its columns.
 template <typename Block>
 __attribute__((noinline)) static void WriteRows(const Block& block, int64_t row, int64_t rows,
                                                 int64_t col, int64_t width, const float* values) {
@@ -109,7 +107,7 @@ __attribute__((noinline)) static void WriteRows(const Block& block, int64_t row,
   }
 }
 
-// Whether a block of this type may have channels that are kept in f32.
+// Whether a block of this type may keep channels in f32.
 template <typename Block>
 concept MayKeepChannels = requires(const Block& block) {
   block.kept;
@@ -132,8 +130,8 @@ __attribute__((noinline)) static void AddKept(const Block& block, int64_t row, i
   }
 }
 
-// Completes the values of a tile of C vectors a row and writes them, from registers if all columns
-// belong to the block and it keeps no channels.
+// Completes the values of a tile of C vectors a row and writes them. Writes directly from registers
+// if all columns belong to the block and it keeps no channels.
 template <int R, int C, typename Block>
 SLUICE_INLINE void WriteTile(const Block& block, int64_t row, int64_t col, VecF (&y)[R][C]) {
   bool as_it_is = block.cols - col >= C * kLanes;
@@ -173,8 +171,9 @@ SLUICE_INLINE void WriteTile(const Block& block, int64_t row, int64_t col, VecF 
   }
 }
 
-// Computes rows [row, row + R) by P panels from column `col` on. With kAlone no other rows of the
-// block are multiplied with them; as a branch in the loop it would cost registers.
+// Computes rows [row, row + R) with P panels from column `col` on. With kAlone no other rows of the
+// block use these panels; this is a template parameter because a branch in the loop would cost
+// registers.
 template <typename Unit, int R, int P, bool kAlone>
 static void Tile(const typename Unit::Block& block, const Ahead& ahead, int64_t row, int64_t col) {
   constexpr int kPanelCols = Unit::kPanelCols;
@@ -210,8 +209,8 @@ static void Tile(const typename Unit::Block& block, const Ahead& ahead, int64_t 
           __builtin_prefetch(next + u * ahead.step, 0, 2);
         }
       } else {
-        // Bound by memory. Hardware prefetchers stop at page boundaries, which panels cross all the
-        // time.
+        // Limited by memory. Hardware prefetchers stop at page boundaries, and panels cross many of
+        // these.
 #pragma GCC unroll 4
         for (int p = 0; p < P; ++p) __builtin_prefetch(row_of_panel + p * panel + kAhead);
       }
@@ -251,8 +250,8 @@ static void DispatchTile(const typename Unit::Block& block, const Ahead& ahead, 
   }
 }
 
-// Computes a block. While several tiles of a panel are computed, each prefetches its share of the
-// next panel. The prefetches behind the last panel are useless and harmless.
+// Computes a block. If several tiles use a panel, each of them prefetches its share of the next
+// panel. The prefetches after the last panel are useless and harmless.
 template <typename Unit>
 static void Gemm(const typename Unit::Block& block) {
   constexpr int64_t kRowBytes = Unit::kPanelCols * sizeof(typename Unit::Element);
@@ -269,7 +268,7 @@ static void Gemm(const typename Unit::Block& block) {
       DispatchTile<Unit, kTileRows, true>(block, {}, 0, block.rows, count, col);
       continue;
     }
-    for (int64_t t = 0; t < tiles; ++t) {  // tiles of nearly equal heights
+    for (int64_t t = 0; t < tiles; ++t) {  // tiles of nearly equal height
       const int64_t row = block.rows * t / tiles, end = block.rows * (t + 1) / tiles;
       const Ahead ahead = {following + row_bytes * block.k * t / tiles, row_bytes / tiles};
       DispatchTile<Unit, kTileRows, false>(block, ahead, row, end - row, count, col);

@@ -1,6 +1,6 @@
-// Products in int8 by AMX: two tiles of x by the two halves of a panel keep four tiles of sums.
-// Panels and rows of x are those of VPDPBUSD, by which the rows of blocks without enough of them
-// for a tile are multiplied; those are bound by memory.
+// Products in int8 by AMX: two tiles of x and the two halves of a panel keep four tiles of sums.
+// Panels and rows of x have the layout of VPDPBUSD. That instruction multiplies the rows of blocks
+// with too few rows for a tile; their speed is limited by memory.
 #define SLUICE_SIMD_LANES 16
 #define SLUICE_SIMD_NAMESPACE simd_int8_tiles
 #include "kernels/cpu/simd/amx_config.h"
@@ -13,8 +13,8 @@ inline constexpr int64_t kDepthOfTile = 64;  // values
 inline constexpr int64_t kFewRows = 4;       // most rows that are multiplied without tiles
 static_assert(simd::kInt8Depth % kDepthOfTile == 0);
 
-// Multiplies up to 32 rows (Two) or 16 rows by the panel of column `col`. Tiles read 16 rows
-// whatever the block has; what they compute of the others is not written.
+// Multiplies up to 32 rows (Two) or 16 rows with the panel of column `col`. Tiles always read 16
+// rows; the results of rows outside the block are not written.
 template <bool Two>
 static void RunTiles(const simd::Int8Block& block, int64_t row, int64_t col) {
   constexpr int64_t kCols = Int8Dots::kPanelCols, kHalf = kCols / 2;
@@ -62,7 +62,7 @@ static void RunTiles(const simd::Int8Block& block, int64_t row, int64_t col) {
 
 static void GemmByTiles(const simd::Int8Block& block) {
   if (block.rows <= kFewRows) return Gemm<Int8Dots>(block);
-  asm volatile("" : : "r"(block.x) : "memory");  // nor the tile loads
+  asm volatile("" : : "r"(block.x) : "memory");  // the compiler does not see the tile loads either
   _tile_loadconfig(&kTileConfig);
   for (int64_t col = 0; col < block.cols; col += Int8Dots::kPanelCols) {
     for (int64_t row = 0; row < block.rows; row += 2 * kRowsOfTile) {

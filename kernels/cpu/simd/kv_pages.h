@@ -1,7 +1,7 @@
-// The elements of KV pages, as attention reads them. Included by attention.h; see vec.h.
+// The elements of KV pages, in the form that attention reads. Included by attention.h; see vec.h.
 //
-// A source chooses one of the types below as SLUICE_SIMD_PAGES. A template parameter in its place
-// would make the compiler decide about the registers and calls of all types together.
+// A source chooses one of the types below as SLUICE_SIMD_PAGES. With a template parameter instead,
+// the compiler would decide about the registers and calls of all types together.
 #pragma once
 
 #include "kernels/cpu/kv_cache.h"
@@ -12,11 +12,11 @@ namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 struct F32Pages {
   typedef float Element;
   static constexpr bool kScaled = false;  // keys and values have scales
-  static constexpr int64_t kTail = 0;     // elements behind those of a slab
+  static constexpr int64_t kTail = 0;     // elements after the features of a slab
 
   SLUICE_INLINE_MEMBER static VecF Widen(const float* p) { return Load(p); }
   SLUICE_INLINE_MEMBER static float WidenOne(float value) { return value; }
-  // Returns n elements times their scale: where they are, or in `room`.
+  // Returns n elements times their scale: the stored ones, or a copy in `room`.
   SLUICE_INLINE_MEMBER static const float* WidenAll(const float* p, int64_t n, float scale,
                                                     float* room) {
     return p;

@@ -7,8 +7,8 @@
 
 namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 
-// Sets sums[r] to sum_i (a[i] - shift[r])^2, or sum_i a[i] - shift[r], of R rows of n values; the
-// order of a sum depends on n alone.
+// Sets sums[r] to sum_i (a[i] - shift[r])^2, or sum_i a[i] - shift[r], for R rows of n values. The
+// order of a sum depends only on n.
 template <bool kSquared, int R>
 SLUICE_INLINE void SumRows(const float* a, const float (&shift)[R], int64_t n, float (&sums)[R]) {
   VecF sum[R] = {};
@@ -24,7 +24,7 @@ SLUICE_INLINE void SumRows(const float* a, const float (&shift)[R], int64_t n, f
   for (int r = 0; r < R; ++r) sums[r] = SumLanes(sum[r]);
 }
 
-// Rows that are normalised together, so that none waits for its own sums.
+// Rows that are normalised together, so that no row waits for its own sums.
 inline constexpr int kNormRows = 4;
 
 template <int R>

@@ -1,7 +1,7 @@
 // The inner kernels, in one table per numerics profile.
 //
 // All of them run on the calling thread, check nothing and include only C headers (see vec.h). The
-// ops in kernels/cpu/*.cc divide the work and these kernels do it.
+// ops in kernels/cpu/*.cc divide the work and call these kernels.
 #pragma once
 
 #include <stdint.h>
@@ -63,8 +63,8 @@ struct AttentionBlock {
   int64_t fetch_pages;
   bool two_pass;  // whether all of a tile's scores are computed before its sums
 
-  // Scratch. A record holds a query's sums over a segment, or over all segments so far: head_dim
-  // sums of weighted values, then the numbers at the kRecord places.
+  // Scratch. A record has a query's sums over a segment, or over all segments so far: head_dim sums
+  // of weighted values, then the numbers at the kRecord places.
   int64_t record_stride;
   float* scores;  // [kAttentionTile, score_stride]
   // A multiple of kPageTokens: at least kSegmentTokens, or the context with two passes.
@@ -77,9 +77,9 @@ struct AttentionBlock {
   float* parts;
 };
 
-// The places of a record behind its head_dim sums: the largest score, the sum of the weights
-// relative to it, and with causal XSA the weight of the row's own value, which the sums lack. The
-// last two are added where records are folded.
+// The places of a record after its head_dim sums: the largest score, the sum of the weights
+// relative to it, and with causal XSA the weight of the row's own value, which is not in the sums.
+// When records are folded, the last two are added.
 inline constexpr int kRecordMax = 0;
 inline constexpr int kRecordSum = 1;
 inline constexpr int kRecordOwn = 2;
@@ -88,15 +88,15 @@ inline constexpr int kRecordTail = 3;
 // The most queries that read a KV page together, over all profiles.
 inline constexpr int kAttentionTile = 8;
 
-// The number of adjacent features of a query in a tile's copy of its queries, where a single
-// address reaches them all.
+// The number of adjacent features of a query in a tile's copy of its queries. One address register
+// is enough for the copy.
 inline constexpr int kQueryRun = 64;
 
 // The most rows of an AttentionBlock.
 inline constexpr int kAttentionRows = 32;
 
-// The rows of a step of panels of pairs, and the limits of a block of them: rows, columns, and rows
-// times k; the last does not apply to at most kPairsFewRows rows.
+// The rows in a step of panels of pairs, and the limits of a block: rows, columns, and rows times
+// k. The last limit does not apply to at most kPairsFewRows rows.
 inline constexpr int64_t kPairsDepth = 32;
 inline constexpr int64_t kPairsRows = 128;
 inline constexpr int64_t kPairsFewRows = 32;
@@ -105,7 +105,7 @@ inline constexpr int64_t kPairsArea = int64_t{1} << 17;
 
 // Attention over pages of one type.
 struct AttentionKernels {
-  // Computes the block's outputs, or if it has parts, their records.
+  // Computes the block's outputs, or the records of its parts if it has parts.
   void (*attend)(const AttentionBlock& block);
   // Computes the output of query `index`, in the order of rows, then heads, from a block's parts.
   void (*fold)(const AttentionBlock& block, int64_t index);
@@ -144,12 +144,11 @@ struct Table {
 
   // Returns -inf if all values are NaN.
   float (*max)(const float* x, int64_t n);
-  // Sets w[i] = exp((x[i] - shift) / divisor), or 0 where that is below `floor`, and returns their
+  // Sets w[i] = exp((x[i] - shift) / divisor), or 0 if that is below `floor`, and returns their
   // sum. w may be nullptr.
   float (*exp_sum)(const float* x, int64_t n, float shift, float divisor, float floor, float* w);
-  // Appends the indices i of [begin, n) for which x[i] <= bound does not hold, ascending, until
-  // fewer than kLanes <= 16 more would fit into `room`. Returns the index to continue at; *found is
-  // the count.
+  // Appends the indices i of [begin, n) where x[i] <= bound is false, ascending, until fewer than
+  // kLanes <= 16 more would fit into `room`. Returns the index to continue at; *found is the count.
   int64_t (*scan)(const float* x, int64_t begin, int64_t n, float bound, int32_t* indices,
                   int64_t room, int64_t* found);
 };
@@ -162,7 +161,7 @@ extern const Table kAvx512;
 extern const Table kAvx512Bf16;
 extern const Table kAmx;
 
-// Those over pages of bf16 and int8.
+// The kernels over pages of bf16 and int8.
 extern const AttentionKernels kBF16PagesPortable;
 extern const AttentionKernels kBF16PagesAvx2;
 extern const AttentionKernels kBF16PagesAvx512;

@@ -1,10 +1,11 @@
-// Vectors of one instruction set, and the few operations that GCC's vector extensions lack.
+// Vectors of one instruction set, and the few operations that are missing in GCC's vector
+// extensions.
 //
-// Included once by each source of an instruction set (portable.cc, avx2.cc, avx512.cc, ...), which
-// differ in SLUICE_SIMD_LANES, SLUICE_SIMD_NAMESPACE and compiler flags. Every definition is in
-// that namespace, and neither this header nor the others in this folder may include the C++
-// library: an inline std:: function compiled with -mavx2 could be the copy that the linker keeps
-// for the whole program.
+// Included once by each source of an instruction set (portable.cc, avx2.cc, avx512.cc, ...). The
+// sources differ in SLUICE_SIMD_LANES, SLUICE_SIMD_NAMESPACE and compiler flags. Every definition
+// is in that namespace. This header and the others in this folder must not include the C++ library:
+// the linker keeps one copy of an inline std:: function for the whole program, which could be the
+// copy compiled with -mavx2.
 #pragma once
 
 #include <immintrin.h>
@@ -39,7 +40,7 @@ SLUICE_INLINE VecF Load(const float* p) { return *reinterpret_cast<const Unalign
 SLUICE_INLINE VecI LoadInts(const void* p) { return *static_cast<const UnalignedVecI*>(p); }
 SLUICE_INLINE void Store(float* p, VecF v) { *reinterpret_cast<UnalignedVecF*>(p) = v; }
 
-// x - 0 keeps the sign of a zero, x + 0 would not.
+// x - 0 keeps the sign of a zero; x + 0 does not.
 SLUICE_INLINE VecF Broadcast(float x) { return x - VecF{}; }
 
 #if defined(__AVX512F__) && SLUICE_SIMD_LANES == 16
@@ -93,7 +94,7 @@ SLUICE_INLINE VecF InterleaveLow(VecF a, VecF b) {
 #endif
 }
 
-// Returns the same of the upper halves of the lanes.
+// The same for the upper halves of the lanes.
 SLUICE_INLINE VecF InterleaveHigh(VecF a, VecF b) {
 #if SLUICE_SIMD_LANES == 16
   return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15,
@@ -121,8 +122,8 @@ SLUICE_INLINE void Transpose(VecF (&v)[kLanes]) {
 }
 
 #if defined(__FMA__) && !defined(__AVX512F__) && SLUICE_SIMD_LANES == 16
-// The two halves of a vector. The tests compile the AVX-512 kernels for AVX2 (kernels/cpu/
-// CMakeLists.txt). Without the halves GCC would compute some operations lane by lane.
+// The two halves of a vector. The tests compile the AVX-512 kernels for AVX2
+// (kernels/cpu/CMakeLists.txt). Without the halves GCC would compute some operations lane by lane.
 struct TwoHalves {
   __m256 low, high;
 };
@@ -137,7 +138,7 @@ SLUICE_INLINE float FmaScalar(float a, float b, float c) {
 #endif
 }
 
-// Returns a * b + c, rounded once where the instruction set can.
+// Returns a * b + c, rounded once if the instruction set supports it.
 SLUICE_INLINE VecF Fma(VecF a, VecF b, VecF c) {
 #if defined(__AVX512F__) && SLUICE_SIMD_LANES == 16
   return _mm512_fmadd_ps(a, b, c);
@@ -155,7 +156,7 @@ SLUICE_INLINE VecF Fma(VecF a, VecF b, VecF c) {
 #endif
 }
 
-// Returns a mask in which bit i is set unless x[i] <= bound[i]; it is also set where either is NaN.
+// Returns a mask in which bit i is set unless x[i] <= bound[i]; it is also set if either is NaN.
 SLUICE_INLINE uint32_t NotLessEqual(VecF x, VecF bound) {
 #if defined(__AVX512F__) && SLUICE_SIMD_LANES == 16
   return _mm512_cmp_ps_mask(x, bound, _CMP_NLE_UQ);
@@ -202,7 +203,7 @@ SLUICE_INLINE auto FoldLanes(Vector v, Fold fold) {
 #endif
 }
 
-// Returns the sum of the lanes, in an order that depends on kLanes alone.
+// Returns the sum of the lanes, in an order that depends only on kLanes.
 SLUICE_INLINE float SumLanes(VecF v) {
   return FoldLanes(v, [](auto a, auto b) { return a + b; });
 }
@@ -225,10 +226,10 @@ SLUICE_INLINE auto MaxLanes(Vector v) {
 // x = n ln2 + r with |r| <= ln2 / 2; e^r = 1 + r + r^2 P(r), P of degree 5 interpolated at the
 // Chebyshev nodes. ln2 is split so that n * kLn2High is exact. 2^n is applied in two factors, so
 // that neither overflows before the result does; AVX-512 has an instruction for that. Lanes of
-// -inf, as masked scores are, must not become 0 by underflow, which takes a hundred cycles and
+// -inf, such as masked scores, must not become 0 by underflow, which takes a hundred cycles or
 // more.
 //
-// The vectors take each step together, so that none waits for its own previous one.
+// All vectors take each step together, so that no vector waits for its own previous step.
 template <int N>
 SLUICE_INLINE void ExpAll(VecF (&x)[N]) {
   constexpr float kHighest = 89.0f, kLowest = -104.0f;  // beyond these the result is inf or 0

@@ -290,7 +290,7 @@ TEST_F(DenseLayersTest, AWorkspaceThatIsSmallerThanDeclaredIsAFault) {
               .workspace = lab_->Room<float>(kShape.n - 1)},
              lab_->stream());
   EXPECT_TRUE(absl::IsUnavailable(lab_->stream().Synchronize()));
-  EXPECT_THAT(device_->fault(), HasSubstr("Workspace touches 64 bytes in no buffer"));
+  EXPECT_THAT(device_->fault(), HasSubstr("Workspace touches 64 bytes outside of all buffers"));
 }
 
 // Of bfloat16; our kernel then computes the layer.

@@ -12,7 +12,7 @@
 
 namespace sluice::kernels {
 
-// The inputs of one sequence and the position at which its step begins.
+// The inputs of one sequence, and the position of the first row of its step.
 template <typename T>
 struct SequenceCase {
   int32_t first_position, count;
@@ -29,7 +29,7 @@ struct XsaCase {
   bool diagnostics = false;
 };
 
-// The rows of each sequence's step, one after another; no diagnostics unless the case wants them.
+// The rows of each sequence's step, one after another. Diagnostics only if the case has them.
 template <typename T>
 struct AttentionOutputs {
   std::vector<std::vector<T>> out;
@@ -66,8 +66,8 @@ std::vector<SequenceCase<T>> RandomSequences(
   return cases;
 }
 
-// Returns the first key of the first page that the step reads. Pages before it may be given back,
-// so that tests leave them unwritten.
+// Returns the first key of the first page that the step reads. Earlier pages may have been freed,
+// so tests leave them unwritten.
 template <typename T>
 int32_t FirstKeptKey(const reference::AttentionShape& shape, const SequenceCase<T>& c,
                      int32_t page_tokens) {
@@ -137,9 +137,9 @@ reference::XsaResult ReferenceAttention(const reference::AttentionShape& shape,
   return reference::ExcludeSelf(shape, {xsa.form, xsa.eps, gate}, y, own);
 }
 
-// Runs attention so many times, which takes the next order or number of threads each time, and
-// compares each run with the reference, which is computed once. Diagnostics are left out for heads
-// of one feature: where its sum nearly cancels they are quotients of errors of rounding.
+// Runs attention `runs` times and compares each run with the reference, which is computed once.
+// `run` takes the next order or number of threads each time. Diagnostics are not compared for heads
+// of one feature: if its sum nearly cancels, they are quotients of rounding errors.
 template <typename T, typename Run>
 void ExpectAttentionEqualsReference(const Run& run, const reference::AttentionShape& shape,
                                     const std::vector<SequenceCase<T>>& cases, bool causal,
@@ -160,7 +160,7 @@ void ExpectAttentionEqualsReference(const Run& run, const reference::AttentionSh
   }
 }
 
-// Heads with a window, a soft cap, a bias and SiLU of scores, of which each may be missing.
+// Heads with a window, a soft cap, a bias and SiLU of scores. Each may be missing.
 struct ShapedHeads {
   std::vector<float> bias;
   reference::AttentionShape shape;
@@ -256,7 +256,7 @@ void ExpectEpsBoundsTheDivisor(const Run& run, std::mt19937_64& random) {
   }
 }
 
-// At position 0 attention's output is the row's own value, of which exclusion leaves exactly zeros.
+// At position 0, attention's output is the row's own value. Exclusion must leave exact zeros.
 template <typename T, typename Run>
 void ExpectNothingIsLeftAtPositionZero(const Run& run, std::mt19937_64& random) {
   for (int64_t dim : {8, 64, 100, 256}) {
@@ -302,8 +302,8 @@ void ExpectLaterPositionsDoNotInfluenceARow(const Run& run, std::mt19937_64& ran
   EXPECT_TRUE(std::isnan(cuda::Widen(out[1][seen])));
 }
 
-// Values that are not finite reach the rows that see them, in their own feature. All other outputs
-// keep the bits that they have if all values are finite.
+// Values that are not finite affect the rows that see them, in the same feature. All other outputs
+// have the same bits as with finite values.
 template <typename T, typename Run>
 void ExpectValuesReachOnlyRowsThatSeeThem(const Run& run, std::mt19937_64& random,
                                           const reference::AttentionShape& shape) {
@@ -344,7 +344,7 @@ void ExpectValuesReachOnlyRowsThatSeeThem(const Run& run, std::mt19937_64& rando
 }
 
 // Computes the tokens [first, length) of a prompt in one step, and `count` rows from each of
-// `positions` on in a step of their own; the bits must be the same.
+// `positions` on in a separate step. The bits must be the same.
 template <typename T, typename Run>
 void ExpectPrefillAndDecodeAgree(const Run& run, std::mt19937_64& random,
                                  const reference::AttentionShape& shape, const XsaCase& xsa,

@@ -1,4 +1,4 @@
-// Bodies of the tests of diverse selection that every device passes.
+// Test bodies of diverse selection that every device must pass.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace sluice::kernels {
 // Candidates by descending score.
 struct DiverseCase {
   std::vector<float> scores{};
-  std::vector<float> vectors{};  // [scores.size(), width], of numbers that bfloat16 has too
+  std::vector<float> vectors{};  // [scores.size(), width]; all values are exact in bfloat16
   int32_t width = 0;
   float diversity = 0;
   int32_t count = 0;
@@ -47,7 +47,7 @@ inline DiverseCase RandomDiverseCase(std::mt19937_64& random, int32_t pool, int3
   return of;
 }
 
-// `run` returns the places that are chosen in each case.
+// `run` returns the indices of the chosen candidates in each case.
 template <typename Run>
 void ExpectDiverseChoicesEqualReference(const Run& run, std::mt19937_64& random) {
   std::vector<DiverseCase> cases;
@@ -77,7 +77,7 @@ void ExpectNoDiversityKeepsTheOrder(const Run& run, std::mt19937_64& random) {
   EXPECT_EQ(run({of}).front(), best);
 }
 
-// Expects that of two candidates alike and one that differs, the latter is the second choice.
+// Two candidates are equal and one differs. Expects that the different one is the second choice.
 template <typename Run>
 void ExpectTheLikeOfAChoiceComesLast(const Run& run) {
   const DiverseCase of = {

@@ -24,7 +24,7 @@ inline constexpr int32_t kUnwrittenId = -7;
 struct DrawResult {
   int32_t token;
   float logprob;
-  std::vector<int32_t> top_ids;     // [num_top], kUnwrittenId where not written
+  std::vector<int32_t> top_ids;     // [num_top], kUnwrittenId if not written
   std::vector<float> top_logprobs;  // [num_top] or more
 };
 
@@ -46,7 +46,7 @@ void ExpectGreedyTakesTheFirstOfTheLargest(const Run& run) {
   EXPECT_EQ(results[2].token, 2);
 }
 
-// Rows of 700 logits have no ties, many ties, and nothing but zeros of both signs.
+// Rows of 700 logits: without ties, with many ties, and with only zeros of both signs.
 template <typename Run>
 void ExpectCandidatesEqualReference(const Run& run, std::mt19937_64& random, double tolerance) {
   const int32_t n = 700;
@@ -100,7 +100,7 @@ void ExpectRowsThatAreNotFiniteHaveNoToken(const Run& run) {
 }
 
 // Covers edits that leave no token and edits that overflow, even in a token that is banned later.
-// The candidates are those of the unedited row.
+// The candidates are computed from the unedited row.
 template <typename Run>
 void ExpectRowsThatAreNotFiniteAfterEditsHaveNoToken(const Run& run) {
   OwnedEdits banned, biased, allowed, dead, repetition, presence, bias, hidden, nan;

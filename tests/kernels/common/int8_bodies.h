@@ -1,4 +1,4 @@
-// The tests of products in int8 that every backend runs: the bits are those of the reference in
+// The tests of products in int8 that every backend runs. The bits must equal the reference in
 // integers.
 #pragma once
 
@@ -16,8 +16,8 @@ namespace sluice::kernels {
 
 using reference::Quantized;
 
-// Floats of magnitudes that differ from row to row by orders. Some are the largest of their row or
-// close to it, which brings the sums near their bounds.
+// Floats whose magnitudes differ by orders from row to row. Some are the largest of their row or
+// close to it, so that the sums are near their limits.
 template <typename T = float>
 std::vector<T> RandomRows(std::mt19937_64& random, int64_t rows, int64_t k) {
   std::vector<T> x;
@@ -51,8 +51,8 @@ inline bool SameBits(float a, float b) {
   return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) || (a != a && b != b);
 }
 
-// Rows of x times a matrix, whose columns are [n, k] here: floats that the backend quantises, or,
-// if `scales` [n] are not empty, values that are stored in int8.
+// Rows of x times a matrix. Its columns are [n, k] here: floats that the backend quantises, or, if
+// `scales` [n] are not empty, values that are stored in int8.
 template <typename T>
 struct Int8Inputs {
   int64_t rows, k, n;
@@ -61,7 +61,7 @@ struct Int8Inputs {
   std::vector<int8_t> stored = {};
   std::vector<float> scales = {};
   std::vector<T> bias = {};    // [n], or empty
-  std::vector<T> before = {};  // [rows, n], to which is added, or empty
+  std::vector<T> before = {};  // [rows, n], the product is added to it; or empty
 };
 
 // run(inputs) computes the product, [rows, n].
@@ -101,7 +101,7 @@ Int8Inputs<T> RandomInt8Inputs(std::mt19937_64& random, int64_t rows, int64_t k,
   return in;
 }
 
-// The widest layer of a model, whose sums are as large as they can be.
+// The widest layer of a model, with the largest possible sums.
 template <typename T, typename Run>
 void ExpectInt8SumsDoNotSaturate(const Run& run) {
   constexpr int64_t kDepth = 65536, kColumns = 5;

@@ -28,8 +28,8 @@ struct RopeOutputs {
   std::vector<T> cached_k, cached_v;  // [slots, kv_heads, head_dim], NaN where not written
 };
 
-// Uses rows at random positions, each with its own slot of `slots`; rows in turn have slots in
-// runs. run(inputs) computes the outputs.
+// Uses rows at random positions, each with its own slot of `slots`. Successive rows have runs of
+// adjacent slots. run(inputs) computes the outputs.
 template <typename T, typename Run>
 void ExpectRopeEqualsReference(const Run& run, std::mt19937_64& random, const RopeShape& shape,
                                int32_t max_positions, int32_t slots) {
@@ -54,7 +54,7 @@ void ExpectRopeEqualsReference(const Run& run, std::mt19937_64& random, const Ro
     }
   }
   for (int32_t& p : in.positions) p = RandomInt(random, 0, max_positions - 1);
-  std::vector<int32_t> lengths;  // of runs of slots, the longest of which have whole pages
+  std::vector<int32_t> lengths;  // lengths of runs of slots; the longest runs have whole pages
   for (int32_t left = slots; left > 0; left -= lengths.back()) {
     lengths.push_back(std::min(left, RandomInt(random, 0, 1) == 0 ? 1 : RandomInt(random, 2, 40)));
   }

@@ -1,5 +1,5 @@
-// The tests of row-wise ops that every backend runs. `Ops` is a backend: lab_ holds its memory and
-// its functions compute an op on rows of Ops::Element, where nullptr stands for an absent operand.
+// The tests of row-wise ops that every backend runs. `Ops` is a backend: lab_ holds its memory, and
+// its functions compute an op on rows of Ops::Element. nullptr means an absent operand.
 #pragma once
 
 #include <initializer_list>
@@ -56,7 +56,7 @@ void ExpectLayerNormEqualsReference(Ops& ops, std::mt19937_64& random,
   for (const auto& shape : shapes) {
     const auto [rows, dim] = shape;
     auto x = RandomValues<T>(random, rows * dim);
-    // The mean would drown in a plain sum of squares.
+    // In a plain sum of squares, the mean would hide the variance.
     for (T& value : x) value = cuda::Narrow<T>(cuda::Widen(value) + 5);
     for (const int32_t weights : {dim, 0}) {
       SCOPED_TRACE(testing::Message() << rows << " x " << dim << ", weights " << weights);
@@ -78,7 +78,7 @@ void ExpectActivationsEqualReference(Ops& ops, std::mt19937_64& random,
   for (const Activation activation : kAllActivations) {
     for (const auto& shape : shapes) {
       const auto [rows, dim] = shape;
-      // The functions bend near zero and hardly far from there.
+      // The functions are curved near zero and almost straight far from it.
       const float range = dim % 2 == 0 ? 20.0f : 1.0f;
       const auto x = RandomValues<T>(random, rows * dim, range);
       for (const auto& up : {RandomValues<T>(random, rows * dim), std::vector<T>()}) {
@@ -97,7 +97,7 @@ void ExpectActivationsEqualReference(Ops& ops, std::mt19937_64& random,
   }
 }
 
-// Checks sequences whose rows lie anywhere, of which the last one may be incomplete.
+// Checks sequences with rows in any order. The last sequence may be incomplete.
 template <typename Ops, typename T = typename Ops::Element>
 void ExpectExchangeMovesBlocks(Ops& ops, std::mt19937_64& random) {
   for (const auto& [rows, tokens, block] :
@@ -122,7 +122,7 @@ void ExpectExchangeMovesBlocks(Ops& ops, std::mt19937_64& random) {
   }
 }
 
-// Each weight holds for `repeat` neighbouring features.
+// Each weight applies to `repeat` neighbouring features.
 template <typename Ops, typename T = typename Ops::Element>
 void ExpectMixEqualsReference(Ops& ops, std::mt19937_64& random, std::span<const RowsShape> shapes,
                               std::initializer_list<int32_t> repeats) {

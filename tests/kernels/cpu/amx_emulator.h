@@ -2,12 +2,12 @@
 // of 64 bytes per thread. Tiles are NaN until the configuration is loaded.
 #pragma once
 
-#include <immintrin.h>  // defines the names below, whatever it is compiled for
+#include <immintrin.h>  // defines the names below for all targets
 #include <stdint.h>
 #include <string.h>
 
 #ifdef __AMX_TILE__
-#error "compiled for AMX: its intrinsics are there"
+#error "compiled for AMX, which has these intrinsics"
 #endif
 
 namespace sluice::kernels::amx_emulator {

@@ -9,29 +9,29 @@
 
 namespace sluice::kernels {
 
-// All orders in which keys may be read, which share their bits.
+// All orders in which keys may be read. They must give the same bits.
 inline constexpr AttentionChoice kAttentionOrders[] = {{AttentionOrder::kBalanced},
                                                        {AttentionOrder::kOnePass},
                                                        {AttentionOrder::kTwoPass},
                                                        {AttentionOrder::kSplit, 2},
                                                        {AttentionOrder::kSplit, 5}};
 
-// Heads of which some do not fill vectors, in groups of several sizes.
+// Heads in groups of several sizes. Some do not fill vectors.
 inline constexpr reference::AttentionShape kAttentionShapes[] = {
     {1, 1, 1}, {4, 4, 8}, {4, 2, 20}, {6, 1, 64}, {8, 2, 37}, {3, 1, 128}, {10, 2, 16}};
 
-// Returns memory for the keys, or the values, of some pages, with all bits set: elements of floats
-// and scales are NaN.
+// Returns memory for the keys, or the values, of some pages, with all bits set: float elements and
+// scales are NaN.
 inline std::vector<float> UnwrittenPages(const KvLayer& kv, int64_t pages) {
   const auto bytes = static_cast<size_t>(pages * kv.page_bytes());
   return std::vector<float>(bytes / sizeof(float), std::bit_cast<float>(uint32_t{0xFFFFFFFF}));
 }
 
-// Where keys and values are: in pages, or in rows of the step, of which those of a sequence are
-// anywhere or one behind the other.
+// The place of keys and values: in pages, or in rows of the step. The rows of a sequence are in any
+// order, or one after another.
 enum class KeysIn { kPages, kRows, kOrderedRows };
 
-// All unused places of the pages and of the scratch hold NaN.
+// All unused places of the pages and of the scratch are NaN.
 inline AttentionOutputs<float> RunAttention(const Context& context, std::mt19937_64& random,
                                             const reference::AttentionShape& shape,
                                             const std::vector<SequenceCase<float>>& cases,

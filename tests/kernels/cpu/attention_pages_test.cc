@@ -1,5 +1,5 @@
-// Attention over pages of bf16 and int8: it is that of the stored keys and values, and has the same
-// bits in every batch, order and step.
+// Attention over pages of bf16 and int8 equals attention over the stored keys and values, and has
+// the same bits in every batch, order and step.
 #include <algorithm>
 #include <random>
 #include <utility>
@@ -19,7 +19,7 @@ using Sequence = SequenceCase<float>;
 
 constexpr int32_t kSegment = kSegmentTokens;
 
-// Returns the sequence with the keys and values that pages of the type hold.
+// Returns the sequence with the keys and values as pages of the type store them.
 Sequence AsStored(Sequence c, const AttentionShape& shape, KvType type) {
   const auto heads = static_cast<int32_t>(c.length() * shape.kv_heads);
   const auto dim = static_cast<int32_t>(shape.head_dim);
@@ -52,7 +52,7 @@ class AttentionPagesTest : public OpTest {
     }
   }
 
-  // Takes one and two threads, and all orders, by turns.
+  // Alternates between one and two threads, and between all orders.
   auto Runner() {
     return [this](const AttentionShape& shape, const std::vector<Sequence>& cases, bool causal,
                   const XsaCase& xsa) {
@@ -79,7 +79,7 @@ class AttentionPagesTest : public OpTest {
   int runs_ = 0;
 };
 
-TEST_P(AttentionPagesTest, EqualsTheReferenceOfWhatIsStored) {
+TEST_P(AttentionPagesTest, EqualsTheReferenceOfTheStoredValues) {
   ForTypes([&] {
     for (const AttentionShape& shape : kAttentionShapes) {
       const auto cases =

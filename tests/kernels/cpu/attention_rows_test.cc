@@ -1,4 +1,4 @@
-// Attention to keys and values of the step's own rows has the bits of attention to those in pages.
+// Attention over keys and values in the step's own rows has the same bits as over pages.
 #include <random>
 #include <utility>
 #include <vector>
@@ -75,8 +75,8 @@ TEST_P(AttentionRowsTest, SequencesOfSeveralSegmentsHaveTheBitsOfPages) {
   }
 }
 
-// So many threads have memory for the records of a whole sequence in parts, which are read out of
-// order and folded by threads that may hold another head.
+// With this many threads there is memory for the records of a whole sequence in parts. The parts
+// are read out of order and folded by threads that may hold another head.
 TEST_P(AttentionRowsTest, WholeSequencesInPartsHaveTheBitsOfPages) {
   constexpr int32_t kLength = kSegmentTokens + 8;
   constexpr AttentionChoice kParts = {AttentionOrder::kSplit, 2};

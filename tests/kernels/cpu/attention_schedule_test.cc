@@ -33,7 +33,7 @@ std::vector<AttentionSequence> SequencesOf(const std::vector<Rows>& rows) {
   return sequences;
 }
 
-// As production does, plans with the longest context of the step itself.
+// Plans with the longest context of the step itself, as in production.
 AttentionSizes SizesOf(int32_t q_heads, int32_t kv_heads, int threads,
                        const std::vector<Rows>& rows) {
   AttentionSizes sizes = {q_heads, kv_heads, 64, 0, threads};
@@ -67,7 +67,7 @@ Sharing SharingOf(const AttentionChoice& choice, const AttentionSizes& sizes,
   const std::vector<AttentionSequence> sequences = SequencesOf(rows);
   const AttentionSchedule schedule(choice, sizes, sequences);
   const std::vector<AttentionItem> items = ItemsOf(schedule);
-  using Thread = std::pair<int64_t, int>;  // when it is free, and its index
+  using Thread = std::pair<int64_t, int>;  // the time when it is free, and its index
   std::priority_queue<Thread, std::vector<Thread>, std::greater<>> threads;
   for (int i = 0; i < sizes.threads; ++i) threads.push({0, i});
   std::vector<int64_t> taken(sizes.threads);
@@ -286,7 +286,7 @@ TEST(AttentionScheduleTest, ItemsCoverAllKeysOnceAndRecordsDoNotOverlap) {
       if (segment < CeilDiv(item.visible, kSegmentTokens)) continue;
       segment = 0;
       divided = false;
-      const auto wraps = [&](bool rows) {  // moves on to the next block of rows, or head
+      const auto wraps = [&](bool rows) {  // continues with the next block of rows, or head
         if (rows) return (row = (row + item.rows) % count) == 0;
         return (kv_head = (kv_head + 1) % sizes.kv_heads) == 0;
       };
@@ -298,7 +298,8 @@ TEST(AttentionScheduleTest, ItemsCoverAllKeysOnceAndRecordsDoNotOverlap) {
   }
 }
 
-// Threads take ranges of items and of queries to fold, which must be the same as all at once.
+// Threads take ranges of items and of queries to fold. The ranges must have the same items as the
+// whole.
 TEST(AttentionScheduleTest, RangesHaveTheItemsOfTheWhole) {
   const uint64_t seed = std::random_device()();
   std::mt19937_64 random(seed);
@@ -351,8 +352,8 @@ TEST(AttentionScheduleTest, ABalancedStepNeverTakesLongerThanOneWithoutParts) {
     ASSERT_LE(balanced.makespan, whole.makespan);
     divided += balanced.items > whole.items;
     if (!step.decodes) continue;
-    // All parts fit: the last item ends at most 3/8 of a thread's share and a segment after the
-    // others, and parts that gain less than a tenth are left out.
+    // If all parts fit: the last item ends at most 3/8 of a thread's share plus one segment after
+    // the others, and parts that gain less than a tenth are omitted.
     const double tiles = static_cast<double>(CeilDiv(step.sizes.group(), 8));
     ASSERT_LE(static_cast<double>(balanced.makespan), 1.1 * (1.375 * balanced.ideal + tiles));
   }
@@ -399,7 +400,7 @@ struct UnevenRow {
   int32_t kv_heads = 1;
   int threads = 4;
   int64_t whole = 32;  // the makespan without parts
-  int64_t most = 0;    // that with parts is at most this
+  int64_t most = 0;    // the limit of the makespan with parts
 };
 
 class UnevenStepTable : public TableTest<UnevenRow> {};

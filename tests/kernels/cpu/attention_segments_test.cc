@@ -1,5 +1,5 @@
-// Attention over several segments of keys: the same bits in every batch, order and step, and scores
-// that are not finite.
+// Attention over several segments of keys: it has the same bits in every batch, order and step, and
+// handles scores that are not finite.
 #include <algorithm>
 #include <cmath>
 #include <random>
@@ -29,7 +29,7 @@ class AttentionSegmentsTest : public OpTest {
   ThreadPool three_{3};
 };
 
-// Returns rows [first, first + count) of a whole prompt as a step of their own.
+// Returns rows [first, first + count) of a whole prompt as a separate step.
 Case StepOf(const Case& whole, const AttentionShape& shape, int32_t first, int32_t count) {
   const int64_t q_width = shape.q_heads * shape.head_dim;
   const int64_t kv_width = shape.kv_heads * shape.head_dim;
@@ -60,8 +60,8 @@ struct Piece {
   int32_t first, count;
 };
 
-// Returns the pieces of a batch: the last row of the first prompt alone, a whole prompt with
-// others, one row or some rows of one prompt, and of up to 9.
+// Returns the pieces of a batch: the last row of the first prompt by itself; a whole prompt with
+// others; one row or some rows of one prompt; or up to 9 such pieces.
 std::vector<Piece> PiecesOf(int trial, const std::vector<Case>& prompts, std::mt19937_64& random) {
   if (trial == 0) return {{0, prompts[0].count - 1, 1}};
   std::vector<Piece> pieces;
@@ -75,8 +75,9 @@ std::vector<Piece> PiecesOf(int trial, const std::vector<Case>& prompts, std::mt
   return pieces;
 }
 
-// Prompts of up to five segments are computed whole, each alone. Steps of decoding, of pieces of
-// prompts and of whole prompts give the bits of the same rows, alone and in random batches.
+// Each prompt, of up to five segments, is computed whole and by itself. Steps of decoding, of
+// pieces of prompts and of whole prompts must have the bits of the same rows, both in single runs
+// and in random batches.
 TEST_P(AttentionSegmentsTest, RowsOfLongSequencesHaveTheSameBitsInEveryBatch) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -122,8 +123,8 @@ TEST_P(AttentionSegmentsTest, RowsOfLongSequencesHaveTheSameBitsInEveryBatch) {
   }
 }
 
-// Returns the sequence with the keys of each half in the place of the other half. To a row that
-// sees all keys, that is a choice of other segments: the cuts fall between other keys.
+// Returns the sequence with the two halves of its keys exchanged. For a row that sees all keys,
+// this is another choice of segments: the cuts are between other keys.
 Case WithOtherCuts(Case c, const AttentionShape& shape) {
   const int64_t half = c.length() / 2 * shape.kv_heads * shape.head_dim;
   std::rotate(c.k.begin(), c.k.begin() + half, c.k.end());
@@ -131,8 +132,8 @@ Case WithOtherCuts(Case c, const AttentionShape& shape) {
   return c;
 }
 
-// A kernel may choose the order in which it reads keys by the batch, but not the cuts between
-// them: that would be reported.
+// A kernel may choose the order in which it reads keys by the batch, but not the cuts between them.
+// Such cuts are reported.
 TEST_P(AttentionSegmentsTest, CutsChosenByTheBatchSizeAreReportedAndOrdersAreNot) {
   std::mt19937_64 random(71);
   const AttentionShape shape = {2, 1, 20};
@@ -167,18 +168,18 @@ TEST_P(AttentionSegmentsTest, CutsChosenByTheBatchSizeAreReportedAndOrdersAreNot
       << cuts.message();
 }
 
-// What is done to the keys [first, past) of a sequence.
+// A change to the keys [first, past) of a sequence.
 struct OddKeys {
   const char* name;
   int32_t first, past;
   float value;  // of their first feature, which every query multiplies by a positive number
-  bool spoils;  // whether results of rows that see no others, or any of them, are NaN
+  bool spoils;  // whether some results are NaN
 };
 
-// Computes rows of every segment in all orders: all have the same bits, and those of the reference.
-TEST_P(AttentionSegmentsTest, ScoresThatAreNotFiniteInASegmentAreThoseOfTheReference) {
+// Computes rows of every segment in all orders. All have the same bits and equal the reference.
+TEST_P(AttentionSegmentsTest, ScoresThatAreNotFiniteInASegmentEqualTheReference) {
   constexpr int32_t kCut = kSegmentTokens;
-  constexpr float kUnderflow = -2000;  // beside other scores, the weights are 0
+  constexpr float kUnderflow = -2000;  // relative to other scores, the weights are 0
   constexpr OddKeys kOddKeys[] = {
       {"-inf in the first segment", 0, kCut, -kInfinity, true},
       {"-inf in the second segment", kCut, 2 * kCut, -kInfinity, false},
@@ -225,7 +226,7 @@ TEST_P(AttentionSegmentsTest, ScoresThatAreNotFiniteInASegmentAreThoseOfTheRefer
           ASSERT_TRUE(std::isnan(got)) << got << " at position " << position;
         } else {
           ++finite;
-          // Where all scores are large, so are their rounding errors.
+          // If all scores are large, their rounding errors are large too.
           const bool large = odd.value == kUnderflow && odd.first == 0 && position < odd.past;
           ASSERT_NEAR(got, reference[i], large ? 1e-3 : Tolerance<float>(Op::kAttention))
               << position;

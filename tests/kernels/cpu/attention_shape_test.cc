@@ -15,7 +15,7 @@ using Sequence = SequenceCase<float>;
 
 class AttentionShapeTest : public OpTest {
  protected:
-  // Takes one and two threads, and all orders, by turns.
+  // Alternates between one and two threads, and between all orders.
   auto Runner() {
     return [this](const AttentionShape& shape, const std::vector<Sequence>& cases, bool causal,
                   const XsaCase& xsa) {

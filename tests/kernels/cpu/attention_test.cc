@@ -13,7 +13,7 @@ using Sequence = SequenceCase<float>;
 
 class AttentionTest : public OpTest {
  protected:
-  // Takes one and two threads, and all orders, by turns.
+  // Alternates between one and two threads, and between all orders.
   AttentionOutputs<float> Run(const AttentionShape& shape, const std::vector<Sequence>& cases,
                               bool causal, const XsaCase& xsa) {
     ++runs_;
@@ -30,8 +30,8 @@ class AttentionTest : public OpTest {
   int runs_ = 0;
 };
 
-// Returns a fresh prompt, a continued one and decode steps, with lengths around the edges of pages
-// and row blocks.
+// Returns a fresh prompt, a continued prompt and decode steps, with lengths around the edges of
+// pages and row blocks.
 std::vector<Sequence> MixedSequences(std::mt19937_64& random, const AttentionShape& shape) {
   return RandomSequences<float>(
       random, shape,
@@ -47,7 +47,7 @@ TEST_P(AttentionTest, EqualsTheReferenceInMixedBatches) {
   }
 }
 
-// The lengths lie around the cuts between segments of keys.
+// The lengths are around the cuts between segments of keys.
 std::vector<Sequence> LongSequences(std::mt19937_64& random, const AttentionShape& shape) {
   const int32_t cut = kSegmentTokens;
   return RandomSequences<float>(
@@ -110,9 +110,9 @@ TEST_P(AttentionTest, ExclusionLeavesNothingAtPositionZero) {
   ExpectNothingIsLeftAtPositionZero<float>(Runner(), random_);
 }
 
-// If a row attends mostly to itself, the remainder is small beside the excluded part; it must still
-// be accurate relative to its own size.
-TEST_P(AttentionTest, ASmallRemainderBesideALargeOwnShareIsAccurate) {
+// If a row attends mostly to itself, the remainder is small compared with the excluded part. It
+// must still be accurate relative to its own size.
+TEST_P(AttentionTest, ASmallRemainderOfALargeOwnShareIsAccurate) {
   const AttentionShape shape = {2, 1, 32};
   Sequence c = RandomSequence<float>(random_, shape, 0, 20);
   for (size_t i = 0; i < c.k.size(); ++i) c.k[i] *= 3.0f;

@@ -10,7 +10,8 @@
 namespace sluice::kernels {
 namespace {
 
-// Weights in a stored dtype, at an odd address, and their values in double as [matrices, k, n].
+// Weights in a stored dtype, at an unaligned address, and their values in double as [matrices, k,
+// n].
 struct Weights {
   std::vector<char> stored;
   std::vector<double> values;
@@ -28,7 +29,7 @@ Weights MakeWeights(std::mt19937_64& random, DType dtype, int64_t matrices, int6
     uint32_t bits;
     std::memcpy(&bits, &value, sizeof(bits));
     if (dtype == DType::kBF16) bits >>= 16;
-    if (dtype == DType::kF16) {  // any half of magnitude below 2
+    if (dtype == DType::kF16) {  // any half with magnitude below 2
       bits = static_cast<uint32_t>(random()) & 0xBFFFu;
     }
     std::memcpy(data + i * size, &bits, static_cast<size_t>(size));
@@ -46,7 +47,7 @@ Weights MakeWeights(std::mt19937_64& random, DType dtype, int64_t matrices, int6
   return weights;
 }
 
-// Returns x as it is multiplied with the weights: rounded if the profile multiplies in bf16.
+// Returns x as the product reads it: rounded if the profile multiplies in bf16.
 std::vector<double> Met(Profile profile, const PackedWeights& weights, std::span<const float> x) {
   std::vector<double> met = ToDouble(x);
   if (!MultipliesInBf16(profile) || weights.format() != WeightFormat::kBF16) return met;
@@ -117,7 +118,7 @@ TEST_P(GemmTest, GroupsUseTheirPositionsMatrixAndLeaveOtherRowsUnchanged) {
   const std::vector<float> bias = RandomFloats(random, kMatrices * kN);
   for (bool position_bias : {false, true}) {
     std::vector<RowGroup> groups;
-    int32_t rows = 2;  // two rows in no group, like those between groups
+    int32_t rows = 2;  // two rows in no group, like the rows between groups
     for (int32_t position : {0, 1, 4, 7, 8}) {
       const int32_t count = static_cast<int32_t>(RandomInt(random, 0, 90));
       groups.push_back({position, rows, count});

@@ -41,7 +41,7 @@ class HeadTest : public OpTest {
     packed_ = PackedWeights::Pack(One(), {data, dtype, 1, k, n, false});
   }
 
-  // Returns the logits computed by the ops that the head replaces.
+  // Returns the logits, computed with the separate ops that the head replaces.
   std::vector<float> Logits(int64_t row, std::span<const int32_t> excluded) {
     std::vector<float> logits(static_cast<size_t>(n_));
     Gemm(One(), packed_, 1,
@@ -102,7 +102,7 @@ class HeadTest : public OpTest {
   PackedWeights packed_;
 };
 
-TEST_P(HeadTest, ResultsEqualThoseOfTheFullRowsOfLogits) {
+TEST_P(HeadTest, ResultsEqualTheFullRowsOfLogits) {
   for (uint64_t seed = 0; seed < 24; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
@@ -115,7 +115,7 @@ TEST_P(HeadTest, ResultsEqualThoseOfTheFullRowsOfLogits) {
     std::vector<std::vector<float>> written(count);
     for (size_t i = 0; i < count; ++i) {
       HeadRow& row = rows[i];
-      if (RandomInt(random, 0, 2) == 0) {  // none, some, or nearly all of them
+      if (RandomInt(random, 0, 2) == 0) {  // no, some, or nearly all tokens
         excluded[i] = DistinctTokens(random, n_, RandomInt(random, 0, n_ - 1));
         row.excluded = excluded[i];
       }
@@ -176,7 +176,7 @@ TEST_P(HeadTest, LogitsThatAreNotFiniteShowInTheLogSum) {
   EXPECT_EQ(Run(Two(), 0, {&row, 1})[0].log_sum, -kInfinity);
 }
 
-// A draw that looks at few candidates finds the same token as a draw from the whole row.
+// A draw that examines few candidates finds the same token as a draw from the whole row.
 TEST_P(HeadTest, CandidatesAreDrawnLikeTokensOfTheWholeRow) {
   std::mt19937_64 random(93);
   for (const int64_t n : {1, 5, 40, 1500}) {

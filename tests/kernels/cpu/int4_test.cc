@@ -39,7 +39,7 @@ struct Matrices {
   }
 };
 
-// One matrix whose codes, from `first_code` on, scales and zero points are drawn.
+// One matrix with random scales, zero points and codes; the codes are at least `first_code`.
 struct Stored {
   std::vector<Int4Column> columns;
   PackedWeights packed;

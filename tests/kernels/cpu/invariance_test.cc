@@ -1,4 +1,4 @@
-// Tests of the invariance checker itself, which must catch the faults that it exists for.
+// Tests of the invariance checker itself. It must catch the faults that it is made for.
 #include "tests/support/invariance.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ float Sum(int32_t row, int parts) {
   return total;
 }
 
-TEST(InvarianceTest, PassesAnOpThatTreatsEveryRowAlike) {
+TEST(InvarianceTest, PassesAnOpThatTreatsEveryRowTheSame) {
   EXPECT_TRUE(RowsAreInvariant([](std::span<const int32_t> rows) {
     std::vector<float> out;
     for (int32_t row : rows) out.push_back(Sum(row, 4));

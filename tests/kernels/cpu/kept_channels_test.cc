@@ -1,5 +1,5 @@
-// Products in int8 whose weights leave some channels to floats have the bits of the reference on
-// every unit, in any batch, and quantise their rows without those channels.
+// Products in int8 whose weights keep some channels in floats have the bits of the reference on
+// every unit, in any batch. Their rows are quantised without those channels.
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -40,7 +40,7 @@ struct Layer {
     factors.assign(k, 1.0f);
     for (const int32_t channel : channels) {
       factors[channel] = 0;
-      // What is kept is larger than all else, in some rows by orders.
+      // Kept values are larger than all others, in some rows by orders of magnitude.
       for (int64_t r = 0; r < rows; ++r) x[r * k + channel] *= random() % 2 == 0 ? 8 : 1024;
     }
   }

@@ -1,4 +1,4 @@
-// What pages hold of keys and values.
+// The keys and values that pages store.
 #include "kernels/cpu/kv_cache.h"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ class Pages {
   std::vector<float> k_, v_;
 };
 
-// Returns the number of bf16 that is nearest to a finite one, with an even last bit of two.
+// Returns the bf16 value nearest to a finite number; of two, the one with an even last bit.
 double NearestBF16(double x) {
   if (x == 0) return x;
   const double step = std::ldexp(1.0, std::max(std::ilogb(x), -126) - 7);
@@ -71,9 +71,9 @@ TEST(KvCacheTest, EachSlotHoldsItsKeyAndValueRounded) {
   }
 }
 
-TEST(KvCacheTest, WhatIsNotFiniteStaysSoAndWhatIsTinyIsZero) {
+TEST(KvCacheTest, ValuesThatAreNotFiniteStaySoAndTinyValuesAreZero) {
   const Pages bf16(KvType::kBF16, 1, 4, 1), int8(KvType::kInt8, 1, 4, 1);
-  const auto nan = std::bit_cast<float>(0x7F800001);  // its upper half is that of infinity
+  const auto nan = std::bit_cast<float>(0x7F800001);  // its upper half has the bits of infinity
   const std::vector<float> odd = {1, nan, kInf, -kInf};
   StoreKey(bf16.kv(), 3, 0, odd.data());
   EXPECT_EQ(KeyAt(bf16.kv(), 3, 0, 0), 1);
@@ -92,7 +92,7 @@ TEST(KvCacheTest, WhatIsNotFiniteStaysSoAndWhatIsTinyIsZero) {
 
 class StoreTest : public OpTest {};
 
-// The types of pages only round what is stored: a rotation is that of pages of f32.
+// The types of pages only round the stored values: rotations are the same as with pages of f32.
 TEST_P(StoreTest, RotatedKeysAreRoundedOnce) {
   std::mt19937_64 random(7);
   constexpr int32_t kRows = 21, kHeads = 2, kDim = 20, kHalf = 6;

@@ -9,7 +9,7 @@
 
 namespace sluice::kernels {
 
-// In kernels_wide_test, only the profiles whose kernels differ from those of kernels_ops_test.
+// In kernels_wide_test, only the profiles whose kernels differ from the ones in kernels_ops_test.
 inline std::vector<Profile> SupportedProfiles() {
   std::vector<Profile> supported;
   for (Profile profile : kProfiles) {

@@ -16,7 +16,7 @@
 
 namespace sluice::kernels {
 
-// Quantised rows in memory of their own. What the rows do not cover has all bits set.
+// Quantised rows with their own memory. Memory outside the rows has all bits set.
 class Rows {
  public:
   Rows(const Context& context, std::span<const float> x, int64_t rows, int64_t k, bool sums = false,
@@ -54,8 +54,8 @@ struct Shape {
   int64_t rows, k, n;
 };
 
-// Returns shapes around the sizes of tiles, panels and paddings, one whose rows are multiplied in
-// several parts by every unit, and random ones.
+// Returns shapes around the sizes of tiles, panels and paddings, a shape whose rows are multiplied
+// in several parts by every unit, and random shapes.
 inline std::vector<Shape> Shapes(std::mt19937_64& random) {
   std::vector<Shape> shapes = {{1, 1, 1},     {3, 5, 300},  {33, 64, 32},  {40, 63, 31},
                                {1, 96, 300},  {31, 65, 33}, {17, 384, 70}, {5, 4099, 9},
@@ -67,8 +67,8 @@ inline std::vector<Shape> Shapes(std::mt19937_64& random) {
   return shapes;
 }
 
-// Checks a product by several matrices bit by bit: `product(row, column)` with the columns of all
-// matrices counted through, and `bias` for each of them. Rows in no group stay as they are.
+// Checks a product with several matrices bit by bit. In `product(row, column)`, columns are counted
+// over all matrices; `bias` has a value for each of them. Rows in no group must stay unchanged.
 template <typename Product>
 void CheckGroups(const Context& context, std::mt19937_64& random, const PackedWeights& packed,
                  const std::vector<float>& bias, bool sums, const Product& product) {
@@ -99,7 +99,7 @@ void CheckGroups(const Context& context, std::mt19937_64& random, const PackedWe
   for (int32_t r = 0; r < rows; ++r) EXPECT_TRUE(written[r] || std::isnan(out[r * n])) << r;
 }
 
-// Checks that rows have the same bits alone and in any batch, with one thread and with two.
+// Checks that rows have the same bits by themselves and in any batch, with one and two threads.
 inline void CheckInvariance(const Context& one, const Context& two, std::mt19937_64& random,
                             const PackedWeights& packed, int64_t all, bool sums) {
   const int64_t k = packed.k(), n = packed.n();

@@ -47,7 +47,7 @@ TEST_P(RopeTest, RotatesAndStoresLikeTheReference) {
   }
 }
 
-// What RopeAndStore does to queries.
+// Rotate must do the same as RopeAndStore does to queries.
 TEST_P(RopeTest, RotatesInPlaceWithTheSameBits) {
   std::mt19937_64 random(43);
   for (const RopeShape& shape : {RopeShape{0, 2, 1, 8, 8}, RopeShape{60, 3, 1, 16, 16},

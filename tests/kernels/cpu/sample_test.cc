@@ -51,8 +51,8 @@ TEST_P(SampleTest, DrawsTheTokensOfTheReference) {
   }
 }
 
-// One token has a third of the mass, and a hundred others the rest: the expected information is
-// nearer to that of the others, which make a small share up without the likeliest one.
+// One token has a third of the mass, and a hundred others the rest. The entropy is closer to the
+// information of the others, so a small share consists only of others.
 TEST_P(SampleTest, TypicalSamplingMayLeaveTheMostLikelyTokenOut) {
   std::vector<float> x(101, 0.0f);
   x[7] = std::log(50.0f);  // a third of the mass; each other token has a 150th
@@ -64,7 +64,7 @@ TEST_P(SampleTest, TypicalSamplingMayLeaveTheMostLikelyTokenOut) {
     ++likeliest[token == 7];
   }
   EXPECT_EQ(likeliest[true], 0);
-  params.typical_p = 0.9f;  // which needs it
+  params.typical_p = 0.9f;  // which needs the likeliest token
   likeliest.clear();
   for (params.token_index = 0; params.token_index < 200; ++params.token_index) {
     ++likeliest[DrawRow(x, params).token == 7];
@@ -72,8 +72,8 @@ TEST_P(SampleTest, TypicalSamplingMayLeaveTheMostLikelyTokenOut) {
   EXPECT_GT(likeliest[true], 0);
 }
 
-// Compares Pearson's statistic with the reference's probabilities; outcomes of small expectation
-// are pooled.
+// Compares Pearson's statistic with the reference's probabilities. Outcomes with a small expected
+// count are pooled.
 TEST_P(SampleTest, DrawsFollowTheDistribution) {
   std::mt19937_64 random(82);
   const std::vector<float> x = RandomFloats(random, 30, 2.0f);
@@ -107,8 +107,8 @@ TEST_P(SampleTest, DrawsFollowTheDistribution) {
     }
     if (rest_expected >= 8) add(rest_expected, rest_seen);
     EXPECT_EQ(seen, kDraws) << "a token outside the filters was drawn";
-    // The mean is cells - 1 and the variance twice that; five deviations are enough for a fixed
-    // seed.
+    // The mean is cells - 1 and the variance twice that; five standard deviations are enough for a
+    // fixed seed.
     const double freedom = std::max(cells - 1, 0);
     EXPECT_LE(statistic, freedom + 5 * std::sqrt(2 * freedom) + 1e-9)
         << "temperature " << params.temperature << " top_k " << params.top_k << " top_p "

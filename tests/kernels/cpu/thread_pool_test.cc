@@ -97,12 +97,12 @@ TEST_P(ThreadPoolTest, ACallerDoesNotWaitForAnotherOne) {
   }
 }
 
-TEST_P(ThreadPoolTest, ACallerSharesTheRestOnceTheOthersAreFree) {
+TEST_P(ThreadPoolTest, ACallerSharesItsRemainingWorkOnceTheOthersAreFree) {
   if (GetParam() == 1) return;  // one thread shares nothing
   constexpr int kMany = 10'000'000;
   ThreadPool pool(GetParam());
-  // The second call begins while the first one has the threads, whose end it awaits in its first
-  // part.
+  // The second call starts while the first call has the threads. In its first part, the second call
+  // waits for the end of the first call.
   std::promise<void> begun, first_ended;
   std::atomic<int> others{0};
   std::thread second([&] {
@@ -110,7 +110,7 @@ TEST_P(ThreadPoolTest, ACallerSharesTheRestOnceTheOthersAreFree) {
     pool.ParallelFor(1000, 1, [&](int64_t begin, int64_t, int worker) {
       if (begin == 0) first_ended.get_future().wait();
       if (worker != 0) ++others;
-      // One part lasts until another thread has one, too.
+      // One part continues until another thread has a part, too.
       for (int i = 0; begin == 1 && i < kMany && others == 0; ++i) std::this_thread::yield();
     });
   });
@@ -135,7 +135,7 @@ TEST_P(ThreadPoolTest, WritesOfWorkersAreVisibleAfterwards) {
   EXPECT_EQ(total, expected);
 }
 
-TEST_P(ThreadPoolTest, LeavesToTheCallerWhatIsTooLittleToShare) {
+TEST_P(ThreadPoolTest, TheCallerDoesSmallCallsByItself) {
   constexpr int64_t kLeast = 1000;
   ThreadPool pool(GetParam(), kLeast);
   for (const int64_t multiply_adds : {kLeast - 1, kLeast}) {

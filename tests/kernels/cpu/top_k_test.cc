@@ -44,7 +44,7 @@ TEST_P(TopKTest, EqualsTheReferenceInHardOrders) {
   std::vector<float> ascending(3000), equal(3000, 0.5f), zeros(3000);
   for (int i = 0; i < 3000; ++i) {
     ascending[i] = static_cast<float>(i);
-    zeros[i] = i % 3 == 0 ? -0.0f : 0.0f;  // equal, whatever their sign
+    zeros[i] = i % 3 == 0 ? -0.0f : 0.0f;  // equal, with any sign
   }
   const std::vector<float> descending(ascending.rbegin(), ascending.rend());
   for (int64_t k : {1, 2, 50, 1000, 2999, 3000}) {
@@ -62,7 +62,7 @@ TEST_P(TopKTest, EqualsTheReferenceForSmallKOfManyValues) {
     if (kind == 1) std::sort(x.begin(), x.end());
     if (kind == 2) std::sort(x.begin(), x.end(), std::greater<>());
     for (float& value : x) {
-      // Most values have equals; only a few are unique.
+      // Most values occur several times; only a few are unique.
       if (kind == 3 && RandomInt(random, 0, 999) != 0) value = std::round(value / 20);
       if (kind == 4 && RandomInt(random, 0, 999) != 0) value = -kInfinity;
       if (kind == 5 && RandomInt(random, 0, 3) == 0) {

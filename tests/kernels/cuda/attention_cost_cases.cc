@@ -6,8 +6,8 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-// A head of each width that has a kernel, with the limits of shared memory that lead to different
-// ones. With `window`, scores have a soft cap too.
+// A head of each width that has a kernel, with the limits of shared memory that select different
+// kernels. With `window`, scores have a soft cap too.
 template <typename T>
 void AddAttention(Cases& cases, int64_t window) {
   using Places = std::vector<std::pair<int32_t, int32_t>>;

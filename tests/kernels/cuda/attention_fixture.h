@@ -7,7 +7,7 @@
 
 namespace sluice::kernels::cuda {
 
-// Writes the keys and values of a sequence to its slots and to no others, page by page.
+// Writes the keys and values of a sequence to its slots only, page by page.
 template <typename T>
 void StoreSequence(DeviceLab& lab, const int32_t* pages, const SequenceCase<T>& c,
                    const KvLayer<T>& kv, int32_t from_key = 0) {
@@ -28,15 +28,15 @@ void StoreSequence(DeviceLab& lab, const int32_t* pages, const SequenceCase<T>& 
   }
 }
 
-// The device on which attention runs: the most shared memory of a block in bytes, and the number of
-// processors, 0 for a random one, by which tiles are divided.
+// The device that runs attention: the most shared memory of a block in bytes, and the number of
+// processors, which decides the division of tiles; 0 means a random number.
 struct AttentionDevice {
   int32_t shared_limit = std::numeric_limits<int32_t>::max();
   int32_t processors = 0;
   bool wants_diagnostics = true;  // if the model has them
 };
 
-// Runs attention by `run`. All unused places of the pages stay unwritten.
+// Runs attention with `run`. All unused places of the pages stay unwritten.
 template <typename T>
 AttentionOutputs<T> RunAttention(DeviceLab& lab, std::mt19937_64& random,
                                  const reference::AttentionShape& shape,
@@ -76,7 +76,7 @@ AttentionOutputs<T> RunAttention(DeviceLab& lab, std::mt19937_64& random,
   const std::vector<T> queries = ByRow(layout, cases, &SequenceCase<T>::q, q_width);
   T* const q = lab.Put(queries);
   const bool in_place = random() % 2 == 0;
-  // If not in place, the rows of q may be part of longer ones.
+  // If not in place, the rows of q may be part of longer rows.
   const int64_t q_stride = in_place || random() % 2 == 0 ? 0 : q_width + 16;
   std::vector<T> apart(rows * q_stride, Narrow<T>(kPoison));
   for (int32_t r = 0; q_stride > 0 && r < rows; ++r) {

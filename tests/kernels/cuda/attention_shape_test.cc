@@ -26,8 +26,8 @@ TYPED_TEST(AttentionShapeTest, ShapedScoresEqualTheReference) {
   ExpectShapedScoresEqualReference<TypeParam>(this->Runner(), this->random_, 12);
 }
 
-// The widths of heads and limits of shared memory lead to every variant of the kernels. On so many
-// processors the second sequence is divided.
+// The widths of heads and limits of shared memory select every variant of the kernels. With this
+// number of processors the second sequence is divided.
 TYPED_TEST(AttentionShapeTest, EveryVariantEqualsTheReference) {
   for (const int64_t dim : {63, 64, 127, 128, 255, 256}) {
     for (const int32_t kib : {99, 163, 227}) {

@@ -28,7 +28,7 @@ class AttentionTest : public OpTest {
 };
 TYPED_TEST_SUITE(AttentionTest, DTypes);
 
-// The sequences are fresh prompts, continued ones and decode steps, around the edges of pages,
+// The sequences are fresh prompts, continued prompts and decode steps, around the edges of pages,
 // chunks and tiles.
 TYPED_TEST(AttentionTest, EqualsTheReferenceInMixedBatches) {
   for (const AttentionShape& shape : {AttentionShape{4, 2, 16}, {3, 3, 8}, {6, 1, 64}}) {
@@ -77,7 +77,7 @@ TYPED_TEST(AttentionTest, FitsTheSharedMemoryOfEveryGpu) {
       before = bytes;
     }
   }
-  // A limit that no GPU has, to see that the need is stated.
+  // No GPU has such a low limit. It shows that the need is reported.
   constexpr int32_t kTooLittle = 32 << 10;
   EXPECT_GT(AttentionSharedBytes<TypeParam>(256, kTooLittle), kTooLittle);
 }
@@ -155,8 +155,8 @@ TYPED_TEST(AttentionTest, PrefillAndDecodeGiveTheSameBitsAtRealSizes) {
   }
 }
 
-// The keys of a few rows fill five segments. Their tiles are divided or not, as the fixture chooses
-// the processors.
+// The keys of a few rows fill five segments. Whether their tiles are divided depends on the number
+// of processors that the fixture chooses.
 TYPED_TEST(AttentionTest, PrefillAndDecodeGiveTheSameBitsPastFourSegments) {
   constexpr int32_t kFirst = 2040, kLength = 2056;
   constexpr int32_t kPositions[] = {2047, 2048, 2055};
@@ -200,7 +200,7 @@ TYPED_TEST(AttentionTest, BitsDoNotDependOnHowTilesAreDivided) {
   }
 }
 
-// Many sequences of few queries share blocks, a warp for each.
+// Many sequences of few queries share blocks; each has one warp.
 TYPED_TEST(AttentionTest, ShortSequencesShareBlocks) {
   this->device_.processors = 1;
   for (const AttentionShape& shape : RealShapes()) {
@@ -216,7 +216,7 @@ TYPED_TEST(AttentionTest, ShortSequencesShareBlocks) {
   }
 }
 
-TYPED_TEST(AttentionTest, DiagnosticsAreWrittenOnlyIfTheStepWantsThem) {
+TYPED_TEST(AttentionTest, DiagnosticsAreWrittenOnlyIfTheStepNeedsThem) {
   const AttentionShape shape = {4, 2, 24};
   const auto cases = RandomSequences<TypeParam>(this->random_, shape, {{600, 1}, {0, 9}});
   const XsaCase xsa = {XsaForm::kNorm, 1e-6f, {}, true};

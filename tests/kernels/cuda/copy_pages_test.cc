@@ -15,7 +15,7 @@ template <typename T>
 class CopyPagesTest : public OpTest {};
 TYPED_TEST_SUITE(CopyPagesTest, DTypes);
 
-// Heads have accesses of 16 bytes, or not.
+// Some heads allow accesses of 16 bytes, others do not.
 TYPED_TEST(CopyPagesTest, TheFirstPositionsAreCopiedAndNoOthers) {
   using T = TypeParam;
   constexpr int32_t kMatrices = 4, kPages = 23, kCopies = 9;

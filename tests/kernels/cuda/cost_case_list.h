@@ -1,4 +1,4 @@
-// Shared by the lists of cases whose costs are counted (cost_cases.h).
+// Shared by the lists of cost cases (cost_cases.h).
 #pragma once
 
 #include <cstdint>

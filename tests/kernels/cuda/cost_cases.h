@@ -1,5 +1,5 @@
-// The launches whose costs are in the table of kernels/simt/costs.h's counters: each kernel on a
-// small shape of the kind that a step of a model has.
+// The launches in the table of costs (counters of kernels/simt/costs.h): each kernel on a small
+// shape like those in a step of a model.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 namespace sluice::kernels::cuda {
 
 struct CostCase {
-  std::string name;  // of its rows in the table
+  std::string name;  // the name of its rows in the table
   std::string shape;
   std::function<void(DeviceLab& lab, std::mt19937_64& random)> run;
 };

@@ -83,23 +83,23 @@ std::string Widths(const CostRow& row) {
   return absl::StrJoin(widths, ", ");
 }
 
-constexpr char kIntroduction[] = R"(# What the kernels cost
+constexpr char kIntroduction[] = R"(# Costs of the CUDA kernels
 
-`kernels_cost_test` counts these figures in the emulator, on small shapes of the kind that a step
-has, for a device of 132 processors ([gpu.md](gpu.md#costs)). They are counts, not times.
+`kernels_cost_test` counts these figures in the emulator, on small shapes like those in a step of a
+model, for a device of 132 processors ([gpu.md](gpu.md#costs)). They are counts, not times.
 
-- **blocks with work**: blocks that write to global memory, of the blocks launched, and the share of
-  132 processors that have such a block.
-- **sectors over ideal**: pieces of 32 bytes that the accesses of warps touch, over the fewest that
-  hold as many bytes. The ideal is 1.
-- **conflicts**: passes of shared memory that conflicts of banks add, over all passes. The ideal is
-  0.
-- **atomics**: the most on one address, by one instruction of a warp / in all; in shared memory by a
-  block.
+- **blocks with work**: the blocks that write to global memory, out of all launched blocks, and the
+  share of the 132 processors that have such a block.
+- **sectors over ideal**: the pieces of 32 bytes that the accesses of warps touch, divided by the
+  fewest pieces for the same number of bytes. The ideal is 1.
+- **conflicts**: the share of the passes of shared memory that are caused by bank conflicts. The
+  ideal is 0.
+- **atomics**: the most additions to one address, by one instruction of a warp / in all. For shared
+  memory, "in all" means by one block.
 - **accesses by bytes**: instructions of a warp that access global memory, by bytes of a lane.
-- **passes a product**: passes of shared memory over matrix products.
-- **instructions a product**: accesses, collectives, barriers and waits of a warp, over matrix
-  products. Arithmetic is not counted.
+- **passes a product**: passes of shared memory per matrix product.
+- **instructions a product**: accesses, collectives, barriers and waits of a warp, per matrix
+  product. Arithmetic is not counted.
 
 )";
 
@@ -194,7 +194,8 @@ CostVerdict Judge(const CostTable& measured, const CostTable& budgets) {
     }
   }
   for (const auto& [name, row] : budgets) {
-    if (Find(measured, name) == nullptr) verdict.errors.push_back(name + ": a budget of no launch");
+    if (Find(measured, name) == nullptr)
+      verdict.errors.push_back(name + ": a budget without a launch");
   }
   return verdict;
 }

@@ -1,4 +1,4 @@
-// The table of what kernels cost (kernels/simt/costs.h): its file of budgets, its page, and the
+// The table of the kernels' costs (kernels/simt/costs.h): its file of budgets, its page, and the
 // comparison of costs with budgets.
 #pragma once
 

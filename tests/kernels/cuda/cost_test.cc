@@ -1,6 +1,6 @@
 // Fails if a kernel costs more than its budget in costs.json, counted by kernels/simt/costs.h. With
-// --update the program writes the costs as budgets, and docs/gpu_costs.md; it refuses to write
-// worse ones unless --accept_worse is given as well.
+// --update the program writes the costs as budgets, and docs/gpu_costs.md. It writes worse costs
+// only if --accept_worse is also given.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,8 +33,8 @@ std::string ReadFile(const char* path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// Returns the costs of all cases. The launches of a case that makes several have the kernels' names
-// as well.
+// Returns the costs of all cases. If a case makes several launches, the kernels' names are added to
+// the names of its rows.
 CostTable Measure() {
   CostTable table;
   for (const kernels::cuda::CostCase& each : kernels::cuda::CostCases()) {
@@ -84,7 +84,7 @@ TEST(CostTest, RowsHaveDifferentNames) {
   for (const auto& [name, row] : Measured()) EXPECT_TRUE(names.insert(name).second) << name;
 }
 
-TEST(CostTest, ThePageIsThatOfTheBudgets) {
+TEST(CostTest, ThePageMatchesTheBudgets) {
   EXPECT_EQ(ReadFile(kPage), DescribeCostTable(Budgets())) << kAdvice;
 }
 
@@ -113,7 +113,7 @@ LaunchCosts SomeCosts() {
   return costs;
 }
 
-TEST(CostTableTest, JudgesWhatIsWorse) {
+TEST(CostTableTest, ReportsWorseCountersAsErrors) {
   LaunchCosts more = SomeCosts();
   more.sectors = 80;
   EXPECT_THAT(Judge(Row("Mix", more), Row("Mix", SomeCosts())).errors,
@@ -128,7 +128,7 @@ TEST(CostTableTest, JudgesWhatIsWorse) {
               Contains(HasSubstr("shared atomics of a warp on one address, the budget is 0")));
 }
 
-TEST(CostTableTest, WhatIsBetterIsAHint) {
+TEST(CostTableTest, ReportsBetterCountersAsHints) {
   LaunchCosts less = SomeCosts();
   less.sectors = 9;
   const CostVerdict verdict = Judge(Row("Mix", less), Row("Mix", SomeCosts()));
@@ -136,9 +136,10 @@ TEST(CostTableTest, WhatIsBetterIsAHint) {
   EXPECT_THAT(verdict.hints, ElementsAre("Mix: 9 sectors of 32 bytes, the budget is 10"));
 }
 
-TEST(CostTableTest, ALaunchWithoutABudgetIsAnErrorAndSoIsABudgetWithoutALaunch) {
+TEST(CostTableTest, ReportsLaunchesWithoutBudgetsAndBudgetsWithoutLaunches) {
   EXPECT_THAT(Judge(Row("Mix", SomeCosts()), {}).errors, ElementsAre("Mix: no budget"));
-  EXPECT_THAT(Judge({}, Row("Mix", SomeCosts())).errors, ElementsAre("Mix: a budget of no launch"));
+  EXPECT_THAT(Judge({}, Row("Mix", SomeCosts())).errors,
+              ElementsAre("Mix: a budget without a launch"));
   CostTable other = Row("Mix", SomeCosts());
   other[0].second.shape = "another";
   EXPECT_THAT(Judge(Row("Mix", SomeCosts()), other).errors,
@@ -166,7 +167,7 @@ int Update(bool accept_worse) {
     }
   }
   if (!worse.empty()) {
-    std::printf("%s\nnothing was written; --accept_worse writes these costs nevertheless\n",
+    std::printf("%s\nnothing was written; to write these costs, pass --accept_worse\n",
                 absl::StrJoin(worse, "\n").c_str());
     return 1;
   }

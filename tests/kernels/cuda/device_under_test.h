@@ -1,4 +1,4 @@
-// The device that the kernels are tested on: the emulator or a GPU, with the same tests.
+// The device that runs the kernels' tests: the emulator or a GPU, with the same tests.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace sluice {
 // `seed` determines the emulator's order of blocks and threads.
 std::unique_ptr<Device> MakeDeviceUnderTest(uint64_t seed);
 
-// Returns whether the device is the emulator, for which tests choose smaller sizes.
+// Returns whether the device is the emulator. Tests choose smaller sizes for it.
 bool Emulated();
 
 }  // namespace sluice

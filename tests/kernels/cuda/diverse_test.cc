@@ -51,8 +51,8 @@ class DiversifyTest : public OpTest {
     graph_ = lab_.stream().EndCapture().value();
   }
 
-  // Runs the captured op for a case among rows of other sizes, and returns the places in the case
-  // of what was chosen.
+  // Runs the captured op for a case among rows of other sizes, and returns the indices of the
+  // chosen candidates in the case.
   std::vector<int32_t> Run(const DiverseCase& of) {
     std::vector<int32_t> columns(kColumns);
     std::iota(columns.begin(), columns.end(), 0);
@@ -66,7 +66,7 @@ class DiversifyTest : public OpTest {
     if (packed_) weight = Packed(weight, 1, width_, kColumns);
     lab_.template Write<T>(weight_, weight);
     const int32_t rows = RandomInt(random_, 1, kMostRows), row = RandomInt(random_, 0, rows - 1);
-    // The other rows ask for nothing or have no token, and one of those may ask.
+    // The other rows request nothing or have no token. A row without a token may have a request.
     std::vector<DiverseRequest> requests(rows);
     std::vector<SampleOutcome> outcomes(kFirst + rows, {-1, NAN});
     if (row > 0) requests[0] = {0.5f, of.pool(), of.count};
@@ -147,7 +147,7 @@ TYPED_TEST(DiversifyTest, ChoicesOfOneCaptureEqualTheReference) {
   }
 }
 
-TYPED_TEST(DiversifyTest, TheLargestListEqualsThatOfACpu) {
+TYPED_TEST(DiversifyTest, TheLargestListEqualsTheCpu) {
   this->Capture(this->kMostWidth, /*packed=*/true);
   const DiverseCase of =
       RandomDiverseCase(this->random_, kMaxDiversePool, this->kMostWidth, 0.7f, kMaxDiverse);

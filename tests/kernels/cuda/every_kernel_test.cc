@@ -26,7 +26,7 @@ TEST(KernelTableTest, NamesEveryKernelWithTheTypeOfItsArgument) {
   std::vector<std::string> names;
   for (const KernelInfo& kernel : MakeSimtDevice()->KernelTable()) {
     EXPECT_THAT(kernel.name, testing::Not(testing::HasSubstr("::")));
-    EXPECT_EQ(kernel.registers, 0) << "the emulator knows none";
+    EXPECT_EQ(kernel.registers, 0) << "the emulator reports none";
     names.push_back(kernel.name);
   }
   EXPECT_EQ(names.size(), RegisteredKernels().size());

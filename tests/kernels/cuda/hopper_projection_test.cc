@@ -15,7 +15,7 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-// tests/engine/cuda/selected_kernels_test.cc shows for all candidates that a row's bits do not
+// tests/engine/cuda/selected_kernels_test.cc checks for all candidates that a row's bits do not
 // depend on its batch.
 class HopperProjectionTest : public OpTest {
  protected:
@@ -78,7 +78,7 @@ TEST_F(HopperProjectionTest, EqualsTheReferenceForGroupsOfAllSizes) {
   }
 }
 
-// Few processors choose large tiles, many choose small ones.
+// With few processors large tiles are chosen, with many small ones.
 TEST_F(HopperProjectionTest, TilesOfAllSizesHaveTheSameBits) {
   const int32_t k = 136, n = 264, most = 200;
   const auto x = RandomValues<T>(random_, most * k);

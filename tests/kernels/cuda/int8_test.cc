@@ -1,5 +1,5 @@
-// Quantisation and products in int8 have the bits of the reference in integers, which are those of
-// the CPU's kernels, whichever blocks compute them.
+// Quantisation and products in int8 have the bits of the reference in integers, which the CPU's
+// kernels also have. The bits do not depend on the assignment of work to blocks.
 #include "kernels/cuda/int8.h"
 
 #include <numeric>
@@ -102,7 +102,7 @@ class Int8Test : public OpTest {
     lab_.Clear();
     return out;
   }
-  // Computes the product by ScaleSums of sums of the host, in two slices.
+  // Computes the product with ScaleSums from sums that the host computes, in two slices.
   std::vector<T> ProductBySums(const Int8Inputs<T>& in) {
     const auto rows = static_cast<int32_t>(in.rows), n = static_cast<int32_t>(in.n);
     const auto k = static_cast<int32_t>(in.k), stride = Int8Stride(k), spare = 3;
@@ -178,7 +178,7 @@ TYPED_TEST(Int8Test, ValuesThatAreNotFiniteMakeTheirRowOrColumnNaNAndNoOther) {
   ExpectInt8KeepsWhatIsNotFiniteApart<TypeParam>(this->RunBySums(), this->random_);
 }
 
-TYPED_TEST(Int8Test, RowsAreThoseOfTheReferenceWithZerosBehindThem) {
+TYPED_TEST(Int8Test, RowsEqualTheReferenceAndArePaddedWithZeros) {
   using T = TypeParam;
   for (const int32_t k : {1, 127, 128, 129, 2049, 2056}) {
     const int32_t rows = 21, stride = Int8Stride(k);
@@ -200,7 +200,7 @@ TYPED_TEST(Int8Test, RowsAreThoseOfTheReferenceWithZerosBehindThem) {
   }
 }
 
-TYPED_TEST(Int8Test, ColumnsAreThoseOfTheReferenceWithZerosBehindThem) {
+TYPED_TEST(Int8Test, ColumnsEqualTheReferenceAndArePaddedWithZeros) {
   for (const auto& [matrices, k, n] :
        {std::tuple(1, 1, 1), {2, 127, 33}, {1, 128, 64}, {3, 129, 5}, {1, 300, 257}}) {
     const int32_t stride = Int8Stride(k);
@@ -228,7 +228,7 @@ TYPED_TEST(Int8Test, GroupsUseTheirPositionsMatrixAndTilesAndSegmentsChangeNoBit
   const std::vector<Quantized> of_rows = QuantizeEach(x, kDepth);
   const std::vector<Quantized> of_columns = QuantizeEach(columns, kDepth);
   std::set<std::string> kernels;
-  for (const int32_t first : {0, 3, kRows}) {  // the rows of position 0; the others are of 2
+  for (const int32_t first : {0, 3, kRows}) {  // the rows of position 0; the others have position 2
     for (const int32_t processors : {kFewProcessors, kManyProcessors}) {
       StreamOfProcessors stream(this->lab_.stream(), processors);
       std::vector<RowGroup> groups;

@@ -13,8 +13,8 @@ namespace sluice::kernels::cuda {
 
 using DTypes = testing::Types<float, BFloat16>;
 
-// A device's stream whose blocks may take no more shared memory than `limit` bytes, and whose
-// device seems to have `processors`, unless that is 0.
+// A device's stream that reports at most `limit` bytes of shared memory for a block, and
+// `processors` as the device's number of processors unless that is 0.
 class LimitedStream final : public Stream {
  public:
   LimitedStream(Stream& stream, int32_t limit, int32_t processors = 0)
@@ -36,7 +36,7 @@ class LimitedStream final : public Stream {
   int32_t processors_;
 };
 
-// A device's stream that tells of another number of processors, by which products choose tiles.
+// A device's stream that reports another number of processors. Products choose tiles by it.
 class StreamOfProcessors final : public Stream {
  public:
   StreamOfProcessors(Stream& stream, int32_t processors)
@@ -57,7 +57,7 @@ class StreamOfProcessors final : public Stream {
   int32_t processors_;
   std::string kernel_;
 };
-// Numbers with which all products with enough rows have large tiles, and none.
+// With few processors, all products with enough rows have large tiles. With many, no product does.
 inline constexpr int32_t kFewProcessors = 1, kManyProcessors = 1000;
 
 // A device, a seed that differs between tests but not between runs, and the live rows of a step

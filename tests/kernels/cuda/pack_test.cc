@@ -12,8 +12,8 @@ namespace {
 
 constexpr DType kDTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kI8};
 
-// Returns `count` stored values of `dtype`: every pattern of 16 bits if there is room for all of
-// them, and patterns of 32 bits around those where bfloat16 rounds.
+// Returns `count` stored values of `dtype`: all patterns of 16 bits if there is room for them, and
+// patterns of 32 bits around the rounding points of bfloat16.
 std::vector<uint8_t> StoredValues(std::mt19937_64& random, DType dtype, int64_t count) {
   std::vector<uint8_t> bytes(count * DTypeBytes(dtype));
   const int64_t shift = RandomInt(random, 0, 0xFFFF);
@@ -37,7 +37,7 @@ std::vector<uint8_t> StoredValues(std::mt19937_64& random, DType dtype, int64_t 
 template <typename T>
 class PackTest : public OpTest {
  protected:
-  // Returns the value that the host makes of a stored one.
+  // Returns the host's conversion of a stored value.
   static T Expected(const std::vector<uint8_t>& stored, DType dtype, int64_t i) {
     return Narrow<T>(LoadAsFloat(stored.data(), dtype, i));
   }
@@ -50,7 +50,8 @@ class PackTest : public OpTest {
   static uint32_t BitsOf(float value) { return std::bit_cast<uint32_t>(value); }
   static uint32_t BitsOf(BFloat16 value) { return value.bits; }
 
-  // Transposes random values and checks each one, and that nothing is written between the rows.
+  // Transposes random values and checks each one. Also checks that nothing is written between the
+  // rows.
   void CheckTranspose(DType dtype, int64_t rows, int64_t columns, int64_t out_stride,
                       int64_t first) {
     SCOPED_TRACE(testing::Message()
@@ -106,7 +107,7 @@ TYPED_TEST(PackTest, TransposeHasTheBitsOfTheHost) {
     for (int trial = 0; trial < 12; ++trial) {
       const int64_t rows = RandomInt(this->random_, 1, 150);
       const int64_t columns = RandomInt(this->random_, 1, 150);
-      // Rows that are aligned, and rows that are not.
+      // Aligned and unaligned rows.
       const int64_t out_stride =
           trial % 2 == 0 ? (rows + 7) / 8 * 8 : rows + RandomInt(this->random_, 0, 9);
       this->CheckTranspose(dtype, rows, columns, out_stride, trial % 4 == 2 ? 3 : 0);

@@ -15,7 +15,8 @@ template <typename T>
 class PoolTest : public OpTest {};
 TYPED_TEST_SUITE(PoolTest, DTypes);
 
-// The rows of a sequence lie anywhere, and sums have as many as may be read at a time, or not.
+// The rows of a sequence are in any order. Some sums have a multiple of the rows that may be read
+// at a time.
 TYPED_TEST(PoolTest, SumsAreChainsOfAdditionsInTheOrderOfTheirRows) {
   using T = TypeParam;
   constexpr int32_t kRows = 60;
@@ -47,8 +48,8 @@ TYPED_TEST(PoolTest, SumsAreChainsOfAdditionsInTheOrderOfTheirRows) {
   }
 }
 
-// A value that is not finite is seen, whichever row has it.
-TYPED_TEST(PoolTest, LargestValuesAreOfFiniteOnes) {
+// A value that is not finite is detected in any row.
+TYPED_TEST(PoolTest, MaximaAreNaNIfAValueIsNotFinite) {
   using T = TypeParam;
   constexpr int32_t kRows = 30, kDim = 33;
   SCOPED_TRACE(this->kSeed);

@@ -24,7 +24,7 @@ struct ProductCase {
   int32_t processors = 132;
 };
 
-// Products in int8 of rows that are quantised before, and numbers of sums that are there already.
+// Products in int8 with rows that are already quantised, and scaling of sums that already exist.
 template <typename T>
 void AddInt8(Cases& cases, const ProductCase& c, const char* what) {
   cases.Add(
@@ -101,7 +101,7 @@ void AddProjection(Cases& cases, const ProductCase& c, const char* what) {
             });
 }
 
-// The rows are named by the tiles that the product has with so many processors.
+// The rows are named after the tiles that the product has with this number of processors.
 void AddHopperProjection(Cases& cases, const ProductCase& c, const std::string& tiles) {
   cases.Add(absl::StrCat("HopperProjection bf16", tiles),
             absl::StrCat(c.rows, " x ", c.k, " x ", c.n,

@@ -1,4 +1,4 @@
-// What products read beside their operands, on a device.
+// Inputs of products other than their operands, on a device.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ inline RowTiles TilesOn(DeviceLab& lab, const std::vector<RowGroup>& groups, int
   return {lab.Put(tiles), lab.Put<int32_t>({count}), rows, groups.size() == 1};
 }
 
-// Makes room for sums of segments.
+// Allocates memory for sums of segments.
 inline SplitSums SplitOn(DeviceLab& lab, int32_t k) {
   if (SplitSumsBytes(k) == 0) return {};
   return {lab.Room<float>(SplitSumsBytes(k) / sizeof(float)),

@@ -72,7 +72,7 @@ class ProjectionTest : public OpTest {
     EXPECT_TRUE(Matches(Op::kGemm, lab_.Get(args.out, rows * n), expected));
   }
 
-  // Compares `distinct` rows alone with the same rows in groups of every size.
+  // Compares `distinct` rows by themselves with the same rows in groups of every size.
   void ExpectRowsIndependent(int32_t k, int32_t n, int32_t distinct) {
     SCOPED_TRACE(testing::Message() << "k " << k << ", n " << n << ", seed " << kSeed);
     const int32_t matrices = 2, position = 1;
@@ -137,7 +137,7 @@ TYPED_TEST(ProjectionTest, AFusedActivationHasTheBitsOfTheActivationKernel) {
         SCOPED_TRACE(testing::Message() << rows << " rows of " << n << ", activation " << kind
                                         << ", gated " << gated << ", seed " << this->kSeed);
         const auto before = RandomValues<T>(this->random_, rows * n);
-        // The inputs include a row of larger values than weights have, where the functions are
+        // The inputs include a row with larger values than weights have, where the functions are
         // flat, and a NaN.
         auto x = RandomValues<T>(this->random_, rows * k, 4.0f);
         x[0] = Narrow<T>(std::numeric_limits<float>::quiet_NaN());
@@ -190,11 +190,11 @@ TYPED_TEST(ProjectionTest, FitsTheSharedMemoryOfEveryGpu) {
   EXPECT_TRUE(this->lab_.Finish().ok());
 }
 
-// The tiles that few and many processors choose, with and without memory for shared sums, for all
-// numbers of rows.
-TYPED_TEST(ProjectionTest, ARowsBitsDoNotDependOnTheTilesAndOnWhoSharesThem) {
+// For all numbers of rows: the tiles chosen with few and with many processors, with and without
+// memory for shared sums.
+TYPED_TEST(ProjectionTest, ARowsBitsDoNotDependOnTheTilesOrOnSharedSums) {
   using T = TypeParam;
-  // The emulator computes 4 of the 4,096 columns, for which k is cut in the same way.
+  // The emulator computes 4 of the 4,096 columns; k is cut in the same way.
   const int32_t k = 4096, n = Emulated() ? 4 : 4096, matrices = 2, most = Emulated() ? 130 : 200;
   const T* const x = this->lab_.Put(RandomValues<T>(this->random_, most * k));
   const T* const weight = this->lab_.Put(
@@ -234,7 +234,7 @@ TYPED_TEST(ProjectionTest, ARowsBitsDoNotDependOnTheTilesAndOnWhoSharesThem) {
   EXPECT_EQ(kernels.count("Projection"), 1u);
 }
 
-// In float the sums are those of a host that adds in the documented order.
+// In float the sums equal a host's sums that are added in the documented order.
 TEST(ProjectionOrderTest, SegmentsAreRunningSumsAndAreAddedInAscendingOrder) {
   constexpr uint64_t kSeed = 20261124;
   std::mt19937_64 random(kSeed);
@@ -311,8 +311,8 @@ TYPED_TEST(ProjectionTest, ARowsBitsDoNotDependOnItsGroup) {
   this->ExpectRowsIndependent(72, 24, 70);
 }
 
-// In the emulator, where the sizes of models take too long, k is longer than all stages together
-// and n wider than a tile of columns.
+// The sizes of models take too long in the emulator. There, k is longer than all stages together
+// and n is wider than a tile of columns.
 TYPED_TEST(ProjectionTest, ARowsBitsDoNotDependOnItsGroupAtRealSizes) {
   if (Emulated()) return this->ExpectRowsIndependent(600, 136, 5);
   for (const auto& [k, n] :
@@ -321,7 +321,7 @@ TYPED_TEST(ProjectionTest, ARowsBitsDoNotDependOnItsGroupAtRealSizes) {
   }
 }
 
-// One capture serves steps of any groups within the bucket.
+// One capture serves steps with any groups within the bucket.
 TYPED_TEST(ProjectionTest, ACaptureFollowsTheGroupsOfTheStep) {
   using T = TypeParam;
   const int32_t k = 16, n = 16, capacity = 40, matrices = 6;
@@ -357,7 +357,7 @@ TYPED_TEST(ProjectionTest, ACaptureFollowsTheGroupsOfTheStep) {
   }
 }
 
-// So one product of joined layers has the bits of separate ones.
+// This shows that one product of joined layers has the bits of separate products.
 TYPED_TEST(ProjectionTest, AColumnDoesNotDependOnTheOthers) {
   using T = TypeParam;
   constexpr int32_t kRows = 37, kDepth = 72;

@@ -1,5 +1,5 @@
-// Operands whose rows allow accesses of 16 bytes, and the same operands at addresses that do not:
-// every op gives the same bits.
+// Operands whose rows allow accesses of 16 bytes, and the same operands at other addresses: every
+// op must give the same bits.
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/embedding.h"
 #include "kernels/cuda/logits.h"
@@ -15,8 +15,8 @@ namespace {
 template <typename T>
 class RowAccessTest : public OpTest {
  protected:
-  // Calls run(), which returns an op's output, with all operands at aligned addresses, with each of
-  // them alone at another address, and with all.
+  // Calls run(), which returns an op's output: with all operands at aligned addresses, with only
+  // one of them at another address, for each operand, and with all at other addresses.
   template <typename Run>
   void ExpectSameBits(const Run& run) {
     shifted_ = kNone;
@@ -47,7 +47,7 @@ class RowAccessTest : public OpTest {
  private:
   static constexpr int32_t kAll = -1, kNone = -2;
 
-  // Returns by how many elements the next operand is beyond an aligned address.
+  // Returns the distance of the next operand from an aligned address, in elements.
   int32_t NextShift() {
     const int32_t operand = operands_++;
     return shifted_ == kAll || shifted_ == operand ? 1 : 0;

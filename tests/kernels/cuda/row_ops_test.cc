@@ -190,7 +190,7 @@ TYPED_TEST(RowOpsTest, MixEqualsTheReference) {
   ExpectMixEqualsReference(*this, this->random_, kAligned, {1, 4, 16});
 }
 
-// A row's bits depend neither on the rows beside it nor on its place.
+// A row's bits do not depend on the other rows or on its place.
 TYPED_TEST(RowOpsTest, ARowsNormDoesNotDependOnTheOthers) {
   using T = TypeParam;
   for (const int32_t dim : {24, 128, 250, 600, 4096, 8216}) {

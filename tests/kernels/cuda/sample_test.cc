@@ -26,7 +26,7 @@ class SampleTest : public OpTest {
     const auto n = static_cast<int32_t>(logits.size() / requests.size());
     int32_t max_top = 0;
     for (const SampleRequest& request : requests) max_top = std::max(max_top, request.num_top);
-    // Rows begin where they are aligned; what lies between them is never drawn.
+    // Rows begin at aligned addresses; the values between them are never drawn.
     const int32_t stride = (n + 7) / 8 * 8;
     std::vector<float> apart(rows * stride, kInfinity);
     for (int32_t r = 0; r < rows; ++r) {
@@ -105,7 +105,7 @@ class SampleTest : public OpTest {
                                  .frequency = edits.frequency}});
   }
 
-  // Expects the token whose share of the cumulative distribution holds the draw, up to rounding.
+  // Expects the token whose share of the cumulative distribution contains the draw, up to rounding.
   static void ExpectDrawn(std::span<const double> logits, const SampleRequest& request,
                           int32_t token) {
     const reference::Distribution kept = reference::Filter(logits, request.params);
@@ -141,7 +141,7 @@ class SampleTest : public OpTest {
   }
 };
 
-// Rows of more than 1,024 tokens have nuclei and top_k that fit in shared memory, and others.
+// The rows have more than 1,024 tokens. Some nuclei and top_k fit in shared memory, others do not.
 TEST_F(SampleTest, DrawsLikeTheReference) {
   for (int32_t n : {1, 2, 255, 257, 1000, 1025, 2500}) {
     const int32_t rows = 25;
@@ -182,7 +182,7 @@ TEST_F(SampleTest, DrawsAmongTiesLikeTheReference) {
   }
 }
 
-// The segments of such a row are longer than what a block reads at a time.
+// The segments of such a row are longer than the part that a block reads at a time.
 TEST_F(SampleTest, DrawsFromALargeVocabularyLikeTheReference) {
   const int32_t n = 70001, rows = 4;
   const auto logits = RandomValues<float>(random_, rows * n, 3.0f);
@@ -198,7 +198,7 @@ TEST_F(SampleTest, DrawsFromALargeVocabularyLikeTheReference) {
   }
 }
 
-// Each of few tokens is drawn about as often as its probability says.
+// There are few tokens. Each is drawn about as frequently as its probability requires.
 TEST_F(SampleTest, FrequenciesFollowTheDistribution) {
   const std::vector<float> row = {0.0f, 1.0f, -kInfinity, 2.0f, 1.0f};
   const int32_t draws = 250;
@@ -245,7 +245,7 @@ TEST_F(SampleTest, RowsThatAreNotFiniteHaveNoTokenAndWriteNoCandidates) {
   ExpectRowsThatAreNotFiniteHaveNoToken(CaseRunner());
 }
 
-// Rows with and without edits are side by side. The reported values are those of the unedited row.
+// Rows with and without edits are mixed. The reported values belong to the unedited row.
 TEST_F(SampleTest, DrawsFromEditedLogitsAndReportsTheUnedited) {
   for (int32_t n : {1, 2, 255, 700}) {
     const auto logits = RandomValues<float>(random_, kAllEditKinds * n, 5.0f);
@@ -283,8 +283,8 @@ TEST_F(SampleTest, DrawsFromEditedLogitsAndReportsTheUnedited) {
   }
 }
 
-// Token 0 has the edited logit of token 1 as the CPU computes it, so that the two tie, or the next
-// lower one, so that token 1 wins.
+// The logit of token 0 is the edited logit of token 1 as the CPU computes it, so that the two tie,
+// or the next lower number, so that token 1 wins.
 TEST_F(SampleTest, EditedLogitsHaveTheBitsOfTheCpu) {
   std::vector<float> logits;
   std::vector<SampleRequest> requests;
@@ -309,7 +309,7 @@ TEST_F(SampleTest, RowsThatAreNotFiniteAfterEditsHaveNoToken) {
   ExpectRowsThatAreNotFiniteAfterEditsHaveNoToken(CaseRunner());
 }
 
-// A seeded request draws the same token whatever the other rows and its place are.
+// A seeded request draws the same token for any other rows and at any place.
 TEST_F(SampleTest, ARowsTokenDoesNotDependOnItsBatch) {
   for (int32_t n : {100, Emulated() ? 1030 : 32768}) {
     const int32_t rows = 12;

@@ -58,7 +58,7 @@ class ScoreTest : public OpTest {
     const int32_t count = CutIntoRowTiles({&all, 1}, tiles.data());
     constexpr int32_t kFirst = 5;
     auto* const outcomes = lab_.template Room<SampleOutcome>(kFirst + head.rows);
-    // Columns behind the head's are never counted.
+    // Columns after the head's columns are never counted.
     const int32_t stride = head.n + head.stride_beyond;
     std::vector<T> weight(int64_t{head.k} * stride, Narrow<T>(NAN));
     for (int32_t i = 0; i < head.k; ++i) {
@@ -117,7 +117,7 @@ TYPED_TEST(ScoreTest, ARowsScoreDoesNotDependOnItsBatch) {
   }
 }
 
-// A bias of -inf excludes a token, as a mask does; a whole block of them is no fault.
+// A bias of -inf excludes a token, as a mask does. A whole block of such tokens is allowed.
 TYPED_TEST(ScoreTest, OnlyRowsThatAreNotFiniteHaveNoToken) {
   Head<TypeParam> head = this->RandomHead(5, 16, 200, true, 0);
   for (int32_t j = 60; j < 140; ++j) head.bias[j] = Narrow<TypeParam>(-kInfinity);

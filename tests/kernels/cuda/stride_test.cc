@@ -1,4 +1,5 @@
-// Tests kernels on rows that are columns of a wider buffer: they have the bits of contiguous rows.
+// Tests kernels on rows that are columns of a wider buffer. They must have the bits of contiguous
+// rows.
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/mix.h"
 #include "kernels/cuda/norm.h"
@@ -8,14 +9,14 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-// The rows of several arrays side by side, between columns that no kernel may read or change.
+// The rows of several arrays next to each other, between columns that no kernel may read or change.
 template <typename T>
 class StrideTest : public OpTest {
  protected:
   static constexpr int32_t kRows = 11;
   static constexpr int64_t kBetween = 8;
 
-  // Puts the arrays [kRows, widths[i]] side by side and returns their places.
+  // Puts the arrays [kRows, widths[i]] next to each other and returns their places.
   std::vector<T*> PutSideBySide(const std::vector<std::vector<T>>& arrays) {
     stride_ = 0;
     for (const auto& array : arrays) stride_ += std::ssize(array) / kRows + kBetween;
@@ -35,7 +36,7 @@ class StrideTest : public OpTest {
     for (const int64_t begin : firsts) places.push_back(whole_ + begin);
     return places;
   }
-  // Returns the array of `width` columns at `place`, and expects the columns behind it unchanged.
+  // Returns the array of `width` columns at `place`, and expects the columns after it unchanged.
   std::vector<T> Take(const T* place, int64_t width) {
     const std::vector<T> now = lab_.Get(whole_, kRows * stride_);
     const int64_t first = place - whole_;
@@ -45,7 +46,7 @@ class StrideTest : public OpTest {
       values.insert(values.end(), row + first, row + first + width);
       EXPECT_TRUE(SameBits<T>({row + first + width, row + first + width + kBetween},
                               std::vector<T>(kBetween, Narrow<T>(kPoison))))
-          << "row " << r << " is changed behind its end";
+          << "row " << r << " is changed after its end";
     }
     return values;
   }

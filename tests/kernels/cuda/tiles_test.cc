@@ -39,8 +39,8 @@ const RowTilesRow kRowTilesRows[] = {
 };
 SLUICE_TABLE(RowTilesTable, kRowTilesRows);
 
-// Every row is in one tile of its position, the tiles ascend, are no larger than kTileRows and as
-// few as possible.
+// Every row is in one tile of its position. The tiles ascend, have at most kTileRows rows, and are
+// the fewest possible.
 TEST(RowTilesTest, AnyGroupsAreCovered) {
   constexpr uint64_t kSeed = 20261123;
   std::mt19937_64 random(kSeed);
@@ -184,8 +184,8 @@ const AttentionTilesRow kAttentionTilesRows[] = {
 };
 SLUICE_TABLE(AttentionTilesTable, kAttentionTilesRows);
 
-// Every query and KV head reads every segment that its tile sees once, by descending work, and no
-// two tiles share a record.
+// Every query and KV head reads once every segment that its tile sees, in descending order of work,
+// and no two tiles share a record.
 TEST(AttentionTilesTest, AnySequencesAreCoveredWithinTheBounds) {
   constexpr uint64_t kSeed = 20261123;
   std::mt19937_64 random(kSeed);

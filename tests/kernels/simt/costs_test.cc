@@ -1,4 +1,4 @@
-// The counters of costs, on kernels with one planted fault each and on the same ones without it.
+// The counters of costs, on kernels with one planted fault each and on the same kernels without it.
 #include "kernels/simt/costs.h"
 
 #include <gmock/gmock.h>
@@ -60,7 +60,7 @@ TEST_P(CostsTest, AnAddressThatIsNotAlignedTouchesAnotherSector) {
   EXPECT_EQ(costs.sectors, costs.ideal_sectors + 2);
 }
 
-TEST_P(CostsTest, NarrowAndWideAccessesAreToldApart) {
+TEST_P(CostsTest, NarrowAndWideAccessesAreCountedSeparately) {
   auto *shorts = Numbers<uint16_t>(64), *out = lab_.Room<uint16_t>(64);
   const LaunchCosts narrow = CostsOf([&](Stream& stream) { MoveByHalves(stream, shorts, out); });
   EXPECT_THAT(narrow.widths, ElementsAre(0, 4, 0, 0, 0));
@@ -80,7 +80,7 @@ TEST_P(CostsTest, AStrideOfABankConflicts) {
   }
 }
 
-// Eight lanes pass at a time, with all 32 banks.
+// Eight lanes pass at a time and use all 32 banks.
 TEST_P(CostsTest, WideAccessesConflictWithinAQuarterOfAWarp) {
   float *in = Numbers(32), *out = lab_.Room<float>(32);
   for (const auto& [stride, conflicts] : {std::pair(1, 0), {2, 2}, {8, 2 * 7}}) {
@@ -119,7 +119,7 @@ TEST_P(CostsTest, AtomicsInSharedMemoryAreCountedForEachBlock) {
   EXPECT_EQ(all.global_atomics.count, 64);
 }
 
-TEST_P(CostsTest, BlocksWithoutWorkAreToldApart) {
+TEST_P(CostsTest, WorkingBlocksExcludeBlocksWithoutWork) {
   float *in = Numbers(128), *out = lab_.Room<float>(128);
   const int32_t* n = lab_.Put<int32_t>({128});
   const LaunchCosts costs = CostsOf([&](Stream& stream) { AddCount(stream, in, n, 4, out); });

@@ -8,7 +8,7 @@
 namespace sluice::simt {
 namespace {
 
-// The compilers of both builds write an unnamed namespace in their own ways.
+// The compilers of the two builds write an unnamed namespace in different ways.
 TEST(KernelRegistryTest, NamesHaveTheTypeOfTheArgumentWithoutNamespaces) {
   static const char function = 0;
   for (const char* scope :

@@ -122,7 +122,7 @@ TEST_F(MemoryTest, AnEarlierReaderIsNotForgotten) {
   EXPECT_EQ(Note(Access::kRead, reader, 1), "");
   EXPECT_EQ(Note(Access::kRead, other, 1), "");
   EXPECT_EQ(Note(Access::kRead, later, 1), "");
-  EXPECT_NE(Note(Access::kWrite, later, 1), "") << "its warp's barrier says nothing of thread 40";
+  EXPECT_NE(Note(Access::kWrite, later, 1), "") << "its warp's barrier does not order thread 40";
   const Actor all = {.launch = 1, .block_epoch = 1, .thread = 1};
   EXPECT_EQ(Note(Access::kWrite, all, 1), "");
 }
@@ -131,7 +131,7 @@ TEST_F(MemoryTest, PoisonedMemoryMustBeWrittenBeforeItIsRead) {
   memory_.Poison(buffer_ + 2, 4);
   EXPECT_TRUE(std::isnan(buffer_[2]));
   EXPECT_EQ(Note(Access::kRead, {.launch = 1}, 1), "");
-  EXPECT_THAT(Note(Access::kRead, {.launch = 1}, 2), HasSubstr("nobody wrote"));
+  EXPECT_THAT(Note(Access::kRead, {.launch = 1}, 2), HasSubstr("unwritten memory"));
   EXPECT_EQ(Note(Access::kWrite, {.launch = 1}, 2), "");
   EXPECT_EQ(Note(Access::kRead, {.launch = 1}, 2), "");
 }
@@ -146,10 +146,10 @@ TEST_F(MemoryTest, NothingIsForgottenWhenNumbersOfActorsBeginAgain) {
     last = std::exchange(number, memory_.Enter({.launch = ++launch}));
   } while (number > last);
   EXPECT_EQ(Note(Access::kRead, {.launch = launch}, 0), "");
-  EXPECT_THAT(Note(Access::kRead, {.launch = launch}, 1), HasSubstr("nobody wrote"));
+  EXPECT_THAT(Note(Access::kRead, {.launch = launch}, 1), HasSubstr("unwritten memory"));
   EXPECT_EQ(Note(Access::kRead, {.launch = launch}, 2), "");
   EXPECT_THAT(NoteAt(static_cast<float*>(shared), 4, Access::kRead, {.launch = launch}),
-              HasSubstr("nobody wrote"));
+              HasSubstr("unwritten memory"));
   EXPECT_THAT(Note(Access::kWrite, {.launch = launch, .thread = 40}, 0),
               HasSubstr("no barrier between"));
   memory_.Free(shared);

@@ -175,7 +175,7 @@ __global__ void SumKernel(SumArgs args) {
   }
   if (use != FenceUse::kNoBarrierAfter) SyncBlock();
   if (ThreadIndex() != 2) return;
-  // Without the barrier the flag is no other thread's either.
+  // Without the barrier, no other thread may read the flag either.
   if (use == FenceUse::kNoBarrierAfter ? BlockIndex() == 0 : !shared.last) return;
   float sum = 0;
   for (int32_t i = 0; i < GridBlocks(); ++i) sum += args.sums[i];
@@ -218,7 +218,7 @@ struct OverlapArgs {
 __global__ void OverlapKernel(OverlapArgs args) {
   auto& shared = SharedMemory<ReverseShared>();
   const int32_t t = ThreadIndex();
-  shared.values[t] = static_cast<float>(t);  // shared memory is the block's own
+  shared.values[t] = static_cast<float>(t);  // shared memory belongs to the block
   const float early = args.place == WaitPlace::kAfterReading ? args.values[t] : 0;
   if (args.place == WaitPlace::kAfterWriting) args.values[t] = 1;
   if (args.place == WaitPlace::kNowhere) return;

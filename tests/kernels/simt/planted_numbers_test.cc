@@ -1,4 +1,4 @@
-// How device code multiplies and rounds, and the faults in it that the emulator catches.
+// How device code multiplies and rounds, and the faults in such code that the emulator catches.
 #include <cmath>
 #include <random>
 
@@ -44,7 +44,7 @@ TEST_P(PlantedNumbersTest, AMatrixWhoseRowsOtherLanesWroteWithoutABarrierIsCaugh
 TEST_P(PlantedNumbersTest, ARowOfAMatrixThatIsNotAlignedIsCaught) {
   LoadRows(lab_.stream(), lab_.Put(std::vector<uint16_t>(256, 1)), Rows::kNotAligned, true,
            lab_.Room<uint32_t>(128));
-  EXPECT_THAT(Fault(), HasSubstr("loads a row of a matrix at an address that is no multiple of"));
+  EXPECT_THAT(Fault(), HasSubstr("at an address that is not a multiple of"));
 }
 
 TEST_P(PlantedNumbersTest, ARowOfAMatrixInGlobalMemoryIsCaught) {
@@ -53,7 +53,7 @@ TEST_P(PlantedNumbersTest, ARowOfAMatrixInGlobalMemoryIsCaught) {
   EXPECT_THAT(Fault(), HasSubstr("loads a row of a matrix that is not in shared memory"));
 }
 
-TEST_P(PlantedNumbersTest, PowersOfTwoAreThoseOfWholeNumbersAndNearOthers) {
+TEST_P(PlantedNumbersTest, PowersOfTwoAreExactForIntegersAndCloseForOthers) {
   std::mt19937_64 random(GetParam());
   std::uniform_real_distribution<float> uniform(-20, 20);
   std::vector<float> in = {0.0f, -0.0f, 1, -3, -126, 127, 200, -INFINITY, INFINITY, NAN};
@@ -117,7 +117,7 @@ TEST_P(PlantedNumbersTest, FragmentsOfInt8MultiplyAsMatricesOfInt8) {
   std::mt19937_64 random(GetParam());
   std::vector<int8_t> a(16 * 32), b(32 * 8);
   for (auto* const values : {&a, &b}) {
-    // Some are the least, whose products are the largest.
+    // Some values are the least; their products are the largest.
     for (int8_t& v : *values) v = random() % 4 == 0 ? -128 : static_cast<int8_t>(random());
   }
   auto* const d = lab_.Room<int32_t>(128);
@@ -177,13 +177,13 @@ TEST_P(PlantedNumbersTest, AWarpgroupMultipliesMatrices) {
   EXPECT_EQ(Fault(), "");
 }
 
-TEST_P(PlantedNumbersTest, WhatAWarpgroupMustNotDoIsCaught) {
+TEST_P(PlantedNumbersTest, FaultsOfAWarpgroupAreCaught) {
   const std::pair<GroupFault, const char*> kFaults[] = {
       {GroupFault::kNotShared, "has not shared with products before a barrier"},
       {GroupFault::kSharedTooLate, "has not shared with products before a barrier"},
       {GroupFault::kNotBegun, "multiplies without BeginProducts"},
-      {GroupFault::kChangedTooEarly, "overwrites what block 0, thread"},
-      {GroupFault::kFragmentChanged, "multiplies from what changes before it waits"},
+      {GroupFault::kChangedTooEarly, "overwrites data that block 0, thread"},
+      {GroupFault::kFragmentChanged, "multiplies operands that change before it waits"},
       {GroupFault::kChangedByOthers, "with no barrier between"},
       {GroupFault::kNotWaited, "ends before its products have been waited for"}};
   for (const auto& [fault, text] : kFaults) {
@@ -195,7 +195,7 @@ TEST_P(PlantedNumbersTest, WhatAWarpgroupMustNotDoIsCaught) {
   }
 }
 
-TEST_P(PlantedNumbersTest, SumsOfAWarpgroupAreNotThereBeforeTheyWereWaitedFor) {
+TEST_P(PlantedNumbersTest, SumsOfAWarpgroupAreNaNBeforeTheWait) {
   std::mt19937_64 random(GetParam());
   const GroupMatrices m(random);
   float* d = lab_.Room<float>(64 * 128);
@@ -203,7 +203,7 @@ TEST_P(PlantedNumbersTest, SumsOfAWarpgroupAreNotThereBeforeTheyWereWaitedFor) {
   EXPECT_TRUE(std::isnan(lab_.Get(d, 1)[0]));
 }
 
-// Computes one element by MultiplyAdd: the sum of the terms, of which each is a product with 1.
+// Computes one element by MultiplyAdd: the sum of the terms. Each term is a product with 1.
 float SumByProduct(const std::vector<float>& terms) {
   DeviceLab lab(simt::MakeSimtDevice());
   std::vector<uint16_t> a(256), b(128);
@@ -227,7 +227,7 @@ struct ProductSumRow {
 };
 class ProductSumTable : public TableTest<ProductSumRow> {};
 
-TEST_P(ProductSumTable, SumsAreThoseOfTensorCores) {
+TEST_P(ProductSumTable, SumsEqualTensorCores) {
   using enum simt::ProductSums;
   EXPECT_EQ(SumByProduct(kHopper, row().terms), row().hopper);
   EXPECT_EQ(SumByProduct(kAmpere, row().terms), row().ampere);
@@ -306,12 +306,12 @@ const ProductSumRow kProductSumRows[] = {
 };
 SLUICE_TABLE(ProductSumTable, kProductSumRows);
 
-TEST(ProductSumTest, SumsAreTruncatedUnlessATestWantsOthers) {
+TEST(ProductSumTest, SumsAreTruncatedUnlessATestChoosesOthers) {
   EXPECT_EQ(SumByProduct({1, 1.5f * 0x1p-24f}), 1);
   EXPECT_EQ(SumByProduct(Terms(1, 8, 0x1p-25f)), 1 + 2 * kUlp);
 }
 
-// The order of the terms of a product changes a rounded sum, and not a truncated one.
+// The order of the terms of a product changes a rounded sum, but not a truncated one.
 TEST(ProductSumTest, TruncatedSumsDoNotDependOnTheOrderOfTerms) {
   std::mt19937_64 random(7);
   std::uniform_real_distribution<float> uniform(-1, 1);
