@@ -2,7 +2,7 @@
 # Builds the image's whole file tree without Docker: the two stripped programs, the Debian packages
 # of tools/packages-runtime.txt with their dependencies, the configuration, the demo model and a
 # user. The tree has no shell and no package manager. The Dockerfile runs this script too, so the
-# tests check what the image holds.
+# tests check the files of the image.
 #
 # The script needs no root. File times are at most SOURCE_DATE_EPOCH (0 by default), so the same
 # inputs give the same tree.
@@ -21,7 +21,7 @@ user=10001
 packages=build/image-packages
 library_directory=$tree/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)
 
-# Downloads the packages that an empty system would need, whatever the host has installed.
+# Downloads the packages that an empty system would need, even those that the host has installed.
 download_for_empty_system() {
   sed 's/#.*//' tools/packages-runtime.txt | xargs apt-get -qq -y --no-install-recommends --download-only \
     -o Dir::State::status=/dev/null -o Dir::Cache::archives="$PWD/$packages" \

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Makes CycloneDX lists of what an image, a build from sources and the gateway consist of.
+"""Makes CycloneDX lists of the components of an image, a build from sources and the gateway.
 
     deploy/make_sbom.py --image build/image >sluice.cdx.json
     deploy/make_sbom.py --image build/image --sources --gateway --out build/lists
 
 An image's tree (deploy/image_tree.sh) has the control data of its Debian packages. The sources need
-the packages of tools/packages-build.txt, whose versions are those of this system; the gateway those
-of deploy/requirements-gateway.txt. The same input gives the same list.
+the packages of tools/packages-build.txt, in the versions of this system. The gateway needs the
+packages of deploy/requirements-gateway.txt. The same input gives the same list.
 
-Needs what deploy/requirements-sbom.txt names. The Dockerfile's target `sbom` makes all lists.
+Needs the packages of deploy/requirements-sbom.txt. The Dockerfile's target `sbom` makes all lists.
 """
 
 import argparse
@@ -75,7 +75,7 @@ def packages_of_python(path):
 
 
 def made(name, components):
-    """Returns the list as JSON. Its number is that of its contents; it names no time."""
+    """Returns the list as JSON. Its serial number depends only on its contents; it has no time."""
     bom = Bom(components=components)
     bom.metadata.component = Component(type=ComponentType.APPLICATION, name=name, version=version(),
                                        bom_ref=name)
@@ -104,7 +104,7 @@ def of_gateway():
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--image", type=pathlib.Path, metavar="TREE", help="list an image's tree")
-    parser.add_argument("--sources", action="store_true", help="list what a build needs")
+    parser.add_argument("--sources", action="store_true", help="list the packages of a build")
     parser.add_argument("--gateway", action="store_true", help="list the gateway for HTTP")
     parser.add_argument("--out", type=pathlib.Path, metavar="FOLDER",
                         help="write the lists to this folder instead of printing the only one")

@@ -25,7 +25,7 @@ def replaced(text, old, new):
 
 
 def sidecar(plain):
-    """Returns the text of envoy.yaml, `plain`, for a container beside the daemon's."""
+    """Returns the text of envoy.yaml, `plain`, for a container in the daemon's pod."""
     text = with_tls(plain).replace("make_tls.py", "make_sidecar.py", 1)
     text = replaced(text, _LISTENER, _LISTENER.replace("8001", "8443"))
     text = replaced(text, _ENDPOINT, "socket_address: {address: 127.0.0.1, port_value: 8001}")

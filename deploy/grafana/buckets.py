@@ -1,4 +1,4 @@
-"""How well the ladder fits the traffic, and what it costs."""
+"""How well the ladder fits the traffic, and its costs."""
 
 from panels import Dashboard, heat_rows, histogram, series, stat, table
 from queries import GOOD_HIGH, MODEL, RANGE, VARIABLES, rate, ratio, select, tokens_ratio
@@ -6,7 +6,7 @@ from queries import GOOD_HIGH, MODEL, RANGE, VARIABLES, rate, ratio, select, tok
 DASHBOARD = Dashboard(
     "sluice-buckets",
     "Sluice / buckets",
-    "How well the ladder fits the traffic, and what it costs.",
+    "How well the ladder fits the traffic, and its costs.",
     VARIABLES,
     [
         (

@@ -1,4 +1,4 @@
-"""How busy the devices are, and what fills their memory."""
+"""How busy the devices are, and the use of their memory."""
 
 from panels import Dashboard, series
 from queries import MODEL, VARIABLES, rate, select
@@ -6,7 +6,7 @@ from queries import MODEL, VARIABLES, rate, select
 DASHBOARD = Dashboard(
     "sluice-device",
     "Sluice / device",
-    "How busy the devices are, and what fills their memory.",
+    "How busy the devices are, and the use of their memory.",
     VARIABLES,
     [
         (

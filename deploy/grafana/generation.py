@@ -62,7 +62,7 @@ DASHBOARD = Dashboard(
                     "KV pages",
                     "short",
                     (f"sum by (state) (sluice_kv_pages{MODEL})", "{{state}}"),
-                    about="Idle pages are kept for prompts that begin alike, and taken when others "
+                    about="Idle pages are kept for prompts with the same beginning, and taken when others "
                           "need them.",
                     stacked=True,
                     width=12,
@@ -71,7 +71,7 @@ DASHBOARD = Dashboard(
                     "Preemptions",
                     "ops",
                     (rate("sluice_preemptions_total", by="pod"), "{{pod}}"),
-                    about="Sequences that gave their pages up, to be computed again.",
+                    about="Sequences that lost their pages and are computed again later.",
                     width=12,
                 ),
                 series(

@@ -23,7 +23,7 @@ DASHBOARD = Dashboard(
                     "Failed",
                     "percentunit",
                     'max(model:sluice_error_ratio:rate5m{model=~"$model|"})',
-                    "Of what was the server's to answer; objective 0.1%.",
+                    "Of the requests that the server had to answer; objective 0.1%.",
                     BAD_HIGH,
                     2,
                 ),
@@ -54,7 +54,7 @@ DASHBOARD = Dashboard(
                     stacked=True,
                 ),
                 series(
-                    "Turned away",
+                    "Refused requests",
                     "reqps",
                     (
                         rate("sluice_rejected_total", REJECTED, "reason"),
@@ -114,7 +114,7 @@ DASHBOARD = Dashboard(
                     "Queued work",
                     "s",
                     (f"sum by (pod) (sluice_estimated_drain_seconds{MODEL})", "{{pod}}"),
-                    about="What the autoscalers look at.",
+                    about="The autoscalers use this metric.",
                 ),
                 series(
                     "Step batches by trigger",
