@@ -25,7 +25,7 @@ using einsum::TermId;
 using einsum::TermPool;
 using Kind = AttentionVariant::Kind;
 
-// More variants than this are not looked at, in each stage.
+// Each stage considers no more variants than this.
 constexpr int64_t kMostVariants = 1024;
 // The work items for each worker of split:auto.
 constexpr int64_t kItemsPerWorker = 4;
@@ -40,8 +40,8 @@ einsum::Sizes SizesOf(const AttentionWork& work) {
           {"kv_heads", work.kv_heads},   {"group", work.group},   {"head_dim", work.head_dim}};
 }
 
-// Looks for the terms of attention that kernels compute, in two stages: divisions are moved, and
-// then keys are cut. XSA comes last in all kernels, so that it is no part of the search.
+// Searches for the terms of attention that kernels compute, in two stages: divisions are moved,
+// then keys are cut. XSA comes last in all kernels, so it is not part of the search.
 class AttentionSearch {
  public:
   AttentionSearch(const einsum::AttentionShape& shape, const AttentionWork& work,
@@ -57,7 +57,7 @@ class AttentionSearch {
 
   Cascade Definition() { return WithXsa(pool_, definition_, "definition"); }
 
-  // Returns the cheapest term that the kernel computes in no more work items than these, and counts
+  // Returns the cheapest term that the kernel computes with at most these work items, and counts
   // the terms in `found`.
   absl::StatusOr<AttentionEstimate> Find(const AttentionVariant& variant, int64_t most_work_items,
                                          AttentionEstimates* found) const {
@@ -90,7 +90,7 @@ class AttentionSearch {
     return einsum::Lower(pool, {{"Y", einsum::ExcludeOwnValue(pool, shape_, y)}}, std::move(name));
   }
 
-  // Returns the costs of terms, infinite for those that are not of the kind.
+  // Returns the costs of terms, infinite for terms of another kind.
   std::function<double(TermId)> CostOf(TermPool* pool, Kind kind,
                                        const einsum::Circumstances& circumstances) const {
     return [this, pool, kind, circumstances](TermId term) {
@@ -134,7 +134,7 @@ absl::StatusOr<AttentionEstimates> EstimateAttention(const einsum::AttentionShap
   found.definition_passes = einsum::Passes(found.definition, "context");
   const int64_t segments = CeilDiv(work.context, kernels::kSegmentTokens);
   for (const Kind kind : {Kind::kOnePass, Kind::kTwoPass}) {
-    // There is nothing to fold in a single segment, of which one pass is two.
+    // A single segment has nothing to fold: one pass is the same as two.
     const Kind computed = segments == 1 ? Kind::kTwoPass : kind;
     SLUICE_ASSIGN_OR_RETURN(AttentionEstimate estimate,
                             search.Find({computed}, std::numeric_limits<int64_t>::max(), &found));

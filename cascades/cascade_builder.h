@@ -1,12 +1,12 @@
-// Builds a cascade, one einsum after the other.
+// Builds a cascade, one einsum after another.
 //
 //   CascadeBuilder out("rms");
 //   out.Rank("t", {"rows"}).Rank("d", {"hidden"}).Input("X", {"t", "d"});
 //   out.Contract("S[t]", "d", "X[t,d]", "X[t,d]");
 //   const einsum::Cascade cascade = std::move(out).Build("S");
 //
-// Accesses are written as in text.h, with indices that are a rank, or a rank and an offset. What
-// has no Tensor of its own lives in a tile.
+// Accesses are written as in text.h. An index is a rank, or a rank and an offset. A result without
+// a Tensor of its own lives in a tile.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ class CascadeBuilder {
   };
 
   CascadeBuilder& Rank(std::string name, einsum::Size size);
-  // Declares a tensor that is read, or gives a result a home.
+  // Declares a tensor that is read, or the home of a result.
   CascadeBuilder& Tensor(std::string name, std::vector<std::string> ranks, einsum::Home home,
                          double bytes_per_value);
   // Declares activations in the arena, of 4 bytes a value.
@@ -53,8 +53,8 @@ class CascadeBuilder {
   // Adds a Map and returns `out`, as the operand of the next one.
   std::string Chain(const Operand& a, einsum::Op op, const Operand& b, std::string out);
 
-  // Returns the cascade, with its result in the arena unless that has a Tensor. A cascade without a
-  // name of its result has none beside its Tensors.
+  // Returns the cascade. Its result is in the arena unless it has a Tensor. If no result is named,
+  // the only results are the Tensors.
   einsum::Cascade Build(const std::string& result = "") &&;
 
  private:

@@ -234,8 +234,8 @@ class CascadeMaker {
     out->Map(y, "H[t,i]", Op::kMultiply, 0.5);
   }
 
-  // Adds the heads `head` of x: as X1 and X2 the first and second halves of their rotated features,
-  // which are rotated as pairs, and as X3 the features behind these, which stay as they are.
+  // Adds the heads `head` of x. X1 and X2 are the first and second halves of their rotated
+  // features, which are rotated as pairs. X3 are the following features, which stay unchanged.
   static void AddRotation(const std::string& x, const std::string& head, int64_t half, int64_t rest,
                           const einsum::KvPlace& place, CascadeBuilder* out) {
     const auto at = [&](const std::string& name, const std::string& feature) {

@@ -5,13 +5,13 @@
 //     const auto analysis = einsum::Analyze(cascade, SizesOf(model.config, step));
 //   }
 //
-// Where the terms do not reach, the cascade says what is left: a gather (rows of a table that
+// Terms cannot express everything, so some parts are left out. A gather (rows of a table that
 // tokens choose, keys of pages, positions of a position-wise weight) is an access to rows that have
-// been chosen already; the choice of the k largest logits and the draw of a token depend on values,
-// which conditions of einsums cannot. The eps of XSA, by which a value of zero leaves y as it is,
-// is left out: there the terms divide 0 by 0. The gate tensor W of XSA is tanh(alpha), computed
-// when the model is loaded. Linear layers that a backend has joined (LinearOp::more) are one layer,
-// whose weight W and bias B have the columns of all of them.
+// been chosen already. The choice of the k largest logits and the draw of a token depend on values,
+// which conditions of einsums cannot. The eps of XSA leaves y unchanged if a value is zero; it is
+// left out, and the terms then divide 0 by 0. The gate tensor W of XSA is tanh(alpha), computed
+// when the model is loaded. Linear layers that a backend has joined (LinearOp::more) are one layer;
+// its weight W and bias B have the columns of all of them.
 #pragma once
 
 #include <cstdint>
@@ -25,15 +25,15 @@
 
 namespace sluice {
 
-// Where the weights, keys and values of a cascade are. `weight_bytes` are those of a value with its
-// part of the scales that values share.
+// The homes of the weights, keys and values of a cascade. `weight_bytes` is the size of a value,
+// including its part of shared scales.
 struct CascadeOptions {
   double weight_bytes = 4;
   einsum::KvPlace kv = {};
 };
 
-// Returns where a CPU has the keys and values of a model: in pages, with the part of a scale that
-// is a feature's, or for attention in both directions in the rows of the step.
+// Returns where a CPU keeps the keys and values of a model. They are in pages, with a feature's
+// part of a scale; if attention is in both directions, they are in the rows of the step.
 einsum::KvPlace KvPlaceOnCpu(const ModelConfig& config);
 
 // Returns the sizes of all symbols that CascadeOf uses: sequences, tokens (of a sequence), rows (of
@@ -45,8 +45,8 @@ einsum::Sizes SizesOf(const ModelConfig& config, const StepSizes& step);
 einsum::AttentionShape AttentionShapeOf(const AttentionOp& op, const ModelConfig& config,
                                         const CascadeOptions& options);
 
-// Returns the cascade of an op as its definition states it. The ranks t and s are the rows of the
-// step and the sampled ones.
+// Returns the cascade of an op's definition. The ranks t and s are the rows of the step and the
+// sampled rows.
 einsum::Cascade CascadeOf(const GraphOp& op, const Graph& graph, const ModelConfig& config,
                           const CascadeOptions& options);
 

@@ -37,7 +37,7 @@ AttentionWork WorkOf(const ModelConfig& config, const StepSizes& step) {
           .head_dim = config.head_dim};
 }
 
-// Says what the other variants are estimated to take in the step.
+// Returns a sentence with the estimated times of the other variants in the step.
 std::string ComparedWith(const AttentionEstimates& estimates, const AttentionVariant& chosen) {
   const auto seconds = [&](const AttentionVariant& variant) {
     return std::ranges::find(estimates.variants, variant, &AttentionEstimate::variant)
@@ -94,8 +94,8 @@ absl::StatusOr<CascadeReport::OfAttention> ReportAttention(const AttentionOp& op
   return plan;
 }
 
-// The weights and the pages of all ops are read once a step, so that they come from the level that
-// holds them together.
+// The weights and the pages of all ops are read once a step, so they come from the level that holds
+// all of them.
 void AddRooflines(CascadeReport* report) {
   double resident = 0;
   for (const OpReport& op : report->ops) {
@@ -110,7 +110,7 @@ void AddRooflines(CascadeReport* report) {
   }
 }
 
-// Shows attention as it is computed, in place of its definition.
+// Shows attention as it is computed, instead of its definition.
 void TakeServedVariants(const Model& model, CascadeReport* report) {
   for (OpReport& op : report->ops) {
     const auto* const attention = std::get_if<AttentionOp>(&model.graph.ops[op.ops.front()]);
@@ -125,7 +125,7 @@ void TakeServedVariants(const Model& model, CascadeReport* report) {
   }
 }
 
-// Returns what each einsum is: "P: GEMM t x d x e".
+// Returns the role of each einsum: "P: GEMM t x d x e".
 std::vector<std::string> Mappings(const einsum::Analysis& analysis) {
   std::vector<std::string> mappings;
   mappings.reserve(analysis.einsums.size());

@@ -1,4 +1,4 @@
-// What the steps of a model compute, op by op: the report of `sluice plan`.
+// The computation of a model's steps, op by op: the report of `sluice plan`.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,9 @@ struct OpReport {
   einsum::Analysis analysis;
   einsum::CostEstimate cost;
   einsum::Roofline roofline;           // of one op
-  std::optional<double> seconds = {};  // measured, of all of them in a step
-  // Kernels of one op: one for each einsum of its definition without fusion, and those that serve
-  // it. A plan's kernels read sizes at run time, so that they are the same for static and dynamic
+  std::optional<double> seconds = {};  // measured, all such ops of a step together
+  // Kernels of one op: one for each einsum of its definition without fusion, and the kernels that
+  // serve it. A plan's kernels read sizes at run time, so they are the same for static and dynamic
   // shapes.
   int64_t kernels_unfused = 0;
   int64_t kernels_static = 1;
@@ -56,14 +56,14 @@ struct CascadeReport {
   int64_t kernels_dynamic = 0;
 };
 
-// Returns the report, with the measured times if the description has them. The model needs no more
-// than its name, config and graph. Requires a step from CompleteStep, and one value of each list of
-// the description for each op of the graph.
+// Returns the report, with the measured times if the description has them. Only the name, config
+// and graph of the model are used. Requires a step from CompleteStep, and one value for each op of
+// the graph in each list of the description.
 absl::StatusOr<CascadeReport> MakeCascadeReport(const StepDescription& description,
                                                 const einsum::DeviceDescription& device);
 
 nlohmann::json CascadeReportJson(const CascadeReport& report);
-// Returns the text of CascadeReportJson, in which bytes that are not UTF-8 are replaced.
+// Returns the text of CascadeReportJson. Bytes that are not UTF-8 are replaced.
 std::string CascadeReportText(const CascadeReport& report);
 nlohmann::json AnalysisJson(const einsum::Analysis& analysis);
 

@@ -18,7 +18,7 @@ using einsum::Rule;
 using einsum::TermId;
 using einsum::TermPool;
 
-// A term, and how the search came to it.
+// A term, and the step of the search that found it.
 struct Found {
   TermId before;
   const Rule* rule;

@@ -1,4 +1,4 @@
-// The way from the definition of attention to its one-pass kernel, rule by rule.
+// The derivation of the one-pass kernel of attention from the definition, rule by rule.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@ namespace sluice {
 
 struct DerivationStep {
   std::string rule;       // empty for the definition
-  std::string condition;  // under which the rule holds
+  std::string condition;  // of the rule
   einsum::Cascade cascade;
   int passes;  // over the keys
 };
 
-// Returns the definition and the fewest rewrites that make it a term of one pass over chunks of
-// `chunk` keys. Returns ResourceExhausted if the search meets more than `most_terms` before.
+// Returns the definition and the fewest rewrites that lead to a term of one pass over chunks of
+// `chunk` keys. Returns ResourceExhausted if the search first finds more than `most_terms` terms.
 absl::StatusOr<std::vector<DerivationStep>> DeriveOnePass(const einsum::AttentionShape& shape,
                                                           int64_t chunk,
                                                           int64_t most_terms = 20000);

@@ -23,7 +23,7 @@ namespace sluice {
 namespace {
 
 constexpr int kRounds = 5;
-// The set that stands for the memory, and the least that it is reduced to where little is free.
+// The size of the set that represents the memory, and its minimum if little memory is free.
 constexpr int64_t kMemoryBytes = int64_t{128} << 20;
 constexpr int64_t kLeastBytes = int64_t{8} << 20;
 constexpr int64_t kMultiplySteps = 20'000;
@@ -35,8 +35,8 @@ double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Returns the most, over some runs, of what `run` returns for a second. Other processes only make
-// runs slower; the runs last longer than a turn of theirs on a core.
+// Returns the best result per second of several calls of `run`. Other processes only make runs
+// slower; the runs last longer than another process's turn on a core.
 template <typename Run>
 double Rate(Run run) {
   constexpr double kLeastSeconds = 0.02;
@@ -51,8 +51,8 @@ double Rate(Run run) {
   return most;
 }
 
-// Another process that runs on a thread's core for a moment makes a launch thousands of times as
-// long, so that the least of many says more than their median.
+// If another process runs briefly on a thread's core, a launch takes thousands of times longer. The
+// minimum of many launches is therefore more informative than their median.
 double LeastLaunchSeconds(kernels::ThreadPool* pool) {
   constexpr int kLaunches = 200;
   constexpr double kMostSeconds = 0.1;  // for pools with more threads than there are cores
@@ -67,7 +67,7 @@ double LeastLaunchSeconds(kernels::ThreadPool* pool) {
 }
 
 // Returns the size of the data cache of a level as the first processor sees it, such as the part of
-// the last level that its cores share. In a virtual machine sysconf may tell that of the host.
+// the last level that its cores share. In a virtual machine sysconf may return the host's size.
 int64_t CacheBytes(int level, int64_t otherwise) {
   constexpr int kMostCaches = 8;
   for (int i = 0; i < kMostCaches; ++i) {
@@ -84,7 +84,7 @@ int64_t CacheBytes(int level, int64_t otherwise) {
   return otherwise;
 }
 
-// Returns the size of the set that stands for the memory.
+// Returns the size of the set that represents the memory.
 int64_t SetBytes() {
   int64_t bytes = kMemoryBytes;
   const int64_t free = CgroupFreeMemory(ReadSystemFile).value_or(bytes * 4);
@@ -102,7 +102,7 @@ class Prober {
     std::memset(memory_.get(), 1, static_cast<size_t>(bytes_));
   }
 
-  // Returns the bytes that `workers` threads read in a second of a set of `bytes` together.
+  // Returns the bytes per second at which `workers` threads read a set of `bytes` together.
   double ReadRate(int64_t bytes, int workers) const {
     const int64_t each = std::min(bytes, bytes_) / workers / kLine * kLine;
     const int64_t repeats = std::max<int64_t>(1, kReadBytes / each);
@@ -119,7 +119,7 @@ class Prober {
   }
 
   einsum::DeviceDescription::Level Own(const char* name, int64_t bytes) const {
-    // A half of it, so that what else it holds does not count.
+    // Half of the cache, because it holds other data too.
     return {.name = name,
             .bytes = static_cast<double>(bytes),
             .bytes_per_second = ReadRate(bytes / 2, 1)};

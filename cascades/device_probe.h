@@ -1,4 +1,4 @@
-// Measures what the cost model knows of this machine's processor.
+// Measures this machine's processor for the cost model.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace sluice {
 
-// Returns the best of short runs on the threads of the pool, which take some 200 ms and 128 MiB in
-// all. Multiply-adds in bf16 are measured if the profile has them.
+// Returns the best of short runs on the threads of the pool. They take about 200 ms and 128 MiB in
+// total. Multiply-adds in bf16 are measured if the profile has them.
 einsum::DeviceDescription ProbeDevice(const kernels::Context& context);
 
-// Reads a file that holds what DeviceDescriptionJson returns. Errors name the file.
+// Reads a file with the output of DeviceDescriptionJson. Errors name the file.
 absl::StatusOr<einsum::DeviceDescription> ReadDeviceFile(const std::string& path);
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-// Which kernel a term of attention is.
+// Finds the kernel that a term of attention belongs to.
 #pragma once
 
 #include "cascades/einsum/term_pool.h"
@@ -16,7 +16,7 @@ struct TermShape {
 
 TermShape ShapeOf(const einsum::TermPool& pool, einsum::TermId term);
 
-// Returns whether the nodes are those of the kernel; two_pass also takes its number of passes.
+// Returns whether the nodes belong to the kernel; two_pass also uses its number of passes.
 bool IsVariant(const TermShape& shape, AttentionVariant::Kind kind);
 
 }  // namespace sluice

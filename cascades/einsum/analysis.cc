@@ -84,7 +84,7 @@ class Analyzer {
 
  private:
   // Returns the symbol, or the rank if it has none, of the largest reduced or iterated rank. Ranks
-  // of a family that no output has come before others, and the first of equals wins.
+  // of families that no output has come first, and the first of equal ranks is returned.
   std::string LargestStream() const {
     std::set<std::string> candidates;
     for (const auto& [einsum, iteration, is_init] : einsums_) {

@@ -1,5 +1,5 @@
-// What can be said of a cascade without running it: what each rank of an einsum is for, how often a
-// fiber is read, and what has to be moved, kept and computed.
+// The properties of a cascade that can be found without running it: the role of each rank of an
+// einsum, the number of reads of a fiber, and the amounts that must be moved, kept and computed.
 //
 //   const auto analysis = Analyze(cascade, {{"tokens", 1}, {"context", 4096}, {"head_dim", 128}});
 //   analysis->passes                     // 3
@@ -19,8 +19,8 @@
 
 namespace sluice::einsum {
 
-// What a rank is in an einsum: in both operands and the result, in one operand and the result, in
-// both operands and reduced, in one of them and reduced, in the result alone, or the rank of the
+// The role of a rank in an einsum: in both operands and the result; in one operand and the result;
+// in both operands and reduced; in one of them and reduced; only in the result; or the rank of the
 // iteration.
 enum class Role { kBatch, kLeft, kRight, kContraction, kReduced, kBroadcast, kIterated };
 
@@ -35,11 +35,13 @@ constexpr auto EnumNamesOf(Role) {
                               {kIterated, "iterated"}});
 }
 
-// The library call that an einsum is: a sum of products with free ranks on both sides, on one or on
-// none (Gemm, Gemv, Dot), the first of these as kGroupedGemm where both operands have a batch rank:
-// one call with a matrix of its own, such as the weight of a position, for each group of rows. A
-// product with free ranks on both sides; any other reduction; any other map; one operand with its
-// ranks in another order, or in the same order.
+// The library call that computes an einsum:
+//   - kGemm, kGemv, kDot: a sum of products with free ranks on both sides, on one side, on none.
+//   - kGroupedGemm: a kGemm whose operands both have a batch rank. One call has a separate matrix,
+//     such as the weight of a position, for each group of rows.
+//   - kOuterProduct: a product with free ranks on both sides.
+//   - kReduction, kElementwise: any other reduction, any other map.
+//   - kPermute, kCopy: one operand with its ranks in another order, in the same order.
 enum class Mapping {
   kGemm,
   kGroupedGemm,
@@ -76,30 +78,31 @@ struct EinsumRoles {
   std::vector<RankRole> roles;  // in the order of RanksOf
   Mapping mapping = Mapping::kCopy;
 
-  // Returns the ranks with the role, in order. Those of a GEMM are kBatch, kLeft (its M), kRight
-  // (its N) and kContraction (its K).
+  // Returns the ranks with the role, in order. In a GEMM these are kBatch, kLeft (M), kRight (N)
+  // and kContraction (K).
   std::vector<std::string> With(Role role) const;
 };
 
-// Returns the roles. `iterated` is the rank of the iteration in whose body the einsum is.
+// Returns the roles. `iterated` is the rank of the iteration that contains the einsum in its body.
 EinsumRoles RolesOf(const Einsum& einsum, std::string_view iterated = "");
 
 // Returns the mapping with its ranks: "grouped GEMM b x d x e for each l" (M x K x N).
 std::string Describe(const EinsumRoles& roles);
 
-// A rank, and all ranks whose size has the same symbol: m and c of m = c*512+j. The ranks of a
-// partition that have a constant size, as j, are families of their own.
+// A rank, and all ranks whose size has the same symbol: m and c of m = c*512+j. A rank of a
+// partition with a constant size, such as j, is a family of its own.
 //
 // Returns how often a fiber of the family is traversed from its beginning, or 0 if no einsum
-// iterates over it. The level of an einsum is the greatest of its operands', plus one where an
-// operand was reduced over a rank of the family and the einsum iterates again over the same fiber,
-// that is, over a dimension of the same input. An iteration's rank carries no barrier: what a body
-// reads is there in time. A carried tensor that is read after its iteration counts as reduced. Of
-// an iteration that passes over the fiber anew for each of its places only some passes are counted.
+// iterates over it. The level of an einsum is the greatest level of its operands. It is one more if
+// an operand was reduced over a rank of the family and the einsum iterates again over the same
+// fiber, that is, over a dimension of the same input. An iteration's rank is no barrier: everything
+// that a body reads is ready in time. A carried tensor that is read after its iteration counts as
+// reduced. If an iteration traverses the fiber again for each of its places, only some passes are
+// counted.
 int Passes(const Cascade& cascade, std::string_view rank_or_symbol);
 
-// A result that lacks ranks over which its reader iterates, so that it is computed once for all of
-// them: |v|^2 lacks the query head within its group. Ranks that it lost by reduction don't count.
+// A result that lacks ranks of its reader's iteration, so that it is computed once for all of them:
+// |v|^2 lacks the query head within its group. Ranks that it lost by reduction don't count.
 struct Hoist {
   std::string tensor;
   std::string reader;
@@ -110,7 +113,7 @@ struct Hoist {
 
 std::vector<Hoist> Hoists(const Cascade& cascade);
 
-// Bytes by home. Those of kTile are 0.
+// Bytes by home; 0 for kTile.
 struct Traffic {
   std::array<double, 4> loads = {};
   std::array<double, 4> stores = {};
@@ -139,15 +142,15 @@ struct TensorFacts {
   Tensor tensor;
   bool is_input = false;
   std::vector<int64_t> shape;
-  // The ranks of which all places are live at a time. Of the others one place is: it is consumed
-  // before the next is produced.
+  // The ranks with all places live at the same time. Other ranks have one live place, which is
+  // consumed before the next is produced.
   std::vector<std::string> live_ranks;
   double live_bytes = 0;  // for one place of the ranks that are not live
-  std::string replaces;   // the operand whose place it takes, because nothing reads that later
+  std::string replaces;   // the operand that it overwrites, because nothing reads it later
   int first_level = 0;    // of its writer, or first reader if it is an input
   int last_level = 0;     // of its last reader
-  // Bytes, over all passes. An input is loaded once in each pass that reads it. What lives in a
-  // tile is neither loaded nor stored.
+  // Bytes, over all passes. An input is loaded once in each pass that reads it. Tensors in a tile
+  // are neither loaded nor stored.
   double loads = 0;
   double stores = 0;
 };
@@ -170,8 +173,8 @@ struct Analysis {
   double footprint_bytes = 0;  // of the pass with the greatest
 };
 
-// Returns the facts at these sizes. The stream is the given rank or symbol, or else the largest
-// that is reduced or iterated, of those that no output has if there is one. Returns InvalidArgument
+// Returns the facts at these sizes. The stream is the given rank or symbol. If none is given, it is
+// the largest reduced or iterated rank, preferably one that no output has. Returns InvalidArgument
 // if the cascade is wrong, a size is missing, no rank is the stream, or the counting of points
 // takes more than kMaxCountingSteps (point_count.h).
 absl::StatusOr<Analysis> Analyze(const Cascade& cascade, const Sizes& sizes,

@@ -1,22 +1,22 @@
-// Cascades of extended einsums: what a computation on tensors does, apart from any device.
+// Cascades of extended einsums: a device-independent description of a computation on tensors.
 //
 // An einsum computes one tensor, point by point of its ranks:
 //
 //   N[p, m] = S[p, m] . G[p] :: map -(left) unary exp
 //   D[p] = N[p, m] :: reduce m +(or) where m <= p
 //
-// The operands are combined by `map` (an Op, and a Merge that says which points are visited),
-// then each value passes through `unary`, and `reduce` combines the values along a rank that the
-// result does not have. A cascade is a list of einsums of which each may read the results of those
-// before it. An iterative cascade computes its body once for every point of a rank, in ascending
-// order, and may read what the iteration before left behind:
+// `map` combines the operands (an Op, and a Merge that determines the visited points). Then `unary`
+// is applied to each value, and `reduce` combines the values along a rank that the result does not
+// have. A cascade is a list of einsums; each may read the results of earlier ones. An iterative
+// cascade computes its body once for every point of a rank, in ascending order, and may read
+// results of the previous iteration:
 //
 //   iterate c {
 //     init R[p, 0] = -inf
 //     R[p, c+1] = R[p, c] . L[p, c] :: map max(or)
 //   }
 //
-// The notation is that of FuseMax (arXiv 2406.10491) in ASCII; text.h reads and prints it.
+// The notation is from FuseMax (arXiv 2406.10491), in ASCII; text.h reads and prints it.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@
 
 namespace sluice::einsum {
 
-// An operation on two values, and by repetition on many.
+// An operation on two values, or on many by repetition.
 enum class Op { kAdd, kSubtract, kMultiply, kDivide, kMax, kMin };
 
 constexpr auto EnumNamesOf(Op) {
@@ -43,9 +43,9 @@ constexpr auto EnumNamesOf(Op) {
                             {kMin, "min"}});
 }
 
-// The points that an action visits: those where both operands have a value, where either has one,
-// where the left one has, or all. A point outside an operand's shape or excluded by a condition has
-// no value.
+// The points that an action visits: points where both operands have a value, where either one has,
+// where the left one has, or all points. A point outside an operand's shape or excluded by a
+// condition has no value.
 enum class Merge { kAnd, kOr, kLeft, kAll };
 
 constexpr auto EnumNamesOf(Merge) {
@@ -71,7 +71,7 @@ constexpr auto EnumNamesOf(Function) {
 }
 
 // Where a tensor lives: among the model's weights, in the KV pages, in the arena of a step, or in
-// the registers and nearest cache of one worker, which count as no traffic while they fit.
+// the registers and nearest cache of one worker. The last causes no traffic if it fits.
 enum class Home { kWeight, kKv, kArena, kTile };
 
 constexpr auto EnumNamesOf(Home) {
@@ -118,7 +118,7 @@ constexpr auto EnumNamesOf(Comparison) {
   return EnumNameTable<Comparison>({{kLess, "<"}, {kLessEqual, "<="}, {kEqual, "=="}});
 }
 
-// Excludes the points where it does not hold.
+// Excludes the points that do not satisfy the condition.
 struct Condition {
   Index left;
   Comparison comparison;
@@ -132,7 +132,7 @@ struct Tensor {
   std::vector<std::string> ranks;
   Home home = Home::kArena;
   // The dtype's size, for traffic; a tensor of the KV cache or of weights may be narrower than f32.
-  // It is no integer where values share scales.
+  // It may be fractional if values share scales.
   double bytes_per_value = 4;
 
   bool operator==(const Tensor&) const = default;
@@ -159,7 +159,7 @@ struct Reduction {
 struct Einsum {
   Access out;
   std::vector<Access> in;  // one or two
-  // Of two operands; with one, `map` means nothing.
+  // For two operands; `map` is ignored if there is only one.
   Op map = Op::kMultiply;
   Merge map_merge = Merge::kAnd;
   Function unary = Function::kNone;
@@ -169,8 +169,8 @@ struct Einsum {
   bool operator==(const Einsum&) const = default;
 };
 
-// Computes `init` once, then `body` for each point of `rank` in ascending order, and stops at the
-// end of the rank. The tensors that it carries along have one place more in `rank` than its size.
+// Computes `init` once, then `body` for each point of `rank` in ascending order, up to the end of
+// the rank. The carried tensors have one place more in `rank` than its size.
 struct Iteration {
   std::string rank;
   std::vector<Einsum> init;
@@ -190,7 +190,7 @@ struct Cascade {
   bool operator==(const Cascade&) const = default;
 };
 
-// What Check accepts at most.
+// The limits of Check.
 inline constexpr int64_t kMaxRanks = 64;
 inline constexpr int64_t kMaxTensors = 256;
 inline constexpr int64_t kMaxStatements = 256;  // an iteration counts as its einsums
@@ -200,25 +200,25 @@ inline constexpr int64_t kMaxConditions = 16;
 inline constexpr int64_t kMaxNameLength = 64;
 inline constexpr int64_t kMaxNumber = int64_t{1} << 31;  // a factor, an offset or a divisor
 
-// Returns InvalidArgument, with the statement that is wrong, unless the cascade has a meaning:
-//   - Ranks are declared. A name is a letter, then letters, digits and '_', and no word of the
-//     notation. Each access has an index for every rank of its tensor.
-//   - An einsum writes a tensor that nothing wrote before, at indices that are single ranks, and
-//     reads inputs and earlier results. The ranks that it iterates over are those of its result and
-//     those that it reduces, which differ.
-//   - A difference or a quotient has no value where it has no left operand, so that its merge is
-//     not `or`; a quotient's is not `all` either. Reductions of one einsum have the same operation
-//     and merge, which is `or` or `all`.
+// Returns InvalidArgument, with the statement that is wrong, unless the cascade is valid:
+//   - Ranks are declared. A name is a letter, then letters, digits and '_', and not a word of the
+//   notation. Each access has an index for every rank of its tensor.
+//   - An einsum writes a tensor that no earlier one wrote, at indices that are single ranks, and
+//   reads inputs and earlier results. It iterates over the ranks of its result and its reduced
+//   ranks, which differ.
+//   - A difference or a quotient has no value at a point without a left operand, so its merge is
+//   not `or`. The merge of a quotient is not `all` either. Reductions of one einsum have the same
+//   operation and merge, which is `or` or `all`.
 //   - In an iteration over r, `init` writes the carried tensors at 0 of r, and `body` writes them
-//     at r+1 and every other tensor at r. A body reads its own results at r, or at r+1 after it
-//     wrote them there.
+//   at r+1 and every other tensor at r. A body reads its own results at r, or at r+1 after it wrote
+//   them there.
 absl::Status Check(const Cascade& cascade);
 
-// Returns the listed tensors, then the results that are not listed, which live in kTile. Requires a
-// cascade that Check accepts, as the functions below do.
+// Returns the listed tensors, then the results that are not listed, which live in kTile. This
+// function and the following ones require a cascade that Check accepts.
 std::vector<Tensor> AllTensors(const Cascade& cascade);
 
-// An einsum and the iteration to which it belongs, or null.
+// An einsum and the iteration that contains it, or null.
 struct PlacedEinsum {
   const Einsum* einsum;
   const Iteration* iteration = nullptr;
@@ -228,14 +228,14 @@ struct PlacedEinsum {
 // Returns all einsums, in order.
 std::vector<PlacedEinsum> AllEinsums(const Cascade& cascade);
 
-// Returns the ranks over which the einsum iterates: those of its result, in its order, and those
-// that it reduces. The rank of the iteration is one of them in a body.
+// Returns the ranks that the einsum iterates over: the ranks of its result, in its order, then its
+// reduced ranks. In a body, the rank of the iteration is one of them.
 std::vector<std::string> RanksOf(const Einsum& einsum);
 
-// Returns whether an operand of the einsum is of the tensor.
+// Returns whether an operand of the einsum is the tensor.
 bool Reads(const Einsum& einsum, std::string_view tensor);
 
-// Returns the position in the tensor of the rank along which the iteration carries it, or -1.
+// Returns the position in the tensor of the rank that the iteration carries it along, or -1.
 int64_t CarriedPosition(const Iteration& iteration, const std::string& tensor);
 
 }  // namespace sluice::einsum

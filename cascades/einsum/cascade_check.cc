@@ -51,7 +51,7 @@ absl::Status CheckName(std::string_view what, std::string_view name) {
 
 bool IsNumber(int64_t value) { return value >= -kMaxNumber && value <= kMaxNumber; }
 
-// Returns the rank of an index that is a rank alone, or nullptr.
+// Returns the rank of an index that is a single rank, or nullptr.
 const std::string* SingleRank(const Index& index) {
   if (index.terms.size() != 1 || index.terms[0].factor != 1) return nullptr;
   if (!index.end_of.empty() || index.offset != 0) return nullptr;
@@ -102,7 +102,7 @@ class Checker {
     bool is_written = false;
     // Whether everything that follows may read it, at any index.
     bool readable = false;
-    // In the iteration being checked: the position of its rank, or -1, and what may be read there.
+    // In the iteration being checked: the position of its rank, or -1, and the readable places.
     int64_t position = -1;
     bool is_carried = false;
     bool is_written_in_body = false;
@@ -169,7 +169,7 @@ class Checker {
     NameStatement(einsum);
     SLUICE_RETURN_IF_ERROR(CheckEinsum(einsum));
     for (const Index& index : einsum.out.indices) {
-      if (SingleRank(index) == nullptr) return Wrong("an index of the result is not a rank alone");
+      if (SingleRank(index) == nullptr) return Wrong("an index of the result is not a single rank");
     }
     SLUICE_RETURN_IF_ERROR(Write(einsum, ""));
     tensors_[einsum.out.tensor].readable = true;
@@ -220,7 +220,7 @@ class Checker {
       if (IsZero(einsum.out.indices[i]) && position < 0) {
         position = i;
       } else if (SingleRank(einsum.out.indices[i]) == nullptr) {
-        return Wrong("an index of the result is neither a rank alone nor the only 0");
+        return Wrong("an index of the result is neither a single rank nor the only 0");
       }
     }
     if (position < 0) return Wrong("`init` does not write at 0 of ", Quoted(iteration.rank));
@@ -240,7 +240,7 @@ class Checker {
       if (is_carried ? IsNext(index, iteration.rank) : IsRank(index, iteration.rank)) {
         position = i;
       } else if (SingleRank(index) == nullptr) {
-        return Wrong("an index of the result is not a rank alone", is_carried ? " or " : "",
+        return Wrong("an index of the result is not a single rank", is_carried ? " or " : "",
                      is_carried ? iteration.rank + "+1" : "");
       }
     }
@@ -280,7 +280,8 @@ class Checker {
     return absl::OkStatus();
   }
 
-  // Checks all but where the result is written. `iterated` is the rank of the iteration, of a body.
+  // Checks everything except the indices of the result. `iterated` is the rank of the iteration, in
+  // a body.
   absl::Status CheckEinsum(const Einsum& einsum, std::string_view iterated = "") {
     if (einsum.out.is_constant()) return Wrong("the result has no name");
     if (std::ssize(einsum.out.indices) > kMaxRanksOfTensor) {
@@ -364,7 +365,7 @@ class Checker {
     const auto found = tensors_.find(access.tensor);
     if (found == tensors_.end()) {
       return Wrong("it reads ", Quoted(access.tensor),
-                   ", which is neither declared nor a result of what comes before");
+                   ", which is neither declared nor an earlier result");
     }
     SLUICE_RETURN_IF_ERROR(CheckArity(access));
     for (const Index& index : access.indices) SLUICE_RETURN_IF_ERROR(CheckIndex(index, &space));

@@ -13,9 +13,9 @@ namespace {
 
 using MemoryLevel = DeviceDescription::Level;
 
-// Whether workers share the places of the rank where a result has it: rows, columns, sequences,
-// heads and chunks of keys. Attention computes the query heads of a KV head together, and all
-// features of a head.
+// Returns whether workers share the places of a result's rank: rows, columns, sequences, heads and
+// chunks of keys. Attention computes the query heads of a KV head together, and all features of a
+// head.
 bool IsDivided(const Rank& rank) {
   constexpr std::array<std::string_view, 2> kWhole = {"group", "head_dim"};
   return std::ranges::find(kWhole, rank.size.symbol) == kWhole.end();
@@ -46,8 +46,8 @@ bool IsRead(const Cascade& cascade, const std::string& tensor) {
   });
 }
 
-// Whether the tensor holds keys or values, in the KV cache, or is another input along the stream,
-// as keys and values are where they stay activations.
+// Returns whether the tensor holds keys or values in the KV cache, or is another input along the
+// stream, such as keys and values that stay activations.
 bool HoldsKeys(const Cascade& cascade, const Analysis& analysis, const TensorFacts& facts) {
   if (facts.tensor.home == Home::kKv) return true;
   if (facts.tensor.home != Home::kArena || !facts.is_input) return false;
@@ -56,8 +56,8 @@ bool HoldsKeys(const Cascade& cascade, const Analysis& analysis, const TensorFac
   });
 }
 
-// Returns how many rows a work item computes at a time, so that it reads keys and values once for
-// all of them: the places of the ranks that its results have and those lack.
+// Returns how many rows a work item computes together, so that it reads keys and values once for
+// all of them: the places of the ranks that its results have and the keys and values lack.
 double RowsOfItem(const Cascade& cascade, const Analysis& analysis) {
   std::set<std::string> other;
   for (const PlacedEinsum& placed : AllEinsums(cascade)) {
@@ -86,7 +86,7 @@ double RowsOfItem(const Cascade& cascade, const Analysis& analysis) {
   return rows;
 }
 
-// Returns the bytes that the pass moves of what work items keep from one pass to another.
+// Returns the bytes that the pass moves for data that work items keep from one pass to another.
 double KeptBytes(const Analysis& analysis, int pass) {
   double bytes = 0;
   for (const TensorFacts& facts : analysis.tensors) {
@@ -99,8 +99,7 @@ double KeptBytes(const Analysis& analysis, int pass) {
   return bytes;
 }
 
-// Returns the rate of the einsum's operations, by the bytes of a value of the weights that it
-// multiplies by.
+// Returns the rate of the einsum's operations, depending on the bytes of a value of its weights.
 double FlopsRate(const Cascade& cascade, const Einsum& einsum, const DeviceDescription& device) {
   for (const Access& access : einsum.in) {
     const auto tensor = std::ranges::find(cascade.tensors, access.tensor, &Tensor::name);
@@ -113,7 +112,7 @@ double FlopsRate(const Cascade& cascade, const Einsum& einsum, const DeviceDescr
   return device.flops_per_second;
 }
 
-// Returns the time that the operations of some passes take one worker.
+// Returns the time of some passes' operations on one worker.
 double FlopsSeconds(const Cascade& cascade, const Analysis& analysis,
                     const DeviceDescription& device, int first_pass, int last_pass) {
   const std::vector<PlacedEinsum> einsums = AllEinsums(cascade);
@@ -137,7 +136,7 @@ PassEstimate EstimatePass(const Cascade& cascade, const Analysis& analysis,
   const MemoryLevel& far = Holding(device, std::max(resident_bytes, resident), true);
   const double footprint = facts.footprint_bytes * rows;
   const MemoryLevel& own = Holding(device, footprint, false);
-  // What stays in the nearest level is not moved.
+  // Data that stays in the nearest level is not moved.
   const double kept = footprint <= device.levels[0].bytes ? 0 : KeptBytes(analysis, pass);
   PassEstimate estimate;
   estimate.level = own.name;

@@ -1,4 +1,4 @@
-// What a cascade costs on a device: an estimate that orders variants, not a prediction of times.
+// The cost of a cascade on a device: an estimate to order variants, not a prediction of times.
 //
 //   const auto analysis = Analyze(cascade, sizes);
 //   if (analysis.ok()) Use(Estimate(cascade, *analysis, device).seconds);
@@ -17,7 +17,7 @@
 
 namespace sluice::einsum {
 
-// The times of a pass, each as if the others were nothing: the pass takes the longest.
+// The times of a pass, each computed separately. The pass takes the longest of them.
 struct PassEstimate {
   double transfer_seconds = 0;
   double flops_seconds = 0;
@@ -44,25 +44,24 @@ struct Roofline {
   std::string bound;  // "multiply-adds", "exponentials", or the level that bytes come from
 };
 
-// `resident_bytes` are those that the work is a part of and that are read again and again, such as
-// all weights of a model: they come from the nearest shared level that holds them.
+// `resident_bytes` are all the bytes that are read repeatedly, such as all weights of a model,
+// including the bytes of this work. They come from the nearest shared level that holds them.
 Roofline RooflineOf(const Cascade& cascade, const Analysis& analysis,
                     const DeviceDescription& device, double resident_bytes);
 
-// What an estimate depends on beside the cascade and the device.
+// Properties other than the cascade and the device that affect an estimate.
 struct Circumstances {
-  // The bytes of weights and KV pages that are read again and again, of which the cascade reads
-  // some or all. They come from the nearest shared level that holds them; by default from the
-  // memory.
+  // The bytes of weights and KV pages that are read repeatedly. The cascade reads some or all of
+  // them. They come from the nearest shared level that holds them; by default from the memory.
   double resident_bytes = std::numeric_limits<double>::infinity();
-  // The work is divided into no more items, although its results would allow it.
+  // The most items that the work is divided into, even if its results would allow more.
   int64_t most_work_items = std::numeric_limits<int64_t>::max();
 };
 
 // Returns the sum of the passes and the launches. Work is divided along all ranks of the results in
-// the arena (rows, columns, KV heads, chunks with partials) but `group` and `head_dim`. The bytes
-// of shared levels move one after the other, because they come the same way; those of a worker's
-// own level move meanwhile. Returns InvalidArgument as Analyze does.
+// the arena (rows, columns, KV heads, chunks with partials) except `group` and `head_dim`. The
+// bytes of shared levels move one after another, because they share a path; the bytes of a worker's
+// own level move at the same time. Returns InvalidArgument as Analyze does.
 absl::StatusOr<CostEstimate> Estimate(const Cascade& cascade, const Sizes& sizes,
                                       const DeviceDescription& device,
                                       const Circumstances& circumstances = {});

@@ -64,7 +64,7 @@ absl::StatusOr<DeviceDescription> ReadDeviceDescription(std::string_view json) {
     device.levels.push_back(ReadLevel(ObjectReader((*levels)[i], path + ".", &status)));
     const auto& level = device.levels.back();
     if (i > 0 && level.bytes < device.levels[i - 1].bytes) {
-      reader.Fail(path + ".bytes", "must not be less than those of the level before");
+      reader.Fail(path + ".bytes", "must not be less than the bytes of the previous level");
     }
   }
   SLUICE_RETURN_IF_ERROR(status);

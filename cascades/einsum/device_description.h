@@ -1,4 +1,4 @@
-// What the cost model knows of a device, as a probe measures it or a file states it.
+// The cost model's description of a device, measured by a probe or read from a file.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 namespace sluice::einsum {
 
 struct DeviceDescription {
-  // A cache, or the memory. Each worker has its own, or all share one.
+  // A cache, or the memory. Each worker has its own, or all workers share one.
   struct Level {
     std::string name;
     double bytes = 0;
@@ -25,8 +25,8 @@ struct DeviceDescription {
 
   std::string name;
   int32_t workers = 1;
-  // The rates are those of one worker. Products whose weights have two bytes a value, or one, have
-  // rates of their own, which are 0 if they are no faster than those in f32.
+  // The rates are for one worker. Products whose weights have two bytes a value, or one, have
+  // separate rates. These are 0 if they are not faster than the f32 rates.
   double flops_per_second = 0;
   double bf16_flops_per_second = 0;
   double int8_flops_per_second = 0;
@@ -37,7 +37,7 @@ struct DeviceDescription {
   bool operator==(const DeviceDescription&) const = default;
 };
 
-// Returns InvalidArgument, which names the key and its range, for anything but a description.
+// Returns InvalidArgument, with the key and its range, if the text is not a valid description.
 absl::StatusOr<DeviceDescription> ReadDeviceDescription(std::string_view json);
 
 // Returns JSON that reads back as the same description.

@@ -4,8 +4,8 @@
 //   const TermId root = graph.AddTerm(term);
 //   const Saturation result = graph.Saturate(AllRules({}), {});
 //
-// The same terms and rules give the same classes. Once saturated, they do not depend on the order
-// of the rules either.
+// The same terms and rules give the same classes. Once saturated, the classes do not depend on the
+// order of the rules either.
 #pragma once
 
 #include <cstdint>
@@ -63,12 +63,12 @@ class EGraph : public TermGraph {
  private:
   // Returns whether the classes were different. Requires that they have the same free ranks.
   bool Union(TermId a, TermId b);
-  // Merges the classes whose nodes have become equal, and drops what is there twice.
+  // Merges the classes whose nodes have become equal, and removes duplicates.
   void Rebuild();
   Term Canonical(Term term) const;
 
   TermPool* pool_;
-  std::vector<TermId> parent_;                   // of each id ever given; the smallest is the root
+  std::vector<TermId> parent_;  // of each id ever returned; the smallest is the root
   std::deque<std::vector<std::string>> ranks_;   // of each id
   std::map<TermId, std::vector<Term>> nodes_;    // of each class
   std::unordered_map<std::string, TermId> ids_;  // by NodeText

@@ -1,4 +1,4 @@
-// Einsum strings as numpy and PyTorch have them: "bld,lde->ble".
+// Einsum strings in the format of numpy and PyTorch: "bld,lde->ble".
 #pragma once
 
 #include <string_view>
@@ -9,15 +9,14 @@
 
 namespace sluice::einsum {
 
-// Returns the cascade of one einsum, Z of A and B or of A alone. Each letter is a rank whose size
+// Returns the cascade of one einsum, Z of A and B or of A only. Each letter is a rank whose size
 // has the letter as its symbol. Without "->" the result has the letters that appear once, in
-// alphabetical order; a letter twice in one operand means its diagonal. Blanks mean nothing.
-// Returns InvalidArgument, with the column, for anything else: "..." too, and three operands or
-// more.
+// alphabetical order. A letter twice in one operand means its diagonal. Blanks are ignored. Returns
+// InvalidArgument, with the column, for anything else, including "..." and three or more operands.
 absl::StatusOr<Cascade> ParseEinsumString(std::string_view text);
 
 // Returns the sizes of a list such as "b=8,l=256". Returns InvalidArgument, with the entry, if one
-// is not a name, '=' and an integer from 1 to kMaxNumber, or names what another did.
+// is not a name, '=' and an integer from 1 to kMaxNumber, or repeats a name.
 absl::StatusOr<Sizes> ParseSizes(std::string_view text);
 
 }  // namespace sluice::einsum

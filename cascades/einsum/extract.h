@@ -35,14 +35,16 @@ struct Optimized {
   bool complete = true;  // false if a stage had more variants than the limit, or did not saturate
 };
 
-// Returns the cheapest term that the first stage's rules lead to, from there the second's, and so
-// on. The choices of one stage do not multiply those of another, as they do in VariantsOf. An
-// infinite cost excludes a term; if all have one, so has the result. Requires a stage.
+// Returns the cheapest term of the first stage's rules, continues from it with the second stage,
+// and so on. The choices of different stages do not multiply, unlike in VariantsOf. An infinite
+// cost excludes a term; if all terms have one, the result has an infinite cost too. Requires a
+// stage.
 Optimized Optimize(TermPool& pool, TermId term, const std::vector<std::vector<Rule>>& stages,
                    int64_t limit, const std::function<double(TermId)>& cost);
 
-// Returns the rules of AllRules in three stages: scales; divisions and projections; chunks. Those
-// of quotients are left out: they make single numbers of a query cheaper, and variants many.
+// Returns the rules of AllRules in three stages: scales; divisions and projections; chunks. The
+// rules of quotients are left out: they make single numbers of a query cheaper, but the variants
+// many.
 std::vector<std::vector<Rule>> StagesOf(const RuleOptions& options);
 
 }  // namespace sluice::einsum

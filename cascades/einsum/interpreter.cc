@@ -152,7 +152,7 @@ struct BoundCondition {
   LinearIndex right;
 };
 
-// An einsum with its ranks as numbers: first those of the result, then those that it reduces.
+// An einsum with its ranks as numbers: first the ranks of the result, then the reduced ranks.
 struct BoundEinsum {
   const Einsum* einsum;
   std::vector<int64_t> begin;  // of each rank
@@ -185,7 +185,7 @@ std::optional<double> Part(const BoundEinsum& bound, const std::vector<int64_t>&
   return value;
 }
 
-// Computes one point of the result, at which `point` is and to which it returns.
+// Computes the point of the result at `point`, and leaves `point` unchanged.
 void ComputePoint(const BoundEinsum& bound, std::vector<int64_t>* point) {
   std::optional<double> result;
   const auto& reduce = bound.einsum->reduce;

@@ -13,8 +13,8 @@ namespace {
 // Far more than levels need to settle, unless each iteration of a body waits for a whole pass.
 constexpr int64_t kMostRounds = 64;
 
-// The dimensions of inputs from which a rank of a tensor stems, as "K.0". A rank of no input is
-// itself, as "#m".
+// The dimensions of inputs that a rank of a tensor comes from, as "K.0". A rank that comes from no
+// input is itself, as "#m".
 using Fibers = std::set<std::string>;
 
 struct TensorLevel {
@@ -25,7 +25,7 @@ struct TensorLevel {
   int64_t carried_position = -1;
 };
 
-// Returns whether that is news.
+// Returns whether this changed anything.
 bool Raise(std::map<std::string, int>* reduced, const std::string& fiber, int level) {
   const auto [entry, is_new] = reduced->try_emplace(fiber, level);
   if (!is_new && entry->second >= level) return false;
@@ -62,8 +62,8 @@ class LevelFinder {
   }
 
   std::vector<Level> Run() {
-    // What an iteration carries is known only after its body. Each round brings fibers, and then
-    // levels, at least one carried tensor further.
+    // The carried tensors of an iteration are known only after its body. Each round completes the
+    // fibers, and then the levels, of at least one more carried tensor.
     std::vector<Level> levels;
     changed_ = true;
     for (int64_t rounds = std::min(2 * (carried_ + 1), kMostRounds); changed_ && rounds > 0;
@@ -117,8 +117,8 @@ class LevelFinder {
     return fibers;
   }
 
-  // Returns the fibers that the operand stands for. A carried tensor stands, after its iteration,
-  // for the fibers along which it was carried.
+  // Returns the fibers that the operand stands for. After its iteration, a carried tensor stands
+  // for the fibers that it was carried along.
   std::map<std::string, int> ReducedFor(const Access& access, const Iteration* reader) {
     const TensorLevel& state = tensors_[access.tensor];
     std::map<std::string, int> reduced = state.reduced;
@@ -132,7 +132,7 @@ class LevelFinder {
     return reduced;
   }
 
-  // Adds to what is known of the result, which `init` and `body` may both write.
+  // Adds facts about the result, which `init` and `body` may both write.
   void Store(const Einsum& einsum, int level, const std::map<std::string, Fibers>& fibers,
              const std::map<std::string, int>& reduced) {
     TensorLevel& state = tensors_[einsum.out.tensor];

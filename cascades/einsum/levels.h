@@ -12,7 +12,7 @@ namespace sluice::einsum {
 
 using RankFamily = absl::flat_hash_set<std::string>;
 
-// Returns the rank, or the ranks whose size has the symbol or that of the rank named.
+// Returns the rank, or the ranks whose size has the given symbol or the symbol of the given rank.
 RankFamily FamilyOf(const Cascade& cascade, std::string_view rank_or_symbol);
 
 struct Level {

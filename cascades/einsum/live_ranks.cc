@@ -47,7 +47,7 @@ class LiveRanks {
     }
   }
 
-  // The result of a map takes the place of an operand at the same point that nothing reads later.
+  // The result of a map overwrites an operand at the same point if nothing reads the operand later.
   void MarkReplaced() const {
     for (size_t i = 0; i < einsums_.size(); ++i) {
       const auto& [einsum, iteration, is_init] = einsums_[i];
@@ -69,7 +69,8 @@ class LiveRanks {
     }
   }
 
-  // Whether an einsum reduces, or an iteration carries something along, a rank of the family.
+  // Returns whether an einsum reduces a rank of the family, or an iteration carries a tensor along
+  // one.
   bool Ends(const RankFamily& family) const {
     return std::ranges::any_of(einsums_, [&](const PlacedEinsum& each) {
       return (each.iteration != nullptr && family.contains(each.iteration->rank)) ||
@@ -95,7 +96,7 @@ class LiveRanks {
     }
   }
 
-  // Returns the family and the ranks within one place of it: j of an index c*512+j, beside c.
+  // Returns the family and the ranks within one of its places: c and j for an index c*512+j.
   RankFamily WithInnerRanks(const RankFamily& family) const {
     RankFamily ranks = family;
     for (const PlacedEinsum& each : einsums_) {
@@ -131,7 +132,7 @@ class LiveRanks {
       lacking.resize(lacking.size() - einsum.reduce.size());
       std::erase_if(lacking, [&](const std::string& rank) { return HasRank(own, rank); });
       if (streamed.empty() || lacking.empty()) continue;
-      // Either the operand is kept along the reduced rank, or the sums are along the others.
+      // Either the operand is kept along the reduced rank, or the sums are kept along the others.
       TensorFacts* const result = results_.at(einsum.out.tensor);
       if (PlacesOf(streamed, size_of_) < PlacesOf(lacking, size_of_)) {
         for (const std::string& rank : streamed) MarkLive(rank, operand->second);

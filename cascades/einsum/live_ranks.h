@@ -1,4 +1,4 @@
-// FindLiveRanks says which places of a cascade's results have to be kept at a time.
+// FindLiveRanks finds the places of a cascade's results that must be kept at the same time.
 #pragma once
 
 #include <string>
@@ -17,11 +17,11 @@ double PlacesOf(const std::vector<std::string>& ranks, const Sizes& size_of);
 //
 // A result is live along a rank if
 //   - a reader waits for the end of a pass over the rank's family,
-//   - it is summed up over another rank along which an operand, of which one place is live, lacks
-//     the rank: A[p, m] goes through m once, so that Y[p, f] = A[p, m] . V[m, f] is summed for
-//     all f at a time,
-//   - it is carried by an iteration of which an einsum lacks the rank, so that the rank's loop is
-//     not outside of the iteration.
+//   - it is summed over another rank, and an operand with one live place along that rank lacks the
+//   rank of the result: A[p, m] is computed once along m, so Y[p, f] = A[p, m] . V[m, f] is summed
+//   for all f at the same time,
+//   - an iteration carries it and has an einsum that lacks the rank, so that the rank's loop is not
+//   outside of the iteration.
 void FindLiveRanks(const Cascade& cascade, const Sizes& size_of, std::vector<TensorFacts>* tensors);
 
 }  // namespace sluice::einsum

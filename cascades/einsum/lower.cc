@@ -86,7 +86,7 @@ class Lowering {
     cascade_.tensors.push_back({.name = name, .ranks = pool_.RanksOf(id)});
   }
 
-  // Adds what computes the term to the statements, once, and returns where its value is.
+  // Adds the statements that compute the term, once, and returns where its value is.
   const Access& Emit(TermId id) {
     if (const auto found = results_.find(id); found != results_.end()) return found->second;
     const Term& node = pool_.TermOf(id);
@@ -103,7 +103,7 @@ class Lowering {
     return results_.at(id);
   }
 
-  // Requires that the results of the terms that it reads are there.
+  // Requires that the terms that it reads have been computed.
   Einsum EinsumOf(TermId id) {
     auto [einsum, in] = FuseHere(id);
     for (const TermId each : in) einsum.in.push_back(results_.at(each));
@@ -160,8 +160,8 @@ class Lowering {
     return inside;
   }
 
-  // Computes what the iteration over the streams reads from outside. An iteration among that may
-  // compute some of what this one would, or of its streams.
+  // Computes the terms that the iteration over the streams reads from outside. These may include an
+  // iteration that computes some of its terms or streams.
   void EmitOutside(const std::vector<TermId>& streams) {
     const std::set<TermId> inside = InsideOf(streams);
     std::vector<TermId> readers = streams;
@@ -274,8 +274,8 @@ class Lowering {
   Cascade cascade_;
   std::set<TermId> reached_;
   std::map<TermId, int> uses_;
-  std::map<TermId, std::string> outputs_;  // names that they have to have
-  std::map<TermId, std::string> hints_;    // names that they have if these are unused
+  std::map<TermId, std::string> outputs_;  // required names
+  std::map<TermId, std::string> hints_;    // preferred names, if unused
   std::set<std::string> taken_;
   std::map<TermId, Access> results_;
 };

@@ -1,10 +1,10 @@
-// From terms to cascades: which einsums are computed, and in which order.
+// Converts terms to cascades: the einsums that are computed, and their order.
 //
 // A reduction over a function of an operation on two tensors is one einsum. A term that is used
 // more than once becomes a tensor with a name, and is computed once. Streams (kFold and kMerge)
-// over the same rank and the same maxima share one iteration, which also serves a kReduce that asks
-// for their maximum: the numerator and the denominator of a softmax take one pass together. What
-// a kFold reads at one point of its rank is computed within its iteration.
+// over the same rank and the same maxima share one iteration, which also computes a kReduce for
+// their maximum: the numerator and the denominator of a softmax take one pass together. The inputs
+// of a kFold at one point of its rank are computed within its iteration.
 #pragma once
 
 #include <string>

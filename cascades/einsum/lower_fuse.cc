@@ -36,7 +36,7 @@ FusedTerm Fuse(const TermPool& pool, TermId id, const std::function<bool(TermId)
   const auto fits = [&](const Term& node) {
     if (node.kind != TermKind::kReduce) return false;
     if (!einsum.reduce.empty() && einsum.reduce[0].op != node.op) return false;
-    // An outer condition or reduction that names the same rank means another one.
+    // An outer condition or reduction with the same rank name means another rank.
     std::set<std::string> names;
     InsertNames(einsum, &names);
     return !names.contains(node.rank);

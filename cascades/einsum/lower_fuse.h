@@ -1,4 +1,4 @@
-// What one einsum can compute of a term.
+// The part of a term that one einsum can compute.
 #pragma once
 
 #include <functional>
@@ -16,12 +16,12 @@ struct FusedTerm {
   std::vector<TermId> in;
 };
 
-// Returns the greatest part of the term that is one einsum. `is_shared` tells the terms that have
-// to be tensors of their own.
+// Returns the greatest part of the term that is one einsum. `is_shared` returns whether a term must
+// be a tensor of its own.
 FusedTerm Fuse(const TermPool& pool, TermId id, const std::function<bool(TermId)>& is_shared);
 
-// Returns the points that an operation on two tensors visits: a product or a quotient those where
-// both are present, a difference those of its left operand, the others those of either.
+// Returns the points that an operation on two tensors visits. A product or a quotient visits points
+// with both operands, a difference points with its left operand, the others points with either.
 Merge MergeOf(Op op);
 
 // Returns the tensor at all points of the ranks.

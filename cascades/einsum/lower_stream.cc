@@ -42,9 +42,9 @@ CarriedResults AppendCarried(const Access& local, const std::vector<std::string>
   const Access max = carried("R" + local.tensor, max_ranks);
   const Access correction = carried("E", max_ranks);
   const Access weight = carried("F", max_ranks);
-  // The maximum begins without a value, and so do its correction and what that corrects, until a
-  // point of the rank brings one. From -inf as a value, points that bring none would make the
-  // correction exp(-inf - -inf), which is no number.
+  // The maximum begins without a value, and so do its correction and the corrected sums, until a
+  // point of the rank has one. If it began with -inf, the correction at points without a value
+  // would be exp(-inf - -inf), which is NaN.
   const Condition never{{.terms = {}, .offset = 1}, Comparison::kLessEqual, {}};
   start(max, -std::numeric_limits<double>::infinity(), {never});
   append(At(max, next), max, Op::kMax, local);

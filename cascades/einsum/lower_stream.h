@@ -10,7 +10,7 @@
 namespace sluice::einsum {
 
 struct StreamSum {
-  Access part;                     // what each point of the rank adds
+  Access part;                     // the summand at each point of the rank
   std::vector<std::string> ranks;  // of the sum
 };
 
@@ -19,9 +19,9 @@ struct CarriedResults {
   std::vector<Access> sums;
 };
 
-// Appends to the iteration what sum over its rank of exp(local - max of local) x part needs, for
-// each sum, and returns where the values are at its end. They have a value where a point of the
-// rank has one. `new_name` returns an unused name that starts with its argument.
+// Appends the statements for the sums over the iteration's rank of exp(local - max of local) x
+// part, and returns where the values are at its end. They have a value if a point of the rank has
+// one. `new_name` returns an unused name that starts with its argument.
 CarriedResults AppendCarried(const Access& local, const std::vector<std::string>& max_ranks,
                              const std::vector<StreamSum>& sums,
                              const std::function<std::string(const std::string&)>& new_name,

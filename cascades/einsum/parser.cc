@@ -83,7 +83,7 @@ class Parser {
     return name;
   }
 
-  // Reads a name of an enumerator, or a symbol that is one.
+  // Reads a name of an enumerator, or its symbol.
   template <typename E>
   absl::StatusOr<E> Word(std::string_view what) {
     const std::optional<E> value = EnumOf<E>(token_.text);
@@ -148,7 +148,7 @@ class Parser {
     return tensor;
   }
 
-  // Reads '[' or '_{' and returns what closes it, or nothing.
+  // Reads '[' or '_{' and returns the closing text, or nothing.
   std::string_view TakeOpening() {
     if (Take("[")) return "]";
     if (!Is("_") || next_.text != "{") return "";
@@ -213,7 +213,7 @@ class Parser {
     return absl::OkStatus();
   }
 
-  // Reads the operation, and before it a rank that says nothing more.
+  // Reads the operation, and before it an optional rank, which is ignored.
   absl::Status ReadMap(Einsum* einsum) {
     if (Is("_") || (token_.kind == Token::Kind::kName && next_.text != "(")) {
       SLUICE_RETURN_IF_ERROR(ReadSubscript().status());

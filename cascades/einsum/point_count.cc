@@ -71,7 +71,7 @@ class Constraints {
   std::vector<Inequality> all_;
 };
 
-// Inequalities over the ranks that they name, the largest of which is the last.
+// Inequalities over the ranks that they name. The largest rank is the last.
 struct System {
   std::vector<int64_t> sizes;
   std::vector<Inequality> inequalities;
@@ -92,7 +92,7 @@ struct System {
     return numbers;
   }
 
-  // Returns the number of points at which all inequalities hold.
+  // Returns the number of points that satisfy all inequalities.
   int64_t Count() const {
     std::vector<int64_t> rests;  // of each inequality, without the last rank
     rests.reserve(inequalities.size());
@@ -147,7 +147,7 @@ absl::StatusOr<double> PointCounter::Count(const Einsum& einsum) {
     }
   }
   std::ranges::sort(named);
-  if (named.empty()) named.emplace_back(1, 0);  // a place at which constants are compared
+  if (named.empty()) named.emplace_back(1, 0);  // a place to compare constants
   System system;
   for (const auto& [size, rank] : named) system.sizes.push_back(size);
   for (const Inequality& each : constraints.all()) {

@@ -1,4 +1,4 @@
-// How many points of an einsum's ranks have a value.
+// Counts the points of an einsum's ranks that have a value.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace sluice::einsum {
 
-// The most steps that a PointCounter takes, of a nanosecond or a few each. A step compares two
-// sides of a condition at one place of the ranks that conditions name, save the largest of these.
+// The most steps of a PointCounter; a step takes a few nanoseconds. A step compares two sides of a
+// condition at one place of the ranks that conditions name, except the largest of these ranks.
 inline constexpr int64_t kMaxCountingSteps = int64_t{1} << 27;
 
 // Counts the points of the einsums of one cascade. Equal conditions are counted once.
@@ -22,10 +22,10 @@ class PointCounter {
   PointCounter(const Cascade& cascade, const Sizes& size_of)
       : cascade_(cascade), size_of_(size_of) {}
 
-  // Returns the number of points at which the conditions hold and the operands with indices of
-  // more than one rank are within their shapes: the half of a square below a diagonal, a last
-  // chunk's part. Where conditions name more than 2^20 places of ranks, save the largest, it is the
-  // number of all points. Returns InvalidArgument beyond kMaxCountingSteps in all.
+  // Returns the number of points that satisfy the conditions and lie within the shapes of the
+  // operands with indices of more than one rank: the half of a square below a diagonal, a last
+  // chunk's part. If conditions name more than 2^20 places of ranks, except the largest, it is the
+  // number of all points. Returns InvalidArgument beyond kMaxCountingSteps in total.
   absl::StatusOr<double> Count(const Einsum& einsum);
 
  private:

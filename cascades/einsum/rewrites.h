@@ -1,5 +1,5 @@
-// Rewrites between terms of equal value, in exact arithmetic. Each has a name and a side condition
-// under which it holds; it returns nothing where it does not apply.
+// Rewrites between terms of equal value, in exact arithmetic. Each has a name and a side condition;
+// it returns nothing if it does not apply.
 //
 //   const std::vector<Rule> rules = AllRules({.partitions = {{"m", "c", "j", 256}}});
 //   EGraph graph(&pool);
@@ -42,7 +42,7 @@ std::vector<Rule> AllRules(const RuleOptions& options);
 std::vector<Rule> SplitRules();
 // rewrites_division.cc: divisions leave products, reductions and differences.
 std::vector<Rule> DivisionRules();
-// rewrites_division.cc: two divisions become one, or the later one comes first. They are apart,
+// rewrites_division.cc: two divisions become one, or the later one comes first. They are separate,
 // because they multiply the variants of a term that divides more than once.
 std::vector<Rule> QuotientRules();
 // rewrites_scale.cc: factors leave reductions or are folded into an operand.

@@ -31,7 +31,7 @@ std::vector<Operands> ProductsOf(const Term& node);
 // Returns the arguments of the function.
 std::vector<TermId> ArgumentsOf(const TermGraph& graph, TermId id, Function function);
 
-// exp(exponent) x factor, or exp(exponent) alone.
+// exp(exponent) x factor, or exp(exponent) only.
 struct Exponential {
   TermId exponent;
   std::optional<TermId> factor;

@@ -10,7 +10,8 @@ namespace {
 
 using ApplyRule = decltype(Rule::apply);
 
-// Whether every point that `strong` admits is admitted by `weak`. May be false where it is so.
+// Returns whether `weak` admits every point that `strong` admits. May return false if this is not
+// obvious.
 bool Implies(const std::vector<Condition>& strong, const std::vector<Condition>& weak) {
   return std::ranges::all_of(weak, [&](const Condition& needed) {
     Condition strict = needed;
@@ -24,8 +25,8 @@ TermId Exp(TermGraph& graph, TermId a, TermId shift) {
   return graph.Unary(Function::kExp, graph.Map(Op::kSubtract, a, shift));
 }
 
-// Returns the scores s of which exp(s - something without the rank) is exp(exponent). What is
-// subtracted has no rank that the scores lack, so that the value without it has the same ranks.
+// Returns the scores s such that exp(s - something without the rank) is exp(exponent). The
+// subtracted term has only ranks of the scores, so the value without it has the same ranks.
 std::vector<TermId> ScoresOf(const TermGraph& graph, TermId exponent, const std::string& rank) {
   std::vector<TermId> scores;
   for (const Operands& shift : MapsOf(graph, exponent, Op::kSubtract)) {
@@ -38,7 +39,7 @@ std::vector<TermId> ScoresOf(const TermGraph& graph, TermId exponent, const std:
   return scores;
 }
 
-// sum of exp(s - g) x / sum of exp(s - g) = the same with max s in the place of g
+// sum of exp(s - g) x / sum of exp(s - g) = the same with max s instead of g
 std::vector<TermId> ShiftByMaximum(TermGraph& graph, const Term& node) {
   if (!IsMap(node, Op::kDivide)) return {};
   std::vector<TermId> equal;
@@ -141,14 +142,14 @@ ApplyRule Stream(const Partition& partition, TermKind kind) {
 std::vector<Rule> SoftmaxRules(const std::vector<Partition>& partitions) {
   std::vector<Rule> rules = {
       {"a softmax is shifted by its maximum",
-       "what was subtracted has ranks of the scores alone, without that of the sums",
+       "the subtracted term has only ranks of the scores, without the rank of the sums",
        ShiftByMaximum}};
   for (const Partition& partition : partitions) {
     const std::string of = " (rank " + partition.rank + ")";
     rules.push_back({"a shifted sum is cut into chunks" + of,
                      "the maximum covers every point of the sum", CutIntoChunks(partition)});
     rules.push_back({"a log-sum-exp is cut into chunks" + of, "always", CutLogSumExp(partition)});
-    rules.push_back({"chunks are computed one after the other" + of,
+    rules.push_back({"chunks are computed one after another" + of,
                      "sum and maximum cover all chunks", Stream(partition, TermKind::kFold)});
     rules.push_back({"partials of chunks are merged in ascending order" + of,
                      "sum and maximum cover all chunks", Stream(partition, TermKind::kMerge)});

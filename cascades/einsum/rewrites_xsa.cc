@@ -51,7 +51,7 @@ std::vector<Projection> ProjectionsOf(const TermGraph& graph, TermId id, TermId 
   return found;
 }
 
-// Returns y less its projection.
+// Returns y minus its projection.
 TermId Exclude(TermGraph& graph, const Projection& projection, TermId y) {
   TermId along = graph.Reduce(Op::kAdd, projection.rank, graph.Map(Op::kMultiply, y, projection.v));
   if (projection.weight) along = graph.Map(projection.weight_op, along, *projection.weight);
@@ -80,13 +80,13 @@ std::vector<TermId> ExcludeFromPartials(TermGraph& graph, const Term& node) {
   return equal;
 }
 
-// Whether the term is the tensor at just these indices.
+// Returns whether the term is the tensor at exactly these indices.
 bool IsAccess(const TermGraph& graph, TermId id, const Access& access) {
   return std::ranges::any_of(NodesOfKind(graph, id, TermKind::kInput),
                              [&](const Term& node) { return node.access == access; });
 }
 
-// Whether the term is the sum over `rank` of the tensor's squares.
+// Returns whether the term is the sum over `rank` of the tensor's squares.
 bool IsSquaredNorm(const TermGraph& graph, TermId id, const std::string& rank,
                    const Access& tensor) {
   for (const Term& sum : NodesOfKind(graph, id, TermKind::kReduce)) {
@@ -98,7 +98,7 @@ bool IsSquaredNorm(const TermGraph& graph, TermId id, const std::string& rank,
   return false;
 }
 
-// Whether the term is the tensor divided by its norm over `rank`.
+// Returns whether the term is the tensor divided by its norm over `rank`.
 bool IsDirection(const TermGraph& graph, TermId id, const std::string& rank, const Access& tensor) {
   for (const Operands& ratio : MapsOf(graph, id, Op::kDivide)) {
     if (!IsAccess(graph, ratio.a, tensor)) continue;
@@ -109,7 +109,8 @@ bool IsDirection(const TermGraph& graph, TermId id, const std::string& rank, con
   return false;
 }
 
-// Whether nothing along the tensor remains: the projection is (y.v) v / |v|^2, without a gate.
+// Returns whether nothing along the tensor remains: the projection is (y.v) v / |v|^2, without a
+// gate.
 bool IsWhole(const TermGraph& graph, const Projection& projection, const Access& tensor) {
   if (graph.Find(projection.v) != graph.Find(projection.u)) return false;
   if (!projection.weight) return IsDirection(graph, projection.v, projection.rank, tensor);

@@ -1,8 +1,8 @@
-// Terms: the value of a cascade as one expression, on which the rewrites work.
+// Terms: the value of a cascade as one expression. Rewrites transform terms.
 //
-// Terms are immutable and hash-consed: TermPool returns the same TermId for equal terms, so that a
-// term is a graph in which what is used twice is one node. Ranks are named; an operation on two
-// terms broadcasts over the ranks that only one of them has, and a reduction removes one rank.
+// Terms are immutable and hash-consed: TermPool returns the same TermId for equal terms. A term is
+// therefore a graph, and a part that is used twice is one node. Ranks are named; an operation on
+// two terms broadcasts over the ranks that only one of them has, and a reduction removes one rank.
 //
 //   TermPool pool;
 //   const TermId s = pool.Reduce(Op::kAdd, "e", pool.Map(Op::kMultiply, q, k));
@@ -28,11 +28,11 @@ enum class TermKind {
   // a, in which `rank` is rewritten as outer * chunk + inner. A rewrite pushes it down to inputs,
   // where it becomes an index.
   kSplit,
-  // sum over `rank` of exp(a - max over rank of a) b, one point of the rank after the other:
-  // the running maximum m, and y <- y exp(m - m') + b exp(a - m'). No second pass over the rank.
+  // sum over `rank` of exp(a - max over rank of a) b, one point of the rank after another: the
+  // running maximum m, and y <- y exp(m - m') + b exp(a - m'). No second pass over the rank.
   kFold,
-  // The same value in the same order, of partials that workers computed apart and left in the
-  // arena: all points of `rank` in parallel, then one fold over them.
+  // The same value in the same order, from partials that workers computed separately and left in
+  // the arena: all points of `rank` in parallel, then one fold over them.
   kMerge,
 };
 

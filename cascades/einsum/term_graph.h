@@ -1,5 +1,5 @@
-// What a rewrite needs of the terms that it works on. In a TermPool each id is one term; in an
-// EGraph an id is a class of equal terms, and its nodes are the terms' outermost operations.
+// The interface of the terms that rewrites use. In a TermPool each id is one term. In an EGraph an
+// id is a class of equal terms, and its nodes are the terms' outermost operations.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class TermGraph {
 
   // Returns the id of the term, which may have existed before.
   virtual TermId Add(Term term) = 0;
-  // Returns the id under which an id that Add returned is known now.
+  // Returns the current id for an id that Add returned.
   virtual TermId Find(TermId id) const = 0;
   virtual std::vector<Term> NodesOf(TermId id) const = 0;
   // The free ranks, in the order of their declaration.

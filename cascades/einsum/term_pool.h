@@ -44,13 +44,13 @@ class TermPool : public TermGraph {
  private:
   std::vector<Rank> ranks_;
   std::map<std::string, Tensor> tensors_;
-  std::deque<Term> terms_;                         // Add moves none that is there
+  std::deque<Term> terms_;                         // Add moves no existing term
   std::deque<std::vector<std::string>> ranks_of_;  // of each term
   std::unordered_map<std::string, TermId> ids_;    // by NodeText
 };
 
-// Returns the operation as text, with the ids of its arguments: "(x #1 #2)". Equal terms, and only
-// these, have equal texts.
+// Returns the operation as text, with the ids of its arguments: "(x #1 #2)". Only equal terms have
+// equal texts.
 std::string NodeText(const Term& term);
 
 // Above this many bytes of text, a part of a term is written as its id.

@@ -1,5 +1,5 @@
-// Terms as text: keys of hash-consing, an order of variants that is the same whatever found them,
-// and what a person reads.
+// Terms as text: keys of hash-consing, an order of variants that does not depend on the search, and
+// readable text.
 #include <charconv>
 #include <string>
 #include <unordered_map>

@@ -1,5 +1,5 @@
-// Cascades as text. A complete example, causal attention in one pass over the keys by chunks of
-// 512, of which the first has a key for each query, so that the maximum R is finite from there on:
+// Cascades as text. A complete example is causal attention in one pass over the keys by chunks of
+// 512. The first chunk has a key for each query, so the maximum R is finite after it:
 //
 //   cascade attention
 //   rank p = tokens
@@ -9,7 +9,7 @@
 //   rank e = head_dim
 //   rank f = head_dim
 //   tensor Q[p, e] arena
-//   tensor K[m, e] kv 2 bytes           # a value has 4 bytes unless it says so
+//   tensor K[m, e] kv 2 bytes           # a value has 4 bytes by default
 //   tensor V[m, f] kv 2 bytes
 //   tensor Y[p, f] arena                # a result that is not listed lives in a tile
 //   iterate c {
@@ -51,8 +51,8 @@ namespace sluice::einsum {
 
 inline constexpr size_t kMaxTextBytes = 64 * 1024;
 
-// Returns the cascade, which Check accepts. Returns InvalidArgument with the line and column and
-// what is expected there, or with what Check says.
+// Returns the cascade, which Check accepts. Returns InvalidArgument with the line, the column and
+// the expected text, or with the error of Check.
 absl::StatusOr<Cascade> Parse(std::string_view text);
 
 enum class Notation { kAscii, kUnicode };

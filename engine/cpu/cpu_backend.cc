@@ -27,8 +27,8 @@ int32_t TileTokens(kernels::Profile profile) {
   return 12;  // tiles of vectors have 4, 6 or 12
 }
 
-// Returns the sequences with which a step has nearly all of the processors' speed. More would make
-// each of them slow: the time that they take grows with their number over that of the processors.
+// Returns the number of sequences at which a step nearly reaches the full speed of the processors.
+// Beyond it, a step's time grows in proportion to the number of sequences.
 int32_t MaxSequences(int threads) { return std::clamp(32 * threads, 64, 256); }
 
 class CpuBackend final : public Backend {
@@ -78,7 +78,7 @@ class CpuBackend final : public Backend {
                                                      " are free for models"));
   }
 
-  const std::function<int64_t()> free_memory_;  // nullptr if the system alone bounds it
+  const std::function<int64_t()> free_memory_;  // nullptr if only the system limits it
   kernels::ThreadPool pool_;
   kernels::Context context_;
   bool poison_;

@@ -12,8 +12,8 @@
 namespace sluice {
 
 // Starts the compute threads, which end with the backend. `free_memory` returns the bytes that
-// models may take besides; without it the system alone bounds them, and KV pages take a quarter
-// instead of half of what is free, because other things of the process need room too. Returns
+// models may still take. Without it only the system limits them, and KV pages take a quarter
+// instead of half of the free memory, because other parts of the process need room too. Returns
 // InvalidArgument for options out of range or an unknown profile, and FailedPrecondition for a
 // profile that this machine cannot execute.
 absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuOptions& options,

@@ -11,8 +11,8 @@
 
 namespace sluice {
 
-// Computes exactly the rows of a step batch. So a plan holds no more than offsets: one set of
-// packed weights serves all plans, and the arena of a slot any of them.
+// Computes exactly the rows of a step batch. A plan therefore holds only offsets: all plans share
+// one set of packed weights, and any slot's arena serves any plan.
 class CpuModel final : public ExecutableModel {
  public:
   CpuModel(std::shared_ptr<const Model> model, const kernels::Context& context,

@@ -23,8 +23,9 @@ kernels::KvLayer LayerOf(const ModelConfig& config) {
           static_cast<int32_t>(config.head_dim), config.kv_dtype};
 }
 
-// Returns the number of layers whose keys and values are kept in pages. Where attention is in both
-// directions, a step computes whole sequences, and attention reads keys and values of its rows.
+// Returns the number of layers that keep keys and values in pages. If attention is in both
+// directions, a step computes whole sequences, and attention reads the keys and values of the
+// step's rows.
 int64_t HeldLayers(const ModelConfig& config) { return config.causal ? config.kv_layers() : 0; }
 
 }  // namespace

@@ -36,19 +36,19 @@ class CpuSlot final : public Slot {
   const Bucket& largest() const { return largest_; }
 
   float* arena() const { return arena_.data(); }
-  // Returns a layer of the pages, or where none are kept, its heads and their type alone.
+  // Returns a layer of the pages. If the layer keeps no pages, only its heads and type are set.
   kernels::KvLayer kv_layer(int32_t layer) const;
 
-  // Binds the plan, whose layout takes `arena_floats`, and the batch of the next run; both outlive
-  // it. Requires that every page exists (CHECK).
+  // Binds the plan, whose layout takes `arena_floats`, and the batch of the next run. Both outlive
+  // the run. Requires that every page exists (CHECK).
   void Bind(const Plan* plan, int64_t arena_floats, const StepBatch& batch);
   const Plan& plan() const { return *plan_; }
   const StepBatch& batch() const { return *batch_; }
   std::span<const kernels::AttentionSequence> sequences() const { return sequences_; }
 
-  // Fills with NaN what a replay of the bound batch must not read: the arena, and in the pages of
-  // the batch all positions that earlier steps did not write. Other pages may belong to other
-  // sequences.
+  // Fills with NaN the memory that a replay of the bound batch must not read: the arena, and all
+  // positions in the pages of the batch that earlier steps did not write. Other pages may belong to
+  // other sequences.
   void Poison();
   // Makes the page copies of the bound batch.
   void CopyPages(kernels::ThreadPool* pool) const;
@@ -67,7 +67,7 @@ class CpuSlot final : public Slot {
   KvType kv_type_;
   int32_t pages_;
   FloatBuffer arena_;
-  // What the steps since the last Trim wrote at most, and what is held: of the steps before, too.
+  // The most that a step has written since the last Trim, and the size that is still held.
   int64_t recent_floats_ = 0;
   std::atomic<int64_t> held_floats_{0};
   KvMemory kv_;  // [layers, 2, pages] of KvLayer::page_bytes()

@@ -13,13 +13,13 @@ inline constexpr int64_t kCacheLineFloats = 16;
 
 class FloatBuffer {
  public:
-  // Returns ResourceExhausted, which names `what`, if memory does not suffice.
+  // Returns ResourceExhausted if memory does not suffice. `what` names the memory in the message.
   static absl::StatusOr<FloatBuffer> Allocate(int64_t floats, const char* what);
 
   float* data() const { return data_.get(); }
   int64_t floats() const { return floats_; }
   int64_t bytes() const { return floats_ * kSizeOf<float>; }
-  // Gives the memory behind the first `kept` floats back to the system; its content is lost.
+  // Returns the memory after the first `kept` floats to the system. Its content is lost.
   void ReleaseBehind(int64_t kept);
 
  private:

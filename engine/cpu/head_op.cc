@@ -29,13 +29,13 @@ bool NeedsLogits(const SampledRow& row, int64_t vocab) {
   return row.edits != nullptr || candidates == 0 || candidates > kernels::kMaxBest;
 }
 
-// Returns the number of most likely tokens that the answer of the row needs otherwise.
+// Returns the number of most likely tokens that the row needs if it does not need all logits.
 int64_t BestOf(const SampledRow& row, int64_t vocab) {
   const int64_t top = row.num_pool();
   return row.target >= 0 ? top : std::max(top, kernels::CandidatesToDraw(row.params, vocab));
 }
 
-// Leaves, of the pool of best tokens that the row's lists hold, the diverse ones among them.
+// Selects the diverse tokens from the best tokens in the row's lists.
 void Diversify(const SampledRow& row, const ItemHead& items) {
   if (!(row.diversity > 0)) return;
   int32_t chosen[kernels::kMaxDiverse];
@@ -87,7 +87,7 @@ class CpuHead {
     const int64_t hidden = head_.k();
     const float* in = run.buffer(in_);
     float* const gathered = run.at(run.layout.head_rows);  // [rows, hidden]
-    float* logits = run.at(run.layout.head_logits);        // those of the next row that needs them
+    float* logits = run.at(run.layout.head_logits);        // of the next row that needs logits
     std::array<kernels::HeadRow, kHeadRows> wanted;
     std::array<kernels::HeadResult, kHeadRows> results;
     for (size_t i = 0; i < rows; ++i) {

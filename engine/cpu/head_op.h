@@ -10,17 +10,17 @@
 
 namespace sluice {
 
-// The parts of a head beside its matrix; see HeadOp.
+// The parts of a head other than its matrix; see HeadOp.
 struct HeadFinish {
   std::vector<float> bias;          // [vocab] or empty
   float soft_cap = 0;               // 0 for none
-  const ItemHead* items = nullptr;  // has the rows as stored; outlives the op
+  const ItemHead* items = nullptr;  // the rows as stored; outlives the op
 };
 
 // `head` is [hidden -> vocab]; `in` holds the rows after the last norm.
 CpuOp MakeCpuHead(BufferId in, kernels::PackedWeights head, HeadFinish finish);
 
-// Copies the states of the rows that want them out of `in`, which is `width` wide.
+// Copies the requested states from `in`, whose rows have `width` values.
 CpuOp MakeCpuState(BufferId in, int64_t width);
 
 }  // namespace sluice

@@ -32,8 +32,8 @@ std::vector<RowQuantization> QuantizationOfOps(const Model& model) {
   const std::vector<GraphOp>& ops = model.graph.ops;
   std::vector<RowQuantization> plan(ops.size());
   BufferId quantized = kNoBuffer;              // the buffer whose rows are quantised at this point
-  Quantization weights = Quantization::kNone;  // those for which they are
-  std::vector<int32_t> without;                // the channels that they leave out
+  Quantization weights = Quantization::kNone;  // of the layers that read them
+  std::vector<int32_t> without;                // the channels that are left out
   for (size_t i = 0; i < ops.size(); ++i) {
     const auto* const linear = std::get_if<LinearOp>(&ops[i]);
     const Quantization wanted =

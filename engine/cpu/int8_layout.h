@@ -8,18 +8,19 @@
 
 namespace sluice {
 
-// What an op does to rows that it writes or reads.
+// How an op quantises rows that it writes or reads.
 struct RowQuantization {
-  Quantization weights = Quantization::kNone;  // those for which it quantises the rows, if it does
-  // [width], of the features of a row before it is quantised: 0 for channels that the layers which
-  // read it keep, else 1. Empty if they keep none.
+  Quantization weights = Quantization::kNone;  // of the layers that read the rows
+  // [width], factors for the features of a row before it is quantised: 0 for channels that the
+  // reading layers keep unquantised, else 1. Empty if they keep none.
   std::vector<float> factors = {};
 };
 
-// Returns for each op of the graph what it does: a norm or an activation quantises rows that it
-// writes, in the same pass, and a layer those that it reads, where no op before it did. Layers that
-// read the same rows, such as q, k and v, share them quantised, if their weights are quantised
-// alike and they keep the same channels, so that a step has one set of quantised rows at a time.
+// Returns the quantisation that each op of the graph does. A norm or an activation quantises the
+// rows that it writes, in the same pass. A layer quantises the rows that it reads if no earlier op
+// did. Layers that read the same rows, such as q, k and v, share the quantised rows if their
+// weights have the same quantisation and they keep the same channels. A step therefore has one set
+// of quantised rows at a time.
 std::vector<RowQuantization> QuantizationOfOps(const Model& model);
 
 // Returns the widest rows that a layer of the model multiplies so, or 0.

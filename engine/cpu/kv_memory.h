@@ -11,12 +11,12 @@
 
 namespace sluice {
 
-// A number of arrays, each of which has a part of every page: the keys, or the values, of a layer.
+// Several arrays, each of which holds a part of every page: the keys or the values of one layer.
 //
-// The system provides memory when it is first written, which takes tens of milliseconds where it
-// must get it from a hypervisor. Pages come into use in the order of their numbers, in all arrays
-// at a time. A thread therefore has the memory of the next ones provided before a step writes to
-// them. Used by one other thread.
+// The system provides memory when it is first written, which takes tens of milliseconds if a
+// hypervisor must supply it. Pages come into use in the order of their numbers, in all arrays at
+// once. A thread therefore touches the memory of the next pages before a step writes to them. The
+// object is used by one other thread.
 class KvMemory {
  public:
   // Requires that `memory` holds `pages` of `page_bytes` for each of `arrays`.
@@ -30,7 +30,7 @@ class KvMemory {
     return reinterpret_cast<std::byte*>(memory_.data()) + index * pages_ * page_bytes_;
   }
 
-  // Takes notice that a step is about to write to `page`.
+  // Records that a step is about to write to `page`.
   void Use(int32_t page) {
     if (page >= next_notice_) RequestBehind(page);
   }
@@ -47,7 +47,7 @@ class KvMemory {
   const int32_t pages_;
   const int64_t page_bytes_;
   const int32_t ahead_;                 // the number of pages that are provided ahead
-  int32_t next_notice_;                 // the page from whose use on more are requested
+  int32_t next_notice_;                 // the use of this page requests more
   std::atomic<int32_t> requested_ = 0;  // the end of the pages to be provided, or kStop
   std::thread provider_;                // none without memory; last, because it uses the others
 };

@@ -11,7 +11,7 @@
 
 namespace sluice {
 
-// The number of sampled rows whose logits are all in memory at a time.
+// The most sampled rows whose logits are in memory at the same time.
 inline constexpr int64_t kLogitRows = 32;
 
 // Offsets in floats, each at the beginning of a cache line.

@@ -219,7 +219,7 @@ class CpuLowering {
         .cos_sim = nullptr,
         .proj_frac = nullptr,
         .choice = attention_};
-    // The op before has the keys and values that are read where attention is in both directions.
+    // If attention is in both directions, the previous op holds the keys and values that it reads.
     const auto& stored = std::get<RopeStoreOp>(graph_.ops[op_ - 1]);
     return [op, same, k = config_.causal ? kNoBuffer : stored.k,
             v = config_.causal ? kNoBuffer : stored.v, gate = std::move(gate),
@@ -305,7 +305,7 @@ class CpuLowering {
     return bias_;
   }
 
-  // Returns [width] values, each repeated as often as the op says.
+  // Returns [width] values, each repeated as the op requires.
   absl::StatusOr<std::vector<float>> MixWeight(const TensorPart& part, const MixOp& op) {
     auto values = weights_.Floats(part, Width(op.out) / op.repeat);
     if (!values.ok() || op.repeat == 1) return values;

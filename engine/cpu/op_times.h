@@ -1,4 +1,4 @@
-// Measures what each op of a step takes on this machine.
+// Measures how long each op of a step takes on this machine.
 #pragma once
 
 #include <vector>
@@ -10,15 +10,15 @@
 
 namespace sluice {
 
-// Returns the seconds of each op of the graph in a step of these sizes: medians over steps that are
-// run for about a second, at least one. Tokens and the contents of the KV pages are made up; the
-// last token of each sequence is sampled. The steps run in memory of their own, beside all else
-// that the compute threads do.
+// Returns the seconds of each op of the graph in a step of these sizes: medians over the steps that
+// run in about a second, at least one. Tokens and the contents of the KV pages are made up. The
+// last token of each sequence is sampled. The steps use their own memory and run concurrently with
+// other work of the compute threads.
 //
 // Requires that `executable` was loaded from `model`, and sizes from CompleteStep. Returns
 // InvalidArgument for more than kMaxProfiledRows rows or more than kMaxMultiplyAdds, because other
-// requests wait while an op runs, and ResourceExhausted if the step takes more than half of the
-// memory that is free.
+// requests wait while an op runs. Returns ResourceExhausted if the step takes more than half of the
+// free memory.
 absl::StatusOr<std::vector<double>> TimeOps(const CpuModel& executable, const Model& model,
                                             const StepSizes& step);
 

@@ -15,7 +15,7 @@ namespace {
 
 // The work items of a thread in split:auto. More items even out their ends.
 constexpr int64_t kItemsPerThread = 4;
-// Below this share of the other order's time an order is clearly quicker.
+// An order is clearly quicker if its share of the other order's time is below this.
 constexpr double kClearlyQuicker = 0.9;
 
 // Returns how many of the threads compute, on average, until the last of `items` equal work items

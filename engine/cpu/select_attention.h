@@ -14,11 +14,11 @@ struct SelectedAttention {
   std::string reason;        // in a sentence
 };
 
-// Returns `wanted`, or for kAuto the variant that keeps the threads busy in a decode step of one of
-// the model's longest sequences: one_pass has a work item for each KV head; split:auto divides the
-// heads' keys between threads. split:auto is selected if it keeps clearly more threads busy.
-// All variants give the same bits. tests/cascades compares the rule with the search for variants
-// and with measurements.
+// Returns `wanted` unless it is kAuto. For kAuto, returns the variant that keeps the threads busy
+// in a decode step of one of the model's longest sequences. one_pass has a work item for each KV
+// head; split:auto divides the keys of a head between threads. split:auto is selected if it keeps
+// clearly more threads busy. All variants give the same bits. tests/cascades compares the rule with
+// the search for variants and with measurements.
 SelectedAttention SelectAttention(const AttentionVariant& wanted, const ModelConfig& config,
                                   int threads);
 

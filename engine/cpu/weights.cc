@@ -46,7 +46,7 @@ absl::StatusOr<kernels::PackedWeights> WeightLoader::Dense(const TensorPart& par
   SLUICE_ASSIGN_OR_RETURN(auto tensor, checkpoint_.Find(part.name, part.shape));
   const int64_t element = kernels::DTypeBytes(tensor.dtype);
   const auto* data = static_cast<const std::byte*>(tensor.data) + part.first * element;
-  std::vector<std::byte> columns;  // those of one part of a fused tensor
+  std::vector<std::byte> columns;  // of one part of a fused tensor
   if (part.run > 0) {
     columns = Collect(tensor, part, k * n);
     data = columns.data();

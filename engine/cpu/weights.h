@@ -29,10 +29,10 @@ class WeightLoader {
 
   // Returns `count` values, widened to f32; empty if the part is absent.
   absl::StatusOr<std::vector<float>> Floats(const TensorPart& part, int64_t count);
-  // Returns all values from the part's first on.
+  // Returns all values from the start of the part.
   absl::StatusOr<StoredTensor> AsStored(const TensorPart& part);
-  // Returns [k -> n], stored as the layout says: kOutIn or kInOut, in the precision that it is
-  // multiplied in.
+  // Returns [k -> n], stored as the layout states (kOutIn or kInOut), in the precision of its
+  // product.
   absl::StatusOr<kernels::PackedWeights> Dense(const TensorPart& part, MatrixLayout layout,
                                                int64_t k, int64_t n,
                                                const WeightPrecision& precision = {});
@@ -40,7 +40,7 @@ class WeightLoader {
   absl::StatusOr<kernels::PackedWeights> PositionWise(const TensorPart& part,
                                                       const WeightPrecision& precision = {});
 
-  // Returns the size of all that was loaded so far, as packed.
+  // Returns the packed size of everything loaded so far.
   int64_t bytes() const { return bytes_; }
   // Returns whether any matrix is packed in bf16.
   bool in_bf16() const { return in_bf16_; }
@@ -52,7 +52,7 @@ class WeightLoader {
   kernels::PackedWeights Pack(const kernels::WeightSource& source,
                               const WeightPrecision& precision);
   kernels::PackedWeights Counted(kernels::PackedWeights packed);
-  // Returns the `count` values of a part that is runs of a tensor, one behind the other.
+  // Returns the `count` values of a part. The part consists of consecutive runs of a tensor.
   static std::vector<std::byte> Collect(const Tensor& tensor, const TensorPart& part,
                                         int64_t count);
 

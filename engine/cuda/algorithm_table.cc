@@ -62,7 +62,7 @@ std::string NameFrom(ObjectReader* root, const std::string& key) {
 
 absl::StatusOr<AlgorithmTable> AlgorithmTable::Parse(std::string_view text) {
   SLUICE_ASSIGN_OR_RETURN(const json document, ParseJson(text, kMaxDepth));
-  if (!document.is_object()) return absl::InvalidArgumentError("it is no JSON object");
+  if (!document.is_object()) return absl::InvalidArgumentError("it is not a JSON object");
   absl::Status status;
   ObjectReader root(document, "", &status);
   root.AllowOnly({"sluice_algorithms", "gpu", "library", "layers"});
@@ -86,7 +86,7 @@ absl::StatusOr<AlgorithmTable> AlgorithmTable::Parse(std::string_view text) {
     const DenseAlgorithm algorithm = ReadAlgorithm(&layer);
     std::string note = layer.String("note", kMaxNoteBytes, "");
     if (!table.Add(shape, algorithm, std::move(note)).ok()) {
-      root.Fail(name, "is of the same shape as one before it");
+      root.Fail(name, "has the same shape as an earlier layer");
     }
   }
   SLUICE_RETURN_IF_ERROR(status);
@@ -131,7 +131,7 @@ std::string AlgorithmTable::Render(bool notes, int indent) const {
 std::string AlgorithmTable::Digest() const {
   StableHash hash;
   hash.Add(Render(/*notes=*/false, /*indent=*/-1));
-  const uint64_t folded = hash.value() ^ hash.value() >> 32;  // the low bits alone are poor
+  const uint64_t folded = hash.value() ^ hash.value() >> 32;  // the low bits are poor
   return absl::StrCat(absl::Hex(static_cast<uint32_t>(folded), absl::kZeroPad8));
 }
 

@@ -31,7 +31,7 @@ class AlgorithmTable {
 
   AlgorithmTable(std::string gpu, std::string library)
       : gpu_(std::move(gpu)), library_(std::move(library)) {}
-  // Returns InvalidArgument that names the key and the limit that it exceeds.
+  // Returns InvalidArgument with the key and the limit that it exceeds.
   static absl::StatusOr<AlgorithmTable> Parse(std::string_view text);
 
   // Adds a layer. Returns AlreadyExists if the shape has an algorithm.
@@ -62,8 +62,8 @@ class AlgorithmTable {
 // Returns a text such as "1024 x 2816 bf16, bias, relu".
 std::string ToString(const DenseShape& shape);
 
-// Returns the table for a GPU and a library: that of the file at `path`, which must be for them; if
-// `path` is empty, the one for them among `texts`, if any. Errors name the file.
+// Returns the table for a GPU and a library. It comes from the file at `path`, which must be for
+// them. If `path` is empty, it is the matching table of `texts`, if any. Errors name the file.
 absl::StatusOr<std::optional<AlgorithmTable>> ChooseTable(const std::string& gpu,
                                                           const std::string& library,
                                                           const std::string& path,

@@ -44,7 +44,7 @@ void AttentionCheck<T>::AddSequence(int32_t length, int32_t queries) {
     return values;
   };
   length = std::min(length, shape_.max_positions);
-  // Where all rows see the whole sequence, a step has all of it.
+  // If all rows see the whole sequence, a step has all of it.
   queries = shape_.causal ? std::min(queries, length) : length;
   sequences_.push_back({.length = length,
                         .queries = queries,
@@ -59,8 +59,8 @@ void AttentionCheck<T>::AddSequence(int32_t length, int32_t queries) {
   pages_.resize(pages_.size() + pages);
 }
 
-// Plants a value that is not finite in a value that only later rows of the prompt see, in a key of
-// the continued sequence, and in a query of the long one.
+// Plants values that are not finite: in a value that only later rows of the prompt read, in a key
+// of the continued sequence, and in a query of the long one.
 template <typename T>
 void AttentionCheck<T>::DrawSequences() {
   AddSequence(kPrompt, kPrompt);
@@ -86,7 +86,7 @@ std::vector<typename AttentionCheck<T>::Pieces> AttentionCheck<T>::Batches() con
                                  {whole(1)},
                                  {whole(2), whole(0)}};
   if (!shape_.causal) return batches;
-  // Steps of one row, and of others than before.
+  // Steps of one row, and steps that group the rows differently.
   const auto row = [](int32_t s, int32_t r) { return Piece{s, r, 1}; };
   const int32_t prompt = sequences_[0].queries;
   batches.push_back({row(0, prompt - 1), row(1, sequences_[1].queries - 1), row(2, 0)});
@@ -106,7 +106,7 @@ std::vector<int32_t> AttentionCheck<T>::RowsOf(const Pieces& pieces) const {
   return rows;
 }
 
-// The places of pages that no sequence uses hold what is not finite.
+// Pages that no sequence uses are filled with values that are not finite.
 template <typename T>
 void AttentionCheck<T>::PutKv() {
   const int64_t size = std::ssize(pages_) * cuda::kPageTokens * kv_width();

@@ -1,4 +1,4 @@
-// The inputs with which candidates for attention are tried, and what is expected of them.
+// Inputs and expected outputs for the trial of attention candidates.
 #pragma once
 
 #include <cstdint>
@@ -11,28 +11,30 @@
 
 namespace sluice {
 
-// A candidate is tried with a fresh prompt, a long sequence's end and a continued one: together,
-// apart, in another order, and cut into other steps, so that a row's context is in the same step or
-// in the cache. Keys, values and queries are within 1, of which one of each kind is not finite.
+// A candidate is tried with a new prompt, the end of a long sequence and a continued sequence:
+// together, one by one, in another order, and divided into other steps. A row's context is
+// therefore in the same step or in the cache. Keys, values and queries are within 1; one of each
+// kind is not finite.
 //
-// A row's error before XSA is at most 4 (d^1.5 + context) 2^-24, for scores and sums in float, plus
-// 2^-7 if outputs are bfloat16, since probabilities are rounded to it as well; XSA carries it on.
+// A row's error before XSA is at most 4 (d^1.5 + context) 2^-24, for scores and sums in float. If
+// outputs are bfloat16, 2^-7 is added, since probabilities are rounded to it as well. XSA
+// propagates the error.
 template <typename T>
 class AttentionCheck {
  public:
-  // `tensors` are those of the layer on the device, which outlive this.
+  // `tensors` are the layer's tensors on the device; they outlive this.
   AttentionCheck(const AttentionShape& shape, const AttentionTensors& tensors)
       : shape_(shape), tensors_(tensors) {}
 
   absl::Status Prepare(Device& device, DeviceStream& stream);
-  // Returns FailedPrecondition with the fault of the candidate; other errors are those of the
-  // device.
+  // Returns FailedPrecondition with the fault if the candidate fails its trial; other errors come
+  // from the device.
   absl::Status Check(const AttentionCandidate<T>& candidate, DeviceStream& stream) const;
 
  private:
   static constexpr bool kHalf = sizeof(T) == 2;
 
-  // A sequence of which the last `queries` positions have a row of the trial each.
+  // A sequence. Each of its last `queries` positions has a row in the trial.
   struct Sequence {
     int32_t length, queries;
     int32_t first_row;
@@ -42,7 +44,7 @@ class AttentionCheck {
 
     int32_t first_position() const { return length - queries; }
   };
-  // Rows of a sequence that are one step's.
+  // Rows of a sequence in one step.
   struct Piece {
     int32_t sequence;
     int32_t first, count;  // of the sequence's rows

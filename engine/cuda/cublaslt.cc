@@ -33,7 +33,7 @@ struct CublasLt::Functions {
 
 namespace {
 
-// The number of rows for which the heuristic is asked: a large bucket.
+// The number of rows in the request to the heuristic: a large bucket.
 constexpr int32_t kTypicalRows = 1024;
 constexpr int kMaxAlgorithms = 16;
 
@@ -102,9 +102,9 @@ ProductTypes TypesOf(const DenseShape& shape) {
           CUDA_R_32F, CUBLAS_COMPUTE_32F};
 }
 
-// The product in the library's view, column-major: out^T [n, rows] = W^T [n, k] x^T [k, rows]. The
-// buffers are those of out, W and x, unchanged. In int8, of which the library has no other form, W
-// itself lies there, and is transposed; then k and n must be multiples of 4.
+// The product as the library sees it, column-major: out^T [n, rows] = W^T [n, k] x^T [k, rows]. The
+// buffers of out, W and x are used unchanged. The library supports int8 only in another form: W
+// itself is stored and is transposed; k and n must then be multiples of 4.
 class Product {
  public:
   using Functions = CublasLt::Functions;
@@ -165,7 +165,7 @@ class Product {
   absl::Status status_;
 };
 
-// Returns nullopt if this is no algorithm of this library.
+// Returns nullopt if the library has no such algorithm.
 std::optional<int32_t> ConfigOf(const CublasLt::Functions& functions,
                                 const cublasLtMatmulAlgo_t& algorithm,
                                 cublasLtMatmulAlgoConfigAttributes_t attribute) {
@@ -226,7 +226,7 @@ std::vector<CublasLt::Algorithm> CublasLt::Algorithms(const DenseShape& shape) c
 absl::StatusOr<CublasLt::Algorithm> CublasLt::Check(const DenseShape& shape,
                                                     const cublasLtMatmulAlgo_t& opaque) const {
   const auto parts = ConfigOf(*functions_, opaque, CUBLASLT_ALGO_CONFIG_SPLITK_NUM);
-  if (!parts) return absl::FailedPreconditionError("it is no algorithm of this library");
+  if (!parts) return absl::FailedPreconditionError("the library has no such algorithm");
   if (*parts != 0 && *parts != 1) {
     return absl::FailedPreconditionError(
         absl::StrCat("it splits its sums in ", *parts, " parts, must be 1"));
@@ -251,7 +251,7 @@ absl::StatusOr<CublasLt::Algorithm> CublasLt::Check(const DenseShape& shape,
   }
   if (algorithm.workspace_bytes <= kMaxWorkspaceBytes) return algorithm;
   return absl::FailedPreconditionError(absl::StrCat(
-      "it takes ", algorithm.workspace_bytes, " bytes of workspace, over ", kMaxWorkspaceBytes));
+      "it needs ", algorithm.workspace_bytes, " bytes of workspace, over ", kMaxWorkspaceBytes));
 }
 
 std::string CublasLt::Describe(const cublasLtMatmulAlgo_t& opaque) const {

@@ -21,21 +21,20 @@ class CublasLt {
     cublasLtMatmulAlgo_t opaque;
     size_t workspace_bytes;  // the most for any number of rows
   };
-  struct Functions;  // those of the library
+  struct Functions;  // of the library
 
-  // Returns FailedPrecondition if the library of the version that this was built with cannot be
-  // loaded.
+  // Returns FailedPrecondition if the library version of this build cannot be loaded.
   static absl::StatusOr<std::unique_ptr<CublasLt>> Open();
   ~CublasLt();
 
   const std::string& name() const { return name_; }  // "cublaslt130002"
 
-  // Returns the algorithms of the heuristic for many rows that Check accepts, the best first.
+  // Returns the heuristic's algorithms for many rows that pass Check, the best first.
   std::vector<Algorithm> Algorithms(const DenseShape& shape) const;
   // Returns a text such as "algorithm 66, tile 20, stages 15".
   std::string Describe(const cublasLtMatmulAlgo_t& opaque) const;
 
-  // Returns Internal if the algorithm cannot compute so many rows.
+  // Returns Internal if the algorithm cannot compute this number of rows.
   absl::Status Run(const DenseShape& shape, const Algorithm& algorithm, const DenseArgs& args,
                    cudaStream_t stream) const;
 
@@ -43,7 +42,7 @@ class CublasLt {
   CublasLt(std::unique_ptr<const Functions> functions, cublasLtHandle_t handle);
 
   // Returns FailedPrecondition with the reason if the algorithm cannot be used: it splits sums,
-  // needs too large a workspace, or is none of the library's for this shape and device.
+  // needs too large a workspace, or does not exist in the library for this shape and device.
   absl::StatusOr<Algorithm> Check(const DenseShape& shape,
                                   const cublasLtMatmulAlgo_t& opaque) const;
 

@@ -24,7 +24,7 @@ namespace {
 // The library of dense layers.
 struct Library {
   std::string name = "";     // empty if there is none
-  std::string missing = "";  // why there is none although cuda.dense allows it
+  std::string missing = "";  // the reason if cuda.dense allows one but none is found
   std::optional<AlgorithmTable> table = std::nullopt;
 };
 
@@ -46,30 +46,30 @@ std::string ProfileOf(const DeviceInfo& device, const CudaBackendOptions& option
   return profile;
 }
 
-// Returns InvalidArgument for a model with ops in a precision that there are no kernels for.
+// Returns InvalidArgument for a model with ops in a precision that has no kernels.
 absl::Status CheckPrecision(const Model& model) {
   if (AnyIn(model, Quantization::kInt4)) {
     return absl::InvalidArgumentError(
-        "projections in int4 are computed on a CPU alone; serve the model with device: cpu, or "
-        "with quantization: int8 where its checkpoint is not in int4");
+        "int4 projections run only on a CPU; serve the model with device: cpu, or with "
+        "quantization: int8 if its checkpoint is not in int4");
   }
   for (const GraphOp& op : model.graph.ops) {
     const auto* const linear = std::get_if<LinearOp>(&op);
     if (linear != nullptr && model.checkpoint.Lists(NameOfKeptChannels(linear->weight.name))) {
       return absl::InvalidArgumentError(absl::StrCat(
           "tensor ", NameOfKeptChannels(linear->weight.name),
-          ": channels that a layer keeps are computed on a CPU alone; serve the model with device: "
-          "cpu, or write it by sluice quantize without --keep-channels"));
+          ": kept channels run only on a CPU; serve the model with device: cpu, or write it by "
+          "sluice quantize without --keep-channels"));
     }
     const auto* const head = std::get_if<HeadOp>(&op);
     if (head == nullptr || PrecisionOf(model, *head).quantization == Quantization::kNone) continue;
     return absl::InvalidArgumentError(
-        "a head in int8 is computed on a CPU alone; serve the model with device: cpu, or with "
-        "quantize_head: false and a checkpoint whose head is not quantised");
+        "an int8 head runs only on a CPU; serve the model with device: cpu, or with quantize_head: "
+        "false and a checkpoint whose head is not quantised");
   }
   if (model.config.kv_dtype != KvType::kF32) {
     return absl::InvalidArgumentError(
-        "kv_dtype is chosen on a CPU alone; a GPU's pages have the type cuda.dtype");
+        "kv_dtype applies only on a CPU; a GPU's pages have the type cuda.dtype");
   }
   return absl::OkStatus();
 }

@@ -51,8 +51,8 @@ constexpr std::chrono::milliseconds kLongestSpin{20};
 constexpr size_t kMaxPinnedKept = size_t{1} << 30;
 
 // A GPU. Memory comes from a pool of its own, which keeps released memory: cudaMalloc and cudaFree
-// would wait for all work on the device, including that of the serving streams. A GPU without pools
-// has to do with these.
+// would wait for all work on the device, including the serving streams. A GPU without pools uses
+// cudaMalloc and cudaFree.
 class CudaDevice final : public Device {
  public:
   // A null `pool` stands for a GPU without pools.
@@ -196,7 +196,7 @@ absl::StatusOr<cudaMemPool_t> CreatePool(int index) {
 }
 
 // Loads the kernel to the current device, allows it the shared memory of `properties`, and returns
-// what is known of it.
+// its properties.
 absl::StatusOr<KernelInfo> PrepareKernel(const simt::RegisteredKernel& kernel,
                                          const cudaDeviceProp& properties) {
   cudaFuncAttributes attributes;
@@ -224,10 +224,10 @@ absl::StatusOr<KernelInfo> PrepareKernel(const simt::RegisteredKernel& kernel,
                     .blocks_per_processor = blocks};
 }
 
-// The runtime loads a kernel where it is first asked for, so that the vendor's library, whose
-// kernels are half a gigabyte, is not loaded as a whole. This project's kernels are asked for here,
-// because loading one while a graph is captured fails, and while a request waits stalls the device.
-// Those of the library's algorithms are loaded when the algorithms are tried.
+// The runtime loads a kernel at its first use, so it does not load the vendor's library, which has
+// half a gigabyte of kernels, as a whole. This project's kernels are loaded here, because loading
+// one during a capture fails, and loading one while a request waits stalls the device. The
+// library's kernels are loaded when the algorithms are tried.
 absl::StatusOr<std::vector<KernelInfo>> PrepareKernels(const cudaDeviceProp& properties) {
   std::vector<KernelInfo> table;
   for (const simt::RegisteredKernel& kernel : simt::RegisteredKernels()) {

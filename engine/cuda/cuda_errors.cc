@@ -6,8 +6,8 @@
 namespace sluice {
 namespace {
 
-// The errors after which the device must not be used any more, whatever it answers: the runtime's
-// documentation says that the process must end, or memory has lost its content.
+// The errors after which the device must not be used any more, even if later calls succeed: either
+// the runtime's documentation requires the process to end, or memory has lost its content.
 constexpr int32_t kFatal[] = {
     214,  // cudaErrorECCUncorrectable
     220,  // cudaErrorNvlinkUncorrectable

@@ -53,7 +53,7 @@ absl::StatusOr<std::unique_ptr<CudaHead<T>>> CudaHead<T>::Create(const ModelConf
   return head;
 }
 
-// Every array has room for any one row, and for many usual ones.
+// Every array has room for any single row, and for many typical rows.
 template <typename T>
 typename CudaHead<T>::Taken CudaHead<T>::Capacity() const {
   constexpr int64_t kLeast = 1 << 12, kLogitRows = 4, kTopRows = 1024;
@@ -233,7 +233,7 @@ template <typename T>
 void CudaHead<T>::LaunchProducts(Kind kind, DeviceStream& stream) const {
   const int32_t rows = MaxRows(kind);
   if (weights_.layer != nullptr) {
-    // Computes all rows; those beyond the run have the values of earlier runs.
+    // Computes all rows; rows after the end of the run have the values of earlier runs.
     return weights_.layer->Run({.x = gathered_,
                                 .weight = weights_.weight,
                                 .bias = nullptr,

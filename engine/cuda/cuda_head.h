@@ -1,6 +1,6 @@
-// The logits, scores and samples of a step's sampled rows. Graphs that were captured for 32 and for
-// 256 rows run as often as the step needs, so that neither the memory of logits nor the graph of a
-// bucket grows with the number of sampled rows.
+// The logits, scores and samples of a step's sampled rows. Graphs are captured for 32 and for 256
+// rows and run as often as the step needs. The memory of logits and the graph of a bucket therefore
+// do not grow with the number of sampled rows.
 #pragma once
 
 #include <algorithm>
@@ -26,8 +26,8 @@ namespace sluice {
 // The weights of a head, on the device.
 template <typename T>
 struct HeadWeights {
-  // [hidden, PaddedVocab(vocab)], like the bias with zeros behind the vocabulary, and packed if our
-  // kernel reads it; nullptr if the model has no head.
+  // [hidden, PaddedVocab(vocab)]. Columns after the vocabulary are zeros, here and in the bias.
+  // Packed if our kernel reads it; nullptr if the model has no head.
   const T* weight = nullptr;
   const T* bias = nullptr;  // [PaddedVocab(vocab)] or nullptr
   float soft_cap = 0;       // as in HeadOp
@@ -45,28 +45,28 @@ class CudaHead {
   // The most candidates of a row in a run that does not allow more.
   static constexpr int32_t kFewTop = 64;
 
-  // `hidden` is where every step leaves the input of the head, [tokens, hidden]; a step samples up
-  // to `most_rows` rows. Captures on
-  // `stream`; if memory does not suffice for a graph, its runs launch their kernels one by one.
-  // Returns ResourceExhausted if memory does not suffice for their data.
+  // `hidden` is the input of the head after every step, [tokens, hidden]. A step samples up to
+  // `most_rows` rows. Captures on `stream`. If memory does not suffice for a graph, its runs launch
+  // their kernels one by one. Returns ResourceExhausted if memory does not suffice for their data.
   static absl::StatusOr<std::unique_ptr<CudaHead>> Create(const ModelConfig& config,
                                                           const T* hidden, int32_t most_rows,
                                                           const HeadWeights<T>& weights,
                                                           Device& device, DeviceStream& stream);
 
-  // The data of the queued runs that go to the device and come back, in host memory.
+  // Host memory for the inputs and outputs of the queued runs.
   class HeadStaging;
   absl::StatusOr<std::unique_ptr<HeadStaging>> MakeStaging(Device& device) const;
 
-  // Queues runs for the sampled rows of the batch from `first` on, behind the work on `stream`, and
-  // the copies of their results. Returns the number of rows that the runs answer: all that are
-  // left, unless `staging` has no room for what they report; 0 if none is left.
+  // Queues runs for the sampled rows of the batch from `first` on, after the work on `stream`, and
+  // the copies of their results. Returns the number of rows that the runs answer: all remaining
+  // rows, or fewer if `staging` has no room for their results. Returns 0 if no row remains.
   int32_t Queue(const StepBatch& batch, int64_t first, HeadStaging& staging, DeviceStream& stream);
-  // Writes the results of the queued runs, after they are done, to the destinations of their rows.
+  // Writes the results of the queued runs to the destinations of their rows. Requires that the runs
+  // are done.
   void Deliver(const StepBatch& batch, const HeadStaging& staging) const;
 
-  // Returns where the outcomes of a step's sampled rows are on the device until the next step runs
-  // the head, [most_rows].
+  // Returns the device address of the outcomes of a step's sampled rows, [most_rows]. They are
+  // valid until the next step runs the head.
   const kernels::cuda::SampleOutcome* outcomes() const { return output_.outcomes; }
 
   int64_t bytes() const { return bytes_; }  // on the device, without the graphs
@@ -80,9 +80,9 @@ class CudaHead {
   // The most words for a token in the lists of a row.
   static constexpr int64_t kMaxWordsAToken = 7;
 
-  // The kinds of runs. Those with many candidates are rare and not captured. kScore, which our
-  // kernels have, computes log-probabilities of given tokens and writes no logits. kDiverse chooses
-  // candidates, of all numbers that a request may ask for.
+  // The kinds of runs. Runs with many candidates are rare and not captured. kScore computes
+  // log-probabilities of given tokens with our kernels and writes no logits. kDiverse chooses
+  // candidates, up to the most that a request may ask for.
   enum Kind { kWide, kNarrow, kManyTop, kScore, kDiverse, kKinds };
 
   // The input of a run, which the host sends in one copy.
@@ -96,7 +96,7 @@ class CudaHead {
     kernels::cuda::DrawEdits* edits;         // [rows], of the rows that have edits; unless wide
     kernels::cuda::DiverseRequest* diverse;  // [rows], of kDiverse
   };
-  // The output of a run. The outcomes are those of the step: a row's is at its index among the
+  // The output of a run. The outcomes cover the step: each row's outcome is at its index among the
   // sampled rows.
   struct Output {
     kernels::cuda::SampleOutcome* outcomes;  // [most_rows]
@@ -123,8 +123,8 @@ class CudaHead {
     if (kind == kDiverse) return kDiverseRows;
     return kind == kWide || (kind == kScore && Uses(kWide)) ? kWideRows : kNarrowRows;
   }
-  // Returns whether the row's answer is that of a run of kScore. That depends on the row alone,
-  // because such runs round differently.
+  // Returns whether a run of kScore answers the row. This depends only on the row, because such
+  // runs round differently.
   bool IsScored(const SampledRow& row) const;
   int32_t MaxTop(Kind kind) const {
     if (kind == kManyTop) return vocab_;
@@ -155,8 +155,8 @@ class CudaHead {
   void LaunchScore(DeviceStream& stream) const;
   void LaunchDiverse(DeviceStream& stream) const;
   kernels::cuda::RowTiles TilesOf(Kind kind) const;
-  // Returns the run for rows from `first` on, with as many rows as one graph takes and as the
-  // staging area has room for, possibly none.
+  // Returns the run for rows from `first` on. It has as many rows as fit one graph and the staging
+  // area, possibly none.
   Run NextRun(const StepBatch& batch, int64_t first, const HeadStaging& staging) const;
   Run RunOf(Kind kind, const StepBatch& batch, int64_t first, const HeadStaging& staging) const;
   void Send(const StepBatch& batch, const Run& run, HeadStaging& staging, DeviceStream& stream);
@@ -196,7 +196,7 @@ class CudaHead<T>::HeadStaging {
   int32_t* lists_ = nullptr;  // as in CudaHead
   Output output_ = {};        // fetched
   std::vector<Run> runs_;     // queued
-  Taken taken_;               // by these
+  Taken taken_;               // by runs_
 };
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-// The runs of a head: which rows they have, and what is sent and fetched.
+// The runs of a head: their rows, and the data that is sent and fetched.
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -38,7 +38,7 @@ const kernels::LogitEdits* EditsOf(const SampledRow& row) {
   return row.target < 0 ? row.edits : nullptr;
 }
 
-// Returns the words of the lists of a row, each of which has distinct tokens.
+// Returns the size in words of the lists of a row, each of which has distinct tokens.
 int64_t ListWords(const SampledRow& row, int32_t vocab) {
   const auto words = [vocab](auto list) -> int64_t {
     SLUICE_CHECK(std::ssize(list) <= vocab);

@@ -39,7 +39,7 @@ class CudaPlan final : public Plan {
   const ExecutableModel* model() const { return model_; }
   const StepLayout& layout() const { return layout_; }
   void Add(int64_t slot, std::unique_ptr<DeviceGraph> graph) { graphs_[slot] = std::move(graph); }
-  // Returns nullptr for a slot that is younger than the plan.
+  // Returns nullptr for a slot that was made after the plan.
   DeviceGraph* GraphOf(int64_t slot) const {
     const auto found = graphs_.find(slot);
     return found == graphs_.end() ? nullptr : found->second.get();

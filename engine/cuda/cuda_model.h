@@ -25,12 +25,12 @@ class CudaModel final : public ExecutableModel {
     bool poison = false;
     // The name of the library that computes dense layers, see DenseLayers; empty if none does.
     std::string library = "";
-    std::string missing_library = "";  // why none does although one is wanted
+    std::string missing_library = "";  // the reason if a requested library is missing
     // The table of the library's algorithms; nullptr if there is none for this device. It outlives
     // the model.
     const AlgorithmTable* table = nullptr;
-    // Whether the kernels of this project are those that pass a check, see SelectedKernels;
-    // otherwise the portable ones serve without one.
+    // If true, this project's kernels must pass a check, see SelectedKernels. If false, the
+    // portable kernels serve without one.
     bool tried_kernels = false;
     // The threads that share the host's work. It outlives the model.
     kernels::ThreadPool* pool = nullptr;

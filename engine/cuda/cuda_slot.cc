@@ -35,7 +35,7 @@ CudaSlot<T>::CudaSlot(const Owner& owner, const Bucket& largest, int32_t pages,
 
 template <typename T>
 CudaSlot<T>::~CudaSlot() {
-  // A step that was given up is never finished, but it still uses the memory.
+  // A cancelled step is never finished, but it still uses the memory.
   if (under_way_ > 0) AwaitAll();
   const MutexLock lock(&registry_->mutex);
   std::erase(registry_->slots, this);
@@ -181,8 +181,8 @@ void CudaSlot<T>::SendAhead(StagedStep* staged) {
   staged->status.Update(sends_->TakeStatus());
 }
 
-// Queues the step behind the work that is queued, up to the first answers that the staging memory
-// has no room for.
+// Queues the step after the queued work, up to the first answers that do not fit the staging
+// memory.
 template <typename T>
 void CudaSlot<T>::Queue(StagedStep* staged) {
   staged->queued = true;
@@ -227,7 +227,7 @@ void CudaSlot<T>::CopyPages(const Step& step) {
                  .rows = {&place.counts().page_copies, copies}});
 }
 
-// Queues the head for the rows behind the answered ones.
+// Queues the head for the rows after the answered ones.
 template <typename T>
 void CudaSlot<T>::QueueHead(StagedStep* staged) {
   staged->first += std::exchange(staged->answered, 0);
@@ -273,7 +273,7 @@ void CudaSlot<T>::AwaitAll() {
   }
 }
 
-// Queues the sums of states behind the model, which leaves the states in the arena.
+// Queues the sums of states after the model, which writes the states to the arena.
 template <typename T>
 void CudaSlot<T>::SumStates(StagedStep* staged) {
   const StepBatch& batch = *staged->step.batch;
@@ -285,7 +285,7 @@ void CudaSlot<T>::SumStates(StagedStep* staged) {
                                             stream_.get()));
 }
 
-// Copies the sums to the host behind the step, while the next one may run.
+// Copies the sums to the host after the step; the next step may run at the same time.
 template <typename T>
 void CudaSlot<T>::FetchStates(StagedStep* staged) {
   const StepBatch& batch = *staged->step.batch;

@@ -23,7 +23,7 @@ namespace sluice {
 template <typename T>
 class CudaSlot;
 
-// The slots of a model, for which plans are captured.
+// The slots of a model. Plans are captured for them.
 template <typename T>
 struct SlotRegistry {
   Mutex mutex;
@@ -58,7 +58,7 @@ class CudaSlot final : public Slot {
   int32_t pages() const override { return pages_; }
   SlotMemory memory() const override;
   const Bucket& largest() const { return largest_; }
-  int64_t id() const { return id_; }  // never that of another slot of the model
+  int64_t id() const { return id_; }  // unique among all slots of the model
   bool Holds(const Bucket& bucket) const {
     return bucket.tokens <= largest_.tokens && bucket.sequences <= largest_.sequences;
   }
@@ -72,10 +72,10 @@ class CudaSlot final : public Slot {
     const Bucket* bucket;
     DeviceGraph* graph;  // if nullptr, kernels are launched one by one, with the same bits
   };
-  // These work like those of ExecutableModel. The input of a step that is started while another one
-  // runs is sent at the same time, and the step is queued behind the running one at once. The
-  // exception is a running step whose answers exceed the head's staging area: its other rows need
-  // its states, so that the next step is queued only by its Finish.
+  // These work like the functions of ExecutableModel. If a step is started while another one runs,
+  // its input is sent at once and the step is queued after the running one. The exception is a
+  // running step whose answers exceed the head's staging area: its remaining rows need its states,
+  // so only its Finish queues the next step.
   void Start(const Step& step);
   absl::Status Finish();
 
@@ -84,7 +84,7 @@ class CudaSlot final : public Slot {
   struct StagedStep {
     Step step{};
     PinnedMemory input;        // in the layout of the largest bucket
-    PinnedMemory diagnostics;  // [2, layers, tokens, heads]; empty until they are wanted
+    PinnedMemory diagnostics;  // [2, layers, tokens, heads]; empty until requested
     std::unique_ptr<typename CudaHead<T>::HeadStaging> head;
     DeviceMemory ahead;  // the input on the device, while the arena has another step's
     std::unique_ptr<StateSums<T>> sums;
@@ -115,10 +115,11 @@ class CudaSlot final : public Slot {
   absl::Status AwaitAnswers(StagedStep* staged);
   void AwaitAll();  // all queued work, whether it fails or not
   size_t InputBytes(const Step& step) const;
-  // Fills with NaN what a replay of `batch` must not read: the arena, and in the pages of the batch
-  // all positions that earlier steps did not write. Other pages may belong to other sequences.
+  // Fills with NaN the memory that a replay of `batch` must not read: the arena, and all positions
+  // in the pages of the batch that earlier steps did not write. Other pages may belong to other
+  // sequences.
   void Poison(const StepBatch& batch);
-  // Returns whether `memory` is there; if it is not, allocates it or sets the step's status.
+  // Returns whether `memory` is allocated. If it is not, allocates it or sets the step's status.
   bool Pin(size_t bytes, PinnedMemory* memory, StagedStep* staged);
   void SumStates(StagedStep* staged);
   void FetchStates(StagedStep* staged);
@@ -128,14 +129,15 @@ class CudaSlot final : public Slot {
   const Owner owner_;
   const Bucket largest_;
   const int32_t layers_;
-  const int32_t kv_layers_;  // those with keys and values
+  const int32_t kv_layers_;  // layers with keys and values
   const int32_t kv_heads_, head_dim_, heads_, pages_;
   const std::vector<bool> xsa_layers_;
   std::shared_ptr<SlotRegistry<T>> registry_;
   int64_t id_ = -1;
   int64_t arena_bytes_ = 0, kv_bytes_ = 0, ahead_bytes_ = 0;
-  std::atomic<int64_t> pinned_bytes_ = 0;  // beside those of sums
-  // Inputs are sent ahead on `sends_`, and states fetched on `fetches_`, beside the work of others.
+  std::atomic<int64_t> pinned_bytes_ = 0;  // without the memory of sums
+  // Inputs are sent ahead on `sends_` and states fetched on `fetches_`, concurrently with other
+  // work.
   std::unique_ptr<DeviceStream> stream_, sends_, fetches_;
   DeviceMemory arena_;
   DeviceMemory kv_;  // [layers, 2, pages, kv_heads, kPageTokens, head_dim]

@@ -23,10 +23,10 @@ namespace sluice {
 static_assert(cudaErrorMemoryAllocation == kCudaOutOfMemory);
 static_assert(cudaErrorStreamCaptureUnsupported == kCudaCaptureUnsupported);
 
-// Returns what the runtime answers to a harmless call: after an error that stays, that error or
+// Returns the runtime's result of a harmless call. After a sticky error this is that error or
 // another one. The call is allowed while the thread captures.
 inline cudaError_t Probe() {
-  (void)cudaGetLastError();  // forgets an error that does not stay
+  (void)cudaGetLastError();  // clears an error that is not sticky
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   cudaError_t error = cudaThreadExchangeStreamCaptureMode(&mode);
   size_t free = 0, total = 0;
@@ -38,7 +38,7 @@ inline cudaError_t Probe() {
   return error;
 }
 
-// Returns the status of a call. `probe` is the answer of Probe after it, if it failed and its
+// Returns the status of a call. `probe` is the result of Probe after the call, if it failed and its
 // device may be lost.
 inline absl::Status ToStatus(cudaError_t error, const char* call, cudaError_t probe = cudaSuccess,
                              bool waited = false) {
@@ -57,8 +57,8 @@ class CudaCore {
   // Waits poll for at most `spin` before they block.
   CudaCore(int index, nanoseconds spin) : index_(index), spin_(spin) {}
 
-  // Makes the device current. Called before anything else is asked of the runtime, since the thread
-  // may have served another device.
+  // Makes the device current. Every other call to the runtime requires this, since the thread may
+  // have served another device.
   absl::Status Use() {
     if (lost_.load(std::memory_order_relaxed)) return absl::UnavailableError("the GPU is lost");
     return RecordError(cudaSetDevice(index_), "cudaSetDevice");
@@ -71,7 +71,7 @@ class CudaCore {
     if (absl::IsUnavailable(status)) lost_.store(true, std::memory_order_relaxed);
     return status;
   }
-  // Waits for queued work: polls `query` for as long as it may, and then calls `block`.
+  // Waits for queued work: polls `query` up to the time limit, and then calls `block`.
   template <typename Query, typename Block>
   absl::Status WaitFor(Query query, Block block, const char* call) {
     SLUICE_RETURN_IF_ERROR(Use());
@@ -210,7 +210,7 @@ class CudaStream final : public DeviceStream {
 
   absl::Status TakeStatus() override { return std::exchange(status_, absl::OkStatus()); }
   absl::Status Synchronize() override {
-    // After a failure too, because the work before it uses the caller's memory.
+    // Also needed after a failure, because the earlier work uses the caller's memory.
     status_.Update(core_.WaitFor([this] { return cudaStreamQuery(stream_); },
                                  [this] { return cudaStreamSynchronize(stream_); },
                                  "cudaStreamSynchronize"));
@@ -218,7 +218,7 @@ class CudaStream final : public DeviceStream {
   }
 
  private:
-  // Returns whether the kernel's code for this GPU can wait for the launch before, which code for
+  // Returns whether the kernel's code for this GPU can wait for the previous launch. Code for
   // architectures below 9.0 cannot, even if it is translated for a later one.
   bool CanWait(const kernels::cuda::Kernel& kernel) {
     cudaFuncAttributes attributes = {};

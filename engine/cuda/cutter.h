@@ -7,8 +7,8 @@
 
 namespace sluice {
 
-// Takes arrays from an allocation, one behind the other, each at a multiple of 256 bytes. With a
-// null pointer it counts the bytes that they need, and the arrays must not be used.
+// Takes consecutive arrays from an allocation, each at a multiple of 256 bytes. With a null pointer
+// it counts the bytes that they need, and the arrays must not be used.
 class Cutter {
  public:
   explicit Cutter(void* memory) : memory_(reinterpret_cast<uintptr_t>(memory)) {}

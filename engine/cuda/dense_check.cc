@@ -122,7 +122,7 @@ absl::Status DenseCheck::Check(const DenseLayer& layer, DeviceStream& stream) co
   return check_->Check(
       [&](size_t batch, void* out, DeviceStream& to) {
         const std::vector<int32_t>& rows = check_->spec().batches[batch];
-        // What the workspace holds must not matter.
+        // The result must not depend on the content of the workspace.
         const uint8_t garbage = batch == 0 ? 0xFF : 0;
         if (workspace_bytes_ > 0) to.Fill(workspace_, garbage, workspace_bytes_);
         layer.Run(

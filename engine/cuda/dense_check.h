@@ -1,4 +1,4 @@
-// A trial whether an algorithm of the vendor's library computes a layer as the engine requires.
+// A trial of whether an algorithm of the vendor's library computes a layer correctly.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@
 
 namespace sluice {
 
-// Returns the batches of a trial of a shape: the first one has the most rows; the others have the
-// last ones of them, so that each is at another place, in every number that a layer may compute.
+// Returns the batches of a trial of a shape. The first batch has the most rows. The others have its
+// last rows, in every number that a layer may compute, so each row is tried at several places.
 std::vector<std::vector<int32_t>> DenseBatches(const DenseShape& shape);
 
-// The inputs with which the layers of one shape are tried, and what is expected of them, for a
-// RowCheck. The library's promise about the bits of a row is not enough for our own, so each layer
-// is tried with all numbers of rows that it may compute (TriedRows). The error of a row is at most
-// k 2^-24 sum|w|, the worst case of float sums of |x| <= 1, plus 2^-7 of the sum before f if out is
-// bfloat16, which allows for rounding twice, or 2^-16 if it is float.
+// The inputs and expected outputs of a RowCheck for the layers of one shape. The
+// library's promise about the bits of a row is weaker than our own, so each layer is tried with all
+// numbers of rows that it may compute (TriedRows). The error of a row is at most k 2^-24 sum|w|,
+// the worst case of float sums of |x| <= 1. If out is bfloat16, 2^-7 of the sum before f is added,
+// which allows for rounding twice; if it is float, 2^-16.
 class DenseCheck {
  public:
   // Layers are tried with `weight` [k, n] and `bias` on the device, which outlive this.
@@ -28,7 +28,8 @@ class DenseCheck {
       : shape_(shape), weight_(weight), bias_(bias) {}
 
   absl::Status Prepare(Device& device, DeviceStream& stream, size_t workspace_bytes);
-  // Returns FailedPrecondition with the fault of the layer; other errors are those of the device.
+  // Returns FailedPrecondition with the fault if the layer fails; other errors come from the
+  // device.
   absl::Status Check(const DenseLayer& layer, DeviceStream& stream) const;
 
  private:

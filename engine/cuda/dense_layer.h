@@ -1,4 +1,4 @@
-// Dense layers by a library of the vendor (cuBLASLt), beside our own kernel
+// Dense layers by a library of the vendor (cuBLASLt), as an alternative to our own kernel
 // (kernels/cuda/projection.h).
 //
 //   out[r, :] = f(x[r, :] W + bias  (+ out[r, :] if accumulate)), sums in float, rounded once
@@ -29,15 +29,16 @@ constexpr auto EnumNamesOf(DenseActivation) {
       {{kNone, "none"}, {kRelu, "relu"}, {kGeluTanh, "gelu_tanh"}});
 }
 
-// The type of x and the weight, and, but for int8, of the bias and of what is not logits.
+// The type of x and the weight. Except for int8, also the type of the bias and of outputs other
+// than logits.
 enum class DenseType { kF32, kBF16, kInt8 };
 constexpr auto EnumNamesOf(DenseType) {
   using enum DenseType;
   return EnumNameTable<DenseType>({{kF32, "f32"}, {kBF16, "bf16"}, {kInt8, "int8"}});
 }
 
-// The key by which an algorithm is chosen. It does not contain the number of rows, because the bits
-// of a row must not depend on other rows.
+// The key that selects an algorithm. It does not contain the number of rows, because the bits of a
+// row must not depend on other rows.
 struct DenseShape {
   int32_t k;
   int32_t n;
@@ -58,8 +59,8 @@ struct DenseShape {
 // The largest number of rows that an algorithm computes at a time.
 inline constexpr int32_t kMaxDenseRows = 4096;
 inline constexpr int32_t kMaxHeadRows = 256;
-// In int8, sums pass through memory and should stay in a cache, of which so many take 16 MiB; but
-// fewer rows than the least would not keep a GPU busy.
+// In int8, sums pass through memory and should stay in a cache; this number takes 16 MiB. Fewer
+// rows than the minimum would not keep a GPU busy.
 inline constexpr int32_t kInt8Sums = 4 << 20, kMinInt8Slice = 1024;
 constexpr int32_t MaxInt8Rows(int32_t n) {
   const auto rows = static_cast<int32_t>(std::bit_floor(static_cast<uint32_t>(kInt8Sums / n)));
@@ -72,9 +73,9 @@ constexpr int32_t MaxRows(const DenseShape& shape) {
 inline constexpr int32_t kMinInt8Rows = 32;
 constexpr int32_t MinRows(const DenseShape& shape) { return shape.int8() ? kMinInt8Rows : 1; }
 
-// Returns the least number of rows >= `rows` with which algorithms are tried. They never compute
-// another number. It is at most a quarter larger than `rows` if that is above 32. Requires 1 <=
-// rows <= kMaxDenseRows.
+// Returns the smallest number of rows >= `rows` that algorithms are tried with; they never compute
+// another number. If `rows` is above 32, the result is at most a quarter larger. Requires 1 <= rows
+// <= kMaxDenseRows.
 constexpr int32_t TriedRows(int32_t rows) {
   const auto above = static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(rows)));
   if (above <= 32) return above;
@@ -86,8 +87,8 @@ constexpr int32_t TriedRows(const DenseShape& shape, int32_t rows) {
   return TriedRows(std::max(rows, MinRows(shape)));
 }
 
-// Returns the rows that a layer computes for a bucket of `rows` rows: slices of kMaxDenseRows, and
-// a tried number, at least `least`, for the rest.
+// Returns the rows that a layer computes for a bucket of `rows` rows: slices of kMaxDenseRows, then
+// a tried number of rows, at least `least`, for the remainder.
 constexpr int64_t DenseRows(int64_t rows, int32_t least = 1) {
   const auto rest = static_cast<int32_t>(rows % kMaxDenseRows);
   return rows - rest + (rest == 0 ? 0 : TriedRows(std::max(rest, least)));
@@ -121,11 +122,11 @@ using DenseAlgorithm = std::array<uint64_t, 8>;
 class DenseLayer {
  public:
   virtual ~DenseLayer() = default;
-  // Queues the layer; may be captured. A failure is that of the stream.
+  // Queues the layer; may be captured. The stream reports failures.
   virtual void Run(const DenseArgs& args, DeviceStream& stream) const = 0;
   virtual size_t workspace_bytes() const = 0;  // up to kMaxWorkspaceBytes
   virtual DenseAlgorithm algorithm() const = 0;
-  virtual std::string Describe() const = 0;  // describes the algorithm for people
+  virtual std::string Describe() const = 0;  // for logs
 };
 
 }  // namespace sluice

@@ -14,8 +14,8 @@ namespace {
 
 using LayerList = std::vector<std::unique_ptr<DenseLayer>>;
 
-// Calls run(slice, first) for the slices of args.rows rows, each of which begins with row `first`
-// of x.
+// Calls run(slice, first) for the slices of args.rows rows. Each slice begins with row `first` of
+// x.
 template <typename Function>
 void ForEachSlice(const DenseShape& shape, const DenseArgs& args, Function run) {
   const int32_t most = MaxRows(shape);
@@ -86,7 +86,7 @@ const DenseLayer* DenseLayers::PreferTable(const DenseShape& shape,
     return layer->algorithm() == *algorithm;
   });
   if (named == candidates->end()) {
-    Refuse(shape, absl::NotFoundError("its algorithm is none of the library's candidates"));
+    Refuse(shape, absl::NotFoundError("its algorithm is not among the library's candidates"));
     return nullptr;
   }
   std::rotate(candidates->begin(), named, named + 1);

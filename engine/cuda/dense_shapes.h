@@ -13,22 +13,22 @@ namespace sluice {
 // that the op that writes `buffer` may apply it. Returns nullptr otherwise; `next` may be nullptr.
 const ActivationOp* ActivationOf(const GraphOp* next, BufferId buffer);
 
-// Returns the shape of a layer that is computed in `type`; nullopt if matrices or biases differ by
-// position, and our kernel computes it.
+// Returns the shape of a layer that is computed in `type`. Returns nullopt if matrices or biases
+// differ by position; our kernel computes such layers.
 std::optional<DenseShape> ShapeOf(const Graph& graph, const LinearOp& op, DenseType type);
-// Returns the shape with the activation `then` behind the layer; nullopt if the library does not
-// have it, or would apply it to less than the sum.
+// Returns the shape with the activation `then` after the layer. Returns nullopt if the library
+// lacks it, or would apply it to only a part of the sum.
 std::optional<DenseShape> WithActivation(const DenseShape& shape, const ActivationOp* then);
-// Returns the columns of logits in memory, rounded up so that their rows and those of the weights
-// are aligned; the columns behind the vocabulary have zeros for weights.
+// Returns the columns of logits in memory, rounded up to align their rows and the rows of the
+// weights. Columns after the vocabulary have zero weights.
 constexpr int32_t PaddedVocab(int64_t vocab) { return static_cast<int32_t>((vocab + 7) / 8 * 8); }
 
-// Returns nullopt if there is a bias, whose type differs from that of the logits; our kernel
-// computes these.
+// Returns nullopt if there is a bias, because its type differs from the type of the logits; our
+// kernel then computes the head.
 std::optional<DenseShape> ShapeOf(const Graph& graph, const HeadOp& op, int64_t vocab,
                                   DenseType type);
 
-// Returns all shapes that lowering a model may ask for whose layers are in `type`.
+// Returns every shape in `type` that lowering a model may request.
 std::set<DenseShape> DenseShapesOf(const Graph& graph, int64_t vocab, DenseType type);
 
 }  // namespace sluice

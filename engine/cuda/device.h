@@ -31,15 +31,15 @@ struct DeviceInfo {
   int32_t processors;
   int64_t memory_bytes;
   int32_t shared_bytes_limit;  // of a block
-  std::string warning = "";    // what this GPU lacks, for the log; empty if it lacks nothing
+  std::string warning = "";    // features that this GPU lacks, for the log; or empty
 };
 
-// What a device knows of a kernel; zeros stand for what it does not know.
+// A device's information about a kernel; unknown values are 0.
 struct KernelInfo {
   std::string name;          // with the type of the argument
   int32_t registers = 0;     // of a thread
   int32_t local_bytes = 0;   // of a thread: registers that were spilled, and arrays
-  int32_t shared_bytes = 0;  // of a block, without what a launch adds
+  int32_t shared_bytes = 0;  // of a block, without a launch's own
   int32_t max_threads = 0;   // of a block
   // The blocks of max_threads that a processor runs at a time if a launch adds no shared memory.
   int32_t blocks_per_processor = 0;
@@ -68,7 +68,7 @@ class DeviceGraph {
  public:
   virtual ~DeviceGraph() = default;
   virtual int64_t nodes() const = 0;
-  // Returns the device memory that the capture took, as far as the device tells.
+  // Returns the device memory that the capture took, if the device reports it.
   virtual int64_t memory_bytes() const = 0;
 };
 
@@ -89,8 +89,8 @@ class DeviceStream : public kernels::cuda::Stream {
   // with their arguments, copies with their addresses. Record and Wait must not be called in
   // between. Other threads and streams are not affected.
   virtual void BeginCapture() = 0;
-  // Returns the graph, which is on the device, so that its first Run costs no more than the others;
-  // or ResourceExhausted if device memory does not suffice for it.
+  // Returns the graph, already on the device, so its first Run takes no longer than later ones.
+  // Returns ResourceExhausted if device memory does not suffice for it.
   virtual absl::StatusOr<std::unique_ptr<DeviceGraph>> EndCapture() = 0;
   virtual void Run(DeviceGraph& graph) = 0;
 
@@ -104,18 +104,18 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual const DeviceInfo& info() const = 0;
-  // Returns the bytes that Allocate may still give, those that the device keeps from earlier
-  // allocations included; 0 after a sticky error.
+  // Returns the bytes that Allocate may still return, including memory that the device keeps from
+  // earlier allocations; 0 after a sticky error.
   virtual int64_t FreeMemory() const = 0;
   // Returns the number of graphs captured so far.
   virtual int64_t captures() const = 0;
-  // Returns the kernels of this project by name; empty if the device does not know them.
+  // Returns the kernels of this project by name; empty if the device does not have the list.
   virtual std::vector<KernelInfo> KernelTable() const { return {}; }
 
   // Returns ResourceExhausted if memory does not suffice. Requires `bytes` >= 1. The content is
-  // undefined. Memory of queued work must be kept until that is done, since releasing does not wait
-  // for it. Neither does allocating, except on a device without memory pools, and where no pinned
-  // memory of the size was released before.
+  // undefined. Releasing does not wait for queued work, so memory must be kept until the work that
+  // uses it is done. Allocating does not wait either, except on a device without memory pools, and
+  // for pinned memory of a size that was not released before.
   virtual absl::StatusOr<DeviceMemory> Allocate(size_t bytes) = 0;
   virtual absl::StatusOr<PinnedMemory> AllocatePinned(size_t bytes) = 0;
 

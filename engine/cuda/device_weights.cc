@@ -19,8 +19,8 @@ using kernels::DType;
 using kernels::DTypeBytes;
 using kernels::cuda::WeightLayout;
 
-// The rows of a transposed piece are a multiple of this, so that the rows of the result stay
-// aligned, unless a piece is smaller than that many rows.
+// Transposed pieces have a multiple of this number of rows, so that the rows of the result stay
+// aligned, unless a piece is smaller.
 constexpr int64_t kRowMultiple = 64;
 
 const void* ElementOf(const void* data, DType dtype, int64_t i) {

@@ -33,17 +33,17 @@ class DeviceWeights {
   DeviceWeights(Device& device, DeviceStream& stream, size_t piece_bytes = kPieceBytes)
       : device_(device), stream_(stream), ring_(device, stream, piece_bytes) {}
 
-  // Each of the following returns memory whose values are there for the work that is queued on the
-  // stream, and after Finish for all work.
+  // Each of the following returns memory. Its values are ready for work that is queued later on the
+  // stream, and for all work after Finish.
 
   // Loads `count` values, converted to T; returns nullptr if the part is absent. If `padded` is
   // more than `count`, zeros follow up to it.
   template <typename T>
   absl::StatusOr<const T*> Load(const Checkpoint& checkpoint, const TensorPart& part, int64_t count,
                                 int64_t padded = 0);
-  // Loads a dense layer that is stored as `layout` says, and arranges it as [in, out], which the
-  // projections read; or as [in, padded] with zeros behind each row if `padded` is more than `out`,
-  // which requires the layout kOutIn.
+  // Loads a dense layer that is stored as `layout` states, and arranges it as [in, out] for the
+  // projections. If `padded` is more than `out`, arranges it as [in, padded] with zeros at the end
+  // of each row; this requires the layout kOutIn.
   template <typename T>
   absl::StatusOr<const T*> LoadDense(const Checkpoint& checkpoint, const TensorPart& part,
                                      MatrixLayout layout, int64_t in, int64_t out,
@@ -58,12 +58,12 @@ class DeviceWeights {
   template <typename T>
   absl::StatusOr<const T*> LoadJoined(const Checkpoint& checkpoint,
                                       const std::vector<Columns>& columns, int64_t in);
-  // Loads the biases of a joined layer, one behind the other.
+  // Loads the biases of a joined layer, one after another.
   template <typename T>
   absl::StatusOr<const T*> LoadJoinedBias(const Checkpoint& checkpoint,
                                           const std::vector<Columns>& columns);
-  // Arranges loaded matrices [matrices, k, n] as a kernel reads them, and releases them unless they
-  // stay as they are. Those in int8 are an Int8Weight's, and k is their stride.
+  // Arranges loaded matrices [matrices, k, n] for a kernel, and releases the originals unless they
+  // are used as they are. For int8, the matrices are those in an Int8Weight, and k is their stride.
   template <typename T>
   absl::StatusOr<const T*> Pack(const T* weight, kernels::cuda::WeightLayout layout,
                                 int64_t matrices, int32_t k, int32_t n);
@@ -74,7 +74,7 @@ class DeviceWeights {
                                             const std::vector<Columns>& columns, int64_t in);
   absl::StatusOr<const float*> Put(const std::vector<float>& values);
 
-  // Waits until all values have arrived, and releases what loading needed.
+  // Waits until all values have arrived, and releases the memory that loading used.
   absl::Status Finish() { return ring_.Finish(); }
 
   int64_t bytes() const { return bytes_; }
@@ -87,7 +87,7 @@ class DeviceWeights {
     kernels::DType dtype;
     int64_t rows, columns, stride;
   };
-  // Returns the `count` values of a part as they lie in its tensor.
+  // Returns the `count` values of a part in the order of its tensor.
   static Source SourceOf(const Tensor& tensor, const TensorPart& part, int64_t count);
   // Writes the columns [out, in] of a part that is stored as kOutIn to `out`.
   template <typename T>

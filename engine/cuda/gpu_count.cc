@@ -14,7 +14,7 @@ std::string VersionName(int version) {
 absl::StatusOr<int> CountOf(const GpuAnswers& answers) {
   if (answers.error.empty()) return answers.count;
   if (answers.none_found) return 0;
-  // Without a driver the runtime answers as with one that is too old.
+  // Without a driver, the runtime reports the same error as with a driver that is too old.
   if (answers.driver_version == 0) return absl::NotFoundError("this host has no NVIDIA driver");
   if (answers.driver_version < answers.runtime_version) {
     return absl::FailedPreconditionError(absl::StrCat(

@@ -1,4 +1,4 @@
-// What the CUDA runtime's answers about the GPUs of a host mean; without its headers.
+// Interprets the CUDA runtime's results about the GPUs of a host, without its headers.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 namespace sluice {
 
 struct GpuAnswers {
-  std::string error = "";   // of counting the GPUs; empty if that worked
-  bool none_found = false;  // whether the error says that there is no GPU
+  std::string error = "";   // of counting the GPUs; empty on success
+  bool none_found = false;  // whether the error means that there is no GPU
   int count = 0;
   // The newest version of CUDA that the driver supports, and the version that this build needs:
   // 1000 times the major version and 10 times the minor one. 0 for no driver.

@@ -22,11 +22,11 @@ struct GpuOptions {
   bool spin = false;
 };
 
-// Makes the device of GPU `index`, in [0, CountGpus()). Returns FailedPrecondition if it lacks what
-// the kernels need.
+// Makes the device of GPU `index`, in [0, CountGpus()). Returns FailedPrecondition if it lacks a
+// feature that the kernels need.
 absl::StatusOr<std::unique_ptr<Device>> OpenGpu(int index, const GpuOptions& options);
 
-// Makes the backend of a device from OpenGpu. The errors are those of MakeCudaBackend.
+// Makes the backend of a device from OpenGpu. Returns the errors of MakeCudaBackend.
 absl::StatusOr<std::unique_ptr<Backend>> MakeGpuBackend(std::unique_ptr<Device> device,
                                                         const CudaBackendOptions& options);
 

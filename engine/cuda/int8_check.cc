@@ -48,7 +48,7 @@ absl::Status Int8Check::Prepare(Device& device, DeviceStream& stream, size_t wor
   return absl::OkStatus();
 }
 
-// The first row is that with the largest sum in the first column; the others are random.
+// The first row has the largest sum in the first column; the others are random.
 absl::StatusOr<std::vector<int8_t>> Int8Check::DrawX() {
   std::mt19937_64 random(1);
   std::uniform_int_distribution<int32_t> uniform(-kLargest, kLargest);
@@ -97,7 +97,7 @@ absl::Status Int8Check::Check(const DenseLayer& layer, DeviceStream& stream) con
       [&](size_t batch, void* out, DeviceStream& to) {
         const std::vector<int32_t>& rows = check_->spec().batches[batch];
         const auto count = static_cast<int32_t>(rows.size());
-        // What the sums and the workspace hold must not matter.
+        // The result must not depend on the content of the sums and the workspace.
         const uint8_t garbage = batch == 0 ? 0xFF : 0;
         to.Fill(sums_, garbage, rows.size() * shape_.n * sizeof(int32_t));
         if (workspace_bytes_ > 0) to.Fill(workspace_, garbage, workspace_bytes_);

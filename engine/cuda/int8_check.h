@@ -1,4 +1,4 @@
-// A trial whether an algorithm of the vendor's library multiplies in int8 as the engine requires.
+// A trial of whether an algorithm of the vendor's library multiplies in int8 correctly.
 #pragma once
 
 #include <cstdint>
@@ -12,24 +12,25 @@
 
 namespace sluice {
 
-// The inputs with which the layers of one shape are tried, and what is expected of them, for a
-// RowCheck. Sums are exact, so that a layer that passes has the very bits of our kernel: rows are
-// those of integer sums, without any bound on an error. Among them is the row with the largest sums
-// that the weight allows, which rounding or saturating on the way would show. Sums become numbers
-// as they do when the layer serves, and the scales of some rows are not finite.
+// The inputs and expected outputs of a RowCheck for the layers of one shape. Sums are
+// exact, so a layer that passes has the same bits as our kernel. Expected rows are computed with
+// integer sums and have no error bound. One row has the largest sums that the weight allows, to
+// detect rounding or saturation on the way. Sums become numbers in the same way as when the layer
+// serves, and the scales of some rows are not finite.
 class Int8Check {
  public:
   // Layers are tried with `weight` [n, k] on the device, which outlives this.
   Int8Check(const DenseShape& shape, const int8_t* weight) : shape_(shape), weight_(weight) {}
 
   absl::Status Prepare(Device& device, DeviceStream& stream, size_t workspace_bytes);
-  // Returns FailedPrecondition with the fault of the layer; other errors are those of the device.
+  // Returns FailedPrecondition with the fault if the layer fails; other errors come from the
+  // device.
   absl::Status Check(const DenseLayer& layer, DeviceStream& stream) const;
 
  private:
   // Returns the rows of x, [most rows, k].
   absl::StatusOr<std::vector<int8_t>> DrawX();
-  // Computes what is expected of the first rows of `x`.
+  // Computes the expected outputs of the first rows of `x`.
   absl::Status Expect(const std::vector<int8_t>& x, RowCheckSpec* spec);
 
   const DenseShape shape_;

@@ -24,8 +24,8 @@ class Joiner {
  public:
   Joiner(const Graph& graph, const LayersAlike& alike) : graph_(graph), alike_(alike) {}
 
-  // Joins the layers that write to `parts`; `out` names the buffer with the result of the ops that
-  // read them, which take the place of `last`.
+  // Joins the layers that write to `parts`. `out` is the buffer with the result of the ops that
+  // read them; these ops replace `last`.
   void Join(const std::vector<BufferId>& parts, const std::string& name, BufferId last,
             const std::string& out) {
     if (!MayJoin(parts)) return;
@@ -66,7 +66,7 @@ class Joiner {
     return static_cast<BufferId>(graph_.buffers.size() - 1);
   }
 
-  // Moves the layers behind op `i` into it and returns their number.
+  // Moves the layers after op `i` into it and returns their number.
   size_t Absorb(size_t i, size_t parts, LinearOp* first) {
     for (size_t j = 1; j < parts; ++j) {
       auto& next = std::get<LinearOp>(graph_.ops[i + j]);
@@ -83,7 +83,7 @@ class Joiner {
     }
     const auto among = [&](BufferId id) { return std::ranges::find(parts, id) != parts.end(); };
     for (const GraphOp& op : graph_.ops) {
-      // An activation that writes one part of a row would do so in place, between the others.
+      // An activation that writes one part of a row would write between the other parts.
       const auto* const activation = As<ActivationOp>(op);
       if (activation == nullptr || !among(activation->out)) continue;
       if (!among(activation->in) || !among(activation->up)) return false;
@@ -105,7 +105,7 @@ class Joiner {
     return joined > 0 && joined == writers;
   }
 
-  // Returns whether the ops from `i` on are the layers that write to `parts`, and alike.
+  // Returns whether the ops from `i` on are the layers that write to `parts` and may be joined.
   bool IsRun(size_t i, std::span<const BufferId> parts) const {
     const auto& first = std::get<LinearOp>(graph_.ops[i]);
     int64_t column = first.weight.first;

@@ -17,7 +17,7 @@
 
 namespace sluice {
 
-// What tells the attention of one layer from that of another.
+// The parameters that distinguish the attention of two layers.
 struct AttentionShape {
   int32_t q_heads, kv_heads, head_dim;
   int32_t max_positions;  // of a sequence
@@ -34,7 +34,7 @@ struct AttentionShape {
   float ScoreScale() const;
   auto operator<=>(const AttentionShape&) const = default;
 };
-// What the attention of a layer reads beside its inputs, on the device.
+// Tensors on the device that the attention of a layer reads in addition to its inputs.
 struct AttentionTensors {
   const float* gate = nullptr;  // [q_heads]
   const float* bias = nullptr;  // [q_heads, 2 * max_positions + kBiasSlack]
@@ -42,10 +42,10 @@ struct AttentionTensors {
 // Returns a text such as "attention of 32/8 heads of 128".
 std::string ToString(const AttentionShape& shape);
 
-// What tells a product by this project's kernels from another.
+// The parameters that distinguish two products by this project's kernels.
 struct GroupedProductShape {
   int32_t k, n;
-  int32_t matrices = 1;  // one for each position, or one alone
+  int32_t matrices = 1;  // one for each position, or 1
   bool bias = false;
   bool position_bias = false;
   bool accumulate = false;
@@ -72,14 +72,13 @@ struct AttentionCandidate {
 template <typename T>
 struct GroupedProductCandidate {
   std::string tier;
-  kernels::cuda::WeightLayout layout = kernels::cuda::WeightLayout::kPlain;  // of what it reads
+  kernels::cuda::WeightLayout layout = kernels::cuda::WeightLayout::kPlain;  // of the weight
   std::function<absl::Status(const DeviceInfo& device, const GroupedProductShape& shape)> supports;
   std::function<void(kernels::cuda::Stream& stream, const kernels::cuda::ProjectionArgs<T>& args)>
       run;
 };
 
-// The candidates in the order in which they are tried, which is that of the speed that was measured
-// (loadtest/results/gpu).
+// The candidates in the order of trial, by measured speed (loadtest/results/gpu).
 template <typename T>
 struct KernelCandidates {
   std::vector<AttentionCandidate<T>> attention;

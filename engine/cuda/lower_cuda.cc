@@ -278,7 +278,7 @@ class Lowering {
   ProductLowering<T> products_;
   SelectedKernels<T>* kernels_;  // nullptr if the portable ones serve without a trial
   HeadWeights<T> head_;
-  const GraphOp* next_ = nullptr;  // behind the op that is lowered; nullptr if there is none
+  const GraphOp* next_ = nullptr;  // after the op that is lowered; nullptr if there is none
   bool next_is_done_ = false;      // whether the op before includes it
 };
 

@@ -38,7 +38,7 @@ struct StepPlace {
   // Returns a reference to device memory.
   const StepCounts& counts() const { return *at<const StepCounts>(layout.counts); }
   void* workspace() const { return arena + layout.workspace; }
-  // Returns the memory by which blocks share the sums of a product over k.
+  // Returns the memory that blocks use to share the sums of a product over k.
   kernels::cuda::SplitSums split_sums(int32_t k) const {
     if (kernels::cuda::SplitSumsBytes(k) == 0) return {};
     return {static_cast<float*>(workspace()), at<int32_t>(layout.split_counters)};
@@ -90,9 +90,9 @@ struct LoweredCudaModel {
 };
 
 // Checks every tensor by name, shape and dtype and copies it to `weights`. The checkpoint is not
-// needed afterwards. With `dense`, which the ops refer to, the library computes the dense layers
-// for which it has an algorithm. With `kernels`, which the ops refer to as well, the kernels that
-// it chooses compute attention and the other products, else the portable ones without a trial.
+// needed afterwards. With `dense`, the library computes the dense layers that it has an algorithm
+// for. With `kernels`, the kernels that it chooses compute attention and the other products;
+// otherwise the portable ones do, without a trial. The ops refer to both.
 template <typename T>
 absl::StatusOr<LoweredCudaModel<T>> LowerToCuda(const Model& model, DeviceWeights& weights,
                                                 DenseLayers* dense,

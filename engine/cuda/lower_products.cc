@@ -106,8 +106,8 @@ cuda::ProjectionArgs<T, T, Operand> ProductLowering<T>::ProductArgs(const Linear
           .gate = then.gate == kNoBuffer ? nullptr : place.buffer(then.gate)};
 }
 
-// The library computes the layer where one of its algorithms passes a trial. The bits are those of
-// our kernel either way, since sums are exact, and the activation is a step of its own.
+// The library computes the layer if one of its algorithms passes a trial. The bits equal our
+// kernel's either way, since sums are exact and the activation is a separate step.
 template <typename T>
 absl::StatusOr<LoweredLayer<T>> ProductLowering<T>::Int8Product(const LinearOp& op, const T* bias,
                                                                 const Epilogue& then) {
@@ -223,8 +223,8 @@ absl::StatusOr<const GroupedProductCandidate<T>*> ProductLowering<T>::Kernel(
   return &PortableProduct<T>();
 }
 
-// The library's layer applies the activation behind it if the library has the right one. It does so
-// before rounding, so the bits differ from those of our kernels.
+// The library applies the activation that follows the layer if it has the right one. It does so
+// before rounding, so the bits differ from our kernels' bits.
 template <typename T>
 absl::StatusOr<typename ProductLowering<T>::LibraryLayer> ProductLowering<T>::FindInLibrary(
     const LinearOp& op, const T* weight, const T* bias, const ActivationOp* then) {

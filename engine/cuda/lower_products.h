@@ -13,14 +13,14 @@ namespace sluice {
 template <typename T>
 struct LoweredLayer {
   CudaOp<T> cuda_op;
-  bool includes_next = false;  // the activation behind the layer
+  bool includes_next = false;  // the activation after the layer
 };
 
 template <typename T>
 class ProductLowering {
  public:
-  // The arguments outlive this. `graph` is that of the model, with joined projections; `dense` and
-  // `kernels` are as LowerToCuda has them.
+  // The arguments outlive this. `graph` is the model's graph with joined projections; `dense` and
+  // `kernels` are as in LowerToCuda.
   ProductLowering(const Model& model, const Graph& graph, DeviceWeights& weights, OpWeights& of_ops,
                   DenseLayers* dense, SelectedKernels<T>* kernels)
       : model_(model),
@@ -30,11 +30,11 @@ class ProductLowering {
         dense_(dense),
         kernels_(kernels) {}
 
-  // Lowers a layer. `next` is the op behind it; nullptr if there is none.
+  // Lowers a layer. `next` is the following op; nullptr if there is none.
   absl::StatusOr<LoweredLayer<T>> Lower(const LinearOp& op, const GraphOp* next);
-  // Says that an op wrote a buffer: its rows are no longer those that a layer has quantised.
+  // Records that an op wrote a buffer, so its quantised rows are out of date.
   void Wrote(BufferId buffer);
-  // Loads the weights of the head, in the layout of what multiplies them.
+  // Loads the weights of the head, in the layout that its product reads.
   absl::StatusOr<HeadWeights<T>> Head(const HeadOp& op);
 
   bool uses_library() const { return uses_library_; }
@@ -43,7 +43,7 @@ class ProductLowering {
   int32_t int8_width() const { return int8_width_; }
 
  private:
-  // What a product applies to its sums.
+  // The steps that a product applies to its sums.
   struct Epilogue {
     bool activate = false;
     Activation activation = {};
@@ -68,7 +68,7 @@ class ProductLowering {
                           const T* bias);
   absl::StatusOr<CudaOp<T>> OwnInt8(const LinearOp& op, const Int8Weight& weight, const T* bias,
                                     const Epilogue& then);
-  // Returns what quantises the rows that the op reads, unless the layer before has done so.
+  // Returns the quantisation of the rows that the op reads, unless the previous layer has done it.
   CudaOp<T> Quantizer(const LinearOp& op);
   absl::StatusOr<CudaOp<T>> OwnProduct(const LinearOp& op, const T* plain, const T* bias,
                                        const Epilogue& then);

@@ -19,10 +19,10 @@ struct DeviceRope {
   int32_t dims = 0;
 };
 
-// Loads weights op by op, those that several ops share once.
+// Loads weights op by op. Weights that several ops share are loaded once.
 class OpWeights {
  public:
-  // The arguments outlive this. `graph` is that of the model, with joined projections.
+  // The arguments outlive this. `graph` is the model's graph with joined projections.
   OpWeights(const Model& model, const Graph& graph, DeviceWeights& weights)
       : model_(model), graph_(graph), weights_(weights) {}
 
@@ -32,7 +32,8 @@ class OpWeights {
   // Returns the bias of a layer, or nullptr if it has none.
   template <typename T>
   absl::StatusOr<const T*> Bias(const LinearOp& op);
-  // Returns the matrices of a layer in int8. Requires that it is multiplied so (PrecisionOf).
+  // Returns the matrices of a layer in int8. Requires that the layer is multiplied in int8
+  // (PrecisionOf).
   absl::StatusOr<Int8Weight> Int8(const LinearOp& op);
   // Returns the number of matrices of a layer.
   int32_t Matrices(const LinearOp& op) const;
@@ -58,7 +59,7 @@ class OpWeights {
   const float* bias_ = nullptr;
 };
 
-// Returns the number of elements from the part's first on.
+// Returns the number of elements from the start of the part.
 int64_t ElementsOf(const TensorPart& part);
 
 }  // namespace sluice

@@ -23,7 +23,7 @@ class PinnedPool {
   // Keeps the blocks that were released last, up to `most_kept_bytes` together.
   PinnedPool(Source source, size_t most_kept_bytes)
       : source_(std::move(source)), most_kept_bytes_(most_kept_bytes) {}
-  // Unpins what is kept.
+  // Unpins the kept blocks.
   ~PinnedPool() { UnpinKept(); }
   PinnedPool(const PinnedPool&) = delete;
   PinnedPool& operator=(const PinnedPool&) = delete;

@@ -20,8 +20,7 @@ using cuda::BFloat16;
 using cuda::Narrow;
 using cuda::Widen;
 
-// The rows of the first position are more than a tile has, so that tiles are full, partly full and
-// several.
+// The first position has more rows than a tile, so that some tiles are full and one is partly full.
 constexpr int32_t kRowsOfPositions[] = {cuda::kTileRows + 7, 18, 1};
 constexpr int32_t kComparedOfEach = 4;
 // The rows of the first and of the second position with a value that is not finite, and their
@@ -53,7 +52,7 @@ void ProductCheck<T>::DrawRows() {
     ++count;
   }
   for (const auto& [row, value] : kBrokenRows) {
-    // An activation of an infinity may be finite or not, by the way it is computed.
+    // An activation of an infinity may be finite or not, depending on the implementation.
     if (row < std::ssize(rows_) && (std::isnan(value) || !shape_.activate)) {
       rows_[row].x[shape_.k / 2] = Narrow<T>(value);
     }
@@ -81,7 +80,7 @@ RowCheckSpec ProductCheck<T>::Spec() const {
     for (int32_t row = first - count; row < first; ++row) some.push_back(row);
     if (count % 2 == 1 && rows > first) some.push_back(rows - 1);
   }
-  // The broken row and its neighbours without the others.
+  // The broken row and its neighbours only.
   spec.batches.push_back({0, 1, 2});
   return spec;
 }
@@ -150,8 +149,8 @@ absl::Status ProductCheck<T>::PutBatch(const std::vector<int32_t>& rows) {
   }
   std::vector<kernels::RowGroup> tiles(cuda::MaxRowTiles(std::ssize(rows), std::ssize(groups)));
   const int32_t count = cuda::CutIntoRowTiles(groups, tiles.data());
-  // Every second batch is that of a bucket of many more rows, for which a candidate may launch
-  // another kernel.
+  // Every second batch uses a bucket of many more rows, for which a candidate may launch another
+  // kernel.
   auto capacity = static_cast<int32_t>(tiles.size());
   if (batches_.size() % 2 == 1) capacity = std::max(capacity, 2 * processors_);
   batches_.push_back({.x = inputs_->Put(x),

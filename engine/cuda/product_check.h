@@ -1,4 +1,4 @@
-// The inputs with which candidates for a grouped product are tried, and what is expected of them.
+// Inputs and expected outputs for the trial of candidates for a grouped product.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@
 
 namespace sluice {
 
-// A candidate is tried with rows of up to three positions, in batches of other numbers, places and
-// neighbours. The error of a sum is at most k 2^-24 sum|w|, the worst case of float sums of |x| <=
-// 1, plus 2^-7 of it if outputs are bfloat16, which allows for rounding twice, or 2^-16 if they are
-// float; an activation and a gate carry it on.
+// A candidate is tried with rows of up to three positions, in batches that differ in number, places
+// and neighbours. The error of a sum is at most k 2^-24 sum|w|, the worst case of float sums of |x|
+// <= 1. If outputs are bfloat16, 2^-7 of it is added, which allows for rounding twice; if they are
+// float, 2^-16. An activation and a gate propagate the error.
 template <typename T>
 class ProductCheck {
  public:
@@ -28,7 +28,7 @@ class ProductCheck {
       : shape_(shape), weight_(weight), bias_(bias) {}
 
   absl::Status Prepare(Device& device, DeviceStream& stream);
-  // Returns FailedPrecondition with the fault of the candidate; other errors are those of the
+  // Returns FailedPrecondition with the fault if the candidate fails; other errors come from the
   // device.
   absl::Status Check(const GroupedProductCandidate<T>& candidate, DeviceStream& stream);
 
@@ -57,7 +57,7 @@ class ProductCheck {
   const T* const weight_;
   const T* const bias_;
   std::map<kernels::cuda::WeightLayout, const T*>
-      packed_;  // made for the first candidate that reads it so
+      packed_;  // made for the first candidate with this layout
   kernels::cuda::SplitSums split_;
   int32_t processors_ = 1;  // of the device
   std::vector<Row> rows_;

@@ -71,13 +71,13 @@ absl::Status RowCheck::CheckValues() const {
       const double value = ReadElement(values, i, spec_.half), wanted = expected.values[i];
       if (!std::isfinite(wanted)) {
         if (!std::isfinite(value)) continue;
-        return absl::FailedPreconditionError(absl::StrCat("row ", expected.row, " has ", value,
-                                                          ": a value that is not finite is lost"));
+        return absl::FailedPreconditionError(
+            absl::StrCat("row ", expected.row, " has ", value, ", but its input is not finite"));
       }
       if (std::abs(value - wanted) <= expected.bounds[i]) continue;
       return absl::FailedPreconditionError(
-          absl::StrCat("row ", expected.row, " has ", value, " in place of ", wanted,
-                       std::isfinite(value) ? "" : ", although all that it reads is finite"));
+          absl::StrCat("row ", expected.row, " has ", value, ", expected ", wanted,
+                       std::isfinite(value) ? "" : ", although all its inputs are finite"));
     }
   }
   return absl::OkStatus();

@@ -1,15 +1,14 @@
-// A trial whether a candidate computes rows as the engine requires. A candidate is whatever
-// computes the rows of an op: an algorithm of the vendor's library, or a kernel of this project. It
-// serves only if it passes on the device, with the weights and sizes of the model that it will
-// serve:
-//   - The bits of a row are the same in every batch, whatever the number of rows, the row's place
-//     and its neighbours.
+// A trial of whether a candidate computes rows correctly. A candidate computes the rows of an op:
+// it is an algorithm of the vendor's library or a kernel of this project. It serves only if it
+// passes on the device, with the weights and sizes of the model that it will serve:
+//   - The bits of a row are the same in every batch, for every number of rows, place of the row and
+//   neighbours.
 //   - Rows agree with a reference in double, within a bound that the trial's maker states.
-//   - What is not finite reaches the output of its own row, since the engine recognises a broken
-//     row by that, and spoils no other row.
+//   - A value that is not finite reaches the output of its own row, because the engine recognises a
+//   broken row by it, and changes no other row.
 //
-// The mechanism is the same for every op: its maker says which rows there are, in which batches
-// they are computed, what is expected of some of them, and how a candidate runs on a batch.
+// The mechanism is the same for every op. Its maker supplies the rows, their batches, the expected
+// outputs of some of them, and the way to run a candidate on a batch.
 #pragma once
 
 #include <cstdint>
@@ -25,18 +24,18 @@ namespace sluice {
 struct RowCheckSpec {
   struct Expected {
     int32_t row;
-    // The row's outputs in double. Where one is not finite, that of a candidate must not be finite
-    // either; elsewhere it is within `bounds` of it.
+    // The row's outputs in double. If one is not finite, the candidate's output must not be finite
+    // either; otherwise it must be within `bounds` of it.
     std::vector<double> values, bounds;
   };
 
-  // The bytes of outputs to which a candidate adds: as a number they are nearly the same in both
-  // types.
+  // The initial bytes of outputs to which a candidate adds. Read as a number, they have nearly the
+  // same value in both types.
   static constexpr uint8_t kKept = 0x3F;
 
   int64_t width = 0;            // the values of a row's output
   bool half = false;            // whether they are bfloat16, not float
-  uint8_t initial_byte = 0xFF;  // what each byte of the output holds before a run
+  uint8_t initial_byte = 0xFF;  // of the output before a run
   // The rows of each batch, by number, in the order of their outputs. The first has all rows.
   std::vector<std::vector<int32_t>> batches = {};
   std::vector<Expected> expected = {};
@@ -49,14 +48,14 @@ struct RowCheckSpec {
 class RowCheck {
  public:
   // Queues a run of a candidate on one of the spec's batches, which writes the batch's rows to
-  // `out` on the device, one behind the other.
+  // `out` on the device, one after another.
   using Run = std::function<void(size_t batch, void* out, DeviceStream& stream)>;
 
-  // Allocates the outputs of a trial. Errors are those of the device, which outlives the trial.
+  // Allocates the outputs of a trial. Errors come from the device, which outlives the trial.
   static absl::StatusOr<RowCheck> Make(RowCheckSpec spec, Device& device);
 
   const RowCheckSpec& spec() const { return spec_; }
-  // Returns FailedPrecondition with the fault of the candidate; other errors are those of the
+  // Returns FailedPrecondition with the fault if the candidate fails; other errors come from the
   // device.
   absl::Status Check(const Run& run, DeviceStream& stream) const;
 
@@ -66,7 +65,7 @@ class RowCheck {
   absl::Status RunBatch(const Run& run, size_t batch, void* result, DeviceStream& stream) const;
   absl::Status CheckValues() const;
   absl::Status CheckBits(size_t batch) const;
-  // Returns whether two rows have the same bits; one NaN is as good as another.
+  // Returns whether two rows have the same bits; all NaNs are equal.
   bool SameRow(const char* a, const char* b) const;
   const char* RowOf(int32_t row) const;  // in whole_
 
@@ -79,8 +78,7 @@ class RowCheck {
 // Returns element `i` of an array of bfloat16 or float.
 double ReadElement(const void* values, size_t i, bool half);
 
-// Device memory with a trial's inputs. The first failure is kept, after which Put and Room return
-// nullptr.
+// Device memory for a trial's inputs. The first failure is kept; Put and Room then return nullptr.
 class CheckInputs {
  public:
   CheckInputs(Device& device, DeviceStream& stream) : device_(device), stream_(stream) {}

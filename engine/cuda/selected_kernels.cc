@@ -33,7 +33,7 @@ absl::StatusOr<const Candidate*> SelectedKernels<T>::Choose(
   for (const Candidate& candidate : candidates) {
     absl::Status status = candidate.supports(device_.info(), shape);
     if (!status.ok()) {
-      // What no candidate supports is stated as the portable one states it.
+      // If no candidate supports the shape, the portable candidate's error is returned.
       if (unsupported.ok() || candidate.tier == "portable") unsupported = status;
       continue;
     }

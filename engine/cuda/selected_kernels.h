@@ -13,8 +13,8 @@
 
 namespace sluice {
 
-// For each shape the first candidate that supports it and passes its trial (row_check.h) on this
-// device with the model's weights. There is no other way for a tuned kernel to serve.
+// Selects, for each shape, the first candidate that supports it and passes its trial (row_check.h)
+// on this device with the model's weights. Tuned kernels are never used without this trial.
 template <typename T>
 class SelectedKernels {
  public:
@@ -23,17 +23,17 @@ class SelectedKernels {
       : device_(device), stream_(stream), candidates_(std::move(candidates)) {}
 
   // Return a candidate that lives as long as this. If none passes, the GPU cannot serve the model,
-  // and the error states why each was refused; other errors are those of the device. `tensors`,
-  // `weight` [matrices, k, n] and `bias` are those of a layer of the shape.
+  // and the error states the reason for each candidate; other errors come from the device.
+  // `tensors`, `weight` [matrices, k, n] and `bias` belong to a layer of the shape.
   absl::StatusOr<const AttentionCandidate<T>*> Attention(const AttentionShape& shape,
                                                          const AttentionTensors& tensors);
   absl::StatusOr<const GroupedProductCandidate<T>*> Product(const GroupedProductShape& shape,
                                                             const T* weight, const T* bias);
 
   // Returns the tiers that serve, such as "attention portable; products hopper, portable"; empty if
-  // nothing was asked for.
+  // no kernel was requested.
   std::string InUse() const;
-  // Returns what distinguishes this choice from another one: the tier of each shape.
+  // Returns a text that identifies this choice: the tier of each shape.
   std::string Fingerprint() const;
   // Returns a sentence for each candidate that was refused.
   const std::vector<std::string>& notices() const { return notices_; }

@@ -1,5 +1,5 @@
-// The sums of states that a step is asked for: their memory on the host and on the device, and the
-// work that computes and fetches them.
+// The sums of states that a step needs: their memory on the host and on the device, and the work
+// that computes and fetches them.
 #pragma once
 
 #include <atomic>
@@ -17,18 +17,18 @@ class StateSums {
   // The sums are of `width` values. The device outlives them.
   StateSums(Device* device, int64_t width) : device_(*device), width_(width) {}
 
-  // Queues the sums of `states` [tokens, width], of which `rows` names those of each sequence.
-  // Takes more memory if the batch has more sums than any before. Requires that no earlier sums are
-  // under way.
+  // Queues the sums of `states` [tokens, width]. `rows` lists the rows of each sequence. Allocates
+  // more memory if the batch has more sums than any before. Requires that no earlier sums are
+  // queued.
   absl::Status Queue(const StepBatch& batch, const T* states, const int32_t* rows,
                      DeviceStream* stream);
   // Queues the copy of the sums to the host.
   void Fetch(const StepBatch& batch, DeviceStream* stream);
-  // Copies the fetched sums to where the batch wants them.
+  // Copies the fetched sums to the destinations in the batch.
   void Deliver(const StepBatch& batch) const;
 
-  // Returns the size of the memory on the device, which is that of the pinned memory too. May be
-  // called while a step is queued.
+  // Returns the size of the device memory; the pinned memory has the same size. May be called while
+  // a step is queued.
   int64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
  private:

@@ -39,8 +39,7 @@ struct StepLayout {
   int64_t sequence_rows;  // [tokens]
   int64_t sequences;      // [sequences]
   int64_t page_copies;    // [sequences]
-  // The tiles of dense layers, which have all rows in one group, those of position-wise layers, and
-  // those of attention.
+  // The tiles of dense layers (all rows in one group), of position-wise layers and of attention.
   int64_t dense_tiles;      // [max_dense_tiles]
   int64_t group_tiles;      // [max_group_tiles]
   int64_t attention_tiles;  // [max_attention_tiles]
@@ -56,7 +55,7 @@ struct StepLayout {
   kernels::cuda::AttentionSizes attention;
 
   int64_t cos_sim;    // [layers, tokens, heads]; absent without XSA
-  int64_t proj_frac;  // likewise
+  int64_t proj_frac;  // as cos_sim
   int64_t attention_scratch;
   int64_t quantized;   // [tokens, the traits' quantized_stride], int8
   int64_t row_scales;  // [tokens], float; of the quantised rows
@@ -66,7 +65,7 @@ struct StepLayout {
   int64_t bytes;      // the total; grows with the bucket
 };
 
-// What the layout of a step depends on beside the model and the bucket.
+// Properties other than the model and the bucket that determine the layout of a step.
 struct StepTraits {
   int64_t element_bytes;
   int64_t workspace_bytes;

@@ -33,7 +33,7 @@ absl::Status UploadRing::Finish() {
   return status;
 }
 
-// Few tensors are larger than those before them, so that this waits seldom.
+// Few tensors are larger than the earlier ones, so this rarely waits.
 absl::Status UploadRing::Grow(size_t bytes) {
   SLUICE_RETURN_IF_ERROR(Finish());
   bytes_ = std::min(most_bytes_, std::bit_ceil(bytes));

@@ -33,8 +33,8 @@ class UploadRing {
   // Returns pinned memory for the next piece of `bytes`, at most most_bytes(). Waits until the copy
   // of the piece before the last one is done. Its memory grows with the pieces.
   absl::StatusOr<void*> NextPiece(size_t bytes);
-  // Queues the copy of the piece that was filled, of `bytes`, and returns its address on the
-  // device, 256-byte aligned. There it stays until the next Send as far as the stream is concerned.
+  // Queues the copy of the filled piece of `bytes`, and returns its address on the device, 256-byte
+  // aligned. Work on the stream may use it until the next Send.
   const void* Send(size_t bytes);
   // Waits for the stream and releases the memory. Returns the stream's first error.
   absl::Status Finish();

@@ -51,7 +51,7 @@ absl::StatusOr<Shards> ParseIndex(std::string_view text) {
     const std::string& name = file.get_ref<const std::string&>();
     if (!absl::EndsWith(name, ".safetensors")) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "weight_map: \"", absl::CEscape(name.substr(0, 64)), "\" is no .safetensors file"));
+          "weight_map: \"", absl::CEscape(name.substr(0, 64)), "\" is not a .safetensors file"));
     }
     shards[name].push_back(tensor);
   }
@@ -139,9 +139,9 @@ absl::Status Checkpoint::AddShards(const Directory& directory) {
     SLUICE_RETURN_IF_ERROR(Add(file, shard));
     for (const std::string& tensor : tensors) {
       if (Lists(tensor)) continue;
-      return InFile(shard, absl::InvalidArgumentError(
-                               absl::StrCat("tensor ", absl::CEscape(tensor.substr(0, 255)),
-                                            " is missing, ", kIndexFile, " says it is here")));
+      return InFile(shard, absl::InvalidArgumentError(absl::StrCat(
+                               "tensor ", absl::CEscape(tensor.substr(0, 255)), " is missing, but ",
+                               kIndexFile, " lists it in this file")));
     }
     found += tensors.size();
   }

@@ -22,11 +22,10 @@ struct Tensor {
   int64_t elements() const;
 };
 
-// The tensors of a model directory: those of model.safetensors, or of the shards that
-// model.safetensors.index.json lists (its list must be exactly the content of the shards). Every
-// offset, size, dtype and overlap is checked at Open. Tensors of other dtypes than F32, F16, BF16,
-// I8 and I32 are kept out of the table, and their dtype is kept for the error of Find. Errors name
-// the file.
+// The tensors of a model directory, from model.safetensors or from the shards that
+// model.safetensors.index.json lists (its list must be exactly the content of the shards). Open
+// checks every offset, size, dtype and overlap. The table contains F32, F16, BF16, I8 and I32; the
+// dtypes of other tensors are kept for the error of Find. Errors name the file.
 class Checkpoint {
  public:
   static absl::StatusOr<Checkpoint> Open(const Directory& directory,
@@ -41,9 +40,9 @@ class Checkpoint {
   Checkpoint& operator=(Checkpoint&&) = default;
 
   bool Has(const std::string& name) const;
-  // Returns whether there is such a tensor, of whatever dtype.
+  // Returns whether the tensor exists, with any dtype.
   bool Lists(const std::string& name) const { return Has(name) || unsupported_.contains(name); }
-  // Returns whether there is such a tensor in int8.
+  // Returns whether the tensor exists in int8.
   bool IsInt8(const std::string& name) const;
   // Returns a tensor of floats. Returns NotFound if it is missing, and InvalidArgument if its shape
   // or dtype differs; both name the tensor.
@@ -60,7 +59,7 @@ class Checkpoint {
                                    const std::vector<int64_t>& shape) const;
   const absl::flat_hash_map<std::string, Tensor>& tensors() const { return tensors_; }
 
-  // Adds to what is told of a fault in one of the files.
+  // Sets the owner that the report of a fault in one of the files names.
   void SetOwner(const std::string& owner) const {
     for (const auto& file : files_) file->SetOwner(owner);
   }
@@ -70,7 +69,7 @@ class Checkpoint {
   bool copied() const { return access_ == FileAccess::kCopy; }
 
  private:
-  // `wanted` names the dtypes for the error.
+  // `wanted` names the expected dtypes for the error.
   absl::StatusOr<Tensor> FindAny(const std::string& name, const std::vector<int64_t>& shape,
                                  const char* wanted) const;
   // Adds the tensors of one file; `file_name` is for errors.

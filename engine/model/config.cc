@@ -14,11 +14,11 @@ namespace {
 using nlohmann::json;
 
 constexpr int kMaxConfigDepth = 16;
-// The bound of the tables of cosines and sines of all positions: 1 GiB.
+// The limit for the tables of cosines and sines of all positions: 1 GiB.
 constexpr int64_t kMaxRotations = int64_t{1} << 28;
 constexpr size_t kMaxEosTokens = 256;
 
-// Returns the unsupported keys that change a result, each with the one value (besides null) that
+// Returns the unsupported keys that change a result. Each has the one value (other than null) that
 // has no effect, or null if there is no such value.
 const json& NeutralValues() {
   static const json* const values = new json{{"add_cross_attention", false},
@@ -56,7 +56,7 @@ struct Known {
   const Architecture* architecture;
 };
 
-// Returns the first architecture of the document that is known.
+// Returns the first known architecture of the document.
 Known FindArchitecture(const json& document, ObjectReader& root) {
   const json named = document.value("architectures", json());
   std::string names;
@@ -69,7 +69,7 @@ Known FindArchitecture(const json& document, ObjectReader& root) {
       absl::StrAppend(&names, names.empty() ? "" : ", ", known.name);
     }
   }
-  root.Fail("architectures", absl::StrCat("has none of those that are supported: ", names));
+  root.Fail("architectures", absl::StrCat("has no supported architecture; supported are: ", names));
   return {&kLlamaFamily, &kLlamaFamily.architectures[0]};
 }
 
@@ -185,7 +185,7 @@ void ReadByteTokenizer(ObjectReader& extensions, ModelConfig& config) {
   }
 }
 
-// Refuses extensions in families whose tensor names have no place for them.
+// Refuses extensions in families whose tensor names do not include them.
 void RefuseExtensions(ObjectReader& extensions, const ModelConfig& config) {
   if (config.family->takes_extensions) return;
   for (const char* key : {"position_wise", "xsa"}) {
@@ -214,7 +214,7 @@ void ReadExtensions(ObjectReader& root, ObjectReader& extensions, ModelConfig& c
   RefuseExtensions(extensions, config);
 }
 
-// Refuses what an exchange of blocks between rows, or SiLU of scores, leaves no place for.
+// Refuses settings that an exchange of blocks between rows, or SiLU of scores, cannot use.
 void CheckMixer(ObjectReader& root, ObjectReader& extensions, const ModelConfig& config) {
   const bool exchange = config.mixer == MixerKind::kExchange;
   if (config.xsa.Any() && (exchange || config.attention_divisor > 0)) {
@@ -242,7 +242,7 @@ void CheckMixer(ObjectReader& root, ObjectReader& extensions, const ModelConfig&
   }
   if (config.max_positions != config.heads) {
     extensions.Fail(
-        "mixer", absl::StrCat("exchange takes sequences of as many rows as heads, ", config.heads,
+        "mixer", absl::StrCat("exchange needs as many rows in a sequence as heads, ", config.heads,
                               "; the positions are ", config.max_positions));
   }
 }
@@ -256,7 +256,7 @@ void CheckRotations(ObjectReader& root, const ModelConfig& config) {
                    " is ", rotations, ", must be at most ", kMaxRotations));
 }
 
-// Forgets windows that hide no key of any sequence.
+// Removes windows that hide no key of any sequence.
 void DropIdleWindows(ModelConfig& config) {
   if (config.window < config.max_positions) return;
   config.window = 0;

@@ -7,12 +7,12 @@
 // Every family reads these keys of the object "sluice":
 //   "tokenizer": "byte" | "none"            byte: ids 0..255 are bytes, bos and eos are the
 //                                           config's; none: no texts; absent: the tokenizer's files
-//   "input": {                              float rows in place of token ids
+//   "input": {                              float rows instead of token ids
 //     "kind": "ids" | "embeds" | "both",    the prompts that a request may send
 //     "width": n,                           values of a row; default hidden_size
 //     "adapter": "none" | "dense" | "position_wise",   maps a row to hidden_size; none: unchanged
 //     "bias": false }                       of a dense adapter
-// The families whose tensor names have a place for them (Llama, Qwen2, Sluice) also read:
+// Families whose tensor names support them (Llama, Qwen2, Sluice) also read:
 //   "position_wise": {
 //     "projections": {"q": [layers], "k": [..], "v": [..], "o": [..],
 //                     "gate": [..], "up": [..], "down": [..]},
@@ -20,7 +20,7 @@
 //     "bias": "none" | "e" | "le" }         none, [out], or [L, out]
 //   "xsa": {
 //     "layers": [..], "form": "norm" | "squared", "eps": 1e-6, "gate": "none" | "tanh" }
-// The Sluice architectures alone read these (the default of each key comes first):
+// Only the Sluice architectures read these (the default of each key comes first):
 //   "norm": {
 //     "kind": "rms" | "layer", "eps": 1e-6,
 //     "weight": true, "bias": false,        bias: layer norm only
@@ -35,7 +35,7 @@
 //     "local_theta": rope_theta,            rope: the base in layers with a window, unscaled
 //     "unrotated": [..],                    rope: layers without positions
 //     "offset": 0 }                         learned: row of position 0
-//   "mixer": "attention" | "exchange",     what a layer has before its MLP; see MixerKind
+//   "mixer": "attention" | "exchange",     the part of a layer before its MLP; see MixerKind
 //   "attention": {
 //     "causal": true,
 //     "window": 0, "windowed": [..],        layers in which a position sees only keys that are
@@ -64,11 +64,11 @@
 //   "embedding_scale": 1.0                  of token embeddings
 //   "token_types": 0                        rows of a table of segments, added to embeddings
 //   "logit_soft_cap": 0                     c tanh(logits / c); 0 for none
-// The same object describes prompts and outputs (engine/model/serving_config.h), and in which
-// precision projections are computed (engine/model/quantization.h) and keys and values are kept
+// The same object describes prompts and outputs (engine/model/serving_config.h), the precision of
+// projections (engine/model/quantization.h) and the type of keys and values
 // (engine/model/kv_type.h).
-// Unknown keys inside "sluice" are errors. Unknown keys of the families are ignored, as by every
-// reader of such files, except that unsupported keys that would change the result are errors.
+// Unknown keys inside "sluice" are errors. Unknown keys of the families are ignored, as other
+// readers of such files do, except that unsupported keys that would change the result are errors.
 // Tensor names are in engine/model/tensor_names.h.
 #pragma once
 
@@ -86,7 +86,7 @@
 #include "engine/model/serving_config.h"
 #include "kernels/activation_kind.h"
 
-// Beside its user, as CUDA's compiler reads activation_kind.h.
+// Declared next to its user, because CUDA's compiler reads activation_kind.h.
 namespace sluice::kernels {
 constexpr auto EnumNamesOf(Activation) {
   using enum Activation;
@@ -136,8 +136,8 @@ constexpr auto EnumNamesOf(XsaConfig::Form) {
   return EnumNameTable<XsaConfig::Form>({{kNorm, "norm"}, {kSquared, "squared"}});
 }
 
-// What mixes the rows of a sequence in a layer: attention, or an exchange of blocks between them
-// (RankMixer, arXiv 2507.15551). With the exchange a sequence has as many rows as heads.
+// The mixing of a sequence's rows in a layer: attention, or an exchange of blocks between rows
+// (RankMixer, arXiv 2507.15551). With the exchange, a sequence has as many rows as heads.
 enum class MixerKind { kAttention, kExchange };
 constexpr auto EnumNamesOf(MixerKind) {
   using enum MixerKind;
@@ -154,12 +154,12 @@ struct RopeConfig {
   double theta = 10000.0;
   int64_t dims = 0;       // rotated features at the front of a head; 0 for all
   bool reversed = false;  // rotates by -angle
-  // Each frequency is divided by its own of these; empty for none. This is how the scaling "linear"
-  // and "longrope" are stated.
+  // Each frequency is divided by its own divisor; empty for none. The scalings "linear" and
+  // "longrope" set these.
   std::vector<double> divisors = {};
   double attention_factor = 1;  // multiplies cosines and sines
   // YaRN (arXiv 2309.00071): frequencies of more than beta_fast turns over the original positions
-  // are kept, those of fewer than beta_slow are divided by the factor.
+  // are kept, frequencies of fewer than beta_slow turns are divided by the factor.
   struct Yarn {
     double factor;
     double beta_fast;
@@ -211,7 +211,7 @@ struct NormConfig {
 };
 
 // The weights of the norms of q and k: none, [head_dim] for all heads, or one for each feature of
-// all heads, over which the mean square is taken too.
+// all heads. In the last case the mean square is taken over all heads too.
 enum class QkNormWeight { kNone, kHead, kAll };
 constexpr auto EnumNamesOf(QkNormWeight) {
   using enum QkNormWeight;
@@ -241,7 +241,7 @@ constexpr auto EnumNamesOf(InputAdapter) {
 }
 
 struct ModelConfig {
-  std::string architecture = "LlamaForCausalLM";  // the one of `architectures` that is known
+  std::string architecture = "LlamaForCausalLM";  // the known one of `architectures`
   const ModelFamily* family = &kLlamaFamily;
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
@@ -250,7 +250,7 @@ struct ModelConfig {
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
-  int64_t max_positions = 0;  // longest sequence: the lesser of the model's and position_wise's
+  int64_t max_positions = 0;  // longest sequence: the smaller of the model's and position_wise's
 
   NormConfig norm;
   PositionKind positions = PositionKind::kRope;
@@ -286,7 +286,7 @@ struct ModelConfig {
   bool down_bias = false;  // of projection down, even without mlp_bias
 
   bool parallel_blocks = false;
-  bool parallel_norms = false;  // of attention and of the MLP apart; with parallel_blocks
+  bool parallel_norms = false;  // separate for attention and MLP; with parallel_blocks
   bool branch_scale = false;
   bool residual_mix = false;
   bool skip_weights = false;
@@ -302,12 +302,12 @@ struct ModelConfig {
   float logit_soft_cap = 0;  // 0 for none
 
   InputKind input = InputKind::kIds;
-  int64_t input_width = 0;  // values of a float row; 0 for ids only
+  int64_t input_width = 0;  // values of a float row; 0 if only ids
   InputAdapter input_adapter = InputAdapter::kNone;
   bool input_adapter_bias = false;  // of a dense adapter
 
-  // What config.json says of the weights, for plans without a checkpoint. Of a checkpoint each
-  // tensor has its own dtype.
+  // The description of the weights in config.json, for plans without a checkpoint. In a checkpoint,
+  // each tensor has its own dtype.
   bool stored_in_bf16 = false;
 
   int32_t bos_token_id = -1;  // -1 for none

@@ -28,17 +28,17 @@ struct SizeKeys {
 
 // Reads sizes, without grouped queries.
 void ReadSizes(ObjectReader& root, ModelConfig& config, const SizeKeys& keys);
-// Reads the sizes under Llama's keys, and the heads, of which queries may be grouped.
+// Reads the sizes under Llama's keys. The heads of queries may be grouped.
 void ReadLlamaSizes(ObjectReader& root, ModelConfig& config);
-// Sets what GPT-2 and BERT share: layer norms with weight and bias, a plain MLP, biases everywhere
-// and learned positions.
+// Sets the common properties of GPT-2 and BERT: layer norms with weight and bias, a plain MLP,
+// biases everywhere and learned positions.
 void SetClassic(ModelConfig& config);
-// Sets what BERT's relatives share, or also reads it under BERT's keys.
+// Sets the common properties of BERT's relatives. ReadBertLike also reads them under BERT's keys.
 void SetBertLike(ModelConfig& config);
 void ReadBertLike(ObjectReader& root, ModelConfig& config);
-// Moves learned positions behind the padding's row, as in RoBERTa.
+// Starts learned positions after the padding's row, as in RoBERTa.
 void OffsetPositions(ObjectReader& root, ModelConfig& config);
-// Scores are those of `classifier.out_proj` behind tanh of `classifier.dense`.
+// Sets the scores to `classifier.out_proj` after tanh of `classifier.dense`.
 void UseClassifierOfTwoLayers(ModelConfig& config);
 // Norms of q and k have weights and the eps of the other norms.
 void UseQkNorm(ModelConfig& config, QkNormWeight weight);
@@ -54,29 +54,29 @@ Activation ReadActivation(ObjectReader& root, const char* key, const char* usual
 struct RopeKeys {
   const char* theta_key = "rope_theta";
   double theta = 10000;
-  // The share of a head's features that are rotated; 1 if the family has no such key, and then
-  // rope_parameters may not say otherwise.
+  // The share of a head's features that are rotated. It is 1 if the family has no such key;
+  // rope_parameters must then state the same.
   const char* part_key = nullptr;
   double part = 1;
-  int64_t dims = 0;  // the number of these, if it is known already
+  int64_t dims = 0;  // the number of rotated features, if known
 };
 
 // Reads Llama's sizes, its activation, norms and rotary positions.
 void ReadLlamaLike(ObjectReader& root, ModelConfig& config, const RopeKeys& rope = {});
-// Reads the theta and rope_scaling, or rope_parameters, which has both, or an object with both for
-// each type of layers, of which those of "full_attention" are read.
+// Reads the theta and rope_scaling, or rope_parameters. The latter contains both, or an object with
+// both for each type of layers; the type "full_attention" is read.
 void ReadRope(ObjectReader& root, ModelConfig& config, const RopeKeys& keys = {});
 // Reads the base of layers with a window: rope_parameters of "sliding_attention", or `key`.
 void ReadLocalRope(ObjectReader& root, const char* key, ModelConfig& config);
 
-// Reads which layers have a window from `layer_types`. Without this key they are those of which
-// `usual` is true.
+// Reads the layers with a window from `layer_types`. Without this key, a layer has a window if
+// `usual` is true for it.
 void ReadLayerTypes(ObjectReader& root, ModelConfig& config,
                     const std::function<bool(int64_t)>& usual);
-// The window that transformers gives the layers of most families whose config states none.
+// The default window of transformers for most families, if the config states none.
 inline constexpr int64_t kUsualWindow = 4096;
 
-// Reads these and sliding_window; null, or `absent` of 0, stands for no window in any layer.
+// Reads these and sliding_window. null, or absence if `absent` is 0, means no window in any layer.
 void ReadWindows(ObjectReader& root, ModelConfig& config, const std::function<bool(int64_t)>& usual,
                  int64_t absent = kUsualWindow);
 

@@ -49,7 +49,7 @@ void ReadYarn(ObjectReader& scaling, const ModelConfig& config, RopeConfig& rope
   if (rope.theta <= 1) scaling.Fail("rope_theta", "must be above 1 for yarn");
 }
 
-// Returns the numbers of the list `key`, which must be as many as there are frequencies.
+// Returns the numbers of the list `key`. There must be one for each frequency.
 std::vector<double> ReadDivisors(ObjectReader& scaling, const char* key, int64_t frequencies) {
   const nlohmann::json* const list = scaling.Find(key);
   std::vector<double> divisors;
@@ -65,9 +65,9 @@ std::vector<double> ReadDivisors(ObjectReader& scaling, const char* key, int64_t
   return divisors;
 }
 
-// Either sequences are at most as long as those of training, and the short factors are used, or
-// all positions are there and the long factors are used. transformers decides anew for each length,
-// so that the keys of a growing sequence would change when it passes the border.
+// If sequences are no longer than in training, the short factors are used; otherwise the long
+// factors are used for all positions. transformers chooses again for each length, so the keys of a
+// growing sequence would change when it exceeds the limit.
 void ReadLongRope(ObjectReader& root, ObjectReader& scaling, ModelConfig& config,
                   RopeConfig& rope) {
   ObjectReader& owner = scaling.Has("original_max_position_embeddings") ? scaling : root;

@@ -25,12 +25,12 @@ bool BelongsToModel(const std::string& name) {
          name.starts_with("tokenizer") || name.find(".safetensors") != std::string::npos;
 }
 
-// Returns whether it is the name of a folder of sentence-transformers, such as 1_Pooling.
+// Returns whether `name` is a folder name of sentence-transformers, such as 1_Pooling.
 bool IsNumbered(const std::string& name) {
   return !name.empty() && name[0] >= '0' && name[0] <= '9' && name.find('_') != std::string::npos;
 }
 
-// Returns a name that a file may have given in a form fit for a message.
+// Returns a name that may come from a file, in a form fit for a message.
 std::string Shown(absl::string_view name) { return absl::CHexEscape(name); }
 
 absl::Status CheckPlainName(const std::string& name) {
@@ -51,7 +51,7 @@ absl::StatusOr<size_t> SizeOf(const Descriptor& file, const std::string& name) {
   return absl::InvalidArgumentError(absl::StrCat(Shown(name), " is not a regular file"));
 }
 
-// Reads `size` bytes, or as many as the file has. Returns their number.
+// Reads up to `size` bytes of the file. Returns the number of bytes read.
 absl::StatusOr<size_t> ReadAll(const Descriptor& file, const std::string& name, char* into,
                                size_t size) {
   size_t have = 0;
@@ -65,7 +65,7 @@ absl::StatusOr<size_t> ReadAll(const Descriptor& file, const std::string& name, 
   return have;
 }
 
-// Returns the path of an open file, or `name` if the system does not tell it.
+// Returns the path of an open file, or `name` if the system does not report it.
 std::string PathOf(const Descriptor& file, const std::string& name) {
   char path[4096];
   const ssize_t size =
@@ -99,7 +99,7 @@ absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Map(const Descript
   if (!copies) return mapped;
   SLUICE_ASSIGN_OR_RETURN(const size_t have, ReadAll(file, name, static_cast<char*>(data), size));
   if (have < size)
-    return absl::DataLossError(absl::StrCat(Shown(name), " was cut while it was read"));
+    return absl::DataLossError(absl::StrCat(Shown(name), " was truncated while it was read"));
   return mapped;
 }
 
@@ -124,7 +124,7 @@ absl::StatusOr<Directory> Directory::OpenBeneath(std::shared_ptr<const RootDirec
   return directory;
 }
 
-// The file is opened non-blocking, so that a FIFO under the name cannot hang before it is refused.
+// The file is opened non-blocking, so that a FIFO with the name cannot block before it is refused.
 absl::StatusOr<Descriptor> Directory::OpenEntry(const std::string& name, int flags) const {
   SLUICE_RETURN_IF_ERROR(CheckPlainName(name));
   if (root_ != nullptr) return root_->OpenBeneath(absl::StrCat(path_, "/", name), flags);
@@ -195,7 +195,7 @@ absl::StatusOr<std::string> Directory::Read(const std::string& name, size_t max_
   }
   std::string text(size, '\0');
   SLUICE_ASSIGN_OR_RETURN(const size_t have, ReadAll(file, name, text.data(), text.size()));
-  text.resize(have);  // less if the file was truncated meanwhile
+  text.resize(have);  // less if the file was truncated during the read
   return text;
 }
 

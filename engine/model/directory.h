@@ -16,9 +16,9 @@ namespace sluice {
 // How the bytes of a file come into memory: by a mapping of the file, or by a copy.
 enum class FileAccess { kMap, kCopy };
 
-// A regular file whose bytes are in memory while this object lives. Truncating a file that is
-// mapped meanwhile kills the process (SIGBUS), as with every mapping: model files are replaced by
-// renaming. base/mapped_files.h then names the file.
+// A regular file whose bytes are in memory while this object lives. As with every mapping,
+// truncating a mapped file kills the process (SIGBUS), so model files are replaced by renaming.
+// base/mapped_files.h then names the file.
 class MappedFile {
  public:
   // Opens a path and follows symbolic links.
@@ -29,7 +29,7 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
 
   std::string_view bytes() const { return {static_cast<const char*>(data_), size_}; }
-  // Adds to what is told of a fault in this file.
+  // Sets the owner that the report of a fault in this file names.
   void SetOwner(const std::string& owner) const { name_.Set(owner + ", file " + place_); }
 
  private:
@@ -42,13 +42,13 @@ class MappedFile {
 
   const void* data_;
   size_t size_;
-  std::string place_;  // the file's path where the system tells it
+  std::string place_;  // the file's path if the system reports it
   MappingName name_;
 };
 
-// An open directory. Errors name the file. A name is that of a direct entry: a name with a slash,
-// "." and ".." are InvalidArgument, and so is an entry that is no regular file, symbolic links
-// included. Below a root, however, links may lead to any place that is also below the root.
+// An open directory. Errors name the file. A name must be a direct entry: ".", "..", a name with a
+// slash, and an entry that is not a regular file, including a symbolic link, are InvalidArgument.
+// Below a root, however, links may lead to any place that is also below the root.
 class Directory {
  public:
   static absl::StatusOr<Directory> Open(const std::string& path);
@@ -65,9 +65,9 @@ class Directory {
   // `max_bytes`.
   absl::StatusOr<std::string> Read(const std::string& name, size_t max_bytes) const;
 
-  // Returns a text that changes when a file of a model in it is replaced or written. It has the
-  // places, sizes and times of config.json, the safetensors and the files of the tokenizer and of
-  // sentence-transformers, those in its numbered folders among them.
+  // Returns a text that changes when a file of a model in the directory is replaced or written. It
+  // has the places, sizes and times of config.json, the safetensors, the files of the tokenizer,
+  // and the files of sentence-transformers, including its numbered folders.
   absl::StatusOr<std::string> Fingerprint() const;
 
  private:

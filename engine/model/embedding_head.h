@@ -1,5 +1,5 @@
-// The dense layers between pooled states and an embedding, as sentence-transformers has them. They
-// are computed on the host in double, like engine/model/output_heads.h.
+// The dense layers between pooled states and an embedding, as in sentence-transformers. The host
+// computes them in double, like engine/model/output_heads.h.
 #pragma once
 
 #include <memory>

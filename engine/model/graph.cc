@@ -13,7 +13,7 @@
 namespace sluice {
 namespace {
 
-// Says which ops a model has, in their order.
+// Defines the ops of a model and their order.
 class Builder : private GraphWriter {
  public:
   Builder(const ModelConfig& config, const TensorSpelling& spelling)
@@ -136,8 +136,8 @@ class Builder : private GraphWriter {
     return config_.norm.depth_scale ? static_cast<float>(1 / std::sqrt(layer + 1.0)) : 1.0f;
   }
 
-  // Adds the output of `projection` for `in` to the residual, behind the norm `behind` if there is
-  // one.
+  // Adds the output of `projection` for `in` to the residual, after the norm `behind` if it is not
+  // empty.
   void AddBranch(int32_t layer, Projection projection, BufferId in, bool bias, const char* behind,
                  const char* scale) {
     if (branch_ == kNoBuffer) return Project(layer, projection, in, residual_, bias, true);
@@ -224,7 +224,7 @@ class Builder : private GraphWriter {
     Project(layer, Projection::kV, kv_in, v_, config_.qkv_bias);
   }
 
-  // Adds the gate, v, q and k as columns of one tensor, whose name is that of q's module.
+  // Adds the gate, v, q and k as columns of one tensor, which has the name of q's module.
   void AddGatedQkv(int32_t layer, BufferId in) {
     const std::string name =
         LayerPrefix(layer) + names_.projections[static_cast<int>(Projection::kQ)];

@@ -1,5 +1,6 @@
 // The layer graph: the ops with the buffers that they read and write, composed from the config.
-// Backends lower it to kernels. It knows no device, and the backends that use it know no family.
+// Backends lower it to kernels. It does not depend on devices, and the backends do not depend on
+// families.
 //
 // Buffers hold one row of `width` values per token of the step batch. Ops run in order. A new kind
 // of norm, position or MLP is a new op (or a new value of an op's enum) and a line in BuildGraph.
@@ -21,7 +22,7 @@ inline constexpr BufferId kNoBuffer = -1;
 struct GraphBuffer {
   std::string name;  // for errors and dumps
   int64_t width;
-  // If not kNoBuffer, the buffer is columns of that one, from `first` on. BuildGraph makes none.
+  // If not kNoBuffer, the buffer is columns of that buffer, from `first` on. BuildGraph makes none.
   BufferId within = kNoBuffer;
   int64_t first = 0;
 };
@@ -40,7 +41,7 @@ struct TensorPart {
   bool present() const { return !name.empty(); }
 };
 
-// The value that chooses a row of the table.
+// The value that selects a row of the table.
 enum class EmbedIndex {
   kToken,  // the row's token; rows with a negative one (float rows, see InputOp) keep their values
   kPosition,  // StepBatch::positions()
@@ -91,8 +92,8 @@ struct LinearOp {
   TensorPart bias;     // [out], or [positions, out]
   bool position_bias;  // whether `bias` is [positions, out]
   bool accumulate;     // add to `out` (the residual)
-  // The columns of `out` behind those of `weight`, if several layers are one; each has a bias if
-  // `bias` is present. BuildGraph joins none.
+  // The columns of `out` after the columns of `weight`, if several layers are joined; each has a
+  // bias if `bias` is present. BuildGraph joins none.
   struct Part {
     TensorPart weight;
     TensorPart bias;
@@ -103,7 +104,7 @@ struct LinearOp {
   bool position_wise() const { return layout == MatrixLayout::kPositionInOut; }
 };
 
-// The rotary positions of a layer: those of the config, those for layers with a window, or none.
+// The rotary positions of a layer: the config's, the ones for layers with a window, or none.
 enum class RopeUse { kMain, kLocal, kNone };
 
 // Rotates q, and writes rotated k, and v, to the KV pages of the layer.
@@ -113,9 +114,9 @@ struct RopeStoreOp {
   RopeUse rope = RopeUse::kMain;
 };
 
-// out = attention(q, KV pages of the layer), with XSA if the layer has it. The score of a key that
-// is seen is c tanh(scale q . k / c), for the soft cap c, plus the relative bias. The weights of
-// values are the softmax of scores or, if silu_share is not 0, silu_share silu(score).
+// out = attention(q, KV pages of the layer), with XSA if the layer has it. The score of a visible
+// key is c tanh(scale q . k / c), for the soft cap c, plus the relative bias. The weights of values
+// are the softmax of scores or, if silu_share is not 0, silu_share silu(score).
 struct AttentionOp {
   int32_t layer;
   BufferId q, out;
@@ -124,14 +125,14 @@ struct AttentionOp {
   int64_t window = 0;             // sees keys fewer than `window` positions away; 0 for all
   float soft_cap = 0;             // 0 for none
   TensorPart relative_bias = {};  // [buckets, heads]
-  int64_t relative_distance = 0;  // from which on all distances share a bucket
+  int64_t relative_distance = 0;  // all distances from here on share a bucket
   float silu_share = 0;
   bool xsa;
   std::string xsa_gate;  // name of the tensor alpha [heads]; empty for none
 };
 
-// In a sequence of `tokens` rows, each of as many blocks of equal width, block h of row t of `out`
-// is block t of row h of `in`.
+// In a sequence of `tokens` rows, each divided into `tokens` blocks of equal width, block h of row
+// t of `out` is block t of row h of `in`.
 struct ExchangeOp {
   BufferId in, out;  // not the same
   int64_t tokens;

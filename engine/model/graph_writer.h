@@ -1,5 +1,5 @@
-// Appends ops to a graph with the names and the layouts that a family's checkpoints have. It knows
-// the ops of a module, and BuildGraph their order.
+// Appends ops to a graph with the names and layouts of a family's checkpoints. It contains the ops
+// of a module; BuildGraph contains their order.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace sluice {
 
 class GraphWriter {
  protected:
-  // The place of a matrix in a tensor of `all` outputs: `run` outputs from `first` on, and again
-  // each `stride` outputs if that is not 0.
+  // The place of a matrix in a tensor of `all` outputs: `run` outputs from `first` on, repeated
+  // every `stride` outputs if `stride` is not 0.
   struct Outputs {
     int64_t all, first;
     int64_t run = 0, stride = 0;
@@ -49,7 +49,7 @@ class GraphWriter {
   // Adds a dense layer whose matrix is a part of a tensor.
   void Fused(BufferId in, BufferId out, const std::string& module, const Outputs& outputs,
              bool bias);
-  // Adds a projection of a layer, which is dense or position-wise as the config says.
+  // Adds a projection of a layer; the config determines whether it is dense or position-wise.
   void Project(int32_t layer, Projection projection, BufferId in, BufferId out, bool bias,
                bool accumulate = false);
 

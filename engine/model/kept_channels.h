@@ -1,10 +1,10 @@
-// Input channels that a layer in int8 leaves to floats.
+// Input channels that a layer in int8 computes in floats.
 //
-// Beside a matrix NAME in int8, [out, in], and its scales, a checkpoint may have
+// In addition to a matrix NAME in int8, [out, in], and its scales, a checkpoint may have
 //   NAME_kept_channels   I32 [kept], ascending input channels
 //   NAME_kept            floats [out, kept], their weights
-// The rows that enter the layer are then quantised without these channels, whose products are added
-// in floats. What the matrix in int8 has in their columns counts for nothing.
+// The rows that enter the layer are then quantised without these channels, and the products of
+// these channels are added in floats. The corresponding columns of the int8 matrix are ignored.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ std::string NameOfKeptChannels(const std::string& weight);
 absl::StatusOr<KeptChannels> FindKept(const Checkpoint& checkpoint, const std::string& weight,
                                       const std::vector<int64_t>& shape);
 
-// Returns the kept channels of an op, or none if it is not stored in int8. They are unchecked: a
-// backend refuses those that FindKept refuses.
+// Returns the kept channels of an op, or none if it is not stored in int8. They are not checked: a
+// backend refuses the channels that FindKept refuses.
 std::vector<int32_t> KeptChannelsOf(const Model& model, const LinearOp& op);
 
 }  // namespace sluice

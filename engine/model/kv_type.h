@@ -1,6 +1,6 @@
 // The type in which KV pages hold keys and values.
 //
-// It is chosen by
+// It is set by
 //   "kv_dtype": "f32" | "bf16" | "int8"   in the object "sluice" of config.json, or in the
 //                                         configuration of the daemon (ModelOptions)
 #pragma once
@@ -23,7 +23,7 @@ namespace sluice {
 
 using kernels::KvType;
 
-// Returns what the name of a profile gains: nothing for f32, or "-kv-bf16", "-kv-int8".
+// Returns the suffix of a profile's name: empty for f32, or "-kv-bf16", "-kv-int8".
 inline std::string KvSuffix(KvType type) {
   if (type == KvType::kF32) return "";
   return "-kv-" + std::string(NameOf(type));

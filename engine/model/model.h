@@ -23,7 +23,7 @@ struct Model {
   std::string name;
   int64_t version = 1;
   ModelConfig config;
-  std::string config_json;  // the text of the file from which `config` was read
+  std::string config_json;  // the text of the file that `config` was read from
   Graph graph;
   Checkpoint checkpoint;
   std::unique_ptr<const Tokenizer> tokenizer;  // nullptr if prompts are token ids only
@@ -31,14 +31,14 @@ struct Model {
   std::optional<Classifier> classifier;        // if the config has one
   std::optional<ItemHead> items;               // if the graph has a head
 
-  // Returns whether a next token can be drawn: there is a head, and attention does not look ahead.
+  // Returns whether a next token can be drawn: there is a head, and attention is causal.
   bool generates() const { return config.has_lm_head && config.causal; }
 };
 
-// What the configuration of a model that is served says beyond its directory.
+// Settings of a served model from the daemon's configuration, in addition to its directory.
 struct ModelOptions {
-  std::optional<QuantizationConfig> quantization{};  // in place of config.json's
-  std::optional<KvType> kv_dtype{};                  // likewise
+  std::optional<QuantizationConfig> quantization{};  // replaces config.json's
+  std::optional<KvType> kv_dtype{};                  // the same
   FileAccess weights = FileAccess::kMap;
 
   bool operator==(const ModelOptions&) const = default;

@@ -14,7 +14,7 @@ namespace {
 // The values of a row that are converted at a time.
 constexpr int64_t kBlock = 512;
 
-// The products of numbers that a thread computes at a time, some tens of microseconds' work.
+// The number of products that a thread computes at a time; they take some tens of microseconds.
 constexpr int64_t kProductsTogether = 1 << 16;
 
 // Returns the product over `count` stored values, summed in lanes, which the compiler may keep in

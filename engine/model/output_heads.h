@@ -1,10 +1,10 @@
-// The computations on the host from a state behind the last norm: the scores of a classifier, and
-// those of single rows of the head.
+// Computes outputs on the host from a state after the last norm: the scores of a classifier, and
+// the scores of single rows of the head.
 //
-// They are done in double, each number as one sum over ascending blocks of the state, rounded once
-// to float. So a score is the same for every device, batch and order. For a row of the head it is
-// as exact as can be, but not bit-identical to the logit of the device. Weights are read in the
-// checkpoint, in its dtype.
+// Scores are computed in double, each as one sum over ascending blocks of the state, rounded once
+// to float. A score is therefore the same for every device, batch and order. The score of a row of
+// the head is more exact than the device's logit, but not bit-identical to it. Weights are read
+// from the checkpoint, in its dtype.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,11 @@
 
 namespace sluice {
 
-// Calls body(begin, end) for disjoint ranges that cover [0, n) and are at most `grain` long, on as
-// many threads as there are for it (ExecutableModel::ParallelFor).
+// Calls body(begin, end) for disjoint ranges that cover [0, n) and are at most `grain` long, on the
+// threads that the model provides for this (ExecutableModel::ParallelFor).
 using Divide =
     absl::FunctionRef<void(int64_t n, int64_t grain, absl::FunctionRef<void(int64_t, int64_t)>)>;
-// Calls it once, on this thread.
+// Calls `body` once, on this thread.
 inline void Undivided(int64_t n, int64_t /*grain*/,
                       absl::FunctionRef<void(int64_t begin, int64_t end)> body) {
   if (n > 0) body(0, n);
@@ -87,7 +87,7 @@ class ItemHead {
 
   // Returns the logit of `id`, which is in [0, vocab).
   double Score(int32_t id, std::span<const double> state) const;
-  // Returns the inner product of the rows of two items, which are their vectors.
+  // Returns the inner product of the vectors of two items.
   double Product(int32_t a, int32_t b) const { return rows_->Product(a, b); }
 
  private:

@@ -40,8 +40,8 @@ void RequireInt8(ObjectReader& group, const char* key, const char* strategy, boo
   }
 }
 
-// Reads the rows of a group: one that is computed, or a multiple of the largest, whose scales are
-// then repeated; 0 for a whole column, which `whole` stands for.
+// Reads the rows of a group: a computed size, or a multiple of the largest, whose scales are then
+// repeated; 0 for a whole column, which `whole` stands for.
 int64_t ReadGroup(ObjectReader& object, const char* key, int64_t whole) {
   constexpr int64_t kMaxGroup = 1 << 16, kLargest = 128;
   const int64_t group = object.Integer(key, -1, kMaxGroup, whole);
@@ -55,7 +55,7 @@ int64_t ReadGroup(ObjectReader& object, const char* key, int64_t whole) {
 void ReadPackedGroup(ObjectReader& group, StoredQuantization* stored) {
   if (!group.Has("weights")) return group.Fail("weights", "is missing");
   if (group.Has("input_activations")) {
-    return group.Fail("input_activations", "is not supported beside weights of 4 bits");
+    return group.Fail("input_activations", "is not supported with weights of 4 bits");
   }
   ObjectReader values = group.Object("weights");
   RequireIntegers(values, "num_bits", 4);
@@ -75,8 +75,8 @@ void ReadPackedGroup(ObjectReader& group, StoredQuantization* stored) {
   stored->zeros = zeros;
 }
 
-// Checks that what compressed-tensors stores is what the kernels compute. Which tensors are
-// quantised is told by their names and dtypes.
+// Checks that the kernels can compute the stored format of compressed-tensors. The names and dtypes
+// of the tensors determine which ones are quantised.
 StoredQuantization ReadCompressedTensors(ObjectReader& object) {
   StoredQuantization stored;
   const std::string format = object.String("format", kLongestWord, "");
@@ -179,8 +179,8 @@ WeightPrecision PrecisionOf(const Model& model, const HeadOp& op) {
 absl::Status CheckStoredLayout(const TensorPart& part, MatrixLayout layout) {
   if (layout == MatrixLayout::kOutIn && part.run == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "tensor ", part.name, " is stored quantised, which is read for layers stored [out, in] ",
-      "alone, whose rows are not interleaved with those of others"));
+      "tensor ", part.name, " is stored quantised; this is supported only for layers stored ",
+      "[out, in] whose rows are not interleaved with other layers' rows"));
 }
 
 bool AnyIn(const Model& model, Quantization quantization) {

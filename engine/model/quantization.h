@@ -1,13 +1,13 @@
-// The precision in which a model's projections are computed, where it is not that of its tensors.
+// The precision of a model's projections, if it differs from the precision of its tensors.
 //
-// Quantisation is never chosen silently. It is chosen by
+// Quantisation is never chosen silently. It is set by
 //   "quantization": "none" | "int8" | "int4"   in the object "sluice" of config.json, or in the
 //                                     configuration of the daemon (ModelOptions)
 //   "quantization_group": 64          the rows of a group in int4: 32, 64 or 128
 //   "quantize_head": false            the head too, in int8; otherwise it stays as it is stored
-// or by a checkpoint that stores quantised tensors, as "quantization_config" says
-// (compressed-tensors, AWQ and GPTQ). Layers that are stored in int8 may leave input channels to
-// floats (kept_channels.h). The embedding always stays as it is stored.
+// or by a checkpoint that stores quantised tensors, as described in "quantization_config"
+// (compressed-tensors, AWQ and GPTQ). Layers that are stored in int8 may compute input channels in
+// floats (kept_channels.h). The embedding always keeps its stored precision.
 #pragma once
 
 #include <cstdint>
@@ -48,15 +48,16 @@ struct QuantizationConfig {
   bool operator==(const QuantizationConfig&) const = default;
 };
 
-// How a checkpoint stores quantised layers. Which layers are quantised is told by the tensors.
+// The storage of quantised layers in a checkpoint. Its tensors determine which layers are
+// quantised.
 struct StoredQuantization {
   enum class Format {
     kNone,
     kInt8,    // compressed-tensors, int-quantized
     kPacked,  // compressed-tensors, pack-quantized
     kAwq,
-    kGptq,    // zero points are stored less one
-    kGptqV2,  // and here as they are
+    kGptq,    // zero points are stored minus one
+    kGptqV2,  // zero points are stored unchanged
   };
   Format format = Format::kNone;
   int64_t group = 0;   // rows of a group in int4; 0 for a whole column
@@ -69,11 +70,11 @@ struct StoredQuantization {
 QuantizationConfig ReadQuantization(ObjectReader& extensions);
 StoredQuantization ReadStoredQuantization(ObjectReader& root);
 
-// How the weights of an op are multiplied.
+// The multiplication of an op's weights.
 struct WeightPrecision {
   Quantization quantization = Quantization::kNone;
   int64_t group = 0;    // of kInt4
-  bool stored = false;  // the checkpoint has them so
+  bool stored = false;  // the checkpoint stores them this way
 
   bool operator==(const WeightPrecision&) const = default;
 };
@@ -82,13 +83,13 @@ WeightPrecision PrecisionOf(const Model& model, const HeadOp& op);
 // Returns InvalidArgument unless a layer of this layout can be read from a tensor that is stored
 // quantised.
 absl::Status CheckStoredLayout(const TensorPart& part, MatrixLayout layout);
-// Returns whether any op's weights are multiplied so.
+// Returns whether any op's weights are multiplied in this way.
 bool AnyIn(const Model& model, Quantization quantization);
 inline bool AnyQuantized(const Model& model) {
   return AnyIn(model, Quantization::kInt8) || AnyIn(model, Quantization::kInt4);
 }
-// Returns what the name of a profile gains: nothing, or "-int8", "-int4-g64", with "-head" where
-// the head is quantised too.
+// Returns the suffix of a profile's name: empty, or "-int8", "-int4-g64", with "-head" if the head
+// is quantised too.
 std::string QuantizationSuffix(const Model& model);
 
 }  // namespace sluice

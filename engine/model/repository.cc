@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kMaxName = 128;
 constexpr size_t kMaxEntries = 4096;
 
-// Returns 0 if `name` is no version.
+// Returns 0 if `name` is not a version.
 int64_t VersionOf(std::string_view name) {
   int64_t version = 0;
   const char* const end = name.data() + name.size();
@@ -62,7 +62,7 @@ absl::StatusOr<ModelRepository::Found> ModelRepository::Find(std::string_view na
   if (!IsRepositoryName(name)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "\"", absl::CHexEscape(absl::string_view(name.data(), std::min(name.size(), kMaxName))),
-        "\" is no model name: [A-Za-z0-9_.-]{1,", kMaxName, "}, no dot at the start"));
+        "\" is not a model name: [A-Za-z0-9_.-]{1,", kMaxName, "}, no dot at the start"));
   }
   Found found = Inspect(std::string(name));
   if (!found.status.ok()) return found.status;

@@ -19,9 +19,10 @@ inline constexpr size_t kMaxRepositoryVersions = 1024;  // of one model
 // Returns whether `name` is [A-Za-z0-9_.-]{1,128} without a dot at the start.
 bool IsRepositoryName(std::string_view name);
 
-// NAME/config.json, beside the weights, is version 1 of the model NAME; NAME/VERSION/config.json is
-// its version VERSION, a decimal number from 1 to 2^31 - 1 without leading zeros. Nothing outside
-// the root is opened, see RootDirectory. Thread-safe; each call reads the disk.
+// NAME/config.json, in the same directory as the weights, is version 1 of the model NAME.
+// NAME/VERSION/config.json is its version VERSION, a decimal number from 1 to 2^31 - 1 without
+// leading zeros. Nothing outside the root is opened, see RootDirectory. Thread-safe; each call
+// reads the disk.
 class ModelRepository {
  public:
   static absl::StatusOr<ModelRepository> Open(const std::string& path);
@@ -30,14 +31,14 @@ class ModelRepository {
     std::string name;
     std::vector<int64_t> versions;  // ascending; not empty if `status` is ok
     bool numbered = false;          // whether versions are directories
-    absl::Status status;            // the reason if it is no model
+    absl::Status status;            // the error if it is not a model
   };
 
   // Returns the models by name. Entries that are not directories, or whose names are not model
   // names, are left out.
   absl::StatusOr<std::vector<Found>> List() const;
-  // Returns InvalidArgument if `name` is no model name, NotFound, or the reason why the entry is no
-  // model.
+  // Returns InvalidArgument if `name` is not a valid model name, NotFound, or the reason why the
+  // entry is not a model.
   absl::StatusOr<Found> Find(std::string_view name) const;
 
   // Returns the directory of a model that was found; `version` is one of its versions.

@@ -26,8 +26,8 @@ std::string ShownPath(std::string_view path) {
   return absl::CHexEscape(absl::string_view(path.data(), std::min<size_t>(path.size(), 255)));
 }
 
-// One walk. Its place is the top of a stack of directories, so that ".." leads to the directory
-// from which the walk came, even if names have changed since.
+// One walk. Its place is the top of a stack of directories, so that ".." leads back to the
+// directory of the previous component, even if names have changed since.
 class Walk {
  public:
   Walk(int root, std::string_view path, int flags) : root_(root), path_(path), flags_(flags) {
@@ -128,7 +128,7 @@ absl::StatusOr<std::shared_ptr<const RootDirectory>> RootDirectory::Open(const s
 absl::StatusOr<Descriptor> RootDirectory::OpenBeneath(std::string_view path, int flags) const {
   if (path.find('\0') != std::string_view::npos || path.starts_with('/')) {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"", ShownPath(path), "\" is no path below the root directory"));
+        absl::StrCat("\"", ShownPath(path), "\" is not a path below the root directory"));
   }
   return Walk(root_.get(), path, flags).Run();
 }
@@ -145,7 +145,7 @@ absl::StatusOr<std::vector<std::string>> ListNames(const Descriptor& directory,
     return absl::ErrnoToStatus(error, absl::StrCat("cannot list directory ", ShownPath(path)));
   };
   // closedir closes its descriptor, and the position in the directory belongs to the open file, so
-  // that the listing opens its own.
+  // the listing opens its own.
   Descriptor own(openat(directory.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   DIR* const stream = own.get() < 0 ? nullptr : fdopendir(own.get());
   if (stream == nullptr) return failed(errno);
@@ -161,7 +161,7 @@ absl::StatusOr<std::vector<std::string>> ListNames(const Descriptor& directory,
           absl::StrCat("the directory has more than ", most, " entries"));
     }
     names.emplace_back(name);
-    errno = 0;  // readdir alone tells an error by it
+    errno = 0;  // readdir reports errors only through it
   }
   if (errno != 0) return failed(errno);
   std::sort(names.begin(), names.end());

@@ -17,17 +17,17 @@ namespace sluice {
 absl::StatusOr<std::vector<std::string>> ListNames(const Descriptor& directory,
                                                    std::string_view path, size_t most);
 
-// Thread-safe. Paths are walked component by component; the kernel never follows a link. Symbolic
-// links are read and walked here, so that links which stay below the root work (as those of a
-// Kubernetes volume do). Links that leave it, absolute ones among them, are InvalidArgument that
-// names the link. A rename during a walk may change where it ends, but it always ends below the
-// root.
+// Thread-safe. Paths are walked component by component; the kernel never follows a link. This class
+// reads and walks symbolic links, so links that stay below the root work, as in a Kubernetes
+// volume. For a link that leaves the root, including an absolute link, returns InvalidArgument with
+// the name of the link. A rename during a walk may change where it ends, but it always ends below
+// the root.
 class RootDirectory {
  public:
   static absl::StatusOr<std::shared_ptr<const RootDirectory>> Open(const std::string& path);
 
-  // `flags` are those of open(2); the last component may be a link too. Errors, NotFound among
-  // them, name `path`.
+  // `flags` are the flags of open(2); the last component may be a link too. Errors, including
+  // NotFound, name `path`.
   absl::StatusOr<Descriptor> OpenBeneath(std::string_view path, int flags) const;
 
   // Returns ListNames of the directory `path`.

@@ -17,7 +17,7 @@ double Llama3Scale(double frequency, const RopeConfig::Llama3& scaling) {
   return kept + (1.0 - kept) / scaling.factor;
 }
 
-// The range of indices of frequencies over which YaRN goes from keeping to dividing.
+// The range of frequency indices between YaRN's kept frequencies and its divided ones.
 struct YarnRange {
   double low, high;
 };

@@ -1,4 +1,4 @@
-// The frequencies of rotary positions in double, from which backends make their tables.
+// The frequencies of rotary positions in double. Backends make their tables from them.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@ namespace sluice {
 
 // Returns [rotary_dim / 2] frequencies: theta^(-2i / rotary_dim), divided by `divisors`. With
 // llama3 scaling, frequencies of fewer than low_freq_factor turns over the original positions are
-// divided by `factor`, those of more than high_freq_factor turns are kept, and those between are
-// interpolated linearly in turns (Llama 3.1). With YaRN they are interpolated linearly in the index
-// of the frequency.
+// divided by `factor`, frequencies of more than high_freq_factor turns are kept, and frequencies in
+// between are interpolated linearly in turns (Llama 3.1). With YaRN they are interpolated linearly
+// in the index of the frequency.
 std::vector<double> RopeFrequencies(const RopeConfig& rope, int64_t rotary_dim);
 
 // The rotary positions that an op applies, and the number of rotated features of a head.

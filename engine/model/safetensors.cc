@@ -50,7 +50,7 @@ absl::StatusOr<std::vector<int64_t>> ReadShape(const std::string& name, const js
   std::vector<int64_t> shape;
   for (const json& size : value) {
     if (!size.is_number_unsigned() || size.get<uint64_t>() > INT64_MAX) {
-      return Invalid(name, "shape has a value that is no size");
+      return Invalid(name, "shape has a value that is not a size");
     }
     shape.push_back(size.get<int64_t>());
   }

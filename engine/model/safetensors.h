@@ -19,8 +19,8 @@ struct SafetensorsEntry {
 };
 
 // Returns the entries of a whole file, by ascending place. As in the reference implementation, the
-// tensors must fill the data without overlap or hole. Returns InvalidArgument that names the fault.
-// No size in the header is trusted before it was checked against the size of the file.
+// tensors must fill the data without overlap or hole. Returns InvalidArgument with the fault. Every
+// size in the header is checked against the size of the file before it is used.
 absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensors(std::string_view file);
 
 }  // namespace sluice

@@ -54,7 +54,7 @@ constexpr FunctionName kDenseFunctions[] = {
     {"Sigmoid", DenseFunction::kSigmoid}, {"SiLU", DenseFunction::kSilu},
 };
 
-// Returns what follows the last dot.
+// Returns the part after the last dot.
 std::string_view ClassName(std::string_view path) { return path.substr(path.rfind('.') + 1); }
 
 // Fails for a value of `key` other than `only`.
@@ -123,7 +123,8 @@ absl::StatusOr<std::vector<Module>> ListModules(const Directory& directory) {
     absl::Status status;
     const std::string place = absl::StrCat("module ", modules.size());
     if (!entry.is_object()) {
-      return absl::InvalidArgumentError(absl::StrCat(kModulesFile, ": ", place, " is no object"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(kModulesFile, ": ", place, " is not an object"));
     }
     ObjectReader object(entry, place + ": ", &status);
     object.AllowOnly({"idx", "name", "path", "type", "kwargs"});
@@ -162,7 +163,7 @@ class SentenceFiles {
     }
     for (size_t i = 1; i < modules.size(); ++i) {
       const Module& module = modules[i];
-      if (normalizes_) return Wrong(i, module, "is not supported behind Normalize");
+      if (normalizes_) return Wrong(i, module, "is not supported after Normalize");
       const bool of_tokens =
           module.type == "Dense" || module.type == "Normalize" || module.type == "MultiVectorMask";
       if (width_ == 0 && of_tokens && serving_.classifier.labels == 0) {
@@ -264,14 +265,14 @@ class SentenceFiles {
     normalizes_ = true;
   }
 
-  // The mask that leaves out no token.
+  // Accepts only a mask that keeps all tokens.
   void ReadMask(const std::string& /*path*/, ObjectReader& object) {
     object.AllowOnly({"skiplist_words", "skiplist_tasks", "keep_only_token_ids"});
     RequireOnly(object, "skiplist_words", json::array());
     RequireOnly(object, "keep_only_token_ids", nullptr);
   }
 
-  // Modules behind a pooling are of its result, others of the tokens, which they have to say.
+  // Modules after a pooling read its result. Others read the tokens and must state this.
   void RequireItsInput(ObjectReader& object) const {
     const char* const input = serving_.multi_vector ? "token_embeddings" : "sentence_embedding";
     if (serving_.multi_vector && !object.Has("module_input_name")) {
@@ -315,7 +316,7 @@ class SentenceFiles {
     serving_.default_prompt = root.String("default_prompt_name", kMaxNamedBytes, "");
     if (!serving_.default_prompt.empty() &&
         serving_.FindPrompt(serving_.default_prompt) == nullptr) {
-      root.Fail("default_prompt_name", "is none of the prompts");
+      root.Fail("default_prompt_name", "is not one of the prompts");
     }
     return status.ok() ? status : OfFile(kPromptsFile, status);
   }
@@ -354,7 +355,7 @@ class SentenceFiles {
       longest = object.Integer("max_seq_length", 1, kMaxModelPositions);
     }
     if (!status.ok()) return OfFile(file, status);
-    // Hugging Face writes a number beyond any length where it knows none.
+    // If Hugging Face has no length, it writes a number larger than any length.
     const json length = tokenizer.value("model_max_length", json());
     if (!object.Has("max_seq_length") && length.is_number() && length.get<double>() >= 1 &&
         length.get<double>() < static_cast<double>(longest)) {
@@ -372,7 +373,7 @@ class SentenceFiles {
   const Directory& transformer_;
   ModelConfig& config_;
   ServingConfig& serving_;
-  int64_t width_ = 0;  // of an embedding behind the modules so far; 0 before the pooling
+  int64_t width_ = 0;  // of an embedding after the modules so far; 0 before the pooling
   bool normalizes_ = false;
 };
 

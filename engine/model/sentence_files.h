@@ -1,16 +1,16 @@
 // The files that sentence-transformers writes into a model's directory, in the schemas of its
 // releases up to 6.2:
-//   modules.json                    what follows the model: Transformer, Pooling, Dense, Dropout,
+//   modules.json                    the modules in order: Transformer, Pooling, Dense, Dropout,
 //                                   MultiVectorMask and Normalize, by their class names
 //   N_Pooling/config.json           one or more of the modes of pooling, and include_prompt
 //   N_Dense/config.json             sizes and activation; weights in its own safetensors. Without a
-//                                   Pooling it is of token_embeddings, as those of multi-vector
+//                                   Pooling it is of token_embeddings, as in multi-vector
 //                                   models, and so is Normalize
 //   config_sentence_transformers.json   prompts, default_prompt_name, similarity_fn_name, and
 //                                   activation_fn of a cross-encoder
 //   sentence_bert_config.json       max_seq_length and do_lower_case
-// Where max_seq_length is absent, model_max_length of tokenizer_config.json stands for it. Texts
-// that are longer are cut as truncation_side of that file says.
+// If max_seq_length is absent, model_max_length of tokenizer_config.json is used. Longer texts are
+// cut on the side that truncation_side of that file names.
 #pragma once
 
 #include <optional>
@@ -23,13 +23,12 @@
 namespace sluice {
 
 // Returns the folder of the Transformer, with its config.json, weights and tokenizer, if
-// modules.json puts it into a folder of its own, such as 0_Transformer of early releases.
+// modules.json names a separate folder for it, such as 0_Transformer in early releases.
 absl::StatusOr<std::optional<Directory>> OpenTransformerFolder(const Directory& directory);
 
-// Changes `config`, which was read from config.json, as the files say; has no effect without a
-// modules.json. Returns InvalidArgument that names the file and the key for a module or a key that
-// is not known, and for a value that is not supported. `transformer` is the Transformer's folder,
-// or `directory` itself.
+// Applies the files to `config`, which was read from config.json; has no effect without a
+// modules.json. For an unknown module or key, or an unsupported value, returns InvalidArgument with
+// the file and the key. `transformer` is the Transformer's folder, or `directory` itself.
 absl::Status ReadSentenceFiles(const Directory& directory, const Directory& transformer,
                                ModelConfig* config);
 

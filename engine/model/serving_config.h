@@ -1,10 +1,10 @@
-// The part of a model's config.json about its prompts and the outputs behind its last norm.
+// The part of a model's config.json about its prompts and the outputs after its last norm.
 //
-// These keys are in the object "sluice", beside those of the architecture (engine/model/config.h):
+// These keys are in the object "sluice", with the keys of the architecture (engine/model/config.h):
 //   "embedding": {
 //     "pooling": a name of Pooling,         default: last if attention is causal, else mean
 //     "normalize": false }                  to length 1
-//   "classifier": {                         scores of a pooled state, or of that of each token; an
+//   "classifier": {                         scores of a pooled state, or of each token's state; an
 //                                           architecture for sequence or token classification has
 //                                           it without these keys
 //     "of": "rows" | "tokens",              tokens: no pooling and no pooler
@@ -31,9 +31,9 @@ namespace sluice {
 class ObjectReader;
 struct ModelConfig;
 
-// The way in which states become one: their mean, the first or the last one, the largest value of
-// each feature, the mean in which the state of position p counts p + 1 times, or their sum over the
-// root of their number.
+// The way to combine states into one: their mean, the first or the last one, the largest value of
+// each feature, the mean weighted by position p + 1, or their sum divided by the root of their
+// number.
 enum class Pooling { kMean, kCls, kLast, kMax, kWeightedMean, kMeanSqrtLen };
 constexpr auto EnumNamesOf(Pooling) {
   using enum Pooling;
@@ -54,7 +54,8 @@ struct Poolings {
   bool operator==(const Poolings&) const = default;
 };
 
-// The treatment of a prompt that is too long: it is refused, or loses its first or its last tokens.
+// The treatment of a prompt that is too long: it is refused, or its first or last tokens are
+// removed.
 enum class Truncation { kError, kLeft, kRight };
 constexpr auto EnumNamesOf(Truncation) {
   using enum Truncation;
@@ -63,23 +64,23 @@ constexpr auto EnumNamesOf(Truncation) {
 inline constexpr std::span<const std::string_view> kTruncationNames = kNamesOf<Truncation>;
 
 // The positions of a prompt of n tokens: 0 .. n - 1, or max_positions - n .. max_positions - 1, as
-// windows are filled from the right. The second leaves room for at most one generated token.
+// windows are filled from the right. In the second case at most one token can be generated.
 enum class PositionAlignment { kStart, kEnd };
 constexpr auto EnumNamesOf(PositionAlignment) {
   using enum PositionAlignment;
   return EnumNameTable<PositionAlignment>({{kStart, "start"}, {kEnd, "end"}});
 }
 
-// The scaling of a row's scores, all of them together, before they are returned.
+// The scaling of a row's scores before they are returned.
 enum class ScoreScale { kRaw, kSoftmax, kSigmoid, kLogSoftmax };
 
 enum class PoolerActivation { kTanh, kRelu, kGelu };
 
-// Scores are rows of `module`, of a pooled state or, with a pooler, of a dense layer, an activation
-// and perhaps a layer norm behind it.
+// Scores are rows of `module`, applied to a pooled state or, with a pooler, to the output of a
+// dense layer, an activation and optionally a layer norm.
 struct ClassifierConfig {
   int64_t labels = 0;      // 0 if there is none
-  bool of_tokens = false;  // whether each token has scores, in place of each row
+  bool of_tokens = false;  // whether each token has scores, instead of each row
   Pooling pooling = Pooling::kCls;
   bool pooler = false;
   bool bias = true;
@@ -87,15 +88,15 @@ struct ClassifierConfig {
   std::string pooler_module = "pooler.dense";  // a checkpoint may have the family's prefix
   bool pooler_bias = true;
   PoolerActivation activation = PoolerActivation::kTanh;
-  std::string norm_module = {};         // empty for none; it has a bias as config.norm says
+  std::string norm_module = {};         // empty for none; has a bias if config.norm has one
   ScoreScale scale = ScoreScale::kRaw;  // of requests that state none
   std::vector<std::string> names = {};  // [labels], or empty if labels have no names
 };
 
-// The function of a dense layer behind the pooling.
+// The activation function of a dense layer after the pooling.
 enum class DenseFunction { kIdentity, kTanh, kRelu, kGelu, kSigmoid, kSilu };
 
-// A dense layer behind the pooling.
+// A dense layer after the pooling.
 struct DenseConfig {
   std::string folder;  // of its weights, within the model's
   int64_t in = 0;
@@ -104,7 +105,7 @@ struct DenseConfig {
   DenseFunction function = DenseFunction::kTanh;
 };
 
-// A text that a request may have put before its texts.
+// A text that a request may prepend to its texts.
 struct NamedPrompt {
   std::string name;
   std::string text;
@@ -112,12 +113,12 @@ struct NamedPrompt {
 
 struct ServingConfig {
   Poolings pooling;
-  std::vector<DenseConfig> dense;  // of the pooled states, one after the other
+  std::vector<DenseConfig> dense;  // of the pooled states, in order
   bool normalize = false;
   bool multi_vector =
       false;  // whether `dense` and `normalize` are of each token, without a pooling
-  // Whether a sparse embedding (SPLADE) is what the files make of the logits, and how often its
-  // weights take a logarithm.
+  // Whether the files make a sparse embedding (SPLADE) from the logits, and how many times a
+  // logarithm is applied to its weights.
   bool sparse = false;
   int sparse_logarithms = 1;
   std::vector<NamedPrompt> prompts;
@@ -126,10 +127,10 @@ struct ServingConfig {
   std::string similarity;      // the comparison of embeddings that the files name; may be empty
   bool lower_case = false;     // whether texts are in lower case before they are encoded
   ClassifierConfig classifier;
-  // The classifier that a family's architecture for token classification has. It is read before the
-  // architecture is known, and `classifier` is the one in use.
+  // The classifier of a family's architecture for token classification. It is read before the
+  // architecture is known; `classifier` is the one in use.
   ClassifierConfig token_classifier;
-  bool sentence_modules = false;  // whether a modules.json says what becomes of the states
+  bool sentence_modules = false;  // whether a modules.json describes the use of the states
   PositionAlignment alignment = PositionAlignment::kStart;
   std::optional<Truncation> truncate;  // kError if absent
 
@@ -142,7 +143,7 @@ inline constexpr int64_t kMaxLabels = 1 << 20;
 // Reads the class of torch.nn that scales scores: Identity, Sigmoid or Softmax.
 ScoreScale ReadScoreScale(ObjectReader& object, const std::string& key);
 
-// What an architecture classifies.
+// The items that an architecture classifies.
 enum class ClassifierOf { kNothing, kRows, kTokens };
 
 // Requires that `extensions` is the object "sluice" of `root`, and that the architecture was read

@@ -1,4 +1,4 @@
-// Small JSON files beside a model's config.json.
+// Small JSON files in the directory of a model's config.json.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,7 +10,7 @@
 
 namespace sluice {
 
-// Returns the error with the name of the file before it.
+// Returns the error with the file's name as prefix.
 absl::Status OfFile(const std::string& file, const absl::Status& status);
 
 // Returns an empty object if the file is not there. Errors name the file.

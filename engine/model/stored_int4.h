@@ -1,4 +1,4 @@
-// Layers that a checkpoint stores in int4. Of a layer NAME.weight, [out, in], it has
+// Layers that a checkpoint stores in int4. For a layer NAME.weight, [out, in], the checkpoint has
 //
 //   compressed-tensors
 //     NAME.weight_packed [out, in / 8], eight codes along `in` a word
@@ -14,8 +14,8 @@
 //     NAME.scales [groups, out]
 //     NAME.g_idx [in], the group of each row
 //
-// with the lowest bits of a word first. A weight is (code - zero) * scale. Rows must be in groups
-// of neighbours: an order of their own ("act-order") is refused.
+// The lowest bits of a word come first. A weight is (code - zero) * scale. The rows of a group must
+// be consecutive: another order ("act-order") is refused.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ namespace sluice {
 bool IsStoredInInt4(const Checkpoint& checkpoint, const StoredQuantization& stored,
                     const std::string& weight);
 
-// As kernels::Int4Source has them, for `rows` outputs from `first` on. `group` is at most 128:
+// In the format of kernels::Int4Source, for `rows` outputs from `first` on. `group` is at most 128:
 // scales of larger groups are repeated.
 struct StoredInt4 {
   int64_t group = 0;

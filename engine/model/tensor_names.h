@@ -9,7 +9,7 @@
 
 namespace sluice {
 
-// How q, k and v lie in one tensor.
+// The layout of q, k and v in one tensor.
 enum class FusedQkv {
   kNone,
   kInTurn,  // all of q, then all of k, then all of v
@@ -18,7 +18,7 @@ enum class FusedQkv {
   kGateFirst,
 };
 
-// How the gate and up matrices lie in one tensor, which is named as the gate.
+// The layout of the gate and up matrices in one tensor, which has the gate's name.
 enum class FusedGateUp { kNone, kGateFirst, kUpFirst };
 
 // The names of modules, whose tensors are `.weight` and `.bias`. A name is empty if the family has
@@ -52,7 +52,7 @@ struct TensorNames {
   const char* head = "";  // with `.weight`, like head_bias with `.bias`
   const char* head_bias = "";
 
-  // Llama's names alone have a place for everything that a Sluice model may have:
+  // Only Llama's names include all tensors that a Sluice model may have:
   //   model.input_adapter.{weight, bias} or .{position_weight, position_bias}
   //   model.embed_token_types.weight [token_types, hidden]
   //   model.skip_weights [layers / 2, hidden]

@@ -13,15 +13,15 @@
 namespace sluice {
 
 // The text of one row. The pieces together are DecodeBytes of all tokens of the row, cut before the
-// first stop text. Bytes that are not UTF-8 pass once they can no longer become a character:
-// unchanged or, if the tokenizer's texts are UTF-8, as U+FFFD. The first stop text is the one that
-// ends first, and the longest of those that end together; the boundaries of tokens make no
+// first stop text. Bytes that are not UTF-8 are passed on once they can no longer become a
+// character: unchanged or, if the tokenizer's texts are UTF-8, as U+FFFD. The first stop text is
+// the one that ends first, and the longest if several end together. Token boundaries make no
 // difference.
 //
-// Only a few of the last tokens are decoded at a time, so that the time for a token does not grow
-// with the text. The text of a token may depend on the tokens before it (a space is dropped at the
-// beginning of a text). The tokens after it may only complete a character, whose bytes were decoded
-// unchanged or as U+FFFD before. Otherwise the pieces need not add up to Decode of the whole.
+// Only the last few tokens are decoded at a time, so the time for a token does not grow with the
+// text. The text of a token may depend on the tokens before it (a space is dropped at the beginning
+// of a text). Later tokens may only complete a character; until then its bytes decode unchanged or
+// as U+FFFD. In other cases the pieces may differ from Decode of the whole text.
 class TextStream {
  public:
   // `tokenizer` outlives it. Stop texts that end within the first `min_tokens` tokens are not
@@ -29,12 +29,12 @@ class TextStream {
   TextStream(const Tokenizer* tokenizer, std::shared_ptr<const StopTexts> stops,
              int32_t min_tokens);
 
-  // Adds a token and appends to `text` what may be shown now. Appends nothing once stopped.
+  // Adds a token and appends the text that is complete to `text`. Appends nothing once stopped.
   void Append(int32_t token, std::string* text);
   // Returns whether a stop text is complete.
   bool stopped() const { return stopped_; }
-  // Ends the text and appends what was held back, unless stopped. Where bytes are decoded as
-  // U+FFFD, these may complete a stop text only here.
+  // Ends the text and appends the withheld text, unless stopped. If bytes are decoded as U+FFFD,
+  // these may complete a stop text only here.
   void Finish(std::string* text);
 
  private:
@@ -49,8 +49,8 @@ class TextStream {
   int32_t tokens_ = 0;
   bool stopped_ = false;
 
-  // The last tokens: first those whose text is settled, kept because it affects the text that
-  // follows, then those that had no text so far or whose text may still change.
+  // The last tokens. First come the settled tokens, kept because their text affects the following
+  // text; then the tokens without text so far, or whose text may still change.
   std::vector<int32_t> window_;
   size_t settled_ = 0;        // the number of settled tokens in the window
   size_t settled_bytes_ = 0;  // the length of their text

@@ -22,8 +22,8 @@ constexpr size_t kMaxTokenizerBytes = size_t{64} << 20;
 constexpr size_t kMaxTextBytes = 1024;
 constexpr size_t kMaxEndTokens = 64;
 
-// Refuses tokens beyond the vocabulary, which would read or write past tables of its size; encodes
-// texts in lower case if that is wanted.
+// Refuses tokens beyond the vocabulary, which would access memory after the end of its tables.
+// Converts texts to lower case if requested.
 class BoundedTokenizer final : public Tokenizer {
  public:
   BoundedTokenizer(std::unique_ptr<const Tokenizer> tokenizer, int64_t vocab_size, bool lower_case)
@@ -44,7 +44,7 @@ class BoundedTokenizer final : public Tokenizer {
 
   absl::StatusOr<std::vector<int32_t>> EncodeLocated(
       std::string_view text, int64_t most, std::vector<ByteRange>* ranges) const override {
-    // In lower case a text may have other places.
+    // The lower-case text may have other places.
     if (lower_case_) return Tokenizer::EncodeLocated(text, most, ranges);
     SLUICE_ASSIGN_OR_RETURN(std::vector<int32_t> ids,
                             tokenizer_->EncodeLocated(text, most, ranges));

@@ -11,11 +11,11 @@
 
 namespace sluice {
 
-// Makes the tokenizer of tokenizer.json, else of tokenizer.model (SentencePiece); returns nullptr
-// if neither file is there. tokenizer_config.json and special_tokens_map.json may say which tokens
-// are special, and whether a text begins with bos and ends with eos. Chat templates are ignored. A
-// text that has a token of `vocab_size` or above is refused. `lower_case` has texts in lower case
-// before they are encoded. Errors name the file and the field.
+// Makes the tokenizer of tokenizer.json, or else of tokenizer.model (SentencePiece); returns
+// nullptr if neither file exists. tokenizer_config.json and special_tokens_map.json may set which
+// tokens are special, and whether a text begins with bos and ends with eos. Chat templates are
+// ignored. A text that has a token of `vocab_size` or above is refused. If `lower_case`, texts are
+// converted to lower case before they are encoded. Errors name the file and the field.
 absl::StatusOr<std::unique_ptr<const Tokenizer>> LoadTokenizer(const Directory& directory,
                                                                int64_t vocab_size,
                                                                bool lower_case = false);

@@ -116,7 +116,7 @@ class CascadeOfTest : public testing::Test {
   std::mt19937_64 random_;
 };
 
-TEST_F(CascadeOfTest, NormsAreThoseOfTheReference) {
+TEST_F(CascadeOfTest, NormsMatchTheReference) {
   const BufferId in = AddBuffer(12), out = AddBuffer(12);
   NormOp op = {.in = in,
                .out = out,
@@ -143,7 +143,7 @@ TEST_F(CascadeOfTest, NormsAreThoseOfTheReference) {
   ExpectNear(Compute(op), half);
 }
 
-TEST_F(CascadeOfTest, LinearLayersAreThoseOfTheReference) {
+TEST_F(CascadeOfTest, LinearLayersMatchTheReference) {
   const BufferId in = AddBuffer(4), out = AddBuffer(3);
   LinearOp op = {.in = in,
                  .out = out,
@@ -201,7 +201,7 @@ TEST_F(CascadeOfTest, APositionWiseLayerIsTheEinsumOfItsDefinition) {
   ExpectNear(got, expected);
 }
 
-TEST_F(CascadeOfTest, ActivationsAreThoseOfTheReference) {
+TEST_F(CascadeOfTest, ActivationsMatchTheReference) {
   const BufferId in = AddBuffer(4), up = AddBuffer(4);
   for (const Activation activation : {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh,
                                       Activation::kRelu, Activation::kSquaredRelu}) {
@@ -218,8 +218,8 @@ TEST_F(CascadeOfTest, ActivationsAreThoseOfTheReference) {
   }
 }
 
-// Heads of 6 features, of which all, the first 4 or none are rotated.
-TEST_F(CascadeOfTest, RotationIsThatOfTheReference) {
+// Heads of 6 features. All, the first 4 or none of them are rotated.
+TEST_F(CascadeOfTest, RotationMatchesTheReference) {
   const BufferId q = AddBuffer(24), k = AddBuffer(12), v = AddBuffer(12);
   for (const int64_t rotated : {6, 4, 0}) {
     SCOPED_TRACE(rotated);
@@ -239,7 +239,7 @@ TEST_F(CascadeOfTest, RotationIsThatOfTheReference) {
       if (rotated > 0) parts[0] = Compute(op, x + "1");
       if (rotated > 0) parts[1] = Compute(op, x + "2");
       if (rotated < 6) parts[2] = Compute(op, x + "3");
-      Compute(op, "Z");  // draws the input where there is no part
+      Compute(op, "Z");  // draws the input if there is no part
       Doubles expected[3];
       Doubles rows = inputs_[x];
       for (int64_t head = 0; head < 6 * heads; ++head) {
@@ -286,7 +286,7 @@ Doubles Part(const Doubles& values, int64_t b, int64_t sequences) {
   return {values.begin() + b * each, values.begin() + (b + 1) * each};
 }
 
-TEST_F(CascadeOfTest, AttentionWithXsaIsThatOfTheReference) {
+TEST_F(CascadeOfTest, AttentionWithXsaMatchesTheReference) {
   const BufferId q = AddBuffer(24);
   const reference::AttentionShape shape = {4, 2, 6};
   for (const XsaConfig::Form form : {XsaConfig::Form::kNorm, XsaConfig::Form::kSquared}) {
@@ -330,7 +330,7 @@ TEST_F(CascadeOfTest, AttentionWithXsaIsThatOfTheReference) {
   }
 }
 
-TEST_F(CascadeOfTest, WindowsSoftCapsAndBiasesAreThoseOfTheReference) {
+TEST_F(CascadeOfTest, WindowsSoftCapsAndBiasesMatchTheReference) {
   const BufferId q = AddBuffer(24);
   config_.score_scale = 0.5f;
   for (const bool causal : {true, false}) {
@@ -346,7 +346,7 @@ TEST_F(CascadeOfTest, WindowsSoftCapsAndBiasesAreThoseOfTheReference) {
                               .relative_bias = {"bias", {8, 4}},
                               .xsa = false,
                               .xsa_gate = ""};
-      // The bias of each head and distance, and that of each head, query and key.
+      // The bias of each head and distance, and the bias of each head, query and key.
       constexpr int64_t kPositions = 5, kRow = 2 * kPositions + 16;
       const Doubles drawn = Draw(4 * kRow);
       const std::vector<float> by_distance(drawn.begin(), drawn.end());
@@ -426,7 +426,7 @@ std::map<std::string, einsum::TermId> TermsOf(const Cascade& cascade, einsum::Te
   return terms;
 }
 
-// Over blocks of 2 of the 7 columns the sum needs no maximum but that of its own block, so that it
+// Over blocks of 2 of the 7 columns, the sum needs only the maximum of its own block. It therefore
 // takes the same pass as the maximum of all columns.
 TEST_F(CascadeOfTest, TheLogSumExpOfTheHeadTakesOnePassOverBlocksOfColumns) {
   const HeadOp op = {

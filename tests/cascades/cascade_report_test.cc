@@ -26,7 +26,7 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using Kind = AttentionVariant::Kind;
 
-// A processor with numbers that are easy to reckon with.
+// A processor with round numbers.
 einsum::DeviceDescription Device(int32_t workers) {
   return {.name = "test",
           .workers = workers,
@@ -43,7 +43,7 @@ einsum::DeviceDescription Device(int32_t workers) {
                       .worker_bytes_per_second = 1.5e10}}};
 }
 
-// Describes a step as a backend does that measures nothing.
+// Describes a step like a backend that measures nothing.
 StepDescription StepOf(std::shared_ptr<const Model> model, StepSizes step,
                        AttentionVariant variant = {Kind::kOnePass}) {
   std::vector<double> bytes = WeightBytes(*model);
@@ -139,8 +139,8 @@ TEST(EstimateAttention, SplitsKeepARecordOfEachSegmentHoweverManyRangesTheyHave)
   EXPECT_EQ(written["split:auto"], written["split:2"]);
 }
 
-// Its two ranges would have one worker all the same.
-TEST(EstimateAttention, OneWorkerHasNoSplitOfItsOwnChoice) {
+// Its two ranges would still have only one worker.
+TEST(EstimateAttention, AutoDoesNotSplitForOneWorker) {
   const auto found = EstimateAttention({}, {.context = 4096, .group = 8}, Device(1));
   ASSERT_TRUE(found.ok()) << found.status();
   std::vector<std::string> names;
@@ -150,7 +150,7 @@ TEST(EstimateAttention, OneWorkerHasNoSplitOfItsOwnChoice) {
   EXPECT_EQ(names, (std::vector<std::string>{"one_pass", "two_pass", "split:2"}));
 }
 
-TEST(EstimateAttention, KeysThatACacheHoldsComeSooner) {
+TEST(EstimateAttention, KeysInACacheAreFaster) {
   AttentionWork work = {.context = 8192, .group = 8};
   const auto seconds = [&] {
     return EstimateAttention({}, work, Device(1)).value().variants[0].cost.seconds;
@@ -175,7 +175,7 @@ TEST(EstimateAttention, AnItemHasTheSameRowsWhereverItsKeysAre) {
   EXPECT_EQ(footprints(Home::kArena), footprints(Home::kKv));
 }
 
-TEST(EstimateAttention, RefusesSizesThatAreNone) {
+TEST(EstimateAttention, RefusesInvalidSizes) {
   EXPECT_EQ(EstimateAttention({}, {.context = 0}, Device(1)).status().code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(EstimateAttention({}, {.tokens = 9, .context = 8}, Device(1)).status().message(),
@@ -203,7 +203,7 @@ TEST(DeriveOnePass, LeadsToOnePassWithXsaToo) {
   EXPECT_EQ(steps->back().passes, 1);
 }
 
-TEST(DeriveOnePass, EndsIfThereAreMoreTermsThanItMayLookAt) {
+TEST(DeriveOnePass, StopsAtTheLimitOfTerms) {
   const absl::Status status = DeriveOnePass({}, 512, 3).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
 }
@@ -239,7 +239,7 @@ TEST(MakeCascadeReport, CountsEveryOpOfTheGraphOnce) {
   EXPECT_EQ(all["attention"][0]["variants_complete"], true);
 }
 
-TEST(MakeCascadeReport, SaysWhichVariantServesAndWhy) {
+TEST(MakeCascadeReport, ReportsTheServingVariantAndTheReason) {
   ModelConfig config = testing::TinyConfig(1);
   config.max_positions = 4096;
   const auto model = testing::RandomModel(config, 5);
@@ -256,7 +256,7 @@ TEST(MakeCascadeReport, SaysWhichVariantServesAndWhy) {
   EXPECT_THAT(whole.reason, HasSubstr("split:4 reads this step's keys in one pass"));
 }
 
-TEST(MakeCascadeReport, AttentionCostsWhatTheVariantThatServesCosts) {
+TEST(MakeCascadeReport, AttentionCostsAreTheServingVariantsCosts) {
   ModelConfig config = testing::TinyConfig(1);
   config.max_positions = 4096;
   const auto model = testing::RandomModel(config, 5);
@@ -324,7 +324,7 @@ TEST(MakeCascadeReport, CountsQuantisedWeightsAndPagesWithTheirScales) {
   EXPECT_EQ(bytes(config, einsum::Home::kKv), pages / 4 * (1 + 4.0 / config.head_dim));
 }
 
-// They are the rows of the step, in f32 whatever pages would hold. Values stay where they are.
+// They are the rows of the step, in f32 for every type of pages. Values stay in place.
 TEST(MakeCascadeReport, CountsKeysAndValuesOfAnEncoderAsActivations) {
   const auto model = std::make_shared<Model>();
   model->config = testing::TinySluiceConfig(2);

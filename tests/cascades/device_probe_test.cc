@@ -34,7 +34,7 @@ TEST(ProbeDevice, DescribesAPlausibleProcessor) {
     EXPECT_GT(level.bytes, i == 0 ? 0 : device.levels[i - 1].bytes);
   }
   EXPECT_TRUE(device.levels.back().shared);
-  // The limits of a file hold for what is measured.
+  // Measured values are within the limits of a file.
   const auto read = einsum::ReadDeviceDescription(einsum::DeviceDescriptionJson(device));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(*read, device);
@@ -80,7 +80,7 @@ TEST_F(ReadDeviceFileTest, ErrorsNameTheFile) {
   EXPECT_EQ(wrong.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(wrong.message()), StartsWith(path_ + ": workers is 0"));
 
-  // What follows the description is space, so that only its length is wrong.
+  // The description is followed only by space, so that only its length is wrong.
   const absl::Status too_long = Read(json_ + std::string(64 << 10, ' ')).status();
   EXPECT_EQ(too_long.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(too_long.message()),

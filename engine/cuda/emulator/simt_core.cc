@@ -64,7 +64,7 @@ absl::Status Core::Begin(SimtCall call) {
 
 void Core::Pass() {
   if (options_.order != SimtOrder::kRandom) return;
-  // Often none, so that the host comes first; sometimes much, so that the device does.
+  // Often no work runs, so the host is ahead; sometimes much does, so the device catches up.
   constexpr uint64_t kMost[] = {0, 0, 2, 40};
   const uint64_t most = kMost[random_() % std::size(kMost)];
   for (uint64_t works = most == 0 ? 0 : random_() % most; works > 0 && RunAny(); --works) {
@@ -160,7 +160,7 @@ void* Core::Allocate(size_t bytes) {
 void Core::Free(void* memory) {
   const auto found = device_.find(memory);
   if (found == device_.end()) {
-    return RecordFault("memory of the device is released that is not allocated");
+    return RecordFault("released device memory is not allocated");
   }
   const auto begin = reinterpret_cast<uintptr_t>(memory);
   const size_t bytes = found->second;
@@ -184,12 +184,12 @@ void* Core::AllocatePinned(size_t bytes) {
 void Core::FreePinned(void* memory) {
   const auto begin = reinterpret_cast<uintptr_t>(memory);
   const auto found = pinned_.find(begin);
-  if (found == pinned_.end()) return RecordFault("pinned memory is released that is not allocated");
+  if (found == pinned_.end()) return RecordFault("released pinned memory is not allocated");
   for (const auto& queue : queues_) {
     for (const Work& work : queue->works) {
       const auto host = reinterpret_cast<uintptr_t>(work.host);
       if (work.host_bytes > 0 && Overlap(begin, found->second, host, work.host_bytes)) {
-        RecordFault("pinned memory is released that a queued copy uses");
+        RecordFault("released pinned memory is in use by a queued copy");
       }
     }
   }
@@ -221,7 +221,7 @@ void Core::Run(const LaunchRecord& launch) {
   if (launch.shape.shared_bytes <= options_.shared_bytes_limit) {
     return RecordFault(machine_.Run(launch));
   }
-  RecordFault(absl::StrCat("kernel ", launch.kernel.name, " wants ", launch.shape.shared_bytes,
+  RecordFault(absl::StrCat("kernel ", launch.kernel.name, " needs ", launch.shape.shared_bytes,
                            " bytes of shared memory a block, the device has ",
                            options_.shared_bytes_limit));
 }

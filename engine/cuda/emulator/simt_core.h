@@ -29,10 +29,10 @@ struct WorkQueue;
 // A piece of queued work.
 struct Work {
   std::function<void()> run;
-  // If not null, the work waits until so many works of that queue are done.
+  // If not null, the work waits until the queue has done this number of works.
   std::shared_ptr<WorkQueue> after = nullptr;
   int64_t ticket = 0;
-  // The pinned memory that it reads or writes.
+  // The pinned memory that the work reads or writes.
   const void* host = nullptr;
   size_t host_bytes = 0;
 };
@@ -51,7 +51,7 @@ struct WorkQueue {
 // A capture under way, of the thread that began it.
 struct Capture {
   std::vector<Work> work;
-  bool invalid = false;  // whether the thread made a call that a capture does not survive
+  bool invalid = false;  // whether the thread made a call that breaks captures
 };
 
 // All functions require that the caller holds `mutex`.
@@ -68,14 +68,14 @@ class Core {
   const std::string& fault() const { return fault_; }
   int64_t calls(SimtCall call) const { return calls_[static_cast<size_t>(call)]; }
 
-  // Begins a call: runs what the order draws, counts the call and returns its scripted failure.
-  // Returns the error of the device if that is lost.
+  // Begins a call: runs work that the random order selects, counts the call and returns its
+  // scripted failure. Returns the error of the device if it is lost.
   absl::Status Begin(SimtCall call);
-  // Runs what the order draws. For calls that do not fail.
+  // Runs work that the random order selects. For calls that do not fail.
   void Pass();
   // Returns the status of a call that the runtime refused with `code`.
   absl::Status Refuse(std::string_view call, int32_t code, int32_t probe = 0, bool waited = false);
-  // Notes a fault of the program, which loses the device. An empty one is none.
+  // Records a fault of the program, which loses the device. An empty text is ignored.
   void RecordFault(const std::string& fault);
   void Lose(const std::string& why);
 
@@ -85,7 +85,8 @@ class Core {
   // Runs work until `ticket` works of the queue are done.
   void RunUntil(WorkQueue& queue, int64_t ticket);
 
-  // Memory. A device pointer is checked when the work runs, and a host pointer then and before.
+  // Memory. A device pointer is checked when the work runs; a host pointer is also checked in the
+  // call.
   int64_t Room() const;
   void* Allocate(size_t bytes);
   void Free(void* memory);
@@ -94,7 +95,7 @@ class Core {
   bool CheckPinned(const char* what, const void* host, size_t bytes);
   // Checks that the host may touch these bytes of the device.
   bool CheckDevice(const char* what, const void* device, size_t bytes, Access access);
-  // Checks that the workspace is memory which only the stream whose work runs has used.
+  // Checks that only the stream of the running work has used the workspace.
   bool ClaimWorkspace(const void* workspace, size_t bytes);
   void Poison(void* begin, size_t bytes) { memory_.Poison(begin, bytes); }
   void Run(const LaunchRecord& launch);

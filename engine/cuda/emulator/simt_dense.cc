@@ -99,7 +99,7 @@ bool DenseSupports(const DenseShape& shape) {
 }
 
 absl::Status CheckDense(const DenseShape& shape, SimtDense kind, const DenseArgs& args) {
-  // The alignment for which the library is asked for algorithms, unless told otherwise.
+  // The default alignment in requests for the library's algorithms.
   constexpr uintptr_t kAlignment = 256;
   const auto aligned = [](const void* memory) {
     return memory != nullptr && reinterpret_cast<uintptr_t>(memory) % kAlignment == 0;

@@ -1,4 +1,4 @@
-// The layers of the emulator's pretended library.
+// The layers of the emulator's simulated library.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 namespace sluice::simt {
 
 // Returns whether the library has algorithms for the shape. Rows of bfloat16 must be multiples of
-// 16 bytes, which those of a vocabulary of 50,257 are not. In int8 both widths must be multiples of
-// 4, and there is nothing but the product.
+// 16 bytes; a vocabulary of 50,257 does not satisfy this. In int8 both widths must be multiples of
+// 4, and the layer must be a plain product.
 bool DenseSupports(const DenseShape& shape);
 // Returns the library's error for arguments that it refuses: no workspace, pointers that are not
 // aligned, more rows than it was asked about, an output that overlaps the input.

@@ -213,7 +213,7 @@ class SimtStream final : public DeviceStream {
   }
 
  private:
-  // Returns whether the stream goes on with the call; keeps its failure otherwise.
+  // Returns whether the stream continues with the call; keeps the failure if it does not.
   bool Accepts(SimtCall call) {
     if (status_.ok()) status_ = core_.Begin(call);
     return status_.ok();
@@ -282,7 +282,7 @@ class EmulatedDevice final : public SimtDevice {
     const size_t room = core_.Room();
     if (bytes > room) {
       return absl::ResourceExhaustedError(
-          absl::StrCat(bytes, " bytes of device memory wanted, ", room, " free"));
+          absl::StrCat(bytes, " bytes of device memory requested, ", room, " free"));
     }
     return DeviceMemory(core_.Allocate(bytes), ReleaseMemory{this, false});
   }

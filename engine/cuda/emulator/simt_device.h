@@ -1,6 +1,6 @@
-// The implementation of engine/cuda/device.h on the CPU, as strict as a GPU at that interface. It
-// counts calls, runs queued work in any legal order, knows which host memory is pinned, and fails
-// when and how a script says.
+// The implementation of engine/cuda/device.h on the CPU, which checks its callers as strictly as a
+// GPU. It counts calls, runs queued work in any legal order, tracks pinned host memory, and fails
+// calls as a script requires.
 //
 //   auto device = MakeSimtDevice({.order = SimtOrder::kRandom});
 //   const SimtCounts before = device->counts();
@@ -19,13 +19,13 @@
 
 namespace sluice::simt {
 
-// The algorithms of a pretended library of dense layers.
+// The algorithms of a simulated library of dense layers.
 enum class SimtDense {
   kInvariant,
   kVaries,           // sums run the other way if there are many rows
   kBackwards,        // sums run the other way: invariant, other bits
   kWorkspace,        // as kInvariant, but sums pass through a workspace
-  kTrustsWorkspace,  // likewise, but the first row's sums begin with its content
+  kTrustsWorkspace,  // as kWorkspace, but the first row's sums begin with its content
   kDropsNaN,         // if there is a function, it makes a NaN 0
   kWrongFunction,    // if there is a function, its square is applied
   kUnfinished,       // the last column is not written
@@ -34,7 +34,7 @@ enum class SimtDense {
 
 // When queued work runs. Each order respects streams and events, and each finds other faults.
 enum class SimtOrder {
-  kLate,    // when it is waited for: finds memory that is reused or released too early
+  kLate,    // when the host waits for it: finds memory that is reused or released too early
   kEarly,   // when it is queued
   kRandom,  // some of it at every call, of any stream: finds waits that are missing
 };
@@ -92,8 +92,8 @@ struct SimtFailure {
   int32_t probe = 0;  // the code that the runtime then returns for a harmless call
 };
 
-// What was done so far, all of it int64_t. Work that is captured counts when its graph runs, as
-// nodes. The last five are what is in use now, so that their difference is what leaked.
+// Counts since the device was made, all of them int64_t. Captured work counts when its graph runs,
+// as nodes. The last five are current use, so their difference is the amount leaked.
 struct SimtCounts {
   int64_t waits = 0;     // of the host, for a stream or an event
   int64_t launches = 0;  // of kernels
@@ -138,7 +138,7 @@ class SimtDevice : public Device {
   virtual void Lose(const std::string& fault) = 0;
 
   virtual SimtCounts counts() const = 0;
-  // Returns the number of calls of a kind so far, to which SimtFailure::nth refers.
+  // Returns the number of calls of a kind so far. SimtFailure::nth counts in the same way.
   virtual int64_t calls(SimtCall call) const = 0;
   // Returns the first fault of the program, such as a bad access; empty if there was none, although
   // a scripted failure may have lost the device.

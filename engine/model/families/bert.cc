@@ -1,4 +1,4 @@
-// BERT, and what its relatives share with it.
+// BERT, and the parts that its relatives share.
 #include "engine/model/config_reader.h"
 #include "engine/model/families/family.h"
 

@@ -1,4 +1,4 @@
-// DistilBERT: BERT without token types, with a classifier behind a dense layer and ReLU.
+// DistilBERT: BERT without token types, with a classifier after a dense layer and ReLU.
 #include "engine/model/config_reader.h"
 #include "engine/model/families/family.h"
 

@@ -1,9 +1,9 @@
-// The families of checkpoints that are served: the names of their architectures and tensors, and
-// how a config.json of theirs becomes a ModelConfig. Each family is one file of this folder; the
-// layer graph and the backends know none of them.
+// The supported families of checkpoints: the names of their architectures and tensors, and the
+// conversion of their config.json to a ModelConfig. Each family is one file of this folder. The
+// layer graph and the backends do not depend on families.
 //
 // A family reads its keys with ObjectReader and the parts of engine/model/config_reader.h. It
-// refuses by name what it cannot state as a ModelConfig.
+// refuses settings that a ModelConfig cannot express, and names them.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace sluice {
 
-// What an architecture computes from the states of its base model.
+// The output that an architecture computes from the states of its base model.
 enum class OutputKind { kStates, kTokens, kScores, kTokenScores };
 
 struct Architecture {
@@ -34,11 +34,11 @@ struct ModelFamily {
   const char* title;  // for documents
   std::span<const Architecture> architectures;
   TensorNames names;
-  // Reads the keys of the family. What is common to all (dtype, tokens, "sluice") comes after it.
+  // Reads the keys of the family. The common keys (dtype, tokens, "sluice") are read afterwards.
   void (*read)(ObjectReader& root, ModelConfig& config);
-  // Keys that `read` treats, of those that are refused elsewhere unless they have no effect.
+  // Keys that `read` handles. Other families refuse them unless they have no effect.
   std::span<const std::string_view> own_keys = {};
-  // Whether the tensor names have a place for position-wise layers, XSA and input adapters.
+  // Whether the tensor names include position-wise layers, XSA and input adapters.
   bool takes_extensions = false;
   bool explicit_keys = false;  // Sluice's own keys
 };
@@ -71,7 +71,7 @@ constexpr TensorNames LlamaNames() {
   };
 }
 
-// Llama's names with the norms of Gemma 2 and OLMo 2 behind the branches.
+// Llama's names with the norms of Gemma 2 and OLMo 2 after the branches.
 constexpr TensorNames PostNormNames() {
   TensorNames names = LlamaNames();
   names.post_attention_norm = "post_attention_layernorm";

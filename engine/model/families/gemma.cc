@@ -1,6 +1,6 @@
 // Gemma 1 to 3, for text: a scaled embedding and norms with 1 + weight. Gemma 2 has norms before
-// and behind attention and MLP, windows in some layers and soft caps; Gemma 3 norms of q and k and
-// two bases of rotary positions.
+// and after attention and MLP, windows in some layers and soft caps. Gemma 3 has norms of q and k
+// and two bases of rotary positions.
 #include <cmath>
 
 #include "engine/model/config_reader.h"
@@ -34,7 +34,7 @@ constexpr std::string_view kGemma2Keys[] = {"attn_logit_softcapping", "final_log
 void ReadGemma(ObjectReader& root, ModelConfig& config) {
   ReadLlamaSizes(root, config);
   config.tie_word_embeddings = root.Boolean("tie_word_embeddings", true);
-  // The key hidden_act of early files, which say "gelu", means the approximation too.
+  // In early files the value "gelu" of hidden_act means the approximation too.
   config.activation = Activation::kGeluTanh;
   root.Choice("hidden_activation", {"gelu_pytorch_tanh"});
   if (!root.Has("hidden_activation")) root.Choice("hidden_act", {"gelu_pytorch_tanh", "gelu"});

@@ -1,5 +1,5 @@
-// GPT-NeoX and Pythia: attention beside the MLP with a norm for each, and rotary positions for a
-// part of a head.
+// GPT-NeoX and Pythia: attention and MLP in parallel with a norm for each, and rotary positions for
+// a part of a head.
 #include "engine/model/config_reader.h"
 #include "engine/model/families/family.h"
 

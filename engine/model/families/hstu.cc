@@ -1,5 +1,5 @@
-// HSTU (arXiv 2402.17152), a recommender of items: values are weighted by SiLU of scores, without a
-// softmax, and the output of attention is gated; there is no MLP. Names and keys are those of the
+// HSTU (arXiv 2402.17152), a recommender of items. Values are weighted by SiLU of scores, without a
+// softmax, and the output of attention is gated. There is no MLP. Names and keys are from the
 // authors' `generative_recommenders`; biases by time stamps are refused.
 #include <cmath>
 

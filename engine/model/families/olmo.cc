@@ -1,4 +1,4 @@
-// OLMo 2 and 3: Llama with norms behind attention and MLP, and norms of q and k over all heads.
+// OLMo 2 and 3: Llama with norms after attention and MLP, and norms of q and k over all heads.
 #include "engine/model/config_reader.h"
 #include "engine/model/families/family.h"
 
@@ -24,7 +24,7 @@ void ReadOlmo2(ObjectReader& root, ModelConfig& config) {
   UseQkNorm(config, QkNormWeight::kAll);
 }
 
-// Three of four layers have a window, unless layer_types says otherwise.
+// Three of four layers have a window, unless layer_types states otherwise.
 void ReadOlmo3(ObjectReader& root, ModelConfig& config) {
   ReadOlmo2(root, config);
   ReadWindows(root, config, [](int64_t layer) { return (layer + 1) % 4 != 0; });

@@ -1,4 +1,4 @@
-// OPT: learned positions from row 2 on. The variant with norms behind the branches (350m) is
+// OPT: learned positions from row 2 on. The variant with norms after the branches (350m) is
 // refused.
 #include "absl/strings/str_cat.h"
 #include "engine/model/config_reader.h"

@@ -19,7 +19,7 @@ constexpr Architecture kQwen3Architectures[] = {
 };
 constexpr std::string_view kQwenKeys[] = {"layer_types", "sliding_window", "use_sliding_window"};
 
-// Files have the window even where use_sliding_window turns it off. Without layer_types the layers
+// Files state the window even if use_sliding_window turns it off. Without layer_types, the layers
 // from max_window_layers on have it.
 void ReadQwenWindows(ObjectReader& root, ModelConfig& config) {
   if (!root.Boolean("use_sliding_window", false)) return;

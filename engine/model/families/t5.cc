@@ -12,7 +12,7 @@ constexpr Architecture kT5Architectures[] = {
 };
 constexpr std::string_view kT5Keys[] = {"is_encoder_decoder"};
 
-// The files state no longest sequence that binds; n_positions is that of training.
+// The files do not limit the length of sequences; n_positions is the length in training.
 constexpr int64_t kT5Positions = 512;
 
 void ReadT5(ObjectReader& root, ModelConfig& config) {

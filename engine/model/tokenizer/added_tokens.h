@@ -21,7 +21,7 @@ struct AddedToken {
   bool special = false;      // whether it decodes to nothing
   bool single_word = false;  // is not found inside a word
   bool lstrip = false;       // takes the spaces before it
-  bool rstrip = false;       // takes the spaces behind it
+  bool rstrip = false;       // takes the spaces after it
   bool normalized = true;    // is found in normalized text
 };
 
@@ -31,7 +31,7 @@ class AddedTokens {
   static absl::StatusOr<AddedTokens> Parse(const nlohmann::json* list,
                                            const Normalizer& normalizer);
 
-  // Adds a special token of the vocabulary that the list does not have.
+  // Adds a special token that is in the vocabulary but not in the list.
   void AddSpecial(int32_t id, std::string content);
 
   // A part of a text: a token, or text between tokens, whose `id` is kNoToken.
@@ -39,12 +39,13 @@ class AddedTokens {
     std::string_view text;
     int32_t id;
   };
-  // FindRaw finds the tokens with `normalized` false in an unchanged text, FindNormalized the
-  // others in a normalized text. The leftmost token is found first, of several the longest.
+  // FindRaw finds the tokens with `normalized` false in an unchanged text; FindNormalized finds the
+  // others in a normalized text. The leftmost token is found first, and the longest if several
+  // begin there.
   std::vector<Part> FindRaw(std::string_view text) const { return Find(raw_, text); }
   std::vector<Part> FindNormalized(std::string_view text) const { return Find(normalized_, text); }
 
-  // Returns nullptr if the id is not that of an added token.
+  // Returns nullptr if the id does not belong to an added token.
   const AddedToken* Get(int32_t id) const;
   int64_t longest_bytes() const { return longest_bytes_; }
 

@@ -26,7 +26,7 @@ struct MergeTable {
 
 struct BpeOptions {
   std::string prefix;  // put before symbols that do not begin a piece
-  std::string suffix;  // put behind the symbol that ends a piece
+  std::string suffix;  // put after the symbol that ends a piece
   int32_t unknown = kNoToken;
   bool fuse_unknown = false;
   bool byte_fallback = false;
@@ -76,7 +76,7 @@ class Bpe final : public SubwordModel {
         AddUnknown(begin, at, after_unknown, &symbols);
         after_unknown = true;
       } else {
-        symbols.resize(known);  // no token stands for it
+        symbols.resize(known);  // it has no token
       }
     }
     return symbols;

@@ -8,8 +8,8 @@
 namespace sluice::tokenize {
 
 std::string BytesToCharacters(std::string_view bytes);
-// Appends the bytes of `text` to `bytes`. Returns false, and appends nothing, if a character stands
-// for no byte.
+// Appends the bytes of `text` to `bytes`. Returns false, and appends nothing, if a character does
+// not stand for a byte.
 bool CharactersToBytes(std::string_view text, std::string* bytes);
 
 }  // namespace sluice::tokenize

@@ -35,8 +35,8 @@ class Charsmap {
   std::string replacements_;
 };
 
-// Applies a table as Hugging Face's library `tokenizers` does: to a grapheme of less than six bytes
-// as a whole if an entry begins it, otherwise to each of its characters.
+// Applies a table as Hugging Face's library `tokenizers` does: to a whole grapheme of less than six
+// bytes if an entry is a prefix of it, otherwise to each of its characters.
 std::string ReplaceGraphemes(const Charsmap& charsmap, std::string_view text);
 
 }  // namespace sluice::tokenize

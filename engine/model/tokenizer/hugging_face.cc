@@ -59,7 +59,7 @@ class HuggingFaceTokenizer final : public Tokenizer {
   }
 
  private:
-  // `ranges` is nullptr if places are not wanted.
+  // `ranges` is nullptr if places are not requested.
   absl::StatusOr<std::vector<int32_t>> EncodeText(std::string_view text, int64_t most,
                                                   std::vector<ByteRange>* ranges) const {
     std::vector<int32_t> ids;
@@ -76,7 +76,7 @@ class HuggingFaceTokenizer final : public Tokenizer {
       if (ranges != nullptr) Shift(ranges, ids.size() - before, begin);
       if (std::ssize(ids) > most) break;
     }
-    // In a text with bytes that are no UTF-8, places are those of another text.
+    // If the text has bytes that are not UTF-8, the places would refer to another text.
     if (ranges != nullptr && valid != text) Forget(ranges, ids.size());
     return ids;
   }
@@ -151,7 +151,7 @@ int32_t IdOf(const Parts& parts, const std::string& token) {
   return added != kNoToken ? added : parts.model->vocabulary().IdOf(token);
 }
 
-// Treats the tokens that are special in other files as if this file said so.
+// Treats the tokens that are special in other files as if they were special in this file.
 void AddSpecials(const SpecialTokens& specials, Parts* parts) {
   for (const std::string& token : specials.all) {
     const int32_t id = IdOf(*parts, token);

@@ -10,8 +10,8 @@
 
 namespace sluice::tokenize {
 
-// Makes a tokenizer of `text`, a tokenizer.json. Its truncation and padding are ignored. Returns
-// InvalidArgument that names the unsupported or wrong part.
+// Makes a tokenizer from `text`, a tokenizer.json. Its truncation and padding are ignored. Returns
+// InvalidArgument with the name of the unsupported or wrong part.
 absl::StatusOr<std::unique_ptr<const Tokenizer>> ParseHuggingFace(std::string_view text,
                                                                   const SpecialTokens& specials);
 

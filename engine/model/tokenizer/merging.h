@@ -1,4 +1,4 @@
-// The loop of byte pair encoding: of all neighbours that may merge, the best do, again and again.
+// The loop of byte pair encoding: merges the best pair of neighbours until no pair can merge.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,12 @@ struct Symbol {
 };
 
 struct Merge {
-  double cost = 0;  // the lowest merges first, of equal ones the leftmost
+  double cost = 0;  // the lowest merges first; the leftmost if equal
   int32_t id = 0;   // of the merged symbol
 };
 
 // `find(left, right)` returns the merge of two symbols, if any. Takes O(n log n) with a queue of
-// candidates. A candidate that an earlier merge has invalidated is dropped when its turn comes.
+// candidates. A candidate that an earlier merge invalidated is dropped when it is dequeued.
 template <typename Find>
 class MergeLoop {
  public:

@@ -112,7 +112,7 @@ class RegexPattern final : public Pattern {
   }
 
  private:
-  // ICU asks this after each unit of steps.
+  // ICU calls this after each unit of steps.
   static UBool U_CALLCONV GoesOn(const void* /*context*/, int32_t /*steps*/) {
     return CheckInterruption().ok() ? 1 : 0;
   }

@@ -1,4 +1,4 @@
-// Patterns: the places where a text matches, and splitting or replacing at these.
+// Patterns: find matches in a text, and split or replace at them.
 #pragma once
 
 #include <cstddef>
@@ -34,11 +34,11 @@ std::unique_ptr<const Pattern> MakeLiteralPattern(std::string literal);
 // Makes a pattern that matches each character of the class by itself.
 std::unique_ptr<const Pattern> MakeClassPattern(bool (*is_in_class)(char32_t point));
 // The most steps of one search, in units of ten thousand backtracking points, each about a
-// millisecond: kOfTexts where threads of their own encode whole texts, kOfTokens where single
-// tokens are decoded between the steps of a model.
+// millisecond. kOfTexts is for dedicated threads that encode whole texts; kOfTokens is for single
+// tokens that are decoded between the steps of a model.
 enum class SearchLimit : int32_t { kOfTexts = 500, kOfTokens = 1 };
-// Returns InvalidArgument if `expression` is no regular expression in the syntax of ICU. The steps
-// of one search are limited, so that no text can block a thread.
+// Returns InvalidArgument if `expression` is not a valid regular expression of ICU. The steps of
+// one search are limited, so that no text can block a thread.
 absl::StatusOr<std::unique_ptr<const Pattern>> MakeRegexPattern(
     const std::string& expression, SearchLimit limit = SearchLimit::kOfTexts);
 

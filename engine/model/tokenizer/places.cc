@@ -11,13 +11,13 @@ namespace {
 
 constexpr std::string_view kContinuing = "##";
 
-// Returns the bytes at the beginning of `rest` that a token of the text `token` is, or 0.
+// Returns how many bytes at the beginning of `rest` match the token's text `token`, or 0.
 size_t Match(std::string_view rest, std::string_view token) {
   if (rest.starts_with(token)) return token.size();
   if (token.starts_with(kContinuing) && rest.starts_with(token.substr(kContinuing.size()))) {
     return token.size() - kContinuing.size();
   }
-  // The last token of a word may have a suffix that is no part of it.
+  // The last token of a word may have a suffix that is not part of the word.
   return token.starts_with(rest) ? rest.size() : 0;
 }
 
@@ -84,7 +84,7 @@ ByteRange PlaceMap::Of(size_t from, size_t to) const {
   if (starts_.empty() || from >= to) return ByteRange();
   const auto by_normal = [](size_t byte, const auto& start) { return byte < start.second; };
   const auto first = std::upper_bound(starts_.begin(), starts_.end(), from, by_normal) - 1;
-  // Characters that became nothing are not part of what is before them.
+  // Characters that became nothing do not belong to the part before them.
   auto last = std::upper_bound(starts_.begin(), starts_.end(), to - 1, by_normal) - 1;
   if (last + 1 == starts_.end()) return ByteRange();
   const size_t begin = first->first;
@@ -105,7 +105,7 @@ std::vector<std::pair<size_t, size_t>> SpansOf(std::span<const int32_t> ids, con
     if (bytes == 0 && ByteOf(token) >= 0) bytes = std::min<size_t>(rest.size(), 1);
     if (bytes == 0 && i + 1 == ids.size()) bytes = rest.size();
     if (bytes == 0) {
-      // An unknown token stands for all before the next one that is known.
+      // An unknown token stands for everything before the next known token.
       const std::string& next = vocabulary.TextOf(ids[i + 1]);
       const size_t found = next.empty() ? rest.npos : rest.find(next, 1);
       bytes = found == rest.npos ? rest.size() : found;

@@ -1,4 +1,4 @@
-// The places of tokens in the text that they were made of.
+// The places of tokens in their source text.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@ namespace sluice::tokenize {
 
 // Returns the range of `text`, which begins at byte `begin`, without white space around it.
 ByteRange TrimmedRange(std::string_view text, size_t begin);
-// These change the last `count` ranges: add `bytes` to those that are known, or make them unknown.
+// These change the last `count` ranges: add `bytes` to known ranges, or make them unknown.
 void Shift(std::vector<ByteRange>* ranges, size_t count, size_t bytes);
 void Forget(std::vector<ByteRange>* ranges, size_t count);
 
-// Maps bytes of a normalised text to those of the text before. The text is cut into code points or,
-// failing these, into code points with the marks behind each. If what the parts become one by one
-// is together the normalised text, each byte of it comes from one of them; otherwise nothing is
-// known.
+// Maps bytes of a normalised text to bytes of the original text. The text is divided into code
+// points or, if that fails, into code points with the marks that follow each. If the parts,
+// normalised one by one, together equal the normalised text, each byte of it comes from one part.
+// Otherwise the places are unknown.
 class PlaceMap {
  public:
   // `text` outlives it. Returns the errors of the normalizer.
@@ -39,13 +39,13 @@ class PlaceMap {
   absl::Status Cut(std::string_view normal, const Normalizer& normalizer, bool with_marks);
 
   std::string_view text_;
-  // By part: the first byte, in the text and in the normalised one; then their ends. Empty if
-  // nothing is known.
+  // By part: the first byte, in the text and in the normalised text; then their ends. Empty if the
+  // places are unknown.
   std::vector<std::pair<size_t, size_t>> starts_;
 };
 
 // Returns the bytes of the normalised text that each token of a piece stands for; none if they are
-// not known.
+// unknown.
 std::vector<std::pair<size_t, size_t>> SpansOf(std::span<const int32_t> ids, const Piece& piece,
                                                const Vocabulary& vocabulary);
 

@@ -12,9 +12,9 @@
 
 namespace sluice::tokenize {
 
-// These put `bos` before each text and `eos` behind it, or remove them. If that changes the
-// template of one text, a pair becomes two such texts, the second one of type 1. A token of
-// kNoToken is ignored.
+// These add or remove `bos` before each text and `eos` after it. If that changes the template of
+// one text, a pair becomes two such texts, the second one of type 1. A token of kNoToken is
+// ignored.
 void SetBos(int32_t bos, bool wanted, TextTemplates* templates);
 void SetEos(int32_t eos, bool wanted, TextTemplates* templates);
 
@@ -23,7 +23,7 @@ void SetEos(int32_t eos, bool wanted, TextTemplates* templates);
 // tokens, and has no template of a pair. Errors, such as an unsupported type, name the field.
 absl::StatusOr<TextTemplates> ParsePostProcessor(const nlohmann::json* object);
 
-// The special tokens according to the files beside the tokenizer's: tokenizer_config.json and
+// The special tokens in the files next to the tokenizer's: tokenizer_config.json and
 // special_tokens_map.json.
 struct SpecialTokens {
   std::string bos, eos;  // empty if not named

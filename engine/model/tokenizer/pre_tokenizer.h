@@ -15,11 +15,11 @@ namespace sluice::tokenize {
 struct Piece {
   std::string text;    // UTF-8
   bool first = false;  // whether it begins the text
-  // Where it comes from, for the places of tokens: the byte of the normalised text at which it
-  // begins, the bytes at its beginning that were put before it, and what its bytes stand for.
+  // The origin of the piece, for the places of tokens: the byte of the normalised text where it
+  // begins, the number of bytes that were added at its beginning, and the meaning of its bytes.
   size_t begin = 0;
   size_t inserted = 0;
-  bool located = true;      // whether these are known
+  bool located = true;      // whether the origin is known
   std::string mark = {};    // if not empty, it stands for one byte, a space
   bool byte_level = false;  // each character stands for one byte
 };

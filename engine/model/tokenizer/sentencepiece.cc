@@ -235,7 +235,7 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> ParseSentencePiece(std::string_
   SLUICE_ASSIGN_OR_RETURN(auto file, SentencePieceFile::Parse(bytes));
   for (int32_t id = 0; id < file.vocabulary.end(); ++id) {
     if (file.TypeOf(id) == Type::kByte && ByteOf(file.vocabulary.TextOf(id)) < 0) {
-      return absl::InvalidArgumentError(absl::StrCat("piece ", id, " is no byte"));
+      return absl::InvalidArgumentError(absl::StrCat("piece ", id, " is not a byte"));
     }
   }
   TextTemplates templates = TemplatesOf(file, specials);

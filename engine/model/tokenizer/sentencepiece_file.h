@@ -13,7 +13,7 @@
 
 namespace sluice::tokenize {
 
-// Field numbers and defaults are those of sentencepiece_model.proto.
+// Field numbers and defaults are from sentencepiece_model.proto.
 struct SentencePieceFile {
   enum class Type { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kByte = 6 };
   enum class Model { kUnigram = 1, kBpe = 2 };

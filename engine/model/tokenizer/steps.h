@@ -17,7 +17,7 @@ inline constexpr size_t kMaxTypeBytes = 64;
 // The longest text of a file that is inserted into texts.
 inline constexpr size_t kMaxAffixBytes = 1024;
 
-// Calls `visit` with the type and the fields of `object`; if it is a Sequence, with those of each
+// Calls `visit` with the type and the fields of `object`. If it is a Sequence, calls it for each
 // member of its list `list_key`, in order. Does nothing for null. Errors go to `status`, and name
 // `path`.
 void VisitMembers(const nlohmann::json* object, const std::string& path, const char* list_key,

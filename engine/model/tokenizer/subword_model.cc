@@ -17,7 +17,7 @@ std::string TypeOf(ObjectReader& fields) {
   return fields.Has("vocab") && fields.Find("vocab")->is_array() ? "Unigram" : "WordPiece";
 }
 
-// What one token for unknown characters counts as.
+// The byte count of a token for unknown characters.
 constexpr size_t kJoinedBytes = 256;
 
 }  // namespace

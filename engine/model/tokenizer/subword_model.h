@@ -27,7 +27,7 @@ class SubwordModel {
 };
 
 // Returns the most bytes of text that a token of the model stands for. A token that joins unknown
-// characters counts as one of 256 bytes if the vocabulary has none as long.
+// characters counts as 256 bytes, unless the vocabulary has a longer token.
 int64_t LongestTokenBytes(const SubwordModel& model);
 
 // Reads the `model` of a tokenizer.json: BPE, WordPiece, Unigram or WordLevel. Errors, such as an
@@ -48,15 +48,15 @@ struct UnigramPieces {
   Vocabulary vocabulary;
   std::vector<double> scores;   // by id: logarithms of probabilities
   std::vector<bool> segmented;  // by id: whether it may be found in a text
-  double unknown_score = 0;     // of a character at which no piece begins
+  double unknown_score = 0;     // of a character that begins no piece
   int32_t unknown = kNoToken;
   bool byte_fallback = false;     // tokens of bytes instead of the unknown one
   bool single_precision = false;  // whether sums are single, as in SentencePiece
 };
 std::unique_ptr<const SubwordModel> MakeUnigram(UnigramPieces pieces);
 
-// The BPE of SentencePiece: of the neighbours that together are a piece, those with the highest
-// score merge first.
+// The BPE of SentencePiece: of the neighbours that form a piece, the pair with the highest score
+// merges first.
 struct ScoredPieces {
   Vocabulary vocabulary;
   std::vector<double> scores;    // by id

@@ -11,14 +11,14 @@ namespace sluice {
 // The tokens of a row, and their types.
 struct TypedTokens {
   std::vector<int32_t> ids;
-  std::vector<int32_t> types;  // as many
+  std::vector<int32_t> types;  // one for each token
 };
 
 struct TextTemplate {
   static constexpr int32_t kNoText = -1;
   struct Part {
-    int32_t text = kNoText;  // the index of a text, whose tokens stand here
-    int32_t token = 0;       // the token that stands here if there is no text
+    int32_t text = kNoText;  // the index of a text, inserted here
+    int32_t token = 0;       // the inserted token if there is no text
     int32_t type = 0;        // of all tokens of the part
 
     bool operator==(const Part&) const = default;
@@ -30,7 +30,7 @@ struct TextTemplate {
 
   // Returns the number of special tokens.
   int64_t specials() const;
-  // Appends the tokens of a row of these texts, which are as many as the template has.
+  // Appends the tokens of a row of these texts. The number of texts must match the template.
   void Append(std::span<const std::span<const int32_t>> texts, TypedTokens* row) const;
 
   bool operator==(const TextTemplate&) const = default;

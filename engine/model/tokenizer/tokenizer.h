@@ -15,8 +15,8 @@
 
 namespace sluice {
 
-// The bytes of a text that a token stands for; -1 and -1 if it stands for none, or if they are not
-// known.
+// The bytes of a text that a token stands for; -1 and -1 if it stands for none, or if they are
+// unknown.
 struct ByteRange {
   int32_t begin = -1;
   int32_t end = -1;
@@ -36,13 +36,13 @@ class Tokenizer {
   virtual absl::StatusOr<std::vector<int32_t>> EncodeBare(std::string_view text,
                                                           int64_t most) const = 0;
   // Works as EncodeBare, and appends the bytes of each token, without white space around them. They
-  // are unknown where the normalisation of the text cannot be followed.
+  // are unknown if the normalisation of the text cannot be followed.
   virtual absl::StatusOr<std::vector<int32_t>> EncodeLocated(std::string_view text, int64_t most,
                                                              std::vector<ByteRange>* ranges) const;
   // Returns the most bytes of text that a token stands for. A token for unknown characters may
   // stand for more of them.
   virtual int64_t longest_token_bytes() const = 0;
-  // Returns the special tokens that the files of the model ask for around texts, such as bos.
+  // Returns the special tokens, such as bos, that the files of the model add around texts.
   const TextTemplates& templates() const { return templates_; }
   // Encodes a text, with the tokens of its template around it. `most` does not count these.
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, int64_t most = kNoLimit) const;

@@ -11,7 +11,7 @@ namespace sluice::tokenize {
 
 class Trie {
  public:
-  // Adds a text. The last value that is given for it stays.
+  // Adds a text. If it exists, the new value replaces the old one.
   void Add(std::string_view text, int32_t value) {
     uint32_t node = 0;
     for (const char byte : text) {

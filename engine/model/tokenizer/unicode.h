@@ -10,9 +10,9 @@ namespace sluice::tokenize {
 // U+FFFD, which replaces bytes that are not UTF-8.
 inline constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
-// Returns the code point that begins at `*at` < text.size(), and moves `*at` behind it. For bytes
-// that are not UTF-8 it returns U+FFFD, once for each maximal part of a character (the Unicode
-// Standard, chapter 3.9).
+// Returns the code point that begins at `*at` < text.size(), and moves `*at` to the next one. For
+// bytes that are not UTF-8 it returns U+FFFD, once for each maximal part of a character (the
+// Unicode Standard, chapter 3.9).
 char32_t NextCodePoint(std::string_view text, size_t* at);
 void AppendUtf8(char32_t point, std::string* text);
 // Returns `text` with U+FFFD for bytes that are not UTF-8.
@@ -34,7 +34,7 @@ bool IsNonspacingMark(char32_t point);
 bool IsControl(char32_t point);
 // Returns whether the character is an ideograph around which BERT's tokenizer puts spaces.
 bool IsIdeograph(char32_t point);
-// Maps each character by its own full mapping, without regard to its neighbours.
+// Maps each character by its own full mapping, independent of its neighbours.
 std::string ToLower(std::string_view text);
 
 enum class NormalForm { kC, kD, kKC, kKD };

@@ -7,14 +7,14 @@
 
 namespace sluice::tokenize {
 
-// Reads the fields of a message in order. It never reads beyond the message, whatever the bytes
-// are.
+// Reads the fields of a message in order. It never reads beyond the message, even if the bytes are
+// malformed.
 class WireReader {
  public:
   explicit WireReader(std::string_view message) : rest_(message) {}
 
-  // Moves to the next field. Returns false at the end and at bytes that are not a field; ok() tells
-  // these apart.
+  // Moves to the next field. Returns false at the end and at bytes that are not a field; ok()
+  // distinguishes these.
   bool Next();
   bool ok() const { return ok_; }
 

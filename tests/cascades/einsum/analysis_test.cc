@@ -58,8 +58,8 @@ const FactsRow kFactsRows[] = {
      .exponentials = 2000,
      .divisions = 2000,
      .footprint_bytes = 4000 + 8},
-    // The divisions are those of Y, 2*64. Live in the second pass: S 1000*4, G, N, D 4 each, and
-    // the sum Z 64*4.
+    // The divisions belong to Y, 2*64. Live in the second pass: S 1000*4, G, N, D 4 each, and the
+    // sum Z 64*4.
     {.name = "DeferredDivision",
      .paper = "attention_deferred_division",
      .kv_loads = {256000, 256000},
@@ -101,7 +101,7 @@ TEST(Analyze, OnePassNeedsAChunkHoweverLongTheContextIs) {
 }
 
 // Y has the 64 dimensions of the head, but not the 8 keys.
-TEST(Analyze, TheStreamIsNoRankOfTheOutputUnlessItIsChosen) {
+TEST(Analyze, TheStreamIsNotAnOutputRankByDefault) {
   const Sizes sizes = {{"tokens", 1}, {"context", 8}, {"head_dim", 64}};
   const Cascade cascade = Paper("attention_three_pass");
   EXPECT_EQ(Analyze(cascade, sizes)->stream, "context");
@@ -118,15 +118,15 @@ TEST(Analyze, ATensorInTheArenaIsStoredAndLoaded) {
   const auto analysis = Analyze(cascade, {{"hidden", 100}});
   ASSERT_TRUE(analysis.ok()) << analysis.status();
   ASSERT_EQ(analysis->passes, 2);
-  // X 100 * 2, and Q 100 * 4 as soon as it is there.
+  // X 100 * 2, and Q 100 * 4 as soon as it is computed.
   EXPECT_EQ(analysis->per_pass[0].traffic.LoadsOf(Home::kArena), 600);
   EXPECT_EQ(analysis->per_pass[0].traffic.StoresOf(Home::kArena), 400);
   EXPECT_EQ(analysis->per_pass[1].traffic.LoadsOf(Home::kArena), 400);
   EXPECT_EQ(analysis->per_pass[1].traffic.StoresOf(Home::kArena), 400);
 }
 
-// Q is there until W reads it, so that P needs a place of its own. Live in the second pass: Q and P
-// 100 * 4 each, R and U 4 each.
+// Q is kept until W reads it, so P needs separate memory. Live in the second pass: Q and P 100 * 4
+// each, R and U 4 each.
 TEST(Analyze, AnOperandThatIsReadLaterKeepsItsPlace) {
   const Cascade cascade = ParseOrDie(
       "rank d = hidden tensor X[d] arena tensor W[d] arena Q[d] = X[d] . 2 "
@@ -135,7 +135,7 @@ TEST(Analyze, AnOperandThatIsReadLaterKeepsItsPlace) {
   EXPECT_EQ(Analyze(cascade, {{"hidden", 100}})->per_pass[1].footprint_bytes, 808);
 }
 
-// B reads A again, so that A is there for all m, and Y can be summed for one f after the other.
+// B reads A again, so A is kept for all m, and Y can be summed for one f after another.
 TEST(Analyze, AnOperandThatIsKeptAnywayNeedsNoSumsSideBySide) {
   std::string text;
   for (const PaperCascade& each : PaperCascades()) {
@@ -168,7 +168,7 @@ TEST(Hoists, TheSquareOfAValueLacksTheHeadWithinItsGroup) {
               IsEmpty());
 }
 
-TEST(Analyze, ACascadeWithoutARankHasNothingToSay) {
+TEST(Analyze, ACascadeWithoutARankIsRefused) {
   EXPECT_EQ(Analyze(ParseOrDie("Z = 1 . 2"), {}).status().message(),
             "the cascade has no rank, so that nothing is iterated over");
 }

@@ -19,7 +19,7 @@
 namespace sluice::einsum {
 namespace {
 
-// Returns how many variants make how many passes over the context.
+// Returns how many variants make each number of passes over the context.
 std::map<int, int> PassesOfVariants(const AttentionShape& shape, const RuleOptions& options) {
   TermPool pool;
   EGraph graph(&pool);
@@ -70,7 +70,7 @@ bool DividesByProduct(const TermPool& pool, TermId term, TermId a, TermId b) {
   });
 }
 
-TEST(AttentionTerms, TheDivisionOfExclusiveAttentionIsMergedWithThatOfTheSoftmax) {
+TEST(AttentionTerms, ExclusiveAttentionAndSoftmaxShareOneDivision) {
   for (const XsaForm form : {XsaForm::kNorm, XsaForm::kSquared}) {
     TermPool pool;
     const TermId y = AttentionTerm(pool, {});
@@ -129,7 +129,7 @@ TEST(AttentionTerms, ExclusiveAttentionIsOrthogonalToTheOwnValue) {
   }
 }
 
-TEST(AttentionTerms, TheGateScalesWhatIsExcluded) {
+TEST(AttentionTerms, TheGateScalesTheExcludedPart) {
   for (const XsaForm form : {XsaForm::kNorm, XsaForm::kSquared}) {
     TermPool pool;
     const TermId y = AttentionTerm(pool, {});

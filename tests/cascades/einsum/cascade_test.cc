@@ -21,12 +21,12 @@ using ::testing::HasSubstr;
 struct CheckRow {
   const char* name;
   const char* text;
-  const char* error = "";  // or that there is none
+  const char* error = "";  // or no error
 };
 
 class CheckTable : public TableTest<CheckRow> {};
 
-TEST_P(CheckTable, NamesWhatIsWrong) {
+TEST_P(CheckTable, NamesTheFault) {
   const auto cascade = Parse(absl::StrCat(
       "rank i = n rank k = 4 rank c = n / 2 tensor A[i] arena tensor B[i, k] arena ", row().text));
   EXPECT_EQ(std::string(cascade.status().message()), row().error);
@@ -45,7 +45,7 @@ const CheckRow kCheckRows[] = {
     {"ValuesTooWide", "tensor C arena 17 bytes",
      "tensor 'C': a value has 0.125 to 16 bytes, not 17"},
     {"AnUnknownTensor", "Z = C",
-     "statement 1 (Z): it reads 'C', which is neither declared nor a result of what comes before"},
+     "statement 1 (Z): it reads 'C', which is neither declared nor an earlier result"},
     {"ALaterResult", "tensor Y arena Z = Y Y = 1",
      "statement 1 (Z): it reads 'Y' before it is written"},
     {"ItsOwnResult", "tensor Z arena Z = Z", "statement 1 (Z): it reads 'Z' before it is written"},
@@ -59,7 +59,7 @@ const CheckRow kCheckRows[] = {
      "statement 3 (Z): 'Z' is written a second time"},
     {"ADiagonalResult", "Z[i, i] = A[i]", "statement 1 (Z): the result has rank 'i' twice"},
     {"AShiftedResult", "Z[i+1] = A[i]",
-     "statement 1 (Z): an index of the result is not a rank alone"},
+     "statement 1 (Z): an index of the result is not a single rank"},
     {"AnUnknownRank", "Z = A[z]", "statement 1 (Z): rank 'z' is not declared"},
     {"AFreeRank", "Z = A[i]", "statement 1 (Z): rank 'i' is neither in the result nor reduced"},
     {"AFreeRankInACondition", "Z = 1 :: where i < 3",
@@ -94,11 +94,11 @@ const CheckRow kCheckRows[] = {
      "statement 1: it iterates over rank 'z', which is not declared"},
     {"AnEmptyBody", "iterate i { init R[0] = 0 }", "statement 1: the iteration's body is empty"},
     {"InitElsewhere", "iterate i { init R[1] = 0 R[i+1] = R[i] }",
-     "statement 1, init (R): an index of the result is neither a rank alone nor the only 0"},
+     "statement 1, init (R): an index of the result is neither a single rank nor the only 0"},
     {"InitAtTheRank", "iterate i { init R[k] = 0 R[i+1] = R[i] }",
      "statement 1, init (R): `init` does not write at 0 of 'i'"},
     {"InitAtTwoZeros", "iterate i { init R[0, 0] = 0 R[i+1, k] = 1 }",
-     "statement 1, init (R): an index of the result is neither a rank alone nor the only 0"},
+     "statement 1, init (R): an index of the result is neither a single rank nor the only 0"},
     {"InitAlone", "iterate i { init R[0] = 0 Z[i] = 1 }",
      "statement 1: the body does not write 'R', which `init` writes"},
     {"ACarriedTensorAtItsOwnPlace", "iterate i { init R[0] = 0 R[i] = 1 }",
@@ -106,7 +106,7 @@ const CheckRow kCheckRows[] = {
     {"ACarriedTensorAtAnotherPosition", "iterate i { init R[k, 0] = 0 R[i+1, k] = 1 }",
      "statement 1, body (R): the result is not written at i+1, where `init` begins it"},
     {"ALocalTensorAtTheNextPlace", "iterate i { Z[i+1] = 1 }",
-     "statement 1, body (Z): an index of the result is not a rank alone"},
+     "statement 1, body (Z): an index of the result is not a single rank"},
     {"AResultWithoutTheRank", "iterate i { Z[k] = 1 }",
      "statement 1, body (Z): the result is not written at i"},
     {"TheNextPlaceBeforeItIsWritten", "iterate i { init R[0] = 0 Z[i] = R[i+1] R[i+1] = R[i] }",
@@ -128,8 +128,8 @@ const CheckRow kCheckRows[] = {
 };
 SLUICE_TABLE(CheckTable, kCheckRows);
 
-// What text cannot say.
-TEST(Check, RefusesWhatHasNoText) {
+// Cascades that text cannot express.
+TEST(Check, RefusesCascadesThatTextCannotExpress) {
   const auto message = [](const Einsum& einsum) {
     return std::string(
         Check({.name = "", .ranks = {{"i", {"", 2}}}, .tensors = {}, .statements = {einsum}})
@@ -189,7 +189,7 @@ TEST(Check, Limits) {
   EXPECT_THAT(refused(terms), HasSubstr("an index has more than 8 terms"));
 }
 
-// Returns `format` that many times, with its number in place of '#'.
+// Returns `format` repeated, with the number of each copy instead of '#'.
 std::string Repeated(int64_t count, const char* separator, const char* format) {
   std::vector<std::string> parts;
   for (int64_t i = 0; i < count; ++i) {

@@ -18,7 +18,7 @@ inline Cascade ParseOrDie(std::string_view text) {
   return *std::move(cascade);
 }
 
-// Returns the cascade of that name among those of the paper.
+// Returns the cascade of the paper with that name.
 inline Cascade Paper(std::string_view name) {
   for (const PaperCascade& each : PaperCascades()) {
     if (each.name == name) return ParseOrDie(each.text);

@@ -97,7 +97,7 @@ struct OrderRow {
 };
 class VariantOrder : public TableTest<OrderRow> {};
 
-TEST_P(VariantOrder, IsThatOfTheCosts) {
+TEST_P(VariantOrder, FollowsTheCosts) {
   for (size_t i = 1; i < row().order.size(); ++i) {
     const double less = EstimateOf(row().order[i - 1], row().sizes, row().workers).seconds;
     const double more = EstimateOf(row().order[i], row().sizes, row().workers).seconds;
@@ -156,7 +156,7 @@ TEST(Cost, PartialsNeedAnotherLaunch) {
   EXPECT_EQ(EstimateOf("split", sizes, 2).launches, 2);
 }
 
-TEST(Cost, MemoryIsNoFasterForMoreWorkersThanItTakesToSaturateIt) {
+TEST(Cost, MoreWorkersThanSaturateTheMemoryAddNoSpeed) {
   const Sizes sizes = Decode(64, 1, 65536);
   const double eight = EstimateOf("one_pass", sizes, 8).passes[0].transfer_seconds;
   const double many = EstimateOf("one_pass", sizes, 64).passes[0].transfer_seconds;
@@ -170,7 +170,7 @@ double TransferSeconds(const CostEstimate& estimate) {
   return seconds;
 }
 
-TEST(Cost, KeysComeFromTheLevelThatHoldsAllThatIsReadAgain) {
+TEST(Cost, KeysComeFromTheLevelThatHoldsTheResidentBytes) {
   const Sizes sizes = Decode(1, 1, 8192);  // 8 MiB of keys and values
   const auto seconds = [&](double resident_bytes) {
     return TransferSeconds(EstimateOf("one_pass", sizes, 1, {.resident_bytes = resident_bytes}));
@@ -182,17 +182,17 @@ TEST(Cost, KeysComeFromTheLevelThatHoldsAllThatIsReadAgain) {
   EXPECT_EQ(seconds((16 << 20) + 1), memory);
 }
 
-TEST(Cost, AWorkersOwnLevelMovesWhatItKeepsBesideTheKeys) {
+TEST(Cost, AWorkersOwnLevelMovesKeptDataInParallelWithTheKeys) {
   const auto seconds = [](const std::string& variant, int64_t context) {
     return TransferSeconds(EstimateOf(variant, Decode(1, 1, context), 1));
   };
   EXPECT_NEAR(seconds("two_pass", 16384) / seconds("one_pass", 16384), 1, 1e-6);
-  // The scores of so many keys, written and read, come the same way as the keys.
+  // The scores of this many keys, written and read, use the same path as the keys.
   const double scores = 131072 * 8 * 4;
   EXPECT_GE(seconds("two_pass", 131072), seconds("one_pass", 131072) + 2 * scores / 2e11);
 }
 
-TEST(Cost, WorkIsInNoMoreItemsThanItMayBe) {
+TEST(Cost, WorkIsDividedIntoAtMostTheGivenItems) {
   const Sizes sizes = Decode(1, 1, 32768);
   EXPECT_EQ(EstimateOf("split", sizes, 16, {.most_work_items = 4}).work_items, 4);
   EXPECT_EQ(EstimateOf("split", sizes, 16, {.most_work_items = 4}).usable_workers, 4);
@@ -239,7 +239,7 @@ struct OptimizedRow {
 class OptimizedAttention : public TableTest<OptimizedRow> {};
 
 // Stages find an attention of one pass that costs no more than the best of all variants, or of the
-// first ones where there are too many.
+// first variants if there are too many.
 TEST_P(OptimizedAttention, IsAsCheapAsTheBestVariant) {
   const RuleOptions options{.partitions = {{"m", "c", "j", 256}},
                             .own_value = OwnValueOfAttention()};
@@ -273,7 +273,7 @@ const OptimizedRow kOptimizedRows[] = {
 };
 SLUICE_TABLE(OptimizedAttention, kOptimizedRows);
 
-TEST(Optimize, SaysIfItLeavesVariantsOut) {
+TEST(Optimize, ReportsOmittedVariants) {
   const RuleOptions options{.partitions = {{"m", "c", "j", 256}}, .own_value = {}};
   TermPool pool;
   const auto cost = [](TermId) { return 1.0; };

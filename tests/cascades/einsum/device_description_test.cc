@@ -25,7 +25,7 @@ DeviceDescription Described() {
                       .worker_bytes_per_second = 1.2e10}}};
 }
 
-TEST(DeviceDescription, ReadsWhatItWrote) {
+TEST(DeviceDescription, RoundTripsItsText) {
   const auto device = ReadDeviceDescription(DeviceDescriptionJson(Described()));
   ASSERT_TRUE(device.ok()) << device.status();
   EXPECT_EQ(*device, Described());

@@ -49,7 +49,7 @@ TermId Replace(TermPool& pool, TermId term, TermId part, TermId by) {
   return pool.Add(node);
 }
 
-// Returns whatever single rewrites lead to, one after the other.
+// Returns every term that a sequence of single rewrites produces.
 std::set<TermId> Closure(TermPool& pool, const std::vector<Rule>& rules, TermId term) {
   std::set<TermId> found = {term};
   std::vector<TermId> open = {term};
@@ -73,7 +73,7 @@ bool IsPushed(const TermPool& pool, TermId term) {
       PartsOf(pool, term), [&](TermId part) { return pool.TermOf(part).kind == TermKind::kSplit; });
 }
 
-TEST(EGraph, FindsWhatSingleRewritesFind) {
+TEST(EGraph, FindsEveryTermOfSingleRewrites) {
   const std::vector<Rule> rules = AllRules(Chunked());
   for (const AttentionShape& shape :
        {AttentionShape{}, AttentionShape{.causal = false}, AttentionShape{.scale = 0.5}}) {
@@ -90,7 +90,7 @@ TEST(EGraph, FindsWhatSingleRewritesFind) {
   }
 }
 
-// An e-graph finds more than that where a rule needs its operand in another form than the term has.
+// An e-graph finds more if a rule needs its operand in another form than the term has.
 TEST(EGraph, FindsAllThatSingleRewritesOfExclusiveAttentionFind) {
   const std::vector<Rule> rules = AllRules({.partitions = {}, .own_value = OwnValueOfAttention()});
   for (const XsaForm form : {XsaForm::kSquared, XsaForm::kNorm}) {
@@ -106,7 +106,7 @@ TEST(EGraph, FindsAllThatSingleRewritesOfExclusiveAttentionFind) {
   }
 }
 
-TEST(EGraph, FindsTheSameWhateverTheOrderOfRules) {
+TEST(EGraph, FindsTheSameForAnyOrderOfRules) {
   const AttentionShape shape{.xsa = XsaForm::kSquared};
   std::vector<Rule> rules = AllRules(Chunked());
   const std::vector<std::string> expected = VariantsOfShape(shape, rules);
@@ -128,7 +128,7 @@ std::vector<std::string> CommittedVariants(const std::string& of) {
   return committed;
 }
 
-// tests/tools/test_egglog.py holds the same files to another e-graph.
+// tests/tools/test_egglog.py compares the same files with another e-graph.
 TEST(EGraph, FindsTheVariantsThatAreCommitted) {
   EXPECT_EQ(VariantsOfShape({.causal = false}, AllRules(Chunked())),
             CommittedVariants("attention"));
@@ -210,7 +210,7 @@ TEST(EGraph, AShiftWithARankOfItsOwnKeepsIt) {
   }
 }
 
-// Each of 60 terms uses the one before it twice, so that as a tree it has 2^60 nodes.
+// Each of 60 terms uses the previous one twice. As a tree the last one has 2^60 nodes.
 TEST(TermPool, TermsThatShareTheirPartsAreNotWalkedAsTrees) {
   TermPool pool;
   pool.DeclareRank({"m", {"context"}});
@@ -224,7 +224,7 @@ TEST(TermPool, TermsThatShareTheirPartsAreNotWalkedAsTrees) {
   EXPECT_EQ(VariantsOf(graph, pool, root, kAll).terms, (std::vector{PushSplits(pool, term)}));
 }
 
-TEST(Extract, SaysIfThereAreMoreVariantsThanTheLimit) {
+TEST(Extract, ReportsMoreVariantsThanTheLimit) {
   TermPool pool;
   EGraph graph(&pool);
   const TermId root = graph.AddTerm(AttentionTerm(pool, {}));

@@ -38,7 +38,7 @@ const StringRow kStringRows[] = {
     {"AWeightForEachPosition", "bld,lde->ble",
      "Z[b, l, e] = A[b, l, d] . B[l, d, e] :: map x(and) reduce d +(or)",
      "grouped GEMM b x d x e for each l"},
-    {"BlanksMeanNothing", " ij , jk -> i k",
+    {"BlanksAreIgnored", " ij , jk -> i k",
      "Z[i, k] = A[i, j] . B[j, k] :: map x(and) reduce j +(or)", "GEMM i x j x k"},
     {"AnImplicitResultIsAlphabetical", "zj,ja",
      "Z[a, z] = A[z, j] . B[j, a] :: map x(and) reduce j +(or)", "GEMM z x j x a"},
@@ -61,7 +61,7 @@ struct RefusalRow {
 
 class RefusalTable : public TableTest<RefusalRow> {};
 
-TEST_P(RefusalTable, SaysWhy) {
+TEST_P(RefusalTable, ReportsTheReason) {
   const auto cascade = ParseEinsumString(row().text);
   EXPECT_EQ(std::string(cascade.status().message()), row().error);
 }

@@ -19,7 +19,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 Index At(const char* rank, int64_t offset = 0) { return {.terms = {{rank}}, .offset = offset}; }
 
-// A has 3 values and B has 2, so that point 2 has a value in A alone. Point -1 has none in either.
+// A has 3 values and B has 2, so only A has a value at point 2. Neither has one at point -1.
 struct MergeRow {
   const char* name;
   Op op;
@@ -49,7 +49,7 @@ class MergeTable : public TableTest<MergeRow> {
   const NamedValues inputs_ = {{"A", {{3}, {5, 7, 11}}}, {"B", {{2}, {2, 3}}}};
 };
 
-TEST_P(MergeTable, SaysWhatAMissingValueMeans) {
+TEST_P(MergeTable, TreatsMissingValuesAsDefined) {
   const auto points = Interpret(CascadeOfRow({}), {}, inputs_);
   ASSERT_TRUE(points.ok()) << points.status();
   EXPECT_EQ(points->at("Z").shape, std::vector<int64_t>{3});
@@ -108,8 +108,8 @@ TEST(Interpreter, AReductionOverNothingIsItsIdentity) {
   EXPECT_EQ(reduced(Op::kMax, Merge::kAll), 0);
 }
 
-// Sums exp(A) by chunks of 2, of which the last holds a point more than A. S has no value there, so
-// that D does not count exp(0).
+// Sums exp(A) by chunks of 2. The last chunk holds a point beyond A. S has no value there, so D
+// does not count exp(0).
 TEST(Interpreter, APointOutsideStaysWithoutAValue) {
   const Index m = {.terms = {{"c", 2}, {"j"}}};
   const Cascade cascade{
@@ -154,7 +154,7 @@ TEST(Interpreter, AnIterationCarriesATensorOnePlaceFurther) {
   EXPECT_THAT(results->at("Z").values, ElementsAre(16));
 }
 
-TEST(Interpreter, RefusesWhatItCannotRun) {
+TEST(Interpreter, RefusesInvalidInputs) {
   const Cascade cascade = RunningSum();
   const auto refused = [&](const Sizes& sizes, const NamedValues& inputs) {
     return std::string(Interpret(cascade, sizes, inputs).status().message());

@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 // The last statement of the text is an einsum.
 struct RolesRow {
   const char* name;
-  const char* ranks;  // of which each has 2 places
+  const char* ranks;  // each has 2 places
   const char* text;
   const char* description;
   std::vector<RankRole> roles;
@@ -115,7 +115,7 @@ const RolesRow kRolesRows[] = {
 };
 SLUICE_TABLE(RolesTable, kRolesRows);
 
-// What the texts of the rows may use.
+// Declarations for the texts of the rows.
 constexpr const char* kKeysByChunks =
     "rank m = context rank c = context / 4 rank j = 4 rank e = head_dim rank f = head_dim "
     "tensor Q[e] arena tensor K[m, e] kv tensor V[m, f] kv ";
@@ -143,7 +143,7 @@ const PassesRow kPassesRows[] = {
     {.name = "ThreePass", .paper = "attention_three_pass", .passes = 3},
     // Y divides after its sum over m, so that nothing iterates over m after D.
     {.name = "DeferredDivision", .paper = "attention_deferred_division", .passes = 2},
-    // L, N and B need their own chunk alone. G is reduced over all chunks, and E and W iterate over
+    // L, N and B need only their own chunk. G is reduced over all chunks, and E and W iterate over
     // them again.
     {.name = "TwoPass", .paper = "attention_two_pass", .passes = 2},
     // The running maximum R is carried, not reduced.
@@ -182,20 +182,20 @@ const PassesRow kPassesRows[] = {
              "L[c] = S[c, j] :: reduce j max(or) G = L[c] :: reduce c max(or) "
              "E[c] = L[c] . G :: map -(left) unary exp",
      .passes = 2},
-    // The same by an iteration over the chunks, which needs what came before alone.
+    // The same by an iteration over the chunks, which needs only earlier chunks.
     {.name = "PartialsMergedInOrder",
      .text = "S[c, j] = Q[e] . K[c*4+j, e] :: map x(and) reduce e +(or) "
              "L[c] = S[c, j] :: reduce j max(or) "
              "iterate c { init R[0] = -inf R[c+1] = R[c] . L[c] :: map max(or) "
              "E[c] = L[c] . R[c+1] :: map -(left) unary exp }",
      .passes = 1},
-    // What an iteration carried to its end stands for the whole rank.
+    // A tensor that an iteration carried to its end stands for the whole rank.
     {.name = "TheEndOfAnIterationIsABarrier",
      .text = "L[c] = K[c*4+j, e] :: reduce j max(or) reduce e max(or) "
              "iterate c { init R[0] = -inf R[c+1] = R[c] . L[c] :: map max(or) } "
              "E[c] = L[c] . R[end c] :: map -(left) unary exp",
      .passes = 2},
-    // X is what Y was before, and Y what W was, which the barrier G raised: A is read again with
+    // X is the previous Y, and Y the previous W, which the barrier G raised: A is read again with
     // them, and once more after their end.
     {.name = "ABarrierReachesThroughTensorsThatAreCarriedBackwards",
      .text = "tensor A[c] arena G = A[c] :: reduce c max(or) "
@@ -217,8 +217,9 @@ TEST(FamilyOf, ConstantsAreFamiliesOfTheirOwn) {
   EXPECT_EQ(FamilyOf(ParseOrDie("rank i = 4 rank k = 4"), "i"), (RankFamily{"i"}));
 }
 
-// T reads what the iteration before left in R, which is of the second pass because X is.
-TEST(LevelsOf, WhatIsCarriedHasTheLevelOfTheBody) {
+// T reads the value that the previous iteration wrote to R. R belongs to the second pass because X
+// does.
+TEST(LevelsOf, CarriedTensorsHaveTheLevelOfTheBody) {
   const Cascade cascade = ParseOrDie(
       "rank c = n tensor A[c] arena G = A[c] :: reduce c max(or) "
       "iterate c { init R[0] = 0 T[c] = R[c] X[c] = A[c] . G :: map x(and) "

@@ -50,7 +50,7 @@ struct Family {
   }
 };
 
-// Interprets every `stride`-th variant and holds it to the definition of the first term.
+// Interprets every `stride`-th variant and compares it with the definition of the first term.
 void ExpectEqualValues(Family& family, uint32_t stride) {
   const uint32_t seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -76,7 +76,7 @@ std::vector<std::string> NamesOf(const std::vector<Einsum>& einsums) {
   return names;
 }
 
-// Returns the names of the results: those of an iteration's body in braces.
+// Returns the names of the results, with the results of an iteration's body in braces.
 std::vector<std::string> ResultsOf(const Cascade& cascade) {
   std::vector<std::string> names;
   for (const Statement& statement : cascade.statements) {
@@ -153,8 +153,8 @@ TEST(Lower, AFoldHasItsValueAfterChunksWithoutAKey) {
   }
 }
 
-// A fold of a fold over the same rank, of which both read the scores at each place.
-TEST(Lower, FoldsThatNeedEachOtherHaveIterationsOfTheirOwn) {
+// A fold of a fold over the same rank. Both read the scores at each place.
+TEST(Lower, NestedFoldsHaveSeparateIterations) {
   TermPool pool;
   AttentionTerm(pool, {});
   const TermId s = pool.Input({.name = "S", .ranks = {"p", "m"}});

@@ -93,7 +93,7 @@ TEST(PointCounter, ComparesConstantsOnce) {
   }
 }
 
-// 2^20 places of i and k, each compared by an einsum of its own.
+// 2^20 places of i and k, each compared by a separate einsum.
 std::string ManyConditions(int einsums) {
   std::string text = "rank i = 1024 rank k = 1024 rank m = 2048 tensor A[i, k, m] arena ";
   for (int n = 0; n < einsums; ++n) {

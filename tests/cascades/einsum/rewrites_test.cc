@@ -63,7 +63,7 @@ struct Start {
     return Over(Sum("m", Times(weight, Of("X", {"m", "f"})), {CausalCondition()}),
                 Sum("m", weight, {CausalCondition()}));
   }
-  // Returns what the rule makes of the whole term first.
+  // Returns the first result of the rule for the whole term.
   TermId After(const std::string& rule, TermId term) {
     for (const Rule& each : AllRules(EveryRule())) {
       if (!each.name.starts_with(rule)) continue;
@@ -78,7 +78,7 @@ struct Start {
   TermId LogSumExp(std::vector<Condition> where = {CausalCondition()}) {
     return pool.Unary(Function::kLog, Sum("m", Exp(Of("S", {"p", "m"})), std::move(where)));
   }
-  // Returns y less its part along v, which is a value of the query's, or of a key's.
+  // Returns y minus its part along v, which is a value of the query, or of a key.
   TermId Projected(TermId y, TermId v) { return Less(y, Times(Sum("f", Times(y, v)), v)); }
 };
 

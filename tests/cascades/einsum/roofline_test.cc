@@ -21,7 +21,7 @@ DeviceDescription Device() {
           .bf16_flops_per_second = 2e11,
           .int8_flops_per_second = 4e11,
           .exponentials_per_second = 2e9,
-          .launch_seconds = 1,  // no part of a roofline
+          .launch_seconds = 1,  // not part of a roofline
           .levels = {{.name = "L1", .bytes = 1 << 15, .bytes_per_second = 1e12},
                      {.name = "L3", .bytes = 32 * kMib, .bytes_per_second = 1e11, .shared = true},
                      {.name = "memory", .bytes = 1e15, .bytes_per_second = 2e10, .shared = true}}};
@@ -51,7 +51,7 @@ struct RooflineRow {
 };
 class RooflineTable : public TableTest<RooflineRow> {};
 
-TEST_P(RooflineTable, IsThatOfTheScarcestPeak) {
+TEST_P(RooflineTable, IsTheTimeOfTheScarcestPeak) {
   const Roofline found = OfText(Product(row().weight_bytes), row().rows, row().resident_bytes);
   EXPECT_EQ(found.bound, row().bound);
   EXPECT_NEAR(found.seconds / row().seconds, 1, 1e-3);
@@ -59,8 +59,8 @@ TEST_P(RooflineTable, IsThatOfTheScarcestPeak) {
   EXPECT_EQ(found.bytes, row().weight_bytes * kMib + activations);
 }
 
-// A product of n rows has n 2^20 multiply-adds, of which analyses count the first addition of each
-// sum as none.
+// A product of n rows has n 2^20 multiply-adds. Analyses do not count the first addition of each
+// sum.
 const RooflineRow kRooflineRows[] = {
     {"ARowReadsTheMatrixFromMemory", 1, 4, 100 * kMib, "memory", 4 * kMib / 2e10 + 8192 / 1e11},
     {"AModelThatFitsStaysInTheCache", 1, 4, 4 * kMib, "L3", 4 * kMib / 1e11 + 8192 / 1e11},
@@ -74,13 +74,13 @@ const RooflineRow kRooflineRows[] = {
 };
 SLUICE_TABLE(RooflineTable, kRooflineRows);
 
-TEST(Roofline, WithoutAPeakOfItsOwnBf16HasThatOfF32) {
+TEST(Roofline, Bf16WithoutAPeakUsesTheF32Peak) {
   DeviceDescription device = Device();
   device.bf16_flops_per_second = 0;
   EXPECT_EQ(OfText(Product(2), 1024, 0, device).seconds, OfText(Product(4), 1024, 0).seconds);
 }
 
-TEST(Roofline, WhatNeedsNothingIsNotBoundByExponentials) {
+TEST(Roofline, ACascadeWithoutWorkIsNotBoundByExponentials) {
   const Roofline found = OfText("rank t = rows Y[t] = 1", 16, 0);
   EXPECT_EQ(found.seconds, 0);
   EXPECT_EQ(found.bound, "L3");

@@ -26,7 +26,7 @@ std::vector<double> RandomTensor(int64_t size, std::mt19937& random) {
   return values;
 }
 
-// Makes O what V is at the last positions.
+// Sets O to V at the last positions.
 void FillOwnValues(const TermValues& shape, std::map<std::string, std::vector<double>>* inputs) {
   const auto own = inputs->find("O");
   const auto values = inputs->find("V");

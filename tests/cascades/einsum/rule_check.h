@@ -19,7 +19,7 @@ struct RuleFinding {
 
 // Applies the rule to each part of the term, and compares the values of the part and of its
 // rewritten forms on random sizes and inputs: by the definition of terms, and by interpreting the
-// cascade to which the rewritten form is lowered.
+// cascade of the rewritten form.
 RuleFinding CheckRule(TermPool& pool, const Rule& rule, TermId term, uint32_t seed);
 
 // Returns random sizes of the attention's ranks, with no more tokens than context, and random
@@ -32,7 +32,7 @@ std::vector<double> Lowered(TermPool& pool, TermId term, const TermValues& value
 // Returns where two results differ by more than rounding, or nothing.
 std::string Difference(const std::vector<double>& expected, const std::vector<double>& actual);
 
-// Returns the term and all that it reads, each once.
+// Returns the term and all terms that it reads, each once.
 std::vector<TermId> PartsOf(const TermPool& pool, TermId term);
 
 }  // namespace sluice::einsum

@@ -20,7 +20,7 @@ struct Declared {
   }
 };
 
-TEST(TermPool, EqualTermsAreOneAndOthersAreNot) {
+TEST(TermPool, OnlyEqualTermsShareAnId) {
   Declared declared;
   TermPool& pool = declared.pool;
   const TermId a = declared.a;
@@ -32,7 +32,7 @@ TEST(TermPool, EqualTermsAreOneAndOthersAreNot) {
   EXPECT_NE(pool.Constant(0.1), pool.Constant(0.1 + 1e-17 + 1e-16));
 }
 
-TEST(TermPool, IndicesTellInputsApart) {
+TEST(TermPool, IndicesDistinguishInputs) {
   Declared declared;
   const Tensor tensor{.name = "A", .ranks = {"m", "p"}};
   const auto at = [&](const Index& index) {
@@ -44,7 +44,7 @@ TEST(TermPool, IndicesTellInputsApart) {
   EXPECT_NE(at({.terms = {{"m"}}, .end_of = "p"}), declared.a);
 }
 
-TEST(TermPool, FreeRanksAreThoseOfArgumentsAndConditionsWithoutTheReducedOne) {
+TEST(TermPool, FreeRanksComeFromArgumentsAndConditionsWithoutTheReducedRank) {
   Declared declared;
   TermPool& pool = declared.pool;
   const TermId a = declared.a;

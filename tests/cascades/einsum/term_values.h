@@ -1,4 +1,4 @@
-// The value of a term, straight from its definition: what rewrites and lowerings are held to.
+// The value of a term, computed from its definition: the reference for rewrites and lowerings.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,15 @@ using Point = std::map<std::string, int64_t>;  // by rank
 
 class TermValues {
  public:
-  // `sizes` are those of the symbols, and `inputs` the tensors' values, the last rank innermost.
+  // `sizes` are the sizes of the symbols, and `inputs` the tensors' values, the last rank
+  // innermost.
   TermValues(const TermPool& pool, std::map<std::string, int64_t> sizes,
              std::map<std::string, std::vector<double>> inputs)
       : pool_(pool), sizes_(std::move(sizes)), inputs_(std::move(inputs)) {}
 
-  // Returns nothing where the term has no value. Requires an index for each free rank.
+  // Returns nothing if the term has no value. Requires an index for each free rank.
   std::optional<double> At(TermId id, const Point& point);
-  // Returns the values at all points of the ranks, the last rank innermost. Where there is none it
+  // Returns the values at all points of the ranks, the last rank innermost. A point without a value
   // is -inf for a maximum and 0 for any other term, as in the results of an interpreter.
   std::vector<double> All(TermId id, const std::vector<std::string>& ranks);
 

@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(Text, WhatIsPrintedIsReadAsTheSame) {
+TEST(Text, PrintedTextParsesToTheSameCascade) {
   for (uint64_t seed = 1; seed <= 3000; ++seed) {
     SCOPED_TRACE(seed);
     const Cascade cascade = RandomCascade(seed).Make();
@@ -29,7 +29,7 @@ TEST(Text, WhatIsPrintedIsReadAsTheSame) {
   }
 }
 
-// Whatever Check accepts can be run and analysed.
+// Every cascade that Check accepts can be run and analysed.
 TEST(Text, RandomCascadesRun) {
   for (uint64_t seed = 1; seed <= 500; ++seed) {
     SCOPED_TRACE(seed);
@@ -55,7 +55,7 @@ TEST(Text, ThePapersCascadesAreInPrintedForm) {
   }
 }
 
-// Declares ranks and tensors, and then says in the row what is equal.
+// Declares ranks and tensors; each row then states equal forms.
 constexpr const char* kDeclared =
     "rank k = 4 rank m = n rank c = n / 2 rank j = 2 "
     "tensor A[m, k] weight tensor B[m] arena tensor C arena ";
@@ -129,7 +129,7 @@ struct SyntaxRow {
 
 class SyntaxTable : public TableTest<SyntaxRow> {};
 
-TEST_P(SyntaxTable, SaysWhereAndWhatIsExpected) {
+TEST_P(SyntaxTable, ReportsThePlaceAndTheExpectedText) {
   const auto cascade = Parse(row().text);
   EXPECT_EQ(cascade.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(std::string(cascade.status().message()), row().error);

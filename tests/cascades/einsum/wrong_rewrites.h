@@ -1,4 +1,4 @@
-// Rewrites that are wrong in one place each.
+// Rewrites with one error each.
 #pragma once
 
 #include <functional>
@@ -20,9 +20,9 @@ struct WrongRow {
   const char* rule;  // the beginning of the name of the right rule
   std::function<TermId(TermPool&)> term;
   decltype(Rule::apply) apply;
-  // Whether what it makes has other ranks, so that no value is needed to see that it is wrong.
+  // Whether its result has other ranks, so that no value is needed to see the error.
   bool changes_ranks = false;
-  // Whether the right rule applies to the term, rightly.
+  // Whether the right rule correctly applies to the term.
   bool right_rule_applies = false;
 };
 

@@ -89,7 +89,7 @@ bool SameLogits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-// Returns a model of several segments of positions, of which one layer excludes the row itself.
+// Returns a model of several segments of positions. One layer excludes the row itself.
 std::shared_ptr<const Model> LongModel(int64_t positions) {
   ModelConfig config = TinyConfig(2);
   config.xsa.layers = {true, false};
@@ -121,9 +121,9 @@ TEST(AttentionVariants, GiveAModelTheSameBitsWithAnyThreadsAndCuts) {
   }
 }
 
-// Short and long sequences share steps, in which prompts are computed in pieces of any length
-// beside sequences that are decoded.
-TEST(AttentionVariants, GiveASequenceTheSameBitsAloneAndBesideOthers) {
+// Short and long sequences share steps. Prompts are computed in pieces of any length in the same
+// steps as sequences that are decoded.
+TEST(AttentionVariants, GiveASequenceTheSameBitsInABatchAndByItself) {
   constexpr int32_t kLengths[] = {2600, 1100, 513, 90, 9};
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(seed);
@@ -164,7 +164,7 @@ TEST(AttentionVariants, GiveASequenceTheSameBitsAloneAndBesideOthers) {
   }
 }
 
-TEST(AttentionVariants, AModelTellsItsVariant) {
+TEST(AttentionVariants, AModelReportsItsVariant) {
   const auto model = RandomModel(TinyConfig(1), 23);
   for (const AttentionVariant& variant : kVariants) {
     const auto backend = MakeCpuBackend({.threads = 2}, {.variant = variant}).value();

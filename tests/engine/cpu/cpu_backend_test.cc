@@ -43,8 +43,8 @@ TEST(MakeCpuBackendTest, ChecksItsOptions) {
   }
 }
 
-// The kernels and the bits of such a model are those of the f32 profile.
-TEST(CpuModelProfile, AModelWithoutBF16NamesNoBF16InItsProfile) {
+// Such a model uses the kernels and has the bits of the f32 profile.
+TEST(CpuModelProfile, ProfileOfAModelWithoutBF16OmitsBF16) {
   for (const kernels::DType dtype : {kernels::DType::kF32, kernels::DType::kBF16}) {
     const auto model = RandomModel(TinyConfig(1), 1, dtype);
     for (const std::string& profile : SupportedProfiles()) {
@@ -55,8 +55,8 @@ TEST(CpuModelProfile, AModelWithoutBF16NamesNoBF16InItsProfile) {
   }
 }
 
-// Returns the error of loading a model whose weights were written for the config `written` and
-// whose config.json was replaced by that of `loaded`.
+// Returns the error of loading a model. Its weights were written for the config `written`; its
+// config.json was replaced by the one of `loaded`.
 std::string LoadError(const ModelConfig& written, const ModelConfig& loaded) {
   const TemporaryDirectory directory;
   WriteModel(written, 1, kernels::DType::kF32, directory.path());

@@ -27,7 +27,7 @@ using kernels::kPageTokens;
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 // Models without attention, and with attention in both directions.
-TEST(CpuSlotTest, ModelsWhoseStepsNeedNoOtherStepTakeNoMemoryForPages) {
+TEST(CpuSlotTest, ModelsWithoutCachedKeysAllocateNoPages) {
   for (const char* name : {"families/rank_mixer_1", "families/bert_1", "families/modernbert_1"}) {
     SCOPED_TRACE(name);
     const auto model = LoadModel("model", 1, GoldenPath(name));
@@ -39,11 +39,11 @@ TEST(CpuSlotTest, ModelsWhoseStepsNeedNoOtherStepTakeNoMemoryForPages) {
   }
 }
 
-// Poison leaves unchanged those positions of the batch's pages that earlier steps wrote, and all
-// pages outside the batch, which may belong to other sequences.
+// Poison keeps the positions of the batch's pages that earlier steps wrote, and all pages outside
+// the batch, which may belong to other sequences.
 class CpuSlotPagesTest : public ::testing::TestWithParam<KvType> {};
 
-TEST_P(CpuSlotPagesTest, PoisonOverwritesAllOfTheBatchsPagesButTheirHistory) {
+TEST_P(CpuSlotPagesTest, PoisonKeepsOnlyTheHistoryInTheBatchsPages) {
   ModelConfig config = TinyConfig(2);
   config.kv_dtype = GetParam();
   const Bucket largest{48, 3};
@@ -89,8 +89,8 @@ TEST_P(CpuSlotPagesTest, PoisonOverwritesAllOfTheBatchsPagesButTheirHistory) {
   });
   for (int64_t i = 0; i < kArenaFloats; ++i) EXPECT_TRUE(std::isnan((*slot)->arena()[i]));
 }
-// A page's first positions are copied, and what is behind them stays poisoned.
-TEST_P(CpuSlotPagesTest, PageCopiesBringTheFirstPositionsAlone) {
+// A page's first positions are copied; the positions after them stay poisoned.
+TEST_P(CpuSlotPagesTest, PageCopiesCopyOnlyTheFirstPositions) {
   ModelConfig config = TinyConfig(2);
   config.kv_dtype = GetParam();
   auto slot = CpuSlot::Create(config, {48, 3}, 6, 100);
@@ -178,7 +178,7 @@ TEST(CpuSlotTest, LayersDoNotShareMemory) {
   EXPECT_EQ((*slot)->memory().kv, 3 * 2 * half);
 }
 
-TEST(CpuSlotTest, GivesBackWhatNoRecentStepUsed) {
+TEST(CpuSlotTest, TrimFreesMemoryThatNoRecentStepUsed) {
   constexpr int64_t kMiB = int64_t{1} << 20, kFloatsOfMiB = kMiB / 4;
   auto created = CpuSlot::Create(TinyConfig(1), {16, 1}, 2, 32 * kFloatsOfMiB);
   ASSERT_TRUE(created.ok());
@@ -235,7 +235,7 @@ TEST(LayoutTest, RegionsAreDisjointAlignedAndGrow) {
 }
 
 // A layer in int8 may stand between layers in int4.
-TEST(LayoutTest, RowsQuantisedForWeightsInInt4HaveRoomForThoseInInt8) {
+TEST(LayoutTest, RowsQuantisedForInt4HaveRoomForInt8Rows) {
   ModelConfig config = TinyConfig(1);
   config.quantization.projections = Quantization::kInt4;
   const auto model = RandomModel(config, 2, kernels::DType::kBF16);

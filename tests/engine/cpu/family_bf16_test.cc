@@ -22,9 +22,8 @@
 namespace sluice::testing {
 namespace {
 
-// The largest error of states and logits, as a root mean square relative to that of the output, by
-// the beginning of a profile's name. A CPU rounds what it multiplies; a GPU keeps all activations
-// in bf16.
+// The largest error of states and logits, as a root mean square relative to the output's, by the
+// beginning of a profile's name. A CPU rounds only factors; a GPU keeps all activations in bf16.
 struct Bound {
   std::string_view profile;
   double error;

@@ -1,4 +1,4 @@
-// Compares each family of checkpoints with what transformers computes (tests/goldens/families).
+// Compares each family of checkpoints with the transformers library (tests/goldens/families).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -78,7 +78,7 @@ class FamilyGoldenTest : public ::testing::TestWithParam<std::tuple<std::string,
   std::unique_ptr<Runner> runner_;
 };
 
-TEST_P(FamilyGoldenTest, StatesLogitsAndScoresEqualThoseOfTransformers) {
+TEST_P(FamilyGoldenTest, StatesLogitsAndScoresEqualTheTransformersLibrary) {
   const bool by_token = golden_->Has("token_scores");
   std::vector<float> states, logits, scores;
   for (const Answer& answer : runner_->Run(sequences_)) {
@@ -101,8 +101,9 @@ TEST_P(FamilyGoldenTest, StatesLogitsAndScoresEqualThoseOfTransformers) {
   }
 }
 
-// All sequences of the golden in one step, and each alone in another bucket and on one thread.
-TEST_P(FamilyGoldenTest, ASequenceHasTheSameBitsAloneAndInABatch) {
+// Computes all sequences of the golden in one step, then each separately in another bucket and on
+// one thread.
+TEST_P(FamilyGoldenTest, ASequenceHasTheSameBitsByItselfAndInABatch) {
   const std::vector<Answer> together = runner_->Run(sequences_);
   Runner other(model_, CpuOptions{.threads = 1, .profile = std::get<1>(GetParam()), .poison = true},
                Bucket{64, 2});
@@ -127,7 +128,7 @@ TEST_P(FamilyGoldenTest, LogitsAreTheSameHoweverAPromptIsCutIntoSteps) {
   }
 }
 
-TEST_P(FamilyGoldenTest, GreedyTokensEqualThoseOfGenerate) {
+TEST_P(FamilyGoldenTest, GreedyTokensEqualTransformersGenerate) {
   if (!golden_->Has("greedy")) return;
   const std::vector<int32_t> greedy = golden_->Ints("greedy");
   const int64_t width = golden_->Shape("greedy")[1], steps = EffortOfTests().greedy_steps;

@@ -1,5 +1,5 @@
-// Tests what a replay computes after the last norm: states, logits with bias and soft cap,
-// exclusions and edits.
+// Tests the outputs that a replay computes after the last norm: states, logits with bias and soft
+// cap, exclusions and edits.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -90,7 +90,7 @@ TEST(HeadTest, StatesHaveTheSameBitsHoweverThePromptIsCut) {
   }
 }
 
-TEST(HeadTest, SumsAndLargestValuesAreThoseOfTheStates) {
+TEST(HeadTest, SumsAndMaximaMatchTheStates) {
   std::mt19937_64 random(33);
   const ModelConfig config = TinyConfig(2);
   Replayer replayer(config);
@@ -306,7 +306,7 @@ TEST(HeadTest, EveryRowIsDrawnFromItsOwnEditsAndExclusions) {
   }
 }
 
-// A row of a step that samples many, with all that a row may report.
+// A row of a step that samples many rows, with everything that a row may report.
 struct Reported {
   kernels::SampleResult result{};
   std::vector<int32_t> top_ids;
@@ -319,9 +319,9 @@ struct Reported {
   }
 };
 
-// Scored and drawn rows with and without candidates, logits, edits and exclusions are neighbours,
-// and long runs of them want no more than a token.
-TEST(HeadTest, ARowsAnswersDoNotDependOnTheRowsBesideIt) {
+// Scored and drawn rows with and without candidates, logits, edits and exclusions are neighbours.
+// Long runs of them request only a token.
+TEST(HeadTest, ARowsAnswersDoNotDependOnOtherRows) {
   constexpr uint64_t kSeed = 77;
   std::mt19937_64 random(kSeed);
   ModelConfig config = Capped();

@@ -1,5 +1,5 @@
-// Models whose projections are multiplied by weights in int4: each projection has the bits of the
-// reference in integers, quantised on load or stored by any of the methods that are read.
+// Models whose projections are multiplied by weights in int4. Each projection has the bits of the
+// reference in integers, whether quantised on load or stored by any of the supported methods.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -67,7 +67,7 @@ TEST_P(Int4ModelTest, EveryProjectionHasTheBitsOfTheReference) {
   }
 }
 
-// How a checkpoint stores its layers.
+// The storage format of a checkpoint's layers.
 struct Method {
   const char* name;
   const char* config;  // of quantization_config

@@ -1,6 +1,6 @@
-// Models whose projections are multiplied in int8: each projection has the bits of the reference in
-// integers, whichever op quantised its rows, and stored checkpoints give the bits of quantising on
-// load.
+// Models whose projections are multiplied in int8. Each projection has the bits of the reference in
+// integers, no matter which op quantised its rows. Stored checkpoints give the same bits as
+// quantising on load.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -17,7 +17,7 @@
 
 namespace sluice::testing {
 
-// Returns a model with every kind of projection that reads rows of its own or of another op.
+// Returns a model with every kind of projection that reads its own rows or the rows of another op.
 inline ModelConfig Int8Config(NormOrder order, bool gated) {
   ModelConfig config = TinySluiceConfig(2);
   config.norm.kind = NormKind::kLayer;
@@ -32,8 +32,8 @@ inline ModelConfig Int8Config(NormOrder order, bool gated) {
   return config;
 }
 
-// Writes the tensors of a model, those of its layers in int8 as compressed-tensors stores them.
-// `change` may edit them.
+// Writes the tensors of a model, with its int8 layers in the format of compressed-tensors. `change`
+// may edit them.
 inline void WriteStored(const Model& model, const std::string& directory,
                         const std::function<void(std::vector<TensorBytes>&)>& change = nullptr) {
   std::vector<TensorBytes> tensors;

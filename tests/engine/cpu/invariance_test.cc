@@ -1,5 +1,5 @@
-// Checks that a sequence's answer has the same bits alone and in any batch and bucket, with any
-// number of threads, while all memory that must not be read holds NaN.
+// Checks that a sequence's answer has the same bits in any batch and bucket, with any number of
+// threads, while all memory that must not be read holds NaN.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -78,8 +78,8 @@ ModelConfig ClassicConfig(NormOrder order) {
   return config;
 }
 
-// Returns the config of an encoder of feature vectors, with an adapter, and attention beside the
-// MLP.
+// Returns the config of an encoder of feature vectors, with an adapter, and with attention and MLP
+// in parallel.
 ModelConfig EncoderConfig() {
   ModelConfig config = ClassicConfig(NormOrder::kPre);
   config.positions = PositionKind::kNone;
@@ -93,8 +93,9 @@ ModelConfig EncoderConfig() {
   return config;
 }
 
-// Returns a config with windows in two of three layers, norms around the branches and all that may
-// shape scores, like Gemma 3, or in both directions with a relative bias, like a T5 with windows.
+// Returns a config with windows in two of three layers, norms around the branches and all options
+// that shape scores, like Gemma 3, or in both directions with a relative bias, like a T5 with
+// windows.
 ModelConfig WindowedConfig(bool causal) {
   ModelConfig config = TinySluiceConfig(3);
   config.causal = causal;
@@ -111,7 +112,7 @@ ModelConfig WindowedConfig(bool causal) {
   return config;
 }
 
-// Returns a config like HSTU's: weights of values by SiLU of scores, a gate behind attention and no
+// Returns a config like HSTU's: weights of values by SiLU of scores, a gate after attention and no
 // MLP.
 ModelConfig HstuConfig() {
   ModelConfig config = ClassicConfig(NormOrder::kPre);
@@ -129,8 +130,8 @@ std::vector<std::string> Kinds() {
   return kinds;
 }
 
-// "int8_" or "int4_" before a kind means that its projections are multiplied so, and its head in
-// int8 if the backend does that; "kv_bf16_" or "kv_int8_" that its KV pages are of that type.
+// "int8_" or "int4_" before a kind sets the precision of its projections, and int8 for its head if
+// the backend supports it. "kv_bf16_" or "kv_int8_" sets the type of its KV pages.
 ModelConfig ConfigOf(const std::string& kind) {
   for (const KvType type : {KvType::kBF16, KvType::kInt8}) {
     const std::string prefix = "kv_" + std::string(NameOf(type)) + "_";
@@ -160,7 +161,7 @@ ModelConfig ConfigOf(const std::string& kind) {
   return config;
 }
 
-// Returns a prompt of tokens or, for a model that takes vectors, of vectors in half of the cases.
+// Returns a prompt of tokens or, in half of the cases for a model that takes vectors, of vectors.
 Prompt RandomPrompt(std::mt19937_64& random, int64_t length, const ModelConfig& config) {
   Prompt prompt{RandomTokens(random, length, config.vocab_size)};
   if (config.token_types > 0 && random() % 2 == 0) {
@@ -203,7 +204,7 @@ class InvarianceTest : public ::testing::TestWithParam<Param> {
         largest);
   }
 
-  // Returns a runner for each number of threads that may make a difference.
+  // Returns a runner for each number of threads to try.
   std::vector<std::unique_ptr<Runner>> MakeRunners(const Bucket& largest = kLargest) const {
     std::vector<std::unique_ptr<Runner>> runners;
     for (int threads : EffortOfTests().threads) runners.push_back(MakeRunner(threads, largest));
@@ -248,8 +249,8 @@ TEST_P(InvarianceTest, AnswersAreTheSameInAnyBatchBucketAndNumberOfThreads) {
 }
 
 // Prompts have one to three tokens, so that a position has about as many rows as there are prompts,
-// and tiles of rows are left with every possible remainder.
-TEST_P(InvarianceTest, AnswersAreTheSameBesideAnyNumberOfSequences) {
+// and every possible remainder of a tile of rows occurs.
+TEST_P(InvarianceTest, AnswersAreTheSameInBatchesOfAnySize) {
   constexpr int32_t kLongest = 3;
   const std::vector<int32_t> counts = EffortOfTests().sequences;
   const int32_t most = counts.back();
@@ -363,7 +364,7 @@ class RealSizesInvarianceTest : public ::testing::TestWithParam<RealSizeParam> {
   }
 };
 
-TEST_P(RealSizesInvarianceTest, AnswersAreTheSameAloneTogetherAndInSteps) {
+TEST_P(RealSizesInvarianceTest, AnswersAreTheSameSeparatelyTogetherAndInSteps) {
   const auto& [profile, size] = GetParam();
   const uint64_t seed = 55;
   SCOPED_TRACE(seed);

@@ -1,5 +1,5 @@
-// Models in int8 whose layers keep channels: each projection has the bits of the reference, also
-// where layers that read the same rows keep others, and errors name the tensor.
+// Models in int8 whose layers keep channels. Each projection has the bits of the reference, even if
+// layers that read the same rows keep different channels. Errors name the tensor.
 #include "engine/model/kept_channels.h"
 
 #include <gmock/gmock.h>
@@ -39,7 +39,7 @@ std::map<std::string, std::vector<int32_t>> Kept() {
 
 class KeptChannelsTest : public ::testing::Test {
  protected:
-  // Returns what loading the model gives after a change of its tensors.
+  // Returns the status of loading the model after a change of its tensors.
   absl::StatusOr<std::shared_ptr<const Model>> Stored(const Change& change = nullptr) {
     WriteTestFile(directory_.File("config.json"), ConfigJson(TinyConfig(2)));
     WriteStored(*plain_, directory_.path(), [&](std::vector<TensorBytes>& tensors) {
@@ -83,7 +83,7 @@ TEST_F(KeptChannelsTest, RowsAreQuantisedAgainForLayersThatKeepOthers) {
   const auto model = Stored();
   ASSERT_TRUE(model.ok()) << model.status();
   const std::vector<RowQuantization> plan = QuantizationOfOps(**model);
-  std::map<std::string, std::vector<float>> by_itself;  // layers that quantise what they read
+  std::map<std::string, std::vector<float>> by_itself;  // layers that quantise their input
   std::vector<size_t> zeros;                            // of the factors of other ops
   for (size_t i = 0; i < plan.size(); ++i) {
     if (plan[i].weights == Quantization::kNone) continue;
@@ -94,7 +94,7 @@ TEST_F(KeptChannelsTest, RowsAreQuantisedAgainForLayersThatKeepOthers) {
       zeros.push_back(std::ranges::count(plan[i].factors, 0.0f));
     }
   }
-  // The norms and the activation of the first layer, and those of the second.
+  // The norms and the activation of both layers.
   EXPECT_THAT(zeros, ::testing::ElementsAre(3, 1, 3, 0, 0, 0));
   // v keeps none, and up one more than gate.
   ASSERT_EQ(by_itself.size(), 4u);
@@ -104,7 +104,7 @@ TEST_F(KeptChannelsTest, RowsAreQuantisedAgainForLayersThatKeepOthers) {
   EXPECT_TRUE(by_itself.at("model.layers.1.self_attn.o_proj.weight").empty());
 }
 
-TEST_F(KeptChannelsTest, ErrorsNameTheTensorAndWhatItMustBe) {
+TEST_F(KeptChannelsTest, ErrorsNameTheTensorAndTheExpectedValue) {
   const std::string q = Weight("self_attn.q_proj"), channels = NameOfKeptChannels(q);
   const auto error = [&](const Change& change) {
     const auto model = Stored(change);

@@ -27,7 +27,7 @@ bool IsProvided(const std::byte* at) {
   return (resident & 1) != 0;
 }
 
-// Returns whether the thread that provides does so, however slow the machine.
+// Returns whether the providing thread provides the memory, even on a slow machine.
 bool BecomesProvided(const std::byte* at) {
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (!IsProvided(at)) {
@@ -50,14 +50,14 @@ class KvMemoryTest : public ::testing::Test {
     if (madvise(probe->data(), kHugePage, kProvide) != 0) return;  // Linux before 5.14
     auto memory = FloatBuffer::Allocate(kArrays * kPages * kPageBytes / 4, "KV pages");
     ASSERT_TRUE(memory.ok());
-    // What earlier tests had used may have come back.
+    // The allocator may have returned memory that earlier tests used.
     memory->ReleaseBehind(0);
     kv_.emplace(*std::move(memory), kArrays, kPages, kPageBytes);
   }
 
   std::byte* At(int64_t array, int32_t page) const { return kv_->array(array) + page * kPageBytes; }
 
-  std::optional<KvMemory> kv_;  // none where the system provides nothing ahead
+  std::optional<KvMemory> kv_;  // none if the system provides nothing ahead
 };
 
 TEST_F(KvMemoryTest, TheFirstPagesOfEachArrayAreProvidedAtTheStart) {
@@ -75,7 +75,7 @@ TEST_F(KvMemoryTest, PagesAreProvidedBeforeTheyAreUsedAndKeepTheirContent) {
   constexpr int32_t kAhead = kHugePage / kPageBytes;
   for (int32_t page = 0; page < kPages; ++page) {
     kv_->Use(page);
-    // Half of what is provided ahead is left at any time.
+    // At any time, half of the memory provided ahead is still unused.
     const int32_t next = std::min(page + kAhead / 2, kPages - 1);
     for (int64_t array = 0; array < kArrays; ++array) {
       ASSERT_TRUE(BecomesProvided(At(array, next)));
@@ -94,7 +94,7 @@ TEST_F(KvMemoryTest, PagesAreProvidedBeforeTheyAreUsedAndKeepTheirContent) {
   }
 }
 
-TEST_F(KvMemoryTest, AStepThatGoesFarAheadHasWhatIsBehindItProvided) {
+TEST_F(KvMemoryTest, ProvidesMemoryAfterAStepThatSkipsAhead) {
   if (!kv_.has_value()) return;
   constexpr int32_t kFar = kPages / 2;
   for (int32_t page = 0; page <= kFar; ++page) kv_->Use(page);
@@ -103,7 +103,7 @@ TEST_F(KvMemoryTest, AStepThatGoesFarAheadHasWhatIsBehindItProvided) {
   kv_->Use(kPages - 1);
 }
 
-TEST(KvMemory, MayHoldNothing) {
+TEST(KvMemory, MayBeEmpty) {
   auto memory = FloatBuffer::Allocate(0, "KV pages");
   ASSERT_TRUE(memory.ok());
   KvMemory kv(*std::move(memory), 0, 6, 0);

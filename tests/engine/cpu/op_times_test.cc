@@ -1,4 +1,4 @@
-// Profiles of steps. How long ops take is not asserted.
+// Profiles of steps. The durations of ops are not asserted.
 #include "engine/cpu/op_times.h"
 
 #include <gmock/gmock.h>
@@ -15,8 +15,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A model on two threads. Its slots are poisoned, so that an op that reads what no step has written
-// would not draw a token.
+// A model on two threads. Its slots are poisoned, so that no token is drawn if an op reads memory
+// that no step has written.
 class ProfileTest : public ::testing::Test {
  protected:
   void Load(const ModelConfig& config) {
@@ -62,7 +62,7 @@ TEST_F(ProfileTest, HasATimeForEachOpOfAPrompt) {
   ExpectComplete(*step);
 }
 
-TEST_F(ProfileTest, ReachesModelsThatReadVectorsAndHaveNoHead) {
+TEST_F(ProfileTest, SupportsModelsWithVectorInputAndNoHead) {
   ModelConfig config = TinySluiceConfig(2);
   config.causal = false;
   config.architecture = "SluiceModel";

@@ -26,7 +26,7 @@ inline float Bias(const Model& model, const LinearOp& op, int64_t position, int6
                               row * model.graph.buffers[op.out].width + col);
 }
 
-// Returns what a row that enters gives with a column of the matrix of a position.
+// Returns the result of an input row for a column of the matrix of a position.
 using ColumnProduct = std::function<float(const LinearOp& op, int64_t position, int64_t col,
                                           std::span<const float> x)>;
 

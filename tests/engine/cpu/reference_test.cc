@@ -15,7 +15,7 @@
 namespace sluice::testing {
 namespace {
 
-// Draws the fields that only the config of a Sluice model can state.
+// Draws the fields that only a Sluice model's config supports.
 void DrawExplicit(std::mt19937_64& random, ModelConfig& config) {
   const auto below = [&random](int64_t n) { return static_cast<int64_t>(random() % n); };
   const auto flip = [&] { return below(2) == 0; };
@@ -82,7 +82,7 @@ void DrawExplicit(std::mt19937_64& random, ModelConfig& config) {
       config.input_adapter == InputAdapter::kNone ? config.hidden_size : 1 + below(50);
 }
 
-// Returns a random combination of what a config can state, with odd sizes.
+// Returns a random combination of the options of a config, with odd sizes.
 ModelConfig RandomConfig(std::mt19937_64& random) {
   const auto below = [&random](int64_t n) { return static_cast<int64_t>(random() % n); };
   ModelConfig config = TinyConfig(1 + below(3));

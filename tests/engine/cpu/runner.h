@@ -13,33 +13,33 @@
 
 namespace sluice::testing {
 
-// These functions differ between the backends that the tests are linked with.
+// These functions depend on the backend that the tests are linked with.
 //
 // Returns the names of the profiles that this machine can execute, or of those that compute in f32.
 std::vector<std::string> SupportedProfiles();
 std::vector<std::string> F32Profiles();
-// `options.profile` is one of the names above; `threads` means whatever the backend makes of it. A
+// `options.profile` is one of the names above; the backend defines the meaning of `threads`. A
 // failure fails a CHECK.
 std::unique_ptr<Backend> MakeBackendUnderTest(const CpuOptions& options);
-// How much work the tests do, which depends on the speed of the backend.
+// The amount of work in the tests, which depends on the speed of the backend.
 struct Effort {
-  // A model whose sums are those of real ones, and the length of its longest prompt.
+  // A model with sums of realistic length, and the length of its longest prompt.
   struct RealSize {
     int64_t head_dim, heads, kv_heads, hidden, intermediate, vocab;
     int32_t length;
   };
 
-  int64_t long_sum;  // sums of so many values use every way in which the backend cuts sums
+  int64_t long_sum;             // sums of this length use all of the backend's ways to cut sums
   std::vector<int32_t> ladder;  // tokens of the buckets, ascending, up to 128
-  int random_models;            // how many are tried
+  int random_models;            // the number of tried models
   int greedy_steps;             // steps generated for each golden sequence
-  // Whether invariance is tried for every kind of model, or only for those with ops of their own.
+  // Whether invariance is tried for every kind of model, or only for kinds with ops of their own.
   bool every_kind;
-  // The kinds of quantised models, or with pages in other types, for which invariance is tried, and
-  // whether their heads are quantised.
+  // The kinds of quantised models, or models with pages in other types, that invariance is tried
+  // for, and whether their heads are quantised.
   std::vector<std::string> quantized;
   bool quantized_head;
-  std::vector<int> threads;        // numbers of threads that may make a difference
+  std::vector<int> threads;        // numbers of threads to try
   std::vector<int32_t> sequences;  // tried numbers of sequences in a batch, ascending
   std::vector<RealSize> real_sizes;
   std::vector<std::string> families = {};  // goldens of FamilyGoldens() that are compared
@@ -87,7 +87,7 @@ class Runner {
                           const kernels::SampleParams& params = {});
   std::vector<Answer> Run(const std::vector<Prompt>& prompts, const Bucket& bucket,
                           const kernels::SampleParams& params = {});
-  // Runs batches in that bucket one after another, each started as early as the backend allows.
+  // Runs batches in that bucket one after another. Each starts as early as the backend allows.
   std::vector<std::vector<Answer>> RunOverlapping(const std::vector<std::vector<Prompt>>& batches,
                                                   const Bucket& bucket);
   // Returns the tokens that greedy decoding appends to `prompt`, computing each from position 0.

@@ -24,7 +24,7 @@ inline std::vector<float> ColumnOf(const Model& model, const LinearOp& op, int64
   return values;
 }
 
-// Returns a tensor of bf16 as it is.
+// Returns a tensor of bf16 unchanged.
 inline TensorBytes BytesOfBF16(const std::string& name, const Tensor& tensor) {
   const auto* const data = static_cast<const char*>(tensor.data);
   const int64_t bytes = tensor.elements() * kernels::DTypeBytes(kernels::DType::kBF16);

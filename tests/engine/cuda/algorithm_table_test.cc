@@ -44,7 +44,7 @@ AlgorithmTable Table() {
   return table;
 }
 
-TEST(AlgorithmTableTest, ReadsBackWhatItWrites) {
+TEST(AlgorithmTableTest, RoundTripsItsText) {
   const AlgorithmTable table = Table();
   const auto read = AlgorithmTable::Parse(table.Text());
   ASSERT_TRUE(read.ok()) << read.status();
@@ -70,7 +70,7 @@ struct DigestRow {
 };
 class AlgorithmDigestTable : public TableTest<DigestRow> {};
 
-TEST_P(AlgorithmDigestTable, CoversWhatDecidesBits) {
+TEST_P(AlgorithmDigestTable, CoversEveryFieldThatAffectsBits) {
   const std::string text = absl::StrReplaceAll(Table().Text(), {{row().from, row().to}});
   EXPECT_NE(text, Table().Text());
   const std::string digest = AlgorithmTable::Parse(text).value().Digest();
@@ -115,7 +115,7 @@ TEST_P(BadAlgorithmsTable, TheErrorNamesTheFault) {
 
 const BadAlgorithmsRow kBadAlgorithmsRows[] = {
     {.name = "AnEmptyFileIsRefused", .text = "", .error = "bad JSON syntax"},
-    {.name = "AListIsRefused", .text = "[]", .error = "it is no JSON object"},
+    {.name = "AListIsRefused", .text = "[]", .error = "it is not a JSON object"},
     {.name = "AnEmptyObjectIsRefused", .text = "{}", .error = "sluice_algorithms is missing"},
     {.name = "AnotherVersionIsRefused",
      .text = absl::StrReplaceAll(FileOf("[]"), {{": 1", ": 2"}}),
@@ -186,7 +186,7 @@ const BadAlgorithmsRow kBadAlgorithmsRows[] = {
      .error = "layers[0].note has 257 bytes, the limit is 256"},
     {.name = "AShapeGivenTwiceIsRefused",
      .text = FileOf(absl::StrCat("[", LayerWith(""), ",", LayerWith(", \"note\": \"again\""), "]")),
-     .error = "layers[1] is of the same shape as one before it"},
+     .error = "layers[1] has the same shape as an earlier layer"},
 };
 SLUICE_TABLE(BadAlgorithmsTable, kBadAlgorithmsRows);
 

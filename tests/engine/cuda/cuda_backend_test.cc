@@ -1,4 +1,5 @@
-// Tests what only the CUDA backend has: captured graphs, and plans and slots that end in any order.
+// Tests of features that only the CUDA backend has: captured graphs, and plans and slots that end
+// in any order.
 #include "engine/cuda/cuda_backend.h"
 
 #include <gmock/gmock.h>
@@ -31,9 +32,9 @@ TEST_F(CudaModelTest, APlanRefusesMoreCandidatesThanTheVocabularyHas) {
 }
 
 // A slot for few rows has room for one list of the whole vocabulary, and no more.
-TEST_F(CudaModelTest, ARowOfAFewMayHaveAllTokensAsCandidates) {
+TEST_F(CudaModelTest, ARowOfASmallSlotMayHaveAllTokensAsCandidates) {
   ModelConfig config = TinyConfig(1);
-  config.vocab_size = 150;  // more than two lists of the length that a captured head has
+  config.vocab_size = 150;  // longer than two lists of a captured head
   Load(config);
   const auto slot = executable_->CreateSlot({1, 1}, 1).value();
   const auto plan = executable_->Prepare({1, 1}).value();
@@ -72,9 +73,9 @@ TEST_F(CudaModelTest, ADecodeStepHasNineKernelsALayer) {
   }
 }
 
-// Contexts of several segments of keys are merged by a kernel of their own. Tiles are divided for
-// the second device and not for the first.
-TEST_F(CudaModelTest, LongContextsTakeAKernelMoreAndHaveTheSameBitsHoweverTheyAreDivided) {
+// A separate kernel merges contexts of several segments of keys. Tiles are divided for the second
+// device and not for the first.
+TEST_F(CudaModelTest, LongContextsUseOneMoreKernelAndKeepTheirBits) {
   constexpr int32_t kLength = 600, kPages = 38;
   ModelConfig config = TinyConfig(1);
   config.max_positions = kLength;
@@ -159,8 +160,8 @@ TEST_F(CudaModelTest, ASlotMayEndBeforeAPlan) {
   EXPECT_TRUE(Replay(*plan, *second, 8).ok());
 }
 
-// The logits of the first step exceed the staging area, so that nothing on the slot's main stream
-// waits for the input of the second step, which is sent ahead.
+// The logits of the first step exceed the staging area, so nothing on the slot's main stream waits
+// for the input of the second step, which is sent ahead.
 TEST_F(CudaModelTest, ASlotMayEndWithAnInputUnderWay) {
   constexpr int32_t kLength = 80;
   ModelConfig config = TinyConfig(1);
@@ -199,7 +200,7 @@ TEST_F(CudaModelTest, APlanIsNotCapturedForASlotThatIsTooSmall) {
   EXPECT_EQ(device_->captures(), before);
 }
 
-TEST_F(CudaModelTest, ASlotWithoutMemoryFailsAlone) {
+TEST_F(CudaModelTest, ASlotWithoutMemoryDoesNotFailOthers) {
   Load(TinyConfig(1), {.memory_bytes = 4 << 20});
   EXPECT_EQ(executable_->CreateSlot({1 << 14, 1}, 1 << 11).status().code(),
             absl::StatusCode::kResourceExhausted);
@@ -210,7 +211,7 @@ TEST_F(CudaModelTest, ASlotWithoutMemoryFailsAlone) {
 
 // A captured graph takes kGraph bytes. There is memory for the graphs of the head and of two plans,
 // which still run after a third plan failed.
-TEST_F(CudaModelTest, APlanWithoutMemoryForItsGraphFailsAlone) {
+TEST_F(CudaModelTest, APlanWithoutMemoryForItsGraphDoesNotFailOthers) {
   constexpr int64_t kGraph = 8 << 20;
   Load(TinyConfig(1), {.memory_bytes = (4 << 20) + 6 * kGraph, .graph_bytes = kGraph});
   const auto slot = executable_->CreateSlot({40, 1}, 4).value();
@@ -245,7 +246,7 @@ TEST_F(CudaModelTest, HeadsOfMoreThan256ValuesAreUnimplemented) {
             absl::UnimplementedError("head_dim is 258, the CUDA kernels go up to 256"));
 }
 
-// The limits are those of compute capability 8.0 and 8.6, and one that no GPU has.
+// The limits of compute capability 8.0 and 8.6, and one that no GPU has.
 TEST_F(CudaModelTest, AModelLoadsIfABlockHasEnoughSharedMemoryAndItsBitsDoNotDependOnIt) {
   ModelConfig config = TinyConfig(1);
   config.head_dim = 256;
@@ -276,8 +277,8 @@ TEST_F(CudaModelTest, RefusesBucketsOutsideTheRange) {
   }
 }
 
-// The ranges of what a step leaves to the host are as long as those of the CPU's model, so that
-// several threads may take them (kernels::ThreadPool).
+// The ranges of a step's host work are as long as in the CPU's model, so that several threads may
+// take them (kernels::ThreadPool).
 TEST(MakeCudaBackendTest, ThreadsShareTheHostsWork) {
   for (const int threads : {1, 3}) {
     const auto backend =

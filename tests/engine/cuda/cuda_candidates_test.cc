@@ -1,5 +1,5 @@
-// Tests what computes the layers of a model on a device: the library's algorithms, by themselves or
-// by a table, and the kernels that pass a trial.
+// Tests the candidates that compute the layers of a model on a device: the library's algorithms, by
+// themselves or from a table, and the kernels that pass a trial.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,10 +22,10 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// The models of these tests are those of CudaModelTest.
+// These tests use the models of CudaModelTest.
 class CudaCandidatesTest : public CudaModelTest {};
 
-TEST(KernelCandidates, ATunedTierSaysWhichShapesItTakes) {
+TEST(KernelCandidates, ATunedTierReportsTheShapesItSupports) {
   const KernelCandidates<kernels::cuda::BFloat16> all = AllCandidates<kernels::cuda::BFloat16>();
   const DeviceInfo device = {.name = "",
                              .architecture = "sm_90",
@@ -97,10 +97,10 @@ TEST_F(CudaCandidatesTest, AMissingTableOfAlgorithmsIsANotice) {
                           "whose own order decides"));
 }
 
-TEST_F(CudaCandidatesTest, TheLibraryIsUsedWhereItIsFound) {
+TEST_F(CudaCandidatesTest, TheLibraryIsUsedIfItIsFound) {
   Load(TinyConfig(1), {.dense = {simt::SimtDense::kInvariant}}, "auto");
   EXPECT_EQ(backend_->info().profile, "cuda-simt-f32-pretended-simt_emulator-1");
-  // What decides the bits names the library, too.
+  // The profile, which determines the bits, names the library too.
   AlgorithmTable used("SIMT emulator", "pretended");
   for (const DenseShape& shape :
        DenseShapesOf(model_->graph, model_->config.vocab_size, DenseType::kF32)) {
@@ -184,7 +184,7 @@ TEST_F(CudaCandidatesTest, ATunedTierIsPartOfTheProfileAndItsUseOfTheAlgorithms)
   EXPECT_EQ(backend_->info().profile, "cuda-sm_90-bf16-hopper");
   EXPECT_EQ(executable_->kernels(), "attention portable; products hopper");
   EXPECT_THAT(executable_->notices(), IsEmpty());
-  // The two read weights in layouts of their own.
+  // The two read weights in different layouts.
   const std::vector<float> tuned = logits();
   ASSERT_EQ(tuned.size(), by_portable.size());
   for (size_t i = 0; i < tuned.size(); ++i) EXPECT_NEAR(tuned[i], by_portable[i], 0.05) << i;

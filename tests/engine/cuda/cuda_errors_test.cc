@@ -9,21 +9,21 @@ namespace {
 
 constexpr int32_t kUnknown = 999, kLastCode = 999;
 
-// The codes after which the runtime's documentation tells the process to end, and those of memory
-// errors that were not corrected.
+// The codes after which the runtime's documentation requires the process to end, and the codes of
+// uncorrected memory errors.
 const std::set<int32_t> kFatal = {214, 220, 226, 700, 702, 710, 714, 715,
                                   716, 717, 718, 719, 721, 810, 911};
 
-TEST(CudaErrorsTest, ADeviceThatAnswersIsLostOnlyByAFatalCode) {
+TEST(CudaErrorsTest, AResponsiveDeviceIsLostOnlyAfterAFatalCode) {
   for (int32_t code = 1; code <= kLastCode; ++code) {
     EXPECT_EQ(LosesDevice(code, 0), kFatal.contains(code)) << code;
   }
   EXPECT_FALSE(LosesDevice(12345, 0));
 }
 
-// This includes codes that mean a lost device only if they stay: a context that was destroyed, a
-// system or a server of MPS that is not ready, an unknown error.
-TEST(CudaErrorsTest, ADeviceThatDoesNotAnswerIsLostByEveryCode) {
+// This includes codes that mean a lost device only if they are sticky: a destroyed context, a
+// system or an MPS server that is not ready, an unknown error.
+TEST(CudaErrorsTest, AnUnresponsiveDeviceIsLostAfterEveryCode) {
   for (int32_t code = 1; code <= kLastCode; ++code) {
     EXPECT_TRUE(LosesDevice(code, kUnknown)) << code;
     EXPECT_TRUE(LosesDevice(code, 802)) << code;
@@ -34,7 +34,7 @@ TEST(CudaErrorsTest, ADeviceThatDoesNotAnswerIsLostByEveryCode) {
   }
 }
 
-TEST(CudaErrorsTest, AProbeThatIsRefusedForAPassingReasonHasBeenAnswered) {
+TEST(CudaErrorsTest, ATemporarilyRefusedProbeCountsAsAnswered) {
   for (const int32_t probe : {2, 600, 900, 901, 906, 908}) {
     EXPECT_FALSE(LosesDevice(kUnknown, probe)) << probe;
   }
@@ -43,7 +43,7 @@ TEST(CudaErrorsTest, AProbeThatIsRefusedForAPassingReasonHasBeenAnswered) {
   }
 }
 
-// An error that says that a capture forbids the call is returned before any waiting.
+// An error because a capture forbids the call is returned before any waiting.
 TEST(CudaErrorsTest, AFailedWaitLosesTheDevice) {
   for (int32_t code = 1; code <= kLastCode; ++code) {
     const bool refused = code >= 900 && code <= 908;
@@ -53,7 +53,7 @@ TEST(CudaErrorsTest, AFailedWaitLosesTheDevice) {
   EXPECT_FALSE(LosesDevice(0, 0, /*waited=*/true));
 }
 
-TEST(CudaErrorsTest, TheStatusSaysWhatTheCallerCanDo) {
+TEST(CudaErrorsTest, TheStatusCodeMatchesTheKindOfFailure) {
   EXPECT_TRUE(CudaStatus(0, kUnknown, "").ok()) << "nothing failed";
   for (int32_t code = 1; code <= kLastCode; ++code) {
     const absl::Status answered = CudaStatus(code, 0, "text");

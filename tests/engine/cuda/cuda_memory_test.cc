@@ -24,7 +24,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The bytes of a captured graph. Everything else fits in half of that.
+// The bytes of a captured graph. Everything else fits in half of this size.
 constexpr int64_t kGraph = 4 << 20;
 constexpr int32_t kLongest = 40;
 
@@ -40,8 +40,8 @@ EngineOptions SmallLadder() {
   return options;
 }
 
-// A model whose steps take a time that depends on their bucket, on the test's clock: the emulator's
-// own time means nothing.
+// A model whose steps take a time that depends on their bucket, on the test's clock. The emulator's
+// own time is not used.
 class TimedModel final : public ExecutableModel {
  public:
   TimedModel(std::unique_ptr<ExecutableModel> model, FakeClock* clock)
@@ -96,8 +96,8 @@ class TimedBackend final : public Backend {
 
 constexpr int64_t kHeadGraphs = 4;  // for few rows, for many, for scoring, for diverse lists
 
-// An engine on a device with memory for `graphs` graphs, the head's included, of which
-// `taken_graphs` are occupied until GiveBack.
+// An engine on a device with memory for `graphs` graphs, including the head's. `taken_graphs` of
+// them are occupied until GiveBack.
 class Served {
  public:
   explicit Served(int64_t graphs, int64_t taken_graphs = 0, int64_t memory_limit_bytes = 0) {
@@ -164,8 +164,8 @@ class Served {
   absl::Status status;             // the result of Serve
 };
 
-// What the account tells is what the device has lost, with KV pages in all that was left.
-TEST(CudaMemoryTest, TheAccountOfAFullModelIsWhatTheDeviceLacks) {
+// The accounted memory equals the memory taken from the device, with KV pages in all of the rest.
+TEST(CudaMemoryTest, AccountedMemoryEqualsTheMemoryTaken) {
   constexpr int64_t kGraphs = 60;
   const Served full(kGraphs);
   ASSERT_TRUE(full.status.ok()) << full.status;
@@ -211,7 +211,7 @@ TEST(CudaMemoryTest, AtTheStartTheLadderHasTheBucketsThatMemoryAllows) {
   }
 }
 
-// The limit concerns the graphs of buckets on the device, not those of the head.
+// The limit applies to the graphs of buckets on the device, not to the head's graphs.
 TEST(CudaMemoryTest, TheMemoryLimitBoundsTheGraphsOfTheLadder) {
   const std::vector<int32_t> whole = Served(10).Ladder();
   for (int64_t graphs = 1; graphs <= std::ssize(whole); ++graphs) {
@@ -225,8 +225,8 @@ TEST(CudaMemoryTest, TheMemoryLimitBoundsTheGraphsOfTheLadder) {
   }
 }
 
-// KV pages take what weights and activations leave, but for the reserve for graphs.
-TEST(CudaMemoryTest, KvPagesTakeWhatIsLeft) {
+// KV pages take the memory that weights and activations leave, except the reserve for graphs.
+TEST(CudaMemoryTest, KvPagesTakeTheRemainingMemory) {
   const Served served(10);
   const ModelStats stats = served.engine->Stats()[0];
   const DeviceInfo& device = served.device().info();
@@ -237,7 +237,7 @@ TEST(CudaMemoryTest, KvPagesTakeWhatIsLeft) {
   const int64_t told = stats.weight_bytes + stats.slot_memory.activations + stats.slot_memory.kv +
                        (std::ssize(served.Ladder()) + kHeadGraphs) * kGraph;
   EXPECT_GE(held, told);
-  EXPECT_LE(held, told + (1 << 18)) << "beside the shared memory of the emulator's blocks";
+  EXPECT_LE(held, told + (1 << 18)) << "apart from the shared memory of the emulator's blocks";
   EXPECT_GT(stats.slot_memory.pinned, 0);
 }
 
@@ -287,12 +287,12 @@ TEST(CudaMemoryTest, ServeFailsWithoutMemoryForWeightsOrSlots) {
     const absl::Status status = engine->Serve(model);
     EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
     EXPECT_EQ(watched.captures(), 0);
-    EXPECT_EQ(watched.FreeMemory(), bytes) << "all is given back";
+    EXPECT_EQ(watched.FreeMemory(), bytes) << "all memory is released";
   }
 }
 
-// The traffic has two lengths, for which a review wants buckets. `room` is the number of graphs
-// that there is still memory for.
+// The traffic has two lengths, so a review adds buckets for them. `room` is the number of graphs
+// that still fit into memory.
 TEST(CudaMemoryTest, AReviewWithoutMemoryLeavesTheLadderUnchanged) {
   for (const int64_t room : {0, 1}) {
     SCOPED_TRACE(::testing::Message() << "room for " << room);
@@ -323,7 +323,8 @@ TEST(CudaMemoryTest, AReviewWithoutMemoryLeavesTheLadderUnchanged) {
     }
     EXPECT_EQ(served.Ladder(), before);
     EXPECT_EQ(served.Answers(), expected);
-    EXPECT_EQ(served.device().FreeMemory(), room * kGraph) << "what was captured is given back";
+    EXPECT_EQ(served.device().FreeMemory(), room * kGraph)
+        << "the memory of the captures is released";
     EXPECT_EQ(served.observer.batches().back().lookup, Lookup::kHit);
   }
 }

@@ -112,7 +112,7 @@ TEST_F(DenseLayersTest, TheChosenAlgorithmComputesTheLayer) {
   }
 }
 
-// The layer's bits are those of a run of few rows, whatever the number of rows and of slices.
+// The layer's bits equal a run of few rows, for every number of rows and slices.
 TEST_F(DenseLayersTest, ManyRowsAreComputedInSlicesThatWereTried) {
   Offer({SimtDense::kInvariant});
   const DenseLayer& layer = *Find().value();
@@ -180,8 +180,8 @@ TEST_F(DenseLayersTest, AnAlgorithmThatAppliesAnotherActivationIsRefused) {
   }
 }
 
-// The head never has more rows than it is tried with, so an algorithm that varies with more is
-// accepted.
+// The head never has more rows than it is tried with. An algorithm that varies only with more rows
+// is therefore accepted.
 TEST_F(DenseLayersTest, AHeadIsTriedWithNoMoreRowsThanItEverHas) {
   DenseShape shape = kShape;
   EXPECT_EQ(Found({SimtDense::kVaries}, shape), std::nullopt);
@@ -214,8 +214,8 @@ TEST_F(DenseLayersTest, ATablesAlgorithmThatFailsTheTrialIsNotUsed) {
   Keep(other, static_cast<SimtDense>(99));
   EXPECT_EQ(Found({SimtDense::kBackwards}, other), SimtDense::kBackwards);
   EXPECT_THAT(layers_->notices(),
-              ElementsAre(HasSubstr("its algorithm is none of the library's candidates")))
-      << "what a table says is not handed to the library";
+              ElementsAre(HasSubstr("its algorithm is not among the library's candidates")))
+      << "a table's content is not handed to the library";
 }
 
 TEST_F(DenseLayersTest, AShapeThatIsLeftToOurKernelIsNoticed) {
@@ -273,7 +273,7 @@ TEST_F(DenseLayersTest, TheLibraryRefusesBadArguments) {
         EXPECT_EQ(run(change), absl::InternalError("cublasLtMatmul failed with status 7"));
       }
     }
-    EXPECT_TRUE(run([](DenseArgs*) {}).ok()) << "the stream goes on";
+    EXPECT_TRUE(run([](DenseArgs*) {}).ok()) << "the stream continues";
     EXPECT_EQ(device_->fault(), "");
   }
 }

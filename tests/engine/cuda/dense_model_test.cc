@@ -67,7 +67,7 @@ TEST_P(DenseModelTest, AnswersAreTheSameInEveryBatchAndBucket) {
   }
 }
 
-TEST_P(DenseModelTest, AnswersAreCloseToThoseOfOurKernels) {
+TEST_P(DenseModelTest, AnswersAreCloseToOurKernels) {
   const std::string own = GetParam().profile.substr(0, GetParam().profile.rfind('-'));
   const auto sequences = Sequences({40, 3});
   const double most = own == "cuda-simt-f32" ? 1e-4 : 0.05;

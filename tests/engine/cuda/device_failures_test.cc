@@ -1,5 +1,5 @@
-// Serves steps on a device of which one call fails, whichever call that is: a step has the right
-// bits or an error, the loss of the device ends everything, and nothing leaks.
+// Serves steps on a device where one call fails, for each call. A step has the right bits or an
+// error, the loss of the device ends everything, and nothing leaks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -78,8 +78,8 @@ class PromptStep {
 
 using Answers = std::vector<absl::StatusOr<std::string>>;  // the bits of each step
 
-// A model that is loaded and serves, each part of it tried again once after an error from which the
-// device recovers.
+// A model that is loaded and serves. Each part is tried once again after an error that the device
+// recovers from.
 class Service {
  public:
   Service(std::shared_ptr<const Model> model, const simt::SimtOptions& options)
@@ -92,7 +92,7 @@ class Service {
             .value();
   }
 
-  // Returns the answers of so many rounds of steps; fewer if the device is lost.
+  // Returns the answers of this number of rounds of steps; fewer if the device is lost.
   std::vector<Answers> Run(int count) {
     std::vector<Answers> rounds;
     const auto make = [this](auto made, auto* part) {
@@ -174,7 +174,7 @@ class Service {
     if (executable_ != nullptr) {
       EXPECT_TRUE(absl::IsUnavailable(executable_->CreateSlot(kBucket, kSteps).status()));
     }
-    if (slot_ != nullptr) {  // for which a plan would be captured
+    if (slot_ != nullptr) {  // a plan would be captured for it
       EXPECT_TRUE(absl::IsUnavailable(executable_->Prepare(kBucket).status()));
     }
     if (plan_ != nullptr) {
@@ -229,7 +229,7 @@ class DeviceFailuresTest : public ::testing::TestWithParam<SimtCall> {
   const std::shared_ptr<const Model> model_ = RandomModel(TinyConfig(1), 3);
 };
 
-TEST_P(DeviceFailuresTest, AStepHasItsBitsOrAnErrorAndALossEndsAll) {
+TEST_P(DeviceFailuresTest, StepsHaveExactBitsOrAnErrorAndALostDeviceEndsAll) {
   Service whole(model_, Options());
   const std::vector<Answers> expected = whole.Run(2);
   whole.End();
@@ -244,7 +244,7 @@ TEST_P(DeviceFailuresTest, AStepHasItsBitsOrAnErrorAndALossEndsAll) {
   const auto order = simt::SimtOrderOfEnvironment();
   const uint64_t seed = 5 + static_cast<uint64_t>(order);
   std::mt19937_64 random(seed);
-  // An algorithm of the library that fails in its trial is not used, so that bits are others.
+  // An algorithm of the library that fails in its trial is not used, so the bits differ.
   const bool library = GetParam() == SimtCall::kDense;
   const int64_t before = library ? whole.calls_to_load(GetParam()) : 0;
   std::vector<int64_t> positions(calls - before);
@@ -282,7 +282,7 @@ TEST_P(DeviceFailuresTest, AStepHasItsBitsOrAnErrorAndALossEndsAll) {
   }
 }
 
-// Steps overlap, and the inputs of those behind are sent on a stream of their own.
+// Steps overlap, and the inputs of later steps are sent on a separate stream.
 TEST(DeviceOrderTest, StepsHaveTheSameBitsInAnyOrderOfWork) {
   const auto model = RandomModel(TinyConfig(1), 3);
   Service late(model, {.order = simt::SimtOrder::kLate});

@@ -46,7 +46,7 @@ class DeviceWeightsTest : public ::testing::Test {
     checkpoint_ = Checkpoint::OpenFile(directory_.File("model.safetensors")).value();
     tensor_ = checkpoint_.Find("weight", shape).value();
   }
-  // Returns what the host makes of the tensor's value `i`.
+  // Returns the tensor's value `i` as the host computes it.
   T Value(int64_t i) const { return Narrow<T>(LoadAsFloat(tensor_.data, tensor_.dtype, i)); }
 
   void Expect(absl::StatusOr<const T*> loaded, const std::vector<T>& expected) {
@@ -195,7 +195,7 @@ TEST(UploadRingTest, GrowsWithThePiecesAndKeepsNothingAfterFinish) {
   EXPECT_EQ(device->FreeMemory(), before);
 }
 
-TEST(UploadRingTest, WaitsAtItsEndForWhatItSent) {
+TEST(UploadRingTest, DestructorWaitsForTheSentPieces) {
   const auto device = simt::MakeSimtDevice({});
   const auto stream = device->CreateStream().value();
   const int64_t before = device->FreeMemory();

@@ -28,9 +28,10 @@ std::unique_ptr<Backend> MakeBackendUnderTest(const CpuOptions& options) {
   return *std::move(backend);
 }
 
-// Returns the first configuration of each family, and those with what no first one has: windows in
-// both directions, parallel blocks, YaRN with biases of a gated MLP, positions that are divided,
-// and a gated MLP beside a relative bias. The CPU compares all configurations.
+// Returns the first configuration of each family, and the configurations with features that no
+// first one has: windows in both directions, parallel blocks, YaRN with biases of a gated MLP,
+// positions that are divided, and a gated MLP with a relative bias. The CPU compares all
+// configurations.
 std::vector<std::string> FamiliesOfTests() {
   std::vector<std::string> families = FamilyGoldens();
   std::erase_if(families, [](const std::string& name) { return !name.ends_with("_1"); });
@@ -39,8 +40,8 @@ std::vector<std::string> FamiliesOfTests() {
 }
 
 // A projection loads up to 64 values of a sum at a time, or 128 in int8, and a tile of it has 64
-// columns. What takes longer sums and contexts, which are cut in segments of 512, is left to the
-// tests of the kernels.
+// columns. The tests of the kernels cover longer sums, and longer contexts, which are cut in
+// segments of 512.
 Effort EffortOfTests() {
   return {.long_sum = 100,
           .ladder = {16, 40},

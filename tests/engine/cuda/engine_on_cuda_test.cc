@@ -52,7 +52,7 @@ EngineAnswers AnswersOf(const std::shared_ptr<const Model>& model, bool ahead,
   return answers;
 }
 
-TEST(EngineOnCuda, StepsAheadChangeNoBit) {
+TEST(EngineOnCuda, StepsAheadDoNotChangeBits) {
   SCOPED_TRACE(kSeed);
   const std::shared_ptr<const Model> model = RandomModel(TinyConfig(1), 3);
   const RequestMix mix = {.most_rows = 2, .most_length = 6, .most_tokens = 14, .stops = true};
@@ -83,8 +83,8 @@ TEST(EngineOnCuda, PaddedLayoutsOfAttentionInBothDirectionsGiveTheBitsOfThePacke
       [&](std::mt19937_64& random) { return RandomEmbedding(model, random, {.most_rows = 2}); }, 6);
 }
 
-// The prefix ends within a page, which each item has a copy of.
-TEST(EngineOnCuda, TheBeginningOfTheRowsIsComputedOnceAndNoBitChanges) {
+// The prefix ends within a page, and each item has a copy of this page.
+TEST(EngineOnCuda, SharedPrefixIsComputedOnceWithTheSameBits) {
   for (const char* const dtype : {"f32", "bf16"}) {
     SCOPED_TRACE(dtype);
     const std::unique_ptr<Backend> backend =
@@ -98,9 +98,9 @@ TEST(EngineOnCuda, TheBeginningOfTheRowsIsComputedOnceAndNoBitChanges) {
   }
 }
 
-// A head is captured for lists of 64. A longer one is launched op by op, which the lookup of its
-// step tells, and diverse lists of any length are not.
-TEST(EngineOnCuda, CandidatesOfAllNumbersNeedNoCapture) {
+// A head is captured for lists of 64. A longer list is launched op by op, which the lookup of its
+// step shows. Diverse lists of any length are not.
+TEST(EngineOnCuda, AnyNumberOfCandidatesNeedsNoCapture) {
   ModelConfig config = TinyConfig(1);
   config.vocab_size = 150;
   const std::shared_ptr<const Model> model = RandomModel(config, 3);
@@ -129,7 +129,7 @@ TEST(EngineOnCuda, CandidatesOfAllNumbersNeedNoCapture) {
     return sink->row_top_ids(0);
   };
   const std::vector<int32_t> all = candidates(150, 0);
-  // In other orders of the device's work a few numbers do.
+  // A few numbers suffice in other orders of the device's work.
   const int32_t stride = simt::SimtOrderOfEnvironment() == simt::SimtOrder::kLate ? 1 : 9;
   for (int32_t count = 1; count <= 100; count += stride) {
     const Lookup expected = count > 64 ? Lookup::kMissGuard : Lookup::kHit;

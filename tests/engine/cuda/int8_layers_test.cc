@@ -1,4 +1,4 @@
-// Layers in int8 of a library: those whose sums are exact serve, and have the bits of our kernel.
+// Int8 layers of a library: layers with exact sums serve, and have the bits of our kernel.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -103,7 +103,7 @@ TEST_F(Int8LayersTest, WithoutAnAlgorithmForTheWidthsOurKernelComputesTheLayer) 
   EXPECT_EQ(Found({}), std::nullopt);
 }
 
-// Whatever the number of rows: fewer than the library takes, slices of its most, and a rest.
+// Row counts include fewer rows than the library takes, slices of its maximum, and a remainder.
 TEST_F(Int8LayersTest, TheLibrarysLayerHasTheBitsOfOurKernel) {
   const DenseShape shape = {
       .k = 256, .n = 72, .type = DenseType::kInt8, .bias = false, .accumulate = false};
@@ -178,10 +178,10 @@ TEST_F(Int8LayersTest, TheLibraryRefusesBadArguments) {
   EXPECT_FALSE(run([](DenseArgs* args) { args->rows = 2 * kMaxDenseRows; }));
   EXPECT_FALSE(run([](DenseArgs* args) { args->x = static_cast<const int8_t*>(args->x) + 16; }));
   EXPECT_FALSE(run([](DenseArgs* args) { args->out = const_cast<void*>(args->x); }));
-  EXPECT_TRUE(run([](DenseArgs*) {})) << "the stream goes on";
+  EXPECT_TRUE(run([](DenseArgs*) {})) << "the stream continues";
 }
 
-// Whichever layer of a model runs, its slices are in the memory of the widest one.
+// The slices of every layer of a model are in the memory of the widest layer.
 TEST(Int8RowsTest, SlicesHaveRoomForEveryRow) {
   constexpr int32_t kWidest = 6144;
   for (const int32_t n : {8, 1000, 1024, 1500, 2048, 4096, kWidest}) {

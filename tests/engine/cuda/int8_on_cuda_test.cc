@@ -1,5 +1,5 @@
-// Models in int8 on an emulated GPU: they compute what the CPU does, whichever op wrote the rows
-// that a layer quantises, and what a GPU does not compute is refused.
+// Models in int8 on an emulated GPU. They compute the same as the CPU, no matter which op wrote the
+// rows that a layer quantises. Models that need a CPU are refused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -49,9 +49,9 @@ struct Int8Row {
 };
 class Int8OnCudaTable : public TableTest<Int8Row> {};
 
-// Attention and norms differ by rounding, and so may a few of the values that are quantised; one
-// that is off by one changes a sum by about 1/127 of a product.
-TEST_P(Int8OnCudaTable, AModelComputesWhatTheCpuDoes) {
+// Attention and norms differ by rounding, and so may a few of the quantised values. A value that is
+// off by one changes a sum by about 1/127 of a product.
+TEST_P(Int8OnCudaTable, AModelComputesTheSameAsTheCpu) {
   ModelConfig config = Int8Config(row().order, row().gated);
   config.intermediate_size = row().intermediate;
   const auto model = RandomModel(config, 5);
@@ -77,7 +77,7 @@ const Int8Row kInt8Rows[] = {
 };
 SLUICE_TABLE(Int8OnCudaTable, kInt8Rows);
 
-// The states alone: the head is in floats, whose sums the library adds up in its own way.
+// Compares only the states: the head is in floats, and the library sums floats in another order.
 TEST(Int8OnCuda, ALibraryChangesNoBitWhetherItServesOrIsRefused) {
   constexpr uint64_t kOfPrompts = 7;
   const auto model = RandomModel(Int8Config(NormOrder::kPre, /*gated=*/true), 5);
@@ -107,12 +107,12 @@ std::string LoadError(const QuantizationConfig& quantization) {
   return std::string(Cuda()->Load(RandomModel(config, 1)).status().message());
 }
 
-TEST(Int8OnCuda, WhatAGpuDoesNotComputeIsRefused) {
+TEST(Int8OnCuda, RefusesModelsThatNeedACpu) {
   EXPECT_EQ(LoadError({.projections = Quantization::kInt8}), "");
   EXPECT_THAT(LoadError({.projections = Quantization::kInt4}),
-              HasSubstr("projections in int4 are computed on a CPU alone"));
+              HasSubstr("int4 projections run only on a CPU"));
   EXPECT_THAT(LoadError({.projections = Quantization::kInt8, .head = true}),
-              HasSubstr("a head in int8 is computed on a CPU alone"));
+              HasSubstr("an int8 head runs only on a CPU"));
   const auto plain = RandomModel(TinyConfig(1), 1, kernels::DType::kBF16);
   const TemporaryDirectory directory;
   const std::string down = "model.layers.0.mlp.down_proj.weight";
@@ -123,7 +123,7 @@ TEST(Int8OnCuda, WhatAGpuDoesNotComputeIsRefused) {
   const auto kept = LoadModel("m", 1, directory.path());
   ASSERT_TRUE(kept.ok()) << kept.status();
   EXPECT_THAT(Cuda()->Load(*kept).status().ToString(),
-              HasSubstr("tensor " + down + "_kept_channels: channels that a layer keeps"));
+              HasSubstr("tensor " + down + "_kept_channels: kept channels run only on a CPU"));
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ size_t Joined(const Graph& graph, size_t parts) {
   });
 }
 
-TEST_P(JoinTable, JoinsWhatReadsTheSameRows) {
+TEST_P(JoinTable, JoinsLayersThatReadTheSameRows) {
   const Graph before = BuildGraph(row().config);
   const Graph after = JoinProjections(before, row().gates);
   EXPECT_EQ(Joined(after, 3), row().qkv);

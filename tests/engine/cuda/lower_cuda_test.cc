@@ -78,8 +78,8 @@ TEST_F(LowerToCudaTest, TheLibrarysLayerAppliesAnActivationThatPassesTheTrial) {
   }
 }
 
-// Whoever multiplies, the weights are on the device once, as that one reads them.
-TEST_F(LowerToCudaTest, TheLibraryMultipliesInInt8WhereItsSumsAreExact) {
+// Whichever of the two multiplies, the device holds the weights once, in the layout that it reads.
+TEST_F(LowerToCudaTest, TheLibraryMultipliesInInt8IfItsSumsAreExact) {
   ModelConfig config = ConfigWith(Activation::kRelu);
   config.quantization.projections = Quantization::kInt8;
   Lower(config, {SimtDense::kUnfinished});
@@ -113,9 +113,9 @@ TEST_F(LowerToCudaTest, TheLibraryComputesTheHeadUnlessItHasABias) {
   EXPECT_FALSE(ShapeOf(model_->graph, with_bias, 61, DenseType::kBF16).has_value());
 }
 
-// A table with one of the shapes brings a layer with a workspace into the model, except for the
-// shape that is only used if the library lacks the activation after it.
-TEST_F(LowerToCudaTest, DenseShapesOfListsEveryShapeThatLoweringAsksFor) {
+// A table with one of the shapes adds a layer with a workspace to the model, except for the shape
+// that is only used if the library lacks the activation after it.
+TEST_F(LowerToCudaTest, DenseShapesOfListsEveryShapeThatLoweringUses) {
   const ModelConfig config = ConfigWith(Activation::kRelu);
   const auto shapes = DenseShapesOf(BuildGraph(config), config.vocab_size, DenseType::kF32);
   EXPECT_EQ(shapes.size(), 6u) << "q, k and v in one, o, up, up and f, down, the head";

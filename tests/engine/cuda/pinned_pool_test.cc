@@ -15,7 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// A source with room for `left` bytes, which notes what it was asked for.
+// A source with room for `left` bytes, which records the requested sizes.
 class PinnedPoolTest : public ::testing::Test {
  protected:
   PinnedPool MakePool(size_t most_kept_bytes) {
@@ -46,7 +46,7 @@ class PinnedPoolTest : public ::testing::Test {
   std::map<void*, std::pair<std::unique_ptr<char[]>, size_t>> live_;
 };
 
-TEST_F(PinnedPoolTest, HandsOutWhatWasReleased) {
+TEST_F(PinnedPoolTest, ReusesReleasedBlocks) {
   PinnedPool pool = MakePool(1 << 20);
   void* const first = pool.Take(5000).value();
   void* const second = pool.Take(5000).value();
@@ -73,7 +73,7 @@ TEST_F(PinnedPoolTest, KeepsTheBlocksThatWereReleasedLast) {
   EXPECT_THAT(unpinned_, ElementsAre(4 << 10, 8 << 10, 12 << 10, 24 << 10)) << "nothing is left";
 }
 
-TEST_F(PinnedPoolTest, GivesUpWhatItKeepsBeforeItFails) {
+TEST_F(PinnedPoolTest, UnpinsKeptBlocksBeforeItFails) {
   PinnedPool pool = MakePool(1 << 20);
   left_ = 20 << 10;
   pool.Release(pool.Take(12 << 10).value());
@@ -86,7 +86,7 @@ TEST_F(PinnedPoolTest, GivesUpWhatItKeepsBeforeItFails) {
   EXPECT_THAT(asked_, ElementsAre(4 << 10)) << "other errors are not tried twice";
 }
 
-TEST_F(PinnedPoolTest, UnpinsWhatItKeepsAtItsEnd) {
+TEST_F(PinnedPoolTest, DestructorUnpinsKeptBlocks) {
   {
     PinnedPool pool = MakePool(1 << 20);
     pool.Release(pool.Take(100).value());

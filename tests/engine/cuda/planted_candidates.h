@@ -1,5 +1,4 @@
-// Candidates that are wrong in one way each, made from candidates that are right, for the tests of
-// their trials.
+// Candidates with one fault each, made from correct candidates, for the tests of their trials.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +8,13 @@
 
 namespace sluice::testing {
 
-// What a kernel that runs behind a candidate does to its rows.
+// The change that a kernel after a candidate makes to its rows.
 enum class RowFault {
   kNone,
   kOtherOrderOfManyRows,  // last bits of each row, if there are many, as another order of sums
   kOtherOrderByPlace,     // last bits of every third place's row
   kWrongValue,            // the first value is larger by a quarter and 1
-  kDropsNaN,              // what is not finite becomes 0
+  kDropsNaN,              // values that are not finite become 0
   kSpreadsNaN,            // 0 times the row before is added to each row
 };
 constexpr auto EnumNamesOf(RowFault) {

@@ -9,8 +9,8 @@ namespace {
 
 using std::chrono::microseconds;
 
-// Polls with a clock of which each look takes a microsecond. `done_at` is the call of `done` that
-// returns true.
+// Polls with a clock that advances by a microsecond at each reading. `done_at` is the call of
+// `done` that returns true.
 struct Polled {
   Polled(nanoseconds limit, int done_at) {
     MonoTime time{};
@@ -33,7 +33,7 @@ TEST(PollForTest, GivesUpAtItsLimit) {
   EXPECT_EQ(polled.calls, 10);
 }
 
-TEST(PollForTest, ALimitOfZeroNeverAsks) {
+TEST(PollForTest, ALimitOfZeroNeverPolls) {
   const Polled polled(nanoseconds(0), 1);
   EXPECT_FALSE(polled.reached);
   EXPECT_EQ(polled.calls, 0);

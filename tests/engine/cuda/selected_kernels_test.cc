@@ -32,7 +32,7 @@ constexpr AttentionShape kHeads = {
     .q_heads = 4, .kv_heads = 2, .head_dim = 16, .max_positions = 70, .causal = true};
 constexpr GroupedProductShape kPositions = {.k = 40, .n = 72, .matrices = 5, .bias = true};
 
-// Returns the candidate with a fault behind it.
+// Returns the candidate followed by a kernel that plants a fault.
 template <typename T>
 AttentionCandidate<T> Spoilt(AttentionCandidate<T> candidate, RowFault fault) {
   candidate.tier = std::string(NameOf(fault));
@@ -106,8 +106,8 @@ class SelectedKernelsTest : public ::testing::Test {
     if (!chosen.ok()) return chosen.status();
     return (*chosen)->tier;
   }
-  // Expects that a candidate with the fault is refused for a reason that matches, and that the one
-  // behind it serves.
+  // Expects that a candidate with the fault is refused for a reason that matches, and that the next
+  // candidate serves.
   template <typename Shape>
   void ExpectRefused(RowFault fault, const Shape& shape, const std::string& reason) {
     const AttentionCandidate<T>& attention = PortableAttention<T>();
@@ -185,15 +185,15 @@ TYPED_TEST(SelectedKernelsTest, EveryCandidateOfProductsPassesItsTrial) {
   }
 }
 
-// The reasons for which a fault is refused, in attention and in products.
+// The reasons for refusing each fault, in attention and in products.
 TYPED_TEST(SelectedKernelsTest, ACandidateWithAFaultIsRefusedForIt) {
   const std::pair<RowFault, const char*> kFaults[] = {
       {RowFault::kOtherOrderOfManyRows, "row [0-9]+ has other bits among [0-9]+ rows than among"},
       {RowFault::kOtherOrderByPlace, "row [0-9]+ has other bits at another place"},
-      {RowFault::kWrongValue, "row 0 has -?[0-9.]+ in place of -?[0-9.e-]+$"},
-      {RowFault::kDropsNaN, "row [0-9]+ has 0: a value that is not finite is lost"},
+      {RowFault::kWrongValue, "row 0 has -?[0-9.]+, expected -?[0-9.e-]+$"},
+      {RowFault::kDropsNaN, "row [0-9]+ has 0, but its input is not finite"},
       {RowFault::kSpreadsNaN,
-       "row [0-9]+ has -?nan in place of .*, although all that it reads is "
+       "row [0-9]+ has -?nan, expected .*, although all its inputs are "
        "finite"}};
   for (const auto& [fault, reason] : kFaults) {
     this->ExpectRefused(fault, kHeads, reason);
@@ -291,8 +291,8 @@ TYPED_TEST(SelectedKernelsTest, ReturnsErrorsOfTheDevice) {
   EXPECT_EQ(choice.Attention(kHeads, {}).status().code(), absl::StatusCode::kUnavailable);
 }
 
-// Notices, errors and the fingerprint of a profile name shapes so.
-TEST(ShapeText, NamesWhatDecidesAKernel) {
+// Notices, errors and the fingerprint of a profile name shapes in this form.
+TEST(ShapeText, NamesEveryPropertyThatSelectsAKernel) {
   const AttentionShape plain{
       .q_heads = 4, .kv_heads = 2, .head_dim = 16, .max_positions = 64, .causal = false};
   AttentionShape whole = plain;

@@ -1,4 +1,4 @@
-// What a step costs at the device interface: waits of the host, launches, runs of graphs, copies,
+// The costs of a step at the device interface: waits of the host, launches, runs of graphs, copies,
 // allocations.
 #include <gtest/gtest.h>
 
@@ -46,15 +46,15 @@ struct StepCase {
   Wanted wanted;         // a draw of the last row, a score of every row, or the mean of the states
   int32_t num_top = 0;
   bool eager = false;
-  // The costs, exactly: a change that lowers one lowers its row. What is not named is 0: nothing is
-  // allocated, captured or filled.
+  // The exact costs: a change that lowers one lowers its row. A cost that is not named is 0:
+  // nothing is allocated, captured or filled.
   SimtCounts costs;
   int64_t most_bytes_to_device, most_bytes_to_host;
 };
 void PrintTo(const StepCase& of, std::ostream* out) { *out << of.name; }
 
-// The kernels of a bucket of the model, which has two layers, of a run of the head, and of one that
-// scores given tokens.
+// The kernels of a bucket of the model, which has two layers; of a run of the head; and of a run
+// that scores given tokens.
 constexpr int64_t kModelNodes = 20, kHeadNodes = 4, kScoreNodes = 3;
 
 const StepCase kStepCases[] = {
@@ -133,7 +133,7 @@ const StepCase kStepCases[] = {
                .copies_to_host = 2},
      .most_bytes_to_device = 1 << 16,
      .most_bytes_to_host = 1 << 12},
-    // As many bytes come back as the sums of two sequences have.
+    // The bytes copied back equal the size of two sequences' sums.
     {.name = "Means",
      .sequences = 2,
      .first = 0,
@@ -213,7 +213,7 @@ class StepCosts : public ::testing::TestWithParam<StepCase> {
     const Bucket bucket{tokens, kCostBucket.sequences};
     return (GetParam().eager ? executable_->Eager(bucket) : executable_->Prepare(bucket)).value();
   }
-  // Expects the costs of the case `times` over.
+  // Expects the costs of the case times `times`.
   void ExpectCosts(SimtCounts costs, int64_t times) const {
     SimtCounts expected = GetParam().costs;
     for (int64_t SimtCounts::*count :
@@ -239,7 +239,7 @@ class StepCosts : public ::testing::TestWithParam<StepCase> {
   std::unique_ptr<Slot> slot_;
 };
 
-TEST_P(StepCosts, OfOneStepAndOfTwoThatOverlap) {
+TEST_P(StepCosts, AreExactForOneStepAndTwoOverlappingSteps) {
   const StepCase& of = GetParam();
   const auto plan = PlanFor(of.sequences * of.count);
   if (of.first > 0) {
@@ -249,8 +249,8 @@ TEST_P(StepCosts, OfOneStepAndOfTwoThatOverlap) {
   }
   Step first(of, of.first, of.count, model_->config);
   Step second(of, of.first + (of.first > 0 ? 1 : 0), of.count, model_->config);
-  // The first steps that want states allocate the memory that they are copied to, for each of two
-  // steps that overlap.
+  // The first steps that request states allocate the memory for their copies, for each of two
+  // overlapping steps.
   for (int i = 0; of.wanted == Wanted::kMeans && i < 2; ++i) {
     ASSERT_TRUE(executable_->Replay(*plan, *slot_, first.batch).ok());
   }

@@ -1,6 +1,6 @@
-// Holds the table of checkpoints in docs/models.md to the code: the config.json and the files of
-// sentence-transformers of checkpoints.json, which have the keys and the sizes that these
-// checkpoints are published with, are read or refused as the table says.
+// Compares the table of checkpoints in docs/models.md with the code. checkpoints.json contains the
+// config.json and the sentence-transformers files of these checkpoints with their published keys
+// and sizes. They are read or refused as the table states.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -71,7 +71,7 @@ std::vector<Row> TableOfCheckpoints() {
   return rows;
 }
 
-TEST(CheckpointsTest, TheTableSaysWhatIsReadAndRefused) {
+TEST(CheckpointsTest, TheTableListsReadAndRefusedCheckpoints) {
   const std::vector<Row> rows = TableOfCheckpoints();
   EXPECT_GE(rows.size(), 30u);
   for (const Row& row : rows) {

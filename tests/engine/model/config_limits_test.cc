@@ -1,4 +1,4 @@
-// Tests that limits of a config are accepted themselves, and refused with one more.
+// Tests that the limits of a config are accepted, and that one more is refused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -126,7 +126,7 @@ TEST(ConfigTest, ReadsTheXsaLayers) {
   EXPECT_TRUE(config.byte_tokenizer);
 }
 
-TEST(ConfigTest, ReadsBackWhatTheWriterWrites) {
+TEST(ConfigTest, RoundTripsTheWritersConfig) {
   ModelConfig config = testing::TinyConfig(2);
   config.vocab_size = 256;
   config.byte_tokenizer = true;
@@ -289,13 +289,13 @@ const BadConfigRow kBadConfigRows[] = {
      .error = "rope_parameters.partial_rotary_factor is 0.5"},
     {.name = "AnUnsupportedArchitectureIsRefused",
      .patch = R"({"architectures": ["FalconForCausalLM"]})",
-     .error = "architectures has none of those that are supported"},
+     .error = "architectures has no supported architecture"},
     {.name = "AMissingListOfArchitecturesIsRefused",
      .patch = R"({"architectures": null})",
-     .error = "architectures has none of those that are supported"},
+     .error = "architectures has no supported architecture"},
     {.name = "ATextForArchitecturesIsRefused",
      .patch = R"({"architectures": "LlamaForCausalLM"})",
-     .error = "architectures has none of those that are supported"},
+     .error = "architectures has no supported architecture"},
     {.name = "AModelTypeOfAnotherArchitectureIsRefused",
      .patch = R"({"model_type": "mixtral"})",
      .error = "model_type is not supported, must be \"llama\" for LlamaForCausalLM"},

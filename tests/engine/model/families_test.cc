@@ -1,4 +1,4 @@
-// Tests how the config.json of each family is read, and what its tensors are called.
+// Tests how the config.json of each family is read, and the names of its tensors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -72,7 +72,7 @@ TEST(FamiliesTest, ReadsTheConfigOfBert) {
   EXPECT_FALSE(config.norm.final || config.causal || config.has_lm_head);
 }
 
-TEST(FamiliesTest, Qwen2HasBiasesOfQkvAlone) {
+TEST(FamiliesTest, Qwen2HasBiasesOnlyForQkv) {
   const ModelConfig config = Parse(Qwen2(R"(, "sliding_window": 128, "rope_theta": 1e6)"));
   EXPECT_TRUE(config.qkv_bias);
   EXPECT_FALSE(config.output_bias || config.mlp_bias);
@@ -247,7 +247,7 @@ const BadFamilyConfigRow kBadFamilyConfigRows[] = {
 };
 SLUICE_TABLE(BadFamilyConfigTable, kBadFamilyConfigRows);
 
-TEST(FamiliesTest, ReadsBackTheSluiceConfigThatTheWriterWrites) {
+TEST(FamiliesTest, RoundTripsTheWritersSluiceConfig) {
   ModelConfig config = testing::TinySluiceConfig(4);
   config.norm = {.kind = NormKind::kLayer, .eps = 1e-3f, .bias = true, .order = NormOrder::kPost};
   config.positions = PositionKind::kLearned;

@@ -1,5 +1,5 @@
-// Tests what the families of engine/model/families read and refuse. That they compute the right
-// numbers is shown by tests/goldens/families.
+// Tests the configs that the families of engine/model/families read and refuse.
+// tests/goldens/families compares their results.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -51,7 +51,7 @@ TEST(FamilyConfigsTest, ArchitecturesAreNamedOnce) {
   }
 }
 
-TEST(FamilyConfigsTest, RobertaPositionsBeginBehindThePadding) {
+TEST(FamilyConfigsTest, RobertaPositionsBeginAfterThePadding) {
   const ModelConfig config = ParseFamily("RobertaModel", R"(, "pad_token_id": 3)");
   EXPECT_EQ(config.position_offset, 4);
   EXPECT_EQ(config.position_rows, 64);
@@ -70,15 +70,15 @@ TEST(FamilyConfigsTest, EachFamilyHasItsKeyForTheSmallNumberInNorms) {
   EXPECT_EQ(t5->norm.eps, 0.25f);
 }
 
-TEST(FamilyConfigsTest, AMistralWindowIsThatOfEveryLayer) {
+TEST(FamilyConfigsTest, AMistralWindowAppliesToEveryLayer) {
   EXPECT_EQ(WindowsOf(ParseFamily("MistralForCausalLM", R"(, "sliding_window": 7)")),
             (std::vector<int64_t>{7, 7, 7, 7}));
   EXPECT_EQ(ParseFamily("MistralForCausalLM", R"(, "sliding_window": null)").window, 0);
-  // It hides nothing.
+  // The window hides nothing.
   EXPECT_EQ(ParseFamily("MistralForCausalLM", R"(, "sliding_window": 64)").window, 0);
 }
 
-// Returns the config with so many positions that a usual window hides some.
+// Returns the config with enough positions that a usual window hides some.
 ModelConfig ParseLong(const std::string& architecture, const std::string& more = "") {
   std::string text = Config(architecture, more);
   text.replace(text.find("64"), 2, "8192");
@@ -87,7 +87,7 @@ ModelConfig ParseLong(const std::string& architecture, const std::string& more =
   return config.ok() ? *config : testing::TinyConfig(1);
 }
 
-TEST(FamilyConfigsTest, AWindowThatIsNotStatedIsThatOfTransformers) {
+TEST(FamilyConfigsTest, AMissingWindowUsesTheDefaultOfTransformers) {
   EXPECT_EQ(WindowsOf(ParseLong("MistralForCausalLM")),
             (std::vector<int64_t>{4096, 4096, 4096, 4096}));
   EXPECT_EQ(WindowsOf(ParseLong("Gemma2ForCausalLM")), (std::vector<int64_t>{4096, 0, 4096, 0}));
@@ -95,7 +95,7 @@ TEST(FamilyConfigsTest, AWindowThatIsNotStatedIsThatOfTransformers) {
   EXPECT_EQ(ParseLong("Phi3ForCausalLM").window, 0);
 }
 
-TEST(FamilyConfigsTest, LayerTypesSayWhichLayersHaveAWindow) {
+TEST(FamilyConfigsTest, LayerTypesSelectTheLayersWithAWindow) {
   EXPECT_EQ(WindowsOf(ParseFamily("Gemma2ForCausalLM", R"(, "sliding_window": 7)")),
             (std::vector<int64_t>{7, 0, 7, 0}));
   EXPECT_EQ(WindowsOf(ParseFamily("Gemma2ForCausalLM", R"(, "sliding_window": 7, "layer_types":
@@ -158,7 +158,7 @@ TEST(FamilyConfigsTest, AClassifierOfACausalModelScoresTheLastState) {
 }
 
 TEST(RelativeBiasTest, DistancesShareBucketsFromTheLongestOn) {
-  // Each direction has 4 of the 8 buckets: distances 0 and 1, those up to 20, and all others.
+  // Each direction has 4 of the 8 buckets: distances 0 and 1, distances up to 20, and all others.
   EXPECT_EQ(RelativeBucket(0, 8, 20), 0);
   EXPECT_EQ(RelativeBucket(-1, 8, 20), 1);
   EXPECT_EQ(RelativeBucket(1, 8, 20), 5);

@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Describes each op of a graph in one line: its kind and what it names.
+// Describes each op of a graph in one line: its kind and its names.
 struct Describe {
   const Graph& graph;
 

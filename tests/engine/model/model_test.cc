@@ -18,7 +18,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TEST(TokenizerTest, TheByteTokenizerDecodesWhatItEncodes) {
+TEST(TokenizerTest, TheByteTokenizerRoundTripsText) {
   std::string text;
   for (int i = 0; i < 256; ++i) text.push_back(static_cast<char>(i));
   const auto with_bos = MakeByteTokenizer(256);
@@ -36,7 +36,7 @@ TEST(TokenizerTest, SpecialTokensDecodeToNothing) {
   EXPECT_THAT(MakeByteTokenizer(256)->Encode("").value(), ElementsAre(256));
 }
 
-TEST(LoadModelTest, LoadsWhatTheWriterWrites) {
+TEST(LoadModelTest, LoadsAModelFromTheWriter) {
   ModelConfig config = testing::TinyConfig();
   config.vocab_size = 258;
   config.byte_tokenizer = true;

@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-// Returns the quantization_config of a checkpoint in int8, as compressed-tensors writes it.
+// Returns the quantization_config of a checkpoint in int8, in the format of compressed-tensors.
 json Stored() {
   return json::parse(R"({
     "quant_method": "compressed-tensors", "format": "int-quantized", "ignore": ["lm_head"],
@@ -34,14 +34,14 @@ absl::StatusOr<ModelConfig> Parse(const json& quantization_config, const json& s
   return ParseModelConfig(root.dump());
 }
 
-TEST(QuantizationConfigTest, NothingIsQuantisedUnlessItIsAskedFor) {
+TEST(QuantizationConfigTest, NothingIsQuantisedByDefault) {
   const auto config = Parse(nullptr, json::object());
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->quantization, QuantizationConfig());
   EXPECT_EQ(config->quantization.projections, Quantization::kNone);
 }
 
-TEST(QuantizationConfigTest, ReadsWhatIsAskedFor) {
+TEST(QuantizationConfigTest, ReadsTheRequestedQuantization) {
   const auto config = Parse(nullptr, {{"quantization", "int8"}});
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->quantization, (QuantizationConfig{Quantization::kInt8, false}));
@@ -52,7 +52,7 @@ TEST(QuantizationConfigTest, ReadsWhatIsAskedFor) {
 TEST(QuantizationConfigTest, AcceptsACheckpointInInt8) {
   const auto config = Parse(Stored(), json::object());
   ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->quantization, QuantizationConfig());  // the tensors' dtypes say which
+  EXPECT_EQ(config->quantization, QuantizationConfig());  // the tensors' dtypes determine it
   EXPECT_EQ(config->stored_quantization.format, StoredQuantization::Format::kInt8);
 }
 
@@ -64,7 +64,7 @@ struct QuantizationRow {
 };
 class QuantizationTable : public TableTest<QuantizationRow> {};
 
-TEST_P(QuantizationTable, WhatIsNotComputedIsRefused) {
+TEST_P(QuantizationTable, RefusesUnsupportedFormats) {
   json stored = Stored();
   stored[json::json_pointer(row().path)] = row().value;
   EXPECT_EQ(Parse(stored, json::object()).status().message(), row().error);
@@ -148,7 +148,7 @@ TEST(QuantizationConfigTest, ReadsGroupsOfInt4) {
       "sluice.quantization_group needs quantization \"int4\"");
 }
 
-// Returns a quantization_config of weights in int4 alone, as compressed-tensors writes it.
+// Returns a quantization_config with only int4 weights, in the format of compressed-tensors.
 json Packed() {
   json stored = Stored();
   stored["format"] = "pack-quantized";
@@ -191,7 +191,7 @@ struct Int4Row {
 };
 class Int4Table : public TableTest<Int4Row> {};
 
-TEST_P(Int4Table, WhatIsNotComputedIsRefused) {
+TEST_P(Int4Table, RefusesUnsupportedFormats) {
   EXPECT_EQ(Parse(row().stored, json::object()).status().message(), row().error);
 }
 
@@ -216,7 +216,7 @@ const Int4Row kInt4Rows[] = {
               "or a multiple of 128"},
     {.name = "Activations",
      .stored = Changed("/config_groups/group_0/input_activations", {{"num_bits", 8}}),
-     .error = "quantization_config.config_groups.group_0.input_activations is not supported beside "
+     .error = "quantization_config.config_groups.group_0.input_activations is not supported with "
               "weights of 4 bits"},
     {.name = "AwqOfThreeBits",
      .stored = {{"quant_method", "awq"}, {"bits", 3}, {"group_size", 64}},
@@ -231,7 +231,7 @@ const Int4Row kInt4Rows[] = {
 };
 SLUICE_TABLE(Int4Table, kInt4Rows);
 
-TEST(QuantizationConfigTest, TheHeadIsNotQuantisedAlone) {
+TEST(QuantizationConfigTest, TheHeadIsOnlyQuantisedWithTheProjections) {
   EXPECT_EQ(Parse(nullptr, {{"quantize_head", true}}).status().message(),
             "sluice.quantize_head needs quantization \"int8\" or \"int4\"");
 }

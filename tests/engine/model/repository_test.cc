@@ -27,7 +27,7 @@ class RepositoryTest : public ::testing::Test {
   const TemporaryDirectory root_;
 };
 
-TEST_F(RepositoryTest, ListsModelsAndReportsDirectoriesThatAreNone) {
+TEST_F(RepositoryTest, ListsModelsAndReportsOtherDirectories) {
   AddModel("plain");
   AddModel("many/2");
   AddModel("many/10");

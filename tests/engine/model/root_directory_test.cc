@@ -17,7 +17,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// The directory root/ with some entries, beside a secret file.
+// The directory root/ with some entries, and a secret file next to it.
 class RootDirectoryTest : public ::testing::Test {
  protected:
   RootDirectoryTest() {
@@ -56,8 +56,8 @@ TEST_F(RootDirectoryTest, OpensFilesBelowTheRoot) {
   EXPECT_THAT(std::string(root_->List("", 1).status().message()), HasSubstr("more than 1"));
 }
 
-// The links are those of a volume of Kubernetes: names that lead to ..data, which leads to the
-// latest version.
+// The links are like a Kubernetes volume's: names that lead to ..data, which leads to the latest
+// version.
 TEST_F(RootDirectoryTest, FollowsLinksThatStayBelow) {
   std::filesystem::create_directory(directory_.File("root/..2026"));
   WriteTestFile(directory_.File("root/..2026/config.json"), "first");
@@ -95,7 +95,7 @@ TEST_F(RootDirectoryTest, RefusesLoopsOfLinksAndFifosWithoutWaiting) {
   EXPECT_TRUE(root_->OpenBeneath("fifo", O_RDONLY).ok()) << "it does not wait for a writer";
 }
 
-// Whatever components a path has, the file that it opens is below the root.
+// For any components of a path, the file that it opens is below the root.
 TEST_F(RootDirectoryTest, RandomPathsAndLinksOpenOnlyFilesBelowTheRoot) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(seed);

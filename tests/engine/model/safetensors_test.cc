@@ -92,16 +92,16 @@ const HostileSafetensorsRow kHostileSafetensorsRows[] = {
     {.name = "ANegativeSizeIsRefused",
      .header = R"({"t": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}})",
      .data_bytes = 4,
-     .error = "shape has a value that is no size"},
+     .error = "shape has a value that is not a size"},
     {.name = "AFractionalSizeIsRefused",
      .header = R"({"t": {"dtype": "F32", "shape": [1.0], "data_offsets": [0, 4]}})",
      .data_bytes = 4,
-     .error = "shape has a value that is no size"},
+     .error = "shape has a value that is not a size"},
     {.name = "ASizeOf64BitsIsRefused",
      .header = R"({"t": {"dtype": "F32", "shape": [18446744073709551615],
                   "data_offsets": [0, 4]}})",
      .data_bytes = 4,
-     .error = "shape has a value that is no size"},
+     .error = "shape has a value that is not a size"},
     {.name = "ATensorOfNineDimensionsIsRefused",
      .header = R"({"t": {"dtype": "F32", "shape": [1,1,1,1,1,1,1,1,1], "data_offsets": [0, 4]}})",
      .data_bytes = 4,
@@ -180,7 +180,7 @@ const HostileSafetensorsRow kHostileSafetensorsRows[] = {
     {.name = "ASizeWithAnExponentIsRefused",
      .header = R"({"a": {"dtype": "F32", "shape": [1e0], "data_offsets": [0, 4]}})",
      .data_bytes = 4,
-     .error = "shape has a value that is no size"},
+     .error = "shape has a value that is not a size"},
     {.name = "AnOffsetWithAnExponentIsRefused",
      .header = R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4e0]}})",
      .data_bytes = 4,
@@ -219,7 +219,7 @@ TEST(SafetensorsTest, EveryTruncationIsRefused) {
   }
 }
 
-// Whatever a flipped byte changes, an accepted file has all its tensors inside the file.
+// If a file with a flipped byte is accepted, all its tensors are inside the file.
 TEST(SafetensorsTest, FlippedBytesNeverPlaceATensorOutsideTheFile) {
   const std::string good =
       SafetensorsFile({{"a", "F32", {2}, "abcdefgh"}, {"b", "BF16", {1}, "xy"}});

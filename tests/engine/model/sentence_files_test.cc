@@ -1,5 +1,5 @@
 // Tests how the files of sentence-transformers are read and refused. tests/e2e/test_sentences.py
-// compares what is made of them with that library.
+// compares the results with that library.
 #include "engine/model/sentence_files.h"
 
 #include <gmock/gmock.h>
@@ -70,8 +70,8 @@ class SentenceFilesTest : public ::testing::Test {
   TemporaryDirectory folder_;
 };
 
-// Early releases keep the Transformer's files in a folder, and other keys in the config.json beside
-// it.
+// Early releases keep the Transformer's files in a folder, and other keys in the config.json next
+// to it.
 TEST_F(SentenceFilesTest, ATransformerInAFolderIsTheSameModel) {
   Files files = Good();
   files["modules.json"][0]["path"] = "0_Transformer";
@@ -118,7 +118,7 @@ TEST_F(SentenceFilesTest, WithoutModulesOtherFilesHaveNoEffect) {
   EXPECT_EQ(config->max_positions, 20);
 }
 
-TEST_F(SentenceFilesTest, TheTokenizersLengthStandsForAMissingOneAndTheConfigDecidesOnCuts) {
+TEST_F(SentenceFilesTest, TheTokenizersLengthIsTheDefaultAndTheConfigSetsTruncation) {
   Files files = Good();
   files["sentence_bert_config.json"] = json::object();
   files["tokenizer_config.json"]["model_max_length"] = 9;
@@ -222,7 +222,7 @@ const BadFilesRow kBadFiles[] = {
      .file = "modules.json",
      .pointer = "/2",
      .value = {{"type", "sentence_transformers.models.Normalize"}, {"path", "2_Normalize"}},
-     .error = "module 3, Normalize, is not supported behind Normalize"},
+     .error = "module 3, Normalize, is not supported after Normalize"},
     {.name = "AMissingFolderIsRefused",
      .file = "modules.json",
      .pointer = "/1/path",
@@ -287,7 +287,7 @@ const BadFilesRow kBadFiles[] = {
      .file = "config_sentence_transformers.json",
      .pointer = "/default_prompt_name",
      .value = "title",
-     .error = "config_sentence_transformers.json: default_prompt_name is none of the prompts"},
+     .error = "config_sentence_transformers.json: default_prompt_name is not one of the prompts"},
     {.name = "AnotherKindOfModelIsRefused",
      .file = "config_sentence_transformers.json",
      .pointer = "/model_type",

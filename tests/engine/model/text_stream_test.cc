@@ -174,12 +174,13 @@ TEST(TextStreamTest, EveryPieceConsistsOfWholeCharacters) {
   const Streamed bytes = StreamBytes(kMultilingual);
   EXPECT_EQ(bytes.text(), kMultilingual);
   for (const std::string& piece : bytes.pieces) EXPECT_TRUE(IsUtf8(piece)) << piece;
-  EXPECT_EQ(bytes.pieces.back(), "") << "nothing is held back from complete text";
+  EXPECT_EQ(bytes.pieces.back(), "") << "complete text is not withheld";
   for (size_t cut = 0; cut <= kMultilingual.size(); ++cut) {
     const Streamed two = StreamPieces({kMultilingual.substr(0, cut), kMultilingual.substr(cut)});
     EXPECT_EQ(two.text(), kMultilingual);
     for (const std::string& piece : two.pieces) EXPECT_TRUE(IsUtf8(piece)) << "cut at " << cut;
-    // A text that ends in U+FFFD waits as a whole: its last byte may have been decoded alone.
+    // A text that ends in U+FFFD is withheld as a whole: its last byte may have been decoded
+    // separately.
     if (!kMultilingual.substr(0, cut).ends_with(kReplacement)) {
       EXPECT_GE(two.pieces[0].size() + 3, cut);
     }
@@ -193,7 +194,7 @@ TEST(TextStreamTest, EveryPieceConsistsOfWholeCharacters) {
   }
 }
 
-TEST(TextStreamTest, BytesThatAreNoTextPassUnchanged) {
+TEST(TextStreamTest, InvalidUtf8PassesUnchanged) {
   const char lead[] =
       "\x00\x41\x80\xBF\xC1\xC2\xE0\xE1\xED\xEF\xF0\xF1\xF4\xF5\xFF\xA0\x9F\x90\x8F\xBD";
   for (uint64_t seed = 0; seed < 300; ++seed) {
@@ -205,8 +206,7 @@ TEST(TextStreamTest, BytesThatAreNoTextPassUnchanged) {
     }
     const Streamed bytes = StreamBytes(binary);
     EXPECT_EQ(bytes.text(), binary);
-    EXPECT_LE(bytes.pieces.back().size(), 3u)
-        << "no more than a character's beginning is held back";
+    EXPECT_LE(bytes.pieces.back().size(), 3u) << "only the beginning of a character is withheld";
     EXPECT_EQ(StreamPieces(RandomPieces(random, binary, 7)).text(), binary);
   }
 }
@@ -226,7 +226,7 @@ TEST_P(WaitingBytesTable, OnlyAnIncompleteCharacterWaits) {
 
 const WaitingBytesRow kWaitingBytesRows[] = {
     {.name = "AnAsciiCharacterPasses", .bytes = "a", .waits = false},
-    {.name = "AContinuationAlonePasses", .bytes = "\x80", .waits = false},
+    {.name = "ASingleContinuationPasses", .bytes = "\x80", .waits = false},
     {.name = "AnOverlongLeadOfTwoPasses", .bytes = "\xC1", .waits = false},
     {.name = "TheFirstLeadOfTwoWaits", .bytes = "\xC2", .waits = true},
     {.name = "TheLastLeadOfTwoWaits", .bytes = "\xDF", .waits = true},
@@ -321,7 +321,7 @@ const StopTextRow kStopTextRows[] = {
 };
 SLUICE_TABLE(StopTextTable, kStopTextRows);
 
-// Returns the position of the stop that ends first, or of the longest of those that end together,
+// Returns the position of the stop that ends first, or of the longest one if several end together,
 // by trying all; npos if there is none.
 size_t FirstStop(const std::string& text, const std::vector<std::string>& stops) {
   for (size_t end = 0; end <= text.size(); ++end) {
@@ -409,7 +409,7 @@ class DependentDecodeTest : public testing::Test {
                            kSpaceEnd = 262, kEnd = 263;
 };
 
-TEST_F(DependentDecodeTest, SpacesAndBytesAreThoseOfTheWholeText) {
+TEST_F(DependentDecodeTest, SpacesAndBytesMatchTheWholeText) {
   const std::vector<int32_t> tokens = {
       kHello, kWorld, 0xE4, 0xBD, 0xA0, kMark, kSpace, kWorld, SpaceAndByteTokenizer::kControl,
       kWorld, kIng};
@@ -424,7 +424,7 @@ TEST_F(DependentDecodeTest, StopsSpanTokensWhoseTextDependsOnOthers) {
   EXPECT_EQ(Stream(tokenizer_, tokens, {"world END"}).text(), "Hello ");
   EXPECT_EQ(Stream(tokenizer_, tokens, {" END"}).text(), "Hello world");
   EXPECT_EQ(Stream(tokenizer_, std::vector<int32_t>{kSpaceEnd, kMark}, {" END"}).text(), "END!")
-      << "the space that begins the text is none";
+      << "the space at the beginning of the text is dropped";
 }
 
 TEST_F(DependentDecodeTest, PiecesOfRandomTokensAddUpToTheWholeText) {

@@ -40,7 +40,7 @@ TEST_F(TokenizerFilesTest, ADirectoryWithoutTokenizerFilesHasNoTokenizer) {
   EXPECT_THAT(Ends().value(), IsEmpty());
 }
 
-TEST_F(TokenizerFilesTest, TheOtherFilesSayWhichTokensAreSpecial) {
+TEST_F(TokenizerFilesTest, TheOtherFilesDefineTheSpecialTokens) {
   Write("tokenizer.json", kWords);
   EXPECT_THAT((*Load(10))->Encode("b a").value(), ElementsAre(1, 0));
   Write("special_tokens_map.json", R"({"bos_token": "<s>", "eos_token": {"content": "</s>"}})");
@@ -49,7 +49,7 @@ TEST_F(TokenizerFilesTest, TheOtherFilesSayWhichTokensAreSpecial) {
   EXPECT_THAT((*Load(10))->Encode("b").value(), ElementsAre(2, 1, 3));
 }
 
-TEST_F(TokenizerFilesTest, ASpecialTokenWithoutATextIsNone) {
+TEST_F(TokenizerFilesTest, ASpecialTokenWithoutATextIsIgnored) {
   Write("tokenizer.json", kWords);
   Write("special_tokens_map.json", R"({"bos_token": {"lstrip": true}, "eos_token": "</s>"})");
   Write("tokenizer_config.json", R"({"add_bos_token": true, "add_eos_token": true})");

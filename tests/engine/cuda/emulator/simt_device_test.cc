@@ -123,7 +123,7 @@ TEST(SimtDeviceTest, ALaunchBeyondTheLimitOfSharedMemoryFails) {
     const std::string fault =
         limit == 512
             ? ""
-            : "kernel Reverse wants 512 bytes of shared memory a block, the device has 511";
+            : "kernel Reverse needs 512 bytes of shared memory a block, the device has 511";
     EXPECT_EQ(lab.Finish().message(), fault);
   }
 }
@@ -186,7 +186,7 @@ TEST(SimtCountsTest, EveryCallIsCountedOnce) {
   EXPECT_EQ(device.calls(SimtCall::kRun), 3);
 }
 
-// Each plants one fault in a correct program and returns what the host receives.
+// Each plants one fault in a correct program and returns the value that the host receives.
 float ReuseStaging(SimtOptions options, bool wait) {
   DeviceLab lab(MakeSimtDevice(options));
   const Pinned staging(lab.device(), {1});
@@ -208,7 +208,7 @@ float ReadResult(SimtOptions options, bool wait) {
   return read;
 }
 
-// The host waits for the first stream and then for the second, so that running each in turn hides
+// The host waits for the first stream and then for the second. Running each in turn therefore hides
 // that nothing orders them.
 float ReadWhatAnotherStreamWrites(SimtOptions options, bool wait) {
   DeviceLab lab(MakeSimtDevice(options));
@@ -226,7 +226,7 @@ float ReadWhatAnotherStreamWrites(SimtOptions options, bool wait) {
   return out[0];
 }
 
-// Returns in how many of 40 runs, each with another seed, a program receives something else than 1.
+// Returns in how many of 40 runs with different seeds a program receives a value other than 1.
 template <typename Program>
 int Wrong(Program program, SimtOrder order, bool wait) {
   int wrong = 0;
@@ -295,7 +295,7 @@ TEST(SimtPinnedTest, MemoryThatAQueuedCopyUsesIsNotReleased) {
     if (wait) (void)lab.Finish();
     pinned.Release();
     EXPECT_EQ(Emulated(lab).fault(),
-              wait ? "" : "pinned memory is released that a queued copy uses");
+              wait ? "" : "released pinned memory is in use by a queued copy");
   }
 }
 
@@ -321,7 +321,7 @@ TEST(SimtPinnedTest, MemoryIsReleasedOnce) {
     release(memory);
     EXPECT_THAT(device->fault(), IsEmpty());
     release(memory);
-    EXPECT_THAT(device->fault(), HasSubstr("is released that is not allocated"));
+    EXPECT_THAT(device->fault(), HasSubstr("memory is not allocated"));
   }
 }
 

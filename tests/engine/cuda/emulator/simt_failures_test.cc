@@ -1,4 +1,4 @@
-// The emulated device fails when and how a script says, and as a GPU does from then on.
+// The emulated device fails as a script requires, and then behaves like a GPU after that failure.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -48,7 +48,7 @@ std::vector<absl::Status> MakeEveryCall(SimtDevice& device) {
   }
   keep((*stream)->Synchronize());
   keep((*event)->Synchronize());
-  keep((*stream)->Synchronize());  // without a failure, whatever failed before
+  keep((*stream)->Synchronize());  // no failure, even after earlier failures
   return statuses;
 }
 
@@ -71,7 +71,7 @@ bool Waits(SimtCall call) {
   return call == SimtCall::kSynchronizeStream || call == SimtCall::kSynchronizeEvent;
 }
 
-TEST(SimtFailureTest, OneCallFailsAndTheDeviceGoesOn) {
+TEST(SimtFailureTest, OneCallFailsAndTheDeviceContinues) {
   for (const SimtCall call : kPlayed) {
     if (Waits(call)) continue;
     for (const auto& [code, expected] : {std::pair{2, absl::StatusCode::kResourceExhausted},
@@ -123,7 +123,7 @@ TEST(SimtFailureTest, AStreamWaitsForTheWorkBeforeAFailure) {
   EXPECT_EQ(*static_cast<const float*>(out.get()), 1);
 }
 
-TEST(SimtFailureTest, ACaptureDoesNotSurviveAnAllocationOfItsThread) {
+TEST(SimtFailureTest, AnAllocationOfItsThreadBreaksACapture) {
   for (const bool same_thread : {true, false}) {
     DeviceLab lab(MakeSimtDevice());
     float* const memory = lab.Room<float>(1);
@@ -143,7 +143,7 @@ TEST(SimtFailureTest, ACaptureDoesNotSurviveAnAllocationOfItsThread) {
       EXPECT_EQ(allocated.message(), "cudaMallocHost: error 900");
       EXPECT_EQ(captured.message(), "cudaStreamEndCapture: error 901");
     }
-    EXPECT_TRUE(lab.Finish().ok()) << "the device goes on";
+    EXPECT_TRUE(lab.Finish().ok()) << "the device continues";
   }
 }
 

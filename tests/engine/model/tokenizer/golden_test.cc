@@ -1,4 +1,4 @@
-// Compares the tokenizers with what the original libraries make of the same files
+// Compares the tokenizers with the results of the original libraries for the same files
 // (tests/goldens/tokenizers).
 #include <gtest/gtest.h>
 
@@ -96,7 +96,7 @@ TEST_P(GoldenTest, DecodesAsTheOriginal) {
   check("drawn", "drawn_decoded");
 }
 
-TEST_P(GoldenTest, BytesThatAreNoTextBecomeReplacementCharacters) {
+TEST_P(GoldenTest, InvalidUtf8BecomesReplacementCharacters) {
   const json& raw = Cases()["raw"];
   const json& ids = (*golden_.expected)["raw"];
   for (size_t i = 0; i < raw.size(); ++i) {
@@ -107,8 +107,8 @@ TEST_P(GoldenTest, BytesThatAreNoTextBecomeReplacementCharacters) {
   }
 }
 
-// The tokens are those of encoded texts. For tokens that no text is encoded to, a stream may give
-// more U+FFFD than Decode.
+// The tokens come from encoded texts. For tokens that no text is encoded to, a stream may give more
+// U+FFFD than Decode.
 TEST_P(GoldenTest, AStreamGivesTheDecodedText) {
   const json& ids = (*golden_.expected)["ids"];
   for (size_t i = 0; i < ids.size(); ++i) {

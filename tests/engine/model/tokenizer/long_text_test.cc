@@ -1,4 +1,4 @@
-// Tests of texts that are long: what bounds the work on them, and what breaks it off.
+// Tests of long texts: the limits on their work, and its interruption.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -52,8 +52,8 @@ TEST(LongTextTest, EncodingStopsSoonAfterTheMostTokens) {
   EXPECT_EQ(tokenizer->Encode(words, 64)->size(), 65u);
 }
 
-// A piece that kept room for the text that it was cut from would make memory grow with the square
-// of the text.
+// If a piece kept room for the text that it was cut from, memory would grow with the square of the
+// text.
 TEST(LongTextTest, PiecesHoldNoMoreThanTheirText) {
   for (const char* type : {"WhitespaceSplit", "Whitespace", "BertPreTokenizer", "ByteLevel",
                            "Metaspace", "Punctuation", "Digits"}) {
@@ -72,7 +72,7 @@ TEST(LongTextTest, PiecesHoldNoMoreThanTheirText) {
   }
 }
 
-// Returns how often the work on a text with this step asks whether it goes on, which ICU does once
+// Returns how often the work on a text with this step checks for an interruption. ICU checks once
 // in ten thousand steps.
 template <typename Work>
 int UnitsOf(Work work) {
@@ -102,7 +102,7 @@ TEST(LongTextTest, ADecoderTakesFewStepsForAToken) {
   document["normalizer"] = replace;
   const auto normalizing = Parsed(document);
   EXPECT_GT(UnitsOf([&] { EXPECT_FALSE(normalizing->Encode(hostile).ok()); }), 100)
-      << "texts have threads of their own";
+      << "texts are encoded on separate threads";
 }
 
 TEST(LongTextTest, TheByteTokenizerStopsToo) {
@@ -111,7 +111,7 @@ TEST(LongTextTest, TheByteTokenizerStopsToo) {
   EXPECT_EQ(MakeByteTokenizer(-1)->Encode(std::string(64, 'x'), 64)->size(), 64u);
 }
 
-TEST(UnknownCharactersTest, AreJoinedOnlyIfTheFileSaysSo) {
+TEST(UnknownCharactersTest, AreJoinedOnlyIfTheFileEnablesIt) {
   json document = Words();
   document["model"]["fuse_unk"] = true;
   EXPECT_THAT(Parsed(document)->Encode("axyzab xy").value(), ::testing::ElementsAre(0, 3, 2, 3));
@@ -174,8 +174,8 @@ struct InterruptedRow {
 };
 class InterruptionTable : public TableTest<InterruptedRow> {};
 
-// A text of one word: whatever breaks it off does so within one piece.
-TEST_P(InterruptionTable, BreaksOffInTheMiddleOfAPiece) {
+// A text of one word, so the interruption happens within one piece.
+TEST_P(InterruptionTable, StopsInTheMiddleOfAPiece) {
   json document = Words();
   document.merge_patch(json::parse(row().change));
   const auto tokenizer = Parsed(document);

@@ -1,4 +1,4 @@
-// Tests of parts of the tokenizers at their bounds.
+// Tests of parts of the tokenizers at their limits.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -35,7 +35,7 @@ TEST(UnicodeTest, TheRangesOfIdeographsHaveTheirEnds) {
   }
 }
 
-// A letter, a mark, a digit, a connector and a joiner: each kind alone makes a word.
+// A letter, a mark, a digit, a connector and a joiner: each kind makes a word by itself.
 TEST(UnicodeTest, WordsHaveCharactersOfEveryKind) {
   for (const char32_t point : {U'a', U'\u0301', U'5', U'_', U'\u200D'}) {
     EXPECT_TRUE(IsWord(point)) << static_cast<uint32_t>(point);
@@ -46,7 +46,7 @@ TEST(UnicodeTest, WordsHaveCharactersOfEveryKind) {
 }
 
 // Field 1 is a varint of 5, field 2 the float 1, field 3 the text "x".
-TEST(WireReaderTest, AFieldHasNothingOfTheOneBefore) {
+TEST(WireReaderTest, AFieldKeepsNothingOfThePreviousOne) {
   WireReader reader(std::string_view("\x08\x05\x15\x00\x00\x80\x3F\x1A\x01x", 10));
   ASSERT_TRUE(reader.Next());
   EXPECT_EQ(reader.integer(), 5u);
@@ -67,8 +67,8 @@ TEST(CharsmapTest, AnArrayMayEndWithTheBlob) {
 }
 
 // The walk leaves each array at its end: from the root, and from a leaf to its value. The library's
-// assertions, or a sanitizer, see an access there.
-TEST(CharsmapTest, AWalkEndsWhereTheArrayDoes) {
+// assertions, or a sanitizer, detect an access after it.
+TEST(CharsmapTest, AWalkEndsAtTheEndOfTheArray) {
   const uint32_t label = 1, leaf = 1 << 8, offset_3 = 3 << 10;
   for (const std::vector<uint32_t>& units :
        {std::vector<uint32_t>{0}, std::vector<uint32_t>{0, label | leaf | offset_3}}) {
@@ -124,7 +124,7 @@ TEST(BpeTest, AffixesAreOfInnerAndLastCharacters) {
               ElementsAre(0, 4));
 }
 
-TEST(BpeTest, ADropoutOfNothingIsAccepted) {
+TEST(BpeTest, AZeroDropoutIsAccepted) {
   EXPECT_THAT(
       IdsBy(R"("model": {"type": "BPE", "vocab": {"a": 0}, "merges": [], "dropout": 0.0})", "a"),
       ElementsAre(0));
@@ -138,7 +138,7 @@ TEST(WordPieceTest, AWordOfTheMostCharactersIsSplit) {
 }
 
 // The first word is known up to its last character.
-TEST(WordPieceTest, AnUnknownWordLeavesNoPartsAndNoTrace) {
+TEST(WordPieceTest, AnUnknownWordLeavesNoPartialTokens) {
   EXPECT_THAT(IdsBy(R"("pre_tokenizer": {"type": "WhitespaceSplit"}, "model": {"type": "WordPiece",
                        "unk_token": "?", "vocab": {"a": 0, "##a": 1, "?": 2}})",
                     "a aab aa"),
@@ -151,7 +151,7 @@ TEST(UnigramTest, ARunOfUnknownCharactersIsOneTokenAndTheNextRunAnother) {
               ElementsAre(0, 1, 0));
 }
 
-TEST(UnigramTest, OfPathsThatScoreTheSameTheFirstIsKept) {
+TEST(UnigramTest, TheFirstOfEqualPathsIsKept) {
   EXPECT_THAT(
       IdsBy(R"("model": {"type": "Unigram", "vocab": [["a", -1], ["b", -2], ["ab", -3]]})", "ab"),
       ElementsAre(2));
@@ -166,7 +166,7 @@ TEST(SubwordModelTest, AnOldFileHasNoType) {
   EXPECT_FALSE(ParseHuggingFace(R"({"model": {}})", {}).ok());
 }
 
-TEST(SpansOf, TheLastTokenIsAllThatIsLeftIfItsTextIsNotThere) {
+TEST(SpansOf, AnUnmatchedLastTokenSpansTheRest) {
   Vocabulary vocabulary;
   ASSERT_TRUE(vocabulary.Add("a", 0) && vocabulary.Add("##b", 1) && vocabulary.Add("##x", 2));
   const Piece piece{.text = "abc"};
@@ -185,7 +185,7 @@ std::string PieceOf(std::string_view text, float score, char type) {
   return absl::StrCat("\x0A", std::string(1, static_cast<char>(piece.size())), piece);
 }
 
-// An unknown character scores 10 less than the lowest of the normal pieces, whatever others have.
+// An unknown character scores 10 less than the lowest normal piece, regardless of other pieces.
 TEST(SentencePieceTest, TheScoreOfUnknownCharactersFollowsNormalPieces) {
   constexpr char kNormal = 1, kUnknown = 2;
   const std::string no_space_before("\x1A\x02\x18\x00", 4);
@@ -227,7 +227,7 @@ const AddedTokenRow kAddedTokenRows[] = {
 };
 SLUICE_TABLE(AddedTokenTable, kAddedTokenRows);
 
-TEST(AddedTokensTest, ASpecialTokenThatIsNoneOfTheFileIsNotFound) {
+TEST(AddedTokensTest, ASpecialTokenThatTheFileLacksIsNotFound) {
   SpecialTokens specials;
   specials.all = {"<nowhere>", "b"};
   const auto tokenizer = ParseHuggingFace(R"({

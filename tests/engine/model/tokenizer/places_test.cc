@@ -1,4 +1,4 @@
-// Compares the places of tokens with those of the original library (tests/goldens/offsets.json).
+// Compares the places of tokens with the original library's (tests/goldens/offsets.json).
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -27,7 +27,7 @@ std::vector<std::string> TokenizerNames() {
 
 class PlacesTest : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(PlacesTest, AreThoseOfTheOriginalWithTheMarksOfACharacterOrUnknown) {
+TEST_P(PlacesTest, MatchTheOriginalWithAttachedMarksOrAreUnknown) {
   const json golden = ReadJsonGolden("offsets.json");
   const auto tokenizer =
       ParseHuggingFace(ReadJsonGolden("tokenizers/" + GetParam() + ".json").dump(), {});

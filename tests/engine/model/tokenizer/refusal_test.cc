@@ -250,7 +250,7 @@ TEST(RefusalTest, ALongWordIsEncodedWithoutComparingAllPairs) {
   EXPECT_EQ((*tokenizer)->Encode(text)->size(), 500000u);
 }
 
-TEST(RefusalTest, TheSpecialTokensOfOtherFilesDecideWhatIsAddedToATextAndDropped) {
+TEST(RefusalTest, SpecialTokensOfOtherFilesControlAddedAndDroppedTokens) {
   SpecialTokens specials;
   specials.bos = "<s>";
   specials.add_bos = true;
@@ -259,7 +259,7 @@ TEST(RefusalTest, TheSpecialTokensOfOtherFilesDecideWhatIsAddedToATextAndDropped
   ASSERT_TRUE(tokenizer.ok());
   EXPECT_THAT((*tokenizer)->Encode("ab").value(), ElementsAre(4, 2));
   EXPECT_EQ((*tokenizer)->Decode(std::vector<int32_t>{4, 2, 3, 99, -1}), "ab")
-      << "what is special or no token decodes to nothing";
+      << "special tokens and unknown ids decode to nothing";
 }
 
 std::vector<std::filesystem::path> GoldenFiles() {
@@ -295,7 +295,7 @@ std::string Altered(std::string bytes, std::mt19937_64& random) {
   return bytes;
 }
 
-// Whatever a file says, it is refused or gives a tokenizer that works on any text and ids.
+// Every altered file is refused or gives a tokenizer that works on any text and ids.
 TEST(RefusalTest, AlteredFilesAreRefusedOrWork) {
   int accepted = 0;
   for (const std::filesystem::path& path : GoldenFiles()) {
