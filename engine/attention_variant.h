@@ -20,10 +20,10 @@ struct AttentionVariant {
     kSplit,    // one pass over each of several ranges of keys, which may run at once
   };
   Kind kind = Kind::kAuto;
-  // The number of ranges; 0: as many as keep the threads busy. A given number is that of every
-  // sequence of a step, or of fewer where a sequence has fewer segments of keys. A step whose
-  // partial sums exceed their memory (docs/cascades.md) is not divided: several threads then have
-  // more than two work items each without it.
+  // The number of ranges; 0: enough ranges to keep the threads busy. A given number applies to
+  // every sequence of a step; a sequence with fewer segments of keys has fewer ranges. A step is
+  // not divided if its partial sums exceed their memory (docs/cascades.md). Each thread then has
+  // more than two work items even without the division.
   int32_t parts = 0;
 
   static constexpr int32_t kMaxParts = 1024;
@@ -38,8 +38,8 @@ constexpr auto EnumNamesOf(AttentionVariant::Kind) {
 
 std::string AttentionVariantName(const AttentionVariant& variant);
 
-// Returns nothing for another text than that of a variant with at least 2 and at most kMaxParts
-// ranges.
+// Returns nullopt unless `text` names a variant. A given number of ranges must be in
+// [2, kMaxParts].
 std::optional<AttentionVariant> ParseAttentionVariant(std::string_view text);
 
 }  // namespace sluice

@@ -9,8 +9,8 @@
 //
 // Ownership: a Backend outlives its ExecutableModels, which outlive their Plans and Slots.
 //
-// Threads: everything const is thread-safe. Prepare may run beside Start and Finish. A Slot is used
-// by one thread at a time.
+// Threads: everything const is thread-safe. Prepare may run at the same time as Start and Finish. A
+// Slot is used by one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -32,30 +32,29 @@ namespace sluice {
 struct BackendInfo {
   std::string device;   // "cpu" or "cuda:N"; a label of every metric
   std::string profile;  // the numerics profile: equal profiles give equal bits
-  int32_t tile_tokens;  // rows computed together; the step of hardware_aware ladders
+  int32_t tile_tokens;  // rows computed together; hardware_aware ladders use multiples of this
   int32_t page_tokens;  // tokens of a KV page
   // A replay computes the rows of the batch, rounded up to a multiple of this.
   int32_t row_multiple = 1;
   // The number of steps that may be started in a slot while another one runs.
   int32_t steps_ahead = 0;
-  // The number of runs whose median is taken for the time of a step at start. It is above 1 if the
-  // device's clock rises with its load; steps then run untimed for a while at first.
+  // During warm-up, the time of a step is the median of this many runs. It is above 1 if the
+  // device's clock rises with its load; steps then first run untimed for a while.
   int32_t timed_runs = 1;
-  // The share of the memory, in percent, that KV pages take unless it is configured, of what
-  // weights and activations leave.
+  // The default size of the KV pages, in percent of the memory left by weights and activations.
   int32_t kv_memory_percent = 25;
-  // The most sequences of a step unless it is configured (BatchOptions::max_batch_sequences).
+  // The default of BatchOptions::max_batch_sequences.
   int32_t max_batch_sequences = 256;
 };
 
-// The requirements of a step batch on a plan.
+// The requirements of a step batch for a plan.
 struct StepNeeds {
   BatchSize size{};
-  // The largest number of candidates that a row reports; diverse ones have sizes of their own.
+  // The largest number of candidates that a row reports. Diverse candidates are not counted.
   int32_t num_top = 0;
 };
 
-// A model that is prepared for steps within one bucket. Immutable.
+// A model prepared for steps within one bucket. Immutable.
 class Plan {
  public:
   virtual ~Plan() = default;
@@ -64,20 +63,20 @@ class Plan {
   // Returns whether the constraints of the ops hold for a step whose size fits the bucket (top-k
   // needs n >= k). These are range guards.
   virtual bool Accepts(const StepNeeds& needs) const = 0;
-  // Returns whether what was prepared runs all of a step that the plan accepts. Otherwise an op
-  // whose range guard does not hold (a captured top-k has room for the n best, and k is above n) is
-  // launched on its own.
+  // Returns whether the captured ops run all of a step that the plan accepts. Otherwise, each op
+  // whose range guard does not hold is launched separately. Example: a captured top-k has room for
+  // n candidates, and the step needs k > n.
   virtual bool Captures(const StepNeeds& needs) const { return true; }
-  // Returns whether the ops are launched one by one, since nothing was captured.
+  // Returns whether the ops are launched one by one because nothing was captured.
   virtual bool eager() const { return false; }
 };
 
 // The memory of a slot, in bytes.
 struct SlotMemory {
-  // The activations that are held now, and what the head needs beside them. Where a step's arena is
-  // memory of the host, they are what recent steps used of it.
+  // The activations held now, including the memory of the head. If a step's arena is host memory,
+  // only the part that recent steps used.
   int64_t activations = 0;
-  int64_t activation_room = 0;  // what steps may come to hold
+  int64_t activation_room = 0;  // the most activation memory that steps may hold
   int64_t graphs = 0;           // captured graphs of the head, which all plans share
   int64_t kv = 0;
   int64_t pinned = 0;  // of the host, for copies to and from the device
@@ -90,9 +89,9 @@ class Slot {
   virtual ~Slot() = default;
   virtual int32_t pages() const = 0;      // the number of KV pages; their ids are [0, pages())
   virtual SlotMemory memory() const = 0;  // thread-safe
-  // Gives the memory of activations back that no step has used since the last call. Returns whether
-  // a later call may find more of it. Requires that no step is in progress. Captured graphs keep
-  // the addresses of theirs, which is not given back.
+  // Frees activation memory that no step has used since the previous call, except memory of
+  // captured graphs, which keep its addresses. Returns whether a later call may free more. Requires
+  // that no step is in progress.
   virtual bool Trim() { return false; }
 };
 
@@ -101,30 +100,30 @@ class ExecutableModel {
   virtual ~ExecutableModel() = default;
 
   virtual int64_t weight_bytes() const = 0;
-  // Returns sentences for the log, each about something that the model was loaded without.
+  // Returns sentences for the log; each names something that was missing when the model was loaded.
   virtual std::vector<std::string> notices() const { return {}; }
-  // Returns a digest of the algorithms that were chosen for this model. They decide the times of
-  // its steps and, with the profile, its bits.
+  // Returns a digest of the algorithms chosen for this model. They determine the times of its steps
+  // and, together with the profile, its bits.
   virtual std::string algorithms() const { return ""; }
-  // Returns the model's own numerics profile, which says what it multiplies in which precision;
-  // empty if it is the backend's.
+  // Returns the model's own numerics profile, which lists the precision of each product; empty if
+  // it is the backend's.
   virtual std::string profile() const { return ""; }
-  // Returns which of several implementations compute the model, such as "attention portable;
-  // products hopper"; empty where there is one alone.
+  // Returns the chosen kernel implementations, such as "attention portable; products hopper"; empty
+  // if there is no choice.
   virtual std::string kernels() const { return ""; }
   // Returns the order in which attention reads keys; never kAuto.
   virtual AttentionVariant attention() const { return {AttentionVariant::Kind::kOnePass}; }
-  // Describes a step of these sizes, with defaults for zeros. A `profile` runs such steps for about
-  // a second, in memory of their own, and measures each op. Returns InvalidArgument for sizes that
-  // the model cannot take or a profile that would take too long, ResourceExhausted for a profile
-  // without memory, and Unimplemented if the device has no description.
+  // Describes a step of these sizes; zeros are replaced by defaults. With `profile`, runs such
+  // steps for about a second, in separate memory, and measures each op. Returns InvalidArgument if
+  // the model does not support the sizes or the profile would take too long, ResourceExhausted if
+  // there is no memory for the profile, and Unimplemented if the device cannot describe steps.
   virtual absl::StatusOr<StepDescription> DescribeStep(const StepSizes& step, bool profile) const {
-    return absl::UnimplementedError("only models on a CPU describe their steps");
+    return absl::UnimplementedError("only models on a CPU can describe their steps");
   }
   virtual RowOrder row_order() const = 0;
 
-  // Calls body(begin, end) for disjoint ranges that cover [0, n). Where several threads of the host
-  // compute steps they share the ranges, which are at most `grain` long. For work between steps.
+  // Calls body(begin, end) for disjoint ranges that cover [0, n). If several host threads compute
+  // steps, they share the ranges, which are at most `grain` long. For work between steps.
   virtual void ParallelFor(int64_t n, int64_t grain,
                            absl::FunctionRef<void(int64_t begin, int64_t end)> body) const {
     if (n > 0) body(0, n);
@@ -134,11 +133,11 @@ class ExecutableModel {
   // Returns the bytes that the activations of a slot for `largest` will take.
   virtual int64_t activation_bytes(const Bucket& largest) const = 0;
 
-  // Prepares a plan. This is expensive and is kept off the serving path. Returns ResourceExhausted
-  // if memory does not suffice.
+  // Prepares a plan. This is expensive and must not be done on the serving path. Returns
+  // ResourceExhausted if there is not enough memory.
   virtual absl::StatusOr<std::unique_ptr<Plan>> Prepare(const Bucket& bucket) const = 0;
-  // Makes a plan cheaply, for a device that has no memory to prepare one. Its ops are launched one
-  // by one, which is slower and gives the same bits.
+  // Makes a plan cheaply, for a device without the memory to prepare one. Its ops are launched one
+  // by one, which is slower but gives the same bits.
   virtual absl::StatusOr<std::unique_ptr<Plan>> Eager(const Bucket& bucket) const {
     return Prepare(bucket);
   }
@@ -146,18 +145,19 @@ class ExecutableModel {
   virtual absl::StatusOr<std::unique_ptr<Slot>> CreateSlot(const Bucket& largest,
                                                            int32_t pages) const = 0;
 
-  // A step is run in two halves, so that the host's work for one step overlaps the device's work on
-  // another. Neither half allocates memory or creates a primitive.
+  // A step runs in two parts, Start and Finish, so that the host's work for one step overlaps the
+  // device's work on another. Neither part allocates memory or creates a primitive.
   //
   // Start begins a step and returns. Requires that `batch` fits the plan's bucket (and fills it if
   // it is padded), and that plan and batch stay unchanged until Finish returns. The steps of a slot
-  // run, and are finished, in the order of their starts; at most 1 + steps_ahead of them are not
-  // finished. A step may write to pages that the step before reads.
+  // run and are finished in the order of their starts. At most 1 + steps_ahead of them are
+  // unfinished. A step may write to pages that the previous step reads.
   virtual void Start(const Plan& plan, Slot& slot, const StepBatch& batch) const = 0;
   // Waits for the end of the oldest step and writes the results of its sampled rows. An error
-  // concerns the whole batch: ResourceExhausted if memory does not suffice, in which case parts of
-  // the batch may be run in its place and overwrite what it wrote; Unavailable if the device is
-  // lost. Non-finite logits are not an error: the row's SampleResult::token is -1.
+  // applies to the whole batch. Returns ResourceExhausted if there is not enough memory; the caller
+  // may then run parts of the batch instead, which overwrite its results. Returns Unavailable if
+  // the device is lost. Non-finite logits are not an error: the row's SampleResult::token is then
+  // -1.
   virtual absl::Status Finish(Slot& slot) const = 0;
 
   absl::Status Replay(const Plan& plan, Slot& slot, const StepBatch& batch) const {
@@ -170,9 +170,10 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual const BackendInfo& info() const = 0;
-  // Returns the bytes that may still be allocated, as far as this is known.
+  // Returns the number of bytes that can still be allocated, as far as this is known.
   virtual int64_t FreeMemory() const = 0;
-  // Checks and packs the weights. Returns InvalidArgument that names a missing or misshapen tensor.
+  // Checks and packs the weights. If a tensor is missing or has a wrong shape, returns
+  // InvalidArgument with its name.
   virtual absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(
       std::shared_ptr<const Model> model) = 0;
 };

@@ -9,7 +9,7 @@ namespace sluice {
 
 // The size of a step batch. All >= 1.
 struct BatchSize {
-  int32_t tokens = 0;  // useful tokens: those of all sequences, without padding
+  int32_t tokens = 0;  // useful tokens: all tokens of all sequences, without padding
   int32_t sequences = 0;
   int32_t longest = 0;  // tokens of the longest sequence
 
@@ -45,8 +45,8 @@ struct Bucket {
   auto operator<=>(const Bucket&) const = default;
 };
 
-// Returns what a step in the bucket may consist of. Where attention is in both directions, the
-// padding of a row is a sequence of its own, so that no token attends to it.
+// Returns the largest step that runs in the bucket. If attention is in both directions, the padding
+// of a row is a separate sequence, so that no other token attends to it.
 inline Bucket StepCapacity(Bucket bucket, bool causal) {
   if (bucket.padded() && !causal) bucket.sequences = std::min(2 * bucket.sequences, bucket.tokens);
   return bucket;

@@ -1,5 +1,5 @@
-// The choice of the device that computes, and the options of the CUDA backend. option_specs.cc says
-// the effect and the range of each.
+// The choice of the compute device, and the options of the CUDA backend. option_specs.cc describes
+// the effect and the range of each option.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace sluice {
 // "auto", "cpu" or "cuda:N".
 struct DeviceChoice {
   enum class Kind {
-    kAuto,  // the first GPU if this build and this host have one that can be used, else the CPU
+    kAuto,  // the first GPU if this build and this host have a usable one, else the CPU
     kCpu,
     kCuda,
   };

@@ -21,13 +21,13 @@ absl::StatusOr<ReviewReport> Engine::ChooseLadder(std::string_view name, std::st
 
 absl::StatusOr<StrategyTrials> Engine::TryStrategies(std::string_view name,
                                                      std::string_view version) const {
-  return absl::UnimplementedError("this engine tries no strategies");
+  return absl::UnimplementedError("this engine cannot try strategies");
 }
 
 absl::StatusOr<StepDescription> Engine::DescribeStep(std::string_view name,
                                                      std::string_view version,
                                                      const StepSizes& step, bool profile) const {
-  return absl::UnimplementedError("this engine describes no steps");
+  return absl::UnimplementedError("this engine cannot describe steps");
 }
 
 }  // namespace sluice

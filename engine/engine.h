@@ -10,23 +10,22 @@
 //   request.spec = std::move(spec);
 //   request.tokens = {5, 17, 3};
 //   auto id = engine->Submit(std::move(request), sink, Clock::Real()->Now());
-//   // If ok, sink->OnTokens is called as tokens come, then sink->OnDone once.
+//   // If ok, sink->OnTokens is called for generated tokens, then sink->OnDone once.
 //
 // Concurrency contract
 //   * All methods are thread-safe. Submit, Cancel and Stats never block on a running batch.
 //   * Submit either returns an error, and the sink is never called, or admits the request, and
 //     OnDone is called exactly once: admitted = ok + error + cancelled + expired.
-//   * A request that is cancelled, or whose deadline passes, while it waits is never run; if it is
+//   * A waiting request that is cancelled, or whose deadline passes, never runs. If the request is
 //     in a running batch, its result is dropped at the end of the batch.
 //   * Each served model has one scheduling thread, which forms batches, replays plans and calls
-//     sinks. Ladders are reviewed and plans prepared on background threads, and published
-//     atomically.
-//   * A step for which the device has no memory is run again in parts; a step that fails otherwise
-//     fails its requests. While a step hangs (see WatchdogOptions) the model's watchdog ends all
-//     requests of the model with Unavailable, on a thread of its own in place of the scheduling
-//     thread, and no more requests of the model are admitted.
-//   * Drain stops admission and returns when every admitted request is done or at `deadline`;
-//     requests that are left then end with Unavailable. The destructor drains with no time left.
+//     sinks. Background threads review ladders, prepare plans and publish them atomically.
+//   * If the device has no memory for a step, the step runs again in parts. After any other failure
+//     of a step, its requests fail. If a step hangs (see WatchdogOptions), the model's watchdog
+//     thread ends all requests of the model with Unavailable, and no more requests of the model are
+//     admitted.
+//   * Drain stops admission. It returns when every admitted request is done, or at `deadline`; the
+//     remaining requests then end with Unavailable. The destructor drains with a deadline of now.
 #pragma once
 
 #include <cstdint>
@@ -52,13 +51,13 @@ namespace sluice {
 
 using RequestId = uint64_t;  // never 0
 
-// A change of the served models. A withdrawn model is no longer resolved. The requests that it has
-// accepted finish on it, then its memory is free again; until then both models exist.
+// A change of the served models. A withdrawn model is no longer resolved. Its accepted requests
+// finish on it, then its memory is freed; until then both models exist.
 struct ModelChange {
   // Each replaces the served model of the same name and version, if there is one.
   std::vector<std::shared_ptr<const Model>> serve;
   std::vector<std::shared_ptr<const Model>> withdraw;  // each is served
-  // The ladders of models of `serve`; the others have that of EngineOptions.
+  // The ladders of models in `serve`; a model without an entry has the ladder of EngineOptions.
   std::map<const Model*, LadderChoice> ladders{};
 };
 
@@ -69,28 +68,27 @@ class Engine {
                                         Clock* clock, Observer* observer);
   virtual ~Engine() = default;
 
-  // Loads each model of `serve` onto the backend, and prepares and times every plan of its initial
-  // ladder (warm-up), while the other models are served; then serves these models and withdraws the
-  // others, in one step. After an error everything is as before. Returns Unavailable (draining),
-  // NotFound (a snapshot to withdraw is not served), or an error of loading or warm-up. Concurrent
-  // calls run one after another.
+  // Loads each model of `serve` onto the backend and warms it up, while the current models are
+  // served. Then serves the new models and withdraws the models in `withdraw` in one step. After an
+  // error nothing has changed. Returns Unavailable (draining), NotFound (a snapshot to withdraw is
+  // not served), or an error from loading or warm-up. Concurrent calls run one after another.
   virtual absl::Status Exchange(const ModelChange& change) = 0;
   absl::Status Serve(std::shared_ptr<const Model> model) {
     return Exchange({.serve = {std::move(model)}, .withdraw = {}});
   }
 
-  // Returns the served snapshot; an empty version means the highest. Returns NotFound that names
-  // what is missing.
+  // Returns the served snapshot; an empty version means the highest version. If there is none,
+  // returns NotFound, which names the missing model or version.
   virtual absl::StatusOr<std::shared_ptr<const Model>> Resolve(std::string_view name,
                                                                std::string_view version) const = 0;
   virtual std::vector<std::shared_ptr<const Model>> Models() const = 0;
 
-  // Submits a request, whose spec has a `model` that Resolve returned; `received` starts its trace.
-  // Returns ResourceExhausted (the queue is full, or the deadline would pass in it; the latter with
-  // the reason "deadline_unreachable"), Unavailable (draining, or the model's device hangs),
-  // DeadlineExceeded (the deadline has passed), InvalidArgument (a row is longer than the model's
-  // positions, hence than the largest bucket, or the request is larger than the queue) or NotFound
-  // (the snapshot is no longer served: resolve the name again).
+  // Submits a request. The `model` of its spec comes from Resolve; `received` starts its trace.
+  // Returns ResourceExhausted (the queue is full, or with the reason "deadline_unreachable" if the
+  // deadline would pass in the queue), Unavailable (draining, or the model's device hangs),
+  // DeadlineExceeded (the deadline has passed), InvalidArgument (a row has more tokens than the
+  // model has positions, or the request is larger than the queue) or NotFound (the snapshot is no
+  // longer served: resolve the name again).
   virtual absl::StatusOr<RequestId> Submit(Request request, std::shared_ptr<Sink> sink,
                                            MonoTime received) = 0;
 
@@ -101,50 +99,50 @@ class Engine {
   };
   using MakeSubmission =
       absl::FunctionRef<absl::StatusOr<Submission>(const std::shared_ptr<const Model>& model)>;
-  // Resolves the name and submits what `make` returns for the snapshot, with one look-up: the
-  // snapshot takes the request even if it is withdrawn meanwhile. Returns the errors of Resolve, of
-  // `make` and of Submit.
+  // Resolves the name and submits the result of `make` for the snapshot, with one look-up. The
+  // snapshot accepts the request even if it is withdrawn during the call. Returns the errors of
+  // Resolve, of `make` and of Submit.
   virtual absl::StatusOr<RequestId> ResolveAndSubmit(std::string_view name,
                                                      std::string_view version, MakeSubmission make,
                                                      MonoTime received);
 
-  // Returns the error with which Submit would refuse every request for the model that has this
-  // priority and deadline, if a request was refused for the length of the queue and that still
-  // holds, and counts a refusal. Returns OK otherwise, or if the model is not served: Submit then
-  // decides. So a daemon that is overloaded refuses a request without a look at what it asks for.
+  // Lets an overloaded daemon refuse a request before it reads the request. If an earlier request
+  // was refused because of the length of the queue, and Submit would still refuse every request
+  // with this priority and deadline, returns that error and counts a refusal. Otherwise, or if the
+  // model is not served, returns OK, and Submit decides.
   virtual absl::Status StandingRefusal(std::string_view name, std::string_view version,
                                        int priority, MonoTime received, MonoTime deadline) {
     return absl::OkStatus();
   }
 
-  // Ends the request with Cancelled soon. Has no effect if the request is unknown or done.
+  // Ends the request with Cancelled soon after. Has no effect if the request is unknown or done.
   virtual void Cancel(RequestId id) = 0;
 
   virtual void Drain(MonoTime deadline) = 0;
 
   // Returns the statistics of the served models, and of each withdrawn model until its requests
-  // have ended, unless another has its name and version.
+  // have ended, unless a newer model has the same name and version.
   virtual std::vector<ModelStats> Stats() const = 0;
 
-  // Replaces the model's ladder by one that is chosen by `choice`, whose options take the place of
-  // the configuration's from now on; an empty choice returns to the configuration. Requests are
-  // served as before while the new plans are prepared. With `keep`, the choice is written to the
-  // ladder file and holds after a restart. Returns NotFound, InvalidArgument that names an option,
-  // FailedPrecondition (no ladder file to keep it in, or a policy of one column), or the error of
-  // preparing a plan; the ladder is then as before.
+  // Replaces the model's ladder. From now on, the options in `choice` override the configuration;
+  // an empty choice returns to the configuration. Requests are served on the old ladder while the
+  // new plans are prepared. With `keep`, the choice is written to the ladder file and is used after
+  // a restart. After an error the ladder is unchanged. Returns NotFound, InvalidArgument (names an
+  // option), FailedPrecondition (no ladder file for `keep`, or the policy static_padded), or the
+  // error of preparing a plan.
   virtual absl::StatusOr<ReviewReport> ChooseLadder(std::string_view name, std::string_view version,
                                                     const LadderChoice& choice, bool keep);
 
   // Tries every strategy on the recent traffic, with the measured costs of steps. May take seconds.
-  // The name and version are as in Resolve. Returns NotFound, or FailedPrecondition where too
-  // little has arrived or the ladder cannot be chosen.
+  // The name and version are as in Resolve. Returns NotFound, or FailedPrecondition if too few
+  // requests have arrived or the ladder cannot be chosen.
   virtual absl::StatusOr<StrategyTrials> TryStrategies(std::string_view name,
                                                        std::string_view version) const;
 
   // Reviews the ladder now. Returns once a better ladder is in use, or if none was found. With
   // `force`, any gain is enough. May take seconds; concurrent calls for one model run one after
   // another. The name and version are as in Resolve. Returns NotFound, or FailedPrecondition for
-  // a policy of one column, whose ladder is fixed.
+  // the policy static_padded, whose ladder is fixed.
   virtual absl::StatusOr<ReviewReport> Review(std::string_view name, std::string_view version,
                                               bool force) = 0;
 
@@ -154,9 +152,8 @@ class Engine {
                                                        std::string_view version,
                                                        const StepSizes& step, bool profile) const;
 
-  // Explains the latest request with this id to the model of that name, or to any if the name is
-  // empty, if it is among the last requests that ended, whose histories are kept
-  // (HistoryOptions::requests). Returns NotFound otherwise.
+  // Explains the latest ended request with this id to the model of that name, or to any model if
+  // the name is empty. Returns NotFound if its history is not kept (HistoryOptions::requests).
   virtual absl::StatusOr<Explanation> Explain(std::string_view request_id,
                                               std::string_view model) const = 0;
   virtual const BackendInfo& backend_info() const = 0;

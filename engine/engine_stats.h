@@ -29,7 +29,7 @@ enum class Lookup {
   kMissOverCapacity,  // larger than every bucket
   // The sizes fit but a constraint of an op does not hold (k above the n of a captured top-k).
   kMissGuard,
-  kMissMemory,  // memory did not suffice to prepare it; its ops were launched one by one
+  kMissMemory,  // not enough memory to prepare it; its ops were launched one by one
 };
 constexpr auto EnumNamesOf(Lookup) {
   using enum Lookup;
@@ -46,7 +46,7 @@ inline std::string_view LookupName(Lookup lookup) { return NameOf(lookup); }
 struct BucketStats {
   Bucket bucket;
   bool ready = false;     // its plan is published
-  bool in_ladder = true;  // false once it is withdrawn or evicted, and only its history is left
+  bool in_ladder = true;  // false once it is withdrawn or evicted; only its history is kept
   int64_t batches = 0;
   int64_t hits = 0;  // batches that it served as the ladder's choice
   int64_t useful_tokens = 0;
@@ -54,9 +54,9 @@ struct BucketStats {
   int64_t bucket_tokens = 0;  // batches * bucket.tokens
   int64_t sequences = 0;
   int64_t memory_bytes = 0;      // of its plan
-  int64_t activation_bytes = 0;  // what a slot takes whose largest bucket it is
-  // What slots for exactly the tokens and rows of its batches would take, summed over the batches,
-  // each with their means.
+  int64_t activation_bytes = 0;  // memory of a slot whose largest bucket is this one
+  // Memory of slots of exactly the size of its batches, summed over the batches. It is estimated
+  // from the mean tokens and rows of the batches.
   int64_t exact_activation_bytes = 0;
   double cost_seconds = 0;  // the decayed mean of the replay time; 0 if it never ran
   MonoTime last_used{};     // start of the latest batch; zero if there was none
@@ -75,7 +75,7 @@ struct TrafficStats {
 // Changes of the ladder since warm-up, by kind; see LadderDiff.
 struct LadderChanges {
   int64_t added = 0, removed = 0, merged = 0, split = 0;
-  int64_t evicted = 0;  // how many buckets memory_limit_bytes alone kept out or removed
+  int64_t evicted = 0;  // buckets that only memory_limit_bytes kept out or removed
   int64_t reviews = 0;  // reviews that ended, adopted or not
 };
 
@@ -84,16 +84,16 @@ struct KvStats {
   int64_t pages = 0;  // 0 if none are kept between steps
   int64_t page_tokens = 0;
   int64_t held = 0;           // pages held by sequences in progress
-  int64_t idle = 0;           // pages kept for sequences that begin alike; the rest are free
-  int64_t evicted = 0;        // total of idle pages that were needed for something else
+  int64_t idle = 0;           // pages kept for sequences with the same prefix; the rest are free
+  int64_t evicted = 0;        // total of idle pages that were reused for something else
   int64_t preemptions = 0;    // total of running sequences that gave up their pages
-  int64_t prefix_tokens = 0;  // total prompt tokens of started rows that might have been found
-  int64_t reused_tokens = 0;  // those of prefix_tokens that were found, and not computed
+  int64_t prefix_tokens = 0;  // total prompt tokens of started rows that could be reused
+  int64_t reused_tokens = 0;  // the part of prefix_tokens that was found and not computed
 };
 
 struct ModelStats {
   std::shared_ptr<const Model> model;
-  std::vector<BucketStats> buckets;  // ascending; those of the ladder and withdrawn ones
+  std::vector<BucketStats> buckets;  // ascending; buckets of the ladder and withdrawn buckets
   int64_t waiting_requests = 0;
   int64_t running_requests = 0;
   int64_t waiting_sequences = 0;  // rows that hold no KV pages
@@ -110,42 +110,42 @@ struct ModelStats {
   int64_t plan_memory_bytes = 0;
   SlotMemory slot_memory;
   int64_t weight_bytes = 0;  // packed, or on the device
-  int64_t mapped_bytes = 0;  // the model's files, of which the system keeps as much as it likes
+  int64_t mapped_bytes = 0;  // the model's mapped files; the system may drop their pages
   int64_t copied_bytes = 0;  // the model's files if they were copied to memory
-  std::string profile;       // the numerics profile of the backend, with what the model adds to it
+  std::string profile;       // the numerics profile of the backend, with the model's additions
   AttentionVariant attention{AttentionVariant::Kind::kOnePass};
   std::string kernels;  // ExecutableModel::kernels
-  // From the begin of packing its weights until the model was ready, with its files read before.
+  // From the start of packing its weights until the model was ready. Excludes reading its files.
   nanoseconds time_to_ready{0};
   KvStats kv;
   TrafficStats traffic;
   CostState costs;
   LadderChanges ladder_changes;
-  LadderOptions ladder_options;  // those in effect for this model
-  LadderChoice ladder_kept;      // what a restart chooses again; empty if it is the configuration
+  LadderOptions ladder_options;  // the options in effect for this model
+  LadderChoice ladder_kept;      // the choice kept for a restart; empty: the configuration
 };
 
-// A ladder on the recent traffic: the second half of the recent arrivals, run on virtual time with
-// the measured costs. What a ladder is fitted to is the first half.
+// The result of a ladder on recent traffic: the second half of the recent arrivals, run on virtual
+// time with the measured costs. Adaptive ladders are fitted to the first half.
 struct StrategyTrial {
-  std::string name;     // "present", or the strategy and what makes it differ
+  std::string name;     // "present", or the strategy and its changed options
   LadderChoice choice;  // empty for the present ladder
   std::vector<Bucket> buckets;
   double padding_efficiency = 0;
   double device_seconds = 0;
   double mean_latency_seconds = 0, p50_latency_seconds = 0, p99_latency_seconds = 0;
   int64_t batches = 0;
-  int64_t plan_bytes = 0;  // of all its plans
-  int64_t captures = 0;    // plans that it would have prepared anew, all of them if none is present
-  double capture_seconds = 0;  // to prepare these
+  int64_t plan_bytes = 0;      // of all its plans
+  int64_t captures = 0;        // plans to prepare; all of them if there is no present ladder
+  double capture_seconds = 0;  // time to prepare these plans
   double gain = 0;  // over the first trial: 1 - sqrt(device time ratio * mean latency ratio)
 };
 struct StrategyTrials {
-  int64_t arrivals = 0;  // that were measured
+  int64_t arrivals = 0;  // measured arrivals
   double margin = 0;     // gains up to this may be chance
   std::vector<StrategyTrial> trials;
-  // The name of the trial to take: the first one unless another gains more than the margin; of
-  // those within the margin of the best the one whose plans take the least memory.
+  // The name of the trial to adopt: the first one, unless another gains more than the margin. Among
+  // the trials within the margin of the best, the one whose plans take the least memory.
   std::string best;
 };
 
@@ -172,7 +172,7 @@ struct RequestName {
   std::string caller;  // empty if callers are not identified
 };
 
-// The requests of a step. Those of equal steps share one.
+// The requests of a step. Equal steps share one object.
 struct CoBatchedRequests {
   static constexpr size_t kMaxNamed = 64;
 
@@ -180,18 +180,18 @@ struct CoBatchedRequests {
   int32_t requests = 0;                                   // in all
 };
 
-// A step that carried the request, or consecutive ones that differ in number and times alone and
-// between which nothing was decided to wait.
+// A step that carried the request, or several consecutive steps that differ only in number and
+// times, without a decision to wait between them.
 struct ExplainedStep {
   int64_t step = 0;       // number of the first step batch, from 1
-  MonoTime start{};       // likewise
-  nanoseconds replay{0};  // of the shortest
+  MonoTime start{};       // of the first step batch
+  nanoseconds replay{0};  // of the shortest step
   int64_t last_step = 0;
-  nanoseconds longest{0};
+  nanoseconds longest{0};  // replay time of the longest step
   int32_t count = 1;
   std::shared_ptr<const CoBatchedRequests> co_batched = nullptr;
   Bucket bucket{};    // the bucket that served
-  BatchSize batch{};  // all rows, those of other requests included
+  BatchSize batch{};  // all rows, including rows of other requests
   int32_t own_tokens = 0;
   Trigger trigger = Trigger::kIdle;
   Lookup lookup = Lookup::kHit;
@@ -204,8 +204,8 @@ struct Explanation {
   int64_t version = 0;
   absl::Status status;
   RequestTrace trace;
-  std::vector<ExplainedWait> waits;  // the first 64 from its admission on
-  std::vector<ExplainedStep> steps;  // the first 64, alike ones as one
+  std::vector<ExplainedWait> waits;  // the first 64 after its admission
+  std::vector<ExplainedStep> steps;  // the first 64; equal steps are merged
 };
 
 }  // namespace sluice

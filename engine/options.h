@@ -1,5 +1,5 @@
-// Options of the engine. option_specs.cc has the effect, the unit and the range of each; the end of
-// a member's name says what its number counts.
+// Options of the engine. option_specs.cc describes the effect, the unit and the range of each
+// option. The suffix of a member's name is its unit.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,14 @@ constexpr auto EnumNamesOf(StrategyKind) {
                                       {kAdaptive, "adaptive"}});
 }
 
-// The reviews of a ladder, by which an adaptive ladder follows the traffic.
+// The reviews that adapt a ladder to the traffic.
 struct ReviewOptions {
   int64_t interval_us = 10'000'000;
   int64_t half_life_us = 300'000'000;
   double min_gain = 0.02;
 };
 
-// The choice of buckets. The exact maximum of a step is always one of them.
+// The choice of buckets. The exact maximum of a step is always a bucket.
 struct LadderOptions {
   StrategyKind strategy = StrategyKind::kAdaptive;
   std::vector<int32_t> fixed_tokens{};
@@ -78,8 +78,8 @@ struct BatchOptions {
   PaddingKind padding = PaddingKind::kZeros;
 };
 
-// Bounds of the requests that a model has admitted. A request that would exceed a bound is refused
-// with ResourceExhausted, or with InvalidArgument if it exceeds the bound by itself.
+// Limits on the admitted requests of a model. A request that would exceed a limit is refused with
+// ResourceExhausted. A single request above the limit is refused with InvalidArgument.
 struct QueueOptions {
   int32_t max_requests = 4096;
   int64_t max_tokens = 1 << 22;
@@ -89,7 +89,7 @@ struct QueueOptions {
   double priority_share = 0.9;
 };
 
-// The conditions under which the daemon gives up a model's scheduling thread, or its device.
+// The conditions for giving up a model's scheduling thread, or its device.
 struct WatchdogOptions {
   int64_t hang_us = 30'000'000;
   double factor = 20;

@@ -39,16 +39,16 @@ constexpr ParameterInfo kTable[] = {
     {.name = "max_tokens",
      .field = FIELD(max_tokens),
      .range = {.model_max = &kPositions},
-     .if_absent = "1, or 0 where no output of tokens is returned",
+     .if_absent = "1, or 0 if no token output is requested",
      .help = "Most tokens that a row generates; 0: score only. Above 0 only for models that "
              "generate."},
     {.name = "min_tokens",
      .field = FIELD(stop.min_tokens),
      .range = {.model_max = &kPositions},
-     .help = "Nothing ends the row before this many tokens; at most max_tokens."},
+     .help = "Minimum number of generated tokens; at most max_tokens."},
     {.name = "temperature",
      .field = FIELD(sampling.temperature),
-     // Below, dividing logits by it would overflow floats.
+     // Division of logits by smaller values would overflow floats.
      .range = {.min = 1e-3, .max = 1e3, .zero_too = true},
      .default_means = "always the most likely token",
      .help = "Higher: more varied."},
@@ -61,7 +61,7 @@ constexpr ParameterInfo kTable[] = {
      .field = FIELD(sampling.top_p),
      .range = {.max = 1, .above_min = true},
      .default_means = "off",
-     .help = "Sample among the most likely tokens that make up this probability."},
+     .help = "Sample among the most likely tokens that together have this probability."},
     {.name = "min_p",
      .field = FIELD(sampling.min_p),
      .range = {.max = 1},
@@ -71,8 +71,8 @@ constexpr ParameterInfo kTable[] = {
      .field = FIELD(sampling.typical_p),
      .range = {.max = 1, .above_min = true},
      .default_means = "off",
-     .help = "Sample among the tokens whose information is nearest to the expected information, "
-             "as many as make up this probability (locally typical sampling)."},
+     .help = "Locally typical sampling: sample among the tokens whose information is nearest to "
+             "the expected information and that together have this probability."},
     {.name = "seed",
      .field = FIELD(sampling.seed),
      .if_absent = "drawn, and returned as the response parameter seed",
@@ -87,22 +87,23 @@ constexpr ParameterInfo kTable[] = {
      .field = FIELD(edits.presence_penalty),
      .range = {.min = -100, .max = 100},
      .default_means = "off",
-     .help = "Taken from the logit of each token that the answer has already."},
+     .help = "Subtracted from the logit of each token that the answer already contains."},
     {.name = "frequency_penalty",
      .field = FIELD(edits.frequency_penalty),
      .range = {.min = -100, .max = 100},
      .default_means = "off",
-     .help = "The same, for each time that the answer has it."},
+     .help = "Subtracted from the logit of a token for each time that the answer contains it."},
     {.name = "logit_bias",
      .field = FIELD(edits.bias),
      .range = {.max = kMaxBiasEntries},
      .if_absent = "none",
-     .help = "Added to the logits of tokens, each in [-100, 100] or a ban: null, or \"-inf\"."},
+     .help =
+         "Added to the logits of tokens: a number in [-100, 100], or null or \"-inf\" for a ban."},
     {.name = "allowed_token_ids",
      .field = FIELD(edits.allowed),
      .range = {.min = 1, .model_max = &kVocabulary},
      .if_absent = "all",
-     .help = "No other token is drawn."},
+     .help = "Only these tokens are drawn."},
     {.name = "stop",
      .field = FIELD(stop.texts),
      .range = {.max = kMaxStopTexts},
@@ -115,7 +116,7 @@ constexpr ParameterInfo kTable[] = {
      .help = "The row ends before one of these tokens."},
     {.name = "ignore_eos",
      .field = FIELD(stop.ignore_eos),
-     .help = "Go on where the model would end, for benchmarks."},
+     .help = "Continue when the model would end; for benchmarks."},
     {.name = "num_top_logprobs",
      .field = FIELD(num_top),
      .range = {.model_max = &kVocabulary},
@@ -125,38 +126,39 @@ constexpr ParameterInfo kTable[] = {
      .field = FIELD(diversity),
      .range = {.max = 1},
      .default_means = "the best ones",
-     .help = "Above 0: candidates that are good and unlike each other. It is the weight of their "
-             "diversity against their scores; 1 counts diversity alone, among 4 times as many of "
-             "the best tokens. At most 128 num_top_logprobs, 512 candidate_ids a row."},
+     .help = "Above 0: candidates that have high scores and differ from each other. The value is "
+             "the weight of diversity against scores; 1 considers only diversity. They are chosen "
+             "from 4 times the requested number of best tokens. At most 128 num_top_logprobs and "
+             "512 candidate_ids per row."},
     {.name = "truncate",
      .field = WORD(truncate),
      .words = kTruncationNames,
      .if_absent = "the model's sluice.truncate; without it error",
      .help = "Whether a prompt that is too long is refused, or loses its first or its last tokens "
-             "until it and max_tokens fit. How many were cut, of all rows, is the response "
-             "parameter truncated_tokens."},
+             "until it and max_tokens fit. The response parameter truncated_tokens is the number "
+             "of tokens cut from all rows."},
     {.name = "window_overlap",
      .field = FIELD(window_overlap),
      .range = {.model_max = &kPositions},
      .default_means = "off",
-     .help = "A text that is too long for a classifier is read in windows, of which neighbours "
-             "share so many tokens. A text's scores are the means of its windows'; a token has "
-             "those of the window in which it is farther from an end."},
+     .help = "A text that is too long for a classifier is read in windows; neighbouring windows "
+             "share this many tokens. The scores of a text are the means over its windows. A "
+             "token has the scores from the window where it is farther from an end."},
     {.name = "pooling",
      .field = StorePooling,
      .words = kPoolingNames,
-     .if_absent = "the model's; without it last where attention is causal, else mean",
-     .help = "How the states of a prompt become an embedding."},
+     .if_absent = "the model's; without it last if attention is causal, else mean",
+     .help = "How the states of a prompt are combined into an embedding."},
     {.name = "normalize",
      .field = FIELD(states.normalize),
      .if_absent = "the model's; without it false",
-     .help = "Embeddings of length 1."},
+     .help = "Scale embeddings to length 1."},
     {.name = "dimensions",
      .field = FIELD(states.dimensions),
      .range = {.min = 1, .model_max = &kEmbeddingSize},
      .if_absent = "all",
-     .help = "Cuts embeddings to their first values, before they are normalised, for models that "
-             "are trained for it (Matryoshka)."},
+     .help = "Cuts embeddings to their first values, before they are normalised. For models "
+             "trained for it (Matryoshka)."},
     {.name = "max_active_dims",
      .field = FIELD(states.max_active_dims),
      .range = {.min = 1, .max = kMostSparseTerms},
@@ -164,7 +166,7 @@ constexpr ParameterInfo kTable[] = {
     {.name = "prompt_name",
      .field = FIELD(prompt_name),
      .if_absent = "the model's default_prompt_name; without it none",
-     .help = "One of the model's prompts, which is put before each text; an empty name puts none."},
+     .help = "The model's prompt to put before each text; an empty name means no prompt."},
     {.name = "activation",
      .field = WORD(states.scores),
      .words = kScaleWords,
@@ -178,18 +180,17 @@ constexpr ParameterInfo kTable[] = {
     {.name = "priority",
      .field = FIELD(priority),
      .range = {.max = kPriorityLevels},
-     .help = "1: the most urgent; 3: the least; 0 stands for the default."},
+     .help = "1: the most urgent; 3: the least urgent; 0: the default."},
     {.name = "timeout",
      .field = FIELD(timeout_us),
      .range = {.max = kDayUs},
      .microseconds = true,
      .default_means = "none",
-     .help = "Give up in the server's queue after this long, from arrival, at most a day; the "
-             "earlier of it and "
-             "the gRPC deadline counts."},
+     .help = "Maximum time from arrival, at most a day. After it, or after the gRPC deadline if "
+             "that is earlier, the request ends with DEADLINE_EXCEEDED."},
     {.name = "triton_enable_empty_final_response",
      .field = FIELD(empty_final_response),
-     .help = "A stream's request ends with a response of its own, without outputs.",
+     .help = "A request of a stream ends with an extra response without outputs.",
      .client_name = ""},
 };
 

@@ -1,7 +1,6 @@
-// The parameters of a request, as one table: the server reads requests with it, the client makes
-// its flags and JSON keys from it, and a test compares docs/api.md with it. A row has all that the
-// three need. To add a number, a flag or a word, add its field to RequestSpec and its row to the
-// table.
+// The parameters of a request, as one table. The server reads requests with it, the client makes
+// its flags and JSON keys from it, and a test compares docs/api.md with it. To add a number, a flag
+// or a word, add its field to RequestSpec and its row to the table.
 #pragma once
 
 #include <cstddef>
@@ -32,8 +31,8 @@ enum class ParameterKind {
   kSwitch,    // a bool, 0 or 1
   kIds,       // token ids: text, [1, 2] or 1,2
   kBiases,    // text, JSON {"ID": bias}
-  kWord,      // one of a few
-  kName,      // a text that names something of the model
+  kWord,      // one word of a list
+  kName,      // the name of something in the model, such as a prompt
   kTexts,     // text, or JSON ["text", ..]
 };
 
@@ -48,19 +47,19 @@ using ParameterField =
                  FieldOf<std::vector<kernels::TokenBias>>, FieldOf<std::vector<std::string>>,
                  StoreWord, FieldOf<std::string>>;
 
-// A number of a model that ends a range.
+// A number of a model that is the upper end of a range.
 struct ModelBound {
   std::string_view name;  // as documented
   int64_t (*of)(const ModelConfig& config);
 };
 
-// The values that a number may have, or the numbers of entries that a list may have.
+// The range of a number, or of the number of entries of a list.
 struct ParameterRange {
   double min = 0;
   double max = 0;
   const ModelBound* model_max = nullptr;  // the end of the range instead of `max`, if not null
   bool above_min = false;                 // min itself is out of range
-  bool zero_too = false;                  // 0 is allowed beside a range that begins above it
+  bool zero_too = false;                  // 0 is also allowed, below the range
 
   double MaxFor(const ModelConfig& config) const {
     return model_max == nullptr ? max : static_cast<double>(model_max->of(config));
@@ -75,14 +74,14 @@ struct ParameterInfo {
   bool microseconds = false;                     // the unit of an integer
   std::string_view if_absent =
       {};  // the effect of its absence; if empty, the field keeps its default
-  std::string_view default_means = {};  // "off" if the default needs that word
+  std::string_view default_means = {};  // the meaning of the default, such as "off"; may be empty
   std::string_view help = {};           // sentences
-  std::string_view client_name = name;  // of the client's JSON key and flag; empty if it has none
+  std::string_view client_name = name;  // the client's JSON key and flag; empty if there is none
 
   ParameterKind kind() const;
-  // Returns the range of a number for people: "[0, vocab]", "0 or [0.001, 1000]", "(0, 1]".
+  // Returns the range of a number as text: "[0, vocab]", "0 or [0.001, 1000]", "(0, 1]".
   std::string RangeText() const;
-  // Returns what leaving the parameter out means, for people: "0 (off)".
+  // Returns the effect of leaving the parameter out, as text: "0 (off)".
   std::string DefaultText() const;
 };
 

@@ -17,19 +17,19 @@
 
 namespace sluice {
 
-// The outputs that a request asks for; a bit mask.
+// The requested outputs; a bit mask.
 enum OutputMask : uint32_t {
   kOutputTokens = 1u << 0,           // sampled tokens with their log-probabilities
   kOutputTopCandidates = 1u << 1,    // num_top candidates per generated token
-  kOutputLogits = 1u << 2,           // logits at the last position of the prompt
-  kOutputPromptLogprobs = 1u << 3,   // log-probability of each prompt token given those before it
+  kOutputLogits = 1u << 2,           // logits at the last prompt position
+  kOutputPromptLogprobs = 1u << 3,   // log-probability of each prompt token, given earlier tokens
   kOutputDiagnostics = 1u << 4,      // XSA cos_sim and proj_frac of the computed positions
   kOutputEmbedding = 1u << 5,        // a pooled state of the prompt
   kOutputScores = 1u << 6,           // scores of the model's classifier
   kOutputCandidates = 1u << 7,       // scores of given tokens as the next token
   kOutputTopScores = 1u << 8,        // logits of the num_top candidates
-  kOutputTokenScores = 1u << 9,      // scores of the model's classifier of tokens
-  kOutputCandidateOrder = 1u << 10,  // the places of the candidates, the best first
+  kOutputTokenScores = 1u << 9,      // scores of the model's token classifier
+  kOutputCandidateOrder = 1u << 10,  // the indexes of the candidates, the best first
   kOutputTokenStates = 1u << 11,     // an embedding of each token of the prompt
   kOutputSparse = 1u << 12,          // the heaviest terms of the prompt (SPLADE)
 };
@@ -43,13 +43,13 @@ struct TraceContext {
   uint8_t flags = 0;
 };
 
-// The rules that end a row before max_tokens. A token that ends a row is not returned. A text that
-// ends it is left out of the returned text; the tokens that make it are returned.
+// The rules that end a row before max_tokens. A token that ends a row is not returned. A stop text
+// is not part of the returned text, but its tokens are returned.
 struct StopRules {
-  std::vector<int32_t> ids;        // beside the model's eos; ascending
-  std::vector<std::string> texts;  // UTF-8, not empty; only where the model has a tokenizer
+  std::vector<int32_t> ids;        // in addition to the model's eos; ascending
+  std::vector<std::string> texts;  // UTF-8, not empty; only if the model has a tokenizer
   bool ignore_eos = false;
-  int32_t min_tokens = 0;  // until then no ending token is drawn and no text is looked for
+  int32_t min_tokens = 0;  // before this many tokens, no stop token or stop text ends the row
 };
 
 // Changes to the logits before a token is drawn; see kernels::LogitEdits. Defaults change nothing.
@@ -61,13 +61,13 @@ struct EditRules {
   std::vector<int32_t> allowed;          // ascending, distinct; empty: all
 };
 
-// The rules by which states behind the last norm become outputs.
+// The rules that turn states after the last norm into outputs.
 struct StateRules {
   Poolings pooling;          // for the embedding
-  int32_t first_pooled = 0;  // the first position that counts for it; below the rows' lengths
-  int32_t dimensions = 0;    // of the embedding, which is cut to its first ones; 0: all
-  bool normalize = false;    // scales the embedding to length 1, after the cut
-  int32_t max_active_dims = kMostSparseTerms;  // of a sparse embedding: its heaviest terms
+  int32_t first_pooled = 0;  // the first pooled position; below the rows' lengths
+  int32_t dimensions = 0;    // the embedding keeps this many first dimensions; 0: all
+  bool normalize = false;    // scale the embedding to length 1, after the cut
+  int32_t max_active_dims = kMostSparseTerms;  // a sparse embedding keeps its heaviest terms
   ScoreScale scores = ScoreScale::kRaw;
   ScoreScale candidates = ScoreScale::kRaw;  // kRaw or kLogSoftmax
 };
@@ -83,10 +83,9 @@ struct TokenLists {
   }
 };
 
-// The facts about a request that hold from its admission until its reply is sent: its identity, the
-// lengths of its rows and its parameters. The engine and the reply share one instance, which no
-// longer changes. All rows have the same parameters; engine/parameter_table.h has their names and
-// ranges.
+// The constant part of a request: its identity, the lengths of its rows and its parameters. The
+// engine and the reply share one instance, which does not change after admission. All rows have the
+// same parameters; engine/parameter_table.h has their names and ranges.
 struct RequestSpec {
   std::string id;
   std::shared_ptr<const Model> model;
@@ -94,19 +93,19 @@ struct RequestSpec {
 
   int32_t max_tokens = 1;  // per row; 0 only scores. length + max_tokens <= max_positions + 1
   int32_t num_top = 0;
-  // How unlike the num_top candidates are, and the first ones in the order of given candidates; 0
-  // for those of the best scores. See kernels/diversity.h.
+  // The weight of diversity in the choice of the num_top candidates, and in the order of given
+  // candidates; 0 ranks by score only. See kernels/diversity.h.
   float diversity = 0;
   kernels::SampleParams sampling;  // token_index and sample are set by the engine
   EditRules edits;
   StopRules stop;
   StateRules states;
-  std::string prompt_name;  // of the prompt before its texts; empty: none
+  std::string prompt_name;  // name of the prompt put before its texts; empty: none
   Truncation truncate = Truncation::kError;
-  // The tokens that neighbouring windows of a text share; the rows of the request are then these
-  // windows. 0: texts are not read in windows.
+  // The number of tokens that neighbouring windows of a text share. The rows of the request are
+  // then the windows. 0: texts are not read in windows.
   int32_t window_overlap = 0;
-  // Whether a stream's request ends with a response without outputs.
+  // Whether a request of a stream ends with an extra response without outputs.
   bool empty_final_response = false;
   int priority = kDefaultPriority;
   int64_t timeout_us = 0;  // from arrival, part of Request::deadline; 0 means none
@@ -120,13 +119,13 @@ inline int64_t EmbeddingSize(const RequestSpec& spec) {
 // A request with its prompts. Rows are independent sequences. The server has validated every field
 // against the model, so the engine only checks invariants.
 struct Request {
-  std::shared_ptr<const RequestSpec> spec;  // never null once the request is submitted
-  std::string adapter;                      // empty means the base model; others do not exist yet
+  std::shared_ptr<const RequestSpec> spec;  // not null when the request is submitted
+  std::string adapter;                      // empty: the base model; there are no adapters yet
   std::string caller;                       // empty if callers are not identified
-  bool anonymous = false;                   // whether `caller` stands for all who are not known
+  bool anonymous = false;                   // whether `caller` stands for all unknown callers
 
   std::vector<int32_t> tokens;  // of all rows, one after another: [sum of lengths]
-  // Vectors instead of tokens, which are then 0: [tokens.size(), input_width], finite.
+  // Vectors instead of tokens: [tokens.size(), input_width], finite. The tokens are then 0.
   std::vector<float> inputs;
   // The type (BERT's segment) of each token, [tokens.size()]; empty if all are of type 0.
   std::vector<int32_t> types;
@@ -142,13 +141,14 @@ struct Request {
   int32_t rows() const { return std::ssize(spec->lengths); }
 };
 
-// Returns the number of candidates that a request wants scores of.
+// Returns the number of candidates to score.
 inline int64_t WantedCandidates(const Request& request) {
   return (request.outputs & kOutputCandidates) != 0 ? std::ssize(request.candidates.tokens) : 0;
 }
 
-// Returns the tokens that the scores of the request's candidates count as. The draw of a token
-// computes the whole head, so a row's candidates count as the heads that they fill, rounded up.
+// Returns the cost of scoring the request's candidates, in tokens. Drawing one token computes the
+// whole head (vocab_size scores), so a row's candidates count as count / vocab_size tokens, rounded
+// up.
 inline int64_t ScoringTokens(const Request& request) {
   if (WantedCandidates(request) == 0) return 0;
   const int64_t vocab = request.spec->model->config.vocab_size;
@@ -161,11 +161,11 @@ inline int64_t ScoringTokens(const Request& request) {
 
 struct GeneratedToken {
   int32_t row;
-  int32_t index;  // the number of the generated token within its row, from 0
+  int32_t index;  // of the generated token within its row, from 0
   int32_t token;
   float logprob;  // full distribution at temperature 1, before edits
-  // The candidates at its place and their values, [num_top] each; valid during the call. nullptr if
-  // they are not wanted.
+  // The candidates at its position and their values, [num_top] each; valid during the call. nullptr
+  // if they were not requested.
   const int32_t* top_ids = nullptr;
   const float* top_logprobs = nullptr;
   const float* top_scores = nullptr;
@@ -183,47 +183,47 @@ struct Reply {
   std::vector<float> logits;            // [rows, vocab]
   std::vector<float> prompt_logprobs;   // [sum of lengths]; 0 at each first position
   std::vector<float> xsa_cos_sim;       // [layers, xsa_positions, heads] of each row, row by row
-  std::vector<float> xsa_proj_frac;     // likewise
-  std::vector<int32_t> xsa_positions;   // [rows], the positions of prompt and answer computed
+  std::vector<float> xsa_proj_frac;     // like xsa_cos_sim
+  std::vector<int32_t> xsa_positions;   // [rows], computed positions of prompt and answer
   std::vector<float> embedding;         // [rows, EmbeddingSize]
   std::vector<float> scores;            // [rows, labels]
   std::vector<float> token_scores;      // [sum of lengths, labels]
   std::vector<float> token_states;      // [sum of lengths, token_embedding_size]
-  std::vector<int32_t> sparse_counts;   // [rows], the terms of each row
+  std::vector<int32_t> sparse_counts;   // [rows], the number of terms of each row
   std::vector<int32_t> sparse_ids;      // [rows, max_active_dims], the heaviest first
   std::vector<float> sparse_weights;    // like sparse_ids
   std::vector<float> candidate_scores;  // in the order of Request::candidates
-  // It is as long as candidate_scores. Each row has the indexes into its candidates, in the order
-  // of choice, and then -1 for those that were not chosen.
+  // Same size as candidate_scores. Each row has indexes into its candidates in the order of choice,
+  // followed by -1 for each candidate that was not chosen.
   std::vector<int32_t> candidate_order;
 };
 
 // Timestamps are written once. Metrics, statistics and logs of a request read them from here.
 struct RequestTrace {
   MonoTime received{};     // arrival of the first byte at the server
-  MonoTime queued{};       // accepted by the engine
+  MonoTime queued{};       // when the engine accepted it
   MonoTime first_run{};    // start of the first batch with one of its rows; zero if it never ran
-  MonoTime first_token{};  // zero if there was none
+  MonoTime first_token{};  // zero if there was no token
   MonoTime done{};
   int64_t prompt_tokens = 0;
   int64_t generated_tokens = 0;
-  int64_t steps = 0;           // step batches that carried one of its rows
+  int64_t steps = 0;           // step batches with at least one of its rows
   int64_t reused_tokens = 0;   // prompt tokens found in the cache and not computed
-  int64_t preemptions = 0;     // how often its rows gave up their pages
+  int64_t preemptions = 0;     // number of times that one of its rows lost its pages
   int32_t bucket_tokens = 0;   // capacity of the last bucket
   nanoseconds compute{0};      // sum of those steps' replay times
-  int64_t ended_together = 1;  // requests whose sinks hear of their ends in one go
+  int64_t ended_together = 1;  // requests whose OnDone is called in the same round
 };
 
-// Receives a request's results. All calls come in order from one engine thread; if that thread
-// hangs in a step, OnDone comes from another thread in its place. Calls must return quickly, since
-// they delay every request of the model. After OnDone the engine drops the sink.
+// Receives a request's results. One engine thread makes all calls in order. If that thread hangs in
+// a step, another thread calls OnDone instead. Calls must return quickly, because they delay every
+// request of the model. After OnDone the engine drops the sink.
 class Sink {
  public:
   virtual ~Sink() = default;
   virtual void OnTokens(const GeneratedToken* tokens, int count) = 0;
   // Called exactly once, also after an error, a cancellation or an expiry. `reply` is complete only
-  // if `status` is ok.
+  // if `status` is OK.
   virtual void OnDone(const absl::Status& status, Reply reply, const RequestTrace& trace) = 0;
 };
 

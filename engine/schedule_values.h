@@ -1,5 +1,5 @@
-// Values of scheduling that other parts show: priorities, the reasons of decisions, the rate of
-// arrivals, measured costs, changes of a ladder.
+// Scheduling values that other parts report: priorities, reasons for decisions, the arrival rate,
+// measured costs, changes of a ladder.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ namespace sluice {
 inline constexpr int kPriorityLevels = 3;
 inline constexpr int kDefaultPriority = 2;
 
-// The reason for which a batch is launched now.
+// The reason to launch a batch now.
 enum class Trigger {
-  kFull,      // more sequences wait than fit, or the largest bucket is full
+  kFull,      // more sequences are waiting than fit, or the largest bucket is full
   kDelay,     // a sequence has waited for max_queue_delay
-  kDeadline,  // a sequence would miss its deadline by waiting longer
+  kDeadline,  // a sequence would miss its deadline if it waited longer
   kIdle,      // waiting would gain nothing
   kDrain,     // the model is draining
 };
@@ -32,10 +32,10 @@ constexpr auto EnumNamesOf(Trigger) {
                                  {kDrain, "drain"}});
 }
 
-// The reason for which no batch is launched.
+// The reason not to launch a batch.
 enum class WaitReason {
   kEmpty,         // nothing waits
-  kMoreRequests,  // the arrivals expected until then save more device time than the delay costs
+  kMoreRequests,  // the expected arrivals save more device time than the delay costs
 };
 constexpr auto EnumNamesOf(WaitReason) {
   using enum WaitReason;
@@ -57,16 +57,15 @@ struct TokenWeight {
 // The number of coefficients in the cost model's law.
 inline constexpr int kCostTerms = 6;
 
-// The knowledge of the cost model about one bucket.
+// The data of the cost model about one bucket.
 struct BucketCost {
   Bucket bucket{};
-  double correction = 1;    // the factor by which its steps differ from the law
-  double weight = 0;        // the decayed number of observations behind it
-  double mean_seconds = 0;  // the decayed mean over its steps, whatever their shape
+  double correction = 1;    // measured time of its steps divided by the time from the law
+  double weight = 0;        // the decayed number of observations
+  double mean_seconds = 0;  // the decayed mean over all of its steps
 };
 
-// The whole knowledge of the cost model; see CostModel in engine/schedule/cost_model.h. Sums are
-// decayed.
+// All data of the cost model; see CostModel in engine/schedule/cost_model.h. Sums are decayed.
 struct CostState {
   double law[kCostTerms] = {};                  // in the order of the formula, seconds per unit
   double moments[kCostTerms][kCostTerms] = {};  // sum of x x' / y^2
@@ -75,12 +74,14 @@ struct CostState {
   std::vector<BucketCost> buckets;              // ascending
 };
 
-// The difference of two packed ladders. The buckets in both divide the sizes into ranges. Within a
-// range, p buckets that only the former ladder has are replaced by q that only the latter has:
-//   added    the q
-//   removed  the p, if a bucket of both serves their sizes (q = 0) or each was moved (q = p)
-//   merged   the p, if fewer serve their sizes (0 < q < p)
-//   split    the p, if more do (p < q)
+// The difference of two packed ladders. The buckets in both ladders divide the sizes into ranges.
+// Within a range, p old buckets (only in the former ladder) are replaced by q new buckets (only in
+// the latter):
+//   added    the q new buckets
+//   removed  the p old buckets, if a bucket of both ladders serves their sizes (q = 0) or each was
+//            moved (q = p)
+//   merged   the p old buckets, if fewer buckets serve their sizes (0 < q < p)
+//   split    the p old buckets, if more buckets serve their sizes (p < q)
 // Every bucket that is not in both is in exactly one of the four lists. All ascend.
 struct LadderDiff {
   std::vector<Bucket> added;                   // of the latter ladder

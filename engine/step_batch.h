@@ -1,5 +1,5 @@
-// The tokens that one run of the model computes, as explicit arrays. Kernels assume no more about a
-// step than these arrays say.
+// The tokens that one run of the model computes, as explicit arrays. Kernels assume nothing else
+// about a step.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,15 @@
 namespace sluice {
 
 // The part of a step that belongs to one sequence: `count` tokens from `first_position` on. Earlier
-// positions are in the KV pages already.
+// positions are already in the KV pages.
 struct StepSequence {
   int32_t first_position;
   int32_t count;
   const int32_t* tokens;  // [count]
   const int32_t* pages;   // ids of the pages up to position first_position + count - 1
-  // The position of a token, which chooses weights and embeddings, minus its index in the sequence,
-  // which determines its page and what it attends to. It is not 0 if sequences are aligned at their
-  // end.
+  // The position of a token minus its index in the sequence. The position selects weights and
+  // embeddings. The index determines the token's page and the tokens that it attends to. The offset
+  // is not 0 if sequences are aligned at their end.
   int32_t position_offset = 0;
   // The first `input_count` rows are vectors, [input_count, input_width]; their tokens are ignored.
   int32_t input_count = 0;
@@ -31,54 +31,54 @@ struct StepSequence {
   // The types of the first `type_count` tokens; the others are of type 0.
   int32_t type_count = 0;
   const int32_t* types = nullptr;
-  // If not negative, the last token is not known yet: the sampled row of this index in the step
-  // before, of the same slot, draws it. It is then not read from `tokens`. Requires a backend that
-  // runs steps ahead.
+  // If not negative, the last token is not known yet and is not read from `tokens`: the sampled row
+  // with this index in the previous step of the same slot draws it. Requires a backend that runs
+  // steps ahead.
   int32_t drawn_by = -1;
   // If not negative, positions [0, first_position % page_tokens) of this page are copied to the
-  // page of first_position before the step, which needs them there.
+  // page of first_position before the step.
   int32_t copied_page = -1;
 };
 
-// A row whose logits are wanted. Results are written to storage of the caller, which outlives the
-// replay.
+// A row whose logits are computed. Results are written to the caller's storage, which must outlive
+// the replay.
 struct SampledRow {
   int32_t sequence = 0;  // index into the step's sequences
   int32_t position = 0;  // absolute; must be computed by this step
-  int32_t target = -1;   // the token to score if >= 0; -1 to draw one by `params`
+  int32_t target = -1;   // the token to score if >= 0; -1: draw a token with `params`
   kernels::SampleParams params = {};
   const kernels::LogitEdits* edits = nullptr;  // outlives the replay; nullptr for none
-  // The tokens that must not be drawn: their logits are -inf. Ascending, distinct.
+  // Tokens that must not be drawn; their logits are -inf. Ascending, distinct.
   std::span<const int32_t> excluded = {};
   int32_t num_top = 0;            // number of candidates to report
   int32_t* top_ids = nullptr;     // [num_pool()]
   float* top_logprobs = nullptr;  // [num_pool()]
-  float* top_scores = nullptr;    // [num_pool()], the logits; nullptr if not wanted
-  // If it is above 0, the candidates are chosen among the `pool` best (kernels/diversity.h), and
-  // scores are wanted.
+  float* top_scores = nullptr;    // [num_pool()], the logits; may be nullptr
+  // If above 0, the candidates are chosen among the `pool` best tokens (kernels/diversity.h), and
+  // `top_scores` is required.
   float diversity = 0;
   int32_t pool = 0;
   double* diverse_scratch = nullptr;  // [kernels::DiverseScratch(pool, num_top)]
-  float* logits = nullptr;            // [vocab]; nullptr if not wanted
-  // [vocab], each of which becomes the logit if that is larger; nullptr if not wanted. Needs a
-  // target. Rows of a sequence share it.
+  float* logits = nullptr;            // [vocab]; may be nullptr
+  // [vocab]; each value is replaced by the logit if the logit is larger. May be nullptr. Requires a
+  // target. The rows of a sequence share it.
   float* peaks = nullptr;
   // The target or the drawn token, and its log-probability. Required.
   kernels::SampleResult* result = nullptr;
 
-  // Returns how many of the best tokens are found.
+  // Returns the number of best tokens to find.
   int32_t num_pool() const { return diversity > 0 ? pool : num_top; }
 };
 
-// Raises the peaks [begin, end) to the logits that are larger.
+// Sets each peak in [begin, end) to the maximum of the peak and its logit.
 inline void RaiseTo(const float* logits, int64_t begin, int64_t end, float* peaks) {
   for (int64_t i = begin; i < end; ++i) peaks[i] = logits[i] > peaks[i] ? logits[i] : peaks[i];
 }
 
-// The wanted sum of the states behind the last norm of consecutive positions: for one position its
-// state. It is one chain of additions in double, by ascending position, so that it has the same
-// bits where a chain is cut and continued. In place of the sum it may be the largest value of each
-// feature, which is NaN where a state is not finite.
+// A requested sum of the states after the last norm at consecutive positions; for one position, its
+// state. The states are added in double by ascending position, so a sum that is interrupted and
+// continued has the same bits. Alternatively, it is the largest value of each feature, which is NaN
+// if a state is not finite.
 struct StateSum {
   int32_t sequence;   // index into the step's sequences
   int32_t position;   // the first one, absolute; all must be computed by this step
@@ -87,8 +87,8 @@ struct StateSum {
   bool largest = false;
 };
 
-// Returns the most pages that a step of whole sequences within `bucket` takes; the last page of
-// each sequence may be partly filled.
+// Returns the maximum number of pages for a step of whole sequences within `bucket`; the last page
+// of each sequence may be partly filled.
 int32_t MaxPages(const Bucket& bucket, int32_t page_tokens);
 
 enum class RowOrder {
@@ -96,8 +96,8 @@ enum class RowOrder {
   kSequenceMajor,
 };
 
-// The arrays of one step. Storage is reserved for the capacity given at construction; Assign
-// allocates nothing within it.
+// The arrays of one step. The constructor reserves storage for the given capacity, so Assign does
+// not allocate.
 class StepBatch {
  public:
   // The places of one sequence's rows within the step.
@@ -108,20 +108,20 @@ class StepBatch {
     int32_t pages_offset;  // into pages()
   };
 
-  // Reserves storage for steps of up to `max_tokens` rows and `max_sequences` sequences, each of
-  // which refers to the pages of up to `max_positions` positions. `input_width` is the width of
-  // rows that are vectors, or 0 if none are.
+  // Reserves storage for steps of up to `max_tokens` rows and `max_sequences` sequences. Each
+  // sequence has pages for up to `max_positions` positions. `input_width` is the width of rows that
+  // are vectors, or 0 if there are no such rows.
   StepBatch(int32_t max_tokens, int32_t max_sequences, int32_t max_positions, int32_t page_tokens,
             int32_t input_width = 0);
 
   // Lays the rows out and clears the destinations of the diagnostics. Requires that no capacity is
-  // exceeded (CHECK): at most max_tokens + max_sequences rows are sampled, a row possibly more than
-  // once, and as many sums of states wanted. Pointers in `sequences` are read during the call only;
+  // exceeded (CHECK): at most max_tokens + max_sequences sampled rows (a row may occur more than
+  // once) and the same number of state sums. Pointers in `sequences` are only read during the call;
   // `sampled` and `states` are copied.
   void Assign(std::span<const StepSequence> sequences, std::span<const SampledRow> sampled,
               RowOrder order, std::span<const StateSum> states = {});
 
-  // Gives the first row a token that no table has, for tests of what follows.
+  // Gives the first row a token that no table has. For tests of a failed step.
   void Corrupt() { token_ids_[0] = std::numeric_limits<int32_t>::max(); }
 
   int32_t tokens() const { return std::ssize(token_ids_); }
@@ -129,22 +129,21 @@ class StepBatch {
   BatchSize size() const { return {tokens(), static_cast<int32_t>(sequences_.size()), longest_}; }
   int32_t max_context() const { return max_context_; }
 
-  // Returns the token id that stands for the draw of sampled row `index` of the step before. The
+  // Returns the token id that represents the draw of sampled row `index` of the previous step. The
   // function is its own inverse.
   static constexpr int32_t DrawnBy(int32_t index) { return -2 - index; }
 
-  // Per row. A row that is a vector has token -1; a row that is a token has a zero vector. A row
-  // whose token the step before draws has the token DrawnBy.
+  // Per row. A row that is a vector has token -1; a row that is a token has a zero vector. If the
+  // previous step draws a row's token, the row has the token DrawnBy.
   std::span<const int32_t> token_ids() const { return token_ids_; }
   // Empty if every token is of type 0.
   std::span<const int32_t> types() const { return types_; }
   std::span<const float> inputs() const { return inputs_; }  // [tokens(), input_width]
-  // The positions with the offset of their sequence; padding stays at the last position of the
-  // model.
+  // The positions, including the offset of their sequence, clamped to the model's last position,
+  // which padding may reach.
   std::span<const int32_t> positions() const { return positions_; }
   std::span<const int32_t> kv_slots() const { return kv_slots_; }  // page * page_tokens + offset
-  // Groups of rows of equal position: in position-major order one per position, otherwise one per
-  // run.
+  // Groups of adjacent rows with equal position; in position-major order, one group per position.
   std::span<const kernels::RowGroup> groups() const { return groups_; }
   // Per sequence, in the order given to Assign.
   std::span<const Sequence> sequences() const { return sequences_; }
@@ -155,7 +154,7 @@ class StepBatch {
   // The rows to sample or score, and their row indices.
   std::span<const SampledRow> sampled() const { return sampled_; }
   std::span<const int32_t> sampled_rows() const { return sampled_rows_; }
-  // The sums of states that are wanted, and the places of their rows in sequence_rows().
+  // The requested state sums, and the ranges of their rows in sequence_rows().
   struct Places {
     int32_t begin, count;
   };
@@ -187,7 +186,7 @@ class StepBatch {
   int32_t input_width_;
   int32_t tokens_ = 0;
   int32_t max_context_ = 0;
-  int32_t end_position_ = 0;  // one behind the largest position
+  int32_t end_position_ = 0;  // one past the largest position
   int32_t longest_ = 0;
   std::vector<int32_t> token_ids_, types_, positions_, kv_slots_, sequence_rows_, pages_,
       sampled_rows_;

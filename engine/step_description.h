@@ -1,4 +1,4 @@
-// What a step of a served model computes: the data of `sluice plan`, which makes the report.
+// A description of a step of a served model: the data of the report of `sluice plan`.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace sluice {
 
-// A step of sequences of equal `context`, of which each computes its last `tokens`. In a request, 0
-// stands for the default of CompleteStep.
+// A step of sequences of equal `context`. Each sequence computes its last `tokens` tokens. In a
+// request, 0 means the default of CompleteStep.
 struct StepSizes {
   int64_t sequences = 0;  // 1
   int64_t tokens = 0;     // 1, or the context if attention is in both directions
-  int64_t context = 0;    // 4096, or the model's longest sequence if that is less
+  int64_t context = 0;    // 4096, or the model's longest sequence if that is shorter
 
   bool operator==(const StepSizes&) const = default;
 };
@@ -27,18 +27,18 @@ struct StepDescription {
   StepSizes step;
   AttentionVariant attention{AttentionVariant::Kind::kOnePass};  // not kAuto
   std::string attention_reason = {};                             // in a sentence
-  // Of each op of the graph: the bytes of a value of its weights, see WeightBytes.
+  // For each op of the graph: the bytes per weight, see WeightBytes.
   std::vector<double> weight_bytes = {};
-  // Of each op of the graph: its measured time in a step. Empty if nothing was measured.
+  // For each op of the graph: its measured time in a step. Empty if nothing was measured.
   std::vector<double> seconds = {};
 };
 
-// Replaces zeros by defaults. Returns InvalidArgument for sizes that the model cannot take.
+// Replaces zeros by defaults. Returns InvalidArgument if the model does not support the sizes.
 absl::StatusOr<StepSizes> CompleteStep(const ModelConfig& config, StepSizes step);
 
-// Returns the bytes of a value of each op's weights as backends keep them: 1 in int8; in int4 a
-// half and the value's part of its group's scale and zero point; 2 for bf16; a table has those of
-// its dtype, and all else is f32. Without a checkpoint the config's dtype decides.
+// Returns for each op the bytes per weight, as backends store the weights: 1 in int8; in int4, 0.5
+// plus the weight's share of its group's scale and zero point; 2 in bf16. Tables keep the size of
+// their dtype. All other weights take 4 (f32). Without a checkpoint, the config's dtype is used.
 std::vector<double> WeightBytes(const Model& model);
 
 }  // namespace sluice

@@ -14,7 +14,8 @@
 
 namespace sluice {
 
-// The latest decisions to wait: as many as a request keeps. Used by the scheduling thread alone.
+// The latest decisions to wait, up to the number that a request keeps. Used only by the scheduling
+// thread.
 class RecentWaits {
  public:
   static constexpr size_t kWaits = 64;
@@ -31,28 +32,28 @@ class RecentWaits {
   size_t count_ = 0;
 };
 
-// The decisions about one request so far. Used by the scheduling thread alone.
+// The decisions about one request so far. Used only by the scheduling thread.
 struct RequestHistory {
   static constexpr size_t kSteps = 64, kWaits = 64;  // the first ones are kept
 
-  // Adds a step, as one more of the last one if they are alike.
+  // Adds a step. If it is equal to the last step, increments the last step's count instead.
   void Add(const ExplainedStep& step);
-  // Adds the waits that were decided since the last call.
+  // Adds the waits decided since the last call.
   void AddWaits(const RecentWaits& recent, MonoTime queued);
 
   std::vector<ExplainedWait> waits;
   std::vector<ExplainedStep> steps;
 
  private:
-  MonoTime seen_{};        // waits before it are added
-  bool waited_ = false;    // whether one was added since the last step
-  bool complete_ = false;  // whether a step was not kept; no later one is
+  MonoTime seen_{};        // waits before this time were added
+  bool waited_ = false;    // whether a wait was added since the last step
+  bool complete_ = false;  // whether a step was dropped; later steps are not kept
 };
 
-// A ring of the requests that ended last. Thread-safe.
+// A ring buffer of the latest ended requests. Thread-safe.
 class DecisionHistory {
  public:
-  // Keeps `requests` requests; may be 0.
+  // Keeps at most `requests` requests; may be 0.
   explicit DecisionHistory(size_t requests) : capacity_(requests) {}
 
   // Adds a request that ended. A request without an id is not kept.
@@ -65,9 +66,9 @@ class DecisionHistory {
  private:
   const size_t capacity_;
   mutable Mutex mu_;
-  size_t next_ ABSL_GUARDED_BY(mu_) = 0;                        // the place of the next one
-  std::vector<size_t> hashes_ ABSL_GUARDED_BY(mu_);             // of the ids, for the search
-  std::vector<Explanation> explanations_ ABSL_GUARDED_BY(mu_);  // by the same place
+  size_t next_ ABSL_GUARDED_BY(mu_) = 0;                        // index of the next entry
+  std::vector<size_t> hashes_ ABSL_GUARDED_BY(mu_);             // of the ids, for Find
+  std::vector<Explanation> explanations_ ABSL_GUARDED_BY(mu_);  // with the same indices
 };
 
 }  // namespace sluice

@@ -37,8 +37,8 @@ std::string StartLine(const Journal::Start& start) {
   return line.dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace) + "\n";
 }
 
-// Cuts a file after its last newline. Returns its size then, 0 for a device or a pipe, or -1 after
-// an error.
+// Truncates a file after its last newline. Returns its new size, 0 for a device or a pipe, or -1
+// after an error.
 int64_t CutToLines(int file) {
   struct stat status {};
   if (fstat(file, &status) != 0) return -1;
@@ -57,7 +57,7 @@ int64_t CutToLines(int file) {
 
 }  // namespace
 
-// Appends one line to a string, without allocating as long as its capacity suffices.
+// Appends one line to a string, without allocating while the string's capacity suffices.
 class Journal::Line {
  public:
   Line(std::string* out, std::string_view op) : out_(out) {
@@ -276,9 +276,9 @@ void Journal::WriteLines() {
 
 absl::Status Journal::WriteAll(std::string_view lines) {
   if (bytes_ + std::ssize(lines) > most_bytes_) {
-    bytes_ = most_bytes_;  // shorter lines that would still fit would not fit to what is there
+    bytes_ = most_bytes_;  // do not append later lines that are short enough to fit
     return absl::ResourceExhaustedError(
-        absl::StrCat("it has engine.history.journal_bytes of ", most_bytes_));
+        absl::StrCat("it has reached engine.history.journal_bytes, ", most_bytes_));
   }
   std::string_view rest = lines;
   absl::Status status;
@@ -292,7 +292,7 @@ absl::Status Journal::WriteAll(std::string_view lines) {
   if (status.ok()) {
     bytes_ += std::ssize(lines);
   } else if (rest.size() < lines.size() && ftruncate(file_.get(), bytes_) != 0) {
-    bytes_ = most_bytes_;  // what follows a part of a line could not be read
+    bytes_ = most_bytes_;  // lines after a partial line could not be read
   }
   return status;
 }

@@ -22,20 +22,20 @@ namespace sluice {
 // The writer of a journal.
 //
 // Concurrency contract
-//   * Called under the lock of the scheduler's owner: a call formats a line into a buffer of fixed
-//     size, and neither allocates nor waits for the disk. A line that does not fit is dropped and
-//     counted.
-//   * One thread writes. After an error it drops the lines that it could not write, counts them,
-//     and goes on. The file always has whole lines: a line that was written in part, now or by an
+//   * Called under the lock of the scheduler's owner. A call formats a line into a buffer of fixed
+//     size. It does not allocate and does not wait for the disk. A line that does not fit is
+//     dropped and counted.
+//   * One thread writes. After an error it drops and counts the lines that it could not write, and
+//     continues. The file always consists of whole lines: a partial line, written now or by an
 //     earlier process, is cut off.
-//   * Once the file has `most_bytes`, lines are dropped as if they could not be written.
-//   * The destructor writes what is buffered.
+//   * Once the file has `most_bytes`, further lines are dropped and counted in the same way.
+//   * The destructor writes the buffered lines.
 class Journal : public SchedulerObserver {
  public:
   static constexpr size_t kBufferBytes = 4 << 20;
 
   struct Start {
-    const Model* model;  // with backend and half_life used for the start line, not kept
+    const Model* model;  // model, backend and half_life are only used for the start line
     const BackendInfo* backend;
     nanoseconds half_life;
     BatchOptions batch;
@@ -43,8 +43,8 @@ class Journal : public SchedulerObserver {
     int64_t most_bytes = std::numeric_limits<int64_t>::max();  // of the file
   };
   // Opens `path` for appending, cuts off a line without an end, and writes the start line. `notice`
-  // is called once, on the writing thread, if lines were lost. Returns Unavailable that names the
-  // path.
+  // is called once, on the writing thread, when lines are first lost. Returns Unavailable with the
+  // path in the message.
   static absl::StatusOr<std::unique_ptr<Journal>> Open(
       const std::string& path, const Start& start, std::function<void(std::string_view)> notice);
   ~Journal() override;
@@ -65,12 +65,12 @@ class Journal : public SchedulerObserver {
   Journal(std::string path, Descriptor file, int64_t bytes, int64_t most_bytes,
           std::function<void(std::string_view)> notice);
 
-  // Appends a line of at most `most_bytes` to the buffer by `write`, or counts it as dropped.
+  // Calls `write` to append a line of at most `most_bytes` to the buffer, or counts it as dropped.
   template <typename Write>
   void Append(size_t most_bytes, const Write& write);
-  // Empties the buffer. Called by the thread, and once after its end.
+  // Empties the buffer. Called by the writing thread, and once after it has ended.
   void WriteLines();
-  // Writes all of `lines` or, as far as that can be undone, nothing.
+  // Writes all of `lines`. After an error, undoes a partial write if possible.
   absl::Status WriteAll(std::string_view lines);
 
   const std::string path_;
@@ -83,7 +83,7 @@ class Journal : public SchedulerObserver {
   int64_t unwritten_gap_ ABSL_GUARDED_BY(mu_) = 0;  // lines lost since the last dropped line
   int64_t dropped_lines_ ABSL_GUARDED_BY(mu_) = 0;
 
-  // Used by WriteLines alone.
+  // Used only by WriteLines.
   std::string writing_;
   int64_t bytes_;  // of the file
   bool noticed_loss_ = false;

@@ -38,7 +38,7 @@ MonoTime Time(ObjectReader* reader, const std::string& key) {
 std::array<int32_t, 3> Triple(ObjectReader* reader, const std::string& key) {
   const std::vector<int64_t> values = reader->Integers(key, 0, kMaxJournalTokens);
   if (values.size() != 3) {
-    reader->Fail(key, "is not a list of 3");
+    reader->Fail(key, "is not a list of 3 numbers");
     return {};
   }
   return {static_cast<int32_t>(values[0]), static_cast<int32_t>(values[1]),
@@ -146,11 +146,11 @@ JournalEntry ReadObserve(ObjectReader* reader) {
 }
 
 absl::StatusOr<JournalEntry> ReadLine(const json& line) {
-  if (!line.is_object()) return absl::InvalidArgumentError("it is no object");
+  if (!line.is_object()) return absl::InvalidArgumentError("not a JSON object");
   SLUICE_ASSIGN_OR_RETURN(const std::string op, StringFromJson(line, "op"));
   absl::Status status;
   ObjectReader reader(line, "", &status);
-  absl::StatusOr<JournalEntry> entry = absl::InvalidArgumentError("op is not a known one");
+  absl::StatusOr<JournalEntry> entry = absl::InvalidArgumentError("unknown op");
   if (op == "start") {
     entry = ReadStart(line, &reader);
   } else if (op == "ladder") {

@@ -1,5 +1,5 @@
-// The reader of the files that a Journal writes. A file is not trusted: every value is checked for
-// its range before use, and a line for its length before it is stored.
+// The reader of the files that a Journal writes. A file is not trusted: the length of a line is
+// checked before it is stored, and the range of every value before it is used.
 #pragma once
 
 #include <cstdint>
@@ -57,12 +57,12 @@ class JournalReader {
  public:
   static constexpr size_t kMaxLineBytes = 4 << 20;
 
-  // Returns NotFound that names the path.
+  // Returns NotFound with the path in the message.
   static absl::StatusOr<JournalReader> Open(const std::string& path);
 
-  // Returns the entry of the next line, or nullopt at the end. A last line without its end was
-  // being written, and is left out. Returns InvalidArgument that names the line, the field and the
-  // fault.
+  // Returns the entry of the next line, or nullopt at the end. Ignores a last line without a
+  // newline, because it was still being written. Returns InvalidArgument, with the line, the field
+  // and the problem in the message.
   absl::StatusOr<std::optional<JournalEntry>> Next();
 
   // Returns the line number of the last entry, from 1.

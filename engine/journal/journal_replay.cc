@@ -13,13 +13,13 @@
 namespace sluice {
 namespace {
 
-// Replays a journal; one overload for each kind of line.
+// Replays a journal; has one overload for each kind of line.
 class Replayer {
  public:
   explicit Replayer(JournalReplay* result) : result_(result) {}
 
   absl::Status operator()(const JournalStart& start) {
-    scheduler_.reset();  // the ladder that follows makes a new one
+    scheduler_.reset();  // the next ladder line creates a new one
     waiting_.clear();
     start_ = start;
     ++result_->runs;
@@ -27,7 +27,7 @@ class Replayer {
   }
 
   absl::Status operator()(const JournalLadder& line) {
-    if (!start_) return absl::InvalidArgumentError("a ladder before any start");
+    if (!start_) return absl::InvalidArgumentError("a ladder comes before the first start");
     auto ladder = std::make_shared<const Ladder>(line.ladder);
     if (!scheduler_) {
       CostModel costs;
@@ -38,7 +38,7 @@ class Replayer {
     }
     const Ladder& present = *scheduler_->ladder();
     if (ladder->padded() != present.padded() || ladder->largest() != present.largest()) {
-      return absl::InvalidArgumentError("a ladder with another layout or largest bucket");
+      return absl::InvalidArgumentError("the ladder has a different layout or largest bucket");
     }
     scheduler_->SetLadder(std::move(ladder));
     return absl::OkStatus();
@@ -48,7 +48,7 @@ class Replayer {
     SLUICE_RETURN_IF_ERROR(RequireScheduler());
     if (!FitsAlone(push.sequence.tokens)) return TooLarge();
     auto [it, added] = waiting_.try_emplace(push.sequence.ticket);
-    if (!added) return absl::InvalidArgumentError("a ticket that waits already");
+    if (!added) return absl::InvalidArgumentError("the ticket is already waiting");
     it->second = std::make_unique<WaitingSequence>(push.sequence);
     if (!push.arrival) {
       scheduler_->Return(it->second.get());
@@ -62,7 +62,7 @@ class Replayer {
   absl::Status operator()(const JournalRemove& remove) {
     SLUICE_RETURN_IF_ERROR(RequireScheduler());
     const auto it = waiting_.find(remove.ticket);
-    if (it == waiting_.end()) return absl::InvalidArgumentError("a ticket that does not wait");
+    if (it == waiting_.end()) return absl::InvalidArgumentError("the ticket is not waiting");
     scheduler_->Remove(it->second.get());
     waiting_.erase(it);
     return absl::OkStatus();
@@ -71,7 +71,7 @@ class Replayer {
   absl::Status operator()(const JournalRevise& revise) {
     SLUICE_RETURN_IF_ERROR(RequireScheduler());
     const auto it = waiting_.find(revise.ticket);
-    if (it == waiting_.end()) return absl::InvalidArgumentError("a ticket that does not wait");
+    if (it == waiting_.end()) return absl::InvalidArgumentError("the ticket is not waiting");
     if (!FitsAlone(revise.next.tokens)) return TooLarge();
     scheduler_->Revise(it->second.get(), revise.next);
     return absl::OkStatus();
@@ -80,11 +80,11 @@ class Replayer {
   absl::Status operator()(const JournalDecide& line) {
     SLUICE_RETURN_IF_ERROR(RequireScheduler());
     if (scheduler_->MustYield(line.at.available_pages) != nullptr) {
-      return absl::InvalidArgumentError("fewer pages than the running sequences take");
+      return absl::InvalidArgumentError("fewer pages than the running sequences need");
     }
     const RunLimits limits = RunLimitsOf(start_->batch, scheduler_->ladder()->largest());
     if (scheduler_->queue().running() > limits.sequences) {
-      return absl::InvalidArgumentError("more sequences run than a step holds");
+      return absl::InvalidArgumentError("more running sequences than fit in a step");
     }
     const BatchDecision decision = scheduler_->Decide(line.at, &batch_);
     ++result_->decisions;
@@ -93,8 +93,9 @@ class Replayer {
       for (const WaitingSequence* sequence : batch_) tickets.push_back(sequence->ticket);
     }
     if (decision != line.decision || tickets != line.tickets) {
-      return absl::FailedPreconditionError(absl::StrCat("decides otherwise: ", Describe(decision),
-                                                        " instead of ", Describe(line.decision)));
+      return absl::FailedPreconditionError(
+          absl::StrCat("the scheduler decides differently: ", Describe(decision), " instead of ",
+                       Describe(line.decision)));
     }
     for (const uint64_t ticket : tickets) waiting_.erase(ticket);
     if (decision.launch) ++result_->batches;
@@ -108,20 +109,20 @@ class Replayer {
   }
 
   absl::Status operator()(const JournalDropped& line) {
-    return absl::DataLossError(absl::StrCat(line.lines, " lines are missing"));
+    return absl::DataLossError(absl::StrCat(line.lines, " lines were dropped"));
   }
 
  private:
   absl::Status RequireScheduler() const {
     if (scheduler_) return absl::OkStatus();
-    return absl::InvalidArgumentError("an operation before start and ladder");
+    return absl::InvalidArgumentError("an operation comes before start and ladder");
   }
 
   bool FitsAlone(int32_t tokens) const {
     return scheduler_->ladder()->Choose({tokens, 1, tokens}) != nullptr;
   }
   static absl::Status TooLarge() {
-    return absl::InvalidArgumentError("a sequence larger than every bucket");
+    return absl::InvalidArgumentError("the sequence is larger than every bucket");
   }
 
   static std::string Describe(const BatchDecision& decision) {

@@ -1,4 +1,5 @@
-// Repeats the runs of a journal with schedulers of its own, to check that they decide the same.
+// Repeats the runs of a journal with separate schedulers and checks that they make the same
+// decisions.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +16,9 @@ struct JournalReplay {
   int64_t arrivals = 0;
 };
 
-// Reads `journal` to its end. Errors name the line: those of the reader, InvalidArgument for an
-// operation that no scheduler could have seen, DataLoss if lines were dropped, FailedPrecondition
-// if the scheduler decides otherwise than the journal says.
+// Reads `journal` to its end. Errors name the line. Returns the reader's errors, InvalidArgument
+// for an operation that is impossible in a real run, DataLoss if lines were dropped, and
+// FailedPrecondition if the scheduler's decision differs from the recorded one.
 absl::StatusOr<JournalReplay> ReplayJournal(JournalReader* journal);
 
 }  // namespace sluice

@@ -13,9 +13,9 @@ namespace {
 
 int64_t WindowOf(nanoseconds since) { return since / MachinePace::kWindow; }
 
-// Returns the pace of the windows in which spans begin.
+// Returns the mean pace of each window, from the spans that begin in it.
 absl::btree_map<int64_t, double> PaceOfWindows(const std::vector<WorkSpan>& spans) {
-  absl::btree_map<int64_t, std::pair<double, double>> sums;  // what work took, and was to take
+  absl::btree_map<int64_t, std::pair<double, double>> sums;  // measured and expected seconds
   for (const WorkSpan& span : spans) {
     auto& [took, expected] = sums[WindowOf(span.begin)];
     took += span.seconds;
@@ -57,7 +57,7 @@ MachinePace::MachinePace(std::vector<WorkSpan> spans) {
 
 double MachinePace::At(double Knot::*from, double value, double Knot::*to) const {
   const double runs = std::floor(value / knots_.back().*from);
-  value = std::max(0.0, value - runs * knots_.back().*from);  // below 0 by rounding alone
+  value = std::max(0.0, value - runs * knots_.back().*from);  // rounding may make it negative
   auto next = std::ranges::upper_bound(knots_, value, {}, from);
   if (next == knots_.end()) --next;
   const Knot &high = *next, &low = *std::prev(next);

@@ -1,4 +1,4 @@
-// How fast the machine of a recorded run was, at each time of it.
+// The speed of the machine during a recorded run, over time.
 #pragma once
 
 #include <chrono>
@@ -8,41 +8,41 @@
 
 namespace sluice {
 
-// A time in which a recorded run worked: a step, with what the host did before and after it.
+// A period of work in a recorded run: a step, including the host's work before and after it.
 struct WorkSpan {
   nanoseconds begin{}, end{};   // since the run's first arrival
-  double seconds = 0;           // that the work took, without what arrivals took meanwhile
-  double expected_seconds = 0;  // by the run's costs and its host's times
+  double seconds = 0;           // duration of the work, excluding the time taken by arrivals
+  double expected_seconds = 0;  // from the run's costs and host times
 };
 
-// The pace is what work takes over what it is expected to take. That of a span holds for its time,
-// so that other work takes its share of what was slow then. Between the spans it is that of the
-// last quarter of a second in which spans began, because a machine that others share is slower for
+// Pace is measured time divided by expected time; 2 means half speed. During a span the pace is the
+// pace of that span, so that other work is slowed down in the same way. Between spans it is the
+// mean over the last quarter second in which spans began, because a shared machine stays slow for
 // seconds.
 class MachinePace {
  public:
   static constexpr nanoseconds kWindow = std::chrono::milliseconds(250);
 
-  // Has the pace 1 at all times.
+  // The pace is 1 at all times.
   MachinePace() = default;
-  // A span that begins before the one before it has ended takes the rest of its time. Ignores those
-  // that took or were expected to take no time, or began before the first arrival.
+  // If a span begins before the previous span has ended, the previous span is cut there.
+  // Ignores spans without measured or expected time, and spans that begin before the first arrival.
   explicit MachinePace(std::vector<WorkSpan> spans);
 
-  // Returns the time that work takes from `since` the first arrival on, where it takes `work` at
-  // the pace 1. The run begins anew when it is over.
+  // Returns the duration of work that starts at `since` (relative to the first arrival) and takes
+  // `work` at pace 1. After its end, the recorded run repeats.
   nanoseconds Stretch(nanoseconds since, nanoseconds work) const;
 
-  // Returns the pace between these times, which ascend.
+  // Returns the mean pace between two times, `begin` <= `end`.
   double Between(nanoseconds begin, nanoseconds end) const;
 
  private:
-  // The nanoseconds of work that are done by a time, in nanoseconds.
+  // The amount of work, in nanoseconds, done by a time, in nanoseconds.
   struct Knot {
     double time, work;
   };
 
-  // Returns the other coordinate of the line through the knots, which is repeated at its end.
+  // Returns the other coordinate on the line through the knots. The line repeats after its end.
   // Requires knots.
   double At(double Knot::*from, double value, double Knot::*to) const;
 

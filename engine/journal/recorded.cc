@@ -89,12 +89,12 @@ class Recorder {
   }
 
  private:
-  // A step, with what the host did around it.
+  // A step, including the host's work before and after it.
   struct Step {
     JournalObserve observed;
-    MonoTime woken, begun;  // by the arrival that it begins with, where the host was idle
+    MonoTime woken, begun;  // by the first arrival, if the host was idle
     size_t sequences;
-    // From its end until the next step, where that had to wait for the host; otherwise not known.
+    // From its end until the next step, if the next step waited for the host; otherwise unknown.
     std::optional<double> turnaround_seconds{};
     int64_t turnaround_arrivals = 0;
   };
@@ -106,9 +106,9 @@ class Recorder {
     kept_ = std::move(run_);
   }
 
-  // Corrects the costs of each bucket by all of its steps.
+  // Corrects the costs of each bucket, using all of its steps.
   void CorrectByAll() {
-    absl::btree_map<Bucket, std::pair<double, double>> sums;  // what steps took, and were to take
+    absl::btree_map<Bucket, std::pair<double, double>> sums;  // measured and expected seconds
     for (const Step& step : steps_) {
       auto& [took, expected] = sums[step.observed.step.bucket];
       took += step.observed.seconds;
@@ -122,7 +122,7 @@ class Recorder {
     run_.costs.Restore(costs);
   }
 
-  // Learns from the steps with the arrivals while they ran.
+  // Fits the host times and the pace, using the arrivals during each step.
   void FitHostAndPace() {
     std::vector<MonoTime> times;
     times.reserve(run_.arrivals.size());
@@ -156,7 +156,7 @@ class Recorder {
     run_.pace = MachinePace(std::move(spans));
   }
 
-  // Takes the time from the end of the last step until the one that has begun.
+  // Records the time from the end of the last step until the step that has just begun.
   void AddHostTime(MonoTime end) {
     Step& last = steps_.back();
     MonoTime oldest = MonoTime::max();
@@ -175,7 +175,7 @@ class Recorder {
     }
   }
 
-  // Arrivals are recorded in the order of the scheduler's lock, which may differ from their times'.
+  // Sorts by time. Arrivals are recorded in the order of the scheduler's lock, which may differ.
   void Sort() {
     std::vector<size_t> order(kept_.arrivals.size());
     std::iota(order.begin(), order.end(), size_t{0});
@@ -191,8 +191,8 @@ class Recorder {
   }
 
   RecordedRun run_, kept_;
-  MonoTime woken_{}, begun_{};     // the last step, by
-  std::vector<uint64_t> running_;  // these tickets
+  MonoTime woken_{}, begun_{};     // times of the last step
+  std::vector<uint64_t> running_;  // its tickets
   std::optional<MonoTime> end_;    // its end, until the next decision
   int64_t pushes_ = 0;             // arrivals since the last step ended
   HostTimesFit host_;

@@ -48,7 +48,8 @@ std::vector<Bucket> ReadBuckets(const json& object, absl::Status* status) {
   if (tokens.size() > kMaxBuckets || sequences.size() != tokens.size() ||
       positions.size() != tokens.size()) {
     reader.Fail("tokens",
-                absl::StrCat("must be as many as sequences and positions, at most ", kMaxBuckets));
+                absl::StrCat("must have the same length as sequences and positions, at most ",
+                             kMaxBuckets));
     return {};
   }
   std::vector<Bucket> buckets;
@@ -72,14 +73,15 @@ json Rows(const double (&matrix)[kCostTerms][kCostTerms]) {
   return all;
 }
 
-// Returns the key of an option, which ends in "_us" if its plain number counts microseconds.
+// Returns the key of an option. The key ends in "_us" if the value is a number of microseconds.
 std::string KeyOf(const OptionSpec<BatchOptions>& spec) {
   const bool duration = spec.integer.has_value() && spec.integer->unit == Unit::kMicroseconds;
   return absl::StrCat(spec.path, duration ? "_us" : "");
 }
 
-// Returns the option's value in the object; after an error, which goes to the reader, any value
-// within its range. A missing number is an error; a missing switch or word is as in `defaults`.
+// Returns the option's value in the object. A missing number is an error; a missing switch or word
+// has the value in `defaults`. After an error, which is reported to the reader, returns any value
+// within the option's range.
 OptionValue ReadOption(const OptionSpec<BatchOptions>& spec, const BatchOptions& defaults,
                        ObjectReader* reader) {
   if (spec.integer.has_value()) {

@@ -15,10 +15,10 @@
 
 namespace sluice {
 
-// Returns {"tokens": [..], "sequences": [..], "positions": [..]}, lists of one length.
+// Returns {"tokens": [..], "sequences": [..], "positions": [..]}, lists of equal length.
 nlohmann::json BucketsToJson(std::span<const Bucket> buckets);
-// Returns InvalidArgument unless `object` has these keys with the buckets of a Ladder, at most
-// 4096.
+// Reads such an object. Returns InvalidArgument unless its buckets form a Ladder of at most 4096
+// buckets.
 absl::StatusOr<Ladder> LadderFromJson(const nlohmann::json& object);
 
 // Returns {"law": [6], "moments": [36], "products": [6], "totals": [6], "buckets": as above with
@@ -26,8 +26,8 @@ absl::StatusOr<Ladder> LadderFromJson(const nlohmann::json& object);
 nlohmann::json CostsToJson(const CostState& costs);
 absl::StatusOr<CostState> CostsFromJson(const nlohmann::json& object);
 
-// The keys, words and ranges are those of the options' specs. Numbers are plain; the keys of
-// durations end in "_us".
+// Keys, words and ranges are the same as in the option specs. Numbers have no unit suffix; the keys
+// of durations end in "_us".
 nlohmann::json BatchOptionsToJson(const BatchOptions& options);
 absl::StatusOr<BatchOptions> BatchOptionsFromJson(const nlohmann::json& object);
 

@@ -13,8 +13,8 @@
 namespace sluice {
 namespace {
 
-// Keeps `count` of the ascending `capacities`, evenly spaced and including both ends; the last one
-// alone if count is 1.
+// Keeps `count` of the ascending `capacities`, evenly spaced and including both ends. If `count` is
+// 1, keeps only the last one.
 std::vector<int32_t> Thin(const std::vector<int32_t>& capacities, size_t count) {
   if (capacities.size() <= count) return capacities;
   if (count == 1) return {capacities.back()};
@@ -25,7 +25,7 @@ std::vector<int32_t> Thin(const std::vector<int32_t>& capacities, size_t count) 
   return kept;
 }
 
-// Returns whether `next` may follow `before` in a ladder, the heights of columns aside.
+// Returns whether `next` may follow `before` in a ladder. Does not check the heights of columns.
 bool Ascends(const Bucket& before, const Bucket& next) {
   if (before.padded() != next.padded()) return false;
   if (!before.padded()) return before.tokens < next.tokens && before.sequences <= next.sequences;
@@ -39,7 +39,7 @@ std::vector<int32_t> CapacitiesOf(const Ladder& ladder) {
   return capacities;
 }
 
-// Returns the buckets of `ladder` that the other one lacks, in ascending order.
+// Returns the buckets of `ladder` that are not in `other`, in ascending order.
 std::vector<Bucket> Missing(const Ladder& ladder, const Ladder& other) {
   std::vector<Bucket> missing;
   std::ranges::copy_if(ladder.buckets(), std::back_inserter(missing),
@@ -59,7 +59,7 @@ std::vector<int32_t> PowersUpTo(int32_t highest) {
 }  // namespace
 
 std::optional<size_t> FirstOutOfOrder(std::span<const Bucket> buckets) {
-  int32_t tallest = INT32_MAX;  // rows of the column before
+  int32_t tallest = INT32_MAX;  // rows of the previous column
   for (size_t i = 0; i < buckets.size(); ++i) {
     if (i > 0 && !Ascends(buckets[i - 1], buckets[i])) return i;
     if (!buckets[i].padded()) continue;
@@ -176,7 +176,7 @@ LadderDiff CompareLadders(const Ladder& before, const Ladder& after) {
                                                           : diff.split;
     fate.insert(fate.end(), old_first, old_bucket);
     diff.added.insert(diff.added.end(), new_first, new_bucket);
-    if (old_bucket != old_end) ++old_bucket, ++new_bucket;  // skips the bucket of both
+    if (old_bucket != old_end) ++old_bucket, ++new_bucket;  // skips the bucket that is in both
   }
   return diff;
 }

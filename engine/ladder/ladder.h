@@ -14,8 +14,7 @@
 
 namespace sluice {
 
-// Returns the index of the first of `buckets` that may not stand where it does in a Ladder, or
-// nullopt if all may.
+// Returns the index of the first bucket that violates the ladder's order, or nullopt.
 std::optional<size_t> FirstOutOfOrder(std::span<const Bucket> buckets);
 
 // An immutable set of buckets of one layout. A packed ladder ascends in tokens and never descends
@@ -26,13 +25,13 @@ class Ladder {
   // Requires at least one bucket, and that FirstOutOfOrder finds none (CHECK).
   explicit Ladder(std::vector<Bucket> buckets);
 
-  // Returns the smallest bucket that fits, or nullptr: packed by tokens; padded, the shortest of
-  // the narrowest column that is wide enough. O(log n).
+  // Returns the smallest bucket that fits, or nullptr. Packed: by tokens. Padded: the shortest
+  // bucket of the narrowest column that is wide enough. O(log n).
   const Bucket* Choose(const BatchSize& size) const;
 
   bool padded() const { return buckets_.front().padded(); }
-  // Returns the last bucket. Packed: it fits whatever any other bucket fits. Padded: the tallest of
-  // the widest column.
+  // Returns the last bucket. Packed: every batch that fits any bucket fits it. Padded: the tallest
+  // bucket of the widest column.
   const Bucket& largest() const { return buckets_.back(); }
   int32_t max_sequences() const { return max_sequences_; }
   bool Contains(const Bucket& bucket) const;
@@ -45,23 +44,25 @@ class Ladder {
   int32_t max_sequences_ = 0;
 };
 
-// Returns the packed ladder of these capacities, in any order, and of the exact maximum; capacities
-// above the maximum are dropped. All are >= 1.
+// Returns the packed ladder of these capacities and the exact maximum. The capacities may be in any
+// order and must be >= 1; capacities above the maximum are dropped.
 Ladder MakePackedLadder(std::vector<int32_t> capacities, const LadderLimits& limits);
 
-// Returns the packed ladder of `options`: at most max_buckets buckets, the exact maximum among
-// them. Returns InvalidArgument that names an option out of its range. memory_limit_bytes is
-// applied later, to prepared plans; kAdaptive gives the ladder to begin with.
+// Returns the packed ladder of `options`, with at most max_buckets buckets including the exact
+// maximum. Returns InvalidArgument, which names the option, if an option is out of range.
+// memory_limit_bytes is applied later, to prepared plans. For kAdaptive, returns the initial
+// ladder.
 absl::StatusOr<Ladder> BuildLadder(const LadderOptions& options, const LadderLimits& limits);
 
-// Returns the padded ladder with columns of these widths, which ascend: each has rows at powers of
-// two, as many as max_tokens and max_sequences allow in the column, and that number itself.
-// Requires widths in [1, max_tokens].
+// Returns the padded ladder with columns of these widths, which ascend. Each column has buckets
+// with rows at powers of two up to the limit from max_tokens and max_sequences, and one at the
+// limit. Requires widths in [1, max_tokens].
 Ladder MakePaddedLadder(std::span<const int32_t> widths, const LadderLimits& limits);
 
-// Returns the ladder of a policy: the packed one of `options`; for kPaddedBuckets a padded one
-// whose columns are the capacities that `options` choose for up to max_positions; for kStaticPadded
-// one with a single column of max_positions. Returns errors as the other BuildLadder.
+// Returns the ladder of a policy. Packed policies: the packed ladder of `options`. kPaddedBuckets:
+// a padded ladder with a column for each capacity that `options` choose for up to max_positions.
+// kStaticPadded: a padded ladder with one column of max_positions. Returns the same errors as the
+// other BuildLadder.
 absl::StatusOr<Ladder> BuildLadder(const LadderOptions& options, PolicyKind policy,
                                    const LadderLimits& limits);
 

@@ -13,7 +13,7 @@ namespace sluice {
 namespace {
 
 constexpr double kMemoryOptimalRatio = 1.5;
-// The most steps that hardware_aware divides an octave into.
+// The maximum number of steps per octave for hardware_aware.
 constexpr int32_t kMaxStepsPerOctave = 64;
 
 int32_t RoundUp(int64_t value, int32_t multiple) { return CeilDiv(value, multiple) * multiple; }
@@ -32,7 +32,7 @@ absl::StatusOr<std::vector<int32_t>> FixedCapacities(const std::vector<int32_t>&
   return capacities;
 }
 
-// A `wanted_cap` of 0 means none.
+// A `wanted_cap` of 0 means no cap.
 absl::StatusOr<std::vector<int32_t>> GeometricCapacities(double ratio, int32_t min_tokens,
                                                          int32_t wanted_cap,
                                                          const LadderLimits& limits) {
@@ -58,8 +58,9 @@ absl::StatusOr<std::vector<int32_t>> GeometricCapacities(double ratio, int32_t m
   return capacities;
 }
 
-// Returns multiples of the tile. Each octave is divided into as many equal steps, a power of two,
-// as max_buckets allows, so that the relative waste is even over the range.
+// Returns multiples of the tile. Each octave is divided into the same number of equal steps, so
+// that the relative waste is even over the range. The number is the largest power of two that
+// max_buckets allows.
 std::vector<int32_t> HardwareAwareCapacities(const LadderOptions& options,
                                              const LadderLimits& limits) {
   std::vector<int32_t> capacities;

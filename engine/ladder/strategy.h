@@ -1,4 +1,4 @@
-// Strategies, which choose the capacities of a ladder.
+// The strategies that choose the capacities of a ladder.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +11,22 @@ namespace sluice {
 
 // The bounds of a ladder. All >= 1.
 struct LadderLimits {
-  int32_t max_tokens;  // of the largest bucket, exactly; at most 2^20
-  int32_t
-      max_sequences;    // of any bucket; a bucket of fewer tokens holds as many sequences as tokens
-  int32_t tile_tokens;  // rows that the device computes together
-  // The tokens of the longest sequence, and so the widest column of a padded ladder; at most
-  // max_tokens there.
+  int32_t max_tokens;     // exact capacity of the largest bucket; at most 2^20
+  int32_t max_sequences;  // of any bucket; a bucket with fewer tokens holds one sequence per token
+  int32_t tile_tokens;    // rows that the device computes together
+  // The tokens of the longest sequence, and so the width of a padded ladder's widest column. For a
+  // padded ladder, at most max_tokens.
   int32_t max_positions = 1;
 };
 
-// Returns the token capacities that options.strategy chooses, in any order and number; BuildLadder
+// Returns the token capacities that options.strategy chooses, in any order and number. BuildLadder
 // adds the exact maximum, drops capacities above it and thins the rest to max_buckets. Returns
-// InvalidArgument that names an option out of its range.
+// InvalidArgument, which names the option, if an option is out of range.
 absl::StatusOr<std::vector<int32_t>> Capacities(const LadderOptions& options,
                                                 const LadderLimits& limits);
 
-// Returns the smallest power of two >= `tokens`, clamped to [floor, cap]: the geometric ladder of
-// ratio 2 in closed form. Requires 0 <= tokens <= 2^30 and 1 <= floor <= cap.
+// Returns the smallest power of two >= `tokens`, clamped to [floor, cap]. This is the geometric
+// ladder of ratio 2 in closed form. Requires 0 <= tokens <= 2^30 and 1 <= floor <= cap.
 int32_t PowerOfTwoCapacity(int32_t tokens, int32_t floor, int32_t cap);
 
 }  // namespace sluice

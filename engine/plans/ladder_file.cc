@@ -60,14 +60,14 @@ absl::Status CheckKey(const json& document,
     SLUICE_ASSIGN_OR_RETURN(const std::string found, StringFromJson(*of, name));
     if (found != expected) {
       return absl::FailedPreconditionError(
-          absl::StrCat("it is for another ", name, ": not ", expected));
+          absl::StrCat("it was written for a different ", name, ": not ", expected));
     }
   }
   return absl::OkStatus();
 }
 
-// Checks that a batch that fits the largest step fits the ladder. Of the file of a padded policy
-// only the costs are used.
+// Checks that the ladder can hold every batch of the largest step. For a padded policy, the file's
+// ladder is not used, only its costs.
 absl::Status CheckLargest(const Ladder& ladder, const LadderLimits& limits) {
   if (ladder.max_sequences() > limits.max_sequences) {
     return absl::InvalidArgumentError(
@@ -107,7 +107,7 @@ absl::StatusOr<LadderFile::Content> LadderFile::Read() const {
   SLUICE_ASSIGN_OR_RETURN(const std::string text, ReadFile(path_, kMaxBytes));
   SLUICE_ASSIGN_OR_RETURN(const json document, ParseJson(text, kMaxDepth));
   if (!document.is_object() || document.value("sluice_ladder", json()) != kFormat) {
-    return absl::InvalidArgumentError("it is no ladder file of this format");
+    return absl::InvalidArgumentError("not a ladder file, or an unsupported version");
   }
   SLUICE_RETURN_IF_ERROR(CheckKey(document, key_));
   SLUICE_ASSIGN_OR_RETURN(Ladder ladder, LadderFromJson(ObjectAt(document, "ladder")));
@@ -117,7 +117,7 @@ absl::StatusOr<LadderFile::Content> LadderFile::Read() const {
   const json chosen = ObjectAt(document, "kept");
   for (const auto& [option, value] : chosen.items()) {
     if (!value.is_string())
-      return absl::InvalidArgumentError("\"kept\" has a value that is no text");
+      return absl::InvalidArgumentError("\"kept\" has a value that is not a string");
     kept[option] = value.get<std::string>();
   }
   return Content{std::move(ladder), std::move(costs), std::move(kept)};

@@ -24,12 +24,12 @@ namespace sluice {
 //    "ladder": see BucketsToJson,
 //    "costs": see CostsToJson,
 //    "kept": options of engine.ladder and their values, if a choice is kept}
-// It is only used if all of "for" is the same. "weights" is a fingerprint of the architecture and
-// of the names, types, shapes and first bytes of the tensors, not of their whole content: it tells
-// models apart, and is no defence against a deliberate confusion.
+// The file is only used if all of "for" matches. "weights" is a fingerprint of the architecture and
+// of the names, types, shapes and first bytes of the tensors, not of their whole content. It
+// distinguishes models, but does not protect against deliberate forgery.
 class LadderFile {
  public:
-  // `algorithms` is that of the loaded model (engine/backend.h).
+  // `algorithms` is ExecutableModel::algorithms of the loaded model.
   LadderFile(std::string path, const Model& model, const BackendInfo& info,
              const std::string& algorithms, const LadderLimits& limits, PolicyKind policy);
 
@@ -38,9 +38,9 @@ class LadderFile {
     CostState costs;
     LadderChoice kept{};
   };
-  // Returns NotFound if there is no file, FailedPrecondition if it was written for something else,
-  // which the message names, and InvalidArgument if it is damaged or its largest bucket is not that
-  // of `limits`.
+  // Returns NotFound if there is no file. Returns FailedPrecondition if it was written for
+  // something else; the message names the difference. Returns InvalidArgument if it is damaged or
+  // its largest bucket does not match `limits`.
   absl::StatusOr<Content> Read() const;
 
   // Replaces the file atomically.

@@ -204,7 +204,8 @@ void PlanCache::Reader::Refresh() {
   version_ = cache_->version_.load(std::memory_order_relaxed);
 }
 
-// Returns the outcome of a lookup that found the ladder's choice, which accepts the step.
+// Returns the outcome of a lookup that found the ladder's choice. Requires that it accepts the
+// step.
 Lookup LookupOf(const Plan& plan, const StepNeeds& needs) {
   if (plan.eager()) return Lookup::kMissMemory;
   return plan.Captures(needs) ? Lookup::kHit : Lookup::kMissGuard;

@@ -1,15 +1,15 @@
 // The prepared plans of one model on one device: on CUDA, captured graphs.
 //
-// Warm-up and reviews of the ladder prepare plans; a review withdraws the plans of the buckets that
+// Warm-up and reviews of the ladder prepare plans. A review withdraws the plans of the buckets that
 // it drops.
 //
 // Concurrency contract
 //   * All methods are thread-safe; a Reader belongs to one thread.
 //   * Plans are prepared one at a time, on the calling thread, and published by replacing an
-//     immutable snapshot. A lookup costs one atomic load and a binary search; only the first
-//     lookup after a publication takes the lock, to fetch the new snapshot.
-//   * A withdrawn plan is destroyed when the last Reader that holds a snapshot with it looks up or
-//     refreshes again: not before the replay that uses it has ended.
+//     immutable snapshot. A lookup costs one atomic load and a binary search. Only the first lookup
+//     after a publication takes the lock, to fetch the new snapshot.
+//   * A withdrawn plan is destroyed when the last Reader with a snapshot of it looks up or
+//     refreshes again, so not before the end of a replay that uses it.
 #pragma once
 
 #include <atomic>
@@ -31,13 +31,13 @@
 
 namespace sluice {
 
-// The counts of the batches that the plan of one bucket served. It outlives the plan, and continues
+// The counts of the batches that the plan of one bucket served. They outlive the plan and continue
 // with the next plan for the same bucket.
 class BucketUse {
  public:
   // Called by one thread.
   void Record(const BatchTrace& batch);
-  // Counts a step that ran in another bucket because the plan of this one was not ready yet.
+  // Counts a step that ran in another bucket because this bucket's plan was not ready yet.
   void Ask() { asked_.fetch_add(1, std::memory_order_relaxed); }
   int64_t asked() const { return asked_.load(std::memory_order_relaxed); }
   // Returns the counts; the other fields have their defaults.
@@ -76,8 +76,8 @@ class PlanCache {
   };
 
  public:
-  // The number of withdrawn buckets whose history is kept. Beyond it the bucket that has been
-  // unused for the longest time is forgotten.
+  // The number of withdrawn buckets whose history is kept. Above it, the least recently used bucket
+  // is forgotten.
   static constexpr size_t kMaxWithdrawn = 256;
 
   // The arguments are not owned and outlive the cache.
@@ -85,37 +85,37 @@ class PlanCache {
             Observer* observer);
 
   // Prepares the bucket's plan, unless there is one, and publishes it. Returns the backend's error
-  // if that fails. A failed preparation is not tried again, except one that failed for lack of
-  // memory, which may have been freed since.
+  // if that fails. A failed preparation is not tried again, unless it failed for lack of memory,
+  // because memory may have been freed since then.
   absl::Status Prepare(const Bucket& bucket);
 
-  // Publishes a plan that was not prepared, for a bucket that is indispensable. It is used until
-  // Prepare succeeds.
+  // Publishes an eager plan for a bucket that is required. It is used until Prepare succeeds.
   absl::Status PublishEager(const Bucket& bucket);
 
-  // Announces plans that are to be prepared later. Lookups of such a bucket count until it is
-  // prepared. Requires that none of them has been asked for.
+  // Announces plans that will be prepared later. Lookups of such a bucket are counted until its
+  // plan is prepared. Requires that the cache has no entry for any of them.
   void Await(std::span<const Bucket> buckets);
   std::vector<Bucket> Awaited() const;  // ascending
-  // Returns the awaited bucket with the most lookups, of equal ones the smallest; nullopt if no
-  // bucket is awaited.
+  // Returns the awaited bucket with the most lookups, the smallest one if several are equal, or
+  // nullopt if no bucket is awaited.
   std::optional<Bucket> MostAsked() const;
 
-  // Withdraws a published plan, or a bucket that is awaited or whose preparation failed. Readers
-  // that found the plan may use it until their next lookup.
+  // Withdraws a published plan, or a bucket that is awaited or whose preparation failed. A reader
+  // that found the plan may use it until its next lookup.
   void Withdraw(const Bucket& bucket);
 
-  // Returns the statistics of all buckets ever asked for (see kMaxWithdrawn), ascending; those
-  // without a plan are not ready. The fields that only the scheduler knows, in_ladder and
+  // Returns the statistics of all buckets that ever had an entry (see kMaxWithdrawn), ascending;
+  // buckets without a plan are not ready. The fields that come from the scheduler, in_ladder and
   // cost_seconds, have their defaults.
   std::vector<BucketStats> Stats() const;
   const Model& model() const { return *model_; }
   int64_t memory_bytes() const;  // of the published plans
-  // Returns the memory of the published plans and of a slot for the largest of them.
+  // Returns the memory of the published plans plus a slot for the largest of them.
   int64_t ladder_bytes() const;
 
   struct Found {
-    const CachedPlan* plan = nullptr;  // nullptr if none serves; valid until the reader's next call
+    const CachedPlan* plan =
+        nullptr;  // nullptr if no plan serves; valid until the reader's next call
     Lookup lookup = Lookup::kMissOverCapacity;
   };
 
@@ -127,11 +127,11 @@ class PlanCache {
     using Cost = absl::FunctionRef<double(const Bucket&)>;
 
     // Returns the plan of `wanted`. If there is none, or it does not accept the step, returns the
-    // plan of least `cost` among the others that accept the step and whose bucket it fits; of equal
-    // ones the smallest.
+    // cheapest plan by `cost` among the other plans that accept the step and whose bucket it fits;
+    // the smallest one if several are equal.
     Found Find(const Bucket& wanted, const StepNeeds& needs, Cost cost = TokensOf);
 
-    // Returns whether plans were published or withdrawn since the last call of this reader.
+    // Returns whether plans were published or withdrawn since this reader's last call.
     bool stale() const { return cache_->version_.load(std::memory_order_acquire) != version_; }
     // Releases withdrawn plans without a lookup.
     void Refresh();
@@ -147,8 +147,8 @@ class PlanCache {
   };
 
  private:
-  // The state of a bucket that was asked for: awaited, ready, failed (`status` is the error, a plan
-  // is eager), or withdrawn (neither plan nor error).
+  // The state of a bucket: awaited, ready, failed (`status` is the error; a plan may be eager), or
+  // withdrawn (neither plan nor error).
   struct Entry {
     absl::Status status;
     std::shared_ptr<const CachedPlan> plan;
@@ -160,10 +160,10 @@ class PlanCache {
     bool withdrawn() const { return plan == nullptr && status.ok() && !awaited; }
   };
 
-  // Returns the outcome for the bucket if it is settled; FailedPrecondition if it is to be
+  // Returns the outcome for the bucket if it is known, or FailedPrecondition if the bucket must be
   // prepared.
   absl::Status Known(const Bucket& bucket) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Returns what Stats returns without the sums of exact sizes.
+  // Like Stats, without exact_activation_bytes.
   std::vector<BucketStats> Counts() const;
   void ForgetLongestUnused() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -173,7 +173,7 @@ class PlanCache {
   Clock* const clock_;
   Observer* const observer_;
 
-  // The number of publications. It changes under mu_ and is read without.
+  // The number of publications. Written under mu_ and read without it.
   std::atomic<uint64_t> version_{0};
 
   Mutex prepare_mu_;  // one preparation at a time; taken before mu_

@@ -20,18 +20,18 @@
 namespace sluice {
 namespace {
 
-// The batch totals of a ladder this dense are nearly independent of its boundaries.
+// If a ladder is at least this dense, its batch totals hardly depend on its boundaries.
 constexpr double kDenseRatio = 1.05;
 constexpr int32_t kDenseBuckets = 128;
 constexpr int kRounds = 3;
 // Arrivals older than this many half-lives are not replayed.
 constexpr int kHalfLives = 4;
-// Arrivals are replayed up to this many steps in all, since each is replayed several times.
+// At most this many steps are replayed in total, because each is replayed several times.
 constexpr int64_t kMaxSteps = 4 * Traffic::kRecentArrivals;
 
-// Boundaries suit the arrivals that they were fitted to better than those to come. On stationary
-// traffic that alone seemed to gain, in most reviews, less than this over the root of the number of
-// arrivals.
+// Boundaries fit the arrivals that they were fitted to better than future arrivals. On stationary
+// traffic, the apparent gain from this was in most reviews below this constant divided by the
+// square root of the number of arrivals.
 constexpr double kOptimism = 0.5;
 constexpr double kAssumedLoads[] = {0.5, 0.85};
 constexpr uint64_t kSeed = 1;
@@ -59,14 +59,14 @@ double SpanSeconds(std::span<const Arrival> arrivals) {
 struct Candidate {
   Ladder ladder;
   LadderBenchmark benchmark;
-  double seconds;  // device time, captures included
+  double seconds;  // device time, including captures
 
-  // Device time alone says nothing where the device is busy: time saved by tight buckets goes into
-  // smaller batches that start earlier, which shows in the latency.
+  // Device time is not enough if the device is busy: the time saved by tight buckets allows smaller
+  // batches that start earlier, which reduces the latency.
   double Cost() const { return std::sqrt(seconds * benchmark.mean_latency_seconds); }
 };
 
-// Searches for the ladder of least cost for the recent arrivals.
+// Searches for the ladder with the lowest cost for the recent arrivals.
 class Search {
  public:
   Search(const LadderOptions& options, const BatchOptions& batch_options,
@@ -93,8 +93,8 @@ class Search {
     return {std::move(ladder), std::move(benchmark), seconds};
   }
 
-  // Returns the best of `start` and of ladders fitted to the arrivals. All respect max_buckets and
-  // the memory limit.
+  // Returns the best ladder among `start` and ladders fitted to the arrivals. All respect
+  // max_buckets and the memory limit.
   Candidate Best(Candidate start) const {
     Candidate best = std::move(start);
     const auto consider = [&best](Candidate candidate) {
@@ -107,7 +107,7 @@ class Search {
       consider(Try(Pruned(FittedColumns(), {})));
       return best;
     }
-    // Boundaries change the batches that they are fitted to, hence the iteration.
+    // New boundaries change the batches that they were fitted to, so the fit is repeated.
     std::vector<std::vector<TokenWeight>> seen = {
         BenchmarkLadder(DenseLadder(options_, limits_), arrivals_, batch_options_, law_).totals};
     for (int round = 0; round < kRounds; ++round) {
@@ -118,21 +118,21 @@ class Search {
     return best;
   }
 
-  // Returns the ladder without the buckets that usage or memory do not allow. A padded one loses
-  // columns for memory alone.
+  // Returns the ladder without the buckets that usage or memory exclude. A padded ladder only loses
+  // columns because of memory.
   Ladder Pruned(const Ladder& ladder, std::span<const TokenWeight> totals) const {
     return ladder.padded() ? fitter_.PruneColumns(ladder, Lengths())
                            : fitter_.Prune(ladder, totals);
   }
 
-  // Returns the ladder's buckets that go because of the memory limit alone.
+  // Returns the ladder's buckets that are dropped only because of the memory limit.
   std::vector<Bucket> Evicted(const Ladder& ladder, std::span<const TokenWeight> totals) const {
     return ladder.padded() ? CompareLadders(ladder, Pruned(ladder, totals)).removed
                            : fitter_.Evicted(ladder, totals);
   }
 
  private:
-  // Returns the lengths of the arrivals, each at most the largest width of a column.
+  // Returns the lengths of the arrivals, each limited to the width of the widest column.
   std::vector<TokenWeight> Lengths() const {
     std::map<int32_t, double> counts;
     for (const Arrival& arrival : arrivals_) {
@@ -144,7 +144,7 @@ class Search {
     return lengths;
   }
 
-  // Returns the padded ladder whose columns pad the lengths of the arrivals least.
+  // Returns the padded ladder with the least padding for the lengths of the arrivals.
   Ladder FittedColumns() const {
     return MakePaddedLadder(
         FitCapacities(
@@ -163,7 +163,8 @@ class Search {
   const CostModel& law_;
   const Ladder& present_;
   const std::span<const Arrival> arrivals_;
-  // A ladder is expected to last a half-life; the recent arrivals pay their part of its captures.
+  // A ladder is expected to last for a half-life. The recent arrivals pay their share of its
+  // captures.
   const double capture_share_;
   const PlanCost& plan_cost_;
   const PlanCost fitting_cost_;
@@ -196,8 +197,8 @@ std::vector<TokenWeight> RanTotals(const Traffic& traffic, const LadderLimits& l
   return totals;
 }
 
-// Returns the law of `costs`, or one by which a step costs as much as a sixteenth of the largest
-// bucket's tokens if nothing was measured.
+// Returns the law of `costs`. If nothing was measured, returns a law whose fixed cost per step
+// equals a sixteenth of the largest bucket's tokens.
 CostModel LawOrAssumed(const CostModel& costs, const LadderLimits& limits) {
   CostModel law = LawOf(costs);
   if (law.Estimate({.bucket = {.tokens = limits.max_tokens, .sequences = 1}}) > 0) return law;
@@ -209,8 +210,8 @@ CostModel LawOrAssumed(const CostModel& costs, const LadderLimits& limits) {
   return law;
 }
 
-// Returns Poisson arrivals of at most kRecentArrivals of these lengths in random order, at this
-// share of the load that full batches of the largest bucket would bear.
+// Returns at most kRecentArrivals Poisson arrivals of these lengths in random order. `load` is the
+// arrival rate as a share of the throughput of full batches of the largest bucket.
 std::vector<Arrival> ArrivalsOf(std::span<const int32_t> lengths, double load,
                                 const LadderLimits& limits, const CostModel& law) {
   std::mt19937_64 random(kSeed);
@@ -250,8 +251,9 @@ LadderReview ReviewLadder(const LadderOptions& ladder_options, const BatchOption
   const CostModel law = LawOf(costs);
   const std::vector<Arrival> arrivals = FreshArrivals(
       traffic, ladder_options.review, RunLimitsOf(batch_options, present.largest()).chunk_tokens);
-  if (arrivals.empty()) return Stays("nothing arrived yet");
-  if (law.Estimate({.bucket = present.largest()}) <= 0) return Stays("no step was measured yet");
+  if (arrivals.empty()) return Stays("no sequence has arrived yet");
+  if (law.Estimate({.bucket = present.largest()}) <= 0)
+    return Stays("no step has been measured yet");
 
   const Search search(ladder_options, batch_options, limits, law, present, arrivals, plan_cost);
   const bool adaptive = ladder_options.strategy == StrategyKind::kAdaptive;
@@ -276,7 +278,7 @@ LadderReview ReviewLadder(const LadderOptions& ladder_options, const BatchOption
   } else {
     review.diff = CompareLadders(present, after.ladder);
     review.reason = absl::StrFormat("%s %.2f%% on the last %d arrivals",
-                                    must_change ? "buckets had to go; gains" : "gains",
+                                    must_change ? "buckets had to be dropped; gains" : "gains",
                                     100 * review.gain, arrivals.size());
     for (const Bucket& bucket : search.Evicted(present, RanTotals(traffic, limits))) {
       review.evicted += std::ranges::binary_search(after.ladder.buckets(), bucket) ? 0 : 1;
@@ -299,7 +301,7 @@ absl::StatusOr<LadderReview> AdoptLadder(const LadderOptions& ladder_options,
   const std::vector<Arrival> arrivals = FreshArrivals(
       traffic, ladder_options.review, RunLimitsOf(batch_options, present.largest()).chunk_tokens);
   const Search search(ladder_options, batch_options, limits, law, present, arrivals, plan_cost);
-  // Without traffic the review looked at nothing, and the memory limit holds all the same.
+  // Without traffic the review found nothing, but the memory limit still applies.
   const std::vector<TokenWeight> ran = RanTotals(traffic, limits);
   Ladder wanted = search.Pruned(fitted.ladder == nullptr ? built : *fitted.ladder, ran);
   LadderReview review;

@@ -1,4 +1,4 @@
-// The review that finds the ladder for the recent traffic.
+// The review that chooses a ladder for the recent traffic.
 #pragma once
 
 #include <cstdint>
@@ -16,50 +16,49 @@
 namespace sluice {
 
 struct LadderReview {
-  // nullptr if the present ladder stays.
+  // nullptr if the present ladder is kept.
   std::shared_ptr<const Ladder> ladder;
   LadderDiff diff{};
-  int64_t evicted = 0;  // the buckets that go because of memory_limit_bytes alone
-  // The share of the recent traffic's device time (captures paid) and of its mean latency that the
-  // change would have saved: 1 - sqrt(share of the one that is left * share of the other that is
-  // left). Both count, because a busy device turns saved time into smaller batches that start
-  // earlier. It is that of the best candidate even if it is not adopted; 0 if there was none,
-  // negative if buckets had to go.
+  int64_t evicted = 0;  // buckets dropped only because of memory_limit_bytes
+  // The gain of the best candidate on the recent traffic, even if it is not adopted: 1 -
+  // sqrt(device time after / before * mean latency after / before). Device time includes captures.
+  // Both factors count, because a busy device uses saved time for smaller batches that start
+  // earlier. 0 if there was no candidate; negative if buckets had to be dropped.
   double gain = 0;
   double efficiency_before = 0;  // padding efficiency on the recent arrivals, replayed
   double efficiency_after = 0;
   std::string reason;  // a sentence for logs and `sluice buckets`
 };
 
-// Reviews a ladder on a copy of the traffic; takes milliseconds to a second, off the serving path.
+// Reviews a ladder on a copy of the traffic. Takes milliseconds to a second, off the serving path.
 // Candidates are fitted to the totals of the batches that the batch former makes of the recent
-// arrivals, keep a coarse geometric floor and the exact maximum, respect max_buckets and
-// memory_limit_bytes (evicting by least benefit per MiB), and are scored by running the batch
-// former over the recent arrivals again. The best is adopted if it gains more than review.min_gain
-// and than what a fit to so few arrivals always seems to gain, or anything at all with `force`.
-// Strategies other than kAdaptive only lose buckets: to min_bucket_usage, once there are enough
-// batches to tell, and to memory_limit_bytes. The candidates for a padded ladder have columns that
-// pad the recent lengths least, at most max_buckets; usage and memory do not change it. Pure: the
-// same arguments give the same review.
+// arrivals. They keep a coarse geometric floor and the exact maximum, and respect max_buckets and
+// memory_limit_bytes (dropping the buckets with the least benefit per MiB). They are scored by
+// running the batch former over the recent arrivals again. The best candidate is adopted if its
+// gain exceeds review.min_gain plus a margin for chance, or with `force` if it gains anything.
+// Strategies other than kAdaptive only drop buckets: because of min_bucket_usage, once there are
+// enough batches, and because of memory_limit_bytes. For a padded ladder, the candidates have at
+// most max_buckets columns with the least padding for the recent lengths; usage and memory do not
+// change them. Pure: the same arguments give the same review.
 LadderReview ReviewLadder(const LadderOptions& ladder_options, const BatchOptions& batch_options,
                           const LadderLimits& limits, const Ladder& present, const CostModel& costs,
                           const Traffic& traffic, const PlanCost& plan_cost, bool force);
 
-// Returns the review that adopts the ladder which `ladder_options` choose, whatever it gains: the
-// strategy's own; under kAdaptive the one that a review makes of the strategy's for the recent
-// traffic. The memory limit holds. The gain is over `present`, and 0 without traffic. Returns
-// InvalidArgument that names an option out of its range.
+// Returns the review that adopts the ladder chosen by `ladder_options`, whatever its gain: the
+// strategy's own ladder or, for kAdaptive, the result of reviewing it for the recent traffic. The
+// memory limit applies. The gain is relative to `present`, and 0 without traffic. Returns
+// InvalidArgument, which names the option, if an option is out of range.
 absl::StatusOr<LadderReview> AdoptLadder(const LadderOptions& ladder_options,
                                          const BatchOptions& batch_options,
                                          const LadderLimits& limits, const Ladder& present,
                                          const CostModel& costs, const Traffic& traffic,
                                          const PlanCost& plan_cost);
 
-// Returns a packed ladder for sequences of these lengths when nothing else is known, for `sluice
-// fit` and a new deployment. It is fitted to what the batch former makes of a sample of them, in
-// random order, at moderate and at high load; without `costs` a step costs as much as a sixteenth
-// of the largest bucket's tokens. Requires `lengths` in [1, limits.max_tokens] and `ladder_options`
-// that BuildLadder accepts. The cost of plans, usage and memory do not count.
+// Returns a packed ladder for sequences of these lengths if nothing else is known, for `sluice fit`
+// and a new deployment. It is fitted to the batches that the batch former makes of a sample of the
+// lengths, in random order, at moderate and high load. Without `costs`, the fixed cost of a step
+// equals a sixteenth of the largest bucket's tokens. Requires `lengths` in [1, limits.max_tokens]
+// and `ladder_options` that BuildLadder accepts. The cost of plans, usage and memory are ignored.
 Ladder FitLadder(std::span<const int32_t> lengths, const LadderOptions& ladder_options,
                  const BatchOptions& batch_options, const LadderLimits& limits,
                  const CostModel& costs);

@@ -8,8 +8,8 @@
 namespace sluice {
 namespace {
 
-// Sizes are numbered from 1; number 0 stands before the first. A capacity at size j that follows
-// one at size i serves the sizes (i, j].
+// Sizes are numbered from 1; number 0 is before the first size. If a capacity at size j follows a
+// capacity at size i, it serves the sizes (i, j].
 class Fitter {
  public:
   Fitter(std::span<const TokenWeight> sizes, int32_t maximum,
@@ -33,8 +33,8 @@ class Fitter {
       before_.emplace_back(tokens_.size());
       Extend(used, n, used - 1, n - 1);
       best_.swap(next_);
-      // The least cost of exactly `used` capacities is convex in it, because the segment cost is
-      // Monge.
+      // The minimum cost with exactly `used` capacities is convex in `used`, because the segment
+      // cost is Monge.
       if (!(best_[n] < least)) {
         before_.pop_back();
         break;
@@ -52,8 +52,8 @@ class Fitter {
     fixed_cost_.push_back(fixed_cost);
   }
 
-  // Fills next_ for last capacities within [first, last], given that the capacity before is within
-  // [low, high]. The best predecessor never descends as the last capacity grows.
+  // Fills next_ for last capacities within [first, last], if the previous capacity is within [low,
+  // high]. As the last capacity grows, the best predecessor never decreases.
   void Extend(int32_t first, int32_t last, int32_t low, int32_t high) {
     if (first > last) return;
     const int32_t middle = first + (last - first) / 2;
@@ -82,12 +82,12 @@ class Fitter {
   }
 
   std::vector<int32_t> tokens_;
-  std::vector<double> cumulated_;  // by size: the weight of the sizes up to it
+  std::vector<double> cumulated_;  // by size: total weight of the sizes up to it
   std::vector<double> cost_;
   std::vector<double> fixed_cost_;
-  std::vector<double> best_;  // by size: the least cost if the last capacity is there
+  std::vector<double> best_;  // by size: the minimum cost if it is the last capacity
   std::vector<double> next_;
-  std::vector<std::vector<int32_t>> before_;  // by number used, by size: the capacity before
+  std::vector<std::vector<int32_t>> before_;  // by number used and size: the previous capacity
 };
 
 }  // namespace

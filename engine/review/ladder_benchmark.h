@@ -12,8 +12,8 @@
 
 namespace sluice {
 
-// Returns the law of `costs` without its corrections. Ladders are compared by one law: corrections
-// exist only for the buckets that ran, and their noise would decide.
+// Returns the law of `costs` without its corrections. All ladders are compared with the same law:
+// corrections exist only for buckets that ran, and their noise would decide the comparison.
 CostModel LawOf(const CostModel& costs);
 
 struct LadderBenchmark {
@@ -24,8 +24,8 @@ struct LadderBenchmark {
   double efficiency = 0;  // padding efficiency
 };
 
-// Runs a scheduler over the arrivals, at their times and in any order but without their deadlines,
-// so that each ladder does the same work. Deterministic.
+// Runs a scheduler over the arrivals, at their times and without their deadlines, so that each
+// ladder does the same work. The arrivals may be in any order. Deterministic.
 LadderBenchmark BenchmarkLadder(const Ladder& ladder, std::span<const Arrival> arrivals,
                                 const BatchOptions& options, const CostModel& law);
 

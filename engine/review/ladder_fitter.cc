@@ -10,13 +10,14 @@ namespace sluice {
 namespace {
 
 constexpr double kFloorRatio = 8;
-// Where padding costs the device nothing, tight buckets are still preferred to wide ones.
+// If padding costs the device nothing, tight buckets are still preferred to wide ones.
 constexpr double kIndifference = 1e-3;
 
-// A bucket counts as unused only if its least share would have been this many batches.
+// A bucket counts as unused only if its minimum share of the batches would be at least this many
+// batches.
 constexpr double kEvidence = 4;
 
-// Removes a bucket, whose batches go to the next one.
+// Removes a bucket and moves its batches to the next bucket.
 template <typename Rung>
 void Drop(std::vector<Rung>* rungs, size_t index) {
   (*rungs)[index + 1].weight += (*rungs)[index].weight;
@@ -25,7 +26,7 @@ void Drop(std::vector<Rung>* rungs, size_t index) {
 
 }  // namespace
 
-// The floor takes at most half of the buckets.
+// The floor uses at most half of the buckets.
 double LadderFitter::FloorRatio() const {
   const double range = static_cast<double>(limits_.max_tokens) / options_.min_tokens;
   return std::max(kFloorRatio, std::pow(range, 2.0 / options_.max_buckets));
@@ -173,7 +174,7 @@ void LadderFitter::DropToMemory(absl::FunctionRef<double(const Rung&, const Rung
   int64_t bytes = 0;
   for (const Rung& rung : *rungs) bytes += rung.bytes;
   while (bytes > options_.memory_limit_bytes && rungs->size() > 1) {
-    // By benefit per byte; among equals the one of most bytes goes first.
+    // By benefit per byte; if equal, the bucket with the most bytes is dropped first.
     const auto rank = [&](size_t i) {
       const Rung& rung = (*rungs)[i];
       return std::pair(

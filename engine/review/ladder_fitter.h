@@ -1,4 +1,4 @@
-// Ladders for known batch totals, within the bounds of the options.
+// Fits ladders to known batch totals, within the limits of the options.
 #pragma once
 
 #include <cstdint>
@@ -20,39 +20,40 @@ struct PlanCost {
   std::function<int64_t(const Bucket&)> memory_bytes;
 };
 
-// Fits ladders to batch totals. Pure. `totals` ascend in tokens, are at most the maximum, and count
-// batches.
+// Fits ladders to batch totals. Pure. `totals` are histograms of batches by tokens; they ascend in
+// tokens and are at most the maximum.
 class LadderFitter {
  public:
-  // The references outlive the fitter. The seconds of `plan_cost` are a share of the traffic that
-  // the totals stand for.
+  // The references must outlive the fitter. The seconds of `plan_cost` are the part of the cost
+  // charged to the traffic in the totals.
   LadderFitter(const LadderOptions& options, const LadderLimits& limits, const CostModel& law,
                const PlanCost& plan_cost)
       : options_(options), limits_(limits), law_(law), plan_cost_(plan_cost) {}
 
-  // Returns the ladder of least device time for these batches, pruned. Below its largest bucket no
-  // capacity is more than FloorRatio() times the one before it, or min_tokens for the first. So if
-  // the traffic changes before the next review, it is padded by no more than that factor.
+  // Returns the ladder with the least device time for these batches, pruned. Below its largest
+  // bucket, each capacity is at most FloorRatio() times the previous one (min_tokens for the
+  // first). If the traffic changes before the next review, padding is therefore limited to this
+  // factor.
   Ladder Fit(std::span<const TokenWeight> totals) const;
 
   // Returns `ladder` without the buckets that serve less than min_bucket_usage of the batches, once
-  // there are enough batches to tell, and without those of the least benefit per byte while all
-  // need more than memory_limit_bytes; never without the largest.
+  // there are enough batches. While the ladder needs more than memory_limit_bytes, the buckets with
+  // the least benefit per byte are removed too. The largest bucket is never removed.
   Ladder Prune(const Ladder& ladder, std::span<const TokenWeight> totals) const;
 
-  // Returns the buckets of `ladder` that Prune removes for memory_limit_bytes alone.
+  // Returns the buckets of `ladder` that Prune removes only because of memory_limit_bytes.
   std::vector<Bucket> Evicted(const Ladder& ladder, std::span<const TokenWeight> totals) const;
 
-  // Returns the padded `ladder` without the columns of the least benefit per byte for sequences of
-  // these lengths, which ascend, while all need more than memory_limit_bytes. The widest column
-  // loses its smallest rectangles if it alone needs more; the largest stays.
+  // Removes columns from the padded `ladder` while it needs more than memory_limit_bytes: first the
+  // columns with the least benefit per byte for sequences of these lengths, which ascend. If the
+  // widest column needs more by itself, it loses its smallest rectangles; the largest is kept.
   Ladder PruneColumns(const Ladder& ladder, std::span<const TokenWeight> lengths) const;
 
  private:
   double FloorRatio() const;
   double PaddingCost(int32_t capacity) const;
   std::vector<int32_t> WithFloor(std::span<const int32_t> capacities) const;
-  // A bucket and the weight of the batches that it serves.
+  // A bucket and the total weight of its batches.
   struct Rung {
     Bucket bucket;
     double weight;
@@ -60,7 +61,8 @@ class LadderFitter {
   };
   std::vector<Rung> Rungs(const Ladder& ladder, std::span<const TokenWeight> totals) const;
   void DropUnused(std::vector<Rung>* rungs) const;
-  // Drops the rungs of the least benefit per byte. `benefit` is that of a rung before the next one.
+  // Drops the rungs with the least benefit per byte. `benefit` is the benefit of a rung, given the
+  // next one.
   void DropToMemory(absl::FunctionRef<double(const Rung&, const Rung& next)> benefit,
                     std::vector<Rung>* rungs) const;
   void DropBucketsToMemory(std::vector<Rung>* rungs) const;

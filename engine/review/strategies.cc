@@ -16,7 +16,7 @@
 namespace sluice {
 namespace {
 
-// What a fit to n arrivals seems to gain by chance is below this over the root of n; see
+// The apparent gain by chance of a fit to n arrivals is below this constant divided by sqrt(n); see
 // ReviewLadder.
 constexpr double kChance = 0.5;
 
@@ -129,17 +129,17 @@ absl::StatusOr<StrategyTrials> TryStrategies(const StrategyContest& contest,
                                              const Ladder* present) {
   if (contest.batch.policy == PolicyKind::kStaticPadded) {
     return absl::FailedPreconditionError(
-        "static_padded has one column: there is nothing to choose");
+        "static_padded has one column; there is no ladder to choose");
   }
   if (std::ssize(arrivals) < kMinArrivals) {
-    return absl::FailedPreconditionError(absl::StrCat("only ", arrivals.size(),
-                                                      " sequences arrived; ", kMinArrivals,
-                                                      " are the least to try strategies on"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("only ", arrivals.size(),
+                     " sequences arrived; trying strategies needs at least ", kMinArrivals));
   }
   const Bucket largest{.tokens = contest.limits.max_tokens,
                        .sequences = contest.limits.max_sequences};
   if (contest.costs.Estimate({.bucket = largest, .computed_tokens = largest.tokens}) <= 0) {
-    return absl::FailedPreconditionError("no step was measured yet");
+    return absl::FailedPreconditionError("no step has been measured yet");
   }
   const Contest field(contest, arrivals, present);
   StrategyTrials result;

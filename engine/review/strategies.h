@@ -1,4 +1,4 @@
-// Tries every strategy on known arrivals, side by side.
+// Compares all strategies on known arrivals.
 #pragma once
 
 #include <span>
@@ -14,29 +14,28 @@
 
 namespace sluice {
 
-// The least number of arrivals to try strategies on.
+// The minimum number of arrivals for a comparison of strategies.
 inline constexpr int64_t kMinArrivals = 100;
 
-// The conditions under which strategies are tried. `ladder` has the values that a strategy does not
-// determine itself: max_buckets, min_tokens, ratio.
+// The conditions of the comparison. `ladder` has the values that a strategy does not determine
+// itself: max_buckets, min_tokens, ratio.
 struct StrategyContest {
   LadderOptions ladder{};
   BatchOptions batch{};
   LadderLimits limits{};
-  CostModel costs{};  // of steps; its law alone counts
+  CostModel costs{};  // of steps; only its law is used
   PlanCost plan_cost{};
 };
 
-// Returns StrategyTrials::best; of several that take the same memory the one that gains most.
-// Requires at least one trial. Pure.
+// Returns StrategyTrials::best. If several trials take the same memory, the one with the largest
+// gain is chosen. Requires at least one trial. Pure.
 std::string BestTrial(const StrategyTrials& trials);
 
-// Runs the scheduler on virtual time over the second half of `arrivals`, which ascend in time,
-// under each strategy, within memory_limit_bytes; the adaptive ones fit their ladder to the first
-// half before. The first trial
-// is `present`, or if that is nullptr a single bucket. Returns FailedPrecondition if there are
-// fewer than kMinArrivals, if no step was measured, or if the policy has no choice of ladder.
-// Pure.
+// Runs the scheduler on virtual time over the second half of `arrivals`, which ascend in time, once
+// for each strategy, within memory_limit_bytes. Adaptive strategies first fit their ladder to the
+// first half. The first trial is `present` or, if that is nullptr, a single bucket. Returns
+// FailedPrecondition if there are fewer than kMinArrivals arrivals, if no step was measured, or if
+// the policy has no choice of ladder. Pure.
 absl::StatusOr<StrategyTrials> TryStrategies(const StrategyContest& contest,
                                              std::span<const Arrival> arrivals,
                                              const Ladder* present);

@@ -43,7 +43,7 @@ class VirtualRun {
     return next_ < arrivals_.size() ? arrivals_[next_].at : MonoTime::max();
   }
 
-  // Lets every event up to `time` happen, in order of time.
+  // Processes every event up to `time`, in order of time.
   void AdvanceTo(MonoTime time) {
     while (std::min(NextArrival(), timer_) <= time) {
       if (timer_ < NextArrival()) {
@@ -108,13 +108,13 @@ class VirtualRun {
     WorkUntil(EndOf(options_.host.Turnaround(batch_.size())));
   }
 
-  // Returns when work ends that begins now.
+  // Returns the end of work that begins now.
   MonoTime EndOf(nanoseconds work) const {
     return now_ + (options_.stretch ? options_.stretch(now_, work) : work);
   }
 
-  // Lets every event happen until the host has worked until `end`, which arrivals put off. Returns
-  // that time.
+  // Processes events until the host has worked until `end`. Arrivals delay the end. Returns the
+  // actual end.
   MonoTime WorkUntil(MonoTime end) {
     for (;;) {
       const size_t arrived = next_;
@@ -124,7 +124,7 @@ class VirtualRun {
     }
   }
 
-  // Returns the tokens of the next chunk of what is left of the prompt.
+  // Sets the tokens of the next chunk. `left` is the number of prompt tokens left.
   void SetNextChunk(int32_t left, WaitingSequence* sequence) const {
     sequence->tokens = chunk_tokens_ == 0 ? left : std::min(left, chunk_tokens_);
     sequence->later_tokens = left - sequence->tokens;
@@ -164,8 +164,8 @@ class VirtualRun {
   const std::span<const Arrival> arrivals_;
   const VirtualRunOptions& options_;
   Scheduler& scheduler_;
-  int32_t chunk_tokens_ = 0;  // of a prompt in one step; 0: all
-  std::vector<Live> live_;    // by ticket, which is the index of the arrival
+  int32_t chunk_tokens_ = 0;  // prompt tokens per step; 0: all
+  std::vector<Live> live_;    // by ticket (the index of the arrival)
   size_t next_ = 0;           // the index of the next arrival
   MonoTime now_{};
   MonoTime timer_ = MonoTime::max();

@@ -1,4 +1,4 @@
-// A device and its clients on virtual time, which drive a Scheduler over prepared arrivals.
+// A device and its clients on virtual time. They drive a Scheduler over prepared arrivals.
 // Deterministic.
 #pragma once
 
@@ -20,30 +20,31 @@ struct VirtualBatch {
 };
 
 struct VirtualRunOptions {
-  // Returns the seconds that a step takes. The scheduler's cost model learns them by observation.
+  // Returns the seconds that a step takes. The scheduler's cost model learns them from
+  // observations.
   std::function<double(const StepShape&)> cost{};
   HostTimes host{};
-  // Returns the time that a step, or the host's work beside the steps, takes from now on, where the
-  // costs or the host's times say `work`; that itself if it is empty.
+  // Returns the time that a step, or the host's work between steps, takes from now on, if the costs
+  // or the host times give `work`. If empty, `work` is used.
   std::function<nanoseconds(MonoTime now, nanoseconds work)> stretch{};
-  // Whether a sequence of several steps computes its whole prefix again in each; otherwise it
-  // continues with one token. Its deadline also ends it between two steps.
+  // If true, a sequence with several steps computes its whole prefix again in each step. Otherwise
+  // it continues with one token, and its deadline can also end it between two steps.
   bool recompute = false;
-  // The most tokens of a prompt in one step if any arrival generates; otherwise, or if 0, as many
-  // as the largest bucket has. A longer prompt is computed in chunks, which together are one of the
-  // arrival's steps. With `recompute` no prompt is cut. See RunLimitsOf.
+  // The maximum number of prompt tokens per step if any arrival generates. Otherwise, or if 0, the
+  // tokens of the largest bucket. A longer prompt is computed in chunks, which together count as
+  // one of the arrival's steps. With `recompute`, prompts are not cut. See RunLimitsOf.
   int32_t chunk_tokens = 0;
-  // Called after each batch (times are of the run), and for each sequence that ended at `end`: it
-  // ran, or it expired before it ran. May be empty.
+  // on_batch is called after each batch (times are relative to the run), and on_done for each
+  // sequence that ended at `end`, because it ran or expired before it ran. May be empty.
   std::function<void(const VirtualBatch&)> on_batch{};
   std::function<void(size_t arrival, MonoTime end, bool ran)> on_done{};
-  // Called first at the first arrival's time, then at each time that it returns, until that is
+  // Called at the first arrival's time, then at each time that it returns, until it returns
   // MonoTime::max(). For reviews of the ladder.
   std::function<MonoTime(MonoTime now, Scheduler* scheduler)> on_timer{};
 };
 
 struct VirtualResult {
-  int64_t sequences = 0;  // those that ran to their end
+  int64_t sequences = 0;  // sequences that ran to their end
   int64_t expired = 0;
   int64_t batches = 0;
   int64_t useful_tokens = 0;
@@ -56,8 +57,7 @@ struct VirtualResult {
 };
 
 // Runs until all arrivals have ended. Requires that `arrivals` ascend in time, that each fits the
-// ladder at every step and that the scheduler's queue is empty (CHECK). Pages are not accounted
-// for.
+// ladder at every step and that the scheduler's queue is empty (CHECK). KV pages are not simulated.
 VirtualResult RunVirtually(std::span<const Arrival> arrivals, const VirtualRunOptions& options,
                            Scheduler* scheduler);
 

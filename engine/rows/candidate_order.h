@@ -1,5 +1,5 @@
-// The order of a row's candidates: by their scores, or with a diversity as they are chosen one
-// after another (kernels/diversity.h).
+// The order of a row's candidates: by score or, with a diversity, in the order in which they are
+// chosen (kernels/diversity.h).
 #pragma once
 
 #include <cstdint>
@@ -14,26 +14,26 @@ namespace sluice {
 
 class CandidateOrder {
  public:
-  // `ids` and `scores` are those of the row's candidates; -1 stands for none.
+  // `ids` and `scores` belong to the row's candidates; an id of -1 means no candidate.
   CandidateOrder(std::span<const int32_t> ids, std::span<const float> scores, double diversity);
   CandidateOrder(const CandidateOrder&) = delete;  // choice_ refers to members
   CandidateOrder& operator=(const CandidateOrder&) = delete;
 
-  // Returns the most memory of the order of n candidates.
+  // Returns the maximum memory for the order of n candidates.
   static int64_t Bytes(int64_t n, double diversity);
 
-  // Returns the number of choices that are left, which is 0 without a diversity.
+  // Returns the number of remaining choices; 0 without a diversity.
   int64_t left() const;
-  // Makes one, if any is left: about as many products of vectors as there are candidates.
+  // Makes one choice, if any is left. Computes about one vector product per candidate.
   void ChooseNext(const ItemHead& items);
-  // Writes the indexes of the candidates in their order, then -1 for those that are none. Requires
-  // left() == 0.
+  // Writes the indexes of the candidates in their order, then -1 for each id of -1. Requires left()
+  // == 0.
   void Write(int32_t* order) const;
 
  private:
   const std::span<const int32_t> ids_;
-  std::vector<int32_t> places_;  // of those that are not -1, by descending score
-  std::vector<float> scores_;    // of these
+  std::vector<int32_t> places_;  // indexes of ids other than -1, by descending score
+  std::vector<float> scores_;    // of places_
   std::vector<double> scratch_;
   std::optional<kernels::DiverseChoice> choice_;  // with a diversity
   std::vector<int32_t> chosen_;                   // indexes into places_

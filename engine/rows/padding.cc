@@ -5,8 +5,8 @@
 namespace sluice {
 namespace {
 
-// Mirrors the sequence about its last token, then about its first one, and so on, without repeating
-// either.
+// Mirrors the sequence at its last token, then at its first token, and so on. The mirrored token is
+// not repeated.
 void Reflect(int64_t live, std::span<int32_t> tokens) {
   if (live == 1) {
     std::fill(tokens.begin() + 1, tokens.end(), tokens[0]);

@@ -8,9 +8,9 @@
 
 namespace sluice {
 
-// Fills `tokens` behind the first `live` (>= 1) ones. No output depends on what is written: padding
-// is never sampled, causal attention does not look ahead, and where attention is in both directions
-// the padding is a sequence of its own.
+// Fills `tokens` after the first `live` (>= 1) tokens. No output depends on the padding: it is
+// never sampled, causal attention does not look ahead, and if attention is in both directions the
+// padding is a separate sequence.
 void Pad(PaddingKind kind, int32_t live, std::span<int32_t> tokens);
 
 }  // namespace sluice

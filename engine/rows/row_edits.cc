@@ -10,8 +10,8 @@ bool PenalisesGenerated(const EditRules& rules) {
          rules.frequency_penalty != 0.0f;
 }
 
-// Returns whether the tokens of the prompt have a penalty; the penalties of generated tokens do not
-// apply to them.
+// Returns whether a penalty applies to the tokens of the prompt. The other penalties only apply to
+// generated tokens.
 bool PenalisesPrompt(const EditRules& rules) { return rules.repetition_penalty != 1.0f; }
 
 std::vector<int32_t> EndingTokens(const RequestSpec& spec) {

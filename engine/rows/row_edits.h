@@ -1,4 +1,4 @@
-// The edits of a row to its logits, kept up to date while it generates.
+// A row's edits to its logits. They are updated while the row generates.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@ namespace sluice {
 
 class RowEdits {
  public:
-  // Returns whether the request edits logits at all, min_tokens included.
+  // Returns whether the request edits logits, including min_tokens.
   static bool Wanted(const RequestSpec& spec);
 
-  // `spec` outlives it. Memory for `max_generated` tokens is reserved, so that Keep allocates
-  // nothing for these.
+  // `spec` must outlive it. Reserves memory for `max_generated` tokens, so that Keep does not
+  // allocate.
   RowEdits(const RequestSpec& spec, std::span<const int32_t> prompt, int32_t max_generated);
   RowEdits(const RowEdits&) = delete;  // At returns views into it
   RowEdits& operator=(const RowEdits&) = delete;
 
-  // Records that the row goes on with `token`, which was drawn.
+  // Records that `token` was drawn and kept.
   void Keep(int32_t token);
-  // Returns the edits for the draw of generated token `index`, valid until the next call; nullptr
-  // if there are none.
+  // Returns the edits for drawing the generated token `index`, or nullptr if there are none. Valid
+  // until the next call.
   const kernels::LogitEdits* At(int32_t index);
 
  private:
@@ -39,8 +39,8 @@ class RowEdits {
   kernels::LogitEdits edits_;
 };
 
-// Returns whether the token ends a row: one of the request's, or the model's eos unless it is
-// ignored.
+// Returns whether the token ends a row: it is a stop token of the request, or the model's eos and
+// eos is not ignored.
 bool Ends(const RequestSpec& spec, int32_t token);
 
 }  // namespace sluice

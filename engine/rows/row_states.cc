@@ -174,14 +174,14 @@ bool RowStates::AppendPooled(std::vector<Positions>* wanted) const {
   return false;
 }
 
-// The sum of finite floats does not overflow a double, and that of others is not finite.
+// A sum of finite floats does not overflow a double, and other sums are not finite.
 bool RowStates::Take(std::span<const Positions> wanted, std::span<const double> sums,
                      Divide divide) {
   if (!std::all_of(sums.begin(), sums.end(), [](double x) { return std::isfinite(x); })) {
     return false;
   }
   const int64_t width = request_.spec->model->config.hidden_size;
-  int64_t tokens = 0;  // those that are wanted by themselves; they come last, and one by one
+  int64_t tokens = 0;  // single positions; they come last, one sum each
   for (size_t i = 0; i < wanted.size(); ++i) {
     const auto [first, count, largest] = wanted[i];
     const std::span<const double> sum = sums.subspan(i * width, width);
@@ -196,14 +196,14 @@ bool RowStates::Take(std::span<const Positions> wanted, std::span<const double> 
   return true;
 }
 
-// Tokens are taken in the order of positions, each once.
+// Each token is taken once, in the order of positions.
 bool RowStates::WantsToken(int32_t position) const { return WantsTokens() && position >= tokens_; }
 
 void RowStates::TakeTokens(std::span<const double> states, Divide divide) {
   const Model& model = *request_.spec->model;
   const int64_t width = model.config.hidden_size;
   const int64_t count = std::ssize(states) / width;
-  // Returns the place of the first of these tokens.
+  // Returns the place of the first new token.
   const auto extend = [&](OutputMask output, int64_t numbers, std::vector<float>* values) {
     if ((request_.outputs & output) == 0) return static_cast<float*>(nullptr);
     values->resize(values->size() + count * numbers);
@@ -229,7 +229,7 @@ bool RowStates::WriteTokens(int32_t row, Reply* reply) {
   const ModelConfig& config = request_.spec->model->config;
   SLUICE_CHECK(tokens_ == length_);
   const auto write = [&](const std::vector<float>& values, int64_t width, std::vector<float>* out) {
-    if (values.empty()) return true;  // it is not wanted
+    if (values.empty()) return true;  // it was not requested
     std::copy(values.begin(), values.end(), out->begin() + before * width);
     return std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
   };

@@ -12,18 +12,18 @@
 namespace sluice {
 namespace {
 
-// The most tokens that a forecast looks at; beyond, it is too late anyway.
+// The maximum number of tokens in a forecast. Beyond it, the request is too late anyway.
 constexpr double kMaxBetween = 1e12;
 
-// More bytes than any machine has.
+// Above the memory of any machine.
 constexpr int64_t kUnbounded = int64_t{1} << 50;
 
-// An hour is longer than any deadline or wait that is of interest.
+// An hour is longer than any relevant deadline or wait.
 constexpr double kMaxSeconds = 3600;
 
 double SecondsOf(nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
 
-// Returns the part of a bound that a level may fill; at least 1.
+// Returns the part of a limit that a level may use; at least 1.
 int64_t Part(int64_t bound, double share) {
   return static_cast<int64_t>(std::ceil(static_cast<double>(bound) * share));
 }
@@ -40,8 +40,8 @@ absl::Status Full(absl::string_view bound, int64_t limit, absl::string_view unit
                                                       " reached for requests of ", who));
 }
 
-// Returns the cost of a step in which so many sequences generate a token each, or of several steps
-// if they are too many for one.
+// Returns the cost of one step in which `sequences` sequences each generate a token, or of several
+// steps if they do not fit in one.
 double StepSeconds(int64_t sequences, int64_t context, const Scheduler& scheduler) {
   const Bucket& largest = scheduler.ladder()->largest();
   const int64_t most = std::min(largest.tokens, largest.sequences);
@@ -115,8 +115,8 @@ absl::Status AdmissionBudget::CheckShare(const RequestLoad& load, const Bounds& 
   if (bound.empty()) return absl::OkStatus();
   return ReasonError(
       Reason::kQueueFull,
-      absl::StrCat("the requests of caller ", load.caller, " have their share of ", bound,
-                   ", whose rest is kept for other callers (engine.queue.max_caller_share)"));
+      absl::StrCat("the requests of caller ", load.caller, " have reached their share of ", bound,
+                   "; the rest is kept for other callers (engine.queue.max_caller_share)"));
 }
 
 void AdmissionBudget::Add(const RequestLoad& load, int64_t sign, Bounds* total) {

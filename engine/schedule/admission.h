@@ -1,4 +1,4 @@
-// The admission of requests to the queue.
+// Limits for the admission of requests to the queue.
 #pragma once
 
 #include <cstdint>
@@ -13,44 +13,44 @@
 
 namespace sluice {
 
-// The share of the queue that a request takes from Submit to its end.
+// The load that a request adds to the queue, from Submit to its end.
 struct RequestLoad {
-  int64_t tokens = 0;  // of the prompts, and each row's max_tokens
+  int64_t tokens = 0;  // of the prompts, plus each row's max_tokens
   int64_t bytes = 0;
   int64_t candidates = 0;  // to be scored
   int priority = kDefaultPriority;
-  std::string caller{};  // empty where callers are not told apart
+  std::string caller{};  // empty if callers are not identified
 };
 
-// The bounds of the queue: requests that wait or run, their tokens and their memory. A request of
-// level p is taken if the total stays at most at priority_share^(p - 1) of each bound (rounded up),
-// so that the last part is kept for more urgent levels. A request that has the queue to itself may
-// take all of it.
+// The limits of the queue: waiting and running requests, their tokens and their memory. A request
+// of level p is accepted if the total stays within priority_share^(p - 1) of each limit (rounded
+// up), so that the rest is reserved for more urgent levels. If the queue is empty, a request may
+// use each limit completely.
 //
-// A caller that has requests already gets another one in while it has at most s / (1 - s) times of
-// what is then left, s = max_caller_share (the dynamic thresholds of Choudhury and Hahne, 1998). So
-// one caller alone fills s of each bound, n callers share all but 1 / (1 + n s / (1 - s)) of it
-// equally, and a caller that has none finds room. Where max_bytes is 0, bytes are counted and not
-// bounded. Not thread-safe.
+// A caller with requests may add another one while its load is at most s / (1 - s) times the room
+// that is then left, where s = max_caller_share (the dynamic thresholds of Choudhury and Hahne,
+// 1998). So a single caller can use s of each limit, n callers share all but 1 / (1 + n s / (1 -
+// s)) of it equally, and a caller with no requests finds room. If max_bytes is 0, bytes are counted
+// but not limited. Not thread-safe.
 class AdmissionBudget {
  public:
   explicit AdmissionBudget(const QueueOptions& options);
 
-  // Takes a load. Returns ResourceExhausted, or InvalidArgument if an empty queue could not take
-  // the load either; the error names the bound that would be exceeded, and nothing is taken.
+  // Adds a load. Returns ResourceExhausted if a limit would be exceeded, or InvalidArgument if the
+  // load does not even fit an empty queue. The error names the limit, and nothing is added.
   absl::Status Take(const RequestLoad& load);
   void Return(const RequestLoad& load);
 
-  // Returns whether there are as many requests as there may be of this level.
+  // Returns whether the number of requests has reached the limit of this level.
   bool IsFull(int priority) const { return total_.requests >= BoundsOf(priority).requests; }
   int64_t bytes() const { return total_.bytes; }
   int64_t candidates() const { return total_.candidates; }
-  // Returns the share of each bound that a level may fill beside others.
+  // Returns the share of each limit that a level may use if the queue is not empty.
   double LevelShare(int priority) const;
-  // Returns the part of all tokens that the caller of `load` has, 0 to 1.
+  // Returns the share of all tokens that belongs to the caller of `load`, 0 to 1.
   double PartOf(const RequestLoad& load) const;
-  // Returns whether the caller of `load` has more than its share of something of which it has `own`
-  // and `rest` is left; never where callers are not told apart.
+  // Returns whether the caller of `load` has more than its share of a resource, if it has `own` of
+  // it and `rest` is left. Returns false if callers are not identified.
   bool ExceedsShare(const RequestLoad& load, double own, double rest) const {
     const double share = options_.max_caller_share;
     return SharesAmongCallers(load) && own * (1 - share) > share * rest;
@@ -61,12 +61,12 @@ class AdmissionBudget {
     int64_t requests = 0;
     int64_t tokens = 0;
     int64_t bytes = 0;
-    int64_t candidates = 0;  // not bounded
+    int64_t candidates = 0;  // not limited
   };
-  // Returns what the requests of a level may fill.
+  // Returns the limits of a level.
   Bounds BoundsOf(int priority) const;
-  // Return an error if `load` on top of all would exceed a bound, or if its caller, who has `own`
-  // already, would have more than its share.
+  // CheckTotal returns an error if `load` plus the total exceeds a limit. CheckShare returns an
+  // error if the caller, who already has `own`, would have more than its share.
   absl::Status CheckTotal(const RequestLoad& load) const;
   absl::Status CheckShare(const RequestLoad& load, const Bounds& own) const;
   static void Add(const RequestLoad& load, int64_t sign, Bounds* total);
@@ -76,48 +76,48 @@ class AdmissionBudget {
 
   const QueueOptions options_;
   Bounds total_;
-  absl::flat_hash_map<std::string, Bounds> callers_;  // those that have any
+  absl::flat_hash_map<std::string, Bounds> callers_;  // callers with requests
 };
 
-// Returns the time until the sequences that wait have begun, at the measured costs, while `running`
-// others run: their prompts in full batches, and for those for which no place is free the steps
-// that they are expected to take, of as many sequences as run together. Each of these attends to
-// about `context` positions.
+// Returns the time until all waiting sequences have begun, at the measured costs, while `running`
+// other sequences run. It is the time of their prompts in full batches, plus the time until places
+// are free: for each sequence without a free place, the expected steps, shared by the sequences
+// that run together. Each step attends to about `context` positions.
 nanoseconds TimeOfQueue(int64_t running, int64_t context, const Scheduler& scheduler);
 
-// A request with a deadline that asks to be admitted.
+// A request with a deadline that is checked for admission.
 struct Due {
   MonoTime deadline{};
   int priority = kDefaultPriority;
   int64_t rows = 1;
-  int64_t tokens = 0;   // the fewest prompt tokens that must be computed
-  int64_t steps = 0;    // the number of steps that its rows probably take after the prompts
-  int64_t context = 0;  // about how many positions each of those steps attends to
-  // The recent number of prompt tokens computed for each step of a generating sequence: a sequence
-  // that ends makes room for another prompt.
+  int64_t tokens = 0;   // minimum number of prompt tokens to compute
+  int64_t steps = 0;    // expected number of steps of its rows after the prompts
+  int64_t context = 0;  // approximate positions that each of those steps attends to
+  // The recent number of prompt tokens computed per step of a generating sequence: when a sequence
+  // ends, another prompt can begin.
   double prompts_per_step = 0;
 };
 
-// Returns the time until the request is done, at the measured costs. First come the queued prompts
-// that are due no later and are no less urgent. Then the request's own steps run, which also carry
-// these prompts and the `running` sequences, or others in their place, whose prompts come between.
-// Other queued sequences have no effect, since urgent ones run first. Returns zero if nothing runs
-// and nothing is ahead, or if nothing was measured.
+// Returns the time until the request is done, at the measured costs. First, the queued prompts run
+// that are due no later and are not less urgent. Then the request's own steps run. These steps also
+// carry those prompts and the `running` sequences, or sequences that replace them, whose prompts
+// are computed in between. Other queued sequences have no effect, because urgent sequences run
+// first. Returns zero if nothing runs and nothing is ahead, or if nothing was measured.
 nanoseconds TimeNeeded(const Due& due, int64_t running, const Scheduler& scheduler);
 
-// Learns how far off such estimates are, from admitted requests that were nearly refused. Other
-// requests say nothing about the bound, since later ones may have delayed them; they let the factor
-// return to 1. Under overload many requests are at the bound, and a forecast that is a little too
-// low would make all of them miss their deadlines. So there is a margin of twice the observed mean
-// deviation, as in the retransmission timeout of TCP (RFC 6298), and a missed deadline counts as if
-// the request had taken twice as long. Not thread-safe.
+// Learns the error of such estimates from admitted requests that were nearly refused. Other
+// requests give no information about the limit, because later requests may have delayed them; they
+// let the factor return to 1. Under overload, many requests are at the limit, and a forecast
+// slightly too low would make all of them miss their deadlines. The margin is therefore twice the
+// observed mean deviation, as in the retransmission timeout of TCP (RFC 6298). A missed deadline
+// counts as if the request had taken twice the allowed time. Not thread-safe.
 class ForecastError {
  public:
-  // The factor to multiply estimates by, margin included; in [1/4, 8].
+  // The factor for estimates, including the margin; in [1/4, 8].
   double factor() const;
 
   struct Lesson {
-    nanoseconds needed{};   // the estimate; zero if there was none
+    nanoseconds needed{};   // the estimate; zero if there was no estimate
     nanoseconds allowed{};  // from its arrival to its deadline
     nanoseconds took{};     // from its arrival to its end, at most `allowed`
     bool missed = false;

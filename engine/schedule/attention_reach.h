@@ -7,11 +7,11 @@
 namespace sluice {
 
 struct AttentionReach {
-  int32_t window = 0;   // the most positions that a token attends to in some layers; 0 for no such
-  double windowed = 0;  // the share of these layers
+  int32_t window = 0;   // window of the windowed layers, in positions; 0 if there are none
+  double windowed = 0;  // the share of windowed layers
 
   // Returns the number of positions that the tokens [first, first + count) of a sequence attend to,
-  // summed over the tokens: the mean over the layers.
+  // summed over the tokens and averaged over the layers.
   int64_t ContextOf(int64_t first, int64_t count) const {
     const int64_t all = count * first + count * (count + 1) / 2;
     if (window == 0) return all;

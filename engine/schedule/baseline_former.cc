@@ -15,14 +15,15 @@ BatchSize With(BatchSize size, int32_t sequence_tokens) {
   return size;
 }
 
-// Returns the width of the column that a sequence alone would run in, or 0 if none is wide enough.
+// Returns the width of the column in which the sequence would run by itself, or 0 if no column is
+// wide enough.
 int32_t ColumnOf(const Ladder& ladder, const WaitingSequence& sequence) {
   const Bucket* bucket =
       ladder.Choose({.tokens = sequence.tokens, .sequences = 1, .longest = sequence.tokens});
   return bucket == nullptr ? 0 : bucket->positions;
 }
 
-// Cuts `waiting` to its longest prefix that the ladder holds.
+// Cuts `waiting` to its longest prefix that fits the ladder.
 BatchSize CutToFit(const Ladder& ladder, std::vector<WaitingSequence*>* waiting) {
   BatchSize size{};
   for (const WaitingSequence* sequence : *waiting) {
@@ -35,7 +36,7 @@ BatchSize CutToFit(const Ladder& ladder, std::vector<WaitingSequence*>* waiting)
   return size;
 }
 
-// Cuts `batch` to the most rows that fill a bucket which holds it.
+// Cuts `batch` to the largest number of rows that fill a bucket completely.
 BatchSize CutToPreferred(const Ladder& ladder, std::vector<WaitingSequence*>* batch) {
   int64_t rows = 1;
   for (const Bucket& bucket : ladder.buckets()) {
@@ -92,7 +93,8 @@ void BaselineFormer::KeepColumn(const Ladder& ladder,
                                 std::vector<WaitingSequence*>* waiting) const {
   const int32_t column = ColumnOf(ladder, *waiting->front());
   int64_t kept = 0;
-  // The number that may be kept before an excluded one has been passed over too often.
+  // The number of sequences that may be kept before an excluded sequence would be overtaken too
+  // often.
   auto most = std::numeric_limits<int64_t>::max();
   for (WaitingSequence* sequence : *waiting) {
     if (kept >= most) break;

@@ -8,16 +8,17 @@
 
 namespace sluice {
 
-// Launches the sequences that it gathers from the queue in order, as many as the ladder holds:
+// Launches sequences from the queue, in order, up to the capacity of the ladder:
 //   * kFifoPacked: the longest prefix of the queue;
 //   * kStaticPadded: the same, like Triton's dynamic batcher with the ladder's row counts as
 //     preferred sizes: a batch that is launched before the delay is over is cut to the largest
 //     preferred size that it reaches;
-//   * kPaddedBuckets: a queue per bucket of lengths, like the classic bucketing libraries: of the
-//     first kWindow sequences those whose column of the ladder is the head's, excluding any that
-//     would pass over another more often than max_overtakes allows.
-// With max_queue_delay, a batch that leaves room and leaves nothing waiting is held back until its
-// oldest sequence has waited that long, or one of its sequences may miss its deadline.
+//   * kPaddedBuckets: one queue per length bucket, like the classic bucketing libraries: of the
+//     first kWindow sequences, the sequences in the same ladder column as the head. A sequence is
+//     excluded if it would overtake another more often than max_overtakes allows.
+// With max_queue_delay, a batch that has room left and includes all waiting sequences is delayed
+// until its oldest sequence has waited for that time, or one of its sequences may miss its
+// deadline.
 class BaselineFormer : public BatchFormer {
  public:
   static constexpr size_t kWindow = 1024;
@@ -34,7 +35,7 @@ class BaselineFormer : public BatchFormer {
   // Gathers the batch and returns its size.
   BatchSize Gather(const SequenceQueue& queue, const Ladder& ladder,
                    std::vector<WaitingSequence*>* batch) const;
-  // Removes from `waiting`, the front of the queue, the sequences that are not of the head's
+  // Removes from `waiting`, the front of the queue, the sequences that are not in the head's
   // column.
   void KeepColumn(const Ladder& ladder, std::vector<WaitingSequence*>* waiting) const;
 

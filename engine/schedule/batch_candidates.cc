@@ -38,8 +38,8 @@ void BatchCandidates::SplitRunning(const SequenceQueue& queue) {
   }
 }
 
-// Loads the new sequences that one step may take and the window behind them, all within `reach` if
-// that suffices.
+// Loads the new sequences that one step may take and the window after them. Stops at `reach` if
+// that is sufficient.
 void BatchCandidates::LoadFresh(const SequenceQueue& queue, size_t reach) {
   StepBudget budget = budget_;
   size_t prefix = 0;
@@ -53,7 +53,7 @@ void BatchCandidates::LoadFresh(const SequenceQueue& queue, size_t reach) {
   window_end_ = std::min(prefix + kWindow, fresh_.size());
 }
 
-// Moves the urgent sequences to the front, as many as the sequences ahead of them allow.
+// Moves urgent sequences to the front, if the sequences ahead of them allow it.
 void BatchCandidates::PickUrgent(const SequenceQueue& queue, MonoTime until) {
   const auto before = Before(queue);
   others_.clear();
@@ -78,8 +78,8 @@ void BatchCandidates::PickUrgent(const SequenceQueue& queue, MonoTime until) {
   std::sort(jumped_.begin(), jumped_.end(), before);
 }
 
-// Appends the sequences of the window, and the running ones wherever they are, behind the urgent
-// ones.
+// Appends after the urgent sequences the sequences of the window, and running sequences at any
+// position.
 void BatchCandidates::AddOthers(const SequenceQueue& queue) {
   const auto before = Before(queue);
   fresh_.resize(window_end_);

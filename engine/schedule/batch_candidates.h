@@ -11,44 +11,45 @@
 
 namespace sluice {
 
-// The front of a queue, prepared for one decision of PackedFormer. Decodes are in the step in any
-// case. The other sequences follow the order of the queue, except that urgent ones, the earliest
-// deadline first, are moved ahead as far as max_overtakes allows.
+// The front of a queue, prepared for one decision of PackedFormer. Decodes are always in the step.
+// The other sequences are in queue order, but urgent sequences are moved ahead, the earliest
+// deadline first, as far as max_overtakes allows.
 //
-// A sequence is excluded if it would not fit even alone beside the decodes, because KV pages or a
-// place among the running sequences are missing. Running sequences may pass an excluded one freely.
-// Of the others, at most as many pass it as its max_overtakes allows, so that in the end pages and
-// places become free for it. When nothing runs, a sequence is excluded only if such a barrier stops
-// it.
+// A sequence is excluded if it would not fit even if it were the only one added to the decodes,
+// because KV pages or a place among the running sequences are missing. Running sequences may always
+// overtake an excluded sequence. At most max_overtakes other sequences may overtake it, so that
+// eventually pages and places become free for it. If nothing runs, a sequence is excluded only if
+// such a barrier stops it.
 class BatchCandidates {
  public:
-  // The length of the window behind the prefix whose sequences may fill a batch.
+  // The length of the window after the prefix. Sequences in it may fill up a batch.
   static constexpr size_t kWindow = 256;
-  // The length of the queue's front in which urgent sequences are looked for.
+  // The length of the front of the queue that is searched for urgent sequences.
   static constexpr size_t kUrgentReach = 1024;
-  // The most urgent sequences that are moved ahead in one batch.
+  // The maximum number of urgent sequences that are moved ahead in one batch.
   static constexpr size_t kMaxUrgent = 64;
 
   explicit BatchCandidates(const BatchOptions& options) : options_(options) {}
 
-  // Replaces the candidates by those of `queue`. A sequence is urgent if its deadline is at or
-  // before `urgent_until`. Allocates nothing after it has seen a queue as large.
+  // Replaces the candidates by the candidates of `queue`. A sequence is urgent if its deadline is
+  // at or before `urgent_until`. Allocates only if the queue is larger than ever before.
   void Load(const SequenceQueue& queue, const FormerInputs& inputs, MonoTime urgent_until);
 
   std::span<WaitingSequence* const> decodes() const { return decodes_; }
   std::span<WaitingSequence* const> ordered() const { return ordered_; }
   size_t urgent() const { return urgent_; }  // the number of leading `ordered` that are urgent
 
-  // The budget beside the decodes in the ladder's largest bucket, and in another one.
+  // The budget left by the decodes in the ladder's largest bucket, and in another bucket.
   const StepBudget& budget() const { return budget_; }
   StepBudget BudgetIn(const Bucket& bucket) const { return budget_.ForBucket(bucket); }
 
-  // Returns the number of sequences in a batch that may have passed excluded ones before
-  // ordered()[index] may no longer join it. Unlimited for urgent and for running sequences.
+  // Returns the maximum number of sequences in a batch that overtake excluded sequences, for
+  // ordered()[index] to still join it. Unlimited for urgent and for running sequences.
   int32_t MayPass(size_t index) const { return may_pass_[index]; }
-  // The index of the first of `ordered` that passes an excluded sequence; urgent ones do not count.
+  // The index of the first sequence in ordered() that overtakes an excluded sequence. Urgent
+  // sequences do not count.
   size_t first_passing() const { return first_passing_; }
-  // The number of sequences that may still pass this one.
+  // The number of sequences that may still overtake this one.
   int32_t Allowance(const WaitingSequence& sequence) const {
     return options_.max_overtakes - sequence.overtaken;
   }
@@ -72,7 +73,7 @@ class BatchCandidates {
   std::vector<WaitingSequence*> fresh_, others_;
   std::vector<WaitingSequence*> prompts_;  // running, their prompts not yet computed
   std::vector<int32_t>
-      allowance_;          // by index of others_: how many may pass the sequences ahead of it
+      allowance_;          // by index of others_: allowed overtakes of the sequences ahead of it
   size_t window_end_ = 0;  // in fresh_
 };
 

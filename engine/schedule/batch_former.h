@@ -17,14 +17,14 @@
 
 namespace sluice {
 
-// The inputs of a decision beside the queue and the time. All pointers are owned by the caller.
+// The inputs of a decision, except the queue and the time. The caller owns all pointers.
 struct FormerInputs {
   const Ladder* ladder = nullptr;
   const CostModel* costs = nullptr;
   ArrivalRate arrivals{};
-  bool draining = false;  // nothing more will arrive, so do not wait
-  // KV pages that are free or may be taken from the prefix cache; at least running_pages() of the
-  // queue.
+  bool draining = false;  // no more requests will arrive, so do not wait
+  // The number of KV pages that are free or can be taken from the prefix cache; at least the
+  // queue's running_pages().
   int32_t available_pages = std::numeric_limits<int32_t>::max();
 };
 
@@ -41,24 +41,25 @@ struct BatchDecision {
   bool operator==(const BatchDecision&) const = default;
 };
 
-// Decides what a free device runs. The same arguments give the same decision. An object holds only
-// its options and scratch, so that a decision allocates nothing once it has seen an equally large
-// one. Not thread-safe. Whatever the policy,
-//   * nothing is launched while sequences of a running step hold the pages that any other needs;
-//   * a launched batch is not empty, fits its bucket and contains the head of the queue. In place
-//     of the head it may contain a sequence whose deadline is near, or the first that will not
-//     expire before the batch ends, or, while the head lacks pages or a place among the running
-//     sequences, running sequences;
-//   * no sequence is passed over by more than max_overtakes others in all, unless it expires before
-//     the batch ends. Running sequences may always pass, but count, so that the pages that the head
-//     lacks become free;
+// Decides which batch a free device runs. The same arguments give the same decision. An object
+// holds only its options and scratch memory, so a decision allocates only if it is larger than all
+// earlier ones. Not thread-safe. For every policy:
+//   * nothing is launched while sequences of a running step hold the pages that all others need;
+//   * a launched batch is not empty, fits its bucket and contains the head of the queue. Instead of
+//     the head it may contain a sequence whose deadline is near, or the first sequence that does
+//     not expire before the batch ends. While the head lacks pages or a place among the running
+//     sequences, it may contain only running sequences;
+//   * no sequence is overtaken by more than max_overtakes others in total, unless it expires before
+//     the batch ends. Running sequences may always overtake but are counted, so that the pages that
+//     the head lacks become free;
 //   * if the policy keeps pages, every running sequence whose next step is one token is in the
 //     batch;
-//   * every queued sequence fits the ladder alone (CHECK for the head).
+//   * every queued sequence fits the ladder by itself (CHECK for the head).
 class BatchFormer {
  public:
   virtual ~BatchFormer() = default;
-  // Replaces `batch` by what to launch, in the order of the queue, or by nothing.
+  // Replaces `batch` by the sequences to launch, in queue order. It is empty if nothing is
+  // launched.
   virtual BatchDecision Form(const SequenceQueue& queue, const FormerInputs& inputs, MonoTime now,
                              std::vector<WaitingSequence*>* batch) = 0;
 };

@@ -6,20 +6,21 @@
 namespace sluice {
 namespace {
 
-// The share of a step's weight that is left after the next step: the law rests on about the last
-// thousand steps.
+// The factor for a step's weight at each later step. The law depends on about the last thousand
+// steps.
 constexpr double kLawDecay = 1 - 1.0 / 1024;
-// The same for the correction and the mean of a bucket, which rest on about its last sixteen steps.
+// The same for the correction and the mean of a bucket, which depend on about its last sixteen
+// steps.
 constexpr double kBucketWeight = 16;
-// A step's time is cut at this ratio to its estimate before the law learns from it, so that an
-// outlier does not move the law, while a lasting change does within a few steps.
+// A step's time is clipped to this ratio of its estimate before the law learns from it. An outlier
+// then does not move the law, but a lasting change does within a few steps.
 constexpr double kLawClip = 2;
 constexpr double kCorrectionClip = 1.25;
 constexpr int kSweeps = 8;
 
 enum Term { kStep, kBucketTokens, kComputed, kContext, kPositions, kSampled };
 
-// Bounds beyond any step; they keep a state that was restored from a hostile file within range.
+// Limits beyond any step. They keep a state that was restored from a malicious file in range.
 constexpr double kMinSeconds = 1e-9;
 constexpr double kMaxSeconds = 1e5;
 constexpr double kMaxDrainSeconds = 1e9;
@@ -68,7 +69,7 @@ void CostModel::Observe(const StepShape& step, double seconds) {
 
   const auto [it, first] = buckets_.try_emplace(step.bucket, BucketCost{.bucket = step.bucket});
   BucketCost& cost = it->second;
-  // The law counts as one step, so that the first step of a bucket does not decide alone.
+  // The law counts as one step, so that a bucket's first step does not decide by itself.
   const double share = 1 / (2 + cost.weight);
   const double law = Law(terms);
   if (law > 0) {
@@ -80,8 +81,9 @@ void CostModel::Observe(const StepShape& step, double seconds) {
   cost.weight = std::min(cost.weight + 1, kBucketWeight - 1);
 }
 
-// Minimises sum of (1 - law.x / y)^2 over law >= 0 by coordinate descent from the last solution:
-// coefficients that the data leave open, because terms are collinear, stay as they are.
+// Minimises the sum of (1 - law.x / y)^2 over law >= 0 by coordinate descent from the last
+// solution. Coefficients that the data do not determine, because terms are collinear, do not
+// change.
 void CostModel::Fit() {
   for (int sweep = 0; sweep < kSweeps; ++sweep) {
     for (int i = 0; i < kTerms; ++i) {
@@ -104,7 +106,7 @@ double CostModel::Estimate(const StepShape& step) const {
 double CostModel::EstimateDrain(int64_t tokens, const Bucket& largest) const {
   const auto batch = [&](int32_t computed) {
     const double part = totals_[kComputed] > 0 ? computed / totals_[kComputed] : 0;
-    // A restored total may be any number; no result may exceed what such a batch can have.
+    // A restored total may be any number. No result may exceed the maximum for such a batch.
     const auto share = [&](Term term, double most) {
       const double value = totals_[term] * part;
       return value < most ? value : most;

@@ -15,41 +15,39 @@ namespace sluice {
 struct StepShape {
   Bucket bucket{};
   int32_t computed_tokens = 0;
-  int64_t context_tokens = 0;      // the positions that each computed token attends to, summed
-  int32_t distinct_positions = 0;  // position-wise layers read one matrix for each
+  int64_t context_tokens = 0;      // positions attended to, summed over the computed tokens
+  int32_t distinct_positions = 0;  // position-wise layers read one matrix per position
   int32_t sampled_rows = 0;
 };
 
-// Predicts the seconds that a step takes: a non-negative linear law of the shape that all buckets
-// share,
+// Predicts the seconds that a step takes. All buckets share a non-negative linear law of the shape,
 //   a + b * bucket.tokens + c * computed + d * context + e * positions + f * sampled,
-// fitted by decayed least squares of the relative error, times a decayed correction per bucket: the
-// median-like ratio of measured to predicted time. A single outlier moves neither much. The warm-up
-// seeds it by timing every bucket; buckets that never ran have the law alone. Not thread-safe; a
-// copy is a snapshot.
+// fitted by decayed least squares of the relative error. It is multiplied by a decayed correction
+// per bucket, the median-like ratio of measured to predicted time. A single outlier moves neither
+// much. The warm-up initialises the model by timing buckets. A bucket that never ran uses only the
+// law. Not thread-safe; a copy is a snapshot.
 class CostModel {
  public:
   static constexpr int kTerms = kCostTerms;
 
-  // Learns from a step. Ignores `seconds` that are not positive and finite. Allocates only for a
-  // bucket that is seen for the first time.
+  // Learns from a step. Ignores `seconds` unless they are positive and finite. Allocates only for
+  // the first step of a bucket.
   void Observe(const StepShape& step, double seconds);
 
   // Returns the predicted seconds, at most 10^5; 0 if no step ran. Monotone in each field except
   // the bucket's sequences, for a given bucket.
   double Estimate(const StepShape& step) const;
 
-  // Returns the seconds to compute `tokens` in full batches of `largest` and one batch of the rest.
-  // Per token, context, positions and sampled rows are those of the average observed token. At most
-  // 10^9.
+  // Returns the seconds to compute `tokens` in full batches of `largest` and one batch for the
+  // rest. Context, positions and sampled rows per token are the averages of the observed tokens. At
+  // most 10^9.
   double EstimateDrain(int64_t tokens, const Bucket& largest) const;
 
-  // For export and the ladder file. A restored model goes on learning like the original.
+  // For export and the ladder file. A restored model continues to learn like the original.
   using BucketCost = sluice::BucketCost;
   using State = CostState;
   State state() const;
-  // Restores a state from outside. Drops numbers that are not finite, negative or beyond any
-  // measurement.
+  // Restores an external state. Drops numbers that are not finite, negative or implausibly large.
   void Restore(const State& state);
 
  private:

@@ -9,9 +9,9 @@
 
 namespace sluice {
 
-// An ordered set of prompts that knows the sum of each subtree: a treap, whose heap order is a hash
-// of the ticket, so that its depth is logarithmic whatever the deadlines are. Every operation is
-// O(log n); it allocates only when it holds more than ever before. Not thread-safe.
+// An ordered set of prompts that stores the sum of each subtree. It is a treap; the heap order is a
+// hash of the ticket, so that the depth is logarithmic for any deadlines. Every operation is O(log
+// n) and allocates only when the set is larger than ever before. Not thread-safe.
 class DueTotals {
  public:
   using Key = std::pair<MonoTime, uint64_t>;  // the deadline and the ticket
@@ -20,11 +20,11 @@ class DueTotals {
     int64_t tokens = 0;
   };
 
-  // Requires that the key is not in it (Insert), or is in it (Erase, CHECK).
+  // Insert requires that the key is not in the set; Erase that it is (CHECK).
   void Insert(const Key& key, int64_t tokens);
   void Erase(const Key& key);
 
-  // Returns the total of those whose deadline is at or before `deadline`.
+  // Returns the total of the prompts whose deadline is at or before `deadline`.
   Total DueBy(MonoTime deadline) const;
 
  private:
@@ -41,9 +41,9 @@ class DueTotals {
   void Update(int32_t node);
   int32_t Insert(int32_t root, int32_t node);
   int32_t Erase(int32_t root, const Key& key);
-  // Divides a tree into the nodes before `key` and the others.
+  // Splits a tree into the nodes before `key` and the others.
   std::pair<int32_t, int32_t> Split(int32_t root, const Key& key);
-  // Joins two trees, of which the first is before the second.
+  // Joins two trees. All of `left` is before all of `right`.
   int32_t Join(int32_t left, int32_t right);
 
   std::vector<Node> nodes_;

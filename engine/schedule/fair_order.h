@@ -11,16 +11,16 @@
 
 namespace sluice {
 
-// Start-time fair queueing (Goyal, Vin and Cheng, 1996), which is deficit round robin where
-// sequences differ in length. A caller's sequence counts as having arrived when the device would
-// have served the caller's earlier ones of its level, if every caller with sequences in the queue
-// got the same time. A caller with nothing else queued therefore waits for at most one sequence of
-// each other caller of its level, plus the sequences that share the next step. Sequences of
-// unidentified callers count as they arrive. Not thread-safe.
+// Start-time fair queueing (Goyal, Vin and Cheng, 1996); for sequences of different lengths it is
+// like deficit round robin. The virtual arrival of a caller's sequence is the time at which the
+// device would have served the caller's earlier sequences of the same level, if all callers with
+// queued sequences got equal device time. A caller with nothing else queued therefore waits for at
+// most one sequence of each other caller at its level, plus the sequences that share the next step.
+// Sequences of unidentified callers count as they arrive. Not thread-safe.
 class FairOrder {
  public:
-  // Sets the place in the order of a sequence that arrives and takes the device for `service`.
-  // `idle` says whether no other sequence waits.
+  // Sets the place in the order of an arriving sequence that needs the device for `service`. `idle`
+  // is whether no other sequence waits.
   void Arrive(nanoseconds service, bool idle, WaitingSequence* sequence) {
     if (sequence->caller == 0) return;
     if (idle) now_ = std::max(now_, sequence->queued);
@@ -30,7 +30,8 @@ class FairOrder {
     sequence->deferred = start - sequence->queued;
   }
 
-  // Tells that a sequence begins, the first in the order of those that do.
+  // Records that a sequence begins. Of sequences that begin together, called for the first in
+  // order.
   void Take(const WaitingSequence& sequence) {
     if (sequence.caller == 0) return;
     now_ = std::max(now_, sequence.queued + sequence.deferred);

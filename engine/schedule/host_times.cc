@@ -45,7 +45,7 @@ HostTimes HostTimesFit::times() const {
   const double xy = xy_ - times.arrival_seconds * xn_;
   const double spread = turnarounds_ * xx_ - x_ * x_;
   double slope = spread > 0 ? (turnarounds_ * xy - x_ * y) / spread : 0;
-  // A line through 0 where the best one would begin below it.
+  // If the best line has a negative intercept, uses a line through 0.
   if (slope * x_ > y) slope = xy / xx_;
   slope = std::max(slope, 0.0);
   times.turnaround_seconds_per_sequence = slope;

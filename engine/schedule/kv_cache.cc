@@ -10,8 +10,8 @@
 namespace sluice {
 namespace {
 
-// The capacity at which the set never grows: it keeps at most this many live pages per slot, where
-// it cleans up erased entries in place.
+// At this capacity the set never grows: it has at most this many live pages per slot, and then
+// cleans up erased entries in place.
 constexpr size_t kSlotsPerPage = 2;
 
 }  // namespace
@@ -58,9 +58,10 @@ bool KvCache::IsWhole(int32_t page) const {
   return true;
 }
 
-// If a page is published so are the pages ahead of it, which are evicted later; and if one is held
-// so are those ahead of it. Hence only the last page of an earlier result is looked at, and idle
-// pages are counted back from the end. Neither is so if pages are given back from the first on.
+// If a page is published, the pages ahead of it are published too and are evicted later. If a page
+// is held, the pages ahead of it are held too. Therefore only the last page of an earlier result is
+// checked, and idle pages are counted back from the end. Neither holds if pages are released from
+// the first on (ReleaseBefore).
 KvCache::Prefix KvCache::Find(std::span<const int32_t> tokens, uint64_t root, const Prefix& before,
                               int32_t shared) const {
   SLUICE_CHECK(root < kMaxRoots && shared <= std::ssize(tokens));
@@ -154,7 +155,7 @@ void KvCache::Publish(std::span<const int32_t> tokens, int32_t computed, Sequenc
   }
 }
 
-// Publishes the tail behind the published pages, if the shared tokens end within the next page.
+// Publishes the tail after the published pages, if the shared tokens end within the next page.
 void KvCache::PublishTail(std::span<const int32_t> tokens, int32_t computed, SequencePages* pages) {
   const int64_t begin = TokensBegin(pages->published);
   const int64_t count = pages->shared - begin;
@@ -179,8 +180,8 @@ void KvCache::ReleaseBefore(int32_t position, SequencePages* pages) {
   for (; pages->released < past; ++pages->released) LetGo(pages->ids[pages->released]);
 }
 
-// Pages are released from the last to the first, so that no page is idle for longer than the pages
-// that follow it: an evicted page leaves none behind that cannot be found.
+// Releases the pages from the last to the first, so that no page is idle for longer than the pages
+// after it. Evicting a page then never makes later pages unreachable.
 void KvCache::Release(SequencePages* pages) {
   Copied(pages);
   for (; std::ssize(pages->ids) > pages->released; pages->ids.pop_back()) {

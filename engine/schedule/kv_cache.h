@@ -1,26 +1,26 @@
 // The bookkeeping of KV pages: the pages of each sequence, and the full pages that other sequences
-// may begin with.
+// can reuse as a prefix.
 //
 // The memory itself belongs to the slot. Deterministic, without clock, lock or thread. Not
-// thread-safe. Allocates nothing after construction.
+// thread-safe. Does not allocate after construction.
 //
-// A page is in one of three states: free; held, by one or more sequences that began with it; or
-// idle: not held, but kept until the page is needed. Idle pages are taken longest idle first,
-// and of one sequence's pages the last first. An idle page is as good as a free one: available()
-// counts both.
+// A page is in one of three states: free; held by one or more sequences; or idle, which means that
+// it is not held but kept until the page is needed. The page that has been idle longest is taken
+// first; of one sequence's pages, the last one is taken first. available() counts free and idle
+// pages.
 //
-// A full page whose positions were computed is published under all tokens up to its end, compared
-// token by token (no hash is trusted), so that equal pages are the same page. A published page is
-// never written to: a sequence continues in a page of its own.
+// When the positions of a full page have been computed, the page is published under all tokens up
+// to its end. Tokens are compared one by one (no hash is trusted), so equal pages become the same
+// page. A published page is never written to: a sequence continues in its own page.
 //
-// A beginning that sequences are known to share (SequencePages::shared) may end within a page. Its
-// positions there, the tail, are published as well, under all tokens up to the tail's end, and the
-// page may go on to be filled behind them and be published as a full one too. A sequence that
-// begins with a tail copies it to a page of its own before its first step.
+// A prefix that sequences are known to share (SequencePages::shared) may end within a page. The
+// positions in that page, the tail, are also published, under all tokens up to the tail's end. The
+// rest of the page can still be filled, and the page can later be published as a full page. A
+// sequence that begins with a tail copies it to its own page before its first step.
 //
-// Where attention has a window in every layer, sequences give back the pages before it, the first
-// ones first (ReleaseBefore). A prefix is then found only as long as all of its pages are
-// published, though a sequence that begins with it needs the last of them alone.
+// If attention has a window in every layer, sequences release the pages before the window, the
+// first page first (ReleaseBefore). A sequence then needs only the last page of a prefix, but the
+// prefix is only found while all of its pages are published.
 #pragma once
 
 #include <cstddef>
@@ -32,22 +32,22 @@
 
 namespace sluice {
 
-// The pages that one sequence holds. Only KvCache changes it, except for `root` and `shared`.
+// The pages that one sequence holds. Only KvCache changes them, except for `root` and `shared`.
 struct SequencePages {
-  // In the order of positions. The owner reserves room for all pages that the sequence may ever
-  // have.
+  // In the order of positions. The owner reserves capacity for all pages that the sequence may ever
+  // hold.
   std::vector<int32_t> ids;
-  int32_t released = 0;   // the number of leading pages that were given back; their ids are stale
-  int32_t published = 0;  // the number of leading pages that are published
-  int32_t tail = 0;       // the positions behind those pages that are published too
-  uint64_t content = 0;   // names all tokens of the published pages, if there are any
-  // Stands for everything besides tokens that decides the contents of its pages, such as its
+  int32_t released = 0;   // number of leading pages that were released; their ids are stale
+  int32_t published = 0;  // number of leading pages that are published
+  int32_t tail = 0;       // number of published positions after those pages
+  uint64_t content = 0;   // identifies all tokens of the published pages, if any
+  // Identifies everything except tokens that determines the contents of its pages, such as its
   // adapter. Less than KvCache::kMaxRoots. Only sequences of the same root share pages.
   uint64_t root = 0;
-  // The number of first tokens that other sequences are known to begin with, fewer than the
-  // sequence has; 0 if none are known.
+  // The number of leading tokens that other sequences are known to share, less than the length of
+  // the sequence; 0 if unknown.
   int32_t shared = 0;
-  // The page whose tail its first step copies, held until Copied; negative if there is none.
+  // The page whose tail its first step copies; held until Copied. Negative if there is none.
   int32_t copied_from = -1;
 };
 
@@ -56,15 +56,15 @@ class KvCache {
   static constexpr uint64_t kMaxRoots = uint64_t{1} << 60;
   static constexpr int32_t kNone = -1;  // no page
 
-  // Without `reuse` no page is published or found. `gives_back` says whether ReleaseBefore is used.
+  // Without `reuse`, no page is published or found. `gives_back` is whether ReleaseBefore is used.
   KvCache(int32_t pages, int32_t page_tokens, bool reuse, bool gives_back = false);
   KvCache(const KvCache&) = delete;
   KvCache& operator=(const KvCache&) = delete;
 
-  // Returns the longest prefix of `tokens` in published pages that leaves at least one token to be
-  // computed, and the tail behind it if that ends with the first `shared` tokens. `before` may be
-  // an earlier result for these tokens, or for the first of them; its pages that are still
-  // published are not looked up again.
+  // Returns the longest prefix of `tokens` in published pages that leaves at least one token to
+  // compute, and the tail after it if the tail ends with the first `shared` tokens. `before` may be
+  // an earlier result for these tokens, or for their first part; its pages that are still published
+  // are not looked up again.
   struct Prefix {
     int32_t pages = 0;
     int32_t idle =
@@ -81,27 +81,27 @@ class KvCache {
   }
 
   // Makes a sequence without pages hold the prefix that Find has just returned for its tokens. A
-  // tail is to be copied to the page behind the others.
+  // tail must be copied to the page after the others.
   void Attach(const Prefix& found, SequencePages* pages);
 
-  // Adds own pages until the sequence can hold `positions`. Returns false, and adds none, if fewer
-  // pages are available.
+  // Adds pages until the sequence can hold `positions`. If there are not enough available pages,
+  // adds none and returns false.
   bool Extend(int32_t positions, SequencePages* pages);
 
-  // Publishes the pages that became full and the tail of the shared tokens, where positions [0,
-  // computed) of `tokens` are in the sequence's pages. Where an equal page was published before,
-  // the sequence continues with that one and its own page is freed.
+  // Publishes the pages that became full, and the tail of the shared tokens. Requires that
+  // positions [0, computed) of `tokens` are in the sequence's pages. If an equal page is already
+  // published, the sequence continues with that page and its own page is freed.
   void Publish(std::span<const int32_t> tokens, int32_t computed, SequencePages* pages);
-  // Returns how many positions of the sequence others can begin with.
+  // Returns the number of positions of the sequence that others can reuse.
   int32_t Published(const SequencePages& pages) const {
     return pages.published * page_tokens_ + pages.tail;
   }
 
-  // Gives back the page whose tail was copied, if there is one.
+  // Releases the page whose tail was copied, if there is one.
   void Copied(SequencePages* pages);
 
-  // Gives back the pages that lie wholly before `position`, which the sequence must not read any
-  // more. Requires that those of a sequence that publishes are published.
+  // Releases the pages that are completely before `position`, which the sequence must not read any
+  // more. If the sequence publishes, requires that these pages are published.
   void ReleaseBefore(int32_t position, SequencePages* pages);
 
   // Releases all pages of the sequence. No effect if it has none.
@@ -115,7 +115,7 @@ class KvCache {
   int32_t available() const { return free_count_ + idle_count_; }
   int32_t idle() const { return idle_count_; }
   int64_t evicted() const { return evicted_; }  // the number of idle pages that were taken
-  // A number that changes whenever Find may return something else than before.
+  // Changes whenever the result of Find may change.
   uint64_t version() const { return version_; }
 
  private:
@@ -126,21 +126,21 @@ class KvCache {
     // Of published pages only.
     int32_t ahead = kNone;  // the page of the positions before its own; kNone for the first page
     uint64_t parent = 0;    // the content of `ahead`, or the root
-    uint64_t content = 0;  // names all tokens up to its end, never reused; 0 if it is not published
-    int32_t tail = 0;      // the length of its published tail; 0 if it has none
+    uint64_t content = 0;   // identifies all tokens up to its end, never reused; 0: not published
+    int32_t tail = 0;       // the length of its published tail; 0 if it has none
 
     bool published() const { return content != 0 || tail != 0; }
   };
 
-  // The key that a full page or a tail is published under. A content stands for all tokens that it
-  // names, so that only the page's own tokens are left to compare.
+  // The key of a published full page or tail. A content identifies all earlier tokens, so only the
+  // page's own tokens are compared.
   struct Key {
     uint64_t parent;
     std::span<const int32_t> tokens;
   };
   static size_t Hash(const Key& key);
   static bool Equal(const Key& a, const Key& b);
-  // The keys of an index of pages, either by all their tokens or by their tails.
+  // The keys of an index of pages, either by all of their tokens or by their tails.
   struct Keys {
     const KvCache* cache;
     bool of_tails;
@@ -161,8 +161,7 @@ class KvCache {
   int64_t TokensBegin(int32_t page) const { return int64_t{page} * page_tokens_; }
   Page& At(int32_t page) { return pages_[page]; }
   const Page& At(int32_t page) const { return pages_[page]; }
-  // Returns whether the pages ahead of a published page are still those that it was published
-  // behind.
+  // Returns whether the pages ahead of a published page are unchanged since it was published.
   bool IsWhole(int32_t page) const;
   static int32_t Lookup(const Index& index, const Key& key);  // kNone if it is not published
   void PublishTail(std::span<const int32_t> tokens, int32_t computed, SequencePages* pages);

@@ -15,17 +15,17 @@
 namespace sluice {
 namespace {
 
-// A batch that serves the most urgent sequence in time is preferred to the best one down to this
-// share of the best rate.
+// A batch that serves the most urgent sequence in time is preferred to the best batch if its rate
+// is at least this share of the best rate.
 constexpr double kRescueShare = 0.5;
 
-// Estimates err by some percent. Of batches that are equally good the larger one is taken: where
-// tokens cost the same in any number, it saves steps.
+// Estimates have errors of a few percent. If two batches are about equally good, the larger one is
+// taken: if the cost per token is constant, this saves steps.
 constexpr double kClearlyBetter = 1.02;
 
 nanoseconds Duration(double seconds) { return nanoseconds(std::llround(seconds * 1e9)); }
 
-// Returns useful tokens per second, or per step while costs are unknown.
+// Returns useful tokens per second, or per step if costs are unknown.
 double Rate(double tokens, double seconds) { return seconds > 0 ? tokens / seconds : tokens; }
 
 }  // namespace
@@ -41,7 +41,7 @@ BatchDecision PackedFormer::Form(const SequenceQueue& queue, const FormerInputs&
 
   TrialBatch* best = BestBatch(inputs, now, queue.EarliestDeadline() <= urgent_until);
   if (best == nullptr) best = BestBatch(inputs, now, false);
-  if (best == nullptr) {  // the sequences of a running step hold pages that the others need
+  if (best == nullptr) {  // a running step's sequences hold the needed pages
     queue.Front(1, batch);
     SLUICE_CHECK(candidates_.budget().Fits(*batch->front()));
     batch->clear();
@@ -80,9 +80,9 @@ BatchDecision PackedFormer::WaitOrLaunch(BatchDecision launch, MonoTime due,
   return launch;
 }
 
-// Returns the best batch, or nullptr if deadlines are heeded and every sequence would be late.
-PackedFormer::TrialBatch* PackedFormer::BestBatch(const FormerInputs& inputs, MonoTime now,
-                                                  bool heed_deadlines) {
+// Returns the best batch, or nullptr if deadlines count and every sequence would be late.
+PackedFormer::TrialBatch* PackedFormer::Best(const FormerInputs& inputs, MonoTime now,
+                                             bool heed_deadlines) {
   best_.rate = 0;
   rescue_.rate = 0;
   const WaitingSequence* const first = heed_deadlines ? MostUrgent(inputs, now) : nullptr;
@@ -102,7 +102,7 @@ PackedFormer::TrialBatch* PackedFormer::BestBatch(const FormerInputs& inputs, Mo
       end = now + Duration(inputs.costs->EstimateDrain(bucket->tokens, *bucket));
     }
     if (!Compose(inputs, *bucket, end)) continue;
-    // Buckets between the two hold the same sequences.
+    // Buckets between the two would hold the same sequences.
     if (!heed_deadlines) most = trial_.bucket.tokens;
     const size_t decodes = candidates_.decodes().size();
     const bool rescues =
@@ -114,8 +114,7 @@ PackedFormer::TrialBatch* PackedFormer::BestBatch(const FormerInputs& inputs, Mo
   return best_.rate > 0 ? &best_ : nullptr;
 }
 
-// Returns the size of the decodes and all other candidates together, as far as one step may take
-// them.
+// Returns the total size of the decodes and all other candidates, limited to one step.
 BatchSize PackedFormer::SizeOfAll() const {
   const int32_t decodes = std::ssize(candidates_.decodes());
   const int32_t ordered = std::ssize(candidates_.ordered());
@@ -139,9 +138,9 @@ const WaitingSequence* PackedFormer::MostUrgent(const FormerInputs& inputs, Mono
   return nullptr;
 }
 
-// Makes trial_ the batch for `bucket`: the decodes and as many candidates as fit whose deadline is
-// not before `end`. Returns false if the batch would be empty, or would be decodes alone although
-// candidates wait: cheap as such a batch is, it would always win.
+// Sets trial_ to the batch for `bucket`: the decodes and all fitting candidates whose deadline is
+// not before `end`. Returns false if the batch would be empty, or would contain only decodes
+// although candidates wait. Such a batch is so cheap that it would always win.
 bool PackedFormer::Compose(const FormerInputs& inputs, const Bucket& bucket, MonoTime end) {
   budget_ = candidates_.BudgetIn(bucket);
   if (!budget_.valid()) return false;
@@ -172,9 +171,9 @@ size_t PackedFormer::Cut(MonoTime end) {
   return ordered.size();
 }
 
-// Adds candidates from the window behind `begin` that still fit, the largest first. No sequence is
-// passed by more than it allows, except by running ones; each added one counts as passing all that
-// it may have passed.
+// Adds candidates after `begin` in the window that still fit, the largest first. Except by running
+// sequences, no sequence is overtaken more often than it allows; each added sequence counts as
+// overtaking all sequences that it may have overtaken.
 void PackedFormer::Fill(size_t begin, MonoTime end) {
   const std::span<WaitingSequence* const> ordered = candidates_.ordered();
   by_size_.clear();
@@ -186,7 +185,7 @@ void PackedFormer::Fill(size_t begin, MonoTime end) {
     allowance_[i] =
         sequence.running ? candidates_.MayPass(i) : std::min(least, candidates_.MayPass(i));
     if (budget_.CanTake(sequence) && passing_ < allowance_[i]) {
-      // In descending order the earlier of two equal ones comes first.
+      // In descending order, the earlier of two equal sequences comes first.
       by_size_.push_back(static_cast<uint64_t>(sequence.tokens) << 32 | (UINT32_MAX - i));
     }
     least = std::min(least, candidates_.Allowance(sequence));

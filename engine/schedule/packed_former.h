@@ -1,4 +1,4 @@
-// The batching policy of Sluice.
+// Sluice's own batching policy.
 #pragma once
 
 #include <chrono>
@@ -11,33 +11,34 @@
 
 namespace sluice {
 
-// Chooses the batch that does the most useful work per time.
+// Chooses the batch with the most useful work per time.
 //
-// Decodes, one token each of running sequences, are in every step. The following concerns the other
-// sequences: new ones, and running ones whose prompt is not computed yet. BatchCandidates orders
-// them and excludes some; StepBudget bounds what a step may take of them beside the decodes.
+// Decodes, one token for each running sequence, are in every step. The rest of this comment is
+// about the other sequences: new sequences, and running sequences whose prompt is not computed yet.
+// BatchCandidates orders them and excludes some; StepBudget limits the tokens, sequences and pages
+// that a step may take in addition to the decodes.
 //
-// Cut: for each bucket, take the longest prefix of the candidates that the bucket holds. Fill:
-// spend the rest of the bucket on sequences from a bounded window behind the prefix, the largest
-// that fits first. The batch with the most useful tokens per estimated second wins, but a smaller
+// Cut: for each bucket, take the longest prefix of the candidates that the bucket holds. Fill: use
+// the rest of the bucket for sequences from a bounded window after the prefix, the largest fitting
+// sequence first. The batch with the most useful tokens per estimated second wins, but a smaller
 // batch must be better than a larger one by more than the error of estimates. A larger batch with
-// more padding may lose to a smaller one that leaves sequences waiting. Every batch contains the
-// first candidate, since otherwise a cheap step of decodes alone would always win.
+// more padding may lose to a smaller batch that leaves sequences waiting. Every batch contains the
+// first candidate, because otherwise a cheap step of decodes only would always win.
 //
-// Deadlines. A sequence that could not wait for another full batch is urgent and runs first, the
+// Deadlines. A sequence that cannot wait for another full batch is urgent and runs first, the
 // earliest deadline first, as far as max_overtakes allows. A batch excludes sequences that would
-// expire before it ends: their results would be dropped, and under overload, when the head of the
-// queue is always about to expire, that would be all work. Such a sequence expires before the next
-// decision, hence it is no barrier to others. The most urgent sequence is nevertheless served in
-// time if that costs no more than half of the best throughput; at a higher price a stream of urgent
-// sequences would starve the others. If every sequence would be late, the queue is served as if
-// there were no deadlines, since the estimate may be wrong.
+// expire before it ends, because their results would be dropped. Under overload the head of the
+// queue is always about to expire, so without this rule all work would be dropped. Such a sequence
+// expires before the next decision and is therefore not a barrier to others. The most urgent
+// sequence is still served in time if that costs at most half of the best throughput; at a higher
+// cost, a stream of urgent sequences would starve the others. If every sequence would be late, the
+// queue is served without regard to deadlines, because the estimate may be wrong.
 //
-// max_overtakes. A sequence is passed by as many others as its bound still allows. A sequence at
-// its bound is a barrier to sequences that do not run.
+// max_overtakes. A sequence is overtaken by at most this many others. A sequence at its limit is a
+// barrier to sequences that do not run.
 //
-// Waiting. A batch is held back only if no sequence runs, every waiting sequence would be in it and
-// max_queue_delay > 0; see WorthWaiting.
+// Waiting. A batch is delayed only if no sequence runs, the batch would contain every waiting
+// sequence and max_queue_delay > 0; see WorthWaiting.
 class PackedFormer : public BatchFormer {
  public:
   explicit PackedFormer(const BatchOptions& options)
@@ -56,8 +57,7 @@ class PackedFormer : public BatchFormer {
     void Add(WaitingSequence* sequence);
   };
 
-  // Decides for a `launch` that leaves nothing waiting whether to hold it back, at most until
-  // `due`.
+  // Decides whether to delay a `launch` that leaves no sequence waiting, at most until `due`.
   static BatchDecision WaitOrLaunch(BatchDecision launch, MonoTime due, const FormerInputs& inputs,
                                     MonoTime now, std::vector<WaitingSequence*>* batch);
   TrialBatch* BestBatch(const FormerInputs& inputs, MonoTime now, bool heed_deadlines);
@@ -74,10 +74,10 @@ class PackedFormer : public BatchFormer {
 
   // Scratch of a decision.
   std::vector<uint64_t> by_size_;   // tokens and index of each sequence that may fill the batch
-  std::vector<int32_t> allowance_;  // by index: how many sequences may still pass those ahead of it
+  std::vector<int32_t> allowance_;  // by index: allowed overtakes of the sequences ahead of it
   TrialBatch trial_, best_, rescue_;
   StepBudget budget_;    // of trial_
-  int32_t passing_ = 0;  // sequences of trial_ that passed others
+  int32_t passing_ = 0;  // sequences of trial_ that overtook others
 };
 
 }  // namespace sluice

@@ -114,7 +114,7 @@ void PagedScheduler::LeaveRewound(PagedSequence* sequence) {
   sequence->MoveTo(SequenceState::kRunning);
 }
 
-// Makes the step in progress the next step again.
+// Makes the step in progress the sequence's next step again.
 void PagedScheduler::Restore(PagedSequence* sequence) {
   sequence->SetStep(sequence->in_progress);
   sequence->drawing = 0;
@@ -130,7 +130,7 @@ void PagedScheduler::Computed(PagedSequence* sequence) {
   }
   kv_.Copied(&sequence->kv);
   if (keeps_pages_ && sequence->reuse) kv_.Publish(sequence->history, computed, &sequence->kv);
-  // Later steps begin at `computed`, even those that are in progress already.
+  // Later steps begin at `computed`, including steps that are already in progress.
   if (attention_window_ > 0 && computed >= attention_window_) {
     kv_.ReleaseBefore(computed - attention_window_ + 1, &sequence->kv);
   }
@@ -154,8 +154,8 @@ void PagedScheduler::End(PagedSequence* sequence) {
   Close(sequence);
 }
 
-// Returns whether a sequence might have to yield, or the head to wait, for pages that will soon be
-// free.
+// Returns whether a sequence might have to yield its pages, or the head might have to wait, for
+// pages that will soon be free.
 bool PagedScheduler::MissesPages() const {
   return kv_.available() < step_pages_ || scheduler_.MustYield(kv_.available()) != nullptr;
 }
@@ -170,9 +170,9 @@ void PagedScheduler::Preempt() {
   }
 }
 
-// Looks up again what waiting sequences could begin with, as far as a batch may reach; a sequence
-// that moves into the window later keeps an older estimate. Looks at the whole queue if prompts are
-// now cut differently.
+// Looks up the prefixes of waiting sequences again, for the part of the queue that a batch may use.
+// A sequence that moves into this window later has an older estimate. If prompts are now cut
+// differently, looks at the whole queue.
 void PagedScheduler::ReviseWaiting() {
   if (recut_) {
     Revise(scheduler_.queue().size());
@@ -196,8 +196,8 @@ void PagedScheduler::Revise(size_t count) {
   }
 }
 
-// Makes the batch hold its pages. Prefixes come first, since a page taken for one sequence may be
-// one that another was found to begin with. Sequences whose step was decided from an old estimate
+// Makes the batch hold its pages. Prefixes are held first, because a page taken for one sequence
+// may be part of the prefix of another. Sequences whose step was decided from an old estimate
 // return to the queue.
 void PagedScheduler::Hold(BatchDecision* decision, std::vector<WaitingSequence*>* batch) {
   size_t kept = 0;
@@ -222,8 +222,8 @@ void PagedScheduler::Hold(BatchDecision* decision, std::vector<WaitingSequence*>
   }
 }
 
-// Makes the sequence hold its prefix. Returns false if the prefix is not the one that was decided
-// with.
+// Makes the sequence hold its prefix. Returns false if the prefix differs from the prefix used in
+// the decision.
 bool PagedScheduler::Attach(PagedSequence* sequence) {
   const NextStep next = Begin(sequence);
   if (next.first_position != sequence->first_position || next.pages > sequence->pages) {
@@ -253,7 +253,7 @@ NextStep PagedScheduler::Continue(const PagedSequence& sequence) const {
   return next;
 }
 
-// A sequence that may need every page cannot hold a tail's page beside its own.
+// If a sequence may need every page, it cannot hold a tail's page in addition.
 NextStep PagedScheduler::Begin(PagedSequence* sequence) const {
   KvCache::Prefix& found = sequence->found;
   const bool has_room = kv_.PagesFor(std::ssize(sequence->history)) < kv_.pages();
@@ -264,10 +264,10 @@ NextStep PagedScheduler::Begin(PagedSequence* sequence) const {
   return StepFrom(kv_.TokensOf(found), found, *sequence);
 }
 
-// Returns the step of a sequence whose positions [0, first) are in the pages `held`, of which it
-// does not hold the idle ones yet. It asks for the pages of all its tokens, though its next step
-// computes only a chunk: a prompt that is begun without them is soon preempted, and most of its
-// work is in vain.
+// Returns the step of a sequence whose positions [0, first) are in the pages `held`. It does not
+// hold the idle pages among them yet. The step requires the pages of all its tokens, although it
+// computes only a chunk: a prompt that begins without them is soon preempted, and most of its work
+// is lost.
 NextStep PagedScheduler::StepFrom(int32_t first, const KvCache::Prefix& held,
                                   const PagedSequence& sequence) const {
   const int32_t length = std::ssize(sequence.history) + sequence.drawing;

@@ -1,4 +1,4 @@
-// The sequences that wait to be computed, in the order in which they should be.
+// The waiting sequences, in the order in which they should run.
 #pragma once
 
 #include <array>
@@ -18,25 +18,25 @@
 
 namespace sluice {
 
-// A queue ordered by arrival and `deferred`, where each priority level below the first counts as a
-// later arrival by `priority_step`, and by ticket among equals. So no stream of urgent requests
-// starves the others. It owns nothing: a sequence must exist until it has left the queue. Not
-// thread-safe. Push and Remove are O(log n), and allocate only if more is queued than ever before.
+// A queue ordered by arrival plus `deferred`, then by ticket. Each priority level below the first
+// adds `priority_step` to the arrival, so that a stream of urgent requests cannot starve the
+// others. Owns nothing: a sequence must exist until it has left the queue. Not thread-safe. Push
+// and Remove are O(log n), and allocate only if the queue is longer than ever before.
 class SequenceQueue {
  public:
   explicit SequenceQueue(nanoseconds priority_step) : priority_step_(priority_step) {}
 
   // Queues a sequence and sets its `overtaken` to 0.
   void Push(WaitingSequence* sequence);
-  // Removes a sequence that is cancelled or has expired; no other counts as overtaken by it.
+  // Removes a sequence that is cancelled or has expired. It does not count as overtaking others.
   // Requires that it is queued.
   void Remove(const WaitingSequence* sequence);
-  // Removes sequences that run now, and counts each as overtaking every sequence that is ahead of
-  // it and stays. Requires that all are queued, and given in the queue's order. O(log n) for each
-  // of them, and O(1) for each queued sequence ahead of the last of them.
+  // Removes sequences that run now. Each counts as overtaking every sequence ahead of it that
+  // stays. Requires that all are queued, and given in queue order. O(log n) for each of them, and
+  // O(1) for each queued sequence ahead of the last of them.
   void Take(std::span<WaitingSequence* const> sequences);
 
-  // Replaces the next step of a queued sequence; its place and `overtaken` stay.
+  // Replaces the next step of a queued sequence. Its place and `overtaken` are unchanged.
   void Revise(WaitingSequence* sequence, const NextStep& next);
 
   // Replaces `out` by the running sequences, in order.
@@ -67,8 +67,8 @@ class SequenceQueue {
   bool empty() const { return order_.empty(); }
   int64_t size() const { return std::ssize(order_); }
   int64_t tokens() const { return tokens_; }
-  // The work of the sequences that have not begun: the tokens of their prompts, and the steps that
-  // they are expected to take after these.
+  // The work of the sequences that have not begun: the tokens of their prompts, and their expected
+  // number of steps after the prompts.
   struct Work {
     int64_t prompt_tokens = 0;
     int64_t later_steps = 0;
@@ -76,7 +76,8 @@ class SequenceQueue {
   const Work& fresh_work() const { return fresh_work_; }
 
   // Returns the total of queued prompts that have not begun, are due at or before `deadline` and
-  // have `priority` or a more urgent one; their tokens are those yet to be computed. O(log n).
+  // have `priority` or a more urgent level. Only tokens that must still be computed count. O(log
+  // n).
   DueTotals::Total PromptsDueBy(MonoTime deadline, int priority) const;
 
  private:
@@ -91,7 +92,7 @@ class SequenceQueue {
     return {arrival + (sequence.priority - 1) * priority_step_, sequence.ticket};
   }
   void EraseFromIndices(const WaitingSequence& sequence);
-  // Adds the sequence's next step to the totals, or takes it out of them.
+  // Adds the sequence's next step to the totals, or subtracts it.
   void AddStep(WaitingSequence* sequence);
   void EraseStep(const WaitingSequence& sequence);
   void AddFresh(const WaitingSequence& sequence, int64_t sign);

@@ -10,7 +10,7 @@
 namespace sluice {
 namespace {
 
-// Stands for the cost of a token while none is known; fair shares need its ratio alone.
+// The cost of a token while it is unknown. Fair shares only depend on ratios.
 constexpr double kFirstSecondsOfToken = 1e-6;
 constexpr double kMaxSecondsOfService = 3600;
 

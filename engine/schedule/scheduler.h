@@ -1,6 +1,5 @@
-// The state that scheduling decides from, and every operation that changes it. The daemon, the
-// simulator, the replay of recent arrivals in reviews and the replay of a journal drive this one
-// class.
+// The state for scheduling decisions, and every operation that changes it. The daemon, the
+// simulator, reviews (which replay recent arrivals) and the replay of a journal all use this class.
 //
 //   Scheduler scheduler(options.batch, half_life, ladder, costs, /*observer=*/nullptr);
 //   scheduler.Arrive(&sequence);
@@ -32,16 +31,16 @@ namespace sluice {
 struct DecisionTime {
   MonoTime now{};
   bool draining = false;  // see FormerInputs
-  // Whether the device is busy with a step, all of whose sequences that return are in the queue. A
-  // batch without sequences in progress is then launched only if it is full, because waiting for
-  // the end of that step might fill it better.
+  // Whether the device is busy with a step, and all of its returning sequences are in the queue. A
+  // batch without sequences in progress is then launched only if it is full, because it may become
+  // fuller until the end of that step.
   bool ahead = false;
   int32_t available_pages = std::numeric_limits<int32_t>::max();
 };
 
-// Observes every operation of a Scheduler in order, before its effect; the calls together suffice
-// to repeat the run. They come from the scheduler's callers, under their locks, so they must be
-// quick. Methods do nothing unless overridden.
+// Observes every operation of a Scheduler in order, before its effect. The calls are sufficient to
+// repeat the run. They are made by the scheduler's callers, under their locks, so they must be
+// quick. The default methods do nothing.
 class SchedulerObserver {
  public:
   virtual ~SchedulerObserver() = default;
@@ -58,29 +57,30 @@ class SchedulerObserver {
 // A state machine without clock, lock or thread. Not thread-safe.
 class Scheduler {
  public:
-  // `observer` may be nullptr, and outlives the scheduler; OnLadder is called for `ladder` at once.
+  // `observer` may be nullptr and must outlive the scheduler. OnLadder is called for `ladder`
+  // immediately.
   Scheduler(const BatchOptions& options, nanoseconds half_life,
             std::shared_ptr<const Ladder> ladder, CostModel costs, SchedulerObserver* observer);
 
-  // Queues a new sequence, which counts as an arrival, and sets its `deferred`.
+  // Queues a new sequence, counts it as an arrival, and sets its `deferred`.
   void Arrive(WaitingSequence* sequence);
   // Queues a sequence that returns for its next step.
   void Return(WaitingSequence* sequence);
   // Removes a sequence that was cancelled or expired while it waited.
   void Remove(const WaitingSequence* sequence);
 
-  // Replaces the next step of a waiting sequence, because it begins with more or less of a cached
+  // Replaces the next step of a waiting sequence, because it begins with a longer or shorter cached
   // prefix, or was preempted.
   void Revise(WaitingSequence* sequence, const NextStep& next);
 
-  // Returns the sequence that must give up its KV pages before a decision, because the next steps
-  // of the running sequences need more pages than there are: the last of them in the queue's order,
-  // so that the first always continues. Returns nullptr if none must. The caller revises it and
-  // asks again.
+  // Returns the sequence that must release its KV pages before a decision, or nullptr. There is one
+  // if the next steps of the running sequences need more pages than there are: the last of them in
+  // queue order, so that the first always continues. The caller revises the sequence and calls
+  // again.
   WaitingSequence* MustYield(int32_t available_pages) const;
 
-  // Decides what to run next on the device. If the decision is to launch, `batch` has been taken
-  // off the queue. Requires that MustYield returns nullptr.
+  // Decides what to run next on the device. If it decides to launch, the sequences in `batch` have
+  // left the queue. Requires that MustYield returns nullptr.
   BatchDecision Decide(const DecisionTime& at, std::vector<WaitingSequence*>* batch);
 
   // Learns the duration of a step.
@@ -96,7 +96,7 @@ class Scheduler {
   const Traffic& traffic() const { return traffic_; }
 
  private:
-  // Returns about how long all steps of a sequence take the device, in full batches.
+  // Returns about how long all steps of a sequence occupy the device, in full batches.
   nanoseconds ServiceOf(const WaitingSequence& sequence) const;
 
   SequenceQueue queue_;

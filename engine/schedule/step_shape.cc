@@ -8,7 +8,7 @@ namespace sluice {
 namespace {
 
 int32_t DistinctPositions(std::span<WaitingSequence* const> batch) {
-  // Static, so that only the largest batch so far allocates.
+  // Static, so that it allocates only for a batch larger than all earlier ones.
   thread_local std::vector<std::pair<int32_t, int32_t>> ranges;
   ranges.clear();
   for (const WaitingSequence* sequence : batch) {

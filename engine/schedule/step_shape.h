@@ -1,4 +1,4 @@
-// The shape of a step batch, as the cost model sees it.
+// The shape of a step batch, for the cost model.
 #pragma once
 
 #include <span>
@@ -8,12 +8,12 @@
 
 namespace sluice {
 
-// Returns the shape of the step that computes `batch` in `bucket`: packed, just its tokens; padded,
+// Returns the shape of the step that computes `batch` in `bucket`: packed, only its tokens; padded,
 // all rows of the bucket.
 StepShape ShapeOf(std::span<WaitingSequence* const> batch, const Bucket& bucket);
 
-// Returns the same in O(n), for decisions. distinct_positions may be too large for sequences that
-// do not begin at position 0.
+// Returns the same in O(n), for decisions. distinct_positions may be too large if sequences do not
+// begin at position 0.
 StepShape EstimatedShapeOf(std::span<WaitingSequence* const> batch, const Bucket& bucket);
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-// The recent arrivals and batches, as reviews of the ladder see them.
+// Records of recent arrivals and batches, for reviews of the ladder.
 #pragma once
 
 #include <algorithm>
@@ -13,15 +13,15 @@
 
 namespace sluice {
 
-// Exact counts by token count, decayed by half-life. Instead of shrinking every count at each Add,
-// the amount added grows by a factor of two per half-life since `origin_`. Every kRescaleHalfLives
-// all counts are scaled back, and those that have decayed below kNothing are forgotten. This bounds
-// the memory to the sizes of the last few half-lives. A copy is a snapshot. Not thread-safe.
+// Exact counts by token count, decayed by half-life. The counts are not reduced at each Add.
+// Instead, the amount added doubles per half-life since `origin_`. Every kRescaleHalfLives, all
+// counts are scaled back, and counts that have decayed below kNothing are removed. This limits the
+// memory to the sizes of the last few half-lives. A copy is a snapshot. Not thread-safe.
 class DecayedHistogram {
  public:
   explicit DecayedHistogram(nanoseconds half_life) : half_life_(half_life) {}
 
-  // Counts one occurrence. A `now` before the latest one counts as the latest. O(log n).
+  // Counts one occurrence. A `now` before the latest one is replaced by the latest one. O(log n).
   void Add(int32_t tokens, MonoTime now);
 
   // Counts are as of the latest Add.
@@ -37,13 +37,13 @@ class DecayedHistogram {
   void Rescale();
 
   nanoseconds half_life_;
-  absl::btree_map<int32_t, double> scaled_;  // counts times two to the half-lives since origin_
+  absl::btree_map<int32_t, double> scaled_;  // counts * 2^(half-lives since origin_)
   double scaled_total_ = 0;
   MonoTime origin_{};
   MonoTime latest_{};
 };
 
-// The facts of an arrival that scheduling depends on.
+// The properties of an arrival that scheduling depends on.
 struct Arrival {
   MonoTime at{};
   int32_t tokens = 0;  // tokens of its first step
@@ -55,9 +55,9 @@ struct Arrival {
   bool operator==(const Arrival&) const = default;
 };
 
-// A bounded memory of the traffic: histograms of sequence lengths and of batch totals, the latest
-// arrivals, their rate. It is copied under the runner's lock and read in the background. Recording
-// is O(log n) in the distinct sizes, and allocates only for a new size.
+// A bounded record of the traffic: histograms of sequence lengths and batch totals, the latest
+// arrivals and their rate. It is copied under the runner's lock and read in the background.
+// Recording is O(log n) in the number of distinct sizes, and allocates only for a new size.
 class Traffic {
  public:
   static constexpr size_t kRecentArrivals = 8192;
@@ -71,21 +71,21 @@ class Traffic {
   const DecayedHistogram& batch_tokens() const { return batch_tokens_; }
   // The latest arrivals, at most kRecentArrivals, oldest first.
   std::vector<Arrival> RecentArrivals() const;
-  // The rate of the latest kRateArrivals over the time since the first of them, which does not
-  // count itself; all 0 while no time has passed.
+  // The rate of the latest kRateArrivals since the first of them, which is not counted; all 0 while
+  // no time has passed.
   ArrivalRate Rate(MonoTime now) const;
 
  private:
   static constexpr size_t kRateArrivals = 256;
 
-  // Returns the arrival that came `back` before the latest.
+  // Returns the arrival `back` places before the latest arrival.
   const Arrival& Recent(size_t back) const;
   size_t RateWindow() const { return std::min(recent_.size(), kRateArrivals); }
 
   DecayedHistogram lengths_;
   DecayedHistogram batch_tokens_;
   std::vector<Arrival> recent_;  // a ring once it is full
-  size_t next_ = 0;              // the index that the next arrival goes to
+  size_t next_ = 0;              // index of the next arrival
   int64_t rate_tokens_ = 0;      // tokens of the latest kRateArrivals
 };
 

@@ -27,14 +27,14 @@ TEST(ParameterTable, NamesOfTheClientAreDistinct) {
   }
 }
 
-TEST(ParameterTable, DefaultsAreThoseOfTheFields) {
+TEST(ParameterTable, DefaultsEqualTheDefaultsOfTheFields) {
   EXPECT_EQ(DefaultOf("top_p"), "1 (off)");
   EXPECT_EQ(DefaultOf("priority"), "2");
   EXPECT_EQ(DefaultOf("ignore_eos"), "false");
   EXPECT_EQ(DefaultOf("truncate"), "the model's sluice.truncate; without it error");
 }
 
-TEST(ParameterTable, EveryRowSaysItsDefault) {
+TEST(ParameterTable, EveryRowHasADefaultText) {
   for (const ParameterInfo& info : RequestParameters()) {
     EXPECT_FALSE(info.DefaultText().empty()) << info.name;
     EXPECT_FALSE(info.help.empty()) << info.name;
@@ -49,7 +49,7 @@ TEST(ParameterTable, RangesAreWrittenAsIntervals) {
 }
 
 // Two rows that fill the same field would overwrite each other.
-TEST(ParameterTable, EveryNumberHasAFieldOfItsOwn) {
+TEST(ParameterTable, EveryNumberHasItsOwnField) {
   RequestSpec spec;
   std::set<const void*> fields;
   for (const ParameterInfo& info : RequestParameters()) {

@@ -166,8 +166,8 @@ TEST(StepBatchOrderTest, SequencesAlignedAtTheirEndSharePositionsButNotPages) {
   EXPECT_EQ(batch.max_context(), 3);
 }
 
-// In a padded layout, the rows behind the last position stay there.
-TEST(StepBatchOrderTest, PaddingStaysBehindTheLastPosition) {
+// In a padded layout, rows after the last position have the last position.
+TEST(StepBatchOrderTest, PaddingStaysAtTheLastPosition) {
   const int32_t tokens[] = {1, 2, 3, 0, 0};
   const int32_t pages[] = {0};
   StepBatch batch(8, 1, 8, kPageTokens);
@@ -196,7 +196,7 @@ TEST(StepBatchOrderTest, VectorsFollowTheirRowsAndTokensHaveZeros) {
   EXPECT_EQ(state_rows, (std::vector<std::vector<int32_t>>{{3}, {2}, {0, 1, 3}}));
 }
 
-TEST(StepBatchOrderTest, AssignForgetsThePreviousStep) {
+TEST(StepBatchOrderTest, AssignClearsThePreviousStep) {
   const int32_t token = 5, page = 0;
   float value = 0;
   kernels::SampleResult result;
@@ -215,7 +215,7 @@ TEST(StepBatchOrderTest, AssignForgetsThePreviousStep) {
   EXPECT_EQ(batch.xsa_proj_frac, nullptr);
 }
 
-TEST(StepBatchDeathTest, ExceedingACapacityIsABrokenInvariant) {
+TEST(StepBatchDeathTest, ExceedingACapacityBreaksAnInvariant) {
   const std::vector<int32_t> tokens(9, 0);
   const int32_t pages[4] = {};
   StepBatch batch(8, 2, 16, 4);

@@ -22,7 +22,7 @@ TEST(CompleteStep, ReplacesZerosByDefaults) {
       << "attention in both directions computes whole sequences";
 }
 
-TEST(CompleteStep, RefusesStepsThatTheModelCannotTake) {
+TEST(CompleteStep, RefusesStepsThatTheModelDoesNotSupport) {
   ModelConfig config = TinyConfig(1);
   const auto error = [&](StepSizes step) {
     return std::string(CompleteStep(config, step).status().message());

@@ -21,7 +21,7 @@
 namespace sluice {
 namespace {
 
-// For messages: printable whatever the bytes.
+// For messages: escapes unprintable bytes.
 std::string Quoted(std::string_view text) {
   return absl::StrCat("'", absl::CHexEscape(absl::string_view(text.data(), text.size())), "'");
 }
@@ -42,13 +42,13 @@ LadderChoice LadderOf(const ModelChange& change, const Model* model) {
   return found == change.ladders.end() ? LadderChoice() : found->second;
 }
 
-// Each served model has files of its own: the first one the path given, the others that and their
-// slot.
+// Returns the file of a served model: `path` for the first slot, `path` and the slot's number for
+// others.
 std::string PathOf(const std::string& path, size_t slot) {
   return path.empty() || slot == 0 ? path : absl::StrCat(path, ".", slot);
 }
 
-// Returns the options with those that are left to the device as it prefers them.
+// Returns the options, with the device's preferred values for options that are left to the device.
 EngineOptions OnDevice(EngineOptions options, const BackendInfo& info) {
   int32_t& sequences = options.batch.max_batch_sequences;
   if (sequences == 0) sequences = info.max_batch_sequences;
@@ -85,10 +85,10 @@ class EngineImpl : public Engine {
       status = OrOutOfMemory([&] { return table_.Exchange(std::move(added), change.withdraw); });
     }
     if (!status.ok()) {
-      added.clear();  // before their places are given to others
+      added.clear();  // before their places are reused
       for (const ModelTable::Place& place : places) table_.Return(place);
     }
-    if (draining_) StopAdmission();  // it may have begun while this one warmed up
+    if (draining_) StopAdmission();  // draining may have begun during the warm-up
     return status;
   }
 
@@ -187,7 +187,7 @@ class EngineImpl : public Engine {
   const BackendInfo& backend_info() const override { return backend_->info(); }
 
  private:
-  // Warms up, beside all that serves. Requires that `added` has room.
+  // Warms up while the other models serve. Requires that `added` has room.
   absl::Status Prepare(const std::shared_ptr<const Model>& model, const LadderChoice& ladder,
                        std::vector<ModelTable::Addition>* added) {
     EngineOptions options = options_;
@@ -212,7 +212,7 @@ class EngineImpl : public Engine {
     for (const ModelTable::Lease& served : table_.All()) served->runner().StopAdmission();
   }
 
-  // Does a later one have its name and version?
+  // Returns whether a later model has the same name and version.
   static bool HasSuccessor(const std::vector<ModelTable::Lease>& all, size_t index) {
     const Model& model = *all[index]->model();
     return std::any_of(all.begin() + index + 1, all.end(), [&](const ModelTable::Lease& later) {
@@ -220,7 +220,7 @@ class EngineImpl : public Engine {
     });
   }
 
-  // As Resolve.
+  // Like Resolve.
   absl::StatusOr<ModelTable::Lease> Named(std::string_view name, std::string_view version) const {
     ModelTable::Lease served;
     if (version.empty()) {
@@ -237,7 +237,7 @@ class EngineImpl : public Engine {
     return served;
   }
 
-  // Returns NotFound that names some of the models that are served.
+  // Returns NotFound with the names of some served models.
   absl::Status NoModel(std::string_view name) const {
     constexpr size_t kNamed = 16;
     std::set<std::string> names;

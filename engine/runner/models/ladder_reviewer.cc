@@ -22,10 +22,10 @@ bool ReviewsByItself(const LadderOptions& ladder, PolicyKind policy) {
 
 absl::Status CheckChoice(PolicyKind policy) {
   if (policy != PolicyKind::kStaticPadded) return absl::OkStatus();
-  return absl::FailedPreconditionError("the ladder of static_padded, one column, is fixed");
+  return absl::FailedPreconditionError("the ladder of static_padded has one column and is fixed");
 }
 
-// Returns `value` of a bucket that was prepared, or interpolates it by the number of tokens.
+// Returns `value` of the prepared bucket, or interpolates it by the number of tokens.
 double Interpolate(const std::vector<BucketStats>& known, int32_t tokens,
                    double (*value)(const BucketStats&)) {
   const auto above = std::partition_point(
@@ -40,7 +40,7 @@ double Interpolate(const std::vector<BucketStats>& known, int32_t tokens,
 
 PlanCost PlanCostFrom(std::vector<BucketStats> stats) {
   std::erase_if(stats, [](const BucketStats& bucket) { return !bucket.ready; });
-  // Those of a padded ladder ascend in positions.
+  // The widths of a padded ladder ascend in positions.
   std::ranges::stable_sort(stats, {},
                            [](const BucketStats& bucket) { return bucket.bucket.tokens; });
   SLUICE_CHECK(!stats.empty());  // the maximum is always ready
@@ -59,7 +59,7 @@ PlanCost PlanCostFrom(std::vector<BucketStats> stats) {
               }};
 }
 
-// Returns the options with the memory that is left for plans: memory_limit_bytes without the
+// Returns the options with the memory that is left for plans: memory_limit_bytes minus the
 // activations, which the maximum needs with any ladder.
 LadderOptions WithoutActivations(LadderOptions options, const Ladder& ladder,
                                  const std::vector<BucketStats>& known) {
@@ -122,7 +122,7 @@ absl::StatusOr<ReviewReport> LadderReviewer::Review(bool force) {
   MutexLock turn(&turn_mu_);
   later_plans_->Finish();
   const ModelRunner::ReviewState state = runner_->StateForReview();
-  // If the largest bucket is eager, memory may have come free. It serves either way.
+  // If the largest bucket is eager, memory may have become free. It serves either way.
   runner_->plans()->Prepare(state.ladder->largest()).IgnoreError();
   const std::vector<BucketStats> known = runner_->plans()->Stats();
   LadderReview review = ReviewLadder(WithoutActivations(ladder_options(), *state.ladder, known),
@@ -142,7 +142,7 @@ absl::StatusOr<ReviewReport> LadderReviewer::Choose(const LadderChoice& choice, 
   SLUICE_RETURN_IF_ERROR(CheckChoice(options_.batch.policy));
   if (keep && !file_.has_value()) {
     return absl::FailedPreconditionError(
-        "keep: engine.ladder.file is empty, so that nothing outlasts a restart");
+        "keep: engine.ladder.file is empty, so the choice cannot be kept. Set engine.ladder.file");
   }
   SLUICE_ASSIGN_OR_RETURN(LadderOptions chosen, Apply(choice, options_.ladder));
   MutexLock turn(&turn_mu_);

@@ -1,4 +1,4 @@
-// The reviews that keep a model's ladder fitted to its traffic.
+// Reviews that keep a model's ladder fitted to its traffic.
 #pragma once
 
 #include <optional>
@@ -17,20 +17,21 @@
 namespace sluice {
 
 // Concurrency contract
-//   * Once the strategy or min_bucket_usage asks for reviews and the policy has a choice of ladder,
-//     a thread of low priority reviews the ladder every review.interval_us, unless nothing arrived
-//     since the last review. Review and Choose may be called from any thread besides. They run one
-//     after another, and begin once the plans that the model was ready without are prepared.
+//   * If the strategy or min_bucket_usage requires reviews and the policy has a choice of ladder, a
+//     thread of low priority reviews the ladder every review.interval_us, unless nothing arrived
+//     since the last review. Review and Choose may also be called from any thread. Reviews run one
+//     after another, and begin once all plans that were left for later are prepared.
 //   * A review copies its inputs under the runner's lock, and decides and prepares plans without
-//     it. Only when every plan of the changed ladder is ready does the runner switch to it; then
-//     the plans that are no longer needed are withdrawn. While the plans of both ladders exist
-//     they may exceed memory_limit_bytes.
+//     it. The runner switches to the changed ladder when all of its plans are ready. Then the plans
+//     that are no longer needed are withdrawn. While the plans of both ladders exist, they may
+//     exceed memory_limit_bytes.
 //
-// Lock order: turn_mu_, then the runner's or the plan cache's; no other lock is taken under mu_.
+// Lock order: turn_mu_, then the runner's or the plan cache's lock. No other lock is taken under
+// mu_.
 class LadderReviewer {
  public:
-  // Nothing is owned; all outlive the reviewer. Without a `file` no file is written. Requires that
-  // `kept`, the choice in the file, can be applied to the options.
+  // Nothing is owned; all pointers outlive the reviewer. Without a `file` no file is written.
+  // Requires that `kept`, the choice in the file, can be applied to the options.
   LadderReviewer(ModelRunner* runner, LaterPlans* later_plans, const EngineOptions& options,
                  std::optional<LadderFile> file, LadderChoice kept, Clock* clock,
                  Observer* observer);
@@ -45,20 +46,21 @@ class LadderReviewer {
   absl::StatusOr<ReviewReport> Choose(const LadderChoice& choice, bool keep);
   absl::StatusOr<StrategyTrials> TryStrategies() const;
 
-  // Sets what the statistics say of the reviews and of the choice.
+  // Sets the fields of the statistics about reviews and the choice.
   void Describe(ModelStats* stats) const;
 
  private:
   LadderOptions ladder_options() const;
-  // Starts the thread if the options in effect ask for reviews and there is none yet.
+  // Starts the thread if the current options require reviews and it is not running.
   void StartReviews() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_mu_);
-  // Reviews the ladder if anything has arrived since the last time.
+  // Reviews the ladder if anything has arrived since the last review.
   void ReviewNewArrivals();
-  // Switches to the ladder that was decided on, if there is one. Returns the error of preparing a
-  // plan, and then everything is as before.
+  // Switches to the review's ladder, if there is one. If a plan cannot be prepared, returns the
+  // error and changes nothing.
   absl::Status Adopt(const ModelRunner::ReviewState& state, LadderReview review,
                      ReviewReport* report);
-  // Prepares the plans of `ladder` that `present` lacks; after an error, withdraws them again.
+  // Prepares the plans of `ladder` that are missing in `present`. After an error, withdraws them
+  // again.
   absl::Status Prepare(const Ladder& present, const Ladder& ladder);
   void Withdraw(const Ladder& former, const Ladder& ladder);
   void Count(const ReviewReport& report, int64_t evicted);
@@ -79,7 +81,7 @@ class LadderReviewer {
   LadderChoice kept_ ABSL_GUARDED_BY(mu_);     // the choice that the file keeps
 
   uint64_t reviewed_arrivals_ = 0;  // used by the thread
-  // Set under turn_mu_; last: starts when all else is built.
+  // Set under turn_mu_. Last member: starts when everything else is built.
   std::optional<PeriodicThread> thread_;
 };
 

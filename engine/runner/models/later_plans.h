@@ -1,4 +1,4 @@
-// Prepares the plans that a model was ready without.
+// Prepares the plans that were not ready when the model became ready.
 #pragma once
 
 #include <atomic>
@@ -14,24 +14,24 @@
 namespace sluice {
 
 // Concurrency contract
-//   * A thread of low priority prepares the awaited plans of the runner one after another, each
-//     time the one that most steps have asked for, and ends. Steps run meanwhile, in larger
-//     buckets. No review may change the ladder until then; see Finish.
-//   * Bits do not depend on it, since no result depends on the bucket. Costs are not measured here:
-//     the first steps in a bucket do that.
-//   * A bucket whose plan cannot be prepared leaves the ladder, with a notice. All that are still
-//     awaited leave it if the device has no memory left or the limit is reached.
+//   * A thread of low priority prepares the runner's awaited plans one after another, each time the
+//     plan that was looked up most, and ends. Until then, steps run in larger buckets. No review
+//     may change the ladder before that; see Finish.
+//   * Results do not depend on the bucket, so they do not change. Costs are not measured here but
+//     by the first steps in a bucket.
+//   * A bucket whose plan cannot be prepared is removed from the ladder, with a notice. If the
+//     device has no memory left or the limit is reached, all awaited buckets are removed.
 class LaterPlans {
  public:
   // Neither pointer is owned; both outlive this. A limit of 0 means none.
   LaterPlans(ModelRunner* runner, int64_t memory_limit_bytes, Observer* observer);
   ~LaterPlans() { Stop(); }
 
-  // Returns when no plan is awaited any more, or after Stop.
+  // Returns when no plan is awaited, or after Stop.
   void Finish();
-  // Ends the thread once the plan in work is prepared; the others stay awaited.
+  // Ends the thread once the current plan is prepared; the other plans stay awaited.
   void Stop();
-  // Returns the number of buckets that left the ladder for the limit.
+  // Returns the number of buckets removed from the ladder because of the limit.
   int64_t evicted() const { return evicted_; }
 
  private:
@@ -48,7 +48,7 @@ class LaterPlans {
   std::atomic<int64_t> evicted_ = 0;
 
   Mutex join_mu_;
-  std::thread thread_ ABSL_GUARDED_BY(join_mu_);  // last: starts when all else is built
+  std::thread thread_ ABSL_GUARDED_BY(join_mu_);  // last: starts when everything else is built
 };
 
 }  // namespace sluice

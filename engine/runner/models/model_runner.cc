@@ -56,7 +56,7 @@ TrafficStats DescribeTraffic(const Traffic& traffic, MonoTime now) {
           .arrivals = traffic.Rate(now)};
 }
 
-// Adds to each bucket whether the ladder has it, and its measured cost.
+// Adds to each bucket whether it is in the ladder, and its measured cost.
 void DescribeBuckets(const Ladder& ladder, const CostState& costs,
                      std::vector<BucketStats>* buckets) {
   absl::btree_map<Bucket, double> seconds;
@@ -154,7 +154,7 @@ absl::StatusOr<RequestId> ModelRunner::Submit(Request request, std::shared_ptr<S
   nanoseconds needed(0);
   absl::Status refusal = AdmissionControl::Examine(request, model_->config.max_positions, now,
                                                    model_->config.only_length());
-  // Before anything is allocated in proportion to its tokens.
+  // Checked before anything proportional to its tokens is allocated.
   if (refusal.ok()) refusal = Reserve(request, load, now, &needed);
   if (!refusal.ok()) return Refuse(std::move(refusal));
   absl::Cleanup give_back = [&] {
@@ -179,7 +179,7 @@ absl::StatusOr<RequestId> ModelRunner::Submit(Request request, std::shared_ptr<S
   }
   if (!refusal.ok()) return Refuse(std::move(refusal));
   std::move(give_back).Cancel();
-  state_.wake.Signal();  // the lock is free, so that the woken thread does not wait for it
+  state_.wake.Signal();  // not under the lock, so the woken thread does not wait for it
   return id;
 }
 
@@ -259,7 +259,7 @@ void ModelRunner::GiveUp(const Heartbeat::Sample& sample) {
     MutexLock lock(&state_.mu);
     state_.admission.Hang();
   }
-  // A hang anywhere else cannot be interrupted: its requests end with the process.
+  // A hang elsewhere cannot be interrupted; its requests end with the process.
   if (sample.phase != Heartbeat::Phase::kStep || !heartbeat_.Abandon(sample.serial)) return;
   RequestTable::Requests left;
   {
@@ -267,7 +267,7 @@ void ModelRunner::GiveUp(const Heartbeat::Sample& sample) {
     state_.ending = true;
     left = state_.requests.TakeAll(HungError());
   }
-  // The step may still write to their replies, hence the empty ones.
+  // The step may still write to the requests' replies, so they end with empty replies.
   for (const std::unique_ptr<ActiveRequest>& request : left) {
     loop_.EndRequest(request.get(), Reply());
   }

@@ -1,4 +1,4 @@
-// Serves one model: the requests that it has admitted, their scheduling and its thread.
+// Serves one model: its admitted requests, their scheduling and the scheduling thread.
 //
 //   ModelRunner runner(first_id, model, *WarmUp(...), options, backend->info(), clock, observer,
 //                      /*journal=*/nullptr);
@@ -9,11 +9,12 @@
 // Concurrency contract
 //   * All public methods may be called from any thread. They hold the lock of RunnerState for
 //     bookkeeping only, never during a step or a call to a sink.
-//   * The scheduling thread (SchedulingLoop) alone decides, runs steps (StepPipeline) and calls
+//   * Only the scheduling thread (SchedulingLoop) decides, runs steps (StepPipeline) and calls
 //     sinks.
-//   * If the scheduling thread hangs in a step, another one may take its place, once and for good
-//     (GiveUp): that one ends all requests, and the scheduling thread ends itself should it return.
-//     Requests whose rows the lost step may still write to live until the runner is destroyed.
+//   * If the scheduling thread hangs in a step, another thread may permanently replace it (GiveUp).
+//     That thread ends all requests. If the scheduling thread ever returns from the step, it ends
+//     itself. Requests whose rows the lost step may still write to live until the runner is
+//     destroyed.
 //   * A request ends when its last row is done: it leaves the table (RequestTable) under the lock,
 //     and its OnDone is called without the lock.
 #pragma once
@@ -35,8 +36,8 @@ namespace sluice {
 
 class ModelRunner {
  public:
-  // Starts serving. Ids of its requests are first_id + 1, first_id + 2, ... Pointers are not owned
-  // and outlive the runner; `journal` may be nullptr.
+  // Starts serving. The ids of its requests are first_id + 1, first_id + 2, ... Pointers are not
+  // owned and must outlive the runner; `journal` may be nullptr.
   ModelRunner(RequestId first_id, std::shared_ptr<const Model> model, PreparedModel prepared,
               const EngineOptions& options, const BackendInfo& info, Clock* clock,
               Observer* observer, SchedulerObserver* journal);
@@ -66,21 +67,21 @@ class ModelRunner {
 
   // Replaces the ladder from the next decision on. Requires that every plan of `ladder` is ready.
   void SetLadder(std::shared_ptr<const Ladder> ladder);
-  // Makes an idle scheduling thread release plans that were withdrawn.
+  // Makes an idle scheduling thread release withdrawn plans.
   void ReleaseWithdrawnPlans();
 
-  // Makes Submit refuse every request and the scheduler hold no batch back, from now on.
+  // From now on, Submit refuses every request and the scheduler does not delay batches.
   void StopAdmission();
   // Returns when every admitted request has ended. At `deadline`, marks the remaining requests to
-  // end with Unavailable and returns. Requires StopAdmission.
+  // end with Unavailable, and returns. Requires StopAdmission.
   void AwaitIdle(MonoTime deadline);
-  // Ends the remaining requests with Unavailable, then the scheduling thread. Called by the thread
-  // that destroys the runner.
+  // Ends the remaining requests with Unavailable, then ends the scheduling thread. Called by the
+  // thread that destroys the runner.
   void Stop();
 
   const Heartbeat& heartbeat() const { return heartbeat_; }
-  // Refuses every request from now on. If `sample` shows a step that is still running, ends every
-  // request with Unavailable.
+  // Refuses every request from now on. If the step in `sample` is still running, ends every request
+  // with Unavailable.
   void GiveUp(const Heartbeat::Sample& sample);
 
  private:
@@ -92,17 +93,17 @@ class ModelRunner {
   Clock* const clock_;
   Observer* const observer_;
   const bool private_prefixes_;
-  const PreparedModel prepared_;  // its slots are used by the scheduling thread alone
+  const PreparedModel prepared_;  // its slots are used only by the scheduling thread
   RunnerState state_;
-  // Requests whose rows are in a step that was given up.
+  // Requests with rows in the abandoned step.
   RequestTable::Requests lost_ ABSL_GUARDED_BY(state_.mu);
   DecisionHistory history_;
   Heartbeat heartbeat_;
-  SchedulingLoop loop_;  // last: its thread starts when all else is built
+  SchedulingLoop loop_;  // last: its thread starts when everything else is built
 };
 
-// Returns a view of the runner at `now`, without model and ladder_changes. Takes the plan cache's
-// lock, then the state's.
+// Returns the runner's statistics at `now`, without model and ladder_changes. Takes the plan
+// cache's lock, then the state's.
 ModelStats StatsOf(const PreparedModel& prepared, const RunnerState& state, MonoTime now);
 
 }  // namespace sluice

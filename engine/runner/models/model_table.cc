@@ -10,8 +10,8 @@
 namespace sluice {
 namespace {
 
-// The high bits of a request's id are its model's number: a million loads, and years of requests of
-// each, before a number is used again.
+// The high bits of a request's id are its model's number. This allows about a million loads, with
+// years of requests each, before a number is reused.
 constexpr int kSerialBits = 44;
 constexpr uint64_t kNumbers = uint64_t{1} << (64 - kSerialBits);
 
@@ -34,7 +34,7 @@ void ModelTable::Return(const Place& place) {
 }
 
 ModelTable::Lent ModelTable::Lend(ServedModel* model) {
-  // Shared, because the waiting thread may be gone before Return returns.
+  // Shared, because the waiting thread may be destroyed before Return returns.
   const auto loan = std::make_shared<Loan>();
   return {loan, Lease(model, [loan](ServedModel*) { loan->Return(); })};
 }
@@ -66,7 +66,7 @@ absl::Status ModelTable::Exchange(std::vector<Addition> added,
   SLUICE_RETURN_IF_ERROR(CheckServed(withdrawn));
   entries_.reserve(entries_.size() + next.size());
   withdrawn_.Reserve(entries_.size());
-  // Nothing below takes memory.
+  // Nothing below allocates memory.
   for (const auto& entry : entries_) {
     const Model& model = *entry->model->model();
     const bool replaced = std::any_of(next.begin(), next.end(), [&](const auto& addition) {
@@ -160,7 +160,7 @@ void ModelTable::Destroy(Entry* entry) {
   AwaitEnd(entry);
   std::unique_ptr<Entry> removed = Remove(entry);
   removed->lent.lease = nullptr;
-  removed->lent.loan->AwaitReturn();  // leases that were found by a request's id, or by All
+  removed->lent.loan->AwaitReturn();  // leases from Find by request id, or from All
   const Place place = removed->place;
   removed = nullptr;
   Return(place);
@@ -173,7 +173,7 @@ void ModelTable::AwaitEnd(Entry* entry) {
     const Lent former = std::exchange(entry->lent, std::move(entry->next));
     found = former.loan;
   }
-  found->AwaitReturn();  // calls that found it by name have submitted to it, or will not
+  found->AwaitReturn();  // all calls that found it by name have submitted, or will not
   entry->model->runner().StopAdmission();
   entry->model->runner().AwaitIdle(MonoTime::max());
 }

@@ -1,14 +1,14 @@
-// The models that an engine serves, and those that only finish the requests they have accepted.
+// The models that an engine serves, and withdrawn models that still finish accepted requests.
 //
 // Concurrency contract
 //   * Thread-safe. Only the table's own thread ever waits for a request.
-//   * A model is lent, so that it can be withdrawn at any time: it lives as long as a lease of it
-//     exists. Leases are held for one call and never kept.
+//   * Callers use a model through a lease, so that it can be withdrawn at any time: it lives while
+//     a lease of it exists. Leases are held for one call and never stored.
 //   * Exchange is one step: a look-up sees all of it or nothing.
 //   * A withdrawn model is no longer found by name or snapshot, but still by a request's id. The
-//     table's thread waits until every lease that was found before is returned, then until the
-//     model's requests have ended, and destroys it. So no request is refused because its model was
-//     replaced after the request looked it up.
+//     table's thread waits until all earlier leases are returned and the model's requests have
+//     ended, and then destroys it. So no request is refused because its model was replaced after
+//     the request looked it up.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ namespace sluice {
 class ModelTable {
  public:
   using Lease = std::shared_ptr<ServedModel>;
-  // The numbers that belong to one model. Ids of its requests are above first_id; `slot` is a small
-  // number that no other model of the table has at the time.
+  // The numbers that belong to one model. The ids of its requests are above first_id. `slot` is a
+  // small number that is unique among the models in the table.
   struct Place {
     RequestId first_id;
     size_t slot;
@@ -37,28 +37,28 @@ class ModelTable {
     std::unique_ptr<ServedModel> model;
   };
 
-  // The destructor waits for the requests of withdrawn models. Requires that no lease is held then.
+  // The destructor waits for the requests of withdrawn models. Requires that no lease is held.
   ModelTable() : withdrawn_({}, [this](Entry*& entry) { Destroy(entry); }) {}
 
-  // Reserves a place for a model that is about to be added. It is free again when the model is
-  // gone, or when Return gives it back.
+  // Reserves a place for a model that is about to be added. The place becomes free when the model
+  // is destroyed, or when Return is called.
   Place Reserve();
   void Return(const Place& place);
 
-  // Adds models, each in the place of one with its name and version, and withdraws snapshots.
-  // Changes nothing if one of these is not served, which is NotFound, or if there is no memory for
-  // it, which throws std::bad_alloc.
+  // Adds models, each replacing the model with the same name and version, and withdraws snapshots.
+  // After an error nothing is changed: returns NotFound if a snapshot to withdraw is not served,
+  // and throws std::bad_alloc if there is no memory.
   absl::Status Exchange(std::vector<Addition> added,
                         const std::vector<std::shared_ptr<const Model>>& withdrawn);
 
-  // Return nullptr if there is no such model. FindHighest gives the highest version of a name.
+  // Return nullptr if there is no such model. FindHighest returns the highest version of a name.
   Lease Find(std::string_view name, int64_t version) const;
   Lease FindHighest(std::string_view name) const;
   Lease FindSnapshot(const Model* model) const;
   Lease FindRequest(RequestId id) const;
 
   std::vector<Lease> Served() const;
-  std::vector<Lease> All() const;  // those served, and withdrawn ones that have not ended
+  std::vector<Lease> All() const;  // served models, and withdrawn models that have not ended
 
  private:
   // Tracks whether a lease and all its copies are gone.
@@ -74,13 +74,13 @@ class ModelTable {
   };
   struct Lent {
     std::shared_ptr<Loan> loan;
-    Lease lease;  // copies are lent out
+    Lease lease;  // callers get copies
   };
   struct Entry {
     Place place;
     std::unique_ptr<ServedModel> model;
     Lent lent;
-    Lent next;  // takes the place of `lent` when the model is withdrawn, which must not take memory
+    Lent next;  // replaces `lent` on withdrawal, which must not allocate
     bool withdrawn = false;
   };
 
@@ -90,7 +90,7 @@ class ModelTable {
   absl::Status CheckServed(const std::vector<std::shared_ptr<const Model>>& models) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Withdraw(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Waits until a withdrawn model has ended, and destroys it.
+  // Waits until a withdrawn model's requests have ended, and destroys it.
   void Destroy(Entry* entry);
   void AwaitEnd(Entry* entry);
   std::unique_ptr<Entry> Remove(Entry* entry);
@@ -100,7 +100,7 @@ class ModelTable {
   std::vector<bool> slots_ ABSL_GUARDED_BY(mu_);  // whether each slot is taken
   uint64_t next_number_ ABSL_GUARDED_BY(mu_) = 0;
 
-  WorkQueue<Entry*> withdrawn_;  // last: its thread starts when all else is built
+  WorkQueue<Entry*> withdrawn_;  // last: its thread starts when everything else is built
 };
 
 }  // namespace sluice

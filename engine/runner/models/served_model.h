@@ -1,4 +1,4 @@
-// A model that is served: its runner, the reviews of its ladder, its journal, its watchdog.
+// A served model: its runner, the reviews of its ladder, its journal and its watchdog.
 #pragma once
 
 #include <memory>
@@ -22,8 +22,8 @@ class ServedModel {
                                                              const EngineOptions& options,
                                                              Backend* backend, Clock* clock,
                                                              Observer* observer);
-  // Stops the scheduling thread before the reviews, so that they may use the runner until they end;
-  // they wait for later plans, so these are given up.
+  // Stops the scheduling thread before the reviews, because reviews use the runner until they end.
+  // Reviews wait for later plans, so the later plans are stopped first.
   ~ServedModel() {
     runner_.Stop();
     later_plans_.Stop();
@@ -42,8 +42,8 @@ class ServedModel {
               const EngineOptions& options, const BackendInfo& info, Clock* clock,
               Observer* observer);
 
-  // Destroyed in the reverse order, users before what they use.
-  const std::unique_ptr<Journal> journal_;  // nullptr if there is none
+  // Destroyed in reverse order: users before the objects that they use.
+  const std::unique_ptr<Journal> journal_;  // may be nullptr
   ModelRunner runner_;
   LaterPlans later_plans_;
   LadderReviewer reviewer_;

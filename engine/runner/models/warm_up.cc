@@ -18,22 +18,22 @@ namespace {
 
 constexpr int32_t kDefaultBatchTokens = 4096;
 constexpr int64_t kMaxPages = 1 << 26;
-// The time in which an idle device's clock rises under load.
+// The time for an idle device's clock to rise under load.
 constexpr std::chrono::milliseconds kClockRise{300};
 
-// Returns whether sequences keep KV pages from one step to the next, so that prompts are cut.
-// Attention in both directions needs all of a sequence in one step.
+// Returns whether sequences keep KV pages between steps, so that prompts can be cut. Attention in
+// both directions needs a whole sequence in one step.
 bool KeepsPages(const BatchOptions& options, const ModelConfig& config) {
   return options.policy == PolicyKind::kPacked && config.causal;
 }
 
-// Returns the most positions that a token attends to, or 0 if some layer reads all.
+// Returns the maximum number of positions that a token attends to, or 0 if some layer reads all.
 int32_t AttentionWindow(const ModelConfig& config) {
   return config.windowed_layers() == config.layers ? static_cast<int32_t>(config.window) : 0;
 }
 
-// Returns the tokens of the largest bucket, so that every sequence of the model fits it unless
-// prompts are cut.
+// Returns the tokens of the largest bucket. Unless prompts can be cut, every sequence of the model
+// fits this bucket.
 absl::StatusOr<int32_t> MaxBatchTokens(const BatchOptions& options, const ModelConfig& config) {
   const int64_t least = KeepsPages(options, config) ? 1 : config.max_positions;
   const int64_t limit = options.max_batch_tokens == 0
@@ -55,8 +55,8 @@ absl::StatusOr<int32_t> MaxBatchTokens(const BatchOptions& options, const ModelC
   return static_cast<int32_t>(limit);
 }
 
-// Returns the tokens of the largest bucket whose activations memory_limit_bytes has room for: those
-// of `limits`, or a part of them if neither the options nor the model demand so many.
+// Returns the tokens of the largest bucket whose activations fit memory_limit_bytes. This is the
+// maximum in `limits`, or less if neither the options nor the model require it.
 int32_t TokensWithinLimit(const EngineOptions& options, const ModelConfig& config,
                           const LadderLimits& limits, const ExecutableModel& executable) {
   const int64_t bytes = options.ladder.memory_limit_bytes;
@@ -73,7 +73,7 @@ int32_t TokensWithinLimit(const EngineOptions& options, const ModelConfig& confi
   return tokens;
 }
 
-// Returns ResourceExhausted if the slots of the model do not fit the free memory.
+// Returns ResourceExhausted if the model's slots do not fit in the free memory.
 absl::Status CheckRoom(const ExecutableModel& executable, const Bucket& capacity, int64_t pages,
                        int64_t free_bytes) {
   const int64_t activations = executable.activation_bytes(capacity);
@@ -86,12 +86,12 @@ absl::Status CheckRoom(const ExecutableModel& executable, const Bucket& capacity
 
 // How a step is timed.
 struct StepBenchmark {
-  int32_t runs;                           // the median of these is taken; 0 takes no time
-  std::chrono::milliseconds warm_for{0};  // how long it runs untimed, at least once
+  int32_t runs;                           // the median is used; 0: not timed
+  std::chrono::milliseconds warm_for{0};  // untimed runs before that; at least one
 };
 
-// A request of rows of at most `longest` tokens, `tokens` of them or as many as the bucket's
-// sequences allow.
+// Returns a request with rows of at most `longest` tokens: `tokens` in total, or fewer if the
+// bucket's number of sequences requires it.
 Request Rows(int32_t tokens, int32_t longest, const Bucket& bucket,
              const std::shared_ptr<const Model>& model) {
   auto spec = std::make_shared<RequestSpec>();
@@ -111,7 +111,7 @@ Request Rows(int32_t tokens, int32_t longest, const Bucket& bucket,
   return request;
 }
 
-// The most untimed runs of a step.
+// The maximum number of untimed runs of a step.
 constexpr int32_t kMaxUntimedRuns = 256;
 
 absl::Status TimeStep(Request request, const Bucket& bucket, Clock* clock,
@@ -130,7 +130,7 @@ absl::Status TimeStep(Request request, const Bucket& bucket, Clock* clock,
   PlanCache::Reader reader(prepared->plans.get());
   const Plan& plan = reader.Find(bucket, {}).plan->plan();
 
-  // The first run touches memory for the first time.
+  // The first run touches its memory for the first time.
   const MonoTime begin = clock->Now();
   int32_t untimed = 0;
   do {
@@ -149,10 +149,10 @@ absl::Status TimeStep(Request request, const Bucket& bucket, Clock* clock,
   return absl::OkStatus();
 }
 
-// Times `tokens` of the bucket in the fewest rows, which have the most context, and half of them in
-// as many rows as the bucket holds, which sample the most, so that the terms of the cost law can be
-// told apart, and adds both to the costs of `prepared`. The bucket's plan is published, and
-// the model has a slot. Returns the error of a step that fails.
+// Times two steps: `tokens` tokens in the fewest rows, which have the most context, and half of the
+// tokens in the most rows of the bucket, which have the most samples. This separates the terms of
+// the cost law. Adds both to the costs of `prepared`. Requires that the bucket's plan is published
+// and the model has a slot. Returns the error of a failed step.
 absl::Status TimeTokens(int32_t tokens, const Bucket& bucket,
                         const std::shared_ptr<const Model>& model, Clock* clock,
                         const StepBenchmark& benchmark, PreparedModel* prepared) {
@@ -167,10 +167,10 @@ absl::Status TimeTokens(int32_t tokens, const Bucket& bucket,
   return TimeStep(Rows(half, even, bucket, model), bucket, clock, benchmark, prepared);
 }
 
-// Prepares and times the buckets of a ladder as far as the time goes.
+// Prepares and times the buckets of a ladder within a time limit.
 class BucketWarmUp {
  public:
-  // Costs that are `known` are not measured again. Nothing is owned.
+  // Costs in `known` are not measured again. Nothing is owned.
   BucketWarmUp(const std::shared_ptr<const Model>& model, const LadderOptions& options,
                const StepBenchmark& benchmark, bool known, Clock* clock, Observer* observer,
                PreparedModel* prepared)
@@ -183,10 +183,10 @@ class BucketWarmUp {
         prepared_(prepared),
         end_(clock->Now() + std::chrono::microseconds(options.warm_up_us)) {}
 
-  // Prepares the maximum, and then prepares and times the others from the smallest on, the maximum
-  // last, until the time is over, plans and activations reach the limit or the device has no memory
-  // left. Buckets that the time leaves out are awaited; those without memory are left out of the
-  // ladder that it returns, and evicted if the limit keeps them out.
+  // Prepares the maximum. Then prepares and times the other buckets in ascending order, and times
+  // the maximum last. Stops when the time is over, the memory limit is reached or the device has no
+  // memory left. Buckets without time are awaited. Buckets without memory are not in the returned
+  // ladder; those excluded by the limit count as evicted.
   absl::StatusOr<Ladder> Run(const Ladder& wanted) {
     const Bucket& largest = wanted.largest();
     SLUICE_RETURN_IF_ERROR(PrepareLargest(largest));
@@ -219,7 +219,7 @@ class BucketWarmUp {
   }
 
  private:
-  // The tokens that are timed first, in whatever bucket.
+  // The number of tokens timed first, in any bucket.
   static constexpr int32_t kFirstTokens = 16;
 
   absl::Status PrepareLargest(const Bucket& largest) {
@@ -232,8 +232,8 @@ class BucketWarmUp {
     return plans->PublishEager(largest);
   }
 
-  // Withdraws the last buckets of a padded ladder that was cut within a column until what is left
-  // is a ladder with the largest bucket: a column has at least the rows of wider ones.
+  // Used when a padded ladder was cut within a column. Withdraws its last buckets until the rest
+  // and the largest bucket form a ladder: a column has at least the rows of wider columns.
   void LeaveWholeColumns(const Bucket& largest, std::vector<Bucket>* kept) {
     while (!kept->empty() && FirstOutOfOrder(std::vector<Bucket>{kept->back(), largest})) {
       prepared_->plans->Withdraw(kept->back());
@@ -241,7 +241,7 @@ class BucketWarmUp {
     }
   }
 
-  // Returns false if there is no memory for the plan.
+  // Returns false if there is not enough memory for the plan.
   absl::StatusOr<bool> Prepare(const Bucket& bucket) {
     SLUICE_RETURN_IF_ERROR(CheckInterruption());
     PlanCache* const plans = prepared_->plans.get();
@@ -249,7 +249,7 @@ class BucketWarmUp {
     if (absl::IsResourceExhausted(status)) {
       observer_->OnNotice(*model_,
                           absl::StrCat("the ladder is cut short at ", bucket.tokens,
-                                       " tokens, but for the maximum: ", status.message()));
+                                       " tokens, except for the maximum: ", status.message()));
       return false;
     }
     SLUICE_RETURN_IF_ERROR(status);
@@ -259,8 +259,8 @@ class BucketWarmUp {
     return false;
   }
 
-  // Times as many tokens as the bucket holds, and before that fewer ones in steps of two: only if
-  // these are quick enough are there more.
+  // Times a step with the bucket's capacity in tokens. First times smaller steps, in powers of two,
+  // and continues only if they are fast enough.
   absl::Status Time(const Bucket& bucket, bool whole) {
     while (timed_ < bucket.tokens || whole) {
       SLUICE_RETURN_IF_ERROR(CheckInterruption());
@@ -279,7 +279,8 @@ class BucketWarmUp {
   bool HasTime(const Bucket& bucket) const {
     return timed_ == 0 || (known_ ? clock_->Now() < end_ : HasTimeFor(bucket.tokens));
   }
-  // Returns whether timing these tokens is likely to end in time, judged by the last ones.
+  // Returns whether timing these tokens is likely to finish in time, judged by the latest
+  // measurement.
   bool HasTimeFor(int32_t tokens) const { return clock_->Now() + took_ / timed_ * tokens < end_; }
 
   const std::shared_ptr<const Model>& model_;
@@ -291,11 +292,11 @@ class BucketWarmUp {
   PreparedModel* const prepared_;
   const MonoTime end_;
   bool over_limit_ = false;
-  int32_t timed_ = 0;    // the tokens that were timed last
-  nanoseconds took_{0};  // how long that took
+  int32_t timed_ = 0;    // tokens of the latest measurement
+  nanoseconds took_{0};  // duration of the latest measurement
 };
 
-// Returns the number of KV pages and what is done with them.
+// Returns the number of KV pages and the options for their use.
 absl::StatusOr<PagedScheduler::Options> PageOptionsFor(const EngineOptions& options,
                                                        const ModelConfig& config,
                                                        const Ladder& ladder,
@@ -330,7 +331,7 @@ absl::StatusOr<PagedScheduler::Options> PageOptionsFor(const EngineOptions& opti
   return kv;
 }
 
-// Replaces the ladder, the costs and the choice by what an earlier run wrote. Returns whether the
+// Replaces the ladder, the costs and the choice by the data of an earlier run. Returns whether the
 // file applies.
 bool ReadFile(const LadderFile& file, const EngineOptions& options, const Model& model,
               Observer* observer, Ladder* ladder, PreparedModel* prepared) {
@@ -415,7 +416,7 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
   }
   prepared.plans =
       std::make_unique<PlanCache>(model.get(), prepared.executable.get(), clock, observer);
-  // Its bucket holds the batches of every ladder of these limits, whatever is chosen later.
+  // The slot's bucket holds the batches of every ladder with these limits, including later choices.
   LadderLimits step_limits = prepared.limits;
   if (IsPadded(options.batch.policy)) {
     const Bucket rectangle = Bucket::Padded(step_limits.max_sequences, 2);
@@ -428,7 +429,7 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
   SLUICE_RETURN_IF_ERROR(CheckRoom(*prepared.executable, ExecutionSlot::CapacityOf(room),
                                    prepared.kv.pages, free_bytes));
   SLUICE_RETURN_IF_ERROR(MeetStartFault(FaultPoint::kAllocate));
-  // Before the plans: a device prepares them for the slots that there are.
+  // The slot is created before the plans, because a device prepares plans for existing slots.
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<ExecutionSlot> slot,
                           ExecutionSlot::Create(prepared.executable.get(), model.get(), room,
                                                 {.padding = options.batch.padding,
@@ -442,7 +443,7 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
                        observer, &prepared);
   SLUICE_ASSIGN_OR_RETURN(Ladder ladder, buckets.Run(wanted));
   prepared.ladder = std::make_shared<const Ladder>(std::move(ladder));
-  prepared.slots.front()->Trim();  // what was timed need not be used
+  prepared.slots.front()->Trim();  // free activation memory that only the timed steps needed
   prepared.duration = clock->Now() - begin;
   return prepared;
 }

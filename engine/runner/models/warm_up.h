@@ -1,5 +1,6 @@
-// Makes a loaded model ready to serve: its weights packed, the plan of the largest bucket and as
-// many others as options.ladder.warm_up_us allows, a law of costs, and slots to run steps in.
+// Makes a loaded model ready to serve: packs its weights, prepares the plan of the largest bucket
+// and the others that options.ladder.warm_up_us allows, measures a cost law, and creates slots for
+// steps.
 #pragma once
 
 #include <memory>
@@ -13,13 +14,13 @@
 
 namespace sluice {
 
-// Prepares a model: loads it, and then takes options.ladder.warm_up_us, or what the largest plan
-// and the smallest steps take if that is more. Buckets beyond that are left to LaterPlans; a padded
-// ladder is prepared whole. Begins with the ladder (for kAdaptive) and the costs of the ladder file
-// if the file applies; if it does not, it is ignored with a notice to the observer. Costs of a file
-// are not measured again.
-// Returns the backend's errors, or InvalidArgument that names an option out of its range. Nothing
-// is owned; all outlive the result.
+// Loads a model and prepares it. After loading, takes options.ladder.warm_up_us, or longer if the
+// largest plan and the smallest steps need more. The remaining buckets are left to LaterPlans, but
+// a padded ladder is prepared completely. If the ladder file applies, starts with its ladder (for
+// kAdaptive) and its costs, which are not measured again. Otherwise the file is ignored, with a
+// notice to the observer.
+// Returns the backend's errors, or InvalidArgument, which names the option, if an option is out of
+// range. Nothing is owned; all pointers outlive the result.
 absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
                                      const EngineOptions& options, Backend* backend, Clock* clock,
                                      Observer* observer);

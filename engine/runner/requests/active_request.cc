@@ -32,7 +32,7 @@ int64_t FixedBytes(const Request& request) {
   for (const TokenLists* lists : {&request.candidates, &request.excluded}) {
     bytes += BytesOf(lists->tokens) + BytesOf(lists->begin);
   }
-  // The scores in double, and those of the reply.
+  // The scores in double, and the scores in the reply.
   bytes += WantedCandidates(request) * (kSizeOf<double> + kSizeOf<float>);
   if ((request.outputs & kOutputCandidateOrder) != 0) {
     bytes += BytesOf(request.candidates.tokens);
@@ -50,7 +50,7 @@ int64_t TopBytes(const Request& request) {
   return kSizeOf<int32_t> + (scores ? 2 : 1) * kSizeOf<float>;
 }
 
-// Returns the number of best tokens that are found for the candidates.
+// Returns the number of best tokens from which the candidates are chosen.
 int32_t PoolOf(const RequestSpec& spec) {
   const auto vocab = static_cast<int32_t>(spec.model->config.vocab_size);
   return spec.diversity > 0 ? kernels::DiversePool(spec.num_top, vocab) : spec.num_top;
@@ -61,7 +61,7 @@ int64_t DiverseBytes(const RequestSpec& spec) {
   return kernels::DiverseScratch(PoolOf(spec), spec.num_top) * kSizeOf<double>;
 }
 
-// Returns the bytes of the diagnostics of a position.
+// Returns the bytes of the diagnostics of one position.
 int64_t DiagnosticBytes(const Request& request) {
   const ModelConfig& config = request.spec->model->config;
   if ((request.outputs & kOutputDiagnostics) == 0 || !config.xsa.Any()) return 0;
@@ -77,13 +77,13 @@ int64_t RowBytes(const Request& request) {
   const int64_t vocab = request.spec->model->config.vocab_size;
   if ((request.outputs & kOutputLogits) != 0) bytes += vocab * kSizeOf<float>;
   if ((request.outputs & kOutputSparse) != 0) {
-    bytes += vocab * (kSizeOf<float> + kSizeOf<int32_t>);  // the peaks, and then their order
+    bytes += vocab * (kSizeOf<float> + kSizeOf<int32_t>);  // the peaks, later their order
     bytes += request.spec->states.max_active_dims * (kSizeOf<int32_t> + kSizeOf<float>);
   }
   return bytes;
 }
 
-// The bytes of the entry of a penalised token, and of its place.
+// The bytes of the entry of a penalised token and its index.
 constexpr int64_t kSeenBytes = sizeof(kernels::SeenToken) + 2 * sizeof(int32_t);
 
 int64_t PromptTokenBytes(const Request& request) {
@@ -101,7 +101,7 @@ int64_t PromptTokenBytes(const Request& request) {
   return bytes + DiagnosticBytes(request);
 }
 
-// Counts what the row keeps, and the sink until the answer is written.
+// Counts the data kept by the row, and the sink's data until the answer is written.
 int64_t GeneratedTokenBytes(const Request& request) {
   int64_t bytes = sizeof(GeneratedToken);
   if (Generates(request)) bytes += sizeof(int32_t);
@@ -114,7 +114,7 @@ std::shared_ptr<const RequestName> NameOfRequest(const Request& request) {
   return std::make_shared<const RequestName>(RequestName{request.spec->id, request.caller});
 }
 
-// Returns a number for the scheduler; 0 for callers that are not told apart.
+// Returns the caller's number for the scheduler; 0 if callers are not identified.
 uint32_t CallerKey(std::string_view caller) {
   if (caller.empty()) return 0;
   StableHash hash;
@@ -122,7 +122,8 @@ uint32_t CallerKey(std::string_view caller) {
   return std::max(static_cast<uint32_t>(hash.value()), 1u);
 }
 
-// Makes only rows of equal offset share pages: at other positions the contents of a page differ.
+// Makes rows share pages only if their offsets are equal, because a page's content depends on
+// positions.
 void AlignRow(const ModelConfig& config, RequestRow* row) {
   if (config.serving.alignment == PositionAlignment::kStart) return;
   row->position_offset = config.max_positions - row->prompt.length;
@@ -187,8 +188,8 @@ ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, M
     if (RowStates::Wanted(request)) {
       row.outputs.states = std::make_unique<RowStates>(request, row.prompt.length);
     }
-    // Positions that are reported must be computed. Prompts are looked up by their tokens alone, so
-    // those of vectors and those with types are not.
+    // Positions that are reported must be computed, so they cannot be reused. Prompts are looked up
+    // by their tokens only, so prompts with vectors or types are not reused.
     row.reuse = !row.scored && !Wants(kOutputDiagnostics) && request.inputs.empty() &&
                 request.types.empty() &&
                 (row.outputs.states == nullptr || row.outputs.states->OnlyLast());
@@ -202,7 +203,7 @@ ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, M
 }
 
 void ActiveRequest::KeepPrefixesPrivate() {
-  constexpr int kOffsetBits = 24;  // positions take less
+  constexpr int kOffsetBits = 24;  // positions need fewer bits
   for (RequestRow& row : rows) {
     row.kv.root |= uint64_t{row.caller} << kOffsetBits;
     row.reuse &= !request.anonymous;
@@ -243,7 +244,7 @@ void ActiveRequest::PrepareGeneration(RequestRow* row) {
 
 int32_t ActiveRequest::SharedTokens(int32_t page_tokens) const {
   const RequestRow& first = rows.front();
-  size_t shared = first.history.size() - 1;  // of each row at least one token is computed
+  size_t shared = first.history.size() - 1;  // at least one token of each row is computed
   for (const RequestRow& row : rows) {
     if (!row.reuse || row.kv.root != first.kv.root) return 0;
     const std::span<const int32_t> tokens = row.history.first(row.history.size() - 1);

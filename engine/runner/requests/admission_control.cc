@@ -13,8 +13,8 @@
 namespace sluice {
 namespace {
 
-// Every row must fit the model's positions, and so the largest bucket. If `only_length` is not 0,
-// every row must be that long.
+// Every row must fit the model's positions, and therefore the largest bucket. If `only_length` is
+// not 0, every row must have exactly this length.
 absl::Status CheckLengths(const Request& request, int64_t max_positions, int64_t only_length) {
   for (int32_t row = 0; row < request.rows(); ++row) {
     const int32_t length = request.spec->lengths[row];
@@ -43,13 +43,13 @@ absl::Status TooLongError(nanoseconds max_wait, int priority) {
           "engine.queue.max_wait of ",
           FormatQuantity(std::chrono::duration_cast<std::chrono::microseconds>(max_wait).count(),
                          Unit::kMicroseconds),
-          " reached for requests of priority ", priority, " without a nearer deadline"));
+          " reached for requests of priority ", priority, " without an earlier deadline"));
 }
 
 }  // namespace
 
 absl::Status HungError() {
-  return ReasonError(Reason::kHung, "the model's device does not answer any more");
+  return ReasonError(Reason::kHung, "the model's device does not answer");
 }
 
 absl::Status AdmissionControl::Closed() const {
@@ -86,7 +86,8 @@ absl::Status AdmissionControl::Reserve(const Request& request, const RequestLoad
 }
 
 absl::Status AdmissionControl::Standing(int priority, nanoseconds allowed) const {
-  // A nearer deadline is judged by itself; what ends every request has another code.
+  // A request with an earlier deadline is judged separately. Reasons that end every request have
+  // another code.
   if (allowed <= max_wait_ || !Closed().ok()) return absl::OkStatus();
   return standing_[priority - 1];
 }

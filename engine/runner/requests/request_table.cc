@@ -114,7 +114,7 @@ void RequestTable::EndPart(ActiveRequest* request) {
   requests_.erase(it);
 }
 
-// One token in each step after the next, or the whole history again where no pages are kept.
+// One token in each step after the next one, or the whole history again if no pages are kept.
 void RequestTable::UpdateRemaining(RequestRow* row) {
   remaining_tokens_ -= row->account.remaining_tokens;
   const int64_t steps = std::max(row->generation.limit - row->generation.count, 1);

@@ -1,4 +1,4 @@
-// The requests that a model has admitted, from Submit to the end of their last row.
+// The admitted requests of a model, from Submit to the end of their last row.
 #pragma once
 
 #include <cstdint>
@@ -15,21 +15,22 @@
 
 namespace sluice {
 
-// Owns admitted requests until they have ended and are taken, and decides when their rows move from
-// state to state (engine/schedule/sequence.h). A request ends when its last row is done. A request
-// that fails keeps its first error: its queued and held rows are done at once, the others when
-// their steps end. A request whose candidates are still being scored ends after that.
-// Every admitted request is taken exactly once, by TakeEnded or TakeAll.
+// Owns admitted requests until they have ended and are taken, and decides when their rows change
+// state (engine/schedule/sequence.h). A request ends when its last row is done. A failed request
+// keeps its first error: its queued and held rows are done at once, the other rows when their steps
+// end. If candidates of a request are still being scored, it ends after that. Every admitted
+// request is taken exactly once, by TakeEnded or TakeAll.
 //
-// Where the rows of a request begin alike, the first one computes what they share, and the others
-// wait until its pages are published, so that they begin with them.
+// If the rows of a request share a prefix, the first row computes it. The other rows wait until its
+// pages are published, and then reuse them.
 //
-// Not thread-safe: the runner's lock guards it, the scheduler and the admission control together.
+// Not thread-safe. The runner's lock guards the table, the scheduler and the admission control
+// together.
 class RequestTable {
  public:
   using Requests = std::vector<std::unique_ptr<ActiveRequest>>;
 
-  // Ids are first_id + 1, first_id + 2, ... Pointers are not owned and outlive the table.
+  // Ids are first_id + 1, first_id + 2, ... Pointers are not owned and must outlive the table.
   RequestTable(RequestId first_id, bool keeps_pages, PagedScheduler* scheduler,
                AdmissionControl* admission, Clock* clock)
       : keeps_pages_(keeps_pages),
@@ -39,35 +40,35 @@ class RequestTable {
         last_id_(first_id) {}
 
   // Adds a request whose load was reserved, and queues its rows. Returns its id. Ends the process
-  // if the indices of the queue find no memory.
+  // if there is no memory for the queue's indices.
   RequestId Admit(std::unique_ptr<ActiveRequest> request) noexcept;
-  // Returns nullptr for a request that has ended or never was.
+  // Returns nullptr if the request has ended or is unknown.
   ActiveRequest* Find(RequestId id) const;
 
-  // Gives the request its error unless it has failed before, and ends its waiting rows.
+  // Sets the request's error unless it has failed before, and ends its waiting rows.
   void Fail(ActiveRequest* request, const absl::Status& status);
   void FailAll(const absl::Status& status);
 
-  // Record that a decision has taken rows into a step, and that a step has ended. After EndStep
-  // each of its rows is requeued, finished or drops out (PagedScheduler::LeaveRewound).
+  // Record that a decision has taken rows into a step, and that a step has ended. After EndStep,
+  // each of its rows must be requeued, finished or dropped (PagedScheduler::LeaveRewound).
   void BeginStep(std::span<RequestRow* const> rows);
   void EndStep() { ++steps_; }
-  // Queues a row after a step that succeeded, unless another step carries it already.
+  // Queues a row after a successful step, unless another step already carries it.
   void Requeue(RequestRow* row);
-  // Ends a row after a step. `computed` says whether the step succeeded and the row was not void in
-  // it. If another step carries the row, it ends when it is finished after that step too.
+  // Ends a row after a step. `computed` is whether the step succeeded and the row was not void in
+  // it. If another step carries the row, the row ends when it is finished after that step too.
   void Finish(RequestRow* row, bool computed);
 
-  // Keep the request of a row until the row's candidates are scored, and end that. They are scored
-  // once the row's prompt is computed, and need none of its pages.
+  // BeginScoring keeps the row's request until EndScoring. Candidates are scored once the row's
+  // prompt is computed, and do not need the row's pages.
   void BeginScoring(RequestRow* row);
   void EndScoring(RequestRow* row) { EndPart(row->owner); }
 
-  // has_ended returns whether any request has ended and was not taken yet; TakeEnded replaces
-  // `taken` by all such requests.
+  // has_ended returns whether a request has ended and was not taken yet. TakeEnded replaces `taken`
+  // by all such requests.
   bool has_ended() const { return !ended_.empty(); }
   void TakeEnded(Requests* taken);
-  // Fails all requests and takes them, those with rows in a step last.
+  // Fails all requests and takes them. Requests with rows in a step come last.
   Requests TakeAll(const absl::Status& status);
 
   bool empty() const { return requests_.empty() && ended_.empty(); }
@@ -75,11 +76,13 @@ class RequestTable {
     return running_requests_;
   }  // a step carried one of their rows
   int64_t waiting_requests() const { return std::ssize(requests_) - running_requests_; }
-  // The number of sequences in steps, and of those that wait for their next step with KV pages.
+  // The number of sequences in steps, plus sequences that wait for their next step with KV pages.
   int64_t running_sequences() const;
-  int64_t remaining_tokens() const { return remaining_tokens_; }  // that steps may still compute
-  uint64_t arrivals() const { return last_ticket_; }              // rows admitted
-  int64_t steps() const { return steps_; }                        // steps that ended
+  int64_t remaining_tokens() const {
+    return remaining_tokens_;
+  }                                                   // tokens that steps may still compute
+  uint64_t arrivals() const { return last_ticket_; }  // rows admitted
+  int64_t steps() const { return steps_; }            // steps that ended
 
  private:
   void ReleaseHeld(ActiveRequest* request);

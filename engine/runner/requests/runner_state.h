@@ -1,4 +1,4 @@
-// The state of a runner that its lock guards.
+// The state of a runner that is guarded by its lock.
 #pragma once
 
 #include "base/mutex.h"
@@ -11,9 +11,9 @@ namespace sluice {
 // Shared by the threads that submit, the scheduling thread, reviews and the watchdog. The lock is
 // held for bookkeeping only, never during a step or a call to a sink.
 //
-// Lock order: this lock, then the observer's (OnAdmitted is called under it, so that no request is
-// seen done before it was seen admitted) and the journal's. The plan cache's lock is never taken
-// under it.
+// Lock order: this lock, then the observer's and the journal's. OnAdmitted is called under this
+// lock, so that a request is not reported as done before it is reported as admitted. The plan
+// cache's lock is never taken under it.
 struct RunnerState {
   RunnerState(AdmissionControl control, RequestId first_id, bool keeps_pages,
               const BatchOptions& batch, const PagedScheduler::Options& kv, nanoseconds half_life,
@@ -33,7 +33,7 @@ struct RunnerState {
   PagedScheduler scheduler ABSL_GUARDED_BY(mu);
   AdmissionControl admission ABSL_GUARDED_BY(mu);
   RequestTable requests ABSL_GUARDED_BY(mu);
-  // Whether sinks of requests that were taken are still to be called.
+  // Whether sinks of taken requests still have to be called.
   bool ending ABSL_GUARDED_BY(mu) = false;
   bool stopping ABSL_GUARDED_BY(mu) = false;  // whether the scheduling thread must return
 };

@@ -11,33 +11,34 @@
 
 namespace sluice {
 
-// Scores in slices of bounded work, in the order of the queue, on the threads that compute steps.
-// Scores and steps take turns: after a step, scores may take as long as it took, and at least a
-// slice. A waiting sequence that is ahead of them in the queue's order waits for a slice at most.
+// Scores in slices of bounded work, in queue order, on the threads that compute steps. Scoring and
+// steps alternate: after a step, scoring may take as much time as the step, and at least one slice.
+// A waiting sequence that is ahead of the candidates in the queue's order waits for at most one
+// slice.
 //
-// The scheduling thread alone uses it, without the runner's lock unless said otherwise.
+// Used only by the scheduling thread, without the runner's lock unless noted otherwise.
 class CandidateScorer {
  public:
-  // The products of numbers in a slice: about a millisecond's work of one thread.
+  // The number of multiplications per slice: about a millisecond of work for one thread.
   static constexpr int64_t kSliceProducts = 1 << 20;
 
-  // Nothing is owned; all outlive the scorer.
+  // Nothing is owned; all pointers outlive the scorer.
   CandidateScorer(const ExecutableModel* executable, const Model* model, Clock* clock,
                   RunnerState* state);
 
-  // Takes a row whose prompt is computed if it has candidates and was not taken before.
+  // Takes a row if its prompt is computed, it has candidates and it was not taken before.
   void Take(RequestRow* row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
   bool empty() const { return rows_.empty(); }
 
-  // Begins the turn of scores, behind a step that took this long.
+  // Begins the turn of scoring after a step that took `duration`.
   void EndStep(nanoseconds duration);
-  // Returns whether it is the turn of scores, while a step is under way or not.
+  // Returns whether it is the turn of scoring; `step_under_way` is whether a step is in progress.
   bool IsDue(bool step_under_way) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
-  // Scores a slice. Rows whose requests have failed or expired leave without a score.
+  // Scores a slice. Rows whose requests have failed or expired are dropped without a score.
   void ScoreSlice();
 
  private:
-  // Returns the row to score, or nullptr. Drops those ahead of it that are not wanted any more.
+  // Returns the row to score, or nullptr. Drops rows before it whose scores are no longer needed.
   RequestRow* Next();
   void Leave(RequestRow* row, bool finite);
 
@@ -46,7 +47,7 @@ class CandidateScorer {
   Clock* const clock_;
   RunnerState* const state_;
   std::deque<RequestRow*> rows_;  // in the queue's order
-  nanoseconds turn_{0};           // what is left of the turn
+  nanoseconds turn_{0};           // the rest of the turn
   bool has_scored_ = true;        // in this turn
 };
 

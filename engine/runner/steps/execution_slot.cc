@@ -157,7 +157,7 @@ void ExecutionSlot::Describe(const RequestRow& row) {
 const int32_t* ExecutionSlot::Padded(const RequestRow* row, int32_t positions) {
   const size_t begin = padded_.size();
   const size_t end = begin + positions;
-  SLUICE_CHECK(end <= padded_.capacity());  // pointers to earlier sequences stay valid
+  SLUICE_CHECK(end <= padded_.capacity());  // so pointers to earlier sequences stay valid
   padded_.resize(end);                      // with zeros
   const std::span<int32_t> tokens = std::span(padded_).subspan(begin);
   if (row != nullptr) {
@@ -193,7 +193,7 @@ void ExecutionSlot::AppendSampledRows(RequestRow* row, int32_t sequence) {
   if (row_steps_.back().at_end) AppendDraw(row, sequence);
 }
 
-// Appends all positions of the prompt, whose largest logits are wanted.
+// Appends all positions of the prompt, for the largest logits.
 void ExecutionSlot::AppendPeaks(RequestRow* row, int32_t sequence) {
   const int32_t end = std::min(row->step_end(), row->prompt.length);
   for (int32_t position = row->first_position; position < end; ++position) {
@@ -204,7 +204,7 @@ void ExecutionSlot::AppendPeaks(RequestRow* row, int32_t sequence) {
   }
 }
 
-// Appends what is wanted at the last position.
+// Appends the outputs at the last position.
 void ExecutionSlot::AppendDraw(RequestRow* row, int32_t sequence) {
   ActiveRequest& active = *row->owner;
   const Request& request = active.request;
@@ -253,7 +253,7 @@ void ExecutionSlot::AttachDiagnostics() {
   const int64_t live = config.layers * batch_.tokens() * config.heads;
   for (std::vector<float>* buffer : {&xsa_cos_sim_, &xsa_proj_frac_}) {
     buffer->reserve(most);
-    buffer->assign(live, 0.0f);  // layers without XSA leave theirs as they are
+    buffer->assign(live, 0.0f);  // layers without XSA do not write their part
   }
   batch_.xsa_cos_sim = xsa_cos_sim_.data();
   batch_.xsa_proj_frac = xsa_proj_frac_.data();

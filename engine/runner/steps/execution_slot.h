@@ -16,14 +16,14 @@
 
 namespace sluice {
 
-// Turns rows into a step batch, runs it, and brings the results back to the rows and their replies.
-// A row's step computes its positions [first_position, step_end()) in the KV pages that it holds.
-// Rows without pages compute all their positions, in pages that are given for this step only. In a
-// padded bucket each row is filled up to the bucket's positions, and sequences without a row fill
-// the rectangle, so that the device computes what a padded layout costs. Causal attention never
-// looks at padding; in both directions it is a sequence of its own beside the row's. Storage is
-// allocated at construction, except for diagnostics and states, which are allocated when first
-// wanted. One thread uses it and the slots that Beside returns.
+// Turns rows into a step batch, runs it, and writes the results to the rows and their replies. A
+// row's step computes its positions [first_position, step_end()) in the KV pages that it holds.
+// Rows without pages compute all their positions, in pages that are used for this step only. In a
+// padded bucket, each row is padded to the bucket's positions, and sequences without a row fill the
+// rectangle, so that the device does the full work of a padded layout. Causal attention never looks
+// at padding; otherwise padding is a separate sequence. Storage is allocated at construction,
+// except for diagnostics and states, which are allocated at first use. Only one thread uses it and
+// the slots that Beside returns.
 class ExecutionSlot {
  public:
   struct Options {
@@ -31,23 +31,23 @@ class ExecutionSlot {
     int32_t page_tokens = 0;
     int32_t pages = 0;  // at least MaxPages of CapacityOf(ladder)
   };
-  // Returns the largest numbers of tokens and of sequences of any bucket.
+  // Returns the maximum tokens and the maximum sequences over all buckets.
   static Bucket CapacityOf(const Ladder& ladder);
-  // Creates a slot for every bucket of `ladder`. Both pointers outlive the slot. Returns the
+  // Creates a slot for every bucket of `ladder`. Both pointers must outlive the slot. Returns the
   // backend's errors.
   static absl::StatusOr<std::unique_ptr<ExecutionSlot>> Create(const ExecutableModel* executable,
                                                                const Model* model,
                                                                const Ladder& ladder,
                                                                const Options& options);
-  // Returns a slot that shares the backend's slot and pages with this one and has buffers of its
-  // own, for a step that is laid out and started while this one's runs.
+  // Returns a slot that shares the backend's slot and pages with this slot, and has its own
+  // buffers. It is for a step that is laid out and started while this slot's step runs.
   std::unique_ptr<ExecutionSlot> Beside() const;
 
-  // Lays the steps of the rows out for `bucket`, with everything that their requests want. Requires
-  // that the rows fit it, and stay valid until they are collected.
+  // Lays out the steps of the rows for `bucket`, with all requested outputs. Requires that the rows
+  // fit, and that they stay valid until they are collected.
   void Assign(std::span<RequestRow* const> rows, const Bucket& bucket);
 
-  // Makes the step that was laid out fail on a GPU, for tests.
+  // For tests: makes the laid-out step fail on a GPU.
   void CorruptStep() { batch_.Corrupt(); }
 
   // See ExecutableModel.
@@ -56,16 +56,16 @@ class ExecutionSlot {
   absl::Status Replay(const Plan& plan) { return executable_->Replay(plan, *slot_, batch_); }
 
   struct Result {
-    bool finite = true;                            // false if no result of the row may be used
-    bool at_end = true;                            // false if more of its prompt is to be computed
-    const kernels::SampleResult* drawn = nullptr;  // nullptr if no token was wanted
+    bool finite = true;                            // false if the row's results must not be used
+    bool at_end = true;                            // false if more of its prompt must be computed
+    const kernels::SampleResult* drawn = nullptr;  // nullptr if no token was drawn
   };
-  // Returns the result of row `i`, after a Finish without error. Writes prompt log-probabilities,
-  // diagnostics and pooled states to the reply of its request; logits and candidates are there
-  // already.
+  // Returns the result of row `i`, after a successful Finish. Writes prompt log-probabilities,
+  // diagnostics and pooled states to the reply of its request. Logits and candidates have already
+  // been written.
   Result Collect(size_t i);
 
-  // Returns the number of tokens of row `i`, and of all rows.
+  // Return the number of tokens of row `i`, and of all rows.
   int32_t tokens_of(size_t i) const { return row_steps_[i].tokens; }
   int32_t useful_tokens() const { return useful_tokens_; }
   int32_t computed_tokens() const { return batch_.tokens(); }
@@ -77,16 +77,16 @@ class ExecutionSlot {
   ExecutionSlot(const ExecutableModel* executable, const Model* model, const Bucket& capacity,
                 const Options& options, std::shared_ptr<Slot> slot);
 
-  // Returns the tokens of a row's history, extended to `positions`; of a sequence without a row if
-  // `row` is nullptr.
+  // Returns the tokens of a row's history, extended to `positions`. If `row` is nullptr, returns
+  // the tokens of a sequence without a row.
   const int32_t* Padded(const RequestRow* row, int32_t positions);
-  // Adds the padding that no row has: behind rows whose attention is in both directions, and of
-  // the places that are left.
+  // Adds the padding outside of rows: after rows whose attention is in both directions, and in the
+  // unused rows of the rectangle.
   void FillRectangle(const Bucket& bucket);
-  // Adds a sequence with pages that are given for this step only.
+  // Adds a sequence with pages that are used for this step only.
   void Place(const int32_t* tokens, int32_t count);
   void AddRow(const RequestRow& row, const Bucket& bucket);
-  // Completes the latest sequence, which is the row's, beyond its tokens and pages.
+  // Sets the fields of the latest sequence, which belongs to the row, except its tokens and pages.
   void Describe(const RequestRow& row);
   void AppendSampledRows(RequestRow* row, int32_t sequence);
   void AppendPeaks(RequestRow* row, int32_t sequence);
@@ -105,18 +105,18 @@ class ExecutionSlot {
   const std::shared_ptr<Slot> slot_;
   StepBatch batch_;
 
-  // A row's part in the step, since the row itself may have moved on to the next step.
+  // A row's part in the step. It is kept here because the row may have moved on to the next step.
   struct RowStep {
     int32_t first_position, tokens;
     bool at_end;  // whether it computes the row's last position
   };
 
-  std::span<RequestRow* const> rows_;  // those of the latest Assign
-  std::vector<RowStep> row_steps_;     // of these
+  std::span<RequestRow* const> rows_;  // rows of the latest Assign
+  std::vector<RowStep> row_steps_;     // of rows_
   bool diagnostics_wanted_ = false;
   int32_t useful_tokens_ = 0;
   std::vector<int32_t> padded_;      // tokens of padded sequences, one after another
-  std::vector<int32_t> step_pages_;  // 0, 1, ..; a sequence without pages gets the next of these
+  std::vector<int32_t> step_pages_;  // 0, 1, ..; for sequences without pages
   int64_t pages_given_ = 0;
   std::vector<StepSequence> sequences_;
   std::vector<SampledRow> sampled_;
@@ -127,7 +127,7 @@ class ExecutionSlot {
   std::vector<size_t> states_begin_;                 // [rows + 1], into states_
   std::vector<double> state_values_;                 // [states, hidden]
   std::vector<float> xsa_cos_sim_;                   // [layers, tokens, heads] by row of the step
-  std::vector<float> xsa_proj_frac_;                 // likewise
+  std::vector<float> xsa_proj_frac_;                 // like xsa_cos_sim_
 };
 
 }  // namespace sluice

@@ -23,9 +23,9 @@ struct StepRows {
   BatchSize size{};
   Bucket bucket{};
 
-  // Returns `count` of the rows from `begin` on, with their size and without a bucket.
+  // Returns `count` rows from `begin` on, with their size and without a bucket.
   StepRows Part(size_t begin, size_t count) const;
-  // Returns what a plan has to offer for them.
+  // Returns the requirements for a plan that runs them.
   StepNeeds Needs() const;
 };
 
@@ -34,12 +34,12 @@ struct StepTiming {
   Lookup lookup = Lookup::kHit;
   StepShape shape{};
   MonoTime started{};       // handed to the backend
-  MonoTime begin{}, end{};  // its time on the device
+  MonoTime begin{}, end{};  // period on the device
 
   const Bucket& bucket() const { return plan->plan().bucket(); }
-  // Returns what the step costs if its results are collected by `collected`. A classifier of many
-  // labels may take the host longer than the step took the device. The next step waits for it, or
-  // runs beside it if steps run ahead.
+  // Returns the cost of the step if its results are collected by `collected`. With many classifier
+  // labels, the host may take longer than the device. The next step waits for the host, or runs at
+  // the same time if steps run ahead.
   nanoseconds Cost(MonoTime collected, bool runs_ahead) const {
     const nanoseconds on_device = end - begin, on_host = collected - end;
     return runs_ahead ? std::max(on_device, on_host) : on_device + on_host;
@@ -50,7 +50,7 @@ struct StepTiming {
 struct InFlightStep {
   InFlightStep(ExecutionSlot* execution_slot, const PlanCache* cache, size_t max_sequences);
 
-  // Makes `rows` those of `sequences`, and returns all of them without size and bucket.
+  // Sets `rows` to the rows of `sequences`, and returns all of them without size and bucket.
   StepRows ListRows();
 
   ExecutionSlot* const slot;
@@ -60,8 +60,8 @@ struct InFlightStep {
   int64_t number = 0;  // the number of the batch, from 1
   std::vector<WaitingSequence*> sequences;
   std::vector<RequestRow*> rows;
-  StepRows running{};                // all rows or some of them: those that run or ran last
-  std::vector<RowOutcome> outcomes;  // of `running`, in the same order, once it has run
+  StepRows running{};                // the rows that run or ran last; all rows or a part
+  std::vector<RowOutcome> outcomes;  // of `running`, in the same order; valid once it has run
   StepTiming timing{};
   StepDelivery delivery;
   BatchTrace trace{};  // valid once it has run

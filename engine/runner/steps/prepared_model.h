@@ -17,20 +17,20 @@
 
 namespace sluice {
 
-// Members are destroyed in the reverse order, users before what they use.
+// Members are destroyed in reverse order: users before the objects that they use.
 struct PreparedModel {
   std::unique_ptr<ExecutableModel> executable;
-  BackendInfo info;  // of the backend, with what the model adds to its profile
+  BackendInfo info;  // of the backend, with the model's additions to the profile
   LadderLimits limits;
   std::shared_ptr<const Ladder> ladder;
   std::unique_ptr<PlanCache> plans;  // one for each bucket of the ladder, prepared or awaited
-  int64_t evicted = 0;               // the buckets for which memory_limit_bytes left no room
+  int64_t evicted = 0;               // buckets excluded by memory_limit_bytes
   PagedScheduler::Options kv;
   std::vector<std::unique_ptr<ExecutionSlot>> slots;  // one for each step that may be in progress
-  // Restored from the ladder file, or has observed at least the smallest bucket, each once filled
-  // and once in another shape.
+  // Restored from the ladder file, or measured. At least the smallest bucket is measured, once full
+  // and once with another shape.
   CostModel costs;
-  std::optional<LadderFile> file;  // if the options name one
+  std::optional<LadderFile> file;  // if configured
   LadderChoice ladder_kept;        // the choice in the file, which is applied
   nanoseconds duration{0};         // of WarmUp
 };

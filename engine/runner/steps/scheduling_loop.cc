@@ -68,7 +68,7 @@ SchedulingLoop::Work SchedulingLoop::NextWork() {
     const bool device_idle = pipeline_.runs_ahead() && !pipeline_.has_step_under_way();
     const bool under_way = pipeline_.has_step_under_way();
     if (!under_way && pipeline_.trim_at() <= now) return Work::kTrim;
-    // A step that the host computes and that is under way has only been laid out.
+    // If the host computes steps, a step under way has only been laid out.
     const bool score =
         pipeline_.scorer().IsDue(under_way) && (pipeline_.runs_ahead() || !under_way);
     const bool may_launch = device_idle || (all_told && (pipeline_.runs_ahead() || !score));

@@ -17,12 +17,12 @@
 
 namespace sluice {
 
-// Decides again and again what to do next: decide and launch a batch, finish a step, deliver its
-// results, end requests, score candidates, release withdrawn plans, give unused memory back, or
-// wait until one of these is due. It alone calls sinks, except for EndRequest below.
+// Repeatedly chooses the next action: decide and launch a batch, finish a step, deliver its
+// results, end requests, score candidates, release withdrawn plans, free unused memory, or wait
+// until one of these is due. Only this thread calls sinks, except in EndRequest below.
 class SchedulingLoop {
  public:
-  // Starts the thread. Nothing is owned; all outlive the loop.
+  // Starts the thread. Nothing is owned; all pointers outlive the loop.
   SchedulingLoop(const Model* model, const PreparedModel* prepared, int32_t row_multiple,
                  const EngineOptions& options, Clock* clock, Observer* observer, RunnerState* state,
                  Heartbeat* heartbeat, DecisionHistory* history);
@@ -31,17 +31,17 @@ class SchedulingLoop {
   // Ends the thread. Requires that all requests have ended, or that the thread was abandoned.
   void Stop();
 
-  // Reports to the observer, the history and the request's sink that a request has ended. Called by
-  // the scheduling thread, or by the thread that has abandoned it.
+  // Reports the end of a request to the observer, the history and the request's sink. Called by the
+  // scheduling thread, or by the thread that has abandoned it.
   void EndRequest(ActiveRequest* request, Reply reply);
 
  private:
   enum class Work { kLaunch, kFinish, kDeliver, kEnd, kScore, kReleasePlans, kTrim, kStop };
 
   void Run();
-  // Waits until there is something to do. Results of a finished step come first, so that they do
-  // not wait for the next batch to be launched, except while the device is idle and could work
-  // meanwhile. Candidates are scored in their turn, beside a step if the device is not the host.
+  // Waits until there is something to do. Results of a finished step are delivered before the next
+  // batch is launched, unless the device is idle and could work during the delivery. Candidates are
+  // scored in their turn; if the device is not the host, also during a step.
   Work NextWork();
   void Sleep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
   void EndFinished();
@@ -58,10 +58,10 @@ class SchedulingLoop {
   RecentWaits waits_;
   StepPipeline pipeline_;
   InFlightStep* decided_ = nullptr;  // the step to launch
-  RequestTable::Requests finished_;  // ended; their sinks are to be called
+  RequestTable::Requests finished_;  // ended requests whose sinks have not been called
   MonoTime wait_until_{};            // when to decide again
 
-  std::thread thread_;  // last: starts when all else is built
+  std::thread thread_;  // last: starts when everything else is built
 };
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-// Takes the results of a step to the requests that it ran.
+// Delivers the results of a step to its requests.
 #pragma once
 
 #include <cstdint>
@@ -14,30 +14,29 @@ namespace sluice {
 // The outcome of a step for a row.
 enum class RowOutcome : uint8_t { kDropped, kContinues, kFinished, kNotFinite };
 
-// The tokens that a step drew for its requests. An object is reused from step to step, so that only
-// the largest step so far allocates.
+// The tokens that a step drew for its requests. An object is reused for later steps, and allocates
+// only when a step is larger than all earlier steps.
 class StepDelivery {
  public:
   explicit StepDelivery(size_t max_rows);
 
-  // Collects the result of each row of the step, except rows whose outcome is kDropped: keeps the
-  // drawn token, decides the row's outcome and its finish reason. `rows` are those assigned to
+  // Collects the result of each row of the step, except rows with outcome kDropped. Keeps the drawn
+  // token, and decides the row's outcome and its finish reason. `rows` are the rows assigned to
   // `slot`; `now` is recorded as the time of a request's first token.
   void Collect(std::span<RequestRow* const> rows, std::span<RowOutcome> outcomes, MonoTime now,
                ExecutionSlot* slot);
 
-  // Calls OnTokens once for each request that wants tokens and got some; the rows of a request are
-  // adjacent. Requires that the requests still exist, and that no later step of their rows was
-  // finished.
+  // Calls OnTokens once for each request that receives tokens; the rows of a request are adjacent.
+  // Requires that the requests still exist, and that no later step of their rows was finished.
   void Send();
 
  private:
   struct Part {
     ActiveRequest* request;
-    int64_t count;  // the number of its tokens in tokens_, behind those of the parts before
+    int64_t count;  // number of its tokens in tokens_, after the tokens of earlier parts
   };
 
-  // Returns the outcome of the row, and appends the token that it keeps.
+  // Returns the outcome of the row, and appends its kept token.
   RowOutcome CollectRow(size_t i, RequestRow* row, ExecutionSlot* slot);
 
   std::vector<GeneratedToken> tokens_;

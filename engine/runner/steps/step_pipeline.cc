@@ -13,7 +13,7 @@
 namespace sluice {
 namespace {
 
-// A slot gives back what no step has used for so long.
+// A slot frees memory that no step has used for this long.
 constexpr std::chrono::minutes kTrimInterval{1};
 
 absl::Status NoPlanError(Lookup lookup) {
@@ -21,16 +21,16 @@ absl::Status NoPlanError(Lookup lookup) {
       absl::StrCat("no plan can run the request's step: ", LookupName(lookup).data()));
 }
 
-// Returns the error of a step as its requests are told.
+// Returns the error that the requests of a failed step receive.
 absl::Status StepError(const absl::Status& replayed) {
   if (absl::IsUnavailable(replayed)) {
     return ReasonError(Reason::kDeviceLost,
                        absl::StrCat("the device is lost: ", replayed.message()));
   }
   if (!absl::IsResourceExhausted(replayed)) return replayed;
-  return ReasonError(
-      Reason::kDeviceMemory,
-      absl::StrCat("the device has no memory for the request's step alone: ", replayed.message()));
+  return ReasonError(Reason::kDeviceMemory,
+                     absl::StrCat("the device has not enough memory for the request's step: ",
+                                  replayed.message()));
 }
 
 Concerns Concerned(std::span<RequestRow* const> rows) {
@@ -101,7 +101,7 @@ InFlightStep* StepPipeline::Decide(MonoTime now, BatchDecision* decision) {
   return decision->launch ? step : nullptr;
 }
 
-// Queues the rows of a step in progress that go on behind it.
+// Queues the rows of a step in progress that continue after it.
 void StepPipeline::ReturnAhead(const InFlightStep& step, MonoTime now) {
   for (RequestRow* row : step.running.rows) {
     if (NextOf(*row, now) != Next::kContinues) continue;
@@ -109,7 +109,7 @@ void StepPipeline::ReturnAhead(const InFlightStep& step, MonoTime now) {
   }
 }
 
-// Takes those of them back that are still queued.
+// Takes back the rows that are still queued.
 void StepPipeline::Recall(const InFlightStep& step) {
   for (RequestRow* row : step.running.rows) {
     if (row->state() == SequenceState::kQueuedAhead) state_->scheduler.Recall(row);
@@ -124,7 +124,7 @@ InFlightStep* StepPipeline::FreeStep() {
   return nullptr;
 }
 
-// The tickets of a request's rows are consecutive, so that its rows are neighbours in their order.
+// The tickets of a request's rows are consecutive, so its rows are adjacent in ticket order.
 void StepPipeline::Take(InFlightStep* step) {
   std::vector<WaitingSequence*>& sequences = step->sequences;
   std::sort(
@@ -188,7 +188,7 @@ bool StepPipeline::FinishOldest() {
   return true;
 }
 
-// Ends all steps under way, before a step that runs alone.
+// Ends all steps under way, before a step that must run without others.
 bool StepPipeline::FinishAll() {
   while (!under_way_.empty() || finished_ != nullptr) {
     if (finished_ != nullptr) {
@@ -200,7 +200,7 @@ bool StepPipeline::FinishAll() {
   return true;
 }
 
-// Takes rows that are to run again out of the step that was decided behind theirs.
+// Removes rows that must run again from the step that was decided after their step.
 void StepPipeline::Rewind(const StepRows& rows) {
   for (RequestRow* row : rows.rows) {
     MutexLock lock(&state_->mu);
@@ -208,7 +208,7 @@ void StepPipeline::Rewind(const StepRows& rows) {
   }
 }
 
-// Lets the rows leave the step whose part in it is void, and returns the others.
+// Removes the void rows from the step, and returns the others.
 StepRows StepPipeline::DropVoid(InFlightStep* step) {
   {
     MutexLock lock(&state_->mu);
@@ -221,15 +221,15 @@ StepRows StepPipeline::DropVoid(InFlightStep* step) {
   return step->ListRows();
 }
 
-// The halves have the results of the whole: a step writes to the same places in any batch, and no
+// Running the halves gives the same results: a step writes to the same places in any batch, and no
 // result depends on the rest of the batch.
 bool StepPipeline::RunHalves(InFlightStep* step, const StepRows& rows) {
   const size_t count = rows.rows.size(), half = count / 2;
   return RunPart(step, rows, 0, half) && RunPart(step, rows, half, count - half);
 }
 
-// A ladder that came into use since the step was decided may have no bucket for so many rows. Every
-// ladder has one for each row alone.
+// If the ladder changed after the step was decided, no bucket may fit all of its rows. Every ladder
+// has a bucket for each single row.
 bool StepPipeline::RunPart(InFlightStep* step, const StepRows& rows, size_t begin, size_t count) {
   if (count == 0) return true;
   StepRows part = rows.Part(begin, count);
@@ -242,7 +242,7 @@ bool StepPipeline::RunPart(InFlightStep* step, const StepRows& rows, size_t begi
   return RunAlone(step, part);
 }
 
-// Runs rows from start to delivery while no other step is under way.
+// Runs rows from start to delivery. No other step may be under way.
 bool StepPipeline::RunAlone(InFlightStep* step, const StepRows& rows) {
   const StartResult started = Start(step, rows);
   if (started == StartResult::kFailed) return true;
@@ -265,7 +265,7 @@ StepPipeline::StartResult StepPipeline::Start(InFlightStep* step, const StepRows
       [&](const Bucket& bucket) { return EstimatedSeconds(ShapeOf(rows.sequences, bucket)); });
   if (found.plan == nullptr) {
     observer_->OnNoPlan(*model_, found.lookup);
-    // The needs of one row must not fail its neighbours.
+    // One row's requirements must not make other rows fail.
     if (rows.rows.size() > 1) return StartResult::kSplit;
     FailStep(step, NoPlanError(found.lookup));
     return StartResult::kFailed;
@@ -282,7 +282,7 @@ StepPipeline::StartResult StepPipeline::Start(InFlightStep* step, const StepRows
 
 absl::Status StepPipeline::Await(InFlightStep* step) {
   StepTiming& timing = step->timing;
-  // A backend that runs no steps ahead works only while it is awaited.
+  // A backend that does not run steps ahead only works while the thread waits for it.
   timing.begin = runs_ahead() ? std::max(timing.started, device_free_) : clock_->Now();
   heartbeat_->BeginStep(AllowedTime(timing.shape));
   const absl::Status fault = InjectStepFault(FaultPoint::kReplay, step->running.rows);
@@ -314,7 +314,8 @@ bool StepPipeline::Conclude(InFlightStep* step, const absl::Status& status) {
 
 void StepPipeline::Deliver(InFlightStep* step) {
   const MonoTime begin = clock_->Now();
-  InjectStepFault(FaultPoint::kDeliver, step->running.rows).IgnoreError();  // it only delays
+  InjectStepFault(FaultPoint::kDeliver, step->running.rows)
+      .IgnoreError();  // this fault only delays
   step->delivery.Send();
   step->trace.deliver += clock_->Now() - begin;
   observer_->OnBatch(step->trace);
@@ -350,8 +351,8 @@ void StepPipeline::FailStep(InFlightStep* step, const absl::Status& status) {
   RequeueOrFinishRows(*step, nullptr, nanoseconds(0));
 }
 
-// Fails the requests of a step that failed, or whose deadline has passed, and marks rows whose
-// results are not wanted as dropped.
+// Fails the requests of a failed step and requests whose deadline has passed. Marks rows whose
+// results are not needed as dropped.
 void StepPipeline::FailExpiredRows(InFlightStep* step, const absl::Status& status, MonoTime now) {
   MutexLock lock(&state_->mu);
   step->outcomes.clear();
@@ -368,7 +369,7 @@ void StepPipeline::FailExpiredRows(InFlightStep* step, const absl::Status& statu
   }
 }
 
-// Ends the part of a row in a step that it has left.
+// Ends the row's part in a step that it has left.
 void StepPipeline::LeaveVoid(RequestRow* row) {
   if (row->state() == SequenceState::kRewound) {
     state_->scheduler.LeaveRewound(row);

@@ -1,4 +1,4 @@
-// Runs the steps of a model on its device and takes their results to the requests.
+// Runs the steps of a model on its device and delivers their results to the requests.
 #pragma once
 
 #include <cstdint>
@@ -26,57 +26,58 @@ namespace sluice {
 
 // Runs decided batches, one in each slot at a time:
 //   look up -> lay out -> start -> await -> collect -> requeue or finish rows -> deliver.
-// A step for which the device has no memory, or that no plan takes, runs in parts, once the steps
-// before it have ended. If the backend runs steps ahead there are two slots: a step may be started
-// before the one before it is delivered, and while that one still runs. Rows whose next step
-// follows from this one but for the token that it draws go on with a token that only the device
-// knows. A row that turns out to have ended stays in the step that was started ahead, and its
-// result there is dropped.
+// If the device has no memory for a step, or no plan fits it, the step runs in parts, once the
+// earlier steps have ended. If the backend runs steps ahead, there are two slots: a step may be
+// started before the previous step is delivered, and while it still runs. If only the drawn token
+// of a row is unknown, its next step is started with a token that only the device has. If the row
+// turns out to have ended, it stays in the step that was started ahead, and its result there is
+// dropped.
 //
-// The scheduling thread alone uses it, without the runner's lock unless said otherwise. It owns the
+// Used only by the scheduling thread, without the runner's lock unless noted otherwise. It owns the
 // rows of a batch from Take until they are requeued or finished. Functions that return bool return
-// false if the heartbeat was abandoned meanwhile: the thread must then touch nothing and return.
+// false if the heartbeat was abandoned during the call: the thread must then touch nothing and
+// return.
 class StepPipeline {
  public:
-  // Nothing is owned; all outlive the pipeline.
+  // Nothing is owned; all pointers outlive the pipeline.
   StepPipeline(const Model* model, const PreparedModel* prepared, int32_t row_multiple,
                const WatchdogOptions& watchdog, Clock* clock, Observer* observer,
                const RecentWaits* waits, RunnerState* state, Heartbeat* heartbeat);
 
-  // Returns whether a step may be decided now: a slot is free, and of each row of a step in
-  // progress it is known whether and how it goes on.
+  // Returns whether a step may be decided now: a slot is free, and for each row of a step in
+  // progress it is known whether and how the row continues.
   bool MayDecide(MonoTime now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
-  // Decides a step and takes its rows, in the order of arrival. Returns nullptr and sets `decision`
-  // if it is better to wait, or if nothing waits. Requires MayDecide.
+  // Decides a step and takes its rows, in the order of arrival. If waiting is better or nothing is
+  // queued, returns nullptr and sets `decision`. Requires MayDecide.
   InFlightStep* Decide(MonoTime now, BatchDecision* decision)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
 
   bool Launch(InFlightStep* step);
-  // Waits for the oldest step in progress. Requires one.
+  // Waits for the oldest step in progress. Requires that there is one.
   bool FinishOldest();
-  // Sends the results of the finished step. Requires one.
+  // Sends the results of the finished step. Requires that there is one.
   void DeliverFinished();
 
   bool runs_ahead() const { return steps_.size() > 1; }
   bool has_step_under_way() const { return !under_way_.empty(); }
   bool has_undelivered() const { return finished_ != nullptr; }
 
-  // Scores what the steps leave to it.
+  // Scores candidates between steps.
   CandidateScorer& scorer() { return scorer_; }
 
-  // Returns when Trim is due; MonoTime::max() if nothing has run since all memory was given back.
+  // Returns when Trim is due; MonoTime::max() if nothing has run since all memory was freed.
   MonoTime trim_at() const { return trim_at_; }
-  // Gives memory of activations back; see Slot::Trim. Requires that no step is in progress.
+  // Frees activation memory; see Slot::Trim. Requires that no step is in progress.
   void Trim();
 
-  // HasStalePlans returns whether the pipeline still holds plans that were withdrawn;
-  // ReleaseStalePlans releases them. Both require that no step is in progress.
+  // HasStalePlans returns whether the pipeline still holds withdrawn plans; ReleaseStalePlans
+  // releases them. Both require that no step is in progress.
   bool HasStalePlans() const;
   void ReleaseStalePlans();
 
  private:
   enum class StartResult { kStarted, kFailed, kSplit };
-  // What is known of a row before its step has ended.
+  // Whether a row ends with its step in progress, as far as this is known.
   enum class Next { kEnds, kContinues, kUnknown };
 
   Next NextOf(const RequestRow& row, MonoTime now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
@@ -98,7 +99,7 @@ class StepPipeline {
   bool Conclude(InFlightStep* step, const absl::Status& status);
   void Deliver(InFlightStep* step);
 
-  // Returns the bucket that the present ladder has for a batch, nullopt if there is none.
+  // Returns the current ladder's bucket for a batch, or nullopt if there is none.
   std::optional<Bucket> BucketOf(const BatchSize& size) const;
   double EstimatedSeconds(const StepShape& shape) const;
   nanoseconds AllowedTime(const StepShape& shape) const;
@@ -120,8 +121,8 @@ class StepPipeline {
   std::vector<InFlightStep> steps_;       // one per slot
   std::vector<InFlightStep*> under_way_;  // started, the oldest first
   InFlightStep* finished_ = nullptr;      // to be delivered
-  InFlightStep* held_ = nullptr;          // waits for the steps under way, to run in parts
-  MonoTime device_free_{};                // when the device became free, as far as is known
+  InFlightStep* held_ = nullptr;          // runs in parts, once the steps under way have ended
+  MonoTime device_free_{};                // estimated time when the device became free
   MonoTime trim_at_ = MonoTime::max();
   int64_t last_batch_ = 0;  // the number of the latest batch
 };

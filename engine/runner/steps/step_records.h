@@ -1,4 +1,4 @@
-// Keeps what the steps of a model did: in the histories of their requests and for the observer.
+// Records the steps of a model in the histories of their requests and for the observer.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +12,24 @@
 
 namespace sluice {
 
-// Used by the scheduling thread alone.
+// Used only by the scheduling thread.
 class StepRecords {
  public:
-  // Nothing is owned; all outlive the object. Backends compute multiples of `row_multiple` tokens.
+  // Nothing is owned; all pointers outlive the object. Backends compute multiples of `row_multiple`
+  // tokens.
   StepRecords(const Model* model, int32_t row_multiple, Observer* observer,
               const RecentWaits* waits);
 
-  // Tells the observer how a step ended. A step that is `split` after an error is no failure yet.
+  // Reports the outcome of a step to the observer. A step that is `split` after an error does not
+  // count as a failure.
   void RecordOutcome(const absl::Status& status, bool split);
-  // Returns the requests of a step, whose rows are neighbours. Consecutive steps of the same
-  // requests share one object, so that nothing is allocated until a request comes or goes.
+  // Returns the requests of a step, whose rows are adjacent. Consecutive steps of the same requests
+  // share one object, so memory is allocated only when a request joins or leaves.
   std::shared_ptr<const CoBatchedRequests> CoBatched(std::span<RequestRow* const> rows);
-  // Adds the step to the trace and history of each request in it, whose rows are neighbours.
+  // Adds the step to the trace and history of each of its requests, whose rows are adjacent.
   void RecordStep(const InFlightStep& step);
-  // Returns the trace of a step that has run and whose rows have not left it. The tokens of void
-  // rows are not useful ones.
+  // Returns the trace of a step that has run, before its rows leave it. The tokens of void rows do
+  // not count as useful.
   BatchTrace TraceOf(const InFlightStep& step) const;
 
  private:

@@ -1,4 +1,5 @@
-// Detects a scheduling thread that makes no progress: the heartbeat of the thread and its watchdog.
+// The heartbeat of a scheduling thread, and the watchdog that detects if the thread makes no
+// progress.
 #pragma once
 
 #include <atomic>
@@ -12,21 +13,21 @@
 
 namespace sluice {
 
-// The thread records its phase and a watchdog samples it; neither waits for the other. A thread
-// whose step takes too long may be abandoned. From then on the watchdog owns the data of the step,
-// and EndStep returns false if the thread ever returns from it.
+// The thread records its phase and a watchdog samples it; neither waits for the other. If a step
+// takes too long, the watchdog may abandon its thread. From then on the watchdog owns the data of
+// the step, and EndStep returns false if the thread ever returns from the step.
 class Heartbeat {
  public:
   enum class Phase : uint64_t {
-    kIdle,       // waits for work, for any time
-    kBusy,       // decides and delivers, which takes little time
-    kStep,       // waits for the device, for the time that is allowed
-    kAbandoned,  // was given up for good
+    kIdle,       // waits for work; no time limit
+    kBusy,       // decides and delivers; short
+    kStep,       // waits for the device; limited by `allowed`
+    kAbandoned,  // permanently abandoned
   };
   struct Sample {
     uint64_t serial = 0;  // changes with each phase
     Phase phase = Phase::kIdle;
-    nanoseconds allowed{0};  // for kStep: the time that it may take
+    nanoseconds allowed{0};  // for kStep: its time limit
   };
 
   // Called by the thread.
@@ -74,15 +75,15 @@ class Heartbeat {
 };
 
 // Decides from successive samples of a heartbeat whether its thread hangs. The time between two
-// samples counts only up to about a `tick`: while a process is stopped or a machine is suspended,
-// hours may pass in which the device could do nothing either. It uses no clock, lock or thread.
+// samples counts for at most about one `tick`, because the process or the machine may have been
+// suspended between them. Uses no clock, lock or thread.
 class HangDetector {
  public:
-  // `busy` is the time that any phase other than a step and idleness may take.
+  // `busy` is the time limit of phases other than a step and idleness.
   HangDetector(nanoseconds tick, nanoseconds busy) : tick_(tick), busy_(busy) {}
 
-  // Takes a sample; samples are about a tick apart. Returns true, and sets `hang`, if the present
-  // phase has lasted longer than it may.
+  // Takes a sample; samples are about one tick apart. If the current phase has exceeded its time
+  // limit, sets `hang` and returns true.
   bool Poll(const Heartbeat::Sample& sample, MonoTime now, Hang* hang);
 
  private:
@@ -92,9 +93,9 @@ class HangDetector {
   nanoseconds watched_{0};
 };
 
-// Samples a heartbeat eight times in `busy` on a thread of its own, and calls `on_hang` on it,
-// once, at the first hang, with the sample that shows it. `clock` and `heartbeat` are not owned and
-// outlive it.
+// Samples a heartbeat eight times per `busy` on its own thread. At the first hang, calls `on_hang`
+// once on this thread, with the sample that shows the hang. `clock` and `heartbeat` are not owned
+// and must outlive it.
 class Watchdog {
  public:
   using OnHang = std::function<void(const Heartbeat::Sample&, const Hang&)>;
@@ -109,7 +110,7 @@ class Watchdog {
   Clock* const clock_;
   const OnHang on_hang_;
   HangDetector detector_;
-  PeriodicThread thread_;  // last: starts when all else is built
+  PeriodicThread thread_;  // last: starts when everything else is built
 };
 
 }  // namespace sluice

@@ -22,7 +22,7 @@ TEST(RecentWaits, KeepsTheLatestWaitsInOrder) {
   EXPECT_TRUE(waits.Since(MonoTime(milliseconds(69))).empty());
 }
 
-TEST(RequestHistory, AlikeStepsAreOneUnlessTheRequestWaitedBetweenThem) {
+TEST(RequestHistory, MergesEqualStepsUnlessTheRequestWaitedBetweenThem) {
   RecentWaits waits;
   RequestHistory history;
   const auto co_batched = std::make_shared<const CoBatchedRequests>();
@@ -34,7 +34,7 @@ TEST(RequestHistory, AlikeStepsAreOneUnlessTheRequestWaitedBetweenThem) {
                  .longest = milliseconds(took),
                  .co_batched = with});
   };
-  waits.Add({.at = MonoTime(milliseconds(9))});  // before the request came
+  waits.Add({.at = MonoTime(milliseconds(9))});  // before the request arrived
   add(3, 5, co_batched);
   add(4, 2, co_batched);
   add(7, 9, co_batched);
@@ -52,8 +52,8 @@ TEST(RequestHistory, AlikeStepsAreOneUnlessTheRequestWaitedBetweenThem) {
   EXPECT_EQ(history.waits[0].at, MonoTime(milliseconds(30)));
 }
 
-// Each step differs from the one before it in one thing, and only the last two are alike.
-TEST(RequestHistory, StepsThatDifferInAnythingAreTold) {
+// Each step differs from the previous one in one field; only the last two are equal.
+TEST(RequestHistory, KeepsStepsThatDifferSeparate) {
   const auto co_batched = std::make_shared<const CoBatchedRequests>();
   ExplainedStep step{.co_batched = co_batched, .own_tokens = 1};
   RequestHistory history;
@@ -88,7 +88,7 @@ TEST(RequestHistory, KeepsTheFirstWaits) {
   EXPECT_EQ(history.waits.back().at, MonoTime(milliseconds(64)));
 }
 
-// What comes behind a step that was not kept is no continuation of the last one that was.
+// A step after a dropped step is not merged with the last kept step.
 TEST(RequestHistory, KeepsTheFirstSteps) {
   RequestHistory history;
   for (int64_t number = 0; number < 80; ++number) {
@@ -119,14 +119,14 @@ TEST_F(DecisionHistoryTest, FindsTheLatestDecisionsOfAnId) {
   EXPECT_EQ(history.Find("a")->trace.prompt_tokens, 3);
   EXPECT_EQ(history.Find("b")->trace.prompt_tokens, 2);
   Add(&history, "c", 4);
-  Add(&history, "d", 5);  // the first "a" and "b" are gone
+  Add(&history, "d", 5);  // the first "a" and "b" are dropped
   EXPECT_EQ(history.Find("b").status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(history.Find("a")->trace.prompt_tokens, 3);
   Add(&history, "e", 6);
   EXPECT_FALSE(history.Find("a").ok());
 }
 
-TEST_F(DecisionHistoryTest, KeepsNothingWithACapacityOfZeroOrAnEmptyId) {
+TEST_F(DecisionHistoryTest, KeepsNothingIfTheCapacityIsZeroOrTheIdIsEmpty) {
   DecisionHistory none(0), some(2);
   Add(&none, "a", 1);
   EXPECT_FALSE(none.Find("a").ok());
@@ -134,7 +134,7 @@ TEST_F(DecisionHistoryTest, KeepsNothingWithACapacityOfZeroOrAnEmptyId) {
   EXPECT_FALSE(some.Find("").ok());
 }
 
-TEST(Explain, ListsEveryStepOfTheRequestAndWhatRanWithIt) {
+TEST(Explain, ListsEveryStepOfTheRequestAndItsCoBatchedRequests) {
   Gate gate;
   Harness harness;
   harness.HoldReplaysAt(&gate);
@@ -169,7 +169,7 @@ TEST(Explain, ListsEveryStepOfTheRequestAndWhatRanWithIt) {
   EXPECT_EQ(explained->steps[1].co_batched->named.size(), 1u);
   EXPECT_EQ(explained->steps[1].own_tokens, 2);
   EXPECT_EQ(harness.engine->Explain("mate", "")->steps[0].own_tokens, 4);
-  EXPECT_EQ(harness.engine->Explain("nobody", "").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(harness.engine->Explain("unknown", "").status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(harness.engine->Explain("mate", "fake")->steps[0].own_tokens, 4);
   const absl::Status other = harness.engine->Explain("mate", "other").status();
   EXPECT_EQ(other.code(), absl::StatusCode::kNotFound);

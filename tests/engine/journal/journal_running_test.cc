@@ -170,7 +170,7 @@ BatchOptions RandomOptions(uint64_t seed) {
           .continuous = seed % 4 != 0};
 }
 
-TEST_F(JournalRunningTest, AFreshSchedulerDecidesTheSame) {
+TEST_F(JournalRunningTest, AFreshSchedulerMakesTheSameDecisions) {
   for (uint64_t seed = 1; seed <= 12; ++seed) {
     SCOPED_TRACE(seed);
     WriteTestFile(Path(), "");
@@ -182,8 +182,8 @@ TEST_F(JournalRunningTest, AFreshSchedulerDecidesTheSame) {
   EXPECT_GT(preemptions_, 12);
 }
 
-// Each of these fields influences decisions: without it the replay decides otherwise or fails.
-TEST_F(JournalRunningTest, TheReplayFailsWithoutAnyOneOfTheFieldsThatDecide) {
+// Each of these fields influences decisions: without it, the replay decides differently or fails.
+TEST_F(JournalRunningTest, TheReplayFailsIfAFieldThatInfluencesDecisionsIsMissing) {
   Write(1, 600, RandomOptions(1));
   const std::vector<std::string> good = Lines();
   for (const std::string key : {"\"pages\":", "\"running\":", "\"generates\":", "\"later\":"}) {
@@ -223,10 +223,10 @@ TEST_P(ImpossibleOperationTable, TheReplayReturnsAnError) {
 }
 
 const ImpossibleOperationRow kImpossibleOperationRows[] = {
-    {.name = "ARevisionOfASequenceThatDoesNotWaitIsAnError",
+    {.name = "ARevisionOfASequenceThatIsNotWaitingIsAnError",
      .line =
          R"({"op":"revise","ticket":9999,"first":0,"tokens":1,"later":0,"sampled":1,"pages":0})",
-     .error = "does not wait"},
+     .error = "is not waiting"},
     {.name = "ARevisionWithoutTokensIsAnError",
      .line = R"({"op":"revise","ticket":9999,"first":0,"later":0,"sampled":1,"pages":0})",
      .error = "tokens"},
@@ -246,7 +246,7 @@ const ImpossibleOperationRow kImpossibleOperationRows[] = {
 };
 SLUICE_TABLE(ImpossibleOperationTable, kImpossibleOperationRows);
 
-TEST_F(JournalRunningTest, MoreRunningSequencesThanAStepHoldsAreAnError) {
+TEST_F(JournalRunningTest, RefusesMoreRunningSequencesThanFitInAStep) {
   Write(1, 50, RandomOptions(1));
   std::vector<std::string> lines = Lines();
   lines.resize(2);
@@ -259,7 +259,7 @@ TEST_F(JournalRunningTest, MoreRunningSequencesThanAStepHoldsAreAnError) {
       R"({"op":"decide","now":1,"pages":9,"size":[0,0,0],"bucket":[0,0,0],"trigger":0,"reason":0})");
   const absl::Status status = Replay(lines).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("more sequences run"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("more running sequences"));
 }
 
 TEST_F(JournalRunningTest, MangledLinesNeverCrashTheReplay) {

@@ -24,7 +24,7 @@ absl::StatusOr<JournalReplay> Replay(const std::string& path) {
 }
 
 // Serves random requests with a journal and changes of the ladder; some are cancelled or expire.
-// Returns the number of admitted sequences, which varies since a deadline may be out of reach.
+// Returns the number of admitted sequences, which varies because some deadlines cannot be met.
 int ServeWithJournal(uint64_t seed, const EngineOptions& options) {
   Harness harness(options);
   std::mt19937_64 random(seed);
@@ -51,7 +51,7 @@ int ServeWithJournal(uint64_t seed, const EngineOptions& options) {
   return 2 * harness.observer.admitted();
 }
 
-TEST(Journal, AFreshSchedulerDecidesTheSame) {
+TEST(Journal, AFreshSchedulerMakesTheSameDecisions) {
   for (uint64_t seed = 1; seed <= 8; ++seed) {
     SCOPED_TRACE(seed);
     TemporaryDirectory directory;
@@ -73,8 +73,8 @@ TEST(Journal, AFreshSchedulerDecidesTheSame) {
   }
 }
 
-// A process that is killed while it writes leaves a part of a line.
-TEST(Journal, ALineThatWasWrittenInPartIsCutOff) {
+// A process that is killed during a write leaves a partial line.
+TEST(Journal, CutsOffAPartiallyWrittenLine) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);
@@ -96,7 +96,7 @@ TEST(Journal, ALineThatWasWrittenInPartIsCutOff) {
   }
 }
 
-TEST(Journal, AFileOfItsMostBytesGetsNoMoreLines) {
+TEST(Journal, AFullFileGetsNoMoreLines) {
   TemporaryDirectory directory;
   EngineOptions options = SmallOptions();
   options.history.journal = directory.File("journal");
@@ -155,7 +155,7 @@ TEST(Journal, EachModelHasItsOwnFile) {
   EXPECT_THAT(ReadTestFile(options.history.journal + ".1"), HasSubstr("\"model\":\"other\""));
 }
 
-TEST(Journal, AnUnusablePathIsAnErrorOfServe) {
+TEST(Journal, ServeFailsIfThePathIsUnusable) {
   EngineOptions options = SmallOptions();
   options.history.journal = "/no/such/directory/journal";
   FakeClock clock;
@@ -168,7 +168,7 @@ TEST(Journal, AnUnusablePathIsAnErrorOfServe) {
 }
 
 // /dev/full fails every write.
-TEST(Journal, AFullDiskLosesLinesButFailsNoRequest) {
+TEST(Journal, AFullDiskLosesLinesButNoRequestFails) {
   EngineOptions options = SmallOptions();
   options.history.journal = "/dev/full";
   Harness harness(options);
@@ -213,7 +213,7 @@ class JournalFileTest : public ::testing::Test {
   TemporaryDirectory directory_;
 };
 
-TEST_F(JournalFileTest, AChangedDecisionIsNoticed) {
+TEST_F(JournalFileTest, DetectsAChangedDecision) {
   std::vector<std::string> lines = Lines();
   ASSERT_TRUE(ReplayLines(lines).ok());
   std::string& decision = lines[IndexOf(lines, "decide")];
@@ -224,10 +224,10 @@ TEST_F(JournalFileTest, AChangedDecisionIsNoticed) {
   const absl::Status status = ReplayLines(lines).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()),
-              ContainsRegex("^line [0-9]+: decides otherwise: .+ instead of "));
+              ContainsRegex("^line [0-9]+: the scheduler decides differently: .+ instead of "));
 }
 
-TEST_F(JournalFileTest, ImpossibleOperationsAreErrorsThatNameTheLine) {
+TEST_F(JournalFileTest, ErrorsOfImpossibleOperationsNameTheLine) {
   const std::vector<std::string> good = Lines();
   const size_t push = IndexOf(good, "push");
   const auto with = [&](const std::string& line) {
@@ -264,7 +264,7 @@ TEST_F(JournalFileTest, ImpossibleOperationsAreErrorsThatNameTheLine) {
   EXPECT_EQ(Replay(directory_.File("absent")).status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(JournalFileTest, AStepOfNoSequencesIsAnError) {
+TEST_F(JournalFileTest, RefusesALimitOfZeroSequences) {
   std::vector<std::string> lines = Lines();
   std::string& start = lines[IndexOf(lines, "start")];
   const std::string key = "\"max_batch_sequences\":";
@@ -283,7 +283,7 @@ TEST_F(JournalFileTest, AnIncompleteLastLineIsIgnored) {
   EXPECT_EQ(Replay(directory_.File("edited"))->decisions, decisions);
 }
 
-// Whatever bytes a line has, reading it gives an error or an entry and never crashes.
+// For any bytes in a line, reading it returns an error or an entry and never crashes.
 TEST_F(JournalFileTest, MangledLinesNeverCrashTheReader) {
   const std::vector<std::string> good = Lines();
   for (uint64_t seed = 1; seed <= 300; ++seed) {

@@ -14,13 +14,13 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-// Returns a span of so many milliseconds, all of which is work.
+// Returns a span from `begin` to `end` milliseconds that is all work.
 WorkSpan Span(int64_t begin, int64_t end, double expected) {
   return {milliseconds(begin), milliseconds(end), 1e-3 * static_cast<double>(end - begin),
           1e-3 * expected};
 }
 
-TEST(MachinePace, WithoutSpansIsOne) {
+TEST(MachinePace, PaceIsOneWithoutSpans) {
   EXPECT_EQ(MachinePace().Stretch(milliseconds(7), milliseconds(3)), milliseconds(3));
   EXPECT_EQ(MachinePace().Between(milliseconds(1), milliseconds(2)), 1);
   const MachinePace nothing({{milliseconds(1), milliseconds(2), 0, 1},
@@ -29,13 +29,12 @@ TEST(MachinePace, WithoutSpansIsOne) {
   EXPECT_EQ(nothing.Stretch(milliseconds(7), milliseconds(3)), milliseconds(3));
 }
 
-TEST(MachinePace, WorkTakesItsShareOfWhatWasSlow) {
+TEST(MachinePace, WorkIsStretchedByThePaceOfEachSpan) {
   const MachinePace pace({Span(0, 10, 10), Span(10, 30, 5), Span(30, 40, 10)});
   EXPECT_EQ(pace.Stretch(milliseconds(0), milliseconds(10)), milliseconds(10));
   EXPECT_EQ(pace.Stretch(milliseconds(5), milliseconds(6)), milliseconds(9)) << "5 + 4 * 1";
   EXPECT_EQ(pace.Stretch(milliseconds(8), milliseconds(10)), milliseconds(25)) << "2 + 20 + 3";
-  EXPECT_EQ(pace.Stretch(milliseconds(36), milliseconds(7)), milliseconds(7))
-      << "the run begins anew";
+  EXPECT_EQ(pace.Stretch(milliseconds(36), milliseconds(7)), milliseconds(7)) << "the run repeats";
   EXPECT_EQ(pace.Stretch(milliseconds(40), milliseconds(50)), milliseconds(80)) << "two runs";
   EXPECT_DOUBLE_EQ(pace.Between(milliseconds(10), milliseconds(30)), 4);
   EXPECT_DOUBLE_EQ(pace.Between(milliseconds(0), milliseconds(40)), 40.0 / 25);
@@ -48,8 +47,8 @@ TEST(MachinePace, TimesAreRounded) {
   EXPECT_EQ(pace.Stretch(nanoseconds(0), nanoseconds(3)), nanoseconds(5)) << "of 5.25";
 }
 
-// Sums of many runs are rounded, so that a place may seem to be before the run that it begins.
-TEST(MachinePace, WorkMayEndWhereARunDoes) {
+// Sums of many runs are rounded, so a time may seem to be before the start of its run.
+TEST(MachinePace, WorkMayEndAtTheEndOfARun) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(seed);
   std::mt19937_64 random(seed);
@@ -66,7 +65,7 @@ TEST(MachinePace, WorkMayEndWhereARunDoes) {
   }
 }
 
-TEST(MachinePace, BetweenSpansIsThatOfTheLastWindowWithSpans) {
+TEST(MachinePace, BetweenSpansThePaceOfTheLastWindowApplies) {
   const int64_t window = MachinePace::kWindow / milliseconds(1);
   // A daemon may have been idle for years.
   const int64_t years = (int64_t{1} << 33) * window;
@@ -85,17 +84,18 @@ TEST(MachinePace, BetweenSpansIsThatOfTheLastWindowWithSpans) {
 
 TEST(MachinePace, ARunBeginsAtZero) {
   const MachinePace pace({Span(-2, -1, 3), Span(0, 2, 1), Span(10, 12, 1)});
-  EXPECT_DOUBLE_EQ(pace.Between(milliseconds(4), milliseconds(5)), 2) << "that of what came since";
+  EXPECT_DOUBLE_EQ(pace.Between(milliseconds(4), milliseconds(5)), 2) << "the pace since then";
 }
 
-TEST(MachinePace, ASpanEndsWhereTheNextBegins) {
+TEST(MachinePace, ASpanEndsWhenTheNextBegins) {
   const MachinePace pace({Span(10, 20, 10), Span(0, 15, 5)});
   EXPECT_DOUBLE_EQ(pace.Between(milliseconds(0), milliseconds(10)), 3);
   EXPECT_DOUBLE_EQ(pace.Between(milliseconds(10), milliseconds(20)), 1);
 }
 
-// The work of each span takes what it took, and parts of some work take what the whole takes.
-TEST(MachinePace, RepeatsARunAndCutsWorkAnywhere) {
+// The work of each span takes its measured time, and the parts of some work take as long as the
+// whole.
+TEST(MachinePace, RepeatsTheRunAndWorkMayBeSplitAnywhere) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(seed);
   std::mt19937_64 random(seed);
@@ -110,7 +110,7 @@ TEST(MachinePace, RepeatsARunAndCutsWorkAnywhere) {
     at = end;
   }
   const MachinePace pace(spans);
-  // A nanosecond of work is up to a hundred of time.
+  // A nanosecond of work takes up to a hundred nanoseconds.
   const auto near = [](nanoseconds a, nanoseconds b) {
     return std::chrono::abs(a - b).count() < 200;
   };

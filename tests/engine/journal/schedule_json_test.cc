@@ -30,7 +30,7 @@ TEST(BatchOptionsJson, ReadsBackWhatItWrites) {
   EXPECT_EQ(BatchOptionsToJson(*read), object);
 }
 
-TEST(BatchOptionsJson, SwitchesAndWordsMayBeLeftOut) {
+TEST(BatchOptionsJson, SwitchesAndWordsAreOptional) {
   nlohmann::json object = BatchOptionsToJson({});
   for (const char* key : {"policy", "continuous", "padding"}) object.erase(key);
   const absl::StatusOr<BatchOptions> read = BatchOptionsFromJson(object);

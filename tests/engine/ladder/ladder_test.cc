@@ -29,7 +29,7 @@ void ExpectFirstThatFits(const Ladder& ladder, const BatchSize& size) {
       << size.tokens << " tokens, " << size.sequences << " sequences, longest " << size.longest;
 }
 
-TEST(Ladder, PackedChoosesTheSmallestThatFits) {
+TEST(Ladder, PackedLadderChoosesTheSmallestFittingBucket) {
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
@@ -52,7 +52,7 @@ TEST(Ladder, PackedChoosesTheSmallestThatFits) {
   }
 }
 
-// Returns columns of random widths and rows, each at most as tall as the one before it.
+// Returns columns of random widths and rows, each at most as tall as the previous one.
 Ladder RandomPaddedLadder(std::mt19937_64& random) {
   std::vector<Bucket> buckets;
   int32_t tallest = 40;
@@ -69,7 +69,7 @@ Ladder RandomPaddedLadder(std::mt19937_64& random) {
   return Ladder(std::move(buckets));
 }
 
-TEST(Ladder, PaddedChoosesTheShortestOfTheNarrowest) {
+TEST(Ladder, PaddedLadderChoosesTheShortestBucketOfTheNarrowestColumn) {
   for (uint64_t seed = 1; seed <= 500; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
@@ -91,7 +91,7 @@ struct LadderOrderRow {
 };
 class LadderOrderTable : public TableTest<LadderOrderRow> {};
 
-TEST_P(LadderOrderTable, NamesTheFirstBucketThatIsOutOfIt) {
+TEST_P(LadderOrderTable, ReturnsTheFirstBucketThatIsOutOfOrder) {
   EXPECT_EQ(FirstOutOfOrder(row().buckets), row().misplaced);
 }
 
@@ -105,7 +105,7 @@ const LadderOrderRow kLadderOrderRows[] = {
     {.name = "FewerSequencesForMoreTokensAreNotInOrder",
      .buckets = {{.tokens = 8, .sequences = 2}, {.tokens = 9, .sequences = 1}},
      .misplaced = 1},
-    {.name = "APackedBucketBesideAPaddedOneIsNotInOrder",
+    {.name = "APackedBucketAfterAPaddedOneIsNotInOrder",
      .buckets = {{.tokens = 8, .sequences = 2}, Bucket::Padded(2, 8)},
      .misplaced = 1},
     {.name = "ColumnsInOrderOfWidthAreInOrder",
@@ -128,7 +128,7 @@ const LadderOrderRow kLadderOrderRows[] = {
 };
 SLUICE_TABLE(LadderOrderTable, kLadderOrderRows);
 
-TEST(LadderDeathTest, BucketsThatAreEmptyOrOutOfOrderAreABrokenInvariant) {
+TEST(LadderDeathTest, EmptyOrUnorderedBucketsBreakAnInvariant) {
   EXPECT_DEATH(Ladder({}), "empty");
   EXPECT_DEATH(Ladder({Bucket::Padded(1, 8), Bucket::Padded(2, 9)}), "FirstOutOfOrder");
 }
@@ -173,7 +173,7 @@ TEST(BuildLadder, HasOneColumnForStaticPadding) {
 }
 
 // Every strategy chooses columns of the padded layout as it chooses capacities of the packed one.
-TEST(BuildLadder, ChoosesThePaddedColumnsByTheStrategy) {
+TEST(BuildLadder, TheStrategyChoosesThePaddedColumns) {
   for (uint64_t seed = 1; seed <= 500; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
@@ -226,7 +226,7 @@ struct LadderDiffRow {
 };
 class LadderDiffTable : public TableTest<LadderDiffRow> {};
 
-TEST_P(LadderDiffTable, PutsEachBucketInItsClass) {
+TEST_P(LadderDiffTable, ClassifiesEachBucket) {
   const LadderDiff diff = Compare(row().before, row().after);
   EXPECT_EQ(TokensOf(diff.added), row().added);
   EXPECT_EQ(TokensOf(diff.removed), row().removed);
@@ -237,9 +237,9 @@ TEST_P(LadderDiffTable, PutsEachBucketInItsClass) {
 
 const LadderDiffRow kLadderDiffRows[] = {
     {.name = "EqualLaddersDoNotDiffer", .before = {100, 200}, .after = {100, 200}},
-    {.name = "ABucketMoreIsAdded", .before = {100}, .after = {100, 200}, .added = {200}},
-    {.name = "ABucketLessIsRemoved", .before = {100, 200}, .after = {100}, .removed = {200}},
-    {.name = "AllBucketsLessAreRemoved",
+    {.name = "AnAdditionalBucketIsAdded", .before = {100}, .after = {100, 200}, .added = {200}},
+    {.name = "AMissingBucketIsRemoved", .before = {100, 200}, .after = {100}, .removed = {200}},
+    {.name = "AllMissingBucketsAreRemoved",
      .before = {100, 200, 300},
      .after = {},
      .removed = {100, 200, 300}},
@@ -267,7 +267,7 @@ const LadderDiffRow kLadderDiffRows[] = {
 SLUICE_TABLE(LadderDiffTable, kLadderDiffRows);
 
 // If the two ladders have different largest buckets, these are classified too.
-TEST(CompareLadders, LargestBucketsThatDifferAreAddedOrRemoved) {
+TEST(CompareLadders, DifferentLargestBucketsAreAddedOrRemoved) {
   const Ladder small({{.tokens = 8, .sequences = 2}});
   const Ladder large({{.tokens = 8, .sequences = 2}, {.tokens = 9, .sequences = 2}});
   EXPECT_THAT(TokensOf(CompareLadders(small, large).added), ElementsAre(9));
@@ -278,7 +278,7 @@ TEST(CompareLadders, LargestBucketsThatDifferAreAddedOrRemoved) {
   EXPECT_THAT(TokensOf(diff.removed), ElementsAre(8));
 }
 
-TEST(CompareLadders, EveryDifferingBucketIsInExactlyOneClass) {
+TEST(CompareLadders, EveryDifferentBucketIsInExactlyOneClass) {
   for (uint64_t seed = 1; seed <= 5000; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);

@@ -75,17 +75,17 @@ const StrategyRow kStrategyRows[] = {
     {.name = "MemoryOptimalStepsGrowByHalf",
      .options = {.strategy = StrategyKind::kMemoryOptimal, .min_tokens = 101},
      .tokens = {101, 152, 228, 342, 513, 770, 1000}},
-    {.name = "FixedBucketsAreClosedByTheMaximum",
+    {.name = "FixedBucketsEndWithTheMaximum",
      .options = {.strategy = StrategyKind::kFixed, .fixed_tokens = {7, 400}},
      .tokens = {7, 400, 1000}},
-    {.name = "FixedBucketsMayNameTheMaximum",
+    {.name = "FixedBucketsMayIncludeTheMaximum",
      .options = {.strategy = StrategyKind::kFixed, .fixed_tokens = {7, 1000}},
      .tokens = {7, 1000}},
     {.name = "HardwareAwareStepsAreOctavesOfTiles",
      .options = {.strategy = StrategyKind::kHardwareAware, .min_tokens = 1, .max_buckets = 6},
      .tokens = {48, 96, 192, 336, 624, 1000}},
     // A ladder of half octaves has nine buckets.
-    {.name = "OneBucketTooFewForHalfOctavesLeavesOctaves",
+    {.name = "UsesOctavesIfABucketIsMissingForHalfOctaves",
      .options = {.strategy = StrategyKind::kHardwareAware, .min_tokens = 1, .max_buckets = 8},
      .tokens = {48, 96, 192, 336, 624, 1000}},
     {.name = "EnoughBucketsMakeHalfOctaves",
@@ -94,7 +94,7 @@ const StrategyRow kStrategyRows[] = {
 };
 SLUICE_TABLE(StrategyTable, kStrategyRows);
 
-TEST(Strategy, AnAdaptiveLadderIsGeometricAtFirst) {
+TEST(Strategy, AnAdaptiveLadderStartsGeometric) {
   EXPECT_EQ(Build({.strategy = StrategyKind::kAdaptive}, kStrategyLimits),
             Build({.strategy = StrategyKind::kGeometric}, kStrategyLimits));
 }

@@ -56,7 +56,7 @@ class LadderFileTest : public ::testing::Test {
   const CostModel costs_ = SomeCosts();
 };
 
-TEST_F(LadderFileTest, ReadsWhatItWroteToTheLastBit) {
+TEST_F(LadderFileTest, ReadsBackExactlyTheWrittenValues) {
   const LadderFile file = FileFor(*model_);
   EXPECT_EQ(file.Read().status().code(), absl::StatusCode::kNotFound);
   ASSERT_TRUE(file.Write(ladder_, costs_.state()).ok());
@@ -96,7 +96,7 @@ TEST_P(ForeignLadderFileTable, TheErrorNamesTheDifference) {
   algorithms_ = row().algorithms;
   const absl::Status status = FileFor(*model, row().limits, row().policy).Read().status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), HasSubstr(std::string("another ") + row().what));
+  EXPECT_THAT(std::string(status.message()), HasSubstr(std::string("different ") + row().what));
 }
 
 const ForeignLadderFileRow kForeignLadderFileRows[] = {
@@ -120,7 +120,7 @@ struct DamagedLadderFileRow {
 };
 class DamagedLadderFileTable : public TableTest<DamagedLadderFileRow, LadderFileTest> {};
 
-TEST_P(DamagedLadderFileTable, ReadingItFails) {
+TEST_P(DamagedLadderFileTable, RefusesADamagedFile) {
   EXPECT_TRUE(ReadChanged([](json*) {}).ok());
   EXPECT_EQ(ReadChanged(row().damage).code(), absl::StatusCode::kInvalidArgument);
 }
@@ -204,7 +204,7 @@ TEST_F(LadderFileTest, RefusesAFileThatIsNotJson) {
 }
 
 // tests/base/atomic_file_test.cc tests that a failed write leaves the old file.
-TEST_F(LadderFileTest, AWriteThatFailsSaysSo) {
+TEST_F(LadderFileTest, AFailedWriteReturnsAnError) {
   const LadderFile nowhere(directory_.File("no/such/directory"), *model_, backend_.info(),
                            algorithms_, kLimits, PolicyKind::kPacked);
   EXPECT_EQ(nowhere.Write(ladder_, costs_.state()).code(), absl::StatusCode::kUnavailable);
@@ -227,7 +227,7 @@ TEST_F(LadderFileTest, AnEngineStartsWithTheLadderAndCostsOfTheFile) {
     const ModelStats stats = harness.engine->Stats()[0];
     ASSERT_EQ(stats.buckets.size(), 2u);
     EXPECT_EQ(stats.buckets[0].bucket.tokens, 11);
-    // The costs are those of the file: the fake clock measures none.
+    // The costs come from the file: the fake clock measures none.
     EXPECT_GT(stats.costs.law[0] + stats.costs.law[1], 0);
     EXPECT_TRUE(harness.observer.notices().empty());
     WriteTestFile(options.ladder.file, "damaged");
@@ -240,7 +240,7 @@ TEST_F(LadderFileTest, AnEngineStartsWithTheLadderAndCostsOfTheFile) {
   EXPECT_THAT(harness.observer.notices()[0], HasSubstr("is ignored"));
 }
 
-TEST_F(LadderFileTest, ALadderOfExactlyTheMostBucketsIsTaken) {
+TEST_F(LadderFileTest, AcceptsALadderOfExactlyMaxBuckets) {
   EngineOptions options = OptionsWith(directory_.File("ladder.json"));
   const Ladder fitted({{.tokens = 11, .sequences = 4},
                        {.tokens = 40, .sequences = 4},
@@ -260,15 +260,15 @@ TEST_F(LadderFileTest, ALadderOfExactlyTheMostBucketsIsTaken) {
               HasSubstr("it has more than engine.ladder.max_buckets of 2 buckets"));
 }
 
-// A folder in its place is no file that is missing yet.
-TEST_F(LadderFileTest, AFileThatCannotBeReadIsTold) {
+// A folder at this path does not count as a missing file.
+TEST_F(LadderFileTest, ReportsAFileThatCannotBeRead) {
   Harness harness(OptionsWith(directory_.path()));
   ASSERT_GE(harness.observer.notices().size(), 1u);
   EXPECT_THAT(harness.observer.notices()[0],
               ::testing::AllOf(HasSubstr("is ignored"), HasSubstr("Is a directory")));
 }
 
-TEST_F(LadderFileTest, AFixedLadderTakesOnlyTheCosts) {
+TEST_F(LadderFileTest, AFixedLadderReadsOnlyTheCosts) {
   EngineOptions options = OptionsWith(directory_.File("ladder.json"));
   const Ladder fitted({{.tokens = 11, .sequences = 4}, {.tokens = 64, .sequences = 4}});
   ASSERT_TRUE(FileFor(*model_).Write(fitted, costs_.state()).ok());

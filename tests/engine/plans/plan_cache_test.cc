@@ -46,7 +46,7 @@ class GuardedPlanCacheTest : public PlanCacheTest {
 };
 
 // The eager plan counts as a miss, and is replaced by the captured plan once there is memory.
-TEST_F(PlanCacheTest, WithoutMemoryAnEagerPlanIsFound) {
+TEST_F(PlanCacheTest, FindsAnEagerPlanIfThereIsNoMemory) {
   backend_.OnPrepare([](const Bucket&) { return absl::ResourceExhaustedError("full"); });
   PlanCache::Reader reader(cache_.get());
   EXPECT_TRUE(absl::IsResourceExhausted(cache_->Prepare(kLarge)));
@@ -57,7 +57,8 @@ TEST_F(PlanCacheTest, WithoutMemoryAnEagerPlanIsFound) {
     ASSERT_NE(found.plan, nullptr);
     EXPECT_TRUE(found.plan->plan().eager());
     EXPECT_EQ(found.lookup, Lookup::kMissMemory);
-    EXPECT_TRUE(absl::IsResourceExhausted(cache_->Prepare(kLarge))) << "tried again, in vain";
+    EXPECT_TRUE(absl::IsResourceExhausted(cache_->Prepare(kLarge)))
+        << "tried again without success";
   }
   backend_.OnPrepare(nullptr);
   EXPECT_TRUE(cache_->Prepare(kLarge).ok());
@@ -66,7 +67,7 @@ TEST_F(PlanCacheTest, WithoutMemoryAnEagerPlanIsFound) {
   EXPECT_EQ(backend_.live_plans(), 1);
 }
 
-TEST_F(PlanCacheTest, FindsTheWantedOrTheNextLargerReadyPlan) {
+TEST_F(PlanCacheTest, FindsTheRequestedOrTheNextLargerReadyPlan) {
   PlanCache::Reader reader(cache_.get());
   EXPECT_EQ(Find(&reader, kSmall).plan, nullptr);
   EXPECT_EQ(Find(&reader, kSmall).lookup, Lookup::kMissOverCapacity);
@@ -86,12 +87,12 @@ TEST_F(PlanCacheTest, FindsTheWantedOrTheNextLargerReadyPlan) {
   EXPECT_EQ(Find(&reader, {.tokens = 257, .sequences = 1}).plan, nullptr);
 }
 
-TEST_F(PlanCacheTest, AwaitedBucketsAreOrderedByTheLookupsThatMissedThem) {
+TEST_F(PlanCacheTest, AwaitedBucketsAreOrderedByTheirMissedLookups) {
   const Bucket huge{.tokens = 512, .sequences = 8};
   ASSERT_TRUE(cache_->Prepare(huge).ok());
   cache_->Await(std::vector<Bucket>{kSmall, kMiddle, kLarge});
   PlanCache::Reader reader(cache_.get());
-  EXPECT_EQ(cache_->MostAsked(), kSmall) << "of equal ones the smallest";
+  EXPECT_EQ(cache_->MostAsked(), kSmall) << "the smallest if several are equal";
   EXPECT_EQ(Find(&reader, kMiddle).lookup, Lookup::kMissNotPrepared);
   for (int i = 0; i < 2; ++i) {
     const PlanCache::Found found = Find(&reader, kLarge);
@@ -109,7 +110,7 @@ TEST_F(PlanCacheTest, AwaitedBucketsAreOrderedByTheLookupsThatMissedThem) {
   backend_.OnPrepare([](const Bucket&) { return absl::InternalError("cannot be built"); });
   EXPECT_EQ(cache_->Awaited(), std::vector<Bucket>{kSmall});
   EXPECT_FALSE(cache_->Prepare(kSmall).ok());
-  EXPECT_EQ(cache_->MostAsked(), std::nullopt) << "a failed bucket is not awaited any more";
+  EXPECT_EQ(cache_->MostAsked(), std::nullopt) << "a failed bucket is no longer awaited";
 }
 
 TEST_F(PlanCacheTest, PreparesEachBucketOnceAndReportsIt) {
@@ -150,7 +151,7 @@ TEST_F(PlanCacheTest, AMissingPlanIsPreparedOnceThereIsMemory) {
   EXPECT_TRUE(cache_->Stats()[0].ready);
 }
 
-TEST_F(PlanCacheTest, LookupsGoOnWhileAPlanIsPrepared) {
+TEST_F(PlanCacheTest, LookupsContinueWhileAPlanIsPrepared) {
   ASSERT_TRUE(cache_->Prepare(kLarge).ok());
   Gate gate;
   backend_.OnPrepare([&](const Bucket&) {
@@ -180,7 +181,7 @@ TEST_F(PlanCacheTest, FallsBackToTheSmallestRectangleThatFits) {
   EXPECT_EQ(Find(&reader, Bucket::Padded(4, 40)).lookup, Lookup::kMissOverCapacity);
 }
 
-TEST_F(PlanCacheTest, FallsBackToThePlanThatCostsLeast) {
+TEST_F(PlanCacheTest, FallsBackToTheCheapestPlan) {
   constexpr Bucket kHuge{.tokens = 512, .sequences = 8};
   for (const Bucket& bucket : {kMiddle, kLarge, kHuge}) ASSERT_TRUE(cache_->Prepare(bucket).ok());
   PlanCache::Reader reader(cache_.get());
@@ -195,7 +196,7 @@ TEST_F(PlanCacheTest, FallsBackToThePlanThatCostsLeast) {
   EXPECT_EQ(fallback({{64, 0}, {256, 0}, {512, 0}}), kMiddle);  // no costs were measured
 }
 
-TEST_F(GuardedPlanCacheTest, AGuardSendsTheStepToAPlanThatAcceptsIt) {
+TEST_F(GuardedPlanCacheTest, AStepThatAGuardRefusesRunsOnAPlanThatAcceptsIt) {
   ASSERT_TRUE(cache_->Prepare(kSmall).ok());
   PlanCache::Reader reader(cache_.get());
   EXPECT_EQ(Find(&reader, kSmall).lookup, Lookup::kHit);
@@ -208,7 +209,7 @@ TEST_F(GuardedPlanCacheTest, AGuardSendsTheStepToAPlanThatAcceptsIt) {
   EXPECT_EQ(found.lookup, Lookup::kMissGuard);
 }
 
-TEST_F(PlanCacheTest, AWithdrawnBucketKeepsItsHistoryAndMayComeBack) {
+TEST_F(PlanCacheTest, AWithdrawnBucketKeepsItsHistoryAndCanReturn) {
   ASSERT_TRUE(cache_->Prepare(kSmall).ok());
   ASSERT_TRUE(cache_->Prepare(kLarge).ok());
   PlanCache::Reader reader(cache_.get());
@@ -227,7 +228,7 @@ TEST_F(PlanCacheTest, AWithdrawnBucketKeepsItsHistoryAndMayComeBack) {
   EXPECT_EQ(observer_.plans().size(), 3u);
 }
 
-TEST_F(PlanCacheTest, ForgetsTheWithdrawnBucketThatWasUnusedLongest) {
+TEST_F(PlanCacheTest, ForgetsTheLeastRecentlyUsedWithdrawnBucket) {
   const auto bucket = [](size_t i) {
     return Bucket{.tokens = 1 + static_cast<int32_t>(i), .sequences = 1};
   };
@@ -285,8 +286,8 @@ TEST_F(PlanCacheTest, CountsBatchesByBucket) {
   EXPECT_EQ(stats[1].batches, 0);
 }
 
-// Readers see plans appear one by one while two threads request and remove them. A plan that is
-// found always fits, and a bucket's own plan is found once its preparation has ended.
+// Readers see plans appear one by one while two threads prepare and withdraw them. A found plan
+// always fits, and a bucket's own plan is found once its preparation has ended.
 TEST_F(PlanCacheTest, ReadersSeeCorrectPlansDuringChanges) {
   ASSERT_TRUE(cache_->Prepare({.tokens = 1000, .sequences = 8}).ok());
   std::atomic<bool> stop = false;

@@ -83,7 +83,7 @@ double EfficiencyOf(const Ladder& ladder, std::span<const Arrival> arrivals) {
   return BenchmarkLadder(ladder, arrivals, kBatch, Costs()).efficiency;
 }
 
-TEST(ReviewLadder, AdoptsABetterLadderThenStays) {
+TEST(ReviewLadder, AdoptsABetterLadderOnce) {
   const LadderOptions options;
   const Ladder geometric = *BuildLadder(options, kLimits);
   for (const double load : {0.5, 0.85}) {
@@ -155,8 +155,8 @@ TEST(ReviewLadder, KeepsTheLadderIfPaddingCostsNothing) {
   EXPECT_EQ(review.ladder, nullptr) << review.reason;
 }
 
-// The improvement that a handful of arrivals suggests is due to chance.
-TEST(ReviewLadder, FewerArrivalsMustPromiseALargerGain) {
+// A gain estimated from a few arrivals may be due to chance.
+TEST(ReviewLadder, FewerArrivalsNeedALargerGain) {
   const LadderOptions options;
   const Ladder settled = *Review(options, *BuildLadder(options, kLimits),
                                  TrafficOf(LogNormalArrivals(600, 1.2, 0.5, 1)), /*force=*/true)
@@ -170,7 +170,7 @@ TEST(ReviewLadder, FewerArrivalsMustPromiseALargerGain) {
   EXPECT_LE(changes, 10);
 }
 
-TEST(ReviewLadder, SaysWhyNothingWasReviewed) {
+TEST(ReviewLadder, GivesTheReasonIfNothingWasReviewed) {
   const LadderOptions options;
   const Ladder ladder = *BuildLadder(options, kLimits);
   EXPECT_THAT(Review(options, ladder, Traffic(seconds(1))).reason, HasSubstr("arrived"));
@@ -180,7 +180,7 @@ TEST(ReviewLadder, SaysWhyNothingWasReviewed) {
   EXPECT_THAT(review.reason, HasSubstr("measured"));
 }
 
-TEST(ReviewLadder, KeepsTheLadderWithinItsBounds) {
+TEST(ReviewLadder, KeepsTheLadderWithinItsLimits) {
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
@@ -234,9 +234,9 @@ TEST(ReviewLadder, CountsTheStepsThatGenerate) {
   EXPECT_GT(review.efficiency_after, review.efficiency_before);
 }
 
-// Each step of the arrivals is replayed several times, so that even a few arrivals with endless
-// answers must be cut off.
-TEST(ReviewLadder, BoundsTheStepsThatItReplays) {
+// Each step of the arrivals is replayed several times, so even a few arrivals with very long
+// answers must be cut.
+TEST(ReviewLadder, LimitsTheReplayedSteps) {
   std::vector<Arrival> arrivals = Arrivals(std::vector<int32_t>(8000, 10), 0.5, /*seed=*/1);
   for (Arrival& arrival : arrivals) arrival.steps = 1 << 20;
   const LadderOptions options;
@@ -244,7 +244,7 @@ TEST(ReviewLadder, BoundsTheStepsThatItReplays) {
   EXPECT_FALSE(Review(options, present, TrafficOf(arrivals)).reason.empty());
 }
 
-TEST(ReviewLadder, UnderOtherStrategiesOnlyUnusedBucketsAreRemoved) {
+TEST(ReviewLadder, OtherStrategiesOnlyLoseUnusedBuckets) {
   LadderOptions options{.strategy = StrategyKind::kFixed, .fixed_tokens = {100, 1000, 4000}};
   const Ladder present = *BuildLadder(options, kLimits);
   Traffic traffic = TrafficOf(LogNormalArrivals(2500, 0.4, 0.5, 1));

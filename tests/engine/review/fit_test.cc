@@ -30,7 +30,7 @@ double Total(std::span<const TokenWeight> sizes, const std::vector<int32_t>& cap
 
 struct Best {
   double total = std::numeric_limits<double>::infinity();
-  size_t capacities = 0;  // the fewest that reach that total
+  size_t capacities = 0;  // minimum number that reaches this total
 };
 
 // Returns the best total over all sets of the sizes below the maximum.
@@ -117,7 +117,7 @@ TEST(FitCapacities, GivesTheBestCapacities) {
   EXPECT_THAT(FitCapacities({}, 200, 9, cost, free), ElementsAre(200));
 }
 
-TEST(FitCapacities, OfEqualTotalsFewerThenSmallerCapacitiesAreTaken) {
+TEST(FitCapacities, PrefersFewerThenSmallerCapacitiesIfTotalsAreEqual) {
   const std::vector<TokenWeight> sizes = {{10, 1}, {20, 1}, {30, 1}};
   const Law free = [](int32_t) { return 0.0; };
   EXPECT_THAT(FitCapacities(
@@ -137,7 +137,7 @@ TEST(FitCapacitiesDeathTest, SizesMustAscendWithinTheMaximum) {
   EXPECT_DEATH(FitCapacities(std::vector<TokenWeight>{{5, 0}}, 9, 2, law, law), "weight");
 }
 
-TEST(FitCapacitiesDeathTest, AtLeastOneCapacityIsAskedFor) {
+TEST(FitCapacitiesDeathTest, RequiresAtLeastOneCapacity) {
   const Law law = [](int32_t) { return 0.0; };
   EXPECT_DEATH(FitCapacities({}, 9, 0, law, law), "count");
   EXPECT_DEATH(FitCapacities({}, 0, 2, law, law), "maximum");

@@ -46,14 +46,14 @@ TEST_F(LadderFitterTest, FitsTheTotalsAndFillsWideGaps) {
   EXPECT_THAT(Fit({{90, 5}, {500, 5}, {700, 5}}), ElementsAre(90, 500, 700, 1000));
   options_.max_buckets = 3;
   EXPECT_THAT(Fit({{90, 5}, {500, 5}, {700, 5}}), ElementsAre(90, 700, 1000));
-  // A capacity is at most 8 times the one below it, and 16 * 8 < 990 < 16 * 8 * 8, so that one more
-  // is needed.
+  // A capacity is at most 8 times the previous one, and 16 * 8 < 990 < 16 * 8 * 8, so one more is
+  // needed.
   options_.max_buckets = 16;
   EXPECT_THAT(Fit({{990, 5}}), ElementsAre(125, 990, 1000));
   EXPECT_THAT(Fit({}), ElementsAre(126, 1000));
 }
 
-TEST_F(LadderFitterTest, TotalsBelowTheSmallestCapacityAreRaised) {
+TEST_F(LadderFitterTest, RaisesTotalsBelowTheSmallestCapacity) {
   options_.min_tokens = 200;
   EXPECT_THAT(Fit({{3, 5}, {90, 5}, {500, 5}}), ElementsAre(200, 500, 1000));
   options_.min_tokens = 5000;
@@ -67,7 +67,7 @@ TEST_F(LadderFitterTest, DropsBucketsThatCostMoreThanTheySave) {
   EXPECT_THAT(Fit({{690, 5}, {700, 1}}), ElementsAre(105, 700, 1000));
 }
 
-TEST_F(LadderFitterTest, NoCapacityIsMoreThanTenTimesTheOneBelow) {
+TEST_F(LadderFitterTest, NoCapacityIsMoreThanTenTimesThePreviousOne) {
   for (uint64_t seed = 1; seed <= 500; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
@@ -105,14 +105,14 @@ TEST_F(LadderFitterTest, DropsTheLeastBenefitPerByteUntilMemorySuffices) {
   EXPECT_THAT(Prune({100, 400, 600}, totals), ElementsAre(100, 600, 1000));
   options_.memory_limit_bytes = 1500;
   EXPECT_THAT(Prune({100, 400, 600}, totals), ElementsAre(100, 1000));
-  options_.memory_limit_bytes = 1;  // the largest bucket stays, whatever memory it needs
+  options_.memory_limit_bytes = 1;  // the largest bucket is kept for any limit
   EXPECT_THAT(Prune({100, 400, 600}, totals), ElementsAre(1000));
-  // Without knowledge of the traffic, the largest of the others is dropped first.
+  // Without traffic data, the largest of the other buckets is dropped first.
   options_.memory_limit_bytes = 1600;
   EXPECT_THAT(Prune({100, 400, 600}, {}), ElementsAre(100, 400, 1000));
 }
 
-TEST_F(LadderFitterTest, OnlyBucketsThatMemoryRemovesAreEvicted) {
+TEST_F(LadderFitterTest, CountsOnlyBucketsRemovedForMemoryAsEvicted) {
   const std::vector<TokenWeight> totals = {{100, 10}, {400, 1}, {600, 30}};
   const auto evicted = [&](double least_usage, int64_t limit_bytes) {
     options_.min_bucket_usage = least_usage;
@@ -122,7 +122,7 @@ TEST_F(LadderFitterTest, OnlyBucketsThatMemoryRemovesAreEvicted) {
   };
   EXPECT_THAT(evicted(0, 0), ElementsAre());
   EXPECT_THAT(evicted(0, 2099), ElementsAre(400));
-  EXPECT_THAT(evicted(0.1, 2099), ElementsAre()) << "it goes because it is not used";
+  EXPECT_THAT(evicted(0.1, 2099), ElementsAre()) << "it is dropped because it is unused";
   EXPECT_THAT(evicted(0.1, 1500), ElementsAre(600));
 }
 
@@ -161,7 +161,7 @@ TEST_F(LadderFitterTest, DropsTheColumnsOfTheLeastBenefitPerByteUntilMemorySuffi
   EXPECT_EQ(pruned(1279, lengths), (Columns{{512, 1}}));
   EXPECT_EQ(pruned(1, lengths), (Columns{{512, 1}})) << "the largest stays";
   EXPECT_EQ(pruned(3135, {}), (Columns{{128, 3}, {256, 2}, {512, 1}}))
-      << "without traffic the one of most bytes";
+      << "without traffic, the column with the most bytes";
 }
 
 TEST_F(LadderFitterTest, TheWidestColumnLosesItsSmallestRectangles) {

@@ -17,8 +17,8 @@ using ::testing::HasSubstr;
 
 constexpr double kStepSeconds = 60e-6;
 
-// A contest on a device of which a step costs this much for each token of the bucket and each that
-// it computes.
+// A comparison on a device whose step has this cost per token of the bucket and per computed
+// token.
 StrategyContest ContestOf(double bucket_token_seconds, double computed_token_seconds) {
   StrategyContest contest{
       .limits = {.max_tokens = 4096, .max_sequences = 128, .tile_tokens = 16},
@@ -58,7 +58,7 @@ const StrategyTrial& Named(const StrategyTrials& trials, std::string_view name) 
   return *found;
 }
 
-TEST(TryStrategies, TakesALadderThatFitsLengthsBetweenTheOthersBuckets) {
+TEST(TryStrategies, ChoosesALadderFittedToLengthsBetweenTheOtherBuckets) {
   const StrategyContest contest = ContestOf(1e-6, 0);
   const std::vector<Arrival> arrivals = ArrivalsOf(TwoLengths(4000), 2e-3, 5);
   const StrategyTrials trials = *TryStrategies(contest, arrivals, nullptr);
@@ -77,8 +77,8 @@ TEST(TryStrategies, TakesALadderThatFitsLengthsBetweenTheOthersBuckets) {
   }
 }
 
-// A plan that computes the rows that are there costs the same in any bucket.
-TEST(TryStrategies, KeepsOneBucketWhereNoLadderGains) {
+// If a plan computes only the live rows, a step costs the same in any bucket.
+TEST(TryStrategies, KeepsOneBucketIfNoLadderGains) {
   const StrategyTrials trials =
       *TryStrategies(ContestOf(0, 1e-6), ArrivalsOf(TwoLengths(2000), 2e-3, 6), nullptr);
   EXPECT_EQ(trials.best, "one bucket");
@@ -88,7 +88,7 @@ struct GainRow {
   double gain = 0;
   int64_t plan_bytes = 0;
 };
-// Trials that gain so much over the first one, at a margin of 0.1.
+// Trials with these gains over the first one, and a margin of 0.1.
 struct BestTrialRow {
   const char* name;
   std::vector<GainRow> others;
@@ -132,7 +132,7 @@ double GainOf(const StrategyTrial& trial, const StrategyTrial& present) {
                        (trial.mean_latency_seconds / present.mean_latency_seconds));
 }
 
-TEST(TryStrategies, NamesALadderThatGainsByTheFiguresOrTheOneInUse) {
+TEST(TryStrategies, ChoosesALadderWithAGainOrThePresentOne) {
   int kept = 0;
   constexpr int kSeeds = 24;
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
@@ -157,7 +157,7 @@ TEST(TryStrategies, NamesALadderThatGainsByTheFiguresOrTheOneInUse) {
     kept += trials.best == "present" ? 1 : 0;
   }
   EXPECT_GT(kept, 0);
-  EXPECT_LT(kept, kSeeds - 4) << "the ladders in use were hardly ever worth a change";
+  EXPECT_LT(kept, kSeeds - 4) << "the present ladders were almost always kept";
 }
 
 TEST(TryStrategies, TriesLaddersWithinTheMemoryLimit) {
@@ -174,7 +174,7 @@ TEST(TryStrategies, TriesLaddersWithinTheMemoryLimit) {
   }
 }
 
-TEST(TryStrategies, SaysWhyItCannot) {
+TEST(TryStrategies, ReturnsAnErrorWithTheReason) {
   const std::vector<Arrival> arrivals = ArrivalsOf(TwoLengths(400), 1e-3, 1);
   StrategyContest contest = ContestOf(1e-6, 0);
   EXPECT_THAT(TryStrategies(contest, std::span(arrivals).first(99), nullptr).status().message(),
@@ -185,7 +185,7 @@ TEST(TryStrategies, SaysWhyItCannot) {
   contest = ContestOf(0, 0);
   contest.costs = CostModel();
   EXPECT_THAT(TryStrategies(contest, arrivals, nullptr).status().message(),
-              HasSubstr("no step was measured"));
+              HasSubstr("no step has been measured"));
 }
 
 TEST(TryStrategies, TriesTheColumnsOfAPaddedLadder) {

@@ -27,7 +27,7 @@ struct Scenario {
   HostTimes host;
 };
 
-// Returns a random scenario: any policy, bounds, priorities, deadlines, several steps, overload and
+// Returns a random scenario: any policy, limits, priorities, deadlines, several steps, overload and
 // underload.
 Scenario RandomScenario(uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -107,8 +107,8 @@ class Witness {
       EXPECT_GE(batch.start, sequence->queued);
       EXPECT_GT(sequence->deadline, batch.start);
       EXPECT_TRUE(ends_[sequence->ticket].empty());
-      // A sequence with a deadline may be expected to miss it, be passed by others, and run
-      // nevertheless, since the estimate was wrong. Running sequences may pass any other.
+      // A sequence that is expected to miss its deadline may be overtaken and still run, because
+      // the estimate was wrong. Running sequences may overtake any other.
       if (sequence->deadline == MonoTime::max() && !AnyRuns()) {
         EXPECT_LE(sequence->overtaken, MaxOvertakes());
       }
@@ -186,7 +186,7 @@ TEST(RunVirtually, CountsServedAndExpiredSequences) {
   }
 }
 
-TEST(RunVirtually, WhatArrivesWhileTheHostIsBusySharesTheNextStep) {
+TEST(RunVirtually, ArrivalsDuringHostWorkShareTheNextStep) {
   const std::vector<Arrival> arrivals = {{.at = AtMicroseconds(0), .tokens = 100},
                                          {.at = AtMicroseconds(50), .tokens = 10},
                                          {.at = AtMicroseconds(130), .tokens = 20},
@@ -214,7 +214,7 @@ TEST(RunVirtually, WhatArrivesWhileTheHostIsBusySharesTheNextStep) {
   EXPECT_EQ(tokens, (std::vector<int32_t>{100, 30, 15}));
   EXPECT_EQ(ends, (std::vector{AtMicroseconds(100), AtMicroseconds(240), AtMicroseconds(240),
                                AtMicroseconds(630), AtMicroseconds(630)}))
-      << "the results are there before the turnaround";
+      << "results are available before the turnaround";
   EXPECT_DOUBLE_EQ(result.busy_seconds, 300e-6);
   EXPECT_DOUBLE_EQ(result.span_seconds, 630e-6);
 }
@@ -270,9 +270,10 @@ TEST(RunVirtuallyDeathTest, ArrivalsAndTimersAscendInTime) {
   EXPECT_DEATH(RunVirtually(arrivals, options, &scheduler), "timer_");
 }
 
-TEST(RunVirtually, ArrivalsPutOffTheHostWhoseWorkIsStretched) {
+TEST(RunVirtually, ArrivalsDelayStretchedHostWork) {
   std::vector<Arrival> arrivals;
-  // 105 comes only because 50 has put off the end at 100; 135 is handed over after that step.
+  // The arrival at 105 is in time only because the arrival at 50 has delayed the end at 100; 135 is
+  // passed on after that step.
   for (const int64_t at : {0, 50, 105, 135, 1000}) {
     arrivals.push_back({.at = AtMicroseconds(at), .tokens = 10});
   }

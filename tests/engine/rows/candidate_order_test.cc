@@ -24,7 +24,7 @@ std::vector<double> VectorOf(const Model& model, int32_t id) {
   return vector;
 }
 
-// Candidates of -1 are in no order, and one that appears twice is unlike itself in no way.
+// Candidates of -1 are not ordered. A candidate that appears twice has no diversity from itself.
 TEST(CandidateOrderTest, EqualsTheReferenceChoiceByChoice) {
   const std::shared_ptr<const Model> model = RandomModel(TinyConfig(1), 5);
   std::mt19937_64 random(kSeed);

@@ -23,7 +23,7 @@ struct PaddingRow {
 };
 class PaddingTable : public TableTest<PaddingRow> {};
 
-TEST_P(PaddingTable, FillsTheRowBehindTheTokens) {
+TEST_P(PaddingTable, FillsTheRowAfterTheTokens) {
   EXPECT_EQ(Padded(row().kind, row().tokens, row().expected.size()), row().expected);
 }
 

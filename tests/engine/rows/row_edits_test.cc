@@ -33,7 +33,8 @@ std::map<int32_t, int32_t> SeenAt(RowEdits* edits, int32_t index) {
   const kernels::LogitEdits* now = edits->At(index);
   if (now == nullptr) return counts;
   for (const kernels::SeenToken& seen : now->seen) {
-    EXPECT_TRUE(counts.emplace(seen.token, seen.generated).second) << seen.token << " comes twice";
+    EXPECT_TRUE(counts.emplace(seen.token, seen.generated).second)
+        << seen.token << " appears twice";
   }
   return counts;
 }
@@ -44,7 +45,7 @@ TEST(RowEditsTest, DefaultsNeedNoEdits) {
   spec.stop.ids = {5};
   spec.stop.texts = {"x"};
   spec.stop.ignore_eos = true;
-  EXPECT_FALSE(RowEdits::Wanted(spec)) << "what ends a row edits nothing";
+  EXPECT_FALSE(RowEdits::Wanted(spec)) << "stop rules do not edit logits";
   RowEdits edits(spec, std::vector<int32_t>{1, 2}, 4);
   EXPECT_EQ(edits.At(0), nullptr);
   edits.Keep(7);
@@ -89,7 +90,7 @@ TEST(RowEditsTest, CopiesTheRulesOfTheRequest) {
   EXPECT_TRUE(at->banned.empty());
 }
 
-TEST(RowEditsTest, EndingTokensAreBannedUntilThereAreEnough) {
+TEST(RowEditsTest, StopTokensAreBannedBeforeMinTokens) {
   RequestSpec spec = MakeSpec();
   spec.stop.ids = {5, kOtherEos};
   spec.stop.min_tokens = 2;
@@ -103,7 +104,7 @@ TEST(RowEditsTest, EndingTokensAreBannedUntilThereAreEnough) {
   EXPECT_EQ(BannedAt(&ignoring, 0), (std::vector<int32_t>{5, kOtherEos}));
   spec.stop.ids.clear();
   RowEdits nothing(spec, {}, 4);
-  EXPECT_EQ(nothing.At(0), nullptr) << "nothing ends this row";
+  EXPECT_EQ(nothing.At(0), nullptr) << "no token ends this row";
 }
 
 TEST(RowEditsTest, CountsTheTokensOfThePromptAndTheGeneration) {
@@ -129,7 +130,7 @@ TEST(RowEditsTest, CountsTheTokensOfThePromptAndTheGeneration) {
       if (const kernels::LogitEdits* at = edits.At(i); at != nullptr) {
         if (first == nullptr) storage = at->seen.data();
         first = at;
-        ASSERT_EQ(at->seen.data(), storage) << "room was not reserved";
+        ASSERT_EQ(at->seen.data(), storage) << "memory was not reserved";
       }
       const auto token = static_cast<int32_t>(random() % 60);
       edits.Keep(token);
@@ -153,7 +154,7 @@ TEST(EndsTest, AnEosOrAStopIdEndsGeneration) {
   spec.stop.ignore_eos = true;
   EXPECT_EQ(ending(), (std::vector<int32_t>{5, 7}));
   spec.stop.ids = {kEos, 5};
-  EXPECT_EQ(ending(), (std::vector<int32_t>{kEos, 5})) << "named by the spec, an eos does end it";
+  EXPECT_EQ(ending(), (std::vector<int32_t>{kEos, 5})) << "an eos in the stop ids ends the row";
 }
 
 }  // namespace

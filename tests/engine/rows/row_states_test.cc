@@ -138,7 +138,7 @@ const PoolingRow kPoolingRows[] = {
 };
 SLUICE_TABLE(PoolingTable, kPoolingRows);
 
-TEST(RowStatesTest, CutsAndRecomputationsChangeNoBit) {
+TEST(RowStatesTest, ChunksAndRecomputationGiveTheSameBits) {
   const uint64_t seed = 77;
   SCOPED_TRACE(seed);
   std::mt19937_64 random(seed);
@@ -157,7 +157,7 @@ TEST(RowStatesTest, CutsAndRecomputationsChangeNoBit) {
       Feed(states, 0, kLength, &whole);
       int32_t at = 0;
       while (at < kLength) {
-        if (random() % 3 == 0) at = 0;  // preempted, so that all of it is computed again
+        if (random() % 3 == 0) at = 0;  // preempted and computed again completely
         const auto end = at + 1 + static_cast<int32_t>(random() % (kLength - at));
         Feed(states, at, end, &cut);
         at = end;
@@ -188,7 +188,7 @@ TEST(RowStatesTest, AStateThatIsNotFiniteIsRefused) {
   EXPECT_FALSE(row.Take(Wanted{{0, kLength}}, sum, Undivided));
 }
 
-// Work that is divided among threads, in pieces that end in any order.
+// Divides work among threads, in pieces that end in any order.
 class Divided {
  public:
   explicit Divided(std::mt19937_64* random) : random_(*random) {}
@@ -220,7 +220,7 @@ class Divided {
   std::mt19937_64& random_;
 };
 
-TEST(RowStatesTest, ClassifiersAreDividedAndGiveTheSameBits) {
+TEST(RowStatesTest, ClassifiersRunOnSeveralThreadsWithTheSameBits) {
   constexpr uint64_t kSeed = 79;
   SCOPED_TRACE(kSeed);
   std::mt19937_64 random(kSeed);
@@ -258,7 +258,7 @@ TEST(RowStatesTest, ClassifiersAreDividedAndGiveTheSameBits) {
 }
 
 // The device pools: a step that computes the whole prompt returns one vector for each pooling.
-TEST(RowStatesTest, WantsOneSumOfAWholePromptAndTheLargestValuesBesideIt) {
+TEST(RowStatesTest, AsksForOneWholePromptSumAndTheMaxima) {
   Poolings poolings;
   poolings.all = {Pooling::kMean, Pooling::kMax, Pooling::kMeanSqrtLen};
   const Request request = RequestFor(kOutputEmbedding, poolings);
@@ -267,7 +267,7 @@ TEST(RowStatesTest, WantsOneSumOfAWholePromptAndTheLargestValuesBesideIt) {
   EXPECT_EQ(WantedOf(RowStates(request, kLength), 0, 2), (Wanted{{0, 1}, {1, 1}}));
 }
 
-TEST(RowStatesTest, WantsEachPositionOfThePromptOnce) {
+TEST(RowStatesTest, RequestsEachPositionOfThePromptOnce) {
   const Request request = RequestFor(kOutputEmbedding, Pooling::kMean);
   RowStates row(request, kLength);
   const auto states = RandomStates(4);
@@ -278,8 +278,8 @@ TEST(RowStatesTest, WantsEachPositionOfThePromptOnce) {
   EXPECT_EQ(WantedOf(row, 0, kLength), Wanted());
 }
 
-// A step has room for as many sums as it has tokens and sequences.
-TEST(RowStatesTest, WantsAtMostOneSumMoreThanPositions) {
+// A step has room for one sum per token and one per sequence.
+TEST(RowStatesTest, RequestsAtMostOneMoreSumThanPositions) {
   constexpr uint64_t kSeed = 78;
   SCOPED_TRACE(kSeed);
   std::mt19937_64 random(kSeed);
@@ -321,11 +321,11 @@ const WantedRow kWantedRows[] = {
      .outputs = kOutputEmbedding,
      .embedding = Pooling::kMean,
      .wanted = {{0, kLength}}},
-    {.name = "TheFirstStateAlone",
+    {.name = "OnlyTheFirstState",
      .outputs = kOutputEmbedding,
      .embedding = Pooling::kCls,
      .wanted = {{0, 1}}},
-    {.name = "TheLastStateAlone",
+    {.name = "OnlyTheLastState",
      .outputs = kOutputEmbedding,
      .embedding = Pooling::kLast,
      .wanted = {{kLength - 1, 1}}},

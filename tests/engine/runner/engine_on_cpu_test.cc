@@ -1,4 +1,4 @@
-// Runs the engine on the CPU backend: a request gets the same bits alone and in any batch.
+// Runs the engine on the CPU backend: a request gets the same bits by itself and in any batch.
 #include <algorithm>
 #include <random>
 
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kRequests = 40;
 
-TEST(EngineOnCpu, ARequestsBitsDoNotDependOnItsBatch) {
+TEST(EngineOnCpu, TheBitsOfARequestDoNotDependOnItsBatch) {
   const auto backend = MakeCpuBackend({.threads = 2, .poison = true});
   ASSERT_TRUE(backend.ok()) << backend.status();
   const auto model = LoadModel("golden", 1, SLUICE_SOURCE_DIR "/tests/goldens/sluice_all");
@@ -79,7 +79,7 @@ int32_t MostSequences(int threads, int32_t configured) {
   return engine->Stats().front().buckets.back().bucket.sequences;
 }
 
-TEST(EngineOnCpu, AsManySequencesRunAsSuitTheProcessorsUnlessTheyAreConfigured) {
+TEST(EngineOnCpu, TheDefaultNumberOfSequencesDependsOnTheProcessors) {
   EXPECT_EQ(MostSequences(1, 0), 64);
   EXPECT_EQ(MostSequences(2, 0), 64);
   EXPECT_EQ(MostSequences(3, 0), 96);
@@ -87,7 +87,7 @@ TEST(EngineOnCpu, AsManySequencesRunAsSuitTheProcessorsUnlessTheyAreConfigured) 
   EXPECT_EQ(MostSequences(2, 65), 65);
 }
 
-// The whole rectangle is computed, without an effect on any bit of any output.
+// The whole rectangle is computed; no output bit changes.
 TEST(EngineOnCpu, PaddedLayoutsGiveTheBitsOfThePackedOne) {
   const auto backend = MakeCpuBackend({.threads = 2, .poison = true});
   ASSERT_TRUE(backend.ok()) << backend.status();
@@ -117,8 +117,8 @@ TEST(EngineOnCpu, PaddedLayoutsOfAttentionInBothDirectionsGiveTheBitsOfThePacked
       [&](std::mt19937_64& random) { return RandomEmbedding(model, random); }, 30);
 }
 
-// The model is causal, so that its rows could share pages.
-TEST(EngineOnCpu, RowsOfOtherTypesShareNothing) {
+// The model is causal, so its rows could share pages.
+TEST(EngineOnCpu, RowsWithDifferentTypesShareNoPages) {
   const auto backend = MakeCpuBackend({.threads = 2, .poison = true});
   ASSERT_TRUE(backend.ok()) << backend.status();
   ModelConfig config = testing::TinySluiceConfig(2);
@@ -181,7 +181,7 @@ TEST(EngineOnCpu, RequestsOfAHundredLengthsPrepareNoPlans) {
 // The parameter is the number of tokens that the rows share, whole pages or not.
 class SharedPrefixTest : public ::testing::TestWithParam<int32_t> {};
 
-TEST_P(SharedPrefixTest, TheBeginningOfTheRowsIsComputedOnceAndNoBitChanges) {
+TEST_P(SharedPrefixTest, ComputesTheSharedPrefixOnceWithTheSameBits) {
   const auto backend = MakeCpuBackend({.threads = 2, .poison = true});
   ASSERT_TRUE(backend.ok()) << backend.status();
   ModelConfig config = testing::TinySluiceConfig(2);

@@ -1,4 +1,4 @@
-// Checks what the engine promises under random submissions, cancellations and deadlines from
+// Checks the guarantees of the engine under random submissions, cancellations and deadlines from
 // several threads.
 #include <algorithm>
 #include <atomic>
@@ -15,7 +15,7 @@ namespace {
 
 using std::chrono::microseconds;
 
-// A request as its submitting thread remembers it.
+// The data that a submitting thread keeps about a request.
 struct Submitted {
   std::shared_ptr<RecordingSink> sink;
   RequestId id = 0;
@@ -112,8 +112,8 @@ bool Names(const std::vector<int32_t>& sequence, const std::vector<int32_t>& row
   return sequence.size() >= 2 && sequence[0] == row[0] && sequence[1] == row[1];
 }
 
-// Expects a row's tokens to be a prefix of what the row generates alone, and all of it if the
-// request succeeded.
+// Expects a row's tokens to be a prefix of the tokens that the row generates by itself, and all of
+// them if the request succeeded.
 void ExpectTokens(const Submitted& submitted) {
   const bool ok = submitted.sink->status().ok();
   for (size_t row = 0; row < submitted.rows.size(); ++row) {
@@ -126,7 +126,7 @@ void ExpectTokens(const Submitted& submitted) {
 }
 
 // Expects that no batch with a row of the request was decided after its deadline or cancellation.
-// With `ahead` 1, a batch is decided when the one before it begins.
+// With `ahead` 1, a batch is decided when the previous batch begins.
 void ExpectNotRunTooLate(const Submitted& submitted, const std::vector<RecordedBatch>& batches,
                          const std::vector<MonoTime>& begun, size_t ahead) {
   bool ran = false;
@@ -171,7 +171,7 @@ struct Outcome {
 };
 
 struct Variant {
-  bool switching = false;  // whether the ladder changes meanwhile
+  bool switching = false;  // whether the ladder changes during the run
   int32_t steps_ahead = 0;
   int32_t most_tokens = 4;
 };
@@ -198,7 +198,7 @@ Outcome ExpectPromisesKept(uint64_t seed, const EngineOptions& options, const Va
     for (const Submitted& submitted : load->submitted()) {
       ++admitted;
       EXPECT_EQ(submitted.sink->done_calls(), 1);
-      EXPECT_EQ(submitted.sink.use_count(), 1);  // the engine holds no reference any more
+      EXPECT_EQ(submitted.sink.use_count(), 1);  // the engine no longer holds a reference
       ExpectTokens(submitted);
       ExpectNotRunTooLate(submitted, batches, begin_times.times(),
                           static_cast<size_t>(variant.steps_ahead));
@@ -225,7 +225,7 @@ Outcome ExpectPromisesKept(uint64_t seed, const EngineOptions& options, const Va
   return outcome;
 }
 
-TEST(EngineProperty, PromisesHoldUnderRandomLoad) {
+TEST(EngineProperty, GuaranteesHoldUnderRandomLoad) {
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(seed);
     EngineOptions options = SmallOptions();
@@ -237,7 +237,7 @@ TEST(EngineProperty, PromisesHoldUnderRandomLoad) {
 }
 
 // Half of the loads generate nothing, so that a step can always be decided while another runs.
-TEST(EngineProperty, PromisesHoldWhileStepsAreStartedAhead) {
+TEST(EngineProperty, GuaranteesHoldWhileStepsAreStartedAhead) {
   int started_ahead = 0;
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(seed);
@@ -254,7 +254,7 @@ TEST(EngineProperty, PromisesHoldWhileStepsAreStartedAhead) {
   EXPECT_GT(started_ahead, 100);
 }
 
-TEST(EngineProperty, PromisesHoldWhileLaddersSwitch) {
+TEST(EngineProperty, GuaranteesHoldWhileLaddersSwitch) {
   int changes = 0;
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(seed);
@@ -268,9 +268,9 @@ TEST(EngineProperty, PromisesHoldWhileLaddersSwitch) {
   EXPECT_GT(changes, 0);
 }
 
-// With a delay the scheduler waits for the clock, which stands still here: only full batches and
-// Drain launch a step.
-TEST(EngineProperty, PromisesHoldWhileRequestsAreHeldBack) {
+// With a delay the scheduler waits for the clock, which does not advance here. Only full batches
+// and Drain launch a step.
+TEST(EngineProperty, GuaranteesHoldWhileRequestsAreDelayed) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(seed);
     EngineOptions options = SmallOptions();

@@ -34,7 +34,7 @@ TEST(Engine, ServingAVersionTwiceIsAnError) {
   EXPECT_EQ(harness.engine->Models().size(), 2u);
 }
 
-TEST(Engine, AServeThatFailsReturnsTheErrorAndServesNothing) {
+TEST(Engine, AFailedServeReturnsTheErrorAndServesNothing) {
   Harness harness;
   harness.backend.OnPrepare([](const Bucket&) { return absl::DataLossError("broken"); });
   EXPECT_EQ(harness.engine->Serve(FakeModel(FakeConfig(), "other")).code(),
@@ -88,7 +88,7 @@ TEST(Engine, RefusesRequestsThatItCannotServe) {
   EXPECT_EQ(harness.observer.admitted(), 0);
 }
 
-TEST(Engine, BoundsTheQueueByRequestsAndTokens) {
+TEST(Engine, LimitsTheQueueByRequestsAndTokens) {
   Gate gate;
   EngineOptions options = SmallOptions();
   options.queue.max_requests = 3;
@@ -109,7 +109,7 @@ TEST(Engine, BoundsTheQueueByRequestsAndTokens) {
   EXPECT_THAT(std::string(requests.message()), HasSubstr("max_requests"));
   EXPECT_EQ(harness.observer.rejected(Reason::kQueueFull), 2);
   const absl::Status never = Refusal(&harness, harness.MakeRequest({{1}}, /*max_tokens=*/20));
-  EXPECT_EQ(never.code(), absl::StatusCode::kInvalidArgument) << "no retry helps";
+  EXPECT_EQ(never.code(), absl::StatusCode::kInvalidArgument) << "a retry cannot succeed";
   EXPECT_EQ(harness.observer.rejected(Reason::kRequest), 1);
   gate.Open();
   for (const auto& sink : sinks) sink->AwaitDone();
@@ -117,7 +117,7 @@ TEST(Engine, BoundsTheQueueByRequestsAndTokens) {
   harness.Submit(harness.MakeRequest({std::vector<int32_t>(19, 1)}))->AwaitDone();
 }
 
-TEST(Engine, BoundsTheMemoryOfQueuedRequests) {
+TEST(Engine, LimitsTheMemoryOfQueuedRequests) {
   Gate gate;
   EngineOptions options = SmallOptions();
   options.queue.max_bytes = 1 << 20;
@@ -147,7 +147,7 @@ TEST(Engine, BoundsTheMemoryOfQueuedRequests) {
 TEST(Engine, RefusesRequestsThatWouldExpireInTheQueue) {
   Gate gate;
   Harness harness;
-  int32_t first = 0;  // differs between requests, so that none share a prefix
+  int32_t first = 0;  // differs between requests, so they share no prefix
   const auto due_in = [&](int64_t ms) {
     Request request = harness.MakeRequest({std::vector<int32_t>(64, 1)});
     request.tokens[0] = first++ % 97;
@@ -173,7 +173,7 @@ TEST(Engine, RefusesRequestsThatWouldExpireInTheQueue) {
     EXPECT_EQ(ReasonOf(submitted.status()), Reason::kDeadlineUnreachable);
     EXPECT_EQ(sink.use_count(), 1);
   }
-  // 30 can be served in time; nothing has yet shown that the initial margin is too large.
+  // 30 can be served in time; the initial margin has not been reduced yet.
   EXPECT_GE(sinks.size(), 25u);
   EXPECT_LE(sinks.size(), 33u);
   sinks.push_back(harness.Submit(due_in(20)));   // runs before them
@@ -188,7 +188,7 @@ TEST(Engine, RefusesRequestsThatWouldExpireInTheQueue) {
 TEST(Engine, DrainFinishesAcceptedRequestsAndRefusesOthers) {
   Gate gate;
   EngineOptions options = SmallOptions();
-  options.batch.max_queue_delay_us = 1000000;  // which a drain does not wait for
+  options.batch.max_queue_delay_us = 1000000;  // a drain does not wait for it
   Harness harness(options);
   harness.HoldReplaysAt(&gate);
   std::vector<std::shared_ptr<RecordingSink>> sinks;
@@ -316,7 +316,7 @@ TEST(Engine, PreparesNoPlansAfterWarmUp) {
   }
 }
 
-TEST(EngineDeathTest, BrokenRequestsAreBrokenInvariants) {
+TEST(EngineDeathTest, InvalidRequestsBreakAnInvariant) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");  // the engine has threads
   Harness harness;
   Request request = harness.MakeRequest({{1, 2}});

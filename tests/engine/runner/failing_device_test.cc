@@ -16,8 +16,8 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
-// Makes steps of more than `most` sequences, and any step with a sequence that begins with `never`,
-// fail for lack of memory.
+// Makes these steps fail for lack of memory: steps of more than `most` sequences, and steps with a
+// sequence that begins with `never`.
 void LimitMemory(Harness* harness, size_t most, int32_t never = -1) {
   harness->backend.OnReplay([most, never](const RecordedBatch& batch) {
     for (const std::vector<int32_t>& sequence : batch.sequences) {
@@ -35,7 +35,7 @@ EngineOptions Wide() {
 }
 
 // Submits requests while the first replay is held, so that they share a step.
-std::vector<std::shared_ptr<RecordingSink>> RideTogether(
+std::vector<std::shared_ptr<RecordingSink>> RunTogether(
     Harness* harness, const std::vector<std::vector<std::vector<int32_t>>>& requests,
     const std::function<void()>& then) {
   Gate gate;
@@ -64,7 +64,7 @@ TEST(FailingDevice, AStepWithoutMemoryRunsInParts) {
       for (auto& row : rows) row.assign(1 + random() % 6, static_cast<int32_t>(2 + random() % 90));
     }
     const size_t most = 1 + random() % 4;
-    const auto sinks = RideTogether(&harness, requests, [&] { LimitMemory(&harness, most); });
+    const auto sinks = RunTogether(&harness, requests, [&] { LimitMemory(&harness, most); });
     for (size_t i = 0; i < sinks.size(); ++i) {
       EXPECT_TRUE(sinks[i]->status().ok()) << sinks[i]->status();
       for (size_t row = 0; row < requests[i].size(); ++row) {
@@ -76,10 +76,10 @@ TEST(FailingDevice, AStepWithoutMemoryRunsInParts) {
   }
 }
 
-TEST(FailingDevice, ARowWithoutMemoryEvenAloneFailsAlone) {
+TEST(FailingDevice, OnlyTheRowThatNeverFitsInMemoryFails) {
   Harness harness(Wide());
-  const auto sinks = RideTogether(&harness, {{{2}}, {{3}, {4}}, {{5}}, {{6}}},
-                                  [&] { LimitMemory(&harness, 16, /*never=*/4); });
+  const auto sinks = RunTogether(&harness, {{{2}}, {{3}, {4}}, {{5}}, {{6}}},
+                                 [&] { LimitMemory(&harness, 16, /*never=*/4); });
   EXPECT_EQ(sinks[1]->status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ReasonOf(sinks[1]->status()), Reason::kDeviceMemory);
   EXPECT_THAT(std::string(sinks[1]->status().message()), HasSubstr("out of pages"));
@@ -127,7 +127,7 @@ void Outlast(Harness* harness) {
   }
 }
 
-TEST(FailingDevice, AHungReplayEndsEveryRequestOfItsModelAndNoOther) {
+TEST(FailingDevice, AHungReplayEndsTheRequestsOfItsModelOnly) {
   Gate gate;
   {
     Harness harness(Watched());
@@ -153,7 +153,7 @@ TEST(FailingDevice, AHungReplayEndsEveryRequestOfItsModelAndNoOther) {
                                                 std::make_shared<RecordingSink>(), MonoTime());
     EXPECT_EQ(refused.status().code(), absl::StatusCode::kUnavailable);
     EXPECT_EQ(harness.observer.rejected(Reason::kHung), 1);
-    harness.engine->Cancel(id);  // the id is unknown by now
+    harness.engine->Cancel(id);  // the id is already unknown
     const ModelStats stats = harness.engine->Stats()[0];
     EXPECT_EQ(stats.waiting_requests + stats.running_requests, 0);
     EXPECT_EQ(stats.queued_bytes, 0);
@@ -187,11 +187,11 @@ TEST(FailingDevice, AHangOutsideAReplayIsReported) {
   sink->AwaitDone();
 }
 
-TEST(FailingDevice, AStepThatMayTakeLongIsNoHang) {
+TEST(FailingDevice, ASlowStepWithinItsLimitIsNotAHang) {
   EngineOptions options = Watched();
   options.watchdog.factor = 100;
   Harness harness(options);
-  // Each poll of the watchdog counts for 20 ms at most, so that two seconds take a hundred polls.
+  // Each poll of the watchdog counts for at most 20 ms, so two seconds take a hundred polls.
   bool slow = false;
   harness.backend.OnReplay([&](const RecordedBatch&) {
     harness.clock.Advance(milliseconds(20));

@@ -1,4 +1,4 @@
-// Checks that the engine on the CPU backend generates the tokens of Hugging Face; see
+// Checks that the engine on the CPU backend generates the same tokens as Hugging Face; see
 // tests/goldens/make_generate.py.
 #include <algorithm>
 #include <filesystem>
@@ -26,7 +26,7 @@ const json& Goldens() {
   return goldens;
 }
 
-// Loads the committed checkpoint with as many positions as the goldens need.
+// Loads the committed checkpoint with enough positions for the goldens.
 std::shared_ptr<const Model> LoadLongModel(const std::string& name,
                                            const TemporaryDirectory& scratch) {
   const std::string directory = scratch.File(name);
@@ -52,7 +52,7 @@ Request RequestOf(const json& golden, const std::shared_ptr<const Model>& model)
 
 class GenerateGolden : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(GenerateGolden, GreedyTokensAreThoseOfHuggingFace) {
+TEST_P(GenerateGolden, GreedyTokensEqualHuggingFace) {
   const TemporaryDirectory scratch;
   const std::shared_ptr<const Model> model = LoadLongModel(GetParam(), scratch);
   ASSERT_NE(model, nullptr);
@@ -60,7 +60,7 @@ TEST_P(GenerateGolden, GreedyTokensAreThoseOfHuggingFace) {
   ASSERT_TRUE(backend.ok()) << backend.status();
   RecordingObserver observer;
   EngineOptions options;
-  options.batch.prefill_tokens = 20;  // longer prompts are cut, beside running sequences
+  options.batch.prefill_tokens = 20;  // longer prompts are cut while sequences run
   const auto engine = Engine::Create(options, backend->get(), Clock::Real(), &observer);
   ASSERT_TRUE(engine->Serve(model).ok());
 

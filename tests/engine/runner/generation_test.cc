@@ -1,4 +1,4 @@
-// Tests what a request receives: scores, tokens, candidates, and the end of generation.
+// Tests the results of requests: scores, tokens, candidates, and the end of generation.
 #include <atomic>
 #include <random>
 
@@ -28,7 +28,7 @@ TEST(Generation, ScoresThePromptAndDrawsOneToken) {
   EXPECT_THAT(sink->reply().finish, ElementsAre(FinishReason::kLength, FinishReason::kLength));
 }
 
-TEST(Generation, ARequestForScoresAloneTakesOneStep) {
+TEST(Generation, AScoringRequestTakesOneStep) {
   Harness harness;
   for (const uint32_t outputs : {0u, uint32_t{kOutputTokens}, uint32_t{kOutputLogits}}) {
     SCOPED_TRACE(outputs);
@@ -44,7 +44,7 @@ TEST(Generation, ARequestForScoresAloneTakesOneStep) {
   }
 }
 
-TEST(Generation, GeneratesWhatRequestsOfOneTokenEachGenerate) {
+TEST(Generation, GeneratesTheSameTokensAsOneTokenRequests) {
   Harness harness;
   const std::vector<std::vector<int32_t>> prompts = {{1, 2, 3}, {4}, {5, 6, 7, 8, 9, 10}};
   std::vector<std::shared_ptr<RecordingSink>> sinks;
@@ -97,7 +97,7 @@ TEST(Generation, StopsAtAnEosAndDoesNotReturnIt) {
   EXPECT_EQ(sink->trace().generated_tokens, 2);
 }
 
-TEST(Generation, StopsWhereThePositionsEnd) {
+TEST(Generation, StopsAtTheLastPosition) {
   Harness harness;
   const std::vector<int32_t> prompt(62, 9);
   const auto sink = harness.Submit(harness.MakeRequest({prompt}, /*max_tokens=*/50));
@@ -150,7 +150,7 @@ TEST(Generation, EndsWithTheTokenThatCompletesAStopText) {
   EXPECT_THAT(sink->reply().finish, ElementsAre(FinishReason::kStop));
 }
 
-// All that a step of one token needs of earlier positions is in the pages.
+// A step of one token reads everything about earlier positions from the pages.
 TEST(Generation, ComputesEachTokenOnce) {
   Harness harness;
   const auto sink = harness.Submit(harness.MakeRequest({{1, 2, 3, 4, 5}}, /*max_tokens=*/6));
@@ -173,7 +173,8 @@ TEST(Generation, OtherPoliciesComputeTheWholeSequenceInEachStep) {
   EXPECT_EQ(harness.engine->Stats()[0].kv.pages, 0);
 }
 
-// The tokens are those of the sequence alone, for any number of pages, chunks and reused prefixes.
+// The tokens are the same as for the sequence by itself, for any number of pages, chunks and reused
+// prefixes.
 TEST(Generation, ChunksPreemptionAndReuseChangeNoToken) {
   constexpr int32_t kSmallBatch = 8;
   std::mt19937_64 random(11);
@@ -222,7 +223,7 @@ TEST(Generation, ChunksPreemptionAndReuseChangeNoToken) {
   EXPECT_GT(reused, 0);
 }
 
-TEST(Generation, PrefixesArePrivateToACaller) {
+TEST(Generation, PrefixesAreSharedOnlyWithinACaller) {
   const std::vector<int32_t> prompt = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
   for (const bool is_private : {true, false}) {
     SCOPED_TRACE(is_private);
@@ -243,7 +244,7 @@ TEST(Generation, PrefixesArePrivateToACaller) {
     EXPECT_EQ(reused("mallory"), is_private ? 0 : 8);
     EXPECT_EQ(reused("anonymous", true), is_private ? 0 : 8);
     EXPECT_EQ(reused("anonymous", true), is_private ? 0 : 8);
-    EXPECT_EQ(reused(""), is_private ? 0 : 8) << "callers that are not told apart";
+    EXPECT_EQ(reused(""), is_private ? 0 : 8) << "callers are not identified";
     EXPECT_EQ(reused(""), 8);
   }
 }
@@ -266,7 +267,8 @@ TEST(Generation, ReusesPagesOfEarlierPromptsUnlessEveryPositionIsReported) {
   }
 }
 
-// The fake backend diagnoses each position by its token, so that a position at a wrong place shows.
+// The fake backend derives the diagnostics of a position from its token, so a position in the wrong
+// place is detected.
 TEST(Generation, DiagnosticsCoverTheTokensThatAreComputed) {
   Harness harness;
   const std::vector<std::vector<int32_t>> prompts = {{1, 2, 3}, {4}, {5, 6, 7, 8, 9}};

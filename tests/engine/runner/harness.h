@@ -29,7 +29,7 @@ inline EngineOptions SmallOptions() {
   return options;
 }
 
-// Returns a request with these rows and defaults otherwise.
+// Returns a request with these rows and default parameters.
 inline Request RequestOf(const std::shared_ptr<const Model>& model,
                          const std::vector<std::vector<int32_t>>& rows, int32_t max_tokens) {
   Request request;
@@ -84,7 +84,7 @@ struct Harness {
   std::unique_ptr<Engine> engine;
 };
 
-// Returns what the fake model generates greedily from `sequence`.
+// Returns the tokens that the fake model generates greedily from `sequence`.
 inline std::vector<int32_t> Greedy(std::vector<int32_t> sequence, int32_t count,
                                    int64_t vocab = FakeConfig().vocab_size) {
   std::vector<int32_t> generated;

@@ -9,14 +9,14 @@
 namespace sluice {
 namespace {
 
-// Returns why the call may not have ended so, or nothing.
+// Returns the reason why this end is wrong, or "".
 std::string WrongEnd(const RecordedCall& call, const RecordedCall::End& end,
                      const Circumstances& happened) {
   switch (end.status.code()) {
     case absl::StatusCode::kOk:
       return "";
     case absl::StatusCode::kCancelled:
-      return call.cancelled ? "" : "was cancelled by nobody";
+      return call.cancelled ? "" : "was cancelled without a call of Cancel";
     case absl::StatusCode::kDeadlineExceeded:
       return end.at >= call.deadline ? "" : "expired before its deadline";
     case absl::StatusCode::kUnavailable:
@@ -50,12 +50,13 @@ std::string WrongTokens(const RecordedCall& call, bool ok) {
     const std::vector<int32_t>& got = call.tokens[row];
     if (got.size() > alone.size()) return "has too many tokens";
     if (ok && got.size() < alone.size()) return "lost tokens";
-    if (!std::equal(got.begin(), got.end(), alone.begin())) return "has other tokens than alone";
+    if (!std::equal(got.begin(), got.end(), alone.begin()))
+      return "has different tokens than by itself";
   }
   return "";
 }
 
-// Returns what is wrong with the call, or nothing.
+// Returns the problem with the call, or "".
 std::string Wrong(const RecordedCall& call, const Circumstances& happened) {
   if (!call.refused.ok()) {
     const bool told = !call.ends.empty() || call.after_end > 0 ||

@@ -1,4 +1,4 @@
-// Records the calls of an engine as their callers see them, and checks what it promises of each.
+// Records the calls of an engine from the callers' side, and checks the guarantees for each call.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace sluice {
 
-// A call, and all that came of it. Times are of the engine's clock.
+// A call and its results. Times are of the engine's clock.
 struct RecordedCall {
   std::vector<std::vector<int32_t>> rows;
   int32_t max_tokens = 0;
@@ -28,28 +28,28 @@ struct RecordedCall {
   };
   std::vector<End> ends;
   std::vector<std::vector<int32_t>> tokens;  // by row
-  bool out_of_order = false;                 // a token had another index than the next one
-  int64_t after_end = 0;                     // tokens that came later than the end
+  bool out_of_order = false;                 // a token had an unexpected index
+  int64_t after_end = 0;                     // tokens after the end
 };
 
-// What happened to the engine during a history, which says how its calls may end.
+// The events of the engine during a history. They determine how its calls may end.
 struct Circumstances {
   bool overload = false;  // the queue may be full
-  bool drain = false;     // admission ended; what was admitted may finish
+  bool drain = false;     // admission ended; admitted requests may finish
   bool kill = false;      // the engine ended without time to finish
   bool faults = false;    // steps failed
-  bool exchange = false;  // models were replaced, so that a snapshot may no longer be served
+  bool exchange = false;  // models were replaced, so a snapshot may no longer be served
   // No call without a deadline waits longer; see MostWait.
   std::optional<nanoseconds> most_wait{};
 };
 
-// Returns the time that the calls need if nothing is ever computed together, each step alone and
-// `step` long. An engine that never rests while something waits ends every call within it.
+// Returns the time that the calls need if nothing is computed together and each step takes `step`.
+// An engine that never idles while a request waits ends every call within this time.
 nanoseconds MostWait(const std::vector<RecordedCall>& calls, nanoseconds step);
 
-// Returns a sentence for each promise that a history breaks: each admitted call ends once, within
-// its time, in a way that the circumstances allow; its tokens are the first of those that it has
-// alone, all of them if it ends OK; nothing comes after its end, or of a call that was refused.
+// Returns a sentence for each violated guarantee. Each admitted call ends once, in time, and in a
+// way that the circumstances allow. Its tokens are a prefix of the tokens that it has by itself,
+// and all of them if it ends OK. No token comes after its end, or for a refused call.
 std::vector<std::string> Violations(const std::vector<RecordedCall>& calls,
                                     const Circumstances& circumstances);
 

@@ -1,6 +1,6 @@
 // Plays histories of an engine on virtual time and checks each (history.h).
 //
-// SLUICE_HISTORIES=100000 makes a long run of it, and SLUICE_FIRST_SEED repeats one.
+// SLUICE_HISTORIES=100000 runs more histories; SLUICE_FIRST_SEED repeats one.
 #include "tests/engine/runner/history.h"
 
 #include <chrono>
@@ -45,7 +45,7 @@ uint64_t Number(const char* variable, uint64_t otherwise) {
 nanoseconds CostOf(const Bucket& bucket) { return microseconds(200 + 20 * bucket.tokens); }
 constexpr nanoseconds kLongestStep = microseconds(200 + 20 * 64);
 
-// One history: calls of random sizes, and what disturbs them.
+// One history: calls of random sizes, and disturbances.
 class History {
  public:
   explicit History(uint64_t seed)
@@ -63,7 +63,7 @@ class History {
     });
   }
 
-  // Plays it and returns what it breaks.
+  // Plays the history and returns its violations.
   std::vector<std::string> Play() {
     const auto calls = static_cast<int>(2 + random_() % 8);
     const auto disturbed = static_cast<int>(random_() % static_cast<uint64_t>(calls));
@@ -156,10 +156,10 @@ class History {
   std::vector<std::shared_ptr<HistorySink>> sinks_;
   std::vector<RequestId> ids_;
   std::vector<RecordedCall> calls_;
-  std::unique_ptr<Harness> harness_;  // last: it uses what is above
+  std::unique_ptr<Harness> harness_;  // last: it uses the members above
 };
 
-TEST(HistoryTest, NoHistoryBreaksAPromise) {
+TEST(HistoryTest, EveryHistoryKeepsTheGuarantees) {
   const uint64_t first = Number("SLUICE_FIRST_SEED", std::random_device()());
   const uint64_t count = Number("SLUICE_HISTORIES", 1500);
   int64_t ok = 0;
@@ -186,7 +186,7 @@ TEST(HistoryTest, NoHistoryBreaksAPromise) {
   EXPECT_GT(refused, 0);
 }
 
-// A call that ended well, in which the tests below plant faults.
+// A correct call. The tests below add faults to it.
 RecordedCall Good() {
   RecordedCall call;
   call.rows = {{1, 2}, {3}};
@@ -220,25 +220,25 @@ const PlantedRow kPlantedRows[] = {
      "ended 2 times"},
     {"NoEnd", [](RecordedCall* call) { call->ends.clear(); }, "ended 0 times"},
     {"AnotherToken", [](RecordedCall* call) { call->tokens[1][2] ^= 1; },
-     "has other tokens than alone"},
+     "has different tokens than by itself"},
     {"ATokenOfAnotherModel", [](RecordedCall* call) { call->vocab = 13; },
-     "has other tokens than alone"},
+     "has different tokens than by itself"},
     {"ALostToken", [](RecordedCall* call) { call->tokens[1].pop_back(); }, "lost tokens"},
     {"ATokenTooMany", [](RecordedCall* call) { call->tokens[0].push_back(1); },
      "has too many tokens"},
-    {"AWrongBeginning",
+    {"AWrongFirstToken",
      [](RecordedCall* call) {
        call->cancelled = true;
        EndAs(call, absl::CancelledError(""));
        call->tokens[0] = {call->tokens[0][0] ^ 1};
      },
-     "has other tokens than alone"},
+     "has different tokens than by itself"},
     {"TokensOutOfOrder", [](RecordedCall* call) { call->out_of_order = true; },
      "has tokens out of order"},
     {"TokensAfterTheEnd", [](RecordedCall* call) { call->after_end = 1; },
      "had tokens after its end"},
-    {"ACancellationByNobody", [](RecordedCall* call) { EndAs(call, absl::CancelledError("")); },
-     "was cancelled by nobody"},
+    {"ACancellationWithoutACall", [](RecordedCall* call) { EndAs(call, absl::CancelledError("")); },
+     "was cancelled without a call of Cancel"},
     {"AnEarlyExpiry",
      [](RecordedCall* call) {
        call->deadline = call->ends[0].at + microseconds(1);

@@ -1,4 +1,4 @@
-// Fills a model on the CPU and compares what its account says with what the process takes.
+// Fills a model on the CPU and compares its memory account with the growth of the process.
 #include <malloc.h>
 
 #include <random>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-// Sanitizers take memory of their own.
+// Sanitizers use additional memory.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kSanitized = true;
 #else
@@ -30,7 +30,7 @@ int64_t Resident() {
   return ResidentBytes();
 }
 
-// Runs prompts of random tokens until no KV page was free, so that one that was kept had to go.
+// Runs prompts of random tokens until no KV page is free and a kept page is evicted.
 void FillPages(Engine* engine, const std::shared_ptr<const Model>& model) {
   std::mt19937 random(11);
   std::uniform_int_distribution<int32_t> token(0,
@@ -49,7 +49,7 @@ void FillPages(Engine* engine, const std::shared_ptr<const Model>& model) {
   FAIL() << "pages stay free";
 }
 
-TEST(MemoryAccount, EqualsWhatAFullModelAddsToTheProcess) {
+TEST(MemoryAccount, EqualsTheGrowthOfTheProcess) {
   ModelConfig config = testing::TinyConfig(4);
   config.vocab_size = 4096;
   config.hidden_size = 256;
@@ -83,8 +83,8 @@ TEST(MemoryAccount, EqualsWhatAFullModelAddsToTheProcess) {
       << stats.slot_memory.kv << ", plans " << stats.plan_memory_bytes;
 }
 
-// The arena of the largest step is given back once smaller ones alone have run for a while.
-TEST(MemoryAccount, ActivationsFollowTheBucketsThatAreUsed) {
+// The arena of the largest step is freed once only smaller steps have run for a while.
+TEST(MemoryAccount, ActivationMemoryFollowsTheUsedBuckets) {
   ModelConfig config = testing::TinyConfig(1);
   config.hidden_size = 256;
   config.intermediate_size = 2048;
@@ -96,7 +96,7 @@ TEST(MemoryAccount, ActivationsFollowTheBucketsThatAreUsed) {
   FakeClock clock;
   EngineOptions options;
   options.batch.max_batch_tokens = 2048;
-  options.batch.policy = PolicyKind::kFifoPacked;  // which cuts no prompt
+  options.batch.policy = PolicyKind::kFifoPacked;  // it does not cut prompts
   options.batch.max_queue_delay_us = 0;
   const auto engine = Engine::Create(options, backend->get(), &clock, &observer);
   ASSERT_TRUE(engine->Serve(model).ok());
@@ -111,7 +111,7 @@ TEST(MemoryAccount, ActivationsFollowTheBucketsThatAreUsed) {
   };
   const auto held = [&] { return engine->Stats()[0].slot_memory.activations; };
   constexpr std::chrono::minutes kMinute{1};
-  // Returns the time until which the scheduling thread sleeps once it has done what was due.
+  // Returns the time until which the scheduling thread sleeps after its pending work.
   const auto sleeps_until = [&] {
     return clock.AwaitWaiterFor({clock.Now() + kMinute, MonoTime::max()});
   };
@@ -128,8 +128,8 @@ TEST(MemoryAccount, ActivationsFollowTheBucketsThatAreUsed) {
   EXPECT_GT(small, 0);
   EXPECT_LT(small, room / 8);
   clock.Advance(kMinute);
-  EXPECT_EQ(sleeps_until(), MonoTime::max()) << "nothing is left to give back";
-  EXPECT_EQ(held(), 0) << "of a model that is idle";
+  EXPECT_EQ(sleeps_until(), MonoTime::max()) << "there is no memory left to free";
+  EXPECT_EQ(held(), 0) << "an idle model";
   run(2000);
   EXPECT_EQ(held(), room);
 }

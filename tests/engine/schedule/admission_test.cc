@@ -30,7 +30,7 @@ RequestLoad Load(int64_t tokens, int64_t bytes = 1, int priority = 1) {
   return {.tokens = tokens, .bytes = bytes, .priority = priority};
 }
 
-TEST(AdmissionBudget, ErrorsNameTheBoundThatIsReached) {
+TEST(AdmissionBudget, ErrorsNameTheReachedLimit) {
   AdmissionBudget budget({.max_requests = 3, .max_tokens = 100, .max_bytes = 1000});
   EXPECT_TRUE(budget.Take(Load(60, 500)).ok());
   const absl::Status tokens = budget.Take(Load(41));
@@ -53,15 +53,16 @@ RequestLoad LoadOfCaller(const std::string& caller, int64_t tokens) {
   return {.tokens = tokens, .bytes = 1, .priority = 1, .caller = caller};
 }
 
-TEST(AdmissionBudget, ACallerFillsItsShareAlone) {
+TEST(AdmissionBudget, ASingleCallerFillsItsShare) {
   AdmissionBudget budget(
       {.max_requests = 10, .max_tokens = 100, .max_bytes = 1000, .max_caller_share = 0.5});
   EXPECT_TRUE(budget.Take(LoadOfCaller("a", 30)).ok());
   EXPECT_TRUE(budget.Take(LoadOfCaller("a", 20)).ok()) << "exactly the share";
   const absl::Status refused = budget.Take(LoadOfCaller("a", 1));
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(refused.message()),
-              HasSubstr("the requests of caller a have their share of engine.queue.max_tokens"));
+  EXPECT_THAT(
+      std::string(refused.message()),
+      HasSubstr("the requests of caller a have reached their share of engine.queue.max_tokens"));
   EXPECT_TRUE(budget.Take(LoadOfCaller("b", 50)).ok());
   budget.Return(LoadOfCaller("a", 30));
   EXPECT_FALSE(budget.Take(LoadOfCaller("a", 11)).ok()) << "it has 20, and 19 would be left";
@@ -72,13 +73,13 @@ TEST(AdmissionBudget, ACallerFillsItsShareAlone) {
     budget.Return(LoadOfCaller(caller, tokens));
   }
   EXPECT_EQ(budget.bytes(), 0);
-  EXPECT_TRUE(budget.Take(LoadOfCaller("a", 90)).ok()) << "one request, with the queue to itself";
+  EXPECT_TRUE(budget.Take(LoadOfCaller("a", 90)).ok()) << "one request in an empty queue";
   EXPECT_FALSE(budget.Take(LoadOfCaller("a", 1)).ok());
-  EXPECT_TRUE(budget.Take(LoadOfCaller("", 10)).ok()) << "callers that are not told apart";
+  EXPECT_TRUE(budget.Take(LoadOfCaller("", 10)).ok()) << "callers are not identified";
 }
 
-// Callers that send as much as they may leave room for one that has none.
-TEST(AdmissionBudget, ACallerThatHasNoneFindsRoom) {
+// Callers that fill their shares leave room for a caller without requests.
+TEST(AdmissionBudget, ACallerWithoutRequestsFindsRoom) {
   for (int callers = 1; callers <= 20; ++callers) {
     SCOPED_TRACE(callers);
     AdmissionBudget budget({.max_requests = 1000});
@@ -101,7 +102,7 @@ TEST(AdmissionBudget, ACallerThatHasNoneFindsRoom) {
 
 TEST(AdmissionBudget, ALoadThatNeverFitsIsInvalid) {
   AdmissionBudget budget({.max_requests = 10, .max_tokens = 100, .max_bytes = 1000});
-  for (int i = 0; i < 2; ++i) {  // whatever is queued
+  for (int i = 0; i < 2; ++i) {  // for any queue
     EXPECT_EQ(budget.Take(Load(101)).code(), absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(budget.Take(Load(1, 1001)).code(), absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(budget.Take(Load(std::numeric_limits<int64_t>::max())).code(),
@@ -114,7 +115,7 @@ struct PriorityShareRow {
   const char* name;
   QueueOptions options;
   RequestLoad each;
-  // How many such loads fit, for each priority from the most urgent on.
+  // The number of fitting loads for each priority, starting with the most urgent.
   int fit_by_priority[kPriorityLevels];
 };
 class PriorityShareTable : public TableTest<PriorityShareRow> {};
@@ -146,18 +147,18 @@ const PriorityShareRow kPriorityShareRows[] = {
      .options = {.max_bytes = 1000, .priority_share = 0.1},
      .each = {.bytes = 10},
      .fit_by_priority = {100, 10, 1}},
-    {.name = "AShareOfOneLeavesNone",
+    {.name = "AShareOfOneReservesNoRoom",
      .options = {.max_requests = 10, .priority_share = 1},
      .each = {.tokens = 1},
      .fit_by_priority = {10, 10, 10}},
-    {.name = "ABudgetOfOneRequestTakesOneOfAnyPriority",
+    {.name = "ABudgetOfOneRequestAcceptsAnyPriority",
      .options = {.max_requests = 1, .priority_share = 0.01},
      .each = {.tokens = 1},
      .fit_by_priority = {1, 1, 1}},
 };
 SLUICE_TABLE(PriorityShareTable, kPriorityShareRows);
 
-TEST(AdmissionBudget, AnEmptyQueueTakesTheLargestLoadOfAnyPriority) {
+TEST(AdmissionBudget, AnEmptyQueueAcceptsTheLargestLoadOfAnyPriority) {
   for (int priority = 1; priority <= kPriorityLevels; ++priority) {
     AdmissionBudget budget({.max_tokens = 100, .priority_share = 0.5});
     EXPECT_TRUE(budget.Take(Load(100, 1, priority)).ok());
@@ -175,7 +176,7 @@ class VirtualServer {
 
   void Arrive(WaitingSequence* sequence) { scheduler_.Arrive(sequence); }
 
-  // Runs steps until `until`, or until nothing waits. Adds the sequences that ended in time to
+  // Runs steps until `until`, or until the queue is empty. Adds the sequences that ended in time to
   // `in_time`.
   void RunUntil(MonoTime until, std::vector<const WaitingSequence*>* in_time) {
     while (now_ < until) {
@@ -256,16 +257,16 @@ const TimeNeededRow kTimeNeededRows[] = {
     {.name = "SequencesWithoutDeadlineDoNotCount", .needed_ms = 0},
     {.name = "LessUrgentSequencesDoNotCount", .due_ms = 40, .priority = 1, .needed_ms = 0},
     {.name = "RunningSequencesDoNotCountForARequestOfOneStep", .running = 7, .needed_ms = 0},
-    {.name = "LaterStepsRunBesideTheRunningSequences",
+    {.name = "LaterStepsRunTogetherWithRunningSequences",
      .steps = 10,
      .running = 7,
      .needed_ms = 10 * 1.8 + 1.8},
-    {.name = "LaterStepsRunBesideTheSequencesThatRunFirst",
+    {.name = "LaterStepsRunTogetherWithEarlierSequences",
      .due_ms = 40,
      .steps = 10,
      .running = 5,
      .needed_ms = 74 + 1.8 + 20 * 1.8},  // sixteen sequences take two batches per step
-    {.name = "LaterStepsAloneDoNotCount", .steps = 10, .needed_ms = 0},
+    {.name = "LaterStepsWithoutOtherSequencesDoNotCount", .steps = 10, .needed_ms = 0},
     // The seven running sequences have ten steps each and make room for prompts: 448 tokens, in
     // seven batches of 64.
     {.name = "PromptsThatReplaceFinishedSequencesCount",
@@ -307,7 +308,7 @@ TEST_F(ForecastErrorTest, FollowsRequestsThatWereNearlyRefused) {
   EXPECT_NEAR(first, 1.2, 1e-9);
   Learn(10, 15, 16);
   EXPECT_NEAR(error_.factor(), 1.5, 0.01);
-  Learn(10, 15, 50);  // had much time left, so later requests may have delayed it
+  Learn(10, 15, 50);  // had time left, so later requests may have delayed it
   EXPECT_NEAR(error_.factor(), first, 0.01);
   Learn(10, 8, 16);
   EXPECT_NEAR(error_.factor(), 0.8, 0.01);
@@ -334,11 +335,11 @@ TEST_F(ForecastErrorTest, RisesWithMissesAndRecovers) {
 
 struct Overload {
   int refused = 0;
-  bool somebody_was_late = false;
+  bool any_was_late = false;
 };
 
 // Requests of equal size and equal time to their deadline arrive faster than they can be served.
-// Those that cannot be served in time are refused, except for the `forced`th of them, which is the
+// Requests that cannot be served in time are refused, except the `forced`th of them, which is the
 // last arrival.
 Overload Serve(uint64_t seed, int forced) {
   std::mt19937_64 random(seed);
@@ -362,17 +363,17 @@ Overload Serve(uint64_t seed, int forced) {
     if (refuse) break;
   }
   server.RunUntil(MonoTime::max(), &in_time);
-  overload.somebody_was_late = in_time.size() < admitted;
+  overload.any_was_late = in_time.size() < admitted;
   return overload;
 }
 
-TEST(TimeNeeded, ARefusedRequestWouldHaveBeenLateOrMadeAnotherLate) {
+TEST(TimeNeeded, ARefusedRequestWouldMissOrCauseAMissedDeadline) {
   for (uint64_t seed = 1; seed <= 4; ++seed) {
     SCOPED_TRACE(seed);
     const int refused = Serve(seed, 0).refused;
     EXPECT_GT(refused, 10);
     for (int forced = 1; forced <= refused; ++forced) {
-      EXPECT_TRUE(Serve(seed, forced).somebody_was_late) << "refused in vain: " << forced;
+      EXPECT_TRUE(Serve(seed, forced).any_was_late) << "refused without need: " << forced;
     }
   }
 }

@@ -9,7 +9,7 @@
 namespace sluice {
 namespace {
 
-TEST(AttentionReachTest, ContextIsTheMeanOverLayersOfWhatIsRead) {
+TEST(AttentionReachTest, ContextIsTheMeanOfReadPositionsOverLayers) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(seed);
   std::mt19937_64 random(seed);

@@ -94,7 +94,7 @@ TEST_P(BaselineFormerTable, FormsItsBatch) {
   } else {
     const MonoTime expected =
         row().wait_until_us == 0 ? MonoTime::max() : AtMicroseconds(row().wait_until_us);
-    EXPECT_LT((decision.wait_until - expected).count(), 1000);  // ns, since the cost was learned
+    EXPECT_LT((decision.wait_until - expected).count(), 1000);  // ns, because the cost was learned
     EXPECT_LT((expected - decision.wait_until).count(), 1000);
     EXPECT_EQ(decision.wait_reason,
               row().queue.empty() ? WaitReason::kEmpty : WaitReason::kMoreRequests);
@@ -116,7 +116,7 @@ const BaselineFormerRow kBaselineFormerRows[] = {
      .tokens = 18,
      .bucket_tokens = 32,
      .trigger = Trigger::kIdle},
-    {.name = "SequencesChooseTheBucketToo",
+    {.name = "TheNumberOfSequencesAlsoChoosesTheBucket",
      .queue = {{.tokens = 1}, {.tokens = 1}, {.tokens = 1}},
      .sequences = 3,
      .tokens = 3,
@@ -128,7 +128,7 @@ const BaselineFormerRow kBaselineFormerRows[] = {
      .tokens = 16,
      .bucket_tokens = 16,
      .trigger = Trigger::kIdle},
-    {.name = "TokensBoundThePrefix",
+    {.name = "TokensLimitThePrefix",
      .queue = {{.tokens = 60}, {.tokens = 40}, {.tokens = 1}},
      .delay_us = 500,
      .now_us = 0,
@@ -144,7 +144,7 @@ const BaselineFormerRow kBaselineFormerRows[] = {
      .tokens = 60,
      .bucket_tokens = 100,
      .trigger = Trigger::kFull},
-    {.name = "SequencesBoundThePrefix",
+    {.name = "SequencesLimitThePrefix",
      .queue = {{.tokens = 1}, {.tokens = 1}, {.tokens = 1}, {.tokens = 1}, {.tokens = 1}},
      .delay_us = 500,
      .now_us = 0,
@@ -152,7 +152,7 @@ const BaselineFormerRow kBaselineFormerRows[] = {
      .tokens = 4,
      .bucket_tokens = 32,
      .trigger = Trigger::kFull},
-    {.name = "ExactlyAsManySequencesAsFitAreFull",
+    {.name = "TheExactNumberOfSequencesIsFull",
      .queue = {{.tokens = 1}, {.tokens = 1}, {.tokens = 1}, {.tokens = 1}},
      .delay_us = 500,
      .now_us = 0,
@@ -160,7 +160,7 @@ const BaselineFormerRow kBaselineFormerRows[] = {
      .tokens = 4,
      .bucket_tokens = 32,
      .trigger = Trigger::kFull},
-    {.name = "ExactlyAsManyTokensAsFitAreFull",
+    {.name = "TheExactNumberOfTokensIsFull",
      .queue = {{.tokens = 100}},
      .delay_us = 500,
      .now_us = 0,
@@ -168,7 +168,7 @@ const BaselineFormerRow kBaselineFormerRows[] = {
      .tokens = 100,
      .bucket_tokens = 100,
      .trigger = Trigger::kFull},
-    {.name = "ABatchIsHeldBackUntilTheOldestHasWaited",
+    {.name = "ABatchIsDelayedUntilTheOldestHasWaited",
      .queue = {{.tokens = 5, .queued_us = 900}, {.tokens = 5, .queued_us = 950}},
      .delay_us = 500,
      .wait_until_us = 1400},
@@ -184,11 +184,11 @@ const BaselineFormerRow kBaselineFormerRows[] = {
      .bucket_tokens = 16,
      .trigger = Trigger::kDelay},
     // A replay of the smallest bucket costs 100 us.
-    {.name = "ABatchIsHeldBackNoLongerThanADeadlineAllows",
+    {.name = "ABatchIsNotDelayedBeyondADeadline",
      .queue = {{.tokens = 5, .queued_us = 900, .deadline_us = 1300}},
      .delay_us = 500,
      .wait_until_us = 1100},
-    {.name = "ABatchIsLaunchedWhenADeadlineAllowsNoMore",
+    {.name = "ABatchIsLaunchedWhenADeadlineRequiresIt",
      .queue = {{.tokens = 5, .queued_us = 900, .deadline_us = 1200}},
      .delay_us = 500,
      .sequences = 1,
@@ -199,7 +199,7 @@ const BaselineFormerRow kBaselineFormerRows[] = {
      .queue = {{.tokens = 5, .queued_us = 900, .deadline_us = 5000}},
      .delay_us = 500,
      .wait_until_us = 1400},
-    {.name = "DrainingHoldsNothingBack",
+    {.name = "DrainingDelaysNoBatch",
      .queue = {{.tokens = 5, .queued_us = 900}},
      .delay_us = 500,
      .draining = true,
@@ -214,13 +214,13 @@ const BaselineFormerRow kBaselineFormerRows[] = {
      .tokens = 60,
      .bucket_tokens = 100,
      .trigger = Trigger::kFull},
-    {.name = "PaddedRowsAndPositionsAreRoundedUpApart",
+    {.name = "PaddedRowsAndPositionsAreRoundedUpSeparately",
      .policy = PolicyKind::kPaddedBuckets,
      .queue = {{.tokens = 3}, {.tokens = 8}, {.tokens = 1}},
      .sequences = 3,
      .tokens = 12,
      .bucket_tokens = 32},
-    {.name = "PaddedRowsOfTheHeadsColumnComeFromFurtherBack",
+    {.name = "PaddedRowsOfTheHeadsColumnComeFromTheWindow",
      .policy = PolicyKind::kPaddedBuckets,
      .queue = {{.tokens = 3}, {.tokens = 9}, {.tokens = 8}, {.tokens = 1}},
      .sequences = 3,
@@ -236,14 +236,14 @@ const BaselineFormerRow kBaselineFormerRows[] = {
      .bucket_tokens = 32,
      .trigger = Trigger::kFull,
      .batch = {0, 2}},
-    {.name = "PaddedRowsAreNoMoreThanTheColumnIsTall",
+    {.name = "PaddedRowsDoNotExceedTheColumn",
      .policy = PolicyKind::kPaddedBuckets,
      .queue = {{.tokens = 9}, {.tokens = 9}, {.tokens = 9}, {.tokens = 9}},
      .sequences = 3,
      .tokens = 27,
      .bucket_tokens = 48,
      .trigger = Trigger::kFull},
-    {.name = "NoPaddedColumnIsPassedOverTooOften",
+    {.name = "NoPaddedColumnIsOvertakenTooOften",
      .policy = PolicyKind::kPaddedBuckets,
      .queue = {{.tokens = 3}, {.tokens = 9}, {.tokens = 8}, {.tokens = 1}},
      .sequences = 2,
@@ -266,7 +266,7 @@ const BaselineFormerRow kBaselineFormerRows[] = {
      .sequences = 2,
      .tokens = 12,
      .bucket_tokens = 32},
-    {.name = "AStaticBatchIsHeldBackBelowTheLargestPreferredSize",
+    {.name = "AStaticBatchBelowTheLargestPreferredSizeIsDelayed",
      .policy = PolicyKind::kStaticPadded,
      .queue = {{.tokens = 3, .queued_us = 900},
                {.tokens = 9, .queued_us = 900},
@@ -286,7 +286,7 @@ const BaselineFormerRow kBaselineFormerRows[] = {
 };
 SLUICE_TABLE(BaselineFormerTable, kBaselineFormerRows);
 
-TEST(BaselineFormer, TheDelayBeginsWithTheOldestSequenceNotWithTheHead) {
+TEST(BaselineFormer, TheDelayStartsAtTheOldestSequenceNotTheHead) {
   WaitingSequence old{.ticket = 1, .priority = 3, .tokens = 5, .queued = AtMicroseconds(900)};
   WaitingSequence head{.ticket = 2, .priority = 1, .tokens = 5, .queued = AtMicroseconds(950)};
   SequenceQueue queue{std::chrono::seconds(1)};
@@ -301,7 +301,7 @@ TEST(BaselineFormer, TheDelayBeginsWithTheOldestSequenceNotWithTheHead) {
             AtMicroseconds(1400));
 }
 
-TEST(BatchFormerDeathTest, AHeadThatFitsNoBucketIsABrokenInvariant) {
+TEST(BatchFormerDeathTest, AHeadThatFitsNoBucketBreaksAnInvariant) {
   WaitingSequence sequence{.tokens = 101};
   SequenceQueue queue{nanoseconds(0)};
   queue.Push(&sequence);

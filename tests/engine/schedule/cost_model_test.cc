@@ -56,7 +56,7 @@ TEST(CostModel, EstimatesZeroBeforeAnyStepRan) {
   EXPECT_EQ(costs.EstimateDrain(1000, {.tokens = 16, .sequences = 16}), 0);
 }
 
-TEST(CostModel, IgnoresValuesThatAreNoTimes) {
+TEST(CostModel, IgnoresInvalidTimes) {
   CostModel costs;
   for (double seconds : {0.0, -1.0, kNaN, kInfinity}) {
     costs.Observe({.bucket = {.tokens = 16, .sequences = 16}}, seconds);
@@ -101,7 +101,7 @@ TEST(CostModel, OneOutlierMovesLittle) {
   }
 }
 
-TEST(CostModel, AnOutlierAsTheVeryFirstStepIsForgotten) {
+TEST(CostModel, ForgetsAnOutlierInTheFirstStep) {
   std::mt19937_64 random(7);
   CostModel costs;
   const StepShape step = RandomStep(&random);
@@ -110,7 +110,7 @@ TEST(CostModel, AnOutlierAsTheVeryFirstStepIsForgotten) {
   EXPECT_LT(WorstError(costs, &random), 0.1);
 }
 
-TEST(CostModel, ABucketOffTheLawIsCorrected) {
+TEST(CostModel, CorrectsABucketThatDiffersFromTheLaw) {
   CostModel costs;
   const Bucket odd{.tokens = 300, .sequences = 64};
   for (int i = 0; i < 200; ++i) {
@@ -141,7 +141,7 @@ TEST(CostModel, EstimatesGrowWithTheStep) {
   }
 }
 
-TEST(CostModel, EstimatesAreSoundIfTermsNeverVary) {
+TEST(CostModel, EstimatesAreCorrectIfTermsNeverVary) {
   CostModel costs;
   for (int i = 0; i < 300; ++i) {
     const int32_t tokens = 1000 * (1 + i % 8);
@@ -160,7 +160,7 @@ TEST(CostModel, EstimatesAreSoundIfTermsNeverVary) {
   EXPECT_NEAR(costs.Estimate(between), 240e-6, 5e-6);
 }
 
-TEST(CostModel, TheDrainTimeIsThatOfFullBatchesAndARest) {
+TEST(CostModel, TheDrainTimeIsTheTimeOfFullBatchesAndARest) {
   CostModel costs;
   const Bucket largest{.tokens = 1000, .sequences = 64};
   for (int i = 0; i < 500; ++i) {
@@ -199,7 +199,7 @@ TEST(CostModel, TheDrainTimeUsesTheAverageTokenNotTheAverageStep) {
   EXPECT_NEAR(costs.EstimateDrain(1000, largest) / (1050e-6 + 20e-6 * 1000 * share), 1, 0.1);
 }
 
-TEST(CostModel, ARestoredModelEstimatesAndLearnsAlike) {
+TEST(CostModel, ARestoredModelEstimatesAndLearnsTheSame) {
   std::mt19937_64 random(9);
   CostModel costs;
   Train(&costs, &random, 700);
@@ -218,7 +218,7 @@ TEST(CostModel, ARestoredModelEstimatesAndLearnsAlike) {
   }
 }
 
-TEST(CostModel, RestoringNonsenseLeavesAModelThatLearns) {
+TEST(CostModel, LearnsAfterRestoringInvalidState) {
   for (double nonsense : {kNaN, kInfinity, -kInfinity, -1.0, 1e308, 1e-308}) {
     SCOPED_TRACE(nonsense);
     CostState state;
@@ -269,7 +269,7 @@ TEST(CostModel, TheDrainTimeOfARestoredModelIsFinite) {
 }
 
 // The device becomes slower for good. Buckets that have not run since then must follow.
-TEST(CostModel, TheLawForgetsStepsOfThousandsOfStepsAgo) {
+TEST(CostModel, TheLawForgetsOldSteps) {
   CostModel costs;
   const auto run = [&](int steps, double seconds_per_token) {
     for (int i = 0; i < steps; ++i) {

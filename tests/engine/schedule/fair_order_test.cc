@@ -1,4 +1,4 @@
-// Tests on virtual time that no caller waits for long because of others, however much they send.
+// Tests on virtual time that no caller waits for long because of others, at any load of the others.
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -26,7 +26,7 @@ std::shared_ptr<const Ladder> LadderOf256() {
 }
 
 struct Load {
-  uint32_t flooding = 1;  // callers that send `times` what the device can do, together
+  uint32_t flooding = 1;  // callers that together send `times` the device's capacity
   double times = 5;
   int32_t max_overtakes = 64;
   bool told_apart = true;
@@ -52,7 +52,7 @@ std::vector<Arrival> ArrivalsOf(const Load& load, std::mt19937_64* random) {
   return arrivals;
 }
 
-// Returns the longest time of a sequence of the quiet caller, in full steps.
+// Returns the longest latency of a sequence of the quiet caller, in full steps.
 double LongestOfQuiet(const Load& load, std::mt19937_64* random) {
   std::vector<Arrival> arrivals = ArrivalsOf(load, random);
   std::vector<bool> quiet;
@@ -77,7 +77,7 @@ double LongestOfQuiet(const Load& load, std::mt19937_64* random) {
 
 // The bound: the step in progress, one step for each other caller, whose sequence may be at the
 // head before it, and its own.
-TEST(FairOrder, ACallerWaitsForOneSequenceOfEachOther) {
+TEST(FairOrder, ACallerWaitsForOneSequenceOfEachOtherCaller) {
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
@@ -116,7 +116,7 @@ TEST(FairOrder, CallersGetEqualShares) {
                  {.cost = Cost,
                   .on_batch =
                       [&](const VirtualBatch& batch) {
-                        if (total > 50'000 * callers) return;  // all still have some
+                        if (total > 50'000 * callers) return;  // all callers still have sequences
                         for (const WaitingSequence* sequence : batch.sequences) {
                           served[sequence->caller] += sequence->tokens;
                           total += sequence->tokens;
@@ -124,7 +124,7 @@ TEST(FairOrder, CallersGetEqualShares) {
                       }},
                  &scheduler);
     for (const auto& [caller, tokens] : served) {
-      // What fills a batch is from the window behind its head.
+      // A batch is filled up from the window after its head.
       EXPECT_NEAR(static_cast<double>(tokens), 50'000.0, 5'000.0) << caller;
     }
   }

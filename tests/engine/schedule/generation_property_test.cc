@@ -1,4 +1,4 @@
-// Simulates random generation on virtual time: arrivals, lengths, shared beginnings, cancellations,
+// Simulates random generation on virtual time: arrivals, lengths, shared prefixes, cancellations,
 // failing and very long steps, little memory. A simulated device checks the contents of the pages.
 #include <algorithm>
 #include <chrono>
@@ -137,12 +137,12 @@ class Simulation {
     }
   }
 
-  // Returns whether the sequence ends with the step that it is in, if that succeeds.
+  // Returns whether the sequence ends with its current step if the step succeeds.
   static bool EndsWithStep(const Sequence& sequence) {
     return sequence.later_tokens == 0 && sequence.to_draw <= 1;
   }
 
-  // Decides the next step while a step runs. Sequences of that step go on in it, or wait.
+  // Decides the next step while a step runs. Sequences of that step continue in it, or wait.
   void DecideAhead() {
     if (OneIn(4)) return;
     std::vector<bool> ends;  // by sequence of batch_
@@ -184,7 +184,7 @@ class Simulation {
   void RunStep(const BatchDecision& decision, bool was_ahead = false) {
     ++steps_;
     if (!was_ahead) CheckBudget(decision, batch_);
-    CheckNobodyStarves(was_ahead ? steps_ - 1 : steps_);
+    CheckNoSequenceStarves(was_ahead ? steps_ - 1 : steps_);
     for (WaitingSequence* sequence : batch_) {
       if (memory_.CopyTail(*Own(sequence))) ++coverage_.copied;
     }
@@ -314,11 +314,12 @@ class Simulation {
     ASSERT_TRUE(load_.batch.continuous || old == 0 || fresh == 0);
   }
 
-  // Checks that decodes run in every step, that any other running sequence waits only for one ahead
-  // of it, and that no sequence is passed by beginning ones in more than max_overtakes steps. So
-  // each ends within twice the steps that it and all sequences that were alive at the same time
-  // take alone; twice, since a preempted sequence is computed again.
-  void CheckNobodyStarves(int64_t decided_at) {
+  // Checks that decodes run in every step, that any other running sequence waits only for sequences
+  // ahead of it, and that no sequence is overtaken by new sequences in more than max_overtakes
+  // steps. Each sequence then ends within twice the number of steps that it and all sequences that
+  // lived at the same time take by themselves; twice, because a preempted sequence is computed
+  // again.
+  void CheckNoSequenceStarves(int64_t decided_at) {
     const SequenceQueue& queue = scheduler_.scheduler().queue();
     for (Sequence& sequence : live_) {
       ASSERT_LE(steps_ - sequence.arrived_at, 2 * sequence.steps_of_all + 1);
@@ -349,7 +350,7 @@ class Simulation {
   Coverage& coverage_;
   std::vector<std::vector<int32_t>> beginnings_;
   std::list<Sequence> live_;
-  std::map<uint64_t, int64_t> alone_;  // steps by ticket, of a sequence alone
+  std::map<uint64_t, int64_t> alone_;  // steps of a sequence by itself, by ticket
   std::vector<WaitingSequence*> batch_, batch_ahead_;
   BatchDecision ahead_;  // the decision for batch_ahead_
   MonoTime now_{std::chrono::seconds(1)};
@@ -358,7 +359,7 @@ class Simulation {
   int64_t steps_ = 0;
 };
 
-TEST(GenerationProperty, EverySequenceEndsAndEveryPageIsRight) {
+TEST(GenerationProperty, EverySequenceEndsAndEveryPageIsCorrect) {
   Coverage coverage;
   for (uint64_t seed = 1; seed <= 1500; ++seed) {
     SCOPED_TRACE(seed);

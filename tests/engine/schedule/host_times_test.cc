@@ -9,8 +9,8 @@
 namespace sluice {
 namespace {
 
-// Returns the fit to steps that vary by a fifth, while `arrival_seconds` are added for each arrival
-// of bursts.
+// Returns the fit to steps whose times vary by a fifth, plus `arrival_seconds` for each arrival of
+// bursts.
 HostTimes FitTo(double arrival_seconds, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::exponential_distribution<double> gap(1), size(1);
@@ -36,15 +36,15 @@ HostTimes FitTo(double arrival_seconds, uint64_t seed) {
   return fit.times();
 }
 
-// Slow steps have more arrivals, which takes nothing of a host with processors of its own.
-TEST(HostTimesFit, TellsWhatArrivalsTakeFromSlowSteps) {
+// Slow steps have more arrivals. On a host with separate processors the arrivals take no time.
+TEST(HostTimesFit, SeparatesTheTimeOfArrivalsFromSlowSteps) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(seed);
   EXPECT_NEAR(FitTo(0, seed).arrival_seconds, 0, 30e-6);
   EXPECT_NEAR(FitTo(200e-6, seed).arrival_seconds, 200e-6, 40e-6);
 }
 
-TEST(HostTimesFit, TurnaroundsAreWithoutTheirArrivals) {
+TEST(HostTimesFit, TurnaroundsExcludeTheTimeOfArrivals) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(seed);
   std::mt19937_64 random(seed);
@@ -64,7 +64,7 @@ TEST(HostTimesFit, TurnaroundsAreWithoutTheirArrivals) {
   EXPECT_NEAR(times.turnaround_seconds_per_sequence, 20e-6, 1e-9);
 }
 
-TEST(HostTimesFit, KnowsNothingWithoutData) {
+TEST(HostTimesFit, IsZeroWithoutData) {
   const HostTimes times = HostTimesFit().times();
   EXPECT_EQ(times.arrival_seconds, 0);
   EXPECT_EQ(times.turnaround_seconds, 0);

@@ -90,10 +90,10 @@ class Model {
   std::vector<int32_t> holders_;
   std::vector<int32_t> idle_;  // in the order in which they became idle
   std::map<Tokens, int32_t> published_;
-  std::map<Tokens, int32_t> tails_;  // the pages within which published beginnings end
+  std::map<Tokens, int32_t> tails_;  // pages with published tails
 };
 
-// Runs random sequences with common beginnings on the cache and on the model.
+// Runs random sequences with common prefixes on the cache and on the model.
 class ModelTest {
  public:
   explicit ModelTest(uint64_t seed)
@@ -130,7 +130,7 @@ class ModelTest {
 
   int32_t Below(uint64_t limit) { return static_cast<int32_t>(random_() % limit); }
 
-  // Returns random tokens of two values, mostly of one, so that prefixes are often equal.
+  // Returns random tokens with two values, mostly the same one, so that prefixes are often equal.
   Tokens RandomTokens() {
     Tokens tokens(1 + static_cast<size_t>(Below(20)));
     for (int32_t& token : tokens) token = Below(8) == 0 ? 1 : 0;
@@ -170,7 +170,7 @@ class ModelTest {
     sequence.computed = found * page_tokens_ + expected.tail_tokens;
   }
 
-  // Gives back the page whose tail the sequence's first step has copied.
+  // Releases the page whose tail the sequence's first step has copied.
   void Copied(SequencePages* pages) {
     if (pages->copied_from != KvCache::kNone) model_.LetGo(pages->copied_from);
     cache_.Copied(pages);

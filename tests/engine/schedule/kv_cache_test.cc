@@ -62,7 +62,7 @@ TEST(KvCache, PagesAreSharedUntilTheLastHolderReleasesThem) {
   EXPECT_EQ(cache.Find(Tokens{1, 2, 3, 4, 5}, 0, {}).idle, 2);
 }
 
-TEST(KvCache, EqualPagesComputedApartBecomeOne) {
+TEST(KvCache, MergesEqualPages) {
   KvCache cache(8, 2, true);
   SequencePages first, second;
   const Tokens tokens{1, 2, 3, 4, 5};
@@ -82,7 +82,7 @@ TEST(KvCache, EqualPagesComputedApartBecomeOne) {
   EXPECT_EQ(cache.available(), 8);
 }
 
-TEST(KvCache, TakesFreePagesThenTheLongestIdleOnesFromTheirEnd) {
+TEST(KvCache, TakesFreePagesThenTheLongestIdleFromTheEnd) {
   KvCache cache(6, 1, true);
   SequencePages older = Computed(&cache, {1, 2, 3});
   SequencePages newer = Computed(&cache, {4, 5});
@@ -131,8 +131,8 @@ TEST(KvCache, WithoutReuseNothingIsFound) {
   EXPECT_EQ(cache.idle(), 0);
 }
 
-// The shared tokens end within the second page, which goes on to be filled by the first sequence.
-TEST(KvCache, ATailIsCopiedFromThePageThatHasIt) {
+// The shared tokens end within the second page; the first sequence continues to fill this page.
+TEST(KvCache, ATailIsCopiedFromItsPage) {
   KvCache cache(6, 4, true);
   const Tokens tokens{1, 2, 3, 4, 5, 6, 7, 8, 9}, other{1, 2, 3, 4, 5, 6, 0};
   SequencePages first;
@@ -150,7 +150,7 @@ TEST(KvCache, ATailIsCopiedFromThePageThatHasIt) {
   EXPECT_EQ(cache.TokensOf(found), 6);
   EXPECT_EQ(cache.TokensOf(cache.Find(other, 0, {}, 5)), 4) << "no sequence shares five tokens";
   EXPECT_EQ(cache.TokensOf(cache.Find(Tokens{1, 2, 3, 4, 5, 6}, 0, {}, 6)), 4)
-      << "a token is left to compute";
+      << "one token must be left to compute";
   SequencePages second;
   cache.Attach(found, &second);
   EXPECT_EQ(second.copied_from, first.ids[1]);
@@ -165,8 +165,7 @@ TEST(KvCache, ATailIsCopiedFromThePageThatHasIt) {
 }
 
 TEST(KvCache, AllocatesNothing) {
-  constexpr int32_t kPages =
-      112;  // an index reserved for exactly this number has no room to clean up
+  constexpr int32_t kPages = 112;  // an index with exactly this capacity has no room to clean up
   constexpr size_t kSequences = 12;
   std::mt19937_64 random(1);
   KvCache cache(kPages, 4, true);

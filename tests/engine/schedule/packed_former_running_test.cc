@@ -103,7 +103,7 @@ const PackedFormerRunningRow kPackedRunningRows[] = {
      .batch = {0},
      .options = {.max_queue_delay_us = 1000, .max_overtakes = 5, .prefill_tokens = 64},
      .trigger = Trigger::kIdle},
-    {.name = "ABegunPromptDoesNotWaitForOtherSequences",
+    {.name = "APromptInProgressDoesNotWaitForOtherSequences",
      .queue = {Chunk(9)},
      .batch = {0},
      .options = {.max_queue_delay_us = 1000, .max_overtakes = 5, .prefill_tokens = 64},
@@ -113,12 +113,12 @@ const PackedFormerRunningRow kPackedRunningRows[] = {
      .batch = {0, 1},
      .options = {},
      .trigger = Trigger::kIdle},
-    {.name = "APromptThatWillBeLateJoinsADecodeToo",
+    {.name = "APromptThatWillBeLateAlsoJoinsADecode",
      .queue = {Decode(), Late(Prompt(60))},
      .batch = {0, 1},
      .options = {},
      .trigger = Trigger::kIdle},
-    {.name = "DecodesJoinFromBehindAFullBatch",
+    {.name = "DecodesAfterAFullBatchJoinIt",
      .queue = {Prompt(60), Prompt(60), Decode()},
      .batch = {0, 2}},
     {.name = "PromptTokensStayWithinTheBudget",
@@ -170,30 +170,30 @@ const PackedFormerRunningRow kPackedRunningRows[] = {
      .queue = {Decode(), Prompt(9, 3), Prompt(9, 3)},
      .batch = {0, 1},
      .available_pages = 8},
-    {.name = "ASequenceThatLacksPagesLetsSmallerOnesPass",
+    {.name = "SmallerSequencesOvertakeASequenceWithoutPages",
      .queue = {Decode(), Prompt(60, 50), Prompt(9, 3)},
      .batch = {0, 2},
      .available_pages = 8},
-    {.name = "ASequencePassedTooOftenIsABarrier",
+    {.name = "ASequenceAtItsOvertakeLimitIsABarrier",
      .queue = {Decode(), Passed(Prompt(60, 50), 5), Prompt(9, 3)},
      .batch = {0},
      .available_pages = 8},
-    {.name = "ASequenceThatMayBePassedOnceMoreLetsOnePass",
+    {.name = "OneSequenceOvertakesASequenceJustBelowItsLimit",
      .queue = {Decode(), Passed(Prompt(60, 50), 4), Prompt(9, 1), Prompt(9, 1)},
      .batch = {0, 2},
      .available_pages = 8},
-    {.name = "AChunkPassesABarrier",
+    {.name = "AChunkOvertakesABarrier",
      .queue = {Decode(), Passed(Prompt(60, 50), 9), Chunk(20, 3)},
      .batch = {0, 2},
      .available_pages = 8},
-    {.name = "AChunkPassesABarrierWithoutDecodes",
+    {.name = "AChunkOvertakesABarrierWithoutDecodes",
      .queue = {Passed(Prompt(60, 50), 9), Chunk(20, 3)},
      .batch = {1},
      .available_pages = 8},
-    {.name = "AChunkPassedTooOftenIsABarrierItself",
+    {.name = "AChunkAtItsOvertakeLimitIsABarrier",
      .queue = {Decode(), Prompt(60), Passed(Chunk(64), 5), Prompt(4)},
      .batch = {0, 1}},
-    {.name = "ASequenceAloneMayTakeAllPages",
+    {.name = "ASingleSequenceMayTakeAllPages",
      .queue = {Prompt(60, 8)},
      .batch = {0},
      .available_pages = 8,
@@ -203,15 +203,15 @@ const PackedFormerRunningRow kPackedRunningRows[] = {
      .queue = {Prompt(60, 8), Prompt(60, 1)},
      .batch = {0},
      .available_pages = 8},
-    {.name = "NoMoreSequencesRunThanAStepHolds",
+    {.name = "RunningSequencesFitInAStep",
      .queue = {Decode(), Decode(), Decode(), Decode(), Decode(), Decode(), Prompt(2), Prompt(2),
                Prompt(2)},
      .batch = {0, 1, 2, 3, 4, 5, 6, 7}},
-    {.name = "ASequenceThatEndsWithItsStepPassesOneThatWouldKeepRunning",
+    {.name = "ASequenceThatEndsWithItsStepOvertakesOneThatWouldKeepRunning",
      .queue = {Decode(), Decode(), Decode(), Decode(), Decode(), Decode(), Chunk(40), Chunk(40),
                Prompt(2), Scoring(2)},
      .batch = {0, 1, 2, 3, 4, 5, 6, 9}},
-    {.name = "WithoutContinuousBatchingNothingJoins",
+    {.name = "NoSequenceJoinsWithoutContinuousBatching",
      .queue = {Decode(), Prompt(4), Scoring(4)},
      .batch = {0},
      .options = {.max_overtakes = 5, .prefill_tokens = 64, .continuous = false}},
@@ -223,12 +223,12 @@ const PackedFormerRunningRow kPackedRunningRows[] = {
     {.name = "AnUrgentPromptTakesTheBudgetFirst",
      .queue = {Decode(), Prompt(60), Due(Prompt(60), 300)},
      .batch = {0, 2}},
-    {.name = "ADecodeWithADeadlineKeepsNoPromptOut",
+    {.name = "ADecodeWithADeadlineExcludesNoPrompt",
      .queue = {Due(Decode(), 300), Prompt(60)},
      .batch = {0, 1},
      .options = {},
      .trigger = Trigger::kIdle},
-    {.name = "APromptThatWouldBeLateIsLeftOut",
+    {.name = "ExcludesAPromptThatWouldBeLate",
      .queue = {Decode(), Due(Prompt(60), 20), Prompt(60)},
      .batch = {0, 2}},
     {.name = "DecodesJoinEvenIfTheyWillBeLate",
@@ -301,8 +301,8 @@ void ExpectBounds(const SequenceQueue& queue, const std::vector<WaitingSequence*
   }
 }
 
-// Expects that no sequence that is not running passes one that was overtaken too often. A sequence
-// that is about to expire may be passed.
+// Expects that only running sequences overtake a sequence at its limit. A sequence that is about to
+// expire may be overtaken.
 void ExpectBarriers(const std::vector<WaitingSequence*>& all,
                     const std::vector<WaitingSequence*>& batch, int32_t max_overtakes) {
   const MonoTime may_expire(std::chrono::microseconds(411));
@@ -426,9 +426,9 @@ class Stream {
   std::vector<WaitingSequence*> batch_;
 };
 
-// Each sequence ahead of it, and each that may pass it, runs for at most a life; then it has all
-// pages.
-TEST(PackedFormerRunning, ASequenceThatNeedsAllPagesRunsInTheEnd) {
+// Each sequence ahead of it, and each that may overtake it, runs for at most kLife steps. Then it
+// gets all pages.
+TEST(PackedFormerRunning, ASequenceThatNeedsAllPagesEventuallyRuns) {
   constexpr int32_t kMaxOvertakes = 16;
   constexpr int kBound = 6 * Stream::kLife + kMaxOvertakes;
   int starved = 0;
@@ -437,7 +437,7 @@ TEST(PackedFormerRunning, ASequenceThatNeedsAllPagesRunsInTheEnd) {
     EXPECT_LE(Stream(kMaxOvertakes, seed).DecisionsUntilTheLargeRuns(kBound), kBound);
     if (Stream(1'000'000, seed).DecisionsUntilTheLargeRuns(2 * kBound) > 2 * kBound) ++starved;
   }
-  EXPECT_GT(starved, 40);  // without the bound it does not run
+  EXPECT_GT(starved, 40);  // without the limit it does not run
 }
 
 }  // namespace

@@ -80,20 +80,20 @@ const PackedFormerRow kPackedRows[] = {
      .batch = {0, 1},
      .bucket_tokens = 400,
      .trigger = Trigger::kIdle},
-    {.name = "ACutIsMadeIfItWastesLessThanTakingAll",
+    {.name = "CutsTheBatchIfThatWastesLess",
      .queue = {{.tokens = 390}, {.tokens = 200}},
      .batch = {0},
      .bucket_tokens = 400},
-    {.name = "NoCutIsMadeIfItWastesNoLess",
+    {.name = "DoesNotCutTheBatchIfThatWastesTheSame",
      .queue = {{.tokens = 350}, {.tokens = 600}},
      .batch = {0, 1},
      .bucket_tokens = 1000,
      .trigger = Trigger::kIdle},
-    {.name = "RoomBehindTheCutIsFilledFromFurtherBack",
+    {.name = "RoomAfterTheCutIsFilledFromTheWindow",
      .queue = {{.tokens = 300}, {.tokens = 800}, {.tokens = 100}},
      .batch = {0, 2},
      .bucket_tokens = 400},
-    {.name = "TheLargestThatFitsFills",
+    {.name = "TheLargestFittingSequenceFills",
      .queue = {{.tokens = 600}, {.tokens = 900}, {.tokens = 100}, {.tokens = 390}, {.tokens = 10}},
      .batch = {0, 3, 4},
      .bucket_tokens = 1000},
@@ -106,17 +106,17 @@ const PackedFormerRow kPackedRows[] = {
      .batch = {0},
      .bucket_tokens = 400,
      .max_overtakes = 0},
-    {.name = "ASequenceOvertakenTooOftenIsABarrier",
+    {.name = "ASequenceAtItsLimitIsABarrier",
      .queue = {{.tokens = 300}, {.tokens = 800, .overtaken = 5}, {.tokens = 100}},
      .batch = {0},
      .bucket_tokens = 400,
      .max_overtakes = 5},
-    {.name = "ASequenceThatMayBeOvertakenOnceMoreLetsOnePass",
+    {.name = "OneSequenceOvertakesASequenceBelowItsLimit",
      .queue = {{.tokens = 600}, {.tokens = 900, .overtaken = 4}, {.tokens = 390}, {.tokens = 10}},
      .batch = {0, 2},
      .bucket_tokens = 1000,
      .max_overtakes = 5},
-    {.name = "TheNumberOfSequencesBoundsABatch",
+    {.name = "TheNumberOfSequencesLimitsABatch",
      .queue = {{.tokens = 1},
                {.tokens = 1},
                {.tokens = 1},
@@ -147,12 +147,12 @@ const PackedFormerRow kPackedRows[] = {
      .queue = {{.tokens = 950}, {.tokens = 900, .deadline_us = 50'000}},
      .batch = {0},
      .bucket_tokens = 1000},
-    {.name = "AnUrgentSequencePassesNoBarrier",
+    {.name = "AnUrgentSequenceDoesNotOvertakeABarrier",
      .queue = {{.tokens = 950, .overtaken = 5}, {.tokens = 900, .deadline_us = 1500}},
      .batch = {0},
      .bucket_tokens = 1000,
      .max_overtakes = 5},
-    {.name = "ASequenceThatWouldBeLateIsLeftOut",
+    {.name = "ExcludesASequenceThatWouldBeLate",
      .queue = {{.tokens = 900, .deadline_us = 200}, {.tokens = 950}},
      .batch = {1},
      .bucket_tokens = 1000},
@@ -165,7 +165,7 @@ const PackedFormerRow kPackedRows[] = {
      .queue = {{.tokens = 300, .deadline_us = 600}, {.tokens = 900}},
      .batch = {0},
      .bucket_tokens = 400},
-    {.name = "AnUrgentSequenceIsNotServedAtAnyPrice",
+    {.name = "AnUrgentSequenceIsNotServedIfTooExpensive",
      .queue = {{.tokens = 20, .deadline_us = 120}, {.tokens = 980}},
      .batch = {1},
      .bucket_tokens = 1000},
@@ -229,7 +229,7 @@ struct PatienceRow {
 };
 class PatienceTable : public TableTest<PatienceRow> {};
 
-TEST_P(PatienceTable, WaitsWhileANewArrivalWouldGainMoreThanTheOthersLose) {
+TEST_P(PatienceTable, WaitsIfANewArrivalGainsMoreThanTheOthersLose) {
   const Ladder ladder({{.tokens = 20, .sequences = 64},
                        {.tokens = 100, .sequences = 64},
                        {.tokens = 1000, .sequences = 64}});
@@ -253,7 +253,7 @@ TEST_P(PatienceTable, WaitsWhileANewArrivalWouldGainMoreThanTheOthersLose) {
   EXPECT_EQ(early.launch, !row().waits);
   if (row().waits) {
     EXPECT_EQ(early.wait_until, AtMicroseconds(500));
-    // The step takes 60 us or more, and as much is kept in reserve before a deadline.
+    // The step takes at least 60 us, and the same time is reserved before a deadline.
     const FixedQueue pressed = QueueOf(std::vector<Waiting>(
         static_cast<size_t>(row().waiting), Waiting{.tokens = row().tokens, .deadline_us = 450}));
     const BatchDecision wait = former.Form(pressed.queue(), inputs, AtMicroseconds(100), &batch);

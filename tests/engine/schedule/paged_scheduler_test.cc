@@ -42,7 +42,7 @@ class PagedSchedulerTest : public ::testing::Test {
                                                   CostModel(), nullptr);
   }
 
-  // Makes a sequence that is behind those of its priority that were made before.
+  // Makes a sequence that arrives after all earlier sequences of its priority.
   Sequence* New(Tokens tokens) {
     Sequence* const sequence = &sequences_.emplace_back();
     sequence->all = std::move(tokens);
@@ -80,7 +80,7 @@ class PagedSchedulerTest : public ::testing::Test {
     sequence->history = sequence->all;
     scheduler_->Return(sequence);
   }
-  // Runs the sequence alone to the end of its history and ends it.
+  // Runs the sequence by itself to the end of its history and ends it.
   void RunToEnd(Sequence* sequence) {
     scheduler_->Arrive(sequence);
     while (true) {
@@ -125,7 +125,7 @@ TEST_F(PagedSchedulerTest, ComputesAPromptInChunksAndThenTokenByToken) {
   EXPECT_EQ(scheduler_->kv().available(), 8);
 }
 
-TEST_F(PagedSchedulerTest, CutsPromptsOnlyWhileSomethingGenerates) {
+TEST_F(PagedSchedulerTest, CutsPromptsOnlyWhileASequenceGenerates) {
   Make({.pages = 16, .page_tokens = 4}, {.prefill_tokens = 5});
   Sequence* const scored = Arrive(Counting(0, 12));
   EXPECT_THAT(StepOf(*scored), ElementsAre(0, 12, 0, 1, 3, 0));
@@ -140,8 +140,8 @@ TEST_F(PagedSchedulerTest, CutsPromptsOnlyWhileSomethingGenerates) {
   EXPECT_THAT(StepOf(*scored), ElementsAre(5, 7, 0, 1, 1, 1));
 }
 
-// Without reuse no page is published, so that nothing else has prompts looked at again.
-TEST_F(PagedSchedulerTest, CutsPromptsAnewWhenTheLastThatGeneratesEnds) {
+// Without reuse no page is published, so there is no other reason to look at prompts again.
+TEST_F(PagedSchedulerTest, CutsPromptsAgainWhenTheLastGeneratingSequenceEnds) {
   Make({.pages = 16, .page_tokens = 4, .prefix_reuse = false}, {.prefill_tokens = 5});
   Sequence* const scored = Arrive(Counting(0, 12));
   generates_ = true;
@@ -156,7 +156,7 @@ TEST_F(PagedSchedulerTest, CutsPromptsAnewWhenTheLastThatGeneratesEnds) {
 }
 
 // A prompt that returned to the queue while nothing generated is cut again.
-TEST_F(PagedSchedulerTest, CutsPromptsThatCameBackBetweenTwoThatGenerate) {
+TEST_F(PagedSchedulerTest, CutsPromptsThatReturnedBetweenTwoGeneratingSequences) {
   Make({.pages = 16, .page_tokens = 4}, {.prefill_tokens = 5});
   Sequence* const scored = Arrive(Counting(0, 20));
   generates_ = true;
@@ -228,10 +228,10 @@ TEST_F(PagedSchedulerTest, WithoutPagesEachStepComputesTheWholeHistory) {
   scheduler_->End(sequence);
 }
 
-TEST_F(PagedSchedulerTest, BeginsBehindThePrefixThatIsFound) {
+TEST_F(PagedSchedulerTest, BeginsAfterTheFoundPrefix) {
   Make({.pages = 8, .page_tokens = 4}, {.prefill_tokens = 0});
   RunToEnd(New(Counting(0, 12)));
-  // Two of its three pages are reused, since one token must be left to compute. They are idle, so
+  // Two of its three pages are reused, because one token must be left to compute. They are idle, so
   // holding them takes two more pages.
   Sequence* const sequence = Arrive(Counting(0, 12));
   EXPECT_THAT(StepOf(*sequence), ElementsAre(8, 4, 0, 1, 3, 0));
@@ -247,7 +247,7 @@ TEST_F(PagedSchedulerTest, BeginsBehindThePrefixThatIsFound) {
   EXPECT_THAT(StepOf(*Arrive(Counting(0, 12))), ElementsAre(8, 4, 0, 1, 1, 0));
 }
 
-TEST_F(PagedSchedulerTest, BeginsBehindAPrefixThatWasPublishedWhileItWaited) {
+TEST_F(PagedSchedulerTest, BeginsAfterAPrefixPublishedWhileItWaited) {
   Make({.pages = 8, .page_tokens = 4}, {.prefill_tokens = 0}, /*sequences=*/1);
   Sequence* const first = Arrive(Counting(0, 12));
   Sequence* const second = Arrive(Counting(0, 12));
@@ -260,7 +260,7 @@ TEST_F(PagedSchedulerTest, BeginsBehindAPrefixThatWasPublishedWhileItWaited) {
   EXPECT_EQ(second->kv.ids.size(), 3u);
 }
 
-TEST_F(PagedSchedulerTest, TheLastSequenceYieldsItsPagesWhenTheyDoNotSuffice) {
+TEST_F(PagedSchedulerTest, TheLastSequenceYieldsItsPagesIfThereAreTooFew) {
   Make({.pages = 6, .page_tokens = 4}, {.prefill_tokens = 0});
   Sequence* const first = Arrive(Counting(0, 4));
   Sequence* const last = Arrive(Counting(100, 7));
@@ -287,7 +287,7 @@ TEST_F(PagedSchedulerTest, TheLastSequenceYieldsItsPagesWhenTheyDoNotSuffice) {
   EXPECT_EQ(scheduler_->kv().available(), 6);
 }
 
-TEST_F(PagedSchedulerTest, BeginsNoPromptForWhichTheOthersLeaveNoPages) {
+TEST_F(PagedSchedulerTest, DoesNotBeginAPromptWithoutEnoughPages) {
   generates_ = true;
   Make({.pages = 8, .page_tokens = 4}, {.prefill_tokens = 4});
   Sequence* const first = Arrive(Counting(0, 16));
@@ -313,7 +313,7 @@ TEST_F(PagedSchedulerTest, ASequenceRemovedWhileItWaitsReleasesItsPages) {
   EXPECT_TRUE(scheduler_->scheduler().queue().empty());
 }
 
-TEST_F(PagedSchedulerTest, MovesASequenceThroughAStepAheadAndThroughARewoundOne) {
+TEST_F(PagedSchedulerTest, MovesASequenceThroughStepsAheadAndRewinds) {
   using enum SequenceState;
   generates_ = true;
   Make({.pages = 8, .page_tokens = 4}, {.prefill_tokens = 0});
@@ -364,7 +364,7 @@ TEST_F(PagedSchedulerTest, RemovesAHeldSequence) {
 
 using PagedSchedulerDeathTest = PagedSchedulerTest;
 
-TEST_F(PagedSchedulerDeathTest, RefusesAnOperationThatDoesNotFitTheState) {
+TEST_F(PagedSchedulerDeathTest, RefusesAnOperationInTheWrongState) {
   Make({.pages = 8, .page_tokens = 4}, {});
   Sequence* const sequence = Arrive(Counting(0, 4));
   EXPECT_DEATH(scheduler_->Arrive(sequence), "broken invariant");
@@ -379,7 +379,7 @@ TEST_F(PagedSchedulerDeathTest, RefusesAnOperationThatDoesNotFitTheState) {
   EXPECT_DEATH(scheduler_->End(sequence), "broken invariant");
 }
 
-// So many sequences wait that not all are looked up again before a decision, and the estimate of
+// Not all of the many waiting sequences are looked up again before a decision, so the estimate of
 // the last one becomes outdated.
 class OldEstimateTest : public PagedSchedulerTest {
  protected:
@@ -441,7 +441,7 @@ TEST_F(OldEstimateTest, DoesNotDelayOtherSequences) {
   EXPECT_EQ(scheduler_->scheduler().queue().size(), 1);
 }
 
-TEST_F(OldEstimateTest, KeepsTheCountOfHowOftenItsSequenceWasOvertaken) {
+TEST_F(OldEstimateTest, KeepsTheOvertakenCount) {
   Sequence* const last = ArriveAndEvict();
   DropAhead(/*left=*/1);
   last->overtaken = 5;
@@ -449,7 +449,7 @@ TEST_F(OldEstimateTest, KeepsTheCountOfHowOftenItsSequenceWasOvertaken) {
   EXPECT_EQ(last->overtaken, 5);
 }
 
-TEST_F(OldEstimateTest, TakesNoMorePagesThanWereDecided) {
+TEST_F(OldEstimateTest, TakesOnlyTheDecidedPages) {
   Make({.pages = 8, .page_tokens = 4}, {.prefill_tokens = 0}, /*sequences=*/2);
   Sequence* const holding = Arrive(Counting(0, 12));
   EXPECT_THAT(Decide(), ElementsAre(holding));

@@ -51,7 +51,7 @@ class Rounds {
     for (WaitingSequence* waiting : batch_) EndStep(static_cast<Sequence*>(waiting));
   }
 
-  // A sequence arrives once, so that an object is made again for each; it keeps its storage.
+  // A sequence arrives once, so its object is made again; it keeps its storage.
   void Arrive(Sequence* sequence) {
     std::vector<int32_t> all = std::move(sequence->all), ids = std::move(sequence->kv.ids);
     std::destroy_at(sequence);
@@ -93,7 +93,7 @@ class Rounds {
 
 TEST(PagedSchedulerSteadyState, AllocatesNothing) {
   Rounds rounds;
-  rounds.Run(12000);  // so that the histograms of the traffic know all sizes
+  rounds.Run(12000);  // so that the traffic histograms contain all sizes
   const int64_t before = Allocations();
   const PagedScheduler::Counts counts = rounds.scheduler().counts();
   rounds.Run(3000);

@@ -177,7 +177,7 @@ TEST(SequenceQueue, BehavesLikeALinearSearch) {
   }
 }
 
-TEST(SequenceQueue, TakingCountsHowOftenSequencesAreOvertaken) {
+TEST(SequenceQueue, TakeCountsOvertakenSequences) {
   for (uint64_t seed = 1; seed <= 100; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
@@ -210,7 +210,7 @@ TEST(SequenceQueue, TakingCountsHowOftenSequencesAreOvertaken) {
   }
 }
 
-TEST(SequenceQueue, TheCountOfAReturningSequenceBeginsAnew) {
+TEST(SequenceQueue, TheCountOfAReturningSequenceRestarts) {
   SequenceQueue queue(kStep);
   WaitingSequence first{.ticket = 1}, second{.ticket = 2};
   WaitingSequence* const behind[] = {&second};
@@ -248,7 +248,7 @@ TEST(SequenceQueue, APriorityLevelEqualsAnArrivalLaterByOneStep) {
   EXPECT_EQ(front, (std::vector<WaitingSequence*>{&soon, &low, &late}));
 }
 
-TEST(SequenceQueueDeathTest, AddingOrTakingASequenceTwiceIsABrokenInvariant) {
+TEST(SequenceQueueDeathTest, AddingOrTakingASequenceTwiceBreaksAnInvariant) {
   SequenceQueue queue(kStep);
   WaitingSequence sequence{.ticket = 1, .tokens = 3};
   WaitingSequence* const taken[] = {&sequence};

@@ -92,7 +92,7 @@ TEST(Scheduler, AnArrivalCountsWithItsWholePromptAndExpectedSteps) {
   EXPECT_EQ(arrivals[0].steps, 9);
 }
 
-TEST(Scheduler, TheLastRunningSequenceYieldsUntilThePagesSuffice) {
+TEST(Scheduler, TheLastRunningSequenceYieldsUntilThereAreEnoughPages) {
   Scheduler scheduler({}, std::chrono::minutes(1), LadderOf({64}), CostModel(), nullptr);
   const auto at = [](int64_t us) { return MonoTime(std::chrono::microseconds(us)); };
   WaitingSequence first{.ticket = 4, .tokens = 1, .pages = 2, .running = true, .queued = at(1)};
@@ -110,7 +110,7 @@ TEST(Scheduler, TheLastRunningSequenceYieldsUntilThePagesSuffice) {
   EXPECT_EQ(scheduler.MustYield(1), &first);
 }
 
-TEST(SchedulerDeathTest, DecidingBeforeASequenceYieldedIsABrokenInvariant) {
+TEST(SchedulerDeathTest, DecidingBeforeASequenceYieldsBreaksAnInvariant) {
   Scheduler scheduler({}, std::chrono::minutes(1), LadderOf({64}), CostModel(), nullptr);
   WaitingSequence sequence{.ticket = 1, .tokens = 1, .pages = 2, .running = true};
   scheduler.Return(&sequence);

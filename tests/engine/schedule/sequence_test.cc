@@ -62,7 +62,7 @@ TEST(SequenceState, FollowsAllowedTransitions) {
   }
 }
 
-TEST(SequenceStateDeathTest, EndsTheProcessAtARefusedTransition) {
+TEST(SequenceStateDeathTest, ARefusedTransitionEndsTheProcess) {
   for (const SequenceState from : kStates) {
     PagedSequence sequence;
     Reach(from, &sequence);
@@ -74,7 +74,7 @@ TEST(SequenceStateDeathTest, EndsTheProcessAtARefusedTransition) {
   }
 }
 
-TEST(SequenceState, IsVoidWhileAStepCarriesItInVain) {
+TEST(SequenceState, IsVoidWhileItsResultWillBeDropped) {
   for (const SequenceState state : kStates) {
     PagedSequence sequence;
     Reach(state, &sequence);

@@ -19,13 +19,13 @@ struct Sequence : PagedSequence {
   int32_t to_draw = 0;          // tokens to generate; with 0 it ends after its prompt
 
   bool in_step = false;
-  // Whether it ends with its present step, beside which another step was already decided.
+  // Whether it ends with its current step although another step was already decided.
   bool ends = false;
   bool cancelled = false;
   int64_t arrived_at = 0;  // the number of the step
-  // The steps that it and all sequences that were alive at the same time would take alone.
+  // The steps that it and all sequences that lived at the same time would take by themselves.
   int64_t steps_of_all = 0;
-  // The steps since its last one in which a sequence behind it began.
+  // The steps since its last step in which a sequence after it began.
   int32_t passed_steps = 0;
 
   void Append(int32_t token) {
@@ -47,7 +47,7 @@ class Memory {
         window_(options.attention_window),
         slots_(static_cast<size_t>(options.pages) * page_tokens_) {}
 
-  // Checks what the sequence's next step reads, which begins at its first position.
+  // Checks the values that the sequence's next step reads.
   void ExpectComputed(const Sequence& sequence) {
     const int32_t first = window_ == 0 ? 0 : sequence.first_position - window_ + 1;
     for (size_t p = static_cast<size_t>(std::max(first, 0));

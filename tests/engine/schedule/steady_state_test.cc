@@ -57,7 +57,7 @@ class Clients {
     }
   }
 
-  // Continues with one token, or returns with as many tokens as a new sequence.
+  // Continues with one token, or returns with the tokens of a new sequence.
   void Continue(WaitingSequence* sequence) const {
     sequence->first_position = sequence->tokens;
     sequence->tokens = running_ ? 1 : 64;

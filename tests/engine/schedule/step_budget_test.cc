@@ -8,7 +8,7 @@
 namespace sluice {
 namespace {
 
-TEST(RunLimitsOf, AChunkFitsBesideAllOtherDecodes) {
+TEST(RunLimitsOf, AChunkFitsWithAllOtherDecodes) {
   for (int32_t tokens = 1; tokens <= 300; tokens += 7) {
     for (int32_t sequences = 1; sequences <= 300; sequences += 13) {
       for (const int32_t prefill_tokens : {0, 1, 7, 64, 512}) {
@@ -56,7 +56,7 @@ const RunLimitsRow kRunLimitsRows[] = {
      .prefill_tokens = 512,
      .chunk_tokens = 257,
      .running = 256},
-    {.name = "AsManySequencesAsTokensShareThem",
+    {.name = "AChunkTakesHalfOfABucketOfOneTokenPerSequence",
      .tokens = 256,
      .sequences = 256,
      .prefill_tokens = 512,
@@ -68,7 +68,7 @@ const RunLimitsRow kRunLimitsRows[] = {
      .prefill_tokens = 16,
      .chunk_tokens = 16,
      .running = 8},
-    {.name = "WithoutAChunkOnePromptMayTakeAll",
+    {.name = "WithoutPrefillTokensOnePromptMayTakeAll",
      .tokens = 64,
      .sequences = 256,
      .prefill_tokens = 0,

@@ -88,7 +88,7 @@ TEST(DecayedHistogram, AfterALongPauseOnlyTheNewestCounts) {
   EXPECT_DOUBLE_EQ(histogram.total(), 1);
 }
 
-TEST(DecayedHistogram, TimeBeforeTheLatestCountsAsTheLatest) {
+TEST(DecayedHistogram, ATimeBeforeTheLatestCountsAsTheLatest) {
   DecayedHistogram histogram(seconds(1));
   histogram.Add(1, kStart + seconds(5));
   histogram.Add(2, kStart);
@@ -126,7 +126,7 @@ TEST(Traffic, CountsTheTokensOfBatches) {
   EXPECT_DOUBLE_EQ(entries[1].weight, 1);
 }
 
-TEST(Traffic, RateIsThatOfTheLatestArrivals) {
+TEST(Traffic, TheRateCoversTheLatestArrivals) {
   Traffic traffic(seconds(60));
   const auto expect_rate = [&](MonoTime now, double sequences, double tokens) {
     EXPECT_NEAR(traffic.Rate(now).sequences_per_second, sequences, 1e-9);
@@ -147,7 +147,7 @@ TEST(Traffic, RateIsThatOfTheLatestArrivals) {
     traffic.OnArrival({.at = now, .tokens = 1 + i % 2});
     now += milliseconds(1);
   }
-  // Arrivals of long ago do not count.
+  // Old arrivals do not count.
   expect_rate(now - milliseconds(1), 1000, 1500 + 500.0 / 255);
 }
 

@@ -41,7 +41,8 @@ TEST(Exchange, RequestsFinishOnTheModelThatTheyStartedWith) {
   const auto before = harness.Submit(harness.MakeRequest({{kHeld, 2}}, /*max_tokens=*/5));
   gate.AwaitArrivals(1);
   const auto successor = ModelWithVocabulary(13);
-  ASSERT_TRUE(harness.engine->Serve(successor).ok()) << "it does not wait for the other's requests";
+  ASSERT_TRUE(harness.engine->Serve(successor).ok())
+      << "it does not wait for the requests of the other";
   EXPECT_EQ(*harness.engine->Resolve("fake", "1"), successor);
   Request request = harness.MakeRequest({{1, 2}}, /*max_tokens=*/5);
   Mutable(request.spec).model = successor;
@@ -53,7 +54,7 @@ TEST(Exchange, RequestsFinishOnTheModelThatTheyStartedWith) {
   EXPECT_EQ(after->row_tokens(0), Greedy({1, 2}, 5, 13));
 }
 
-TEST(Exchange, AReplacedModelTakesARequestThatWasMadeForItBefore) {
+TEST(Exchange, AReplacedModelAcceptsARequestResolvedBeforeIt) {
   Harness harness;
   const auto sink = std::make_shared<RecordingSink>();
   const auto make = [&](const std::shared_ptr<const Model>& model) {
@@ -66,12 +67,12 @@ TEST(Exchange, AReplacedModelTakesARequestThatWasMadeForItBefore) {
   EXPECT_EQ(sink->row_tokens(0), Greedy({1, 2}, 5));
 }
 
-TEST(Exchange, AnInterruptionEndsALoadAndChangesNothing) {
+TEST(Exchange, AnInterruptedLoadChangesNothing) {
   Harness harness;
   int checks = 0;
   {
     const Interruptible loading(
-        [&] { return ++checks > 1 ? absl::CancelledError("told to end") : absl::OkStatus(); });
+        [&] { return ++checks > 1 ? absl::CancelledError("interrupted") : absl::OkStatus(); });
     const absl::Status status = harness.engine->Serve(ModelWithVocabulary(13));
     EXPECT_EQ(status.code(), absl::StatusCode::kCancelled) << status;
   }
@@ -91,7 +92,7 @@ TEST(Exchange, ARequestOfAnAbsentModelIsNotMade) {
       absl::StatusCode::kNotFound);
 }
 
-TEST(Exchange, AWithdrawnModelRefusesRequestsAndItsOwnCanBeCancelled) {
+TEST(Exchange, AWithdrawnModelRefusesRequestsAndItsRequestsCanBeCancelled) {
   Gate gate;
   Harness harness;
   const int plans = harness.backend.live_plans();
@@ -108,7 +109,7 @@ TEST(Exchange, AWithdrawnModelRefusesRequestsAndItsOwnCanBeCancelled) {
                 .status()
                 .code(),
             absl::StatusCode::kNotFound);
-  EXPECT_EQ(harness.backend.live_plans(), plans) << "something runs on it";
+  EXPECT_EQ(harness.backend.live_plans(), plans) << "a request runs on it";
   harness.engine->Cancel(id);
   gate.Open();
   running->AwaitDone();
@@ -116,7 +117,7 @@ TEST(Exchange, AWithdrawnModelRefusesRequestsAndItsOwnCanBeCancelled) {
   harness.backend.AwaitLivePlans(0);
 }
 
-TEST(Exchange, AnExchangeThatFailsChangesNothing) {
+TEST(Exchange, AFailedExchangeChangesNothing) {
   Harness harness;
   const auto second = FakeModel(FakeConfig(), "second");
   const auto broken = FakeModel(FakeConfig(), "broken");
@@ -136,7 +137,7 @@ TEST(Exchange, AnExchangeThatFailsChangesNothing) {
 
 TEST(Exchange, AnUnknownSnapshotChangesNothing) {
   Harness harness;
-  const auto twin = FakeModel(FakeConfig());  // has the name and version of the one that is served
+  const auto twin = FakeModel(FakeConfig());  // has the name and version of the served model
   const absl::Status status =
       harness.engine->Exchange({.serve = {FakeModel(FakeConfig(), "new")}, .withdraw = {twin}});
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
@@ -158,7 +159,7 @@ TEST(Exchange, ModelsThatExistAtTheSameTimeHaveDifferentFiles) {
   running->AwaitDone();
 }
 
-// A caller that resolves and submits again after NotFound is always served, however models are
+// A caller that resolves and submits again after NotFound is always served, even while models are
 // replaced.
 TEST(Exchange, CallersThatResolveAgainAreAlwaysServed) {
   const uint64_t seed = std::random_device()();

@@ -22,7 +22,7 @@ std::vector<int32_t> TokensOf(std::span<const Bucket> buckets) {
   return tokens;
 }
 
-// Serves `count` requests of random lengths, each of which must be answered as alone.
+// Serves `count` requests of random lengths, and checks that each has the same answer as by itself.
 void ServeRandomly(ReviewedEngine* served, uint64_t seed, int count) {
   SCOPED_TRACE(seed);
   std::mt19937_64 random(seed);
@@ -50,7 +50,7 @@ const LadderChoice kChoices[] = {{{"strategy", "geometric"}, {"ratio", "2"}},
 
 class LadderChoicePolicyTest : public ::testing::TestWithParam<PolicyKind> {};
 
-TEST_P(LadderChoicePolicyTest, NoRequestFailsOrChangesWhileLaddersAreChosen) {
+TEST_P(LadderChoicePolicyTest, ChoosingLaddersDoesNotAffectRequests) {
   EngineOptions options = AdaptiveOptions();
   options.batch.policy = GetParam();
   ReviewedEngine served(options);
@@ -74,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(Policies, LadderChoicePolicyTest,
                                            PolicyKind::kPaddedBuckets),
                          [](const auto& policy) { return std::string(NameOf(policy.param)); });
 
-TEST(LadderChoice, TakesEffectAtOnceAndUntilTheNextOne) {
+TEST(LadderChoice, TakesEffectImmediatelyAndUntilTheNextChoice) {
   ReviewedEngine served(AdaptiveOptions());
   const absl::StatusOr<ReviewReport> report =
       served.engine->ChooseLadder("fake", "", {{"strategy", "geometric"}, {"ratio", "2"}}, false);
@@ -85,14 +85,15 @@ TEST(LadderChoice, TakesEffectAtOnceAndUntilTheNextOne) {
   EXPECT_EQ(stats.ladder_options.min_tokens, 8) << "as configured";
   served.Serve(37, 400);
   EXPECT_EQ(served.observer.batches().back().bucket.tokens, 64);
-  EXPECT_FALSE(served.engine->Review("fake", "", true)->changed) << "it is no longer adaptive";
+  EXPECT_FALSE(served.engine->Review("fake", "", true)->changed)
+      << "the ladder is no longer adaptive";
   ASSERT_TRUE(served.engine->ChooseLadder("fake", "", {}, false).ok());
   stats = served.engine->Stats()[0];
   EXPECT_EQ(stats.ladder_options.strategy, StrategyKind::kAdaptive);
   EXPECT_TRUE(served.HasBucket(37)) << "an adaptive ladder is fitted at once";
 }
 
-TEST_P(LadderChoicePolicyTest, RespectsTheMemoryLimitAndCountsTheBucketsThatItKeepsOut) {
+TEST_P(LadderChoicePolicyTest, RespectsTheMemoryLimitAndCountsTheExcludedBuckets) {
   EngineOptions options = AdaptiveOptions();
   options.batch.policy = GetParam();
   ReviewedEngine unlimited(options);
@@ -115,7 +116,7 @@ TEST_P(LadderChoicePolicyTest, RespectsTheMemoryLimitAndCountsTheBucketsThatItKe
   served.Serve(37, 10);
 }
 
-TEST(LadderChoice, APlanThatCannotBePreparedLeavesEverythingAsItWas) {
+TEST(LadderChoice, ChangesNothingIfAPlanCannotBePrepared) {
   ReviewedEngine served(AdaptiveOptions());
   served.backend.OnPrepare([](const Bucket&) { return absl::ResourceExhaustedError("memory"); });
   EXPECT_EQ(served.engine->ChooseLadder("fake", "", {{"strategy", "memory_optimal"}}, false)
@@ -164,7 +165,7 @@ class LadderKeptTest : public ::testing::Test {
   EngineOptions options_ = AdaptiveOptions();
 };
 
-TEST_F(LadderKeptTest, OutlastsARestartOnlyIfItIsKept) {
+TEST_F(LadderKeptTest, IsUsedAfterARestartOnlyIfItIsKept) {
   Choose({{"strategy", "geometric"}, {"ratio", "2"}}, /*keep=*/false);
   EXPECT_EQ(AfterRestart().strategy, StrategyKind::kAdaptive);
   Choose({{"strategy", "geometric"}, {"ratio", "2"}}, /*keep=*/true);
@@ -176,7 +177,7 @@ TEST_F(LadderKeptTest, OutlastsARestartOnlyIfItIsKept) {
   EXPECT_EQ(AfterRestart().strategy, StrategyKind::kAdaptive);
 }
 
-TEST_F(LadderKeptTest, IsIgnoredWhereTheConfigurationNoLongerAllowsIt) {
+TEST_F(LadderKeptTest, IsIgnoredIfTheConfigurationNoLongerAllowsIt) {
   Choose({{"strategy", "geometric"}, {"cap_tokens", "16"}}, /*keep=*/true);
   options_.ladder.min_tokens = 32;
   ReviewedEngine served(options_);
@@ -185,7 +186,7 @@ TEST_F(LadderKeptTest, IsIgnoredWhereTheConfigurationNoLongerAllowsIt) {
   EXPECT_THAT(served.observer.notices()[0], HasSubstr("cap_tokens is 16"));
 }
 
-TEST(LadderChoice, OfTheConfigurationIsTheModelsOwn) {
+TEST(LadderChoice, AModelMayHaveItsOwnConfiguredChoice) {
   FakeClock clock;
   RecordingObserver observer;
   FakeBackend backend;

@@ -11,11 +11,11 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// An engine that is ready with buckets of 8 and 128 tokens. Those of 16, 32 and 64 follow, once the
-// gate is open.
+// An engine that is ready with buckets of 8 and 128 tokens. The buckets of 16, 32 and 64 tokens are
+// prepared once the gate is open.
 class LaterPlansTest : public ::testing::Test {
  protected:
-  // `error` is what preparing 16 tokens comes to.
+  // `error` is the result of preparing 16 tokens.
   void Serve(const absl::Status& error = absl::OkStatus(), int64_t memory_limit_bytes = 0) {
     backend_.OnPrepare([this, error](const Bucket& bucket) {
       if (bucket.tokens == 8 || bucket.tokens == 128) return absl::OkStatus();
@@ -39,7 +39,7 @@ class LaterPlansTest : public ::testing::Test {
 
   // Computes a prompt and returns the trace of its step.
   BatchTrace Run(int32_t length) {
-    const std::vector<int32_t> prompt(length, ++prompts_);  // no prefix is found again
+    const std::vector<int32_t> prompt(length, ++prompts_);  // no prefix is reused
     const auto sink = std::make_shared<RecordingSink>();
     EXPECT_TRUE(engine_->Submit(RequestOf(model_, {prompt}, 1), sink, clock_.Now()).ok());
     sink->AwaitDone();
@@ -76,7 +76,7 @@ class LaterPlansTest : public ::testing::Test {
   bool ready_ = false;
 };
 
-TEST_F(LaterPlansTest, ServesMeanwhileAndPreparesFirstWhatTrafficAsksFor) {
+TEST_F(LaterPlansTest, ServesDuringPreparationAndPreparesRequestedBucketsFirst) {
   Serve();
   EXPECT_THAT(Ladder(&ready_), ElementsAre(8, 16, 32, 64, 128));
   EXPECT_FALSE(ready_);
@@ -87,7 +87,7 @@ TEST_F(LaterPlansTest, ServesMeanwhileAndPreparesFirstWhatTrafficAsksFor) {
     EXPECT_EQ(batch.lookup, Lookup::kMissNotPrepared);
   }
   Finish();
-  EXPECT_THAT(Prepared(), ElementsAre(128, 8, 16, 64, 32)) << "16 was in work already";
+  EXPECT_THAT(Prepared(), ElementsAre(128, 8, 16, 64, 32)) << "16 was already in progress";
   EXPECT_THAT(Ladder(&ready_), ElementsAre(8, 16, 32, 64, 128));
   EXPECT_TRUE(ready_);
   const BatchTrace batch = Run(40);
@@ -95,7 +95,7 @@ TEST_F(LaterPlansTest, ServesMeanwhileAndPreparesFirstWhatTrafficAsksFor) {
   EXPECT_EQ(batch.lookup, Lookup::kHit);
 }
 
-TEST_F(LaterPlansTest, WithoutMemoryWhatIsAwaitedLeavesTheLadder) {
+TEST_F(LaterPlansTest, WithoutMemoryAwaitedBucketsAreRemovedFromTheLadder) {
   Serve(absl::ResourceExhaustedError("no memory"));
   Finish();
   EXPECT_THAT(Ladder(&ready_), ElementsAre(8, 128));
@@ -105,7 +105,7 @@ TEST_F(LaterPlansTest, WithoutMemoryWhatIsAwaitedLeavesTheLadder) {
 }
 
 // A plan takes 10 bytes per token: 8, 16 and 128 tokens take 1520.
-TEST_F(LaterPlansTest, ThePlanThatExceedsTheLimitIsGivenBack) {
+TEST_F(LaterPlansTest, FreesThePlanThatExceedsTheLimit) {
   Serve(absl::OkStatus(), /*memory_limit_bytes=*/1520 + 319);
   Finish();
   EXPECT_THAT(Ladder(&ready_), ElementsAre(8, 16, 128));
@@ -115,7 +115,7 @@ TEST_F(LaterPlansTest, ThePlanThatExceedsTheLimitIsGivenBack) {
   backend_.AwaitLivePlans(3);
 }
 
-TEST_F(LaterPlansTest, APlanThatCannotBePreparedLeavesTheOthers) {
+TEST_F(LaterPlansTest, AFailedPreparationDoesNotAffectOtherPlans) {
   Serve(absl::InternalError("broken"));
   Finish();
   EXPECT_THAT(Ladder(&ready_), ElementsAre(8, 32, 64, 128));

@@ -1,4 +1,4 @@
-// Tests through the engine how the requests of one model are grouped, run and ended.
+// Tests through the engine how one model's requests are grouped, run and ended.
 #include "engine/runner/models/model_runner.h"
 
 #include <cmath>
@@ -80,7 +80,7 @@ TEST(ModelRunner, TheOldestSequenceContinuesFirst) {
   EXPECT_THAT(order, ElementsAre(1, 1, 1, 2));
 }
 
-TEST(ModelRunner, HoldsBackForMaxQueueDelay) {
+TEST(ModelRunner, DelaysABatchForMaxQueueDelay) {
   EngineOptions options = SmallOptions();
   options.batch.policy = PolicyKind::kFifoPacked;
   options.batch.max_queue_delay_us = 5000;
@@ -192,10 +192,9 @@ TEST(ModelRunner, AWaitingRequestThatExpiresNeverRuns) {
   EXPECT_TRUE(just_in_time->status().ok());
 }
 
-// A replay takes 1 ms on the fake clock. A request that is held back for a fuller batch starts
-// early enough for its deadline. One whose deadline is too near for that ends when it passes, not
-// later.
-TEST(ModelRunner, DeadlinesAreKeptWhileRequestsAreHeldBack) {
+// A replay takes 1 ms on the fake clock. A request that is delayed for a fuller batch starts early
+// enough for its deadline. If its deadline is too close, it ends exactly at its deadline.
+TEST(ModelRunner, DeadlinesAreMetWhileRequestsAreDelayed) {
   EngineOptions options = SmallOptions();
   options.batch.policy = PolicyKind::kFifoPacked;
   options.batch.max_queue_delay_us = 1000000;
@@ -244,7 +243,7 @@ TEST(ModelRunner, ARequestThatOutlastsItsDeadlineExpires) {
   EXPECT_EQ(sink->trace().compute, milliseconds(12));
 }
 
-TEST(ModelRunner, ARequestWhoseLogitsAreNotFiniteFailsAlone) {
+TEST(ModelRunner, OnlyTheRequestWhoseLogitsAreNotFiniteFails) {
   Gate gate;
   Harness harness(SmallOptions(), FakeConfig(), FakeBackend::Options{.poison_token = 66});
   harness.HoldReplaysAt(&gate);
@@ -283,8 +282,8 @@ TEST(ModelRunner, AFailedReplayFailsOnlyItsBatch) {
   EXPECT_EQ(harness.observer.done(absl::StatusCode::kInternal), 2);
 }
 
-// In the first pass only plans of fewer than 32 tokens refuse candidates, in the second all plans
-// do.
+// In the first pass, only plans of fewer than 32 tokens refuse candidates; in the second, all
+// plans do.
 TEST(ModelRunner, AStepRunsOnAPlanThatAcceptsItOrFails) {
   for (const int32_t needed : {32, 1000}) {
     Harness harness(SmallOptions(), FakeConfig(), FakeBackend::Options{.top_needs_tokens = needed});
@@ -311,7 +310,7 @@ TEST(ModelRunner, AStepRunsOnAPlanThatAcceptsItOrFails) {
   }
 }
 
-TEST(ModelRunner, AStepThatNoPlanAcceptsFailsNoOtherRequest) {
+TEST(ModelRunner, AStepThatNoPlanAcceptsDoesNotAffectOtherRequests) {
   Gate gate;
   Harness harness(SmallOptions(), FakeConfig(), FakeBackend::Options{.top_needs_tokens = 1000});
   harness.HoldReplaysAt(&gate);

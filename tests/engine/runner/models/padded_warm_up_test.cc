@@ -16,7 +16,7 @@ TEST_F(WarmUpTest, APaddedPolicyHasRectanglesUpToTheModelsLongestSequence) {
   options.ladder.warm_up_us = 0;
   const absl::StatusOr<PreparedModel> fixed = Run(options);
   ASSERT_TRUE(fixed.ok()) << fixed.status();
-  EXPECT_TRUE(fixed->plans->Awaited().empty()) << "a padded ladder is prepared whole";
+  EXPECT_TRUE(fixed->plans->Awaited().empty()) << "a padded ladder is prepared completely";
   for (const Bucket& bucket : fixed->ladder->buckets()) EXPECT_EQ(bucket.positions, 64);
   EXPECT_EQ(fixed->ladder->largest(), Bucket::Padded(4, 64));
   options.batch.policy = PolicyKind::kPaddedBuckets;
@@ -28,8 +28,8 @@ TEST_F(WarmUpTest, APaddedPolicyHasRectanglesUpToTheModelsLongestSequence) {
   }
 }
 
-// The padding of rows is in sequences beside them, which a slot has room for.
-TEST_F(WarmUpTest, RectanglesOfAttentionInBothDirectionsAreFilledTwiceOver) {
+// The padding of rows is in separate sequences, and the slot has room for them.
+TEST_F(WarmUpTest, BidirectionalRectanglesHoldTwiceTheSequences) {
   ModelConfig config = FakeConfig();
   config.causal = false;
   model_ = FakeModel(config);
@@ -57,7 +57,7 @@ struct PaddedLimitRow {
 };
 class PaddedLimitTable : public TableTest<PaddedLimitRow, WarmUpTest> {};
 
-TEST_P(PaddedLimitTable, AColumnStaysOnlyWithTheRowsOfTheLargestBucket) {
+TEST_P(PaddedLimitTable, KeepsOnlyColumnsWithTheRowsOfTheLargestBucket) {
   EngineOptions options = SmallOptions();
   options.batch.max_batch_tokens = 256;
   options.batch.policy = PolicyKind::kPaddedBuckets;
@@ -73,11 +73,11 @@ TEST_P(PaddedLimitTable, AColumnStaysOnlyWithTheRowsOfTheLargestBucket) {
 }
 
 const PaddedLimitRow kPaddedLimitRows[] = {
-    {.name = "AColumnThatIsCutGoes", .limit_bytes = 2560 + 80 + 160, .beside_the_largest = {}},
-    {.name = "AWholeColumnStays",
+    {.name = "RemovesAColumnThatIsCut", .limit_bytes = 2560 + 80 + 160, .beside_the_largest = {}},
+    {.name = "KeepsACompleteColumn",
      .limit_bytes = 2560 + 80 + 160 + 320,
      .beside_the_largest = {Bucket::Padded(1, 8), Bucket::Padded(2, 8), Bucket::Padded(4, 8)}},
-    {.name = "OfTheNextColumnNothingStays",
+    {.name = "RemovesAllOfTheNextColumn",
      .limit_bytes = 2560 + 80 + 160 + 320 + 160 + 320,
      .beside_the_largest = {Bucket::Padded(1, 8), Bucket::Padded(2, 8), Bucket::Padded(4, 8)}},
 };

@@ -1,5 +1,4 @@
-// An engine whose ladder is reviewed and chosen, on a device whose steps take a time that depends
-// on their bucket.
+// An engine whose ladder is reviewed and chosen. The time of a step depends on its bucket.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +19,7 @@ inline EngineOptions AdaptiveOptions() {
   return options;
 }
 
-// An engine on a device whose steps take a time that depends on their bucket, from the warm-up on.
+// An engine on a device where the time of a step depends on its bucket, also during warm-up.
 class ReviewedEngine {
  public:
   explicit ReviewedEngine(const EngineOptions& options) {

@@ -16,7 +16,7 @@ ModelStats Stats(const RunnerParts& parts) {
   return StatsOf(parts.prepared, parts.state, parts.clock.Now());
 }
 
-TEST(RunnerStats, AnIdleRunnerHasPlansAndNothingElse) {
+TEST(RunnerStats, AnIdleRunnerHasOnlyPlans) {
   const RunnerParts parts;
   const ModelStats stats = Stats(parts);
   EXPECT_EQ(stats.waiting_requests + stats.running_requests, 0);
@@ -71,7 +71,7 @@ TEST(RunnerStats, FollowsRequestsFromTheQueueThroughAStepToTheirEnd) {
   EXPECT_EQ(used, 1);
 }
 
-TEST(RunnerStats, ABucketThatLeftTheLadderIsMarked) {
+TEST(RunnerStats, MarksABucketThatLeftTheLadder) {
   RunnerParts parts;
   {
     MutexLock lock(&parts.state.mu);

@@ -47,9 +47,9 @@ TEST_F(WarmUpTest, PreparesAndTimesEveryBucketInTwoShapes) {
   }
 }
 
-// The largest bucket runs until the device's clock has had time to rise. After that one slow run of
-// five changes no time.
-TEST_F(WarmUpTest, ADeviceWhoseClockRisesIsWarmedAndTimedByTheMedian) {
+// The largest bucket runs until the device's clock has had time to rise. After that, one slow run
+// of five does not change the measured time.
+TEST_F(WarmUpTest, WarmsADeviceWithRisingClockAndTakesTheMedianTime) {
   FakeBackend device(FakeBackend::Options{.timed_runs = 5});
   int replays = 0;
   device.OnReplay([&](const RecordedBatch& batch) {
@@ -75,12 +75,12 @@ TEST_F(WarmUpTest, ADeviceWhoseClockRisesIsWarmedAndTimedByTheMedian) {
 struct TimeRow {
   const char* name;
   int64_t warm_up_ms;
-  std::vector<int32_t> timed;  // whose costs are known
+  std::vector<int32_t> timed;  // buckets with known costs
   std::vector<int32_t> awaited;
 };
 class TimeTable : public TableTest<TimeRow, WarmUpTest> {};
 
-TEST_P(TimeTable, WhatTheTimeLeavesOutIsAwaited) {
+TEST_P(TimeTable, BucketsWithoutTimeAreAwaited) {
   backend_.OnReplay([this](const RecordedBatch& batch) {
     clock_.Advance(std::chrono::milliseconds(batch.bucket.tokens));
     return absl::OkStatus();
@@ -102,18 +102,21 @@ TEST_P(TimeTable, WhatTheTimeLeavesOutIsAwaited) {
 }
 
 const TimeRow kTimeRows[] = {
-    {.name = "WithoutTimeTheSmallestIsTimed", .warm_up_ms = 0, .timed = {8}, .awaited = {16, 32}},
-    {.name = "AStepThatWouldEndTooLateIsNotBegun",
+    {.name = "TimesOnlyTheSmallestIfThereIsNoTime",
+     .warm_up_ms = 0,
+     .timed = {8},
+     .awaited = {16, 32}},
+    {.name = "DoesNotBeginAStepThatWouldEndTooLate",
      .warm_up_ms = 32 + 64,
      .timed = {8},
      .awaited = {16, 32}},
-    {.name = "AStepThatEndsInTimeIs", .warm_up_ms = 97, .timed = {8, 16}, .awaited = {32}},
-    {.name = "TheLargestIsTimedLast", .warm_up_ms = 225, .timed = {8, 16, 32}, .awaited = {}},
-    {.name = "WithTimeAllAreTimed", .warm_up_ms = 481, .timed = {8, 16, 32, 64}, .awaited = {}},
+    {.name = "BeginsAStepThatEndsInTime", .warm_up_ms = 97, .timed = {8, 16}, .awaited = {32}},
+    {.name = "TimesTheLargestLast", .warm_up_ms = 225, .timed = {8, 16, 32}, .awaited = {}},
+    {.name = "TimesAllIfThereIsTime", .warm_up_ms = 481, .timed = {8, 16, 32, 64}, .awaited = {}},
 };
 SLUICE_TABLE(TimeTable, kTimeRows);
 
-// A ladder of one large bucket is timed at sizes that double, as far as the time goes.
+// A ladder of one large bucket is timed at doubling sizes until the time is over.
 TEST_F(WarmUpTest, ALargeBucketIsTimedAtSmallSizesFirst) {
   backend_.OnReplay([this](const RecordedBatch& batch) {
     for (const auto& sequence : batch.sequences) {
@@ -141,7 +144,7 @@ TEST_F(WarmUpTest, ALargeBucketIsTimedAtSmallSizesFirst) {
   EXPECT_EQ(backend_.batches().size(), 2u * 4u);
 }
 
-TEST_F(WarmUpTest, FillsBucketsAsFarAsTheSequencesAllow) {
+TEST_F(WarmUpTest, FillsBucketsUpToTheSequenceLimit) {
   EngineOptions options = SmallOptions();
   options.batch.max_batch_tokens = 4096;  // 4 sequences of 64 positions fill 256
   ASSERT_TRUE(Run(options).ok());
@@ -172,19 +175,19 @@ TEST_P(MemoryLimitTable, DropsTheLargestBucketsBelowTheMaximum) {
 }
 
 const MemoryLimitRow kMemoryLimitRows[] = {
-    {.name = "WithoutALimitAllStay", .limit_bytes = 0, .tokens = {8, 16, 32, 64}},
-    {.name = "ALimitThatAllFitKeepsAll", .limit_bytes = 1200, .tokens = {8, 16, 32, 64}},
-    {.name = "OneByteLessThanAllNeedDropsOne", .limit_bytes = 1199, .tokens = {8, 16, 64}},
-    {.name = "ALimitThatThreeFitKeepsThree", .limit_bytes = 880, .tokens = {8, 16, 64}},
-    {.name = "OneByteLessThanThreeNeedDropsAnother", .limit_bytes = 879, .tokens = {8, 64}},
-    {.name = "ALimitThatTwoFitKeepsTwo", .limit_bytes = 720, .tokens = {8, 64}},
-    {.name = "OneByteLessThanTwoNeedLeavesTheMaximum", .limit_bytes = 719, .tokens = {64}},
-    {.name = "TheMaximumStaysAtAnyLimit", .limit_bytes = 1, .tokens = {64}},
+    {.name = "KeepsAllWithoutALimit", .limit_bytes = 0, .tokens = {8, 16, 32, 64}},
+    {.name = "KeepsAllIfAllFit", .limit_bytes = 1200, .tokens = {8, 16, 32, 64}},
+    {.name = "DropsOneIfOneByteIsMissingForAll", .limit_bytes = 1199, .tokens = {8, 16, 64}},
+    {.name = "KeepsThreeIfThreeFit", .limit_bytes = 880, .tokens = {8, 16, 64}},
+    {.name = "DropsTwoIfOneByteIsMissingForThree", .limit_bytes = 879, .tokens = {8, 64}},
+    {.name = "KeepsTwoIfTwoFit", .limit_bytes = 720, .tokens = {8, 64}},
+    {.name = "KeepsTheMaximumIfOneByteIsMissingForTwo", .limit_bytes = 719, .tokens = {64}},
+    {.name = "KeepsTheMaximumAtAnyLimit", .limit_bytes = 1, .tokens = {64}},
 };
 SLUICE_TABLE(MemoryLimitTable, kMemoryLimitRows);
 
 // Plans take 10 bytes per token, and the activations of the maximum 2 more.
-TEST_F(WarmUpTest, TheLimitCountsActivationsAndTheBucketsThatItKeepsOutAreEvicted) {
+TEST_F(WarmUpTest, TheLimitIncludesActivationsAndExcludedBucketsCountAsEvicted) {
   FakeBackend device(FakeBackend::Options{.activation_bytes_per_token = 2});
   EngineOptions options = SmallOptions();
   const auto run = [&](int64_t limit_bytes) {
@@ -202,7 +205,7 @@ TEST_F(WarmUpTest, TheLimitCountsActivationsAndTheBucketsThatItKeepsOutAreEvicte
 }
 
 // The activations take 2 bytes per token of the largest bucket.
-TEST_F(WarmUpTest, AMaximumThatNobodyDemandsFitsTheLimit) {
+TEST_F(WarmUpTest, AMaximumThatIsNotRequiredIsReducedToTheLimit) {
   FakeBackend device(
       FakeBackend::Options{.plan_bytes_per_token = 0, .activation_bytes_per_token = 2});
   EngineOptions options = SmallOptions();
@@ -218,7 +221,7 @@ TEST_F(WarmUpTest, AMaximumThatNobodyDemandsFitsTheLimit) {
   EXPECT_EQ(largest(8191), 2048);
   EXPECT_EQ(largest(1000), 256);
   options.batch.max_batch_tokens = 512;
-  EXPECT_EQ(largest(1000), 512) << "what is demanded stays";
+  EXPECT_EQ(largest(1000), 512) << "a required maximum is kept";
 }
 
 TEST_F(WarmUpTest, AModelThatDoesNotFitTheFreeMemoryIsRefused) {
@@ -236,7 +239,7 @@ TEST_F(WarmUpTest, AModelThatDoesNotFitTheFreeMemoryIsRefused) {
   }
 }
 
-TEST_F(WarmUpTest, TheDefaultBatchHoldsTheLongestSequenceIfThatIsNotCut) {
+TEST_F(WarmUpTest, TheDefaultBatchHoldsTheLongestSequenceIfPromptsAreNotCut) {
   EngineOptions options = SmallOptions();
   options.batch.max_batch_tokens = 0;
   EXPECT_EQ(Run(options)->ladder->largest().tokens, 4096);
@@ -252,7 +255,7 @@ TEST_F(WarmUpTest, TheDefaultBatchHoldsTheLongestSequenceIfThatIsNotCut) {
   EXPECT_EQ(Run(options)->ladder->largest().tokens, 5000);
 }
 
-TEST_F(WarmUpTest, ErrorsNameTheOptionThatIsWrong) {
+TEST_F(WarmUpTest, ErrorsNameTheInvalidOption) {
   EngineOptions options = SmallOptions();
   options.batch.policy = PolicyKind::kFifoPacked;
   options.batch.max_batch_tokens = 63;
@@ -287,7 +290,7 @@ TEST_F(WarmUpTest, ReturnsErrorsOfTheBackend) {
 
 // Only the largest bucket is required; it runs without a captured plan if it must. Other buckets
 // without memory are left out, with a notice.
-TEST_F(WarmUpTest, BucketsWithoutMemoryForTheirPlanAreLeftOut) {
+TEST_F(WarmUpTest, SkipsBucketsWithoutMemoryForTheirPlan) {
   const auto fails_from = [this](int32_t first, int32_t last) {
     backend_.OnPrepare([=](const Bucket& bucket) {
       return bucket.tokens >= first && bucket.tokens <= last
@@ -313,7 +316,7 @@ TEST_F(WarmUpTest, BucketsWithoutMemoryForTheirPlanAreLeftOut) {
 // model's longest sequence takes 16 pages; a page takes 4 bytes.
 TEST_F(WarmUpTest, TheNumberOfPagesDependsOnFreeMemory) {
   EngineOptions options = SmallOptions();
-  // There is plenty of free memory, so there are as many pages as can be in use.
+  // There is enough free memory, so there is the maximum number of usable pages.
   EXPECT_EQ(Run(options)->kv.pages, 4 * 16);
   options.kv.memory_bytes = 30 * 4 + 3;
   const auto prepared = Run(options);
@@ -340,7 +343,7 @@ TEST(WarmUp, TakesAQuarterOfLittleFreeMemory) {
             19);
 }
 
-TEST_F(WarmUpTest, OnlyCausalModelsUnderThePackedPolicyKeepPages) {
+TEST_F(WarmUpTest, OnlyCausalModelsWithThePackedPolicyKeepPages) {
   EngineOptions options = SmallOptions();
   options.kv.memory_bytes = 1;  // has no effect
   options.batch.policy = PolicyKind::kFifoPacked;

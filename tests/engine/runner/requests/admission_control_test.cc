@@ -57,7 +57,7 @@ struct AdmissionControlRow {
 };
 class AdmissionControlTable : public TableTest<AdmissionControlRow> {};
 
-TEST_P(AdmissionControlTable, AdmitsOrRefusesWithItsReason) {
+TEST_P(AdmissionControlTable, AdmitsOrRefusesWithTheReason) {
   AdmissionControl admission({.max_requests = 3}, /*reuses_prefixes=*/false);
   const Scheduler scheduler = SchedulerWithCosts();
   nanoseconds needed(0);
@@ -103,7 +103,7 @@ const AdmissionControlRow kAdmissionControlRows[] = {
      .hung = true,
      .reason = Reason::kHung,
      .message = "does not answer"},
-    {.name = "AFullBudgetNamesItsBound",
+    {.name = "AFullBudgetNamesItsLimit",
      .other_requests = 3,
      .reason = Reason::kQueueFull,
      .message = "3"},
@@ -121,14 +121,14 @@ const AdmissionControlRow kAdmissionControlRows[] = {
 SLUICE_TABLE(AdmissionControlTable, kAdmissionControlRows);
 
 // The scheduler takes a millisecond for a token.
-TEST(AdmissionControl, AModelOfOneLengthTakesNoOther) {
+TEST(AdmissionControl, AModelOfOneLengthRefusesOtherLengths) {
   EXPECT_TRUE(AdmissionControl::Examine(RequestWith({8, 8}), 8, kNow, 8).ok());
   const absl::Status refusal = AdmissionControl::Examine(RequestWith({8, 7}), 8, kNow, 8);
   EXPECT_EQ(ReasonOf(refusal), Reason::kInput);
   EXPECT_EQ(refusal.message(), "row 1 has 7 tokens, the model takes 8");
 }
 
-TEST(AdmissionControl, WhatWaitsBoundsRequestsWithoutADeadline) {
+TEST(AdmissionControl, TheWaitLimitsRequestsWithoutADeadline) {
   AdmissionControl admission({.max_wait_us = 50'000, .priority_share = 0.8},
                              /*reuses_prefixes=*/false);
   Scheduler scheduler = SchedulerWithCosts();
@@ -151,14 +151,14 @@ TEST(AdmissionControl, WhatWaitsBoundsRequestsWithoutADeadline) {
   EXPECT_EQ(ReasonOf(refusal), Reason::kQueueFull);
   EXPECT_EQ(refusal.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(refusal.message()), HasSubstr("engine.queue.max_wait of 50ms"));
-  EXPECT_TRUE(reserve(2, kNow + milliseconds(40)).ok()) << "a near deadline decides alone";
-  EXPECT_FALSE(reserve(2, kNow + milliseconds(41)).ok()) << "a later one bounds nothing";
+  EXPECT_TRUE(reserve(2, kNow + milliseconds(40)).ok()) << "only the near deadline counts";
+  EXPECT_FALSE(reserve(2, kNow + milliseconds(41)).ok()) << "a later deadline has no effect";
   EXPECT_FALSE(reserve(2, kNow + std::chrono::minutes(1)).ok());
   scheduler.Remove(&first);
   EXPECT_TRUE(reserve(2).ok());
 }
 
-TEST(AdmissionControl, ARefusalForTheWaitStandsForItsLevelUntilItIsReconsidered) {
+TEST(AdmissionControl, ARefusalForTheWaitHoldsForItsLevelUntilReconsidered) {
   AdmissionControl admission({.max_wait_us = 50'000, .priority_share = 0.8},
                              /*reuses_prefixes=*/false);
   Scheduler scheduler = SchedulerWithCosts();
@@ -168,7 +168,7 @@ TEST(AdmissionControl, ARefusalForTheWaitStandsForItsLevelUntilItIsReconsidered)
   first.queued = kNow;
   scheduler.Arrive(&first);
   constexpr nanoseconds kFar = std::chrono::hours(1);
-  EXPECT_TRUE(admission.Standing(2, kFar).ok()) << "none was refused";
+  EXPECT_TRUE(admission.Standing(2, kFar).ok()) << "no request was refused";
   nanoseconds needed(0);
   const absl::Status refusal = admission.Reserve(RequestWith({4}), {.tokens = 5, .priority = 2},
                                                  scheduler, 0, kNow, &needed);
@@ -190,7 +190,7 @@ TEST(AdmissionControl, ARefusalForTheWaitStandsForItsLevelUntilItIsReconsidered)
   EXPECT_TRUE(admission.Standing(2, kFar).ok());
 }
 
-TEST(AdmissionControl, OnlyRefusalsThatNoOtherRequestCouldEscapeStand) {
+TEST(AdmissionControl, OnlyRefusalsThatApplyToEveryRequestAreKept) {
   AdmissionControl admission({.max_requests = 3, .max_tokens = 20, .max_caller_share = 0.5},
                              /*reuses_prefixes=*/false);
   const Scheduler scheduler = SchedulerWithCosts();
@@ -215,8 +215,8 @@ TEST(AdmissionControl, OnlyRefusalsThatNoOtherRequestCouldEscapeStand) {
   EXPECT_TRUE(stands()) << "three requests are all";
 }
 
-// One caller has 45 ms of the work that waits.
-TEST(AdmissionControl, ACallerHasNoMoreThanItsShareOfTheWait) {
+// One caller has 45 ms of the waiting work.
+TEST(AdmissionControl, ACallerGetsAtMostItsShareOfTheWait) {
   AdmissionControl admission({.max_wait_us = 50'000, .max_caller_share = 0.8},
                              /*reuses_prefixes=*/false);
   Scheduler scheduler = SchedulerWithCosts();
@@ -232,13 +232,13 @@ TEST(AdmissionControl, ACallerHasNoMoreThanItsShareOfTheWait) {
   sequence.queued = kNow;
   scheduler.Arrive(&sequence);
   EXPECT_FALSE(reserve("greedy").ok()) << "it has more than 40 of 50 ms";
-  EXPECT_TRUE(reserve("").ok()) << "callers are not told apart";
+  EXPECT_TRUE(reserve("").ok()) << "callers are not identified";
   EXPECT_TRUE(reserve("modest").ok());
 }
 
-// Ten times the capacity for two seconds of virtual time, without deadlines or with far ones: what
-// is admitted begins within the bound, and nothing but the bound is left when the overload ends.
-TEST(AdmissionControl, AnOverloadLeavesNoMoreThanTheBound) {
+// Ten times the capacity for two seconds of virtual time, with no or distant deadlines. Admitted
+// requests begin within the limit, and when the overload ends, the queue is at most the limit long.
+TEST(AdmissionControl, AfterAnOverloadTheWaitIsWithinTheLimit) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
@@ -275,12 +275,12 @@ TEST(AdmissionControl, AnOverloadLeavesNoMoreThanTheBound) {
       longest = std::max(longest, kNow + admission.Wait(0, scheduler));
     }
     EXPECT_LE(longest, kNow + kBound + kLongest);
-    EXPECT_GT(longest, kNow + kBound - kLongest) << "there was no overload";
+    EXPECT_GT(longest, kNow + kBound - kLongest) << "the load was too low";
   }
 }
 
 // A step of four sequences takes four milliseconds, and a generation has 40 steps.
-TEST(AdmissionControl, GenerationsThatWaitForAPlaceCountWithTheirSteps) {
+TEST(AdmissionControl, TheWaitIncludesTheStepsOfGenerationsWithoutAPlace) {
   AdmissionControl admission({.max_wait_us = 50'000, .priority_share = 1},
                              /*reuses_prefixes=*/false);
   Scheduler scheduler = SchedulerWithCosts();
@@ -297,7 +297,7 @@ TEST(AdmissionControl, GenerationsThatWaitForAPlaceCountWithTheirSteps) {
   };
   EXPECT_NEAR(wait_ms(0), 8, 1) << "places are free";
   EXPECT_NEAR(wait_ms(2), 8, 1) << "exactly two";
-  EXPECT_NEAR(wait_ms(3), 8 + 40, 2) << "one is not";
+  EXPECT_NEAR(wait_ms(3), 8 + 40, 2) << "one place is missing";
   EXPECT_NEAR(wait_ms(4), 8 + 80, 4);
   nanoseconds needed(0);
   const auto refused = [&](int64_t running) {
@@ -308,7 +308,7 @@ TEST(AdmissionControl, GenerationsThatWaitForAPlaceCountWithTheirSteps) {
   EXPECT_TRUE(refused(4));
 }
 
-TEST(AdmissionControl, CandidatesThatAreToBeScoredCount) {
+TEST(AdmissionControl, TheWaitIncludesCandidatesToScore) {
   AdmissionControl admission({.max_wait_us = 50'000}, /*reuses_prefixes=*/false);
   const Scheduler scheduler = SchedulerWithCosts();
   nanoseconds needed(0);
@@ -336,7 +336,7 @@ TEST(AdmissionControl, ReturningALoadMakesRoom) {
   EXPECT_TRUE(admission.Reserve(RequestWith({1}), load, scheduler, 0, kNow, &needed).ok());
 }
 
-TEST(AdmissionControl, LearnsWhichShareOfTheirTokensRowsGenerate) {
+TEST(AdmissionControl, LearnsTheGeneratedShareOfMaxTokens) {
   AdmissionControl admission({}, /*reuses_prefixes=*/false);
   EXPECT_EQ(admission.LaterSteps(101), 100);  // before anything was learned, all of them
   EXPECT_EQ(admission.LaterSteps(0), 0);
@@ -350,7 +350,7 @@ TEST(AdmissionControl, LearnsWhichShareOfTheirTokensRowsGenerate) {
 
 // Forecasts that were too short make admission stricter; requests without a deadline have no
 // effect.
-TEST(AdmissionControl, MissedDeadlinesMakeTheForecastMoreCautious) {
+TEST(AdmissionControl, MissedDeadlinesRaiseTheForecast) {
   const Scheduler scheduler = SchedulerWithCosts();
   const auto refused = [&](const AdmissionControl& trained, milliseconds allowed) {
     AdmissionControl admission = trained;

@@ -1,5 +1,5 @@
-// Tests that finished requests improve the forecasts by which later requests are refused, and that
-// these know what a step leaves to the host.
+// Tests that finished requests improve the forecasts that decide about refusals, and that forecasts
+// include the host's work after a step.
 
 #include <algorithm>
 #include <atomic>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr int32_t kGenerated = 8;
 
-// Delays the request that runs, outside of replays, so that the costs of plans do not include the
+// Delays the running request outside of replays, so that the costs of plans do not include the
 // delay.
 class DelayingSink : public RecordingSink {
  public:
@@ -60,8 +60,8 @@ class ForecastTest : public ::testing::Test {
     for (int i = 0; i < count; ++i) harness_.Submit(Generation(prompt_length))->AwaitDone();
   }
 
-  // Returns the shortest time to the deadline, within a tenth, with which a request is admitted
-  // beside a running request of three rows. Then serves both, the running one with `delay` after
+  // Returns the shortest time to the deadline, within a tenth, for which a request is admitted
+  // while a request of three rows runs. Then serves both; the running request has `delay` after
   // each token.
   nanoseconds LeastPatience(nanoseconds delay = nanoseconds(0)) {
     Gate gate;
@@ -99,7 +99,7 @@ TEST_F(ForecastTest, ForecastsIncludeThePromptsThatWillArrive) {
   EXPECT_GT(LeastPatience(), among_short * 5 / 4);
 }
 
-TEST_F(ForecastTest, MissedDeadlinesRaiseForecastsAndMetOnesLowerThem) {
+TEST_F(ForecastTest, MissedDeadlinesRaiseForecastsAndMetDeadlinesLowerThem) {
   ServeOneByOne(/*prompt_length=*/2, 200);
   const nanoseconds first = LeastPatience();
   nanoseconds last{};
@@ -109,7 +109,8 @@ TEST_F(ForecastTest, MissedDeadlinesRaiseForecastsAndMetOnesLowerThem) {
   EXPECT_LT(last, first * 3 / 2);
 }
 
-// What a step of 10 ms is expected to take after many whose classifier took the host this long.
+// The expected time of a step of 10 ms, after many steps whose classifier took this time on the
+// host.
 struct ClassifierRow {
   const char* name;
   int32_t steps_ahead;
@@ -118,7 +119,7 @@ struct ClassifierRow {
 };
 class ClassifierTable : public TableTest<ClassifierRow> {};
 
-TEST_P(ClassifierTable, AStepIsExpectedToTakeAsLongAsTheNextOneWaits) {
+TEST_P(ClassifierTable, TheCostOfAStepIsTheWaitOfTheNextStep) {
   FakeClock clock;
   RecordingObserver observer;
   FakeBackend backend({.steps_ahead = row().steps_ahead});
@@ -156,7 +157,10 @@ const ClassifierRow kClassifierRows[] = {
      .steps_ahead = 1,
      .classifier_ms = 40,
      .expected_seconds = 0.04},
-    {.name = "BesideTheStepAhead", .steps_ahead = 1, .classifier_ms = 4, .expected_seconds = 0.01},
+    {.name = "AtTheSameTimeAsTheStepAhead",
+     .steps_ahead = 1,
+     .classifier_ms = 4,
+     .expected_seconds = 0.01},
 };
 SLUICE_TABLE(ClassifierTable, kClassifierRows);
 

@@ -96,7 +96,7 @@ class RandomOperations {
     }
   }
 
-  // Ends the step of the rows as the pipeline would: some continue, others finish or fail.
+  // Ends the step of the rows like the pipeline: some continue, others finish or fail.
   void EndStep() {
     MutexLock lock(&parts_.state.mu);
     RequestTable& requests = parts_.state.requests;

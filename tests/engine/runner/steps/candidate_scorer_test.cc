@@ -1,4 +1,4 @@
-// Tests that candidates are scored in slices between the steps of others.
+// Tests that candidates are scored in slices between the steps of other requests.
 #include "engine/runner/steps/candidate_scorer.h"
 
 #include <atomic>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kSlices = 6;
 
-// Counts the slices that were scored before it was done.
+// Counts the slices scored before the request was done.
 class CountingSink : public RecordingSink {
  public:
   explicit CountingSink(const std::atomic<int>* slices) : slices_(*slices) {}
@@ -97,7 +97,7 @@ TEST_P(CandidateScorerTest, AnUrgentCallWaitsForOneSlice) {
   EXPECT_EQ(scoring->slices_at_end, kSlices);
 }
 
-TEST_P(CandidateScorerTest, SlicesGiveTheBitsOfEachCandidateAlone) {
+TEST_P(CandidateScorerTest, SlicesGiveTheSameBitsAsSingleCandidates) {
   const Request request = MakeScoring();
   const auto scoring = Submit(request);
   scoring->AwaitDone();
@@ -115,7 +115,7 @@ TEST_P(CandidateScorerTest, SlicesGiveTheBitsOfEachCandidateAlone) {
   }
 }
 
-TEST_P(CandidateScorerTest, ACancelledRequestIsScoredNoMore) {
+TEST_P(CandidateScorerTest, ACancelledRequestIsNoLongerScored) {
   RequestId id = 0;
   std::atomic<bool> submitted = false;
   DuringFirstSlice([&] {
@@ -146,7 +146,7 @@ TEST_P(CandidateScorerTest, ARequestGeneratesWhileItsCandidatesAreScored) {
   const int64_t count = std::ssize(request.candidates.tokens);
   request.candidates.begin.push_back(static_cast<int32_t>(count + 1));
   request.candidates.tokens.push_back(3);
-  Mutable(request.spec).max_tokens = 2;  // its rows go on while candidates are scored
+  Mutable(request.spec).max_tokens = 2;  // its rows continue while candidates are scored
   request.outputs |= kOutputTokens;
   const auto scoring = Submit(std::move(request));
   const auto other = Submit(RequestOf(model, {{9}}, 3));

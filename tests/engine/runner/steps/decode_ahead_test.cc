@@ -1,5 +1,5 @@
-// Steps that are started before the tokens of the step before are known, on a fake device: every
-// request has the answer that it has where one step runs at a time.
+// Tests, on a fake device, steps that are started before the tokens of the previous step are known:
+// every request has the same answer as with one step at a time.
 #include <random>
 
 #include "gtest/gtest.h"
@@ -42,7 +42,7 @@ Answers AnswersOf(uint64_t seed, int32_t steps_ahead, EngineOptions options) {
   return answers;
 }
 
-TEST(DecodeAhead, AnswersAreThoseOfOneStepAtATime) {
+TEST(DecodeAhead, AnswersEqualThoseWithoutStepsAhead) {
   int started_ahead = 0, without_memory = 0;
   for (uint64_t seed = 1; seed <= 30; ++seed) {
     SCOPED_TRACE(seed);

@@ -55,7 +55,7 @@ class ExecutionSlotTest : public ::testing::TestWithParam<RowOrder> {
     return row;
   }
 
-  // Expects all outputs of the prompt to be those of the row alone.
+  // Expects all outputs of the prompt to equal the outputs of the row by itself.
   void ExpectPrompt(const ActiveRequest& active, size_t index) {
     const RequestRow& row = active.rows[index];
     const std::span<const int32_t> tokens(active.request.tokens.data() + row.prompt.offset,
@@ -123,7 +123,7 @@ TEST_P(ExecutionSlotTest, EveryOutputReachesItsRow) {
   }
 }
 
-// Later steps neither repeat nor change what the first step reported of the prompt.
+// Later steps do not repeat or change the prompt outputs of the first step.
 TEST_P(ExecutionSlotTest, LaterStepsOnlyAddTokens) {
   const auto active = Make({{5, 6, 7}, {8, 9}}, 4, kEverything);
   std::vector<RequestRow*> rows = {&active->rows[0], &active->rows[1]};
@@ -145,7 +145,7 @@ TEST_P(ExecutionSlotTest, LaterStepsOnlyAddTokens) {
 
 // Rows keep their pages from step to step. Prompts that are cut anywhere and then computed one
 // token at a time give the outputs of whole sequences.
-TEST_P(ExecutionSlotTest, ContinuesInTheRowsOwnPages) {
+TEST_P(ExecutionSlotTest, ContinuesInThePagesOfTheRow) {
   for (uint64_t seed = 1; seed <= 50; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
@@ -180,7 +180,7 @@ TEST_P(ExecutionSlotTest, ContinuesInTheRowsOwnPages) {
   }
 }
 
-TEST_P(ExecutionSlotTest, HoldsTheWorstCaseOfPagesAndSampledRows) {
+TEST_P(ExecutionSlotTest, HoldsTheMaximumOfPagesAndSampledRows) {
   // Each of these rows leaves three of the four tokens of its last page unused.
   const auto active = Make(
       {std::vector<int32_t>(48, 1), std::vector<int32_t>(13, 2), {3}, {4}, {5}}, 1, kEverything);
@@ -195,8 +195,8 @@ TEST_P(ExecutionSlotTest, HoldsTheWorstCaseOfPagesAndSampledRows) {
   }
 }
 
-// The backend computes the whole rectangle, and every output is that of the row alone.
-TEST_P(ExecutionSlotTest, APaddedBucketIsComputedWholeAndChangesNoOutput) {
+// The backend computes the whole rectangle. Every output equals the output of the row by itself.
+TEST_P(ExecutionSlotTest, APaddedBucketIsComputedCompletelyWithTheSameOutputs) {
   const Bucket small = Bucket::Padded(4, 16), large = Bucket::Padded(2, 64);
   const Ladder ladder({small, large});
   for (const PaddingKind kind :

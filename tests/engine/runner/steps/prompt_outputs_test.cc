@@ -66,11 +66,11 @@ TEST(PromptOutputs, AnEmbeddingIsTheSameWhenItsPromptIsCut) {
   sink->AwaitDone();
   other->AwaitDone();
   ASSERT_TRUE(sink->status().ok()) << sink->status();
-  EXPECT_GT(sink->trace().steps, 1) << "it was computed at once";
+  EXPECT_GT(sink->trace().steps, 1) << "it was computed in one step";
   EXPECT_EQ(sink->reply().embedding, Mean(Prompt(50)));
 }
 
-TEST(PromptOutputs, OnlyPoolingOfTheLastStateReusesAPrefix) {
+TEST(PromptOutputs, OnlyLastPoolingReusesAPrefix) {
   Harness harness;
   for (const Pooling pooling : {Pooling::kLast, Pooling::kCls, Pooling::kMean}) {
     SCOPED_TRACE(static_cast<int>(pooling));
@@ -83,7 +83,7 @@ TEST(PromptOutputs, OnlyPoolingOfTheLastStateReusesAPrefix) {
   }
 }
 
-TEST(PromptOutputs, VectorsReplaceThePromptsTokensAndTokensFollow) {
+TEST(PromptOutputs, GeneratesTokensAfterAPromptOfVectors) {
   ModelConfig config = FakeConfig();
   config.input = InputKind::kBoth;
   config.input_width = 2;
@@ -110,7 +110,7 @@ TEST(PromptOutputs, WindowsAlignedAtTheirEndShareAPrefixOnlyAtEqualLength) {
   harness.Submit(harness.MakeRequest({Prompt(20)}))->AwaitDone();
   const auto longer = harness.Submit(harness.MakeRequest({Prompt(24)}));
   longer->AwaitDone();
-  EXPECT_EQ(longer->trace().reused_tokens, 0) << "its positions are others";
+  EXPECT_EQ(longer->trace().reused_tokens, 0) << "its positions differ";
   const auto equal = harness.Submit(harness.MakeRequest({Prompt(20)}));
   equal->AwaitDone();
   EXPECT_GT(equal->trace().reused_tokens, 0);

@@ -11,7 +11,7 @@
 namespace sluice {
 namespace {
 
-// A loop over the parts of RunnerParts, whose own pipeline is not used.
+// A loop over the parts of RunnerParts; does not use their pipeline.
 struct LoopParts {
   explicit LoopParts(int32_t steps_ahead)
       : parts(SmallOptions(), {.steps_ahead = steps_ahead}),
@@ -34,7 +34,7 @@ struct LoopParts {
 
 class SchedulingLoopTest : public ::testing::TestWithParam<int32_t> {};
 
-// Every request ends once with all its tokens, whatever number of steps is started ahead.
+// Every request ends once with all its tokens, for any number of steps ahead.
 TEST_P(SchedulingLoopTest, EndsEveryRequestOnceWithItsTokens) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(seed);
@@ -71,7 +71,7 @@ TEST(SchedulingLoop, ARequestThatWaitsExpiresAtItsDeadline) {
     gate.Pass();
     return absl::OkStatus();
   });
-  // The first four sequences fill the step, so the fifth waits behind it.
+  // The first four sequences fill the step, so the fifth waits for the next step.
   const auto running = loop.Submit({{2}, {3}, {4}, {5}}, 1);
   gate.AwaitArrivals(1);
   const auto late = loop.Submit({{6}}, 1, loop.parts.clock.Now() + std::chrono::seconds(1));

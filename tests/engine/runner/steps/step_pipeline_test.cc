@@ -19,7 +19,7 @@ struct StepPipelineRow {
   size_t from_sequences = 1;
   std::vector<size_t> steps;  // sequences of each replay, in order
   absl::StatusCode code = absl::StatusCode::kOk;
-  int batches = 0;  // batches that the observer hears of
+  int batches = 0;  // batches reported to the observer
 };
 class StepPipelineTable : public TableTest<StepPipelineRow> {};
 
@@ -61,7 +61,7 @@ const StepPipelineRow kStepPipelineRows[] = {
      .from_sequences = 2,
      .steps = {4, 2, 1, 1, 2, 1, 1},
      .batches = 4},
-    {.name = "ARowWithoutMemoryAloneFails",
+    {.name = "OnlyTheRowWithoutMemoryFails",
      .device_error = absl::ResourceExhaustedError("out of memory"),
      .steps = {4, 2, 1, 1, 2, 1, 1},
      .code = absl::StatusCode::kResourceExhausted},
@@ -76,7 +76,7 @@ const StepPipelineRow kStepPipelineRows[] = {
 };
 SLUICE_TABLE(StepPipelineTable, kStepPipelineRows);
 
-// Launches a step and the one behind it; then finishes and delivers the first.
+// Launches a step and the next one; then finishes and delivers the first.
 void LaunchTwoAndFinishOne(RunnerParts* parts) {
   ASSERT_TRUE(parts->pipeline.Launch(parts->Decide()));
   ASSERT_TRUE(parts->MayDecide());
@@ -88,7 +88,7 @@ void LaunchTwoAndFinishOne(RunnerParts* parts) {
   if (parts->pipeline.has_undelivered()) parts->pipeline.DeliverFinished();
 }
 
-TEST(StepPipeline, ARowThatGeneratesIsInTheStepAheadToo) {
+TEST(StepPipeline, AGeneratingRowIsAlsoInTheStepAhead) {
   RunnerParts parts(SmallOptions(), {.steps_ahead = 1});
   ASSERT_TRUE(parts.pipeline.runs_ahead());
   parts.Admit({{5, 6}}, 3);
@@ -113,7 +113,7 @@ TEST(StepPipeline, ARowThatGeneratesIsInTheStepAheadToo) {
   EXPECT_EQ(parts.backend.batches().size(), 3u);
 }
 
-TEST(StepPipeline, ARowWhoseDrawDependsOnTheLastTokenAllowsNoStepAhead) {
+TEST(StepPipeline, NoStepAheadIfADrawDependsOnTheLastToken) {
   RunnerParts parts(SmallOptions(), {.steps_ahead = 1});
   Request request = RequestOf(parts.model, {{5, 6}}, 3);
   Mutable(request.spec).edits.frequency_penalty = 1;
@@ -124,7 +124,8 @@ TEST(StepPipeline, ARowWhoseDrawDependsOnTheLastTokenAllowsNoStepAhead) {
   EXPECT_TRUE(parts.MayDecide());  // even before its results are delivered
 }
 
-// The row ends with the first step, which only the host sees, and leaves the second one unanswered.
+// The row ends with the first step, but only the host sees this. Its result in the second step is
+// dropped.
 TEST(StepPipeline, ARowThatEndedIsDroppedFromTheStepAhead) {
   RunnerParts parts(SmallOptions(), {.steps_ahead = 1});
   Request request = RequestOf(parts.model, {{5, 6}}, 9);
@@ -170,8 +171,7 @@ void RunToTheEnd(RunnerParts* parts) {
   }
 }
 
-// Rows that generate, each of its own request, on a device on which one batch fails for want of
-// memory.
+// Generating rows, each of its own request, on a device where one batch fails for lack of memory.
 class GeneratingRows {
  public:
   // `failing_batch` is counted from 0.
@@ -188,7 +188,8 @@ class GeneratingRows {
     sinks_.push_back(parts_->sink);
   }
 
-  // Expects that all were answered as alone and that nothing is left of them.
+  // Expects that all requests have the same answers as by themselves and that nothing is left of
+  // them.
   void ExpectAnswered() {
     for (size_t i = 0; i < sinks_.size(); ++i) {
       EXPECT_EQ(sinks_[i]->row_tokens(0), Greedy({Name(i), 6}, max_tokens_)) << i;
@@ -235,7 +236,7 @@ const MemoryFailureRow kMemoryFailures[] = {
 };
 SLUICE_TABLE(MemoryFailureTable, kMemoryFailures);
 
-// Leaves the parts with the plan of this bucket alone.
+// Withdraws all plans except the plan of this bucket.
 void WithdrawAllBut(RunnerParts* parts, const Bucket& kept) {
   ASSERT_TRUE(parts->prepared.plans->Prepare(kept).ok());
   for (const Bucket& bucket : parts->prepared.ladder->buckets()) {
@@ -243,8 +244,8 @@ void WithdrawAllBut(RunnerParts* parts, const Bucket& kept) {
   }
 }
 
-// One sequence of the widest ones fills a step.
-TEST(StepPipeline, AStepForWhichTheNewLadderHasNoBucketRunsInParts) {
+// One sequence of the maximum width fills a step.
+TEST(StepPipeline, AStepThatNoBucketOfTheNewLadderFitsRunsInParts) {
   EngineOptions options = SmallOptions();
   options.batch.policy = PolicyKind::kPaddedBuckets;
   RunnerParts parts(options);
@@ -268,8 +269,8 @@ TEST(StepPipeline, AStepForWhichTheNewLadderHasNoBucketRunsInParts) {
   for (const auto& request : ended) EXPECT_TRUE(request->status.ok()) << request->status;
 }
 
-// The rows of the first step, which are in the second one too, run again before it.
-TEST(StepPipeline, AStepWithoutAPlanIsLeftByRowsWhoseStepBeforeItRunsAgain) {
+// The rows of the first step, which are also in the second, run again before it.
+TEST(StepPipeline, RowsThatRunAgainLeaveAStepWithoutAPlan) {
   RunnerParts parts(SmallOptions(), {.steps_ahead = 1});
   GeneratingRows rows(&parts, /*max_tokens=*/2, /*failing_batch=*/0);
   rows.Admit();
@@ -286,7 +287,7 @@ TEST(StepPipeline, AStepWithoutAPlanIsLeftByRowsWhoseStepBeforeItRunsAgain) {
   rows.ExpectAnswered();
 }
 
-TEST(StepPipeline, AStepWhoseRowsEndAllowsOneAhead) {
+TEST(StepPipeline, AStepWhoseRowsEndAllowsAStepAhead) {
   RunnerParts parts(SmallOptions(), {.steps_ahead = 1});
   for (int32_t i = 0; i < 8; ++i) parts.Admit({{5 + i, 6}});
   ASSERT_TRUE(parts.pipeline.Launch(parts.Decide()));

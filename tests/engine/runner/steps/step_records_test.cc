@@ -12,7 +12,7 @@
 namespace sluice {
 namespace {
 
-// What is expected of a step.
+// The expected requests of a step.
 struct ExpectedRequests {
   std::vector<std::shared_ptr<const RequestName>> named;
   int32_t requests = 0;
@@ -20,9 +20,9 @@ struct ExpectedRequests {
   bool operator==(const ExpectedRequests&) const = default;
 };
 
-// The test draws steps of more requests than are named, a third of them without an id. A step often
-// has the requests of the one before.
-TEST(StepRecords, SharesTheListOfRequestsOnlyAmongStepsOfTheSameRequests) {
+// The test draws steps with more requests than are named, a third of them without an id. A step
+// often has the same requests as the previous step.
+TEST(StepRecords, StepsOfTheSameRequestsShareTheirList) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);

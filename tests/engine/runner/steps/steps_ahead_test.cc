@@ -1,4 +1,4 @@
-// Tests steps that are decided and started while another one runs, or before its results are
+// Tests steps that are decided and started while another step runs, or before its results are
 // delivered.
 #include <atomic>
 #include <string>
@@ -61,8 +61,8 @@ class StepsAhead : public ::testing::Test {
     return sink;
   }
 
-  // Holds the device with a first sequence during `submit`, then releases it; returns what happened
-  // from the release until all requests had ended.
+  // Blocks the device with a first sequence during `submit`, then releases it and waits until all
+  // requests have ended.
   void RunAfter(int32_t first_tokens, const std::function<void()>& submit) {
     const auto first = Submit(1, 8, first_tokens);
     gate_.AwaitArrivals(1);
@@ -116,12 +116,12 @@ TEST_F(StepsAhead, ABatchThatIsNotFullIsNotStartedAhead) {
     return std::find(events.begin(), events.end(), event) - events.begin();
   };
   EXPECT_LT(at("run 4"), at("start 3"));
-  EXPECT_LT(at("start 3"), at("tokens of 11")) << "but before the results are handed out";
+  EXPECT_LT(at("start 3"), at("tokens of 11")) << "but before the results are delivered";
   EXPECT_EQ(harness_.backend.started_ahead(), 0);
 }
 
-// Its tokens are known to the device before they are known to the host.
-TEST_F(StepsAhead, ASequenceThatContinuesIsInTheStepAheadToo) {
+// The device has its tokens before the host.
+TEST_F(StepsAhead, AContinuingSequenceIsAlsoInTheStepAhead) {
   RunAfter(3, [&] {
     for (int32_t name = 11; name < 19; ++name) Submit(name, 8);
   });
@@ -148,8 +148,8 @@ TEST_F(NoStepsAhead, ResultsComeBeforeTheNextStep) {
               ElementsAre("start 1", "run 1", "tokens of 1", "end of 1", "start 4"));
 }
 
-// The step without memory is cut in two only after the step behind it, which has already started.
-TEST_F(StepsAhead, AStepWithoutMemoryRunsInPartsBehindTheNextOne) {
+// The step without memory is split only after the next step, which has already started.
+TEST_F(StepsAhead, AStepWithoutMemoryRunsInPartsAfterTheNextStep) {
   std::atomic<int> failures = 0;
   harness_.backend.OnReplay([&](const RecordedBatch& batch) {
     gate_.Pass();
@@ -173,7 +173,7 @@ TEST_F(StepsAhead, AStepWithoutMemoryRunsInPartsBehindTheNextOne) {
 }
 
 // Steps overlap, but their device times do not: the second begins when the first ends.
-TEST_F(StepsAhead, AStepsDeviceTimeBeginsWhenTheStepBeforeItEnds) {
+TEST_F(StepsAhead, TheDeviceTimeOfAStepBeginsWhenThePreviousStepEnds) {
   using std::chrono::microseconds;
   harness_.backend.OnReplay([&](const RecordedBatch&) {
     gate_.Pass();

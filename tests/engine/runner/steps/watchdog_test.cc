@@ -57,7 +57,7 @@ int FirstHang(const std::vector<LookedAt>& looks) {
   return -1;
 }
 
-TEST(HangDetector, FindsAHangAfterTheAllowedTimeOfAwakePolls) {
+TEST(HangDetector, FindsAHangAfterTheLimitInAwakeTime) {
   const auto steady = [](Heartbeat::Sample beat, int count, int64_t every_ms = 10) {
     std::vector<LookedAt> looks;
     for (int i = 0; i < count; ++i) looks.push_back({beat, i * every_ms});
@@ -86,7 +86,7 @@ TEST(HangDetector, FindsAHangAfterTheAllowedTimeOfAwakePolls) {
   EXPECT_EQ(FirstHang(stopped), -1);
 }
 
-TEST(Watchdog, CallsOnceAtTheFirstHang) {
+TEST(Watchdog, CallsOnHangOnce) {
   FakeClock clock;
   Heartbeat heartbeat;
   Mutex mu;
