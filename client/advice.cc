@@ -17,7 +17,7 @@ namespace {
 using admin::v1::BucketUse;
 using admin::v1::ModelBuckets;
 
-// A count of batches below this is too small for the use of single buckets to mean anything.
+// With fewer batches, the use of single buckets is too noisy for advice.
 constexpr int64_t kBatchesForUse = 1000;
 
 constexpr double kLowHitRate = 0.95;
@@ -52,21 +52,20 @@ std::optional<Advice> AdviseOnMemory(const ModelBuckets& model) {
   if (limit == 0 || used < kNearMemoryLimit * limit) return std::nullopt;
   return Advice{
       absl::StrFormat("Plans and activations take %.1f MiB %s the limit of %.1f MiB; %d buckets "
-                      "were evicted for it.",
+                      "were evicted to stay within it.",
                       Mebibytes(model.ladder_memory_bytes()), used > limit ? "and exceed" : "near",
                       Mebibytes(model.memory_limit_bytes()), model.ladder_changes().evicted()),
       "Raise engine.ladder.memory_limit_bytes, or lower engine.ladder.max_buckets so that the "
-      "buckets that stay are chosen for it."};
+      "ladder is fitted to fewer buckets."};
 }
 
 std::optional<Advice> AdviseOnHits(const ModelBuckets& model) {
   if (model.hit_rate() >= kLowHitRate) return std::nullopt;
-  return Advice{
-      absl::StrCat("Low hit rate: only ", Percent(model.hit_rate()),
-                   " of the batches ran in the bucket that the ladder chose for them."),
-      "Plans are prepared too late or were evicted; sluice_plan_lookups_total tells the reasons. "
-      "Keep the ladder between runs (engine.ladder.file), review it less often "
-      "(engine.ladder.review.interval), or allow it more memory."};
+  return Advice{absl::StrCat("Low hit rate: only ", Percent(model.hit_rate()),
+                             " of the batches ran in the bucket that the ladder chose for them."),
+                "Plans are prepared too late or were evicted; sluice_plan_lookups_total counts the "
+                "reasons. Keep the ladder between runs (engine.ladder.file), review it less often "
+                "(engine.ladder.review.interval), or allow it more memory."};
 }
 
 // Returns the tokens that at most half of the recent batches exceed, or 0 if none ran.
@@ -87,7 +86,7 @@ int64_t SmallestCapacity(const ModelBuckets& model) {
   return 0;
 }
 
-// Returns why batches leave buckets empty, and what that costs, as far as the statistics say;
+// Returns the cause of unused bucket tokens, and its cost, as far as the statistics show them;
 // `better` is a ladder that gains, or nullptr.
 std::string CauseOf(const ModelBuckets& model, const StrategyTrial* better) {
   std::string cause;
@@ -101,17 +100,18 @@ std::string CauseOf(const ModelBuckets& model, const StrategyTrial* better) {
         typical, smallest);
   }
   if (model.ladder_changes().evicted() > 0) {
-    absl::StrAppendFormat(&cause, " %d buckets were dropped for engine.ladder.memory_limit_bytes.",
-                          model.ladder_changes().evicted());
+    absl::StrAppendFormat(
+        &cause, " %d buckets were dropped to stay within engine.ladder.memory_limit_bytes.",
+        model.ladder_changes().evicted());
   }
   if (better != nullptr && better->name == model.strategy()) {
     absl::StrAppendFormat(&cause, " The ladder follows the traffic too slowly: %d reviews so far.",
                           model.ladder_changes().reviews());
   }
   if (model.executed_efficiency() >= kNothingLost) {
-    absl::StrAppend(&cause, " Nothing is computed in vain (executed efficiency ",
+    absl::StrAppend(&cause, " No work is wasted (executed efficiency ",
                     Percent(model.executed_efficiency()),
-                    "): the empty part of a bucket takes no time here.");
+                    "): unused bucket capacity costs nothing on this device.");
   }
   return cause;
 }
@@ -121,21 +121,21 @@ std::string ActionOn(const ModelBuckets& model, const StrategyTrials* trials,
   if (trials == nullptr) {
     return model.executed_efficiency() >= kNothingLost
                ? "Leave the ladder as it is."
-               : "Once 100 sequences have arrived, sluice ladder try shows what gains.";
+               : "Once 100 sequences have arrived, run sluice ladder try to find a better ladder.";
   }
   if (better == nullptr) {
     return absl::StrFormat(
-        "Leave the ladder as it is: on the last %d arrivals no strategy gains more than the %s "
-        "that may be chance, by simulation with the measured costs.",
+        "Leave the ladder as it is: on the last %d arrivals no strategy gains more than %s, which "
+        "may be chance, in a simulation with the measured costs.",
         trials->arrivals, Percent(trials->margin));
   }
   const std::string gain =
-      absl::StrFormat("gains %s on the last %d arrivals, by simulation with the measured costs",
+      absl::StrFormat("gains %s on the last %d arrivals, in a simulation with the measured costs",
                       Percent(better->gain), trials->arrivals);
   if (better->name == model.strategy()) {
     return absl::StrCat("A ladder fitted now ", gain,
-                        ": sluice review --force. Let reviews come more often "
-                        "(engine.ladder.review.interval) or forget sooner (half_life).");
+                        ": sluice review --force. Also make reviews more frequent "
+                        "(engine.ladder.review.interval) or shorten their half_life.");
   }
   return absl::StrCat("\"", better->name, "\" ", gain, ": sluice ladder set ", model.model_name(),
                       " ", ChoiceFlags(better->choice), ".");
@@ -157,7 +157,7 @@ std::optional<Advice> AdviseOnUnused(const ModelBuckets& model) {
   if (model.batches() < kBatchesForUse || LadderSize(model) < 2) return std::nullopt;
   std::vector<std::string> unused;
   int64_t bytes = 0;
-  // The last bucket is the exact maximum, which every ladder needs.
+  // The last bucket has exactly the maximum size, which every ladder needs.
   for (int i = 0; i + 1 < model.buckets_size(); ++i) {
     const BucketUse& use = model.buckets(i);
     if (!use.in_ladder() || use.batches() > 0) continue;
@@ -165,9 +165,10 @@ std::optional<Advice> AdviseOnUnused(const ModelBuckets& model) {
     bytes += use.memory_bytes();
   }
   if (bytes < kWorthFreeing) return std::nullopt;
-  const char* action =
-      Padded(model) ? "A packed policy keeps only what it needs: engine.batch.policy: packed."
-                    : "Drop what is rarely used: engine.ladder.min_bucket_usage: 0.001.";
+  const char* action = Padded(model)
+                           ? "Use a packed policy, which keeps only the buckets it needs: "
+                             "engine.batch.policy: packed."
+                           : "Drop rarely used buckets: engine.ladder.min_bucket_usage: 0.001.";
   return Advice{absl::StrFormat("Unused: %s held %.1f MiB and served no batch.",
                                 absl::StrJoin(unused, ", "), Mebibytes(bytes)),
                 action};
@@ -177,8 +178,8 @@ std::optional<Advice> AdviseOnUnused(const ModelBuckets& model) {
 
 std::vector<Advice> Advise(const ModelBuckets& model, const StrategyTrials* trials) {
   if (model.batches() < kBatchesToJudgeBy) {
-    return {{absl::StrFormat("Only %d batches were seen, too few to judge by.", model.batches()),
-             absl::StrFormat("Ask again after %d.", kBatchesToJudgeBy)}};
+    return {{absl::StrFormat("Only %d batches have run, too few for advice.", model.batches()),
+             absl::StrFormat("Run this command again after %d batches.", kBatchesToJudgeBy)}};
   }
   std::vector<Advice> advice;
   const auto add = [&advice](std::optional<Advice> found) {

@@ -10,7 +10,7 @@
 
 namespace sluice::client {
 
-// With fewer batches a model's figures mean nothing.
+// With fewer batches the figures of a model are too noisy for advice.
 inline constexpr int64_t kBatchesToJudgeBy = 100;
 
 struct Advice {
@@ -18,10 +18,10 @@ struct Advice {
   std::string action;   // the change to make
 };
 
-// Returns the advice, the most rewarding first, or an empty list if nothing should change. With
-// `trials` of the model's recent traffic, another ladder is advised only if it gains there, and the
-// advice says by how much; without them, none is. The rules and their limits are explained in
-// docs/buckets.md.
+// Returns the advice, with the largest benefit first, or an empty list if nothing should change.
+// Another ladder is advised only if `trials` of the model's recent traffic show a gain, and the
+// advice includes the gain; without trials, no other ladder is advised. docs/buckets.md explains
+// the rules and their limits.
 std::vector<Advice> Advise(const admin::v1::ModelBuckets& model,
                            const StrategyTrials* trials = nullptr);
 

@@ -23,18 +23,19 @@
 namespace sluice::client {
 namespace {
 
-constexpr char kDescription[] = "sluice sends requests to sluiced and shows what it serves.";
+constexpr char kDescription[] =
+    "sluice sends requests to a sluiced server and shows its models, buckets and statistics.";
 constexpr char kExitCodes[] =
     "Exit codes: 0 success; 1 a request failed, outputs differ, or the server is not healthy;\n"
-    "2 wrong arguments or unreadable input; 3 no server answers, or it is shutting down;\n"
+    "2 wrong arguments or unreadable input; 3 the server does not answer or is shutting down;\n"
     "130 interrupted.";
 constexpr Integer kDeadline{0, 86'400'000'000, Unit::kMicroseconds};
 
 constexpr char kMetricsHelp[] =
-    "HOST:PORT of the server's /metrics; none: do not ask. Default: port 8002 on the host of "
+    "HOST:PORT of the server's /metrics; none: do not read it. Default: port 8002 on the host of "
     "--server.";
 
-// The values of the flags that depend on others or on the environment, before they are checked.
+// Flag values that depend on other flags or on the environment, before they are checked.
 struct Flags {
   std::string inference_server = "localhost:8001";  // the default of --server
   std::string admin_server;                         // its default in admin commands
@@ -44,7 +45,7 @@ struct Flags {
   PlanFlags plan;
 };
 
-// Gives values names for the help, which would otherwise show C++ types.
+// Gives values readable names for the help, which would otherwise show C++ types.
 void NameValues(CLI::App* app) {
   for (CLI::Option* option : app->get_options()) {
     if (option->get_expected_max() > 0) option->type_name("VALUE");
@@ -65,7 +66,7 @@ void AddFlags(Flags* flags, Arguments* arguments, CLI::App* app) {
                        "and reload: its admin address; default: SLUICE_ADMIN, or port 8003 on the "
                        "host of the server."));
   app->add_option("--deadline", flags->deadline,
-                  Help("End a call after this long, e.g. 500ms; 0: never. Default: 60s, and never "
+                  Help("End a call after this long, e.g. 500ms; 0: never. Default: 60s, but never "
                        "for generate, load and reload."));
   AddConnectionFlags(&arguments->connection, app);
   AddRequestCommands(arguments, app);
@@ -81,12 +82,12 @@ void AddFlags(Flags* flags, Arguments* arguments, CLI::App* app) {
   stats->callback([=] { arguments->command = Command::kStats; });
   CLI::App* health =
       AddCommand("health", "Succeed if the server is ready, for health checks.", app);
-  health->add_option("--service", arguments->health.service,
-                     Help("sluice.readiness (the same as the default, nothing) or "
-                          "sluice.liveness."));
+  health->add_option(
+      "--service", arguments->health.service,
+      Help("sluice.readiness (the same as the default, an empty name) or sluice.liveness."));
   health->callback([=] { arguments->command = Command::kHealth; });
   CLI::App* doctor = AddCommand(
-      "doctor", "Look at a server, its metrics and its buckets, and say what is odd.", app);
+      "doctor", "Check a server, its metrics and its buckets, and report problems.", app);
   doctor->add_option("--admin", arguments->doctor.admin,
                      Help("HOST:PORT of the admin API. Default: SLUICE_ADMIN, or port 8003 on the "
                           "host of --server."));
@@ -94,7 +95,7 @@ void AddFlags(Flags* flags, Arguments* arguments, CLI::App* app) {
   doctor->add_flag("--json", arguments->doctor.json, "Print JSON.");
   doctor->callback([=] { arguments->command = Command::kDoctor; });
   CLI::App* completion =
-      AddCommand("completion", "Print a script for a shell to complete commands and flags.", app);
+      AddCommand("completion", "Print a shell script that completes commands and flags.", app);
   AddFlag("shell", "One of bash, zsh, fish. For bash: source <(sluice completion bash)", completion,
           [flags](const std::string& text) {
             return ReadFlag("completion", OneOf{{"bash", "zsh", "fish"}}, text, &flags->shell);
@@ -129,7 +130,7 @@ bool IsAdminCommand(const std::string& command) {
   return std::find(std::begin(kCommands), std::end(kCommands), command) != std::end(kCommands);
 }
 
-// Returns whether the command may take as long as a generation or the loading of a model.
+// Returns whether the command may run for the duration of a generation or of a model's loading.
 bool WaitsLong(const std::string& command) {
   return command == "generate" || command == "load" || command == "reload";
 }
@@ -161,8 +162,8 @@ absl::Status Complete(const Flags& flags, const CLI::App& app, Arguments* argume
   return ReadPlanCommand(flags.plan, app, arguments);
 }
 
-// Returns an error that names the arguments that no command takes, in their order, and a flag that
-// is near to the first.
+// Returns an error that lists, in their order, the arguments that no command takes, and a flag with
+// a name similar to the first one.
 absl::Status UnexpectedArguments(const CLI::App& app) {
   const std::vector<std::string> extras = app.remaining(/*recurse=*/true);
   std::vector<std::string> flags;
@@ -214,7 +215,7 @@ absl::StatusOr<Arguments> ParseArguments(int argc, const char* const* argv,
     return absl::InvalidArgumentError(error.what());
   }
   if (app.get_subcommands().empty()) {
-    return absl::InvalidArgumentError("name a command, such as infer; see --help");
+    return absl::InvalidArgumentError("no command given; name one, such as infer, or see --help");
   }
   if (!flags.shell.empty()) return Print(CompletionScript(app, flags.shell));
   SLUICE_RETURN_IF_ERROR(CompleteConnection(getenv, &arguments.connection));

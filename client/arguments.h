@@ -20,8 +20,8 @@ struct RequestArguments {
   bool text_from_input = false;  // `request` has no prompt yet: it is read from standard input
 };
 
-// Without `file`, `request` is complete but for `text_from_input`. With it, `request` holds the
-// defaults for what the lines leave out.
+// If `file` is empty, `request` is complete except for `text_from_input`. If not, `request` holds
+// the defaults for keys that the lines of the file leave out.
 struct InferArguments : RequestArguments {
   std::string file;  // "-" means standard input
   int concurrency = 8;
@@ -40,12 +40,12 @@ struct ModelsArguments {
 
 // The arguments of embed, rerank, classify and tag.
 struct TaskArguments : RequestArguments {
-  std::vector<std::string> texts;   // the documents of rerank
+  std::vector<std::string> texts;   // for rerank: the documents
   bool texts_from_input = false;    // the texts are the lines of standard input
-  std::string query;                // of rerank
-  std::optional<std::string> pair;  // of classify: the second text of each pair
-  bool sparse = false;              // of embed: terms and weights in place of a vector
-  int32_t top = 0;                  // of rerank: the number of documents to show; 0 means all
+  std::string query;                // for rerank
+  std::optional<std::string> pair;  // for classify: the second text of each pair
+  bool sparse = false;              // for embed: terms and weights instead of a vector
+  int32_t top = 0;                  // for rerank: the number of documents to show; 0 means all
   bool json = false;
 };
 
@@ -101,7 +101,7 @@ struct ExplainArguments {
   bool json = false;
 };
 
-// One of `lengths`, `trace` and `journal` is given.
+// Exactly one of `lengths`, `trace` and `journal` is given.
 struct FitArguments {
   std::string lengths;  // a file, or "-" for standard input
   std::string trace;
@@ -112,15 +112,15 @@ struct FitArguments {
   BatchOptions batch{.max_batch_tokens = 4096};
   // The strategy of the ladder to print, or "all" for the best of all.
   std::string strategy = "adaptive";
-  // What a step costs: base, for each token of its bucket, for each token that it computes. With a
-  // journal all are 0 if none was given, and the journal's own costs count.
+  // The cost of a step in microseconds: base, per token of its bucket, per token that it computes.
+  // With a journal, all are 0 if none was given, and the journal's own costs apply.
   double step_us = 0;
   double token_us = 0;
   double computed_token_us = 0;
   double capture_ms = 0;
-  int32_t tile_tokens = 1;  // rows that the device computes together
-  double load = 0;          // 0 for the recorded times
-  std::string out;          // a file beside standard output; empty means none
+  int32_t tile_tokens = 1;  // tile size: rows that the device computes together
+  double load = 0;          // 0: the recorded times
+  std::string out;          // also write the configuration to this file; empty means none
 };
 
 struct VerifyArguments {
@@ -128,13 +128,13 @@ struct VerifyArguments {
   std::string golden;
   double tolerance = 1e-5;
   std::string profile;
-  // Texts to compare the model's precision with f32 on; then there is no golden.
+  // Texts for comparing the model's precision with f32; used instead of a golden file.
   std::string text;
-  std::string quantization;  // empty for what config.json says
+  std::string quantization;  // empty: as in config.json
   bool quantize_head = false;
   int64_t quantization_group = 0;  // 0 for the default
-  std::string kv_dtype;            // empty for what config.json says
-  std::string reference;           // empty for the model itself
+  std::string kv_dtype;            // empty: as in config.json
+  std::string reference;           // empty: the model itself
 };
 
 struct QuantizeArguments {
@@ -148,12 +148,13 @@ struct QuantizeArguments {
 
 struct PlanArguments {
   std::string model_directory;
-  std::string model;  // a served model, in place of a directory
+  std::string model;  // a served model, instead of a directory
   std::string model_version;
-  std::string device;   // "cpu" or empty: this machine's processor; else a file that describes one
+  std::string
+      device;  // "cpu" or empty: this machine's processor; else a file that describes a device
   int64_t context = 0;  // 0 for 4096, or the model's longest sequence if that is less
   int64_t sequences = 1;
-  int64_t tokens = 0;   // of each sequence; 0 for 1, or the context of models that see both ways
+  int64_t tokens = 0;  // of each sequence; 0: 1, or the whole context if attention is bidirectional
   int32_t threads = 0;  // 0 for all
   AttentionVariant variant{};
   bool probe = false;
@@ -163,11 +164,11 @@ struct PlanArguments {
 
 struct EinsumArguments {
   std::string text;   // an einsum string
-  std::string file;   // of a cascade, in place of the text; "-" means standard input
-  std::string paper;  // the name of a cascade of the paper, in place of the text
+  std::string file;   // of a cascade, instead of the text; "-" means standard input
+  std::string paper;  // the name of a cascade of the paper, instead of the text
   bool derive = false;
   std::string sizes;
-  std::string device;  // as above
+  std::string device;  // as in PlanArguments
   bool unicode = false;
   bool json = false;
 };
@@ -228,8 +229,8 @@ struct Arguments {
   ManageArguments manage;
 };
 
-// Returns InvalidArgument that names the flag. The environment gives defaults: SLUICE_SERVER for
-// --server, or SLUICE_ADMIN in the commands that call the admin API, and SLUICE_TOKEN for --token.
+// Returns InvalidArgument that names the flag. Defaults come from the environment: SLUICE_SERVER
+// for --server, or SLUICE_ADMIN for commands that call the admin API, and SLUICE_TOKEN for --token.
 absl::StatusOr<Arguments> ParseArguments(int argc, const char* const* argv,
                                          const std::function<const char*(const char*)>& getenv);
 

@@ -24,7 +24,7 @@ struct WatchInterval {
   }
 };
 
-// Adds the flags that all commands about the buckets of a model share.
+// Adds the flags shared by all commands about a model's buckets.
 template <typename Own>
 void AddModel(const char* help, CLI::App* command, Own* own) {
   command->add_option("--model", own->model, Help(help));
@@ -32,7 +32,7 @@ void AddModel(const char* help, CLI::App* command, Own* own) {
   command->add_flag("--json", own->json, "Print the whole answer as JSON.");
 }
 
-// Adds a flag that stands for an option of the daemon.
+// Adds a flag that sets an option of the daemon.
 template <typename S>
 void AddOptionFlag(const char* path, CLI::App* command, S* options) {
   const OptionSpec<S>& spec = OptionSpecOf<S>(path);
@@ -43,14 +43,14 @@ void AddOptionFlag(const char* path, CLI::App* command, S* options) {
           });
 }
 
-// Checks which flags were given together, and sets the defaults that depend on it.
+// Checks which flags were given together, and sets the defaults that depend on the combination.
 absl::Status CheckFit(const CLI::App& command, FitArguments* fit) {
   const auto given = [&](const char* flag) { return command.count(flag) > 0; };
   if (given("--lengths") + given("--trace") + given("--journal") != 1) {
-    return FlagError("--lengths", "give one of --lengths, --trace and --journal");
+    return FlagError("--lengths", "give exactly one of --lengths, --trace and --journal");
   }
   const bool computed = given("--us-per-computed-token");
-  // A journal has costs of its own.
+  // A journal contains costs.
   const bool own_costs =
       given("--journal") && !given("--us-per-step") && !given("--us-per-bucket-token") && !computed;
   if (!own_costs && !given("--us-per-step")) fit->step_us = 60;
@@ -64,8 +64,8 @@ absl::Status CheckFit(const CLI::App& command, FitArguments* fit) {
   }
   if (!own_costs && fit->step_us + fit->token_us + fit->computed_token_us == 0) {
     return FlagError("--us-per-step",
-                     "a step that costs nothing can have any bucket; give --us-per-step "
-                     "or --us-per-bucket-token");
+                     "the cost of a step is 0, so no bucket would be better than another; set "
+                     "--us-per-step or --us-per-bucket-token");
   }
   return absl::OkStatus();
 }
@@ -75,29 +75,31 @@ void AddFit(Arguments* arguments, CLI::App* app) {
   constexpr Real kLoad{0.0, 1.0, /*above_min=*/true, /*below_max=*/true};
   FitArguments* const own = &arguments->fit;
   CLI::App* fit = AddCommand(
-      "fit", "Fit a ladder to lengths or recorded traffic; needs no server. Prints configuration.",
+      "fit", "Fit a ladder to lengths or recorded traffic, without a server. Prints configuration.",
       app);
   fit->add_option("--lengths", own->lengths,
-                  Help("File of sequence lengths in order of arrival, one a line; - for standard "
-                       "input. They arrive at random."));
+                  Help("File of sequence lengths in order of arrival, one per line; - for standard "
+                       "input. The arrival times are random."));
   fit->add_option("--trace", own->trace,
-                  Help("File of arrivals at their times: CSV with columns arrival_s and "
-                       "input_tokens, or Mooncake's JSON lines with timestamp and input_length."));
+                  Help("File of timed arrivals: CSV with columns arrival_s and input_tokens, or "
+                       "Mooncake's JSON lines with timestamp and input_length."));
   fit->add_option("--journal", own->journal,
-                  Help("File that a daemon recorded (engine.history.journal), with its measured "
-                       "costs and the most sequences of its steps, unless others are given."));
+                  Help("File that a daemon recorded (engine.history.journal). Its measured costs "
+                       "and the most sequences of its steps are used unless others are given."));
   std::vector<std::string> strategies = Choice<StrategyKind>().Words();
   strategies.push_back("all");
   AddFlag("--strategy",
           "The strategy whose ladder is printed, unless another is better on this traffic; all: "
-          "every strategy side by side, and the best one. Default adaptive.",
+          "compare every strategy and print the best. Default adaptive.",
           fit, OneOf{std::move(strategies)}, &own->strategy);
-  fit->add_option("--column", own->column,
-                  Help("The lines are comma-separated: the column's number from 1, or its name in "
-                       "the first line."));
-  fit->add_flag("--clip", own->clip,
-                Help("Take a length above --max-batch-tokens for that; otherwise it is an error."));
-  // 0 is an error here: without a model it does not give a number.
+  fit->add_option(
+      "--column", own->column,
+      Help(
+          "For comma-separated lines: the column's number from 1, or its name in the first line."));
+  fit->add_flag(
+      "--clip", own->clip,
+      Help("Reduce lengths above --max-batch-tokens to that; otherwise they are errors."));
+  // 0 is an error here, because without a model there is no default size.
   AddFlag("--max-batch-tokens",
           absl::StrCat("The largest bucket. Default ", own->batch.max_batch_tokens, "."), fit,
           Integer{1, OptionSpecOf<BatchOptions>("max_batch_tokens").integer->max},
@@ -106,28 +108,26 @@ void AddFit(Arguments* arguments, CLI::App* app) {
   AddOptionFlag("max_buckets", fit, &own->ladder);
   AddOptionFlag("min_tokens", fit, &own->ladder);
   AddFlag("--us-per-step",
-          "What a step costs whatever its size, in microseconds. Default 60. sluice buckets shows "
-          "what was measured, as step cost.",
+          "Cost of a step of any size, in microseconds. Default 60. sluice buckets shows the "
+          "measured value as step cost.",
           fit, kMicroseconds, &own->step_us);
   AddFlag("--us-per-bucket-token",
-          "What each token of its bucket adds, as where a captured graph computes its whole "
+          "Added cost of each token of the bucket, for devices that always compute the whole "
           "bucket. Default 0.04, or 0 with --us-per-computed-token.",
           fit, kMicroseconds, &own->token_us);
-  AddFlag("--us-per-computed-token",
-          "What each token that it computes adds, as on a CPU. Default 0.", fit, kMicroseconds,
-          &own->computed_token_us);
-  AddFlag("--capture-ms",
-          "What it takes to prepare a plan, in milliseconds, for the table. Default 0.", fit,
+  AddFlag("--us-per-computed-token", "Added cost of each computed token, as on a CPU. Default 0.",
+          fit, kMicroseconds, &own->computed_token_us);
+  AddFlag("--capture-ms", "Time to prepare a plan, in milliseconds, for the table. Default 0.", fit,
           kMicroseconds, &own->capture_ms);
   AddFlag("--tile-tokens",
-          "The rows that the device computes together, to multiples of which some ladders keep. "
-          "Default 64, as on a GPU, or 12 with --us-per-computed-token.",
+          "Tile size: the rows that the device computes together. Some ladders use multiples of "
+          "it. Default 64, as on a GPU, or 12 with --us-per-computed-token.",
           fit, Integer{1, 1024}, &own->tile_tokens);
   AddFlag("--load",
-          "Share of the device's capacity at full batches that arrives. Default: the recorded "
-          "times, or 0.85 for lengths without times.",
+          "Arriving load as a share of the device's capacity at full batches. Default: the "
+          "recorded times, or 0.85 for lengths without times.",
           fit, kLoad, &own->load);
-  fit->add_option("--out", own->out, Help("Write the configuration to this file as well."));
+  fit->add_option("--out", own->out, Help("Also write the configuration to this file."));
   fit->callback([=] {
     arguments->command = Command::kFit;
     EndParseOn(CheckFit(*fit, own));
@@ -140,9 +140,9 @@ void AddBucketCommands(Arguments* arguments, CLI::App* app) {
   CLI::App* buckets = AddCommand("buckets", "Show the shape buckets and how well they fit.", app);
   BucketsArguments& shown = arguments->buckets;
   AddModel("Only this model.", buckets, &shown);
-  buckets->add_flag("--advise", shown.advise, "Say what to change, and why.");
+  buckets->add_flag("--advise", shown.advise, "Advise what to change, and why.");
   buckets->add_flag("--history", shown.history,
-                    Help("Also the last hours: efficiency, lengths, changes of the ladder."));
+                    Help("Also show the last hours: efficiency, lengths, ladder changes."));
   buckets
       ->add_option_function<std::vector<std::string>>(
           kWatch,
@@ -151,22 +151,22 @@ void AddBucketCommands(Arguments* arguments, CLI::App* app) {
             if (interval.empty() || interval[0].empty()) return;
             EndParseOn(ReadFlag(kWatch, WatchInterval{}, interval[0], &shown.watch_us));
           },
-          Help("Follow live; redrawn after SECONDS, default 2."))
+          Help("Update the output every SECONDS, default 2."))
       ->expected(0, 1);
   buckets->callback([=] { arguments->command = Command::kBuckets; });
-  CLI::App* optimize =
-      AddCommand("review", "Review a model's ladder now, and wait for the changed one.", app);
-  AddModel("The model; may be left out when the server has only one.", review, &arguments->review);
+  CLI::App* review = AddCommand(
+      "review", "Review a model's ladder now, and wait until the new one is in use.", app);
+  AddModel("The model; may be left out if the server has only one.", review, &arguments->review);
   review->add_flag("--force", arguments->review.force,
-                   Help("Adopt any gain, not only one above engine.ladder.review.min_gain."));
+                   Help("Adopt any gain, even below engine.ladder.review.min_gain."));
   review->callback([=] { arguments->command = Command::kReview; });
   CLI::App* explain =
-      AddCommand("explain", "Say how one of the last requests was scheduled, and why.", app);
+      AddCommand("explain", "Explain how one of the last requests was scheduled, and why.", app);
   ExplainArguments& explained = arguments->explain;
-  explain->add_option("request_id", explained.request_id, "The id that the request was sent with.")
-      ->required();
-  explain->add_option("--model", explained.model,
-                      Help("Only requests to this model. Default: the latest of any."));
+  explain->add_option("request_id", explained.request_id, "The id of the request.")->required();
+  explain->add_option(
+      "--model", explained.model,
+      Help("Only requests to this model. Default: the latest request to any model."));
   explain->add_flag("--json", explained.json, "Print the whole answer as JSON.");
   explain->callback([=] { arguments->command = Command::kExplain; });
   AddFit(arguments, app);

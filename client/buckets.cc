@@ -20,8 +20,8 @@ using admin::v1::GetBucketsResponse;
 
 constexpr char kClearTerminal[] = "\x1b[H\x1b[2J";
 
-// Returns the advice on each model. A daemon tries the strategies for it, which takes it a while,
-// so it is asked once and not while its figures are watched.
+// Returns the advice for each model. The daemon tries the strategies, which takes a while, so this
+// runs once and not on every redraw of --watch.
 std::vector<std::vector<Advice>> AdviseAll(const GetBucketsResponse& response,
                                            const BucketsArguments& arguments,
                                            const Connection& connection) {

@@ -18,7 +18,7 @@ using Buckets = google::protobuf::RepeatedPtrField<v1::Bucket>;
 using Sizes = google::protobuf::RepeatedPtrField<v1::SizeCount>;
 
 constexpr int kBarWidth = 10;
-constexpr size_t kIndent = 12;  // of what is behind the label of a line
+constexpr size_t kIndent = 12;  // of the text after a line's label
 
 std::string PercentWithBar(double share) {
   return absl::StrFormat("%s %5.1f%%", Bar(share, kBarWidth), 100 * share);
@@ -46,7 +46,8 @@ std::vector<std::string> Row(const v1::BucketUse& use, int64_t all_batches) {
           AgeText(use.last_used_age_seconds())};
 }
 
-// Returns the smallest size that at least `share` of the weight does not exceed. Sizes ascend.
+// Returns the smallest size such that sizes up to it have at least `share` of the weight. Sizes
+// ascend.
 int64_t Quantile(const Sizes& sizes, double share) {
   double total = 0;
   for (const v1::SizeCount& size : sizes) total += size.weight();

@@ -1,7 +1,7 @@
-// The commands of `sluice` and their flags. Each function adds commands to `app`: their flags write
-// into `arguments`, and parsing one of the commands sets Arguments::command. Both outlive the
-// parse.
-// A value that does not fit ends the parse with CLI::ValidationError, which names the flag.
+// The commands of `sluice` and their flags. Each function adds commands to `app`. Their flags write
+// into `arguments`, and parsing one of the commands sets Arguments::command. `arguments` and `app`
+// must outlive the parse. A value that does not fit ends the parse with CLI::ValidationError, which
+// names the flag.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -21,7 +21,7 @@ void AddQuantizeCommand(Arguments* arguments, CLI::App* app);
 // Adds the flags of requests that name the model and its version.
 void AddModelFlags(inference::ModelInferRequest* request, CLI::App* command);
 
-// Adds the flags of the request parameters of these names, or of all if there are none; see
+// Adds flags for the named request parameters, or for all if no names are given; see
 // engine/parameter_table.h.
 void AddParameterFlags(std::initializer_list<std::string_view> names,
                        inference::ModelInferRequest* request, CLI::App* command);

@@ -1,4 +1,4 @@
-// Runs the commands of `sluice`, apart from the process around them. Each function returns the
+// Runs the commands of `sluice`, without the process around them. Each function returns the
 // process's exit code.
 #pragma once
 
@@ -17,12 +17,12 @@ struct Console {
   std::ostream* error;
   bool progress;          // whether `error` is a terminal
   bool terminal = false;  // whether `out` is a terminal
-  // Waits between redraws of --watch and returns false to end it. If empty, --watch ends after the
+  // Waits between redraws of --watch; returns false to end it. If empty, --watch ends after the
   // first drawing.
   std::function<bool(absl::Duration)> pause{};
-  // Sets the function that an interrupt (Ctrl-C) calls from then on, on a thread of its own; with
-  // an empty function an interrupt ends the process. When it returns, the function set before is
-  // not running and will not run again. If empty, there are no interrupts.
+  // Sets the function that an interrupt (Ctrl-C) calls from then on, on its own thread. With an
+  // empty function an interrupt ends the process. When the call returns, the previous function is
+  // not running and will not run again. If this member is empty, there are no interrupts.
   std::function<void(std::function<void()>)> set_interrupt{};
 };
 
@@ -38,7 +38,7 @@ int RunFile(const Arguments& arguments, const Connection& connection, const Cons
 int RunModels(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunStats(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunHealth(const Arguments& arguments, const Connection& connection, const Console& console);
-// Looks at the server through `connection`, and at its buckets through `admin`.
+// Checks the server through `connection`, and its buckets through `admin`.
 int RunDoctor(const Arguments& arguments, const Connection& connection, const Connection& admin,
               const Console& console);
 int RunBuckets(const Arguments& arguments, const Connection& connection, const Console& console);
@@ -56,8 +56,8 @@ int RunPlan(const Arguments& arguments, const Console& console);
 int RunEinsum(const Arguments& arguments, const Console& console);
 
 // Completes `request_arguments.request` into `request`: adds the prompt from standard input, or the
-// name of the only model, where the flags leave these open. Prints any failure. Returns its exit
-// code, or kExitOk.
+// name of the only model, if the flags leave them out. Prints any failure. Returns its exit code,
+// or kExitOk.
 int CompleteRequest(const RequestArguments& request_arguments, const Arguments& arguments,
                     const Connection& connection, const Console& console,
                     inference::ModelInferRequest* request);

@@ -22,7 +22,7 @@ std::vector<const CLI::App*> CommandsOf(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
 }
 
-// Returns a function of bash. zsh runs it by its emulation.
+// Returns a bash function, which zsh runs in its bash emulation.
 std::string BashScript(const CLI::App& app) {
   const std::string common = absl::StrJoin(FlagsOf(app), " ");
   std::vector<std::string> names;

@@ -1,4 +1,4 @@
-// Writes scripts by which shells complete the words of `sluice`. The function is pure.
+// Writes shell scripts that complete the words of `sluice`. The function is pure.
 #pragma once
 
 #include <CLI/CLI.hpp>

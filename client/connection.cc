@@ -20,7 +20,7 @@ std::shared_ptr<grpc::Channel> OpenChannel(
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(std::numeric_limits<int32_t>::max());
   arguments.SetMaxSendMessageSize(std::numeric_limits<int32_t>::max());
-  // The server is addressed directly: a web proxy in the environment is not meant for it.
+  // Ignores any web proxy set in the environment.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   if (!server_name.empty()) arguments.SetSslTargetNameOverride(server_name);
   return grpc::CreateCustomChannel(server, credentials, arguments);
@@ -33,17 +33,16 @@ std::string HintFor(const absl::Status& status, const std::string& server) {
                           ", or it is shutting down, or one side speaks TLS and the other does "
                           "not (--tls, --ca); give --server HOST:PORT or set SLUICE_SERVER");
     case absl::StatusCode::kUnauthenticated:
-      return "the server requires a credential: SLUICE_TOKEN or --token, or --cert and --key";
+      return "the server requires a credential: set SLUICE_TOKEN or --token, or --cert and --key";
     case absl::StatusCode::kDeadlineExceeded:
-      return "more time: --deadline for the whole call, --timeout for the server's queue";
+      return "allow more time: --deadline for the whole call, --timeout for the server's queue";
     case absl::StatusCode::kResourceExhausted:
-      return "the server has too much to do, or the message is too large; try later or with a "
-             "lower "
+      return "the server is overloaded, or the message is too large; try later or with a lower "
              "--concurrency";
     case absl::StatusCode::kUnimplemented:
       return absl::StrCat("does ", server,
-                          " serve this? The admin API has an address of its own, "
-                          "server.admin.address of the daemon: --server, or SLUICE_ADMIN");
+                          " serve this? The admin API has its own address (server.admin.address of "
+                          "the daemon): set --server or SLUICE_ADMIN");
     default:
       return "";
   }
@@ -188,7 +187,7 @@ absl::StatusOr<std::string> OnlyModel(const Connection& connection) {
   if (names.size() == 1) return *names.begin();
   return absl::FailedPreconditionError(
       names.empty() ? "the server serves no model"
-                    : absl::StrCat("the server serves several models; name one with --model: ",
+                    : absl::StrCat("the server serves several models; choose one with --model: ",
                                    absl::StrJoin(names, ", ")));
 }
 

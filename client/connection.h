@@ -66,11 +66,11 @@ class Connection {
   std::unique_ptr<admin::v1::Admin::Stub> admin_;
 };
 
-// Returns the model to use if none was named: the only one that is served. Returns
-// FailedPrecondition that lists the names if there are several.
+// Returns the only served model, for commands without --model. Returns FailedPrecondition that
+// lists the names if there are several.
 absl::StatusOr<std::string> OnlyModel(const Connection& connection);
 
-// Returns "sluice: CODE: message" and, where a hint helps, a second line with it.
+// Returns "sluice: CODE: message", followed by a line with a hint if there is one.
 std::string FailureText(const absl::Status& status, const std::string& server);
 
 int ExitCodeOf(const absl::Status& status);

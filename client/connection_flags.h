@@ -1,4 +1,4 @@
-// The flags of all commands that say how to reach the server.
+// The flags of all commands that connect to a server.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -12,8 +12,8 @@ namespace sluice::client {
 
 void AddConnectionFlags(ConnectionArguments* flags, CLI::App* app);
 
-// Completes what the flags leave out: the token from SLUICE_TOKEN in the environment, and TLS if
-// another flag needs it. Returns InvalidArgument that names the flag.
+// Fills in defaults: the token from SLUICE_TOKEN in the environment, and TLS if another flag needs
+// it. Returns InvalidArgument that names the flag.
 absl::Status CompleteConnection(const std::function<const char*(const char*)>& getenv,
                                 ConnectionArguments* arguments);
 

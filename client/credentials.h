@@ -15,8 +15,9 @@ struct ConnectionArguments {
   std::string ca;    // PEM file of the authorities to trust; empty means the system's
   std::string cert;  // PEM files of the caller's certificate and key; empty means none
   std::string key;
-  std::string server_name;  // the name that its certificate must have; empty means its host
-  std::string token;        // empty means none
+  std::string
+      server_name;    // the name that the server's certificate must have; empty means its host
+  std::string token;  // empty means none
 };
 
 // Returns credentials for plain text or TLS. Errors name the file that cannot be read.

@@ -29,13 +29,13 @@ Finding Unanswered(const char* what, const std::string& address, const absl::Sta
 
 void LookAtServer(const Observation& seen, Findings* findings) {
   if (!seen.ready.ok()) {
-    findings->push_back(Unanswered(
-        "the server", seen.server, seen.ready.status(),
-        "Check --server, that sluiced runs, and its log for the address it listens on."));
+    findings->push_back(Unanswered("the server", seen.server, seen.ready.status(),
+                                   "Check --server, that sluiced is running, and its log for the "
+                                   "address that it listens on."));
   } else if (!*seen.ready) {
     findings->push_back({Level::kBad, absl::StrCat("the server at ", seen.server, " is not ready"),
-                         "It loads models, warms up or drains: its log says which. If steps failed "
-                         "in a row, restart it."});
+                         "It is loading models, warming up or draining; see its log. If several "
+                         "steps in a row failed, restart it."});
   } else {
     findings->push_back({Level::kGood, absl::StrCat("the server at ", seen.server, " is ready")});
   }
@@ -52,7 +52,7 @@ void LookAtModels(const Observation& seen, Findings* findings) {
       findings->push_back({Level::kBad,
                            absl::StrCat("model ", name, ": ", Printable(model.state()), ", ",
                                         Printable(model.reason())),
-                           "Correct what the reason names, then run sluice load."});
+                           "Fix the cause that the reason names, then run sluice load."});
     }
   }
   if (ready.empty()) {
@@ -63,7 +63,7 @@ void LookAtModels(const Observation& seen, Findings* findings) {
   }
 }
 
-// Looks at the samples of one server.
+// Checks the samples of one server.
 class MetricsReader {
  public:
   MetricsReader(const Observation& seen, Findings* findings)
@@ -79,7 +79,7 @@ class MetricsReader {
     LookAtQueue();
     LookAtPages();
     if (findings_->size() == before) {
-      findings_->push_back({Level::kGood, "the metrics show nothing odd"});
+      findings_->push_back({Level::kGood, "the metrics show no problem"});
     }
   }
 
@@ -96,15 +96,16 @@ class MetricsReader {
       findings_->push_back({Level::kAdvice,
                             absl::StrCat("the server is version ", Printable(version->second),
                                          ", this client is ", seen_.client_version),
-                            "Use the client of the server's version."});
+                            "Use a client of the same version as the server."});
     }
   }
 
   void LookAtReload() {
     for (const Sample& sample : samples_) {
       if (sample.name == metric::kReloadSuccess.name && sample.value == 0) {
-        findings_->push_back({Level::kBad, "the last reload of the configuration was refused",
-                              "The log names file and line. The old configuration is in use."});
+        findings_->push_back(
+            {Level::kBad, "the last reload of the configuration was refused",
+             "The log names the file and line. The previous configuration is in use."});
       }
     }
   }
@@ -118,7 +119,7 @@ class MetricsReader {
       findings_->push_back({days > 3 ? Level::kAdvice : Level::kBad,
                             days > 0 ? absl::StrFormat("the certificate expires in %.1f days", days)
                                      : "the certificate has expired",
-                            "Renew it; the server reads the changed files itself."});
+                            "Renew it; the server reads the changed files without a restart."});
     }
   }
 
@@ -139,19 +140,19 @@ class MetricsReader {
   void LookAtFailures() {
     if (const double errors = Sum(metric::kBackendErrors); errors > 0) {
       findings_->push_back({Level::kBad, absl::StrFormat("%.0f steps of models failed", errors),
-                            "The log has each with its reason; runbooks.md says what to do."});
+                            "The log has the reason of each; runbooks.md describes the remedies."});
     }
     const double missed = Sum(metric::kDeadlineMissed);
     if (const double admitted = Sum(metric::kAdmitted); missed > 0.01 * admitted && missed > 0) {
       findings_->push_back({Level::kAdvice,
                             absl::StrFormat("%.0f admitted requests missed their deadlines, %s",
                                             missed, Percent(admitted > 0 ? missed / admitted : 1)),
-                            "sluice explain ID says where such a request spent its time."});
+                            "sluice explain ID shows where such a request spent its time."});
     }
     if (const double dropped = Sum(metric::kLogDropped); dropped > 0) {
-      findings_->push_back({Level::kAdvice,
-                            absl::StrFormat("%.0f lines of the log were dropped", dropped),
-                            "Log less (server.log.access_sample), or to a faster place."});
+      findings_->push_back(
+          {Level::kAdvice, absl::StrFormat("%.0f lines of the log were dropped", dropped),
+           "Log less (server.log.access_sample), or write the log to a faster device."});
     }
   }
 
@@ -164,7 +165,7 @@ class MetricsReader {
            absl::StrFormat("the queue of %s takes %.1f s to compute",
                            model == sample.labels.end() ? "a model" : Printable(model->second),
                            sample.value),
-           "Add replicas, or bound the queue (engine.queue) so that clients go elsewhere."});
+           "Add replicas, or limit the queue (engine.queue) so that clients use other servers."});
     }
   }
 
@@ -175,7 +176,7 @@ class MetricsReader {
         {Level::kAdvice,
          absl::StrFormat("sequences lost their KV pages %.0f times and were computed again",
                          preempted),
-         "Give KV pages more memory (engine.kv.memory_bytes), or run fewer sequences "
+         "Allow more memory for KV pages (engine.kv.memory_bytes), or run fewer sequences "
          "(engine.batch.max_batch_sequences)."});
   }
 
@@ -190,14 +191,15 @@ void LookAtBuckets(const Observation& seen, Findings* findings) {
         {Level::kAdvice,
          absl::StrCat("the admin address ", seen.admin_address,
                       " does not answer: ", Printable(seen.buckets.status().message())),
-         "Buckets were not looked at. Give SLUICE_ADMIN, or server.admin.address is off."});
+         "Buckets were not checked. Set SLUICE_ADMIN, or enable server.admin.address on the "
+         "server."});
     return;
   }
   for (const auto& model : seen.buckets->models()) {
     if (model.batches() < kBatchesToJudgeBy) {
       findings->push_back(
           {Level::kGood, absl::StrCat(Printable(model.model_name()), " ran ", model.batches(),
-                                      " batches, too few to judge buckets by")});
+                                      " batches, too few to judge its buckets")});
       continue;
     }
     const std::vector<Advice> advice = Advise(model);
@@ -229,7 +231,7 @@ std::vector<Finding> Diagnose(const Observation& observation) {
         {Level::kAdvice,
          absl::StrCat("/metrics at ", observation.metrics_address,
                       " cannot be read: ", Printable(observation.metrics.status().message())),
-         "Counters were not looked at. Give --metrics-address."});
+         "Counters were not checked. Set --metrics-address."});
   }
   LookAtBuckets(observation, &findings);
   return findings;

@@ -1,4 +1,4 @@
-// Says what is odd about a server, for `sluice doctor`. The function is pure.
+// Finds problems of a server, for `sluice doctor`. The function is pure.
 #pragma once
 
 #include <string>
@@ -11,12 +11,12 @@
 
 namespace sluice::client {
 
-// What a server answered, or why it did not.
+// The server's answers, or the errors of the calls.
 struct Observation {
-  std::string server;  // the addresses that were asked
+  std::string server;  // the addresses that were called
   std::string metrics_address;
   std::string admin_address;
-  absl::StatusOr<bool> ready;  // whether the server says that it is ready
+  absl::StatusOr<bool> ready;  // whether the server reports that it is ready
   absl::StatusOr<inference::RepositoryIndexResponse> index;
   absl::StatusOr<std::vector<Sample>> metrics;
   absl::StatusOr<admin::v1::GetBucketsResponse> buckets;
@@ -31,7 +31,7 @@ struct Finding {
   std::string todo{};  // what to do; empty if all is well
 };
 
-// Returns a finding for each subject that was looked at, in a fixed order.
+// Returns a finding for each subject that was checked, in a fixed order.
 std::vector<Finding> Diagnose(const Observation& observation);
 
 // Returns the findings as wrapped text, and a last line that counts them.

@@ -4,7 +4,7 @@ namespace sluice::client {
 
 std::vector<Entity> EntitiesOf(std::span<const LabelledToken> tokens) {
   std::vector<Entity> entities;
-  int64_t joined = 0;  // the tokens of the last entity, which the next may continue; 0: it may not
+  int64_t joined = 0;  // the tokens of the last entity; 0: the next token may not continue it
   for (const LabelledToken& token : tokens) {
     if (token.begin < 0) continue;
     const bool begins = token.label.starts_with("B-");

@@ -8,11 +8,11 @@
 
 namespace sluice::client {
 
-// A token of a text, with its best label and the probability of that.
+// A token of a text, with its best label and that label's probability.
 struct LabelledToken {
   std::string label;
   double score = 0;
-  int32_t begin = -1, end = -1;  // the bytes that it stands for; negative if none
+  int32_t begin = -1, end = -1;  // its bytes in the text; negative if none
 };
 
 struct Entity {
@@ -23,9 +23,8 @@ struct Entity {
   bool operator==(const Entity&) const = default;
 };
 
-// Joins the tokens that have a label other than O. Neighbours of one type are one entity, except
-// that B- begins another one where it does not stand within a word. Tokens that stand for no bytes
-// are left out.
+// Joins the tokens that have a label other than O. Neighbours of one type form one entity, except
+// that B- starts a new entity unless it is within a word. Leaves out tokens without bytes.
 std::vector<Entity> EntitiesOf(std::span<const LabelledToken> tokens);
 
 }  // namespace sluice::client

@@ -20,14 +20,14 @@ namespace {
 
 using admin::v1::ExplainResponse;
 
-constexpr size_t kIndent = 14;  // of what is behind the time of a line
+constexpr size_t kIndent = 14;  // of the text after a line's time
 
 std::string Milliseconds(double seconds) { return absl::StrFormat("%.3f ms", 1000 * seconds); }
 
 constexpr auto kTriggerMeanings = [] {
   using enum Trigger;
   return EnumNameTable<Trigger>(
-      {{kFull, "nothing more fitted the largest bucket"},
+      {{kFull, "no more sequences fitted the largest bucket"},
        {kDelay, "a sequence had waited for max_queue_delay"},
        {kDeadline, "a sequence would have missed its deadline by waiting on"},
        {kIdle, "nothing was to be gained by waiting"},
@@ -41,19 +41,20 @@ constexpr auto kLookupMeanings = [] {
        {kMissNotPrepared, "the ladder's own choice was still being prepared"},
        {kMissEvicted, "the ladder's own choice had been evicted"},
        {kMissOverCapacity, "the batch was larger than every bucket"},
-       {kMissGuard, "a constraint of an operator did not hold for what was prepared"},
+       {kMissGuard, "an operator's constraint did not hold for the prepared plan"},
        {kMissMemory,
-        "the device had no memory to prepare it, and its steps were launched op by op"}});
+        "the device had no memory to prepare it, so its steps were launched op by op"}});
 }();
 
 constexpr auto kWaitMeanings = [] {
   using enum WaitReason;
   return EnumNameTable<WaitReason>(
       {{kEmpty, "nothing could run"},
-       {kMoreRequests, "those expected soon save more device time than the delay costs"}});
+       {kMoreRequests, "requests expected soon save more device time than the delay costs"}});
 }();
 
-// Returns the meaning of an enumerator's name, or the name itself if this client does not know it.
+// Returns the meaning of an enumerator's name, or the name itself if this client has no text for
+// it.
 template <typename E, size_t n>
 std::string Meaning(const std::array<EnumName<E>, n>& meanings, const std::string& name) {
   const std::optional<E> known = EnumOf<E>(name);
@@ -107,7 +108,7 @@ std::string StepText(const ExplainResponse::Step& step) {
 
 std::string ExplanationText(const std::string& request_id, const ExplainResponse& response) {
   const std::string outcome = absl::StrFormat(
-      "Request %s to %s version %s ended with %s after %s, of which it waited %s to run.",
+      "Request %s to %s version %s ended with %s after %s, including %s of waiting to run.",
       absl::Utf8SafeCHexEscape(request_id), absl::Utf8SafeCHexEscape(response.model_name()),
       absl::Utf8SafeCHexEscape(response.model_version()),
       absl::Utf8SafeCHexEscape(response.status()), Milliseconds(response.total_seconds()),

@@ -7,7 +7,7 @@
 
 namespace sluice::client {
 
-// Returns in words how a request was scheduled: each decision to wait, and each step that carried
+// Returns a description of the request's scheduling: each decision to wait, and each step that ran
 // it.
 std::string ExplanationText(const std::string& request_id,
                             const admin::v1::ExplainResponse& response);

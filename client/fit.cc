@@ -29,11 +29,12 @@ namespace {
 constexpr size_t kMaxSamples = 50'000;
 constexpr size_t kMinSamples = 1000;
 constexpr uint64_t kSeed = 1;
-constexpr size_t kWidth = 98;  // beside "# "
-// The bytes of a plan that a bucket token stands for: only ratios between ladders are shown.
+constexpr size_t kWidth = 98;  // without "# "
+// Plan bytes per bucket token. The value is arbitrary, because only ratios between ladders are
+// shown.
 constexpr int64_t kPlanBytesPerToken = 1;
 
-// Returns the most sequences of a step: as given, else as recorded, else those of a GPU.
+// Returns the most sequences of a step: the given number, else the recorded one, else a GPU's.
 int32_t MaxSequences(const FitArguments& arguments,
                      int32_t recorded = BackendInfo().max_batch_sequences) {
   const int32_t given = arguments.batch.max_batch_sequences;
@@ -54,7 +55,7 @@ bool HasCosts(const FitArguments& arguments) {
   return arguments.step_us + arguments.token_us + arguments.computed_token_us > 0;
 }
 
-// Returns the tokens per second at the share `load` of what full batches can serve.
+// Returns the arriving tokens per second: the share `load` of the throughput at full batches.
 double TokensPerSecond(const FitArguments& arguments, const FitInput& input) {
   const int32_t tokens = arguments.batch.max_batch_tokens;
   const Bucket largest{.tokens = tokens, .sequences = input.max_sequences};
@@ -62,7 +63,7 @@ double TokensPerSecond(const FitArguments& arguments, const FitInput& input) {
          input.law.Estimate({.bucket = largest, .computed_tokens = tokens});
 }
 
-// Stretches the times evenly, so that the tokens arrive at the load of the arguments.
+// Scales the times evenly, so that the tokens arrive at the load of the arguments.
 void StretchToLoad(const FitArguments& arguments, FitInput* input) {
   double tokens = 0;
   for (const Arrival& arrival : input->arrivals) tokens += arrival.tokens;
@@ -77,7 +78,7 @@ void StretchToLoad(const FitArguments& arguments, FitInput* input) {
   }
 }
 
-// Drops all but the latest arrivals. A sample over all of them would arrive at another rate.
+// Drops all but the latest arrivals. A sample over all of them would have a lower rate.
 void KeepLatest(std::vector<Arrival>* arrivals) {
   if (arrivals->size() <= kMaxSamples) return;
   arrivals->erase(arrivals->begin(), arrivals->end() - kMaxSamples);
@@ -101,7 +102,7 @@ const StrategyTrial& Named(const StrategyTrials& trials, const std::string& name
   return *std::ranges::find(trials.trials, name, &StrategyTrial::name);
 }
 
-// Returns the name of the trial of a strategy as it is configured.
+// Returns the name of the trial for a strategy with its configured options.
 std::string TrialOf(const std::string& strategy, const StrategyTrials& trials) {
   for (const StrategyTrial& trial : trials.trials) {
     const auto chosen = trial.choice.find("strategy");
@@ -166,7 +167,7 @@ absl::StatusOr<FitReport> Fit(const FitInput& input, const FitArguments& argumen
       .plan_cost = {
           .capture_seconds = [&](const Bucket&) { return arguments.capture_ms * 1e-3; },
           .memory_bytes = [](const Bucket& bucket) { return kPlanBytesPerToken * bucket.tokens; }}};
-  // Nothing that was recorded is forgotten.
+  // Recorded arrivals do not decay.
   contest.ladder.review.half_life_us = OptionSpecOf<LadderOptions>("review.half_life").integer->max;
   FitReport report;
   SLUICE_ASSIGN_OR_RETURN(report.trials,
@@ -189,13 +190,13 @@ std::string FitText(const FitReport& report, const FitArguments& arguments) {
   if (arguments.strategy == "all") {
     text += CommentLines(TrialsTable(trials));
     text += Comment(
-        "MIB counts a byte for each bucket token: the memory of plans, as a ratio. GAIN is "
-        "1 - sqrt(device time ratio x mean latency ratio) over the first line.");
+        "MIB is one byte for each bucket token, so only its ratios matter: they compare the memory "
+        "of plans. GAIN is 1 - sqrt(device time ratio x mean latency ratio) over the first line.");
     text += Comment(VerdictText(trials));
   } else if (report.taken != TrialOf(arguments.strategy, trials)) {
     const StrategyTrial& wanted = Named(trials, TrialOf(arguments.strategy, trials));
     text += Comment(absl::StrFormat(
-        "\"%s\" would gain %s over one bucket, this ladder %s: it is printed in its place.",
+        "\"%s\" would gain %s over one bucket; this ladder gains %s, so it is printed instead.",
         wanted.name, Percent(wanted.gain), Percent(taken.gain)));
   }
   LadderOptions ladder = arguments.ladder;

@@ -1,5 +1,5 @@
-// Fits a ladder to recorded or sample lengths, with the code by which the daemon adapts its
-// ladders, and compares it with every other strategy.
+// Fits a ladder to recorded or sample lengths, with the daemon's own code for adapting ladders, and
+// compares it with every other strategy.
 #pragma once
 
 #include <cstdint>
@@ -15,36 +15,35 @@
 
 namespace sluice::client {
 
-// Arrivals, and the cost and the size of a step that serves them.
+// Arrivals, and the cost and size of the steps that serve them.
 struct FitInput {
   std::vector<Arrival> arrivals;  // ascending in time
   CostModel law;
   int32_t max_sequences = 1;  // of a step
 };
 
-// Returns arrivals of these lengths, at random times (Poisson, with a fixed seed) at the share
-// `load` of what full batches can serve. Lengths are repeated up to a least number, and thinned
-// evenly if there are very many. Requires lengths in [1, max_batch_tokens].
+// Returns arrivals of these lengths at random times (Poisson, with a fixed seed). Their load is the
+// share `load` of the throughput at full batches. Lengths are repeated up to a minimum number, and
+// thinned evenly if there are very many. Requires lengths in [1, max_batch_tokens].
 FitInput InputOf(std::span<const int32_t> lengths, const FitArguments& arguments);
 
-// Reads the arrivals of the trace or the journal that the arguments name; a journal brings its
-// costs and the most sequences of its steps unless others were given. The times of the arrivals are
-// the recorded ones, or with a load stretched evenly to it. Returns InvalidArgument that names the
-// file and the problem.
+// Reads the arrivals of the trace or the journal that the arguments name. A journal also provides
+// the costs and the most sequences of its steps, unless others were given. The arrivals keep their
+// recorded times; if a load is given, the times are scaled to it. Returns InvalidArgument that
+// names the file and the problem.
 absl::StatusOr<FitInput> ReadInput(const FitArguments& arguments);
 
 struct FitReport {
   StrategyTrials trials;
-  // The trial of the strategy that was asked for, or of the best one if that is better beyond
-  // chance.
+  // The trial of the requested strategy, or of the best one if that is better by more than chance.
   std::string taken;
 };
 
 // Tries all strategies. Returns FailedPrecondition if there are too few arrivals.
 absl::StatusOr<FitReport> Fit(const FitInput& input, const FitArguments& arguments);
 
-// Returns the report as YAML comments, then the options of engine.ladder and engine.batch that give
-// the ladder. Requires that `taken` names a trial.
+// Returns the report as YAML comments, then the options of engine.ladder and engine.batch that
+// produce the ladder. Requires that `taken` names a trial.
 std::string FitText(const FitReport& report, const FitArguments& arguments);
 
 }  // namespace sluice::client

@@ -15,7 +15,7 @@ namespace sluice::client {
 
 inline constexpr size_t kHelpIndent = 26;
 
-// Wraps the text to the width that is left beside the flags.
+// Wraps the text to the width of the help column, to the right of the flags.
 std::string Help(absl::string_view text);
 
 CLI::App* AddCommand(const char* name, const char* description, CLI::App* app);
@@ -24,14 +24,14 @@ absl::Status FlagError(absl::string_view flag, absl::string_view problem);
 
 absl::Status ValueError(absl::string_view flag, absl::string_view expected, absl::string_view text);
 
-// `kind` is one of those in base/option_value.h.
+// `kind` is one of the kinds in base/option_value.h.
 template <typename Kind, typename T>
 absl::Status ReadFlag(absl::string_view flag, const Kind& kind, absl::string_view text, T* value) {
   if (kind.Parse(text, value)) return absl::OkStatus();
   return ValueError(flag, kind.Expected(), text);
 }
 
-// A kind of value as those in base/option_value.h.
+// A kind of value, like the kinds in base/option_value.h.
 struct NonNegative {
   std::string Expected() const { return "a number of 0 or more"; }
   bool Parse(absl::string_view text, double* value) const {
@@ -42,11 +42,11 @@ struct NonNegative {
   }
 };
 
-// Throws CLI::ValidationError with the message of an error, which ends the parse.
+// Throws CLI::ValidationError with the message of `status`, which ends the parse.
 void EndParseOn(const absl::Status& status);
 
-// Adds a flag that takes one value, or an argument if the name has no dashes. An error of `read`
-// ends the parse.
+// Adds a flag with one value, or a positional argument if the name has no dashes. An error of
+// `read` ends the parse.
 CLI::Option* AddFlag(const std::string& flag, absl::string_view help, CLI::App* command,
                      std::function<absl::Status(const std::string&)> read);
 

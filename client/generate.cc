@@ -102,7 +102,7 @@ absl::Status ShowAll(InferStream* stream, Answer* answer) {
   }
 }
 
-// Does what ShowAll does; an interrupt cancels the stream.
+// Does the same as ShowAll, but an interrupt cancels the stream.
 absl::Status ShowUntilInterrupted(const Console& console, InferStream* stream, Answer* answer,
                                   bool* interrupted) {
   if (!console.set_interrupt) return ShowAll(stream, answer);

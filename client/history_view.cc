@@ -46,7 +46,7 @@ std::string ShareText(int64_t part, int64_t whole) {
   return absl::StrCat(Bar(share, kBarWidth), " ", Percent(share));
 }
 
-// Adds stretches up; lengths and ladder are those of the last one.
+// Adds up intervals. Lengths and ladder come from the last one.
 v1::HistoryStretch Joined(const v1::ModelBuckets& model, int begin, int end) {
   v1::HistoryStretch sum;
   for (int i = begin; i < end; ++i) {
@@ -68,7 +68,7 @@ v1::HistoryStretch Joined(const v1::ModelBuckets& model, int begin, int end) {
 }  // namespace
 
 std::string HistoryText(const v1::ModelBuckets& model) {
-  if (model.history().empty()) return "No history yet: it begins when the model has been ready.\n";
+  if (model.history().empty()) return "No history yet. It starts when the model is ready.\n";
   Table table({"SINCE", "BATCHES", "PADDING EFF", "EXECUTED EFF", "HITS", "LENGTH P50", "P90",
                "P99", "LADDER"});
   const int size = model.history_size();

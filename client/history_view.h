@@ -7,8 +7,8 @@
 
 namespace sluice::client {
 
-// Returns a table of at most 24 lines, the earliest first, of which each stands for about as many
-// of the model's stretches.
+// Returns a table of at most 24 lines, the earliest first. Each line joins about the same number of
+// the model's intervals.
 std::string HistoryText(const admin::v1::ModelBuckets& model);
 
 }  // namespace sluice::client

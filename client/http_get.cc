@@ -37,7 +37,7 @@ absl::Status Failed(const std::string& address, const std::string& what) {
   return absl::UnavailableError(absl::StrCat(address, ": ", what));
 }
 
-// Bounds connecting, and each read and write, by `timeout`.
+// Limits connecting, and each read and write, to `timeout`.
 void SetTimeouts(int descriptor, absl::Duration timeout) {
   const timeval limit = absl::ToTimeval(timeout);
   setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
@@ -83,7 +83,7 @@ absl::StatusOr<std::string> HttpGet(const std::string& address, const std::strin
   const absl::Time deadline = absl::Now() + timeout;
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Socket> connection, Connect(address, timeout));
   const int descriptor = connection->get();
-  // HTTP/1.0 asks for a plain body that ends with the connection.
+  // An HTTP/1.0 request gets an unchunked body that ends when the connection closes.
   const std::string request =
       absl::StrCat("GET ", path, " HTTP/1.0\r\nHost: ", address, "\r\nConnection: close\r\n\r\n");
   SLUICE_RETURN_IF_ERROR(SendAll(descriptor, request, address));

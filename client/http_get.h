@@ -9,8 +9,8 @@
 namespace sluice::client {
 
 // Returns the body of http://`address``path`, at most 16 MiB; `address` is HOST:PORT. Returns
-// Unavailable if there is no answer within `timeout`, and FailedPrecondition for a status other
-// than 200.
+// Unavailable if the server does not answer within `timeout`, and FailedPrecondition for a status
+// other than 200.
 absl::StatusOr<std::string> HttpGet(const std::string& address, const std::string& path,
                                     absl::Duration timeout);
 

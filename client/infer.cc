@@ -9,12 +9,12 @@
 namespace sluice::client {
 namespace {
 
-// Returns one line with the details that a person wants beside the text.
+// Returns one line of details to show with the text.
 std::string Details(const inference::ModelInferResponse& response, const Tensors& tensors,
                     absl::Duration elapsed) {
   const int64_t generated = GeneratedTokens(tensors);
   std::string line = absl::StrFormat("%.3f s", absl::ToDoubleSeconds(elapsed));
-  // An encoder and a request that scores generate nothing.
+  // Encoders and scoring requests generate no tokens.
   if (generated > 0) {
     line = absl::StrFormat("%d token%s in %s", generated, generated == 1 ? "" : "s", line);
   }

@@ -107,7 +107,7 @@ class FileRun {
   const inference::ModelInferRequest defaults_;
   const absl::Time start_ = absl::Now();
 
-  // Used by Done alone, of which only one call runs at a time.
+  // Used only by Done, whose calls do not overlap.
   RunCounts counts_;
   std::vector<double> latency_seconds_;
   absl::Time shown_ = absl::InfinitePast();
@@ -125,7 +125,8 @@ int RunFile(const Arguments& arguments, const Connection& connection, const Cons
                    << "\n";
     return kExitUsage;
   }
-  // The model is asked for once, not for each line; lines that name a model do not need it.
+  // The model is looked up once, not for each line. If every line names its model, no lookup is
+  // needed.
   if (defaults.model_name().empty()) {
     const auto model = OnlyModel(connection);
     if (model.ok()) {

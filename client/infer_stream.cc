@@ -22,7 +22,7 @@ InferStream::InferStream(inference::GRPCInferenceService::Stub* stub, const Call
                          const inference::ModelInferRequest& request) {
   Prepare(options, &context_);
   stream_ = stub->ModelStreamInfer(&context_);
-  // If these fail, Next finds out why.
+  // If a write fails, Next returns the error.
   stream_->Write(request);
   stream_->WritesDone();
 }

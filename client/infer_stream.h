@@ -1,4 +1,4 @@
-// A request whose answer arrives in pieces.
+// A request whose response arrives in pieces.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -22,9 +22,9 @@ class InferStream {
   // Cancels the call if it has not ended.
   ~InferStream();
 
-  // Returns the next response, or nothing after the last. An error comes from the call or from the
-  // request and ends the stream; that of a request has the code that the server names, or Unknown
-  // if it names none.
+  // Returns the next response, or nothing after the last. An error of the call or of the request
+  // ends the stream. The error of a request has the code that the server names, or Unknown if the
+  // server names none.
   absl::StatusOr<std::optional<inference::ModelInferResponse>> Next();
 
   void Cancel() { context_.TryCancel(); }
@@ -36,7 +36,7 @@ class InferStream {
   std::unique_ptr<
       grpc::ClientReaderWriter<inference::ModelInferRequest, inference::ModelStreamInferResponse>>
       stream_;
-  bool answered_ = false;  // the response that is marked as final has arrived
+  bool answered_ = false;  // the final response has arrived
   bool finished_ = false;
 };
 

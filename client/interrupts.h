@@ -10,18 +10,17 @@
 
 namespace sluice::client {
 
-// Handles SIGINT while it exists. The first signal calls the function that is set. A signal that
-// finds none set, and every later one, ends the process at once with kExitInterrupted. It is
+// Handles SIGINT while it exists. The first signal calls the function that is set. If no function
+// is set, or after the first call, a signal ends the process at once with kExitInterrupted. It is
 // thread-safe.
 class Interrupts {
  public:
-  // Requires that there is no other thread yet: later threads inherit its signal mask.
+  // Requires that no other thread has been started: later threads inherit its signal mask.
   Interrupts();
   ~Interrupts();
 
   // Sets the function to call; an empty one means none. It runs on a thread of this object, never
-  // while Set runs: when Set returns, the function set before is not running and will not run
-  // again.
+  // while Set runs. When Set returns, the previous function is not running and will not run again.
   void Set(std::function<void()> call);
 
  private:

@@ -20,7 +20,7 @@ using Action = LadderArguments::Action;
 std::string LadderText(const v1::ModelBuckets& model) {
   std::string text = absl::StrCat("model       ", model.model_name(), " version ",
                                   model.model_version(), ", policy ", model.policy(), "\n");
-  // Messages keep no order of their maps.
+  // Copied into a sorted map, because protobuf maps are unordered.
   const LadderChoice options(model.ladder_options().begin(), model.ladder_options().end());
   for (const auto& [option, value] : options) {
     absl::StrAppend(&text, option, std::string(option.size() < 20 ? 20 - option.size() : 1, ' '),

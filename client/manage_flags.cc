@@ -18,17 +18,14 @@ void AddModel(Arguments::Command which, const char* version_help, Arguments* arg
 }  // namespace
 
 void AddManageCommands(Arguments* arguments, CLI::App* app) {
-  AddModel(Arguments::Command::kLoad,
-           "Default: the highest that there is, which takes the place of the model's other "
-           "versions.",
-           arguments,
-           AddCommand("load",
-                      "Load a model of the configuration or the repository, again if it is served.",
-                      app));
+  AddModel(
+      Arguments::Command::kLoad,
+      "Default: the highest version, which replaces the model's other versions.", arguments,
+      AddCommand("load", "Load or reload a model of the configuration or the repository.", app));
   AddModel(Arguments::Command::kUnload, "Default: all.", arguments,
            AddCommand("unload", "Stop serving a model; its requests finish.", app));
-  CLI::App* reload = AddCommand(
-      "reload", "Have the server read its configuration again and apply what can change.", app);
+  CLI::App* reload =
+      AddCommand("reload", "Make the server read its configuration again, without a restart.", app);
   reload->add_flag("--json", arguments->manage.json, "Print the whole answer as JSON.");
   reload->callback([=] { arguments->command = Arguments::Command::kReload; });
 }

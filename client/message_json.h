@@ -7,7 +7,7 @@
 
 namespace sluice::client {
 
-// Returns the message by the JSON mapping of proto3, with the fields' original names and with
+// Returns the message in the JSON mapping of proto3, with the original field names and including
 // fields that are zero; null on failure.
 nlohmann::json ToJson(const google::protobuf::Message& message);
 

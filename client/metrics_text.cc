@@ -14,7 +14,8 @@
 namespace sluice::client {
 namespace {
 
-// Removes a name from the front and returns it, or the empty string if none begins there.
+// Removes a name from the front of `text` and returns it. Returns the empty string if `text` does
+// not start with a name.
 std::string TakeName(absl::string_view* text) {
   const auto end = std::find_if_not(text->begin(), text->end(), [](unsigned char c) {
     return absl::ascii_isalnum(c) || c == '_' || c == ':';
@@ -78,7 +79,7 @@ absl::StatusOr<std::vector<Sample>> ParseMetrics(absl::string_view text) {
     std::optional<Sample> sample = ParseSample(line);
     if (!sample.has_value()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("line ", number, " of the metrics is no sample"));
+          absl::StrCat("line ", number, " of the metrics is not a valid sample"));
     }
     samples.push_back(*std::move(sample));
   }

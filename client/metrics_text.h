@@ -19,10 +19,10 @@ struct Sample {
 // Returns InvalidArgument that names the first line that is neither a comment nor a sample.
 absl::StatusOr<std::vector<Sample>> ParseMetrics(absl::string_view text);
 
-// Reads them from the metrics page of the server at HOST:PORT.
+// Reads the samples from the metrics page of the server at HOST:PORT.
 absl::StatusOr<std::vector<Sample>> FetchMetrics(const std::string& address);
 
-// Returns the sum of the samples of that name that have all of `labels`; 0 if there are none.
+// Returns the sum of the samples with that name and all of `labels`; 0 if there are none.
 double SumOf(const std::vector<Sample>& samples, absl::string_view name,
              const std::map<std::string, std::string>& labels);
 

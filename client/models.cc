@@ -28,14 +28,14 @@ struct Listed {
   absl::StatusOr<ModelMetadataResponse> metadata;
 };
 
-// Returns what the server says of the model beside its tensors, or "-".
+// Returns a property of the model from the server's metadata, or "-".
 std::string PropertyOf(const Listed& model, const std::string& name) {
   if (!model.metadata.ok()) return "-";
   const auto found = model.metadata->properties().find(name);
   return found == model.metadata->properties().end() ? "-" : found->second;
 }
 
-// Returns the names of the tensors as lines of at most kTerminalColumns.
+// Returns the names of the tensors, wrapped to kTerminalColumns.
 std::string NamesText(const char* heading, const TensorList& tensors) {
   const std::string names =
       absl::StrJoin(tensors, ", ", [](std::string* out, const TensorMetadata& tensor) {

@@ -1,4 +1,4 @@
-// Processes many items concurrently and delivers the results in the order of the items.
+// Processes many items concurrently and delivers the results in input order.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@
 namespace sluice::client {
 
 // `next` returns the items, then nothing. `work` runs on `concurrency` threads. `done` receives the
-// results in order. Calls of `next` do not overlap, and neither do those of `done`; `next` may
-// block without delaying work that has begun. At most 16 * concurrency results wait for an earlier
-// one.
+// results in order. Calls of `next` do not overlap, and calls of `done` do not overlap. `next` may
+// block without delaying items that are already being processed. At most 16 * concurrency results
+// are held back for an earlier one.
 template <typename Item, typename Result>
 class OrderedRun {
  public:

@@ -38,9 +38,9 @@ const char* ExpectedOf(ParameterKind kind) {
     case ParameterKind::kName:
       return "a word in UTF-8";
     case ParameterKind::kIds:
-      return "token ids with commas between";
+      return "comma-separated token ids";
     case ParameterKind::kBiases:
-      return "ID=BIAS with commas between, each bias a finite number or \"ban\"";
+      return "comma-separated ID=BIAS, each bias a finite number or \"ban\"";
     case ParameterKind::kTexts:
       return "texts in UTF-8";
     case ParameterKind::kDuration:
@@ -62,11 +62,11 @@ const char* ExpectedJsonOf(ParameterKind kind) {
   }
 }
 
-// Returns the form of the flag's value after a space; empty if that needs no word.
+// Returns the form of the flag's value, after a space; empty if no explanation is needed.
 std::string FormOf(const ParameterInfo& info) {
   switch (info.kind()) {
     case ParameterKind::kIds:
-      return " With commas between: 1,2,3.";
+      return " Comma-separated: 1,2,3.";
     case ParameterKind::kBiases:
       return " As a flag: ID=BIAS,... with \"ban\" for a ban.";
     case ParameterKind::kTexts:
@@ -117,7 +117,7 @@ bool ParseIdList(absl::string_view text, InferParameter* parameter) {
   return true;
 }
 
-// An id that is given twice is sent twice, so that the server refuses it.
+// An id that is given twice is sent twice, so that the server can refuse it.
 bool ParseBiases(absl::string_view text, InferParameter* parameter) {
   std::string object;
   for (const absl::string_view piece : absl::StrSplit(text, ',')) {
@@ -135,7 +135,7 @@ bool ParseBiases(absl::string_view text, InferParameter* parameter) {
   return true;
 }
 
-// The server knows the range.
+// Any duration; the server checks the range.
 constexpr Integer kAnyDuration{std::numeric_limits<int64_t>::min(),
                                std::numeric_limits<int64_t>::max(), Unit::kMicroseconds};
 
@@ -184,7 +184,7 @@ bool Parse(ParameterKind kind, absl::Span<const std::string> values, InferParame
   }
 }
 
-// Returns whether `value` is sent as it is.
+// Returns whether `value` can be sent unchanged.
 bool IsWireForm(ParameterKind kind, const json& value) {
   const auto all = [&](auto&& predicate) {
     return std::all_of(value.begin(), value.end(), predicate);
@@ -202,8 +202,8 @@ bool IsWireForm(ParameterKind kind, const json& value) {
   }
 }
 
-// Returns whether `value` is written as in a flag. Numbers are read from their digits, so that
-// lines and flags have one rule; strings are for suffixes.
+// Returns whether `value` has the same form as a flag. Numbers are read from their digits, so that
+// lines and flags follow the same rule; strings are for values with suffixes.
 bool IsFlagForm(ParameterKind kind, const json& value) {
   switch (kind) {
     case ParameterKind::kInteger:

@@ -1,6 +1,6 @@
 // Sets the parameters of engine/parameter_table.h in the client's requests, from flags and from
-// JSON lines. Only their form is checked here; the server checks the ranges, and its errors are
-// precise.
+// JSON lines. The client checks only their form. The server checks the ranges and returns precise
+// errors.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -14,16 +14,17 @@
 
 namespace sluice::client {
 
-// Returns the parameters that the client offers: as `client_name` in JSON lines, and as a flag in
+// Returns the parameters that the client offers. Each is `client_name` in JSON lines, and a flag in
 // --kebab-case.
 const std::vector<const ParameterInfo*>& Parameters();
 
 std::string FlagOf(const ParameterInfo& info);
-// Returns the text of --help: the table's sentences, the form of the flag and the default.
+// Returns the text for --help: the description from the table, the form of the flag and the
+// default.
 std::string HelpOf(const ParameterInfo& info);
 
-// Requires at least one of `values`, and no more than one unless the kind is kTexts. Returns
-// InvalidArgument that says what was expected.
+// Requires at least one of `values`, and at most one unless the kind is kTexts. Returns
+// InvalidArgument that names the expected form.
 absl::Status SetParameter(const ParameterInfo& info, absl::Span<const std::string> values,
                           inference::ModelInferRequest* request);
 

@@ -41,8 +41,8 @@ int Refuse(const absl::Status& status, const Console& console) {
   return kExitUsage;
 }
 
-// Returns the text of a file or of standard input, "-". Returns InvalidArgument if it is too long,
-// and NotFound.
+// Returns the text of a file, or of standard input for "-". Returns NotFound if the file cannot be
+// read, and InvalidArgument if it is too long.
 absl::StatusOr<std::string> ReadText(const std::string& path, std::istream* standard_input) {
   std::ifstream file;
   if (path != "-") file.open(path, std::ios::binary);
@@ -63,7 +63,7 @@ absl::StatusOr<DeviceDescription> DeviceFor(const std::string& device, int threa
   return ReadDeviceFile(device);
 }
 
-// Returns the model; without weights if the directory has no more than config.json.
+// Returns the model. It has no weights if the directory contains only config.json.
 absl::StatusOr<std::shared_ptr<const Model>> ModelOf(const std::string& path) {
   SLUICE_ASSIGN_OR_RETURN(const Directory directory, Directory::Open(path));
   if (Checkpoint::IsIn(directory)) return LoadModel(path, 1, directory);
@@ -78,7 +78,7 @@ StepSizes StepSizesOf(const PlanArguments& plan) {
   return {.sequences = plan.sequences, .tokens = plan.tokens, .context = plan.context};
 }
 
-// Returns the description of a step, with the times of its ops on this machine.
+// Returns the description of a step, with the times of its ops measured on this machine.
 absl::StatusOr<StepDescription> ProfileOf(const PlanArguments& plan,
                                           std::shared_ptr<const Model> model) {
   if (model->checkpoint.tensors().empty()) {
@@ -108,8 +108,7 @@ absl::StatusOr<CascadeReport> ReportOfDirectory(const PlanArguments& plan) {
   return MakeCascadeReport(step, device);
 }
 
-// Returns the description that a server sent. Returns InvalidArgument if it is not a description of
-// a step.
+// Returns the description that a server sent, or InvalidArgument if it is malformed.
 absl::StatusOr<StepDescription> ReadDescription(const admin::v1::DescribeStepResponse& response,
                                                 const std::string& name) {
   auto model = std::make_shared<Model>();
@@ -138,7 +137,7 @@ absl::StatusOr<StepDescription> ReadDescription(const admin::v1::DescribeStepRes
   if (step.weight_bytes.size() != ops || !std::ranges::all_of(step.weight_bytes, is_number) ||
       (!step.seconds.empty() && step.seconds.size() != ops) ||
       !std::ranges::all_of(step.seconds, is_number)) {
-    return absl::InvalidArgumentError("weight_bytes or op_seconds do not fit the model's graph");
+    return absl::InvalidArgumentError("weight_bytes or op_seconds do not match the model's graph");
   }
   return step;
 }
@@ -148,7 +147,7 @@ void Print(const CascadeReport& report, const PlanArguments& plan, const Console
   *console.out << (plan.json ? text + "\n" : PlanText(json::parse(text)));
 }
 
-// Returns the sizes of all symbols of the cascade, and a default for those that `text` lacks.
+// Returns the sizes of all symbols of the cascade, with a default for those missing from `text`.
 absl::StatusOr<einsum::Sizes> SizesFor(const einsum::Cascade& cascade, const std::string& text) {
   einsum::Sizes sizes;
   if (!text.empty()) {

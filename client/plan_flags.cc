@@ -8,21 +8,19 @@ namespace sluice::client {
 namespace {
 
 constexpr char kDeviceHelp[] =
-    "cpu: the processor of this machine, which is measured; else a file that describes a device, "
-    "as --probe prints it. For a server on another machine, give a file that was written there. "
-    "Default: cpu.";
+    "cpu: the processor of this machine, measured now; otherwise a file that describes a device, "
+    "as printed by --probe. For a server on another machine, use a file written there. Default: "
+    "cpu.";
 
 void AddPlanFlags(PlanFlags* flags, CLI::App* app) {
   CLI::App* plan = AddCommand(
-      "plan", "Show what a step of a model computes, and which order of attention is quickest.",
-      app);
+      "plan", "Show the work of a model's step and the fastest order of attention.", app);
   PlanArguments& own = flags->plan;
+  plan->add_option("model_directory", own.model_directory,
+                   Help("The model directory; without --profile its config.json is enough."));
   plan->add_option(
-      "model_directory", own.model_directory,
-      Help("The model, as it is served; without --profile its config.json is enough."));
-  plan->add_option("--model", own.model,
-                   Help("A model of the server at --server (its admin address), in place of a "
-                        "directory."));
+      "--model", own.model,
+      Help("A model of the server at --server (its admin address), instead of a directory."));
   plan->add_option("--model-version", own.model_version, "Its version. Default: the highest.");
   plan->add_option("--device", own.device, Help(kDeviceHelp));
   plan->add_option("--context", flags->context,
@@ -31,25 +29,26 @@ void AddPlanFlags(PlanFlags* flags, CLI::App* app) {
   plan->add_option("--sequences", flags->sequences, "Sequences of the step. Default: 1.");
   plan->add_option("--tokens", flags->tokens,
                    Help("Tokens that the step computes for each sequence. Default: 1, a decode "
-                        "step; the whole context where attention is in both directions."));
+                        "step; the whole context if attention is bidirectional."));
   plan->add_option("--threads", flags->threads, "Compute threads; 0: all. Default: 0.");
   plan->add_option("--variant", flags->variant,
-                   Help("The order of attention, as engine.attention.variant. Default: auto."));
-  plan->add_flag("--profile", own.profile,
-                 Help("Run such a step for a second and show the time, the bytes and the share of "
-                      "the roofline of each op: on this machine, or with --model in the daemon, "
-                      "beside its load."));
+                   Help("The order of attention, as in engine.attention.variant. Default: auto."));
+  plan->add_flag(
+      "--profile", own.profile,
+      Help(
+          "Run such a step for a second and show the time, the bytes and the share of the roofline "
+          "of each op: on this machine, or with --model in the daemon, alongside its traffic."));
   plan->add_flag("--probe", own.probe, "Print the description of this processor, and exit.");
   plan->add_flag("--json", own.json, "Print JSON.");
 }
 
 void AddEinsumFlags(EinsumArguments* own, CLI::App* app) {
   CLI::App* einsum = AddCommand(
-      "einsum", "Analyse an einsum, or a cascade of einsums: roles, passes, bytes, cost.", app);
+      "einsum", "Analyse an einsum or a cascade of einsums: roles, passes, bytes, cost.", app);
   einsum->add_option("text", own->text, "An einsum string, such as 'bld,lde->ble'.");
-  einsum->add_option("--sizes", own->sizes,
-                     Help("Sizes of letters, or of the symbols of a cascade: b=8,l=256. Those "
-                          "left out are 64."));
+  einsum->add_option(
+      "--sizes", own->sizes,
+      Help("Sizes of letters, or of the symbols of a cascade: b=8,l=256. Default for each: 64."));
   einsum->add_option("--file", own->file,
                      Help("A cascade in the notation of docs/cascades.md; - reads standard "
                           "input."));
@@ -59,7 +58,7 @@ void AddEinsumFlags(EinsumArguments* own, CLI::App* app) {
   einsum->add_flag("--derive", own->derive,
                    Help("Show how rewrites lead from attention in three passes to one pass."));
   einsum->add_option("--device", own->device, Help(kDeviceHelp));
-  einsum->add_flag("--unicode", own->unicode, "Print cascades with the signs of the literature.");
+  einsum->add_flag("--unicode", own->unicode, "Print cascades with mathematical symbols.");
   einsum->add_flag("--json", own->json, "Print JSON.");
 }
 
@@ -80,16 +79,16 @@ absl::Status ReadPlan(const PlanFlags& flags, PlanArguments* plan) {
   const int sources = (plan->model.empty() ? 0 : 1) + (plan->model_directory.empty() ? 0 : 1);
   if (plan->probe ? sources > 0 : sources != 1) {
     return absl::InvalidArgumentError(
-        "plan needs one of a model directory, --model NAME of a server, and --probe");
+        "plan needs exactly one of a model directory, --model NAME of a server, and --probe");
   }
   if (!plan->model.empty()) {
     for (const auto& [flag, given] : {std::pair("--variant", !flags.variant.empty()),
                                       std::pair("--threads", !flags.threads.empty())}) {
-      if (given) return FlagError(flag, "is the daemon's, whose model --model names");
+      if (given) return FlagError(flag, "cannot be set with --model: the daemon sets it");
     }
   }
   if (plan->profile && plan->probe) {
-    return FlagError("--profile", "runs a model, and --probe has none");
+    return FlagError("--profile", "needs a model and cannot be used with --probe");
   }
   return absl::OkStatus();
 }
@@ -99,7 +98,7 @@ absl::Status ReadEinsum(const EinsumArguments& einsum) {
                       (einsum.paper.empty() ? 0 : 1) + (einsum.derive ? 1 : 0);
   if (sources == 1) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      "einsum needs one of an einsum string, --file, --paper and --derive");
+      "einsum needs exactly one of an einsum string, --file, --paper and --derive");
 }
 
 }  // namespace

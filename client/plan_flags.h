@@ -18,7 +18,7 @@ struct PlanFlags {
 // Requires that `flags` outlives `app`.
 void AddPlanCommands(PlanFlags* flags, CLI::App* app);
 
-// Does nothing for another command.
+// Does nothing for any other command.
 absl::Status ReadPlanCommand(const PlanFlags& flags, const CLI::App& command, Arguments* arguments);
 
 }  // namespace sluice::client

@@ -52,8 +52,8 @@ std::string OpsText(const json& ops) {
   return table.Render();
 }
 
-// The times of the ops, if the report has them. The least time of an op is that of its bytes and
-// operations at the peaks of the device.
+// The times of the ops, if the report has them. The least possible time of an op follows from its
+// bytes and operations at the peak rates of the device.
 std::string ProfileText(const json& ops) {
   double step = 0, least = 0;
   for (const json& op : ops) {
@@ -103,10 +103,9 @@ std::string AttentionText(const json& plan) {
                   Wrapped(absl::StrCat(chosen, ": ", plan.at("reason").get<std::string>())));
   if (plan.at("xsa").get<bool>()) {
     absl::StrAppend(
-        &text, Wrapped(absl::StrCat(
-                   "XSA alone is ", plan.at("xsa_kernels_unfused").get<int64_t>(),
-                   " einsums; attention's kernel computes them in its epilogue, with 0 kernels of "
-                   "its own for static and dynamic shapes.")));
+        &text, Wrapped(absl::StrCat("XSA has ", plan.at("xsa_kernels_unfused").get<int64_t>(),
+                                    " einsums; the attention kernel computes them in its epilogue, "
+                                    "with 0 extra kernels for static and dynamic shapes.")));
   }
   return text;
 }
@@ -146,16 +145,16 @@ std::string PlanText(const json& report) {
   const json& step = report.at("step");
   const json& kernels = report.at("kernels");
   std::string text = absl::StrFormat(
-      "%s (%s) on %s\nStep: %s of %d tokens, of which it computes %d\n\n",
+      "%s (%s) on %s\nStep: %s of %d tokens; it computes the last %d of each\n\n",
       report.at("model").get<std::string>(), report.at("architecture").get<std::string>(),
       report.at("device").at("name").get<std::string>(),
       Counted(step.at("sequences").get<int64_t>(), "sequence", "sequences"),
       step.at("context").get<int64_t>(), step.at("tokens").get<int64_t>());
   absl::StrAppend(
       &text, OpsText(report.at("ops")), "\n",
-      Wrapped("Of one op: passes over the rank that it reduces, bytes of weights, of KV "
-              "pages and of activations (arena), operations, exponentials, and kernels "
-              "before and after fusion."),
+      Wrapped(
+          "For each op: passes over the rank that it reduces, bytes of weights, of KV pages and of "
+          "activations (arena), operations, exponentials, and kernels before and after fusion."),
       ProfileText(report.at("ops")));
   for (const json& plan : report.at("attention")) absl::StrAppend(&text, AttentionText(plan));
   absl::StrAppend(&text, "\n",
@@ -183,7 +182,7 @@ std::string CascadeText(const einsum::Cascade& cascade, const einsum::Analysis& 
                         Count(analysis.work.flops), Count(analysis.work.exponentials),
                         Count(analysis.work.divisions), Time(cost.seconds), cost.usable_workers);
   for (const einsum::Hoist& hoist : analysis.hoists) {
-    absl::StrAppendFormat(&text, "%s is computed once for all of %s, over which %s iterates.\n",
+    absl::StrAppendFormat(&text, "%s is computed once for all of %s; %s iterates over them.\n",
                           hoist.tensor, absl::StrJoin(hoist.ranks, ", "), hoist.reader);
   }
   return text;

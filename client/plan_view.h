@@ -14,19 +14,21 @@
 namespace sluice::client {
 
 // Returns a table of the ops, the variants of attention with their estimates, and the counts of
-// kernels. `report` is a CascadeReportJson, so that a server's report is shown like one's own.
+// kernels. `report` is a CascadeReportJson, so that local and server reports are shown in the same
+// way.
 std::string PlanText(const nlohmann::json& report);
 
-// Returns the cascade, the roles of its einsums and what it moves, keeps and computes.
+// Returns the cascade, the roles of its einsums, its memory traffic and footprint, and its
+// operations.
 std::string CascadeText(const einsum::Cascade& cascade, const einsum::Analysis& analysis,
                         const einsum::CostEstimate& cost, einsum::Notation notation);
 nlohmann::json CascadeJson(const einsum::Cascade& cascade, const einsum::Analysis& analysis,
                            const einsum::CostEstimate& cost);
 
-// Returns each step with its rule, the number of passes and the cascade.
+// Returns each step with its rule, its number of passes and the resulting cascade.
 std::string DerivationText(const std::vector<DerivationStep>& steps, einsum::Notation notation);
 
-// Returns bytes, flops and the like with a prefix: "1.5 M".
+// Returns a count, such as bytes or flops, with a prefix: "1.5 M".
 std::string Count(double value);
 // Returns a duration with a unit: "1.5 ms".
 std::string Time(double seconds);

@@ -12,17 +12,16 @@ namespace sluice::client {
 
 struct RunCounts {
   int64_t requests = 0;  // finished requests
-  int64_t errors = 0;    // those of them that failed
+  int64_t errors = 0;    // failed requests
   int64_t tokens = 0;    // generated tokens
 };
 
-// Returns one line without a line break. It has a bar if the share of the input that was read is
-// known.
+// Returns one line without a line break. It has a bar if `share`, the part of the input that was
+// read, is known.
 std::string ProgressLine(const RunCounts& counts, std::optional<double> share,
                          absl::Duration elapsed);
 
-// Returns the count, errors, tokens per second and latency percentiles of the requests that were
-// answered.
+// Returns the count, errors, tokens per second, and the latency percentiles of answered requests.
 std::string SummaryText(const RunCounts& counts, std::vector<double> latency_seconds,
                         absl::Duration elapsed);
 

@@ -68,8 +68,8 @@ int ClearedInput(const std::string& name, const char* datatype, ModelInferReques
 }
 
 absl::Status SetVectorsFromJson(const json& value, ModelInferRequest* request) {
-  const absl::Status error =
-      KeyError("inputs_embeds", "expected a list of lists of as many finite numbers each");
+  const absl::Status error = KeyError(
+      "inputs_embeds", "expected a list of lists of finite numbers, all of the same length");
   if (!value.is_array() || value.empty() || !value[0].is_array() || value[0].empty()) return error;
   std::vector<float> values;
   for (const json& row : value) {
@@ -87,7 +87,7 @@ absl::Status SetVectorsFromJson(const json& value, ModelInferRequest* request) {
   return absl::OkStatus();
 }
 
-// Returns the number of inputs that give a prompt.
+// Returns the number of prompt inputs.
 int Prompts(const ModelInferRequest& request) {
   return std::count_if(request.inputs().begin(), request.inputs().end(), [](const auto& input) {
     return input.name() != "candidate_ids" && input.name() != "exclude_ids" &&
@@ -127,7 +127,7 @@ absl::Status SetFromJson(const std::string& key, const json& value, ModelInferRe
   return absl::OkStatus();
 }
 
-// Appends a length, which is far below 2^32: a message has at most 2^31 bytes.
+// Appends a length. It is far below 2^32, because a message has at most 2^31 bytes.
 void AppendLength(size_t length, std::string* raw) {
   const uint32_t prefix = static_cast<uint32_t>(length);
   raw->append(reinterpret_cast<const char*>(&prefix), sizeof prefix);
@@ -196,7 +196,7 @@ absl::StatusOr<std::vector<int32_t>> ParseIds(absl::string_view text) {
   for (absl::string_view piece : absl::StrSplit(text, ',')) {
     piece = absl::StripAsciiWhitespace(piece);
     if (!kId.Parse(piece, &ids.emplace_back())) {
-      return KeyError("ids", absl::StrCat("expected 32-bit integers with commas between, got ",
+      return KeyError("ids", absl::StrCat("expected comma-separated 32-bit integers, got ",
                                           Quote(piece.substr(0, 80))));
     }
   }
@@ -206,7 +206,7 @@ absl::StatusOr<std::vector<int32_t>> ParseIds(absl::string_view text) {
 absl::StatusOr<ModelInferRequest> ParseRequestLine(const std::string& line,
                                                    const ModelInferRequest& defaults) {
   const json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
-  // The parser would take a NUL for the end of the text.
+  // The parser would treat a NUL as the end of the text.
   if (object.is_discarded() || absl::StrContains(line, '\0')) {
     return absl::InvalidArgumentError("not valid JSON");
   }

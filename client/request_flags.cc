@@ -19,8 +19,8 @@ constexpr char kInferFooter[] =
     "A line of FILE is a JSON object with \"text\", \"ids\" or \"inputs_embeds\" and, optionally,\n"
     "\"text_pair\", \"candidate_ids\", \"exclude_ids\", \"id\", \"model\", \"version\", "
     "\"outputs\" and the\n"
-    "parameters that are flags, with _ for -: \"max_tokens\". Flags\n"
-    "stand for what a line leaves out. \"stop\" is a string or a list, ids are lists, "
+    "request parameters, written with _ for -: \"max_tokens\". Flags\n"
+    "are the defaults for missing keys. \"stop\" is a string or a list, ids are lists, "
     "\"logit_bias\"\n"
     "is {\"ID\": BIAS} with null for a ban. The results are JSON lines in the order of the input, "
     "a\n"
@@ -36,7 +36,7 @@ constexpr char kGenerateFooter[] =
     "Example: sluice generate \"Once upon a time\" --max-tokens 200 --temperature 0.8";
 constexpr int64_t kGenerateTokens = 64;
 
-// Adds a flag of token ids, which `set` takes.
+// Adds a flag of token ids and passes them to `set`.
 void AddIds(const char* flag, const char* help, CLI::App* command,
             std::function<void(const std::vector<int32_t>&)> set) {
   AddFlag(flag, help, command, [=](const std::string& text) {
@@ -59,23 +59,23 @@ void AddRequest(RequestArguments* arguments, CLI::App* command) {
       Help("The prompt, for models with a tokenizer; - for standard input."));
   command->add_option_function<std::string>(
       "--text-pair", [=](const std::string& text) { SetTexts("text_pair_input", {text}, request); },
-      Help("A second text beside --text, for models of pairs."));
+      Help("A second text, for models that take pairs."));
   AddIds("--ids", "The prompt as token ids: 1,2,3.", command,
          [=](const std::vector<int32_t>& ids) { SetIds(ids, request); });
   AddFlag("--inputs-embeds",
-          "The prompt as vectors, where the model takes such: a JSON list of lists of numbers.",
+          "The prompt as vectors, if the model takes them: a JSON list of lists of numbers.",
           command, [=](const std::string& text) {
             const absl::Status status = SetVectors(text, request);
             return status.ok() ? status : FlagError("--inputs-embeds", status.message());
           });
-  AddIds("--candidate-ids", "Tokens whose scores as the next one are wanted: 1,2,3.", command,
+  AddIds("--candidate-ids", "Tokens to score as the next token: 1,2,3.", command,
          [=](const std::vector<int32_t>& ids) { SetItems("candidate_ids", ids, request); });
-  AddIds("--exclude-ids", "Tokens that are neither drawn nor among the candidates: 1,2,3.", command,
-         [=](const std::vector<int32_t>& ids) { SetItems("exclude_ids", ids, request); });
+  AddIds("--exclude-ids", "Tokens to exclude from sampling and from the candidates: 1,2,3.",
+         command, [=](const std::vector<int32_t>& ids) { SetItems("exclude_ids", ids, request); });
   AddModelFlags(request, command);
   command->add_option_function<std::string>(
       "--id", [=](const std::string& id) { request->set_id(id); },
-      Help("A name for the request in logs; returned."));
+      Help("An id for the request; it appears in logs and in the response."));
   AddParameterFlags({}, request, command);
   command->add_option_function<std::string>(
       "--outputs",
@@ -84,9 +84,8 @@ void AddRequest(RequestArguments* arguments, CLI::App* command) {
           AddOutput(std::string(name), request);
         }
       },
-      Help("The outputs wanted, with commas between, instead of the default ones: "
-           "output_ids, sequence_length, logprobs, finish_reason, text_output, scores, label, "
-           "embedding, "
+      Help("Comma-separated outputs to return instead of the default ones: output_ids, "
+           "sequence_length, logprobs, finish_reason, text_output, scores, label, embedding, "
            "top_ids, top_logprobs, top_scores, candidate_scores, logits, prompt_logprobs, "
            "xsa_cos_sim, xsa_proj_frac."));
 }
@@ -105,14 +104,14 @@ absl::Status CheckGenerate(const CLI::App& command, GenerateArguments* generate)
   const size_t prompts = command.count("PROMPT");
   if (prompts > 0 && command.count("--text") > 0) {
     return absl::InvalidArgumentError(
-        "generate: the prompt is given twice, as an argument and by --text");
+        "generate: the prompt is given twice, as an argument and with --text");
   }
   if (prompts + PromptFlags(command) != 1) {
     return absl::InvalidArgumentError(
         "generate needs exactly one of a prompt (PROMPT or --text), --ids and --inputs-embeds");
   }
   if (generate->request.outputs_size() > 0 && !generate->json) {
-    return FlagError("--outputs", "shown only by --json");
+    return FlagError("--outputs", "needs --json");
   }
   auto* parameters = generate->request.mutable_parameters();
   if (!parameters->contains("max_tokens")) {
@@ -126,7 +125,7 @@ absl::Status CheckGenerate(const CLI::App& command, GenerateArguments* generate)
 void AddModelFlags(ModelInferRequest* request, CLI::App* command) {
   command->add_option_function<std::string>(
       "--model", [=](const std::string& name) { request->set_model_name(name); },
-      Help("The model; may be left out when the server has only one."));
+      Help("The model; may be left out if the server has only one."));
   command->add_option_function<std::string>(
       "--model-version", [=](const std::string& version) { request->set_model_version(version); },
       "Default: the highest.");
@@ -149,7 +148,7 @@ void AddParameterFlags(std::initializer_list<std::string_view> names, ModelInfer
     CLI::Option* option = command->add_option_function<std::vector<std::string>>(
         FlagOf(*info), set, Help(HelpOf(*info)));
     if (info->kind() != ParameterKind::kTexts) option->expected(1);
-    option->allow_extra_args(false);  // each --flag takes one value, not all the words that follow
+    option->allow_extra_args(false);  // each --flag takes one value, not all the following words
   }
 }
 
@@ -159,23 +158,23 @@ void AddRequestCommands(Arguments* arguments, CLI::App* app) {
   AddRequest(&arguments->infer, infer);
   infer->add_option("--file", arguments->infer.file,
                     Help("Requests as JSON lines; - for standard input."));
-  AddFlag("--concurrency", "With --file: most requests at a time. Default 8.", infer,
+  AddFlag("--concurrency", "With --file: the most requests at a time. Default 8.", infer,
           Integer{1, 1024}, &arguments->infer.concurrency);
   infer->add_flag("--json", arguments->infer.json, "Print the whole answer as a JSON line.");
   infer->callback([=] {
     arguments->command = Arguments::Command::kInfer;
     EndParseOn(CheckInfer(*infer));
   });
-  CLI::App* generate = AddCommand("generate", "Show an answer while it is generated.", app);
+  CLI::App* generate = AddCommand("generate", "Show an answer as it is generated.", app);
   generate->footer(kGenerateFooter);
   GenerateArguments* const own = &arguments->generate;
   generate->add_option_function<std::string>(
       "PROMPT", [=](const std::string& text) { SetPrompt(text, own); },
-      Help("The prompt, as by --text. One that begins with - goes after --."));
+      Help("The prompt, as with --text. If it begins with -, put it after --."));
   AddRequest(own, generate);
   generate->add_flag("--json", own->json, "Print each response as a JSON line.");
   generate->add_flag("--verbose", own->verbose,
-                     Help("Print the summary even where standard error is no terminal."));
+                     Help("Print the summary even if standard error is not a terminal."));
   generate->callback([=] {
     arguments->command = Arguments::Command::kGenerate;
     EndParseOn(CheckGenerate(*generate, own));

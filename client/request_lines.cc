@@ -63,7 +63,7 @@ bool RequestLines::Read(std::string* text, bool* too_long) {
       *too_long = true;
     }
   }
-  // The last line may have no line break. If reading it failed, there is an error to report.
+  // The last line may have no line break. After a read error, return true to report the error.
   return !text->empty() || in_.bad();
 }
 

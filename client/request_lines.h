@@ -18,8 +18,8 @@ struct RequestLine {
   std::optional<double> share_read;  // of the whole input, if its size is known
 };
 
-// Reads the lines of `in`, which is not owned. Blank lines are skipped but numbered; a line has at
-// most 16 MiB.
+// Reads the lines of `in`, which it does not own. Blank lines are skipped but counted. A line has
+// at most 16 MiB.
 class RequestLines {
  public:
   static constexpr size_t kMaxLineBytes = 16 << 20;
@@ -31,7 +31,7 @@ class RequestLines {
 
  private:
   absl::Status Error(absl::string_view problem) const;
-  // Returns false at the end. Skips the part of a line beyond its limit.
+  // Returns false at the end of the input. Skips the part of a line beyond the limit.
   bool Read(std::string* text, bool* too_long);
 
   std::istream& in_;

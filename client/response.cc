@@ -19,7 +19,7 @@ using inference::ModelInferResponse;
 using nlohmann::json;
 
 constexpr int kMaxDimensions = 8;
-// Bounds the other dimensions that an empty tensor may claim.
+// Limits the other dimensions of an empty tensor.
 constexpr size_t kMinElementLimit = 65536;
 
 absl::Status TensorError(const Tensor& tensor, absl::string_view problem) {
@@ -66,7 +66,7 @@ absl::Status DecodeStrings(absl::string_view raw, size_t elements, Tensor* tenso
   }
   if (values.size() != elements) {
     return TensorError(
-        *tensor, absl::StrCat("has ", values.size(), " strings, but its shape says ", elements));
+        *tensor, absl::StrCat("has ", values.size(), " strings, but its shape needs ", elements));
   }
   tensor->values = std::move(values);
   return absl::OkStatus();
@@ -88,7 +88,7 @@ json Nest(const Tensor& tensor, const std::vector<T>& values, size_t depth, size
   if (depth == tensor.shape.size()) return values[(*next)++];
   json list = json::array();
   for (int64_t i = 0; i < tensor.shape[depth]; ++i) {
-    // A list that ends in an empty dimension holds empty lists and no elements.
+    // If the last dimension is empty, the lists are empty and there are no elements.
     list.push_back(Nest(tensor, values, depth + 1, next));
   }
   return list;
@@ -156,7 +156,7 @@ std::string MainText(const Tensors& tensors) {
   return ids == nullptr ? "" : absl::StrCat(FormatValues(*ids, 0, Size(*ids)), "\n");
 }
 
-// Returns a line for each generated token of the single row; empty if there are no candidates.
+// Returns a line for each generated token of a single row; empty if there are no candidates.
 std::string CandidateTable(const Tensors& tensors) {
   const Tensor* ids = FindTensor(tensors, "top_ids");
   if (ids == nullptr || ids->shape.size() != 3) return "";
@@ -257,7 +257,7 @@ std::string JsonLine(const json& value) {
 std::string ResponseText(const Tensors& tensors, bool all) {
   const std::string candidates = CandidateTable(tensors);
   std::string text = absl::StrCat(MainText(tensors), candidates);
-  // Beside a text or ids the others that every answer has are left out.
+  // After a text or ids, the details that every response has are left out.
   constexpr std::array<absl::string_view, 5> kDetails = {
       "output_ids", "sequence_length", "logprobs", "finish_reason", "prompt_tokens"};
   const bool brief = !all && !text.empty();

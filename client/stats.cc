@@ -79,7 +79,7 @@ int RunStats(const Arguments& arguments, const Connection& connection, const Con
   if (samples.ok()) {
     *console.out << "\n" << EfficiencyTable(*statistics, *samples);
   } else {
-    *console.error << "no efficiency figures, as /metrics could not be read: "
+    *console.error << "no efficiency figures, because /metrics could not be read: "
                    << samples.status().message() << " (--metrics-address)\n";
   }
   return kExitOk;

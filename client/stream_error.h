@@ -6,8 +6,8 @@
 
 namespace sluice::client {
 
-// Returns OK for a response without an error_message, and otherwise an error with the code that the
-// parameter "error_code" names, or Unknown if the server names none.
+// Returns OK for a response without an error_message, and otherwise an error with the code in the
+// parameter "error_code", or Unknown if the server sent no code.
 absl::Status StreamError(const inference::ModelStreamInferResponse& response);
 
 }  // namespace sluice::client

@@ -8,7 +8,7 @@
 
 namespace sluice::client {
 
-// The width that text for people is wrapped to.
+// The width of wrapped text.
 inline constexpr size_t kTerminalColumns = 100;
 
 // Formats a share of 1 with one decimal: "12.3%".
@@ -17,15 +17,15 @@ std::string Percent(double share);
 // Returns the number with the noun: "1 row", "2 rows".
 std::string Counted(int64_t count, const char* one, const char* several);
 
-// Returns a line "LABEL TEXT", in which the text begins at the column `indent`, or behind a longer
-// label, and is wrapped to the terminal.
+// Returns a line "LABEL TEXT". The text begins at the column `indent`, or after a longer label, and
+// is wrapped to the terminal.
 std::string Labelled(const std::string& label, size_t indent, const std::string& text);
 
 class Table {
  public:
   explicit Table(std::vector<std::string> headings);
 
-  // Requires as many cells as headings.
+  // Requires the same number of cells as headings.
   void AddRow(std::vector<std::string> cells);
 
   // Returns the text. Columns whose cells all look like numbers are aligned to the right. Control

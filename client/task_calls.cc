@@ -13,7 +13,7 @@
 namespace sluice::client {
 namespace {
 
-// The rows of one call, below every server's default bound.
+// The rows of one call. All servers allow this many by default.
 constexpr size_t kRowsAtOnce = 128;
 
 const inference::ModelMetadataResponse::TensorMetadata* Find(
@@ -44,7 +44,7 @@ absl::Status Append(const inference::ModelInferResponse& response, const std::st
   return absl::OkStatus();
 }
 
-// Returns the `count` values of an output, or nullptr if it is absent or has others.
+// Returns the `count` values of an output, or nullptr if it is absent or has another size.
 template <typename T>
 const std::vector<T>* ValuesOf(const Tensors& tensors, absl::string_view name, size_t count) {
   const auto* const values = FindValues<T>(tensors, name);
@@ -104,8 +104,8 @@ absl::Status AppendTerms(const inference::ModelInferResponse& response, size_t r
   return absl::OkStatus();
 }
 
-// Calls the model for a part of the texts after another one, as many as one request may have.
-// `fill` puts a part into a request, and `take` takes its rows from the response.
+// Calls the model for the texts in parts of the largest allowed size. `fill` puts a part into a
+// request, and `take` takes its rows from the response.
 absl::Status ForParts(
     const Connection& connection, const inference::ModelInferRequest& base,
     const std::vector<std::string>& texts,
@@ -122,7 +122,7 @@ absl::Status ForParts(
   return absl::OkStatus();
 }
 
-// Returns what `append` makes of each text's row.
+// Returns the results of `append` for the rows of all texts.
 template <typename Value>
 absl::StatusOr<std::vector<std::vector<Value>>> RowsOf(
     const Connection& connection, const inference::ModelInferRequest& base,
@@ -141,7 +141,8 @@ absl::StatusOr<std::vector<std::vector<Value>>> RowsOf(
   return all;
 }
 
-// Returns the value of the prompt's parameter: the name if the model has it, else none.
+// Returns the value for the parameter prompt_name: the name if the model has that prompt, else
+// none.
 std::string PromptOf(const inference::ModelMetadataResponse& metadata, const std::string& name) {
   const auto found = metadata.properties().find("prompts");
   if (found == metadata.properties().end()) return "";
@@ -182,7 +183,7 @@ absl::StatusOr<TextRows> CallForTexts(const Connection& connection, const TextCa
   SLUICE_RETURN_IF_ERROR(ForParts(
       connection, call.request, texts,
       [&](const std::vector<std::string>& part, inference::ModelInferRequest* request) {
-        // Models that generate return embeddings only if these are asked for.
+        // Generating models return embeddings only if the request names that output.
         if (call.output == "embedding") request->add_outputs()->set_name(call.output);
         if (call.partner == nullptr) {
           SetTexts("text_input", part, request);

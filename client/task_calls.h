@@ -1,4 +1,4 @@
-// Calls a model for texts, as many at a time as one request may have, and collects the rows.
+// Calls a model for texts, in requests of the largest allowed size, and collects the rows.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@
 
 namespace sluice::client {
 
-// The rows of the output `embedding` or `scores`, and the names of `label` if the model has them.
+// The rows of the output `embedding` or `scores`, and the names in `label` if the model has them.
 struct TextRows {
   std::vector<std::vector<float>> values;
-  std::vector<std::string> labels;  // as many, or empty
+  std::vector<std::string> labels;  // one per score, or empty
 };
 
-// Asks for the default outputs of `request` with `texts` as rows. With a `partner`, the rows are
+// A call for the default outputs of `request`, with `texts` as rows. With a `partner`, the rows are
 // pairs: the partner is the first text of each if `partner_first`, else the second. Returns
 // InvalidArgument if the answer lacks `output`.
 struct TextCall {
@@ -31,7 +31,8 @@ struct TextCall {
 absl::StatusOr<TextRows> CallForTexts(const Connection& connection, const TextCall& call,
                                       const std::vector<std::string>& texts);
 
-// Returns the terms of each text, the heaviest first, that a masked language model gives it.
+// A term that a masked language model gives to a text. The terms of a text are sorted by weight,
+// the largest first.
 struct Term {
   int32_t id;
   float weight;
@@ -40,15 +41,15 @@ absl::StatusOr<std::vector<std::vector<Term>>> SparseTerms(
     const Connection& connection, const inference::ModelInferRequest& request,
     const std::vector<std::string>& texts);
 
-// Returns the score of each document for the query: of the pairs if the model is a cross-encoder,
-// else the cosines of embeddings.
+// Returns the score of each document for the query: the scores of pairs for a cross-encoder, else
+// cosines of embeddings.
 absl::StatusOr<std::vector<double>> Relevances(const Connection& connection,
                                                const inference::ModelInferRequest& request,
                                                const std::string& query,
                                                const std::vector<std::string>& documents);
 
-// Returns the tokens of each text, which the model classifies. Their scores are probabilities
-// unless `request` says otherwise.
+// Returns the tokens of each text with the labels from the model. Scores are probabilities unless
+// `request` sets another form.
 absl::StatusOr<std::vector<std::vector<LabelledToken>>> LabelTokens(
     const Connection& connection, const inference::ModelInferRequest& request,
     const std::vector<std::string>& texts);

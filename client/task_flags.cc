@@ -9,8 +9,8 @@ namespace {
 using Command = Arguments::Command;
 
 constexpr char kTextsHelp[] =
-    "The texts; - reads them from standard input, one a line. One that begins with - goes after "
-    "--.";
+    "The texts; - reads them from standard input, one per line. Put a text that begins with - "
+    "after --.";
 
 CLI::App* AddTask(Command which, const char* name, const char* description, const char* footer,
                   Arguments* arguments, CLI::App* app) {
@@ -37,28 +37,30 @@ void AddTaskCommands(Arguments* arguments, CLI::App* app) {
   embed->add_option("TEXT", own.texts, Help(kTextsHelp))->required();
   embed->add_flag("--sparse", own.sparse,
                   Help("The terms of the vocabulary with their weights (SPLADE), the heaviest "
-                       "first, of a masked language model."));
+                       "first; needs a masked language model."));
   AddParameterFlags({"pooling", "normalize", "dimensions", "max_active_dims", "prompt_name",
                      "truncate", "priority"},
                     &own.request, embed);
   CLI::App* rerank = AddTask(
       Command::kRerank, "rerank", "Order documents by their relevance to a query.",
       "A model that takes pairs and has a classifier of one label (a cross-encoder) scores each\n"
-      "document with the query; otherwise cosines of embeddings are compared, with the model's\n"
-      "prompts \"query\" and \"document\" where it has them.\n"
+      "document with the query; otherwise documents are ordered by the cosine of embeddings, with "
+      "the\n"
+      "model's prompts \"query\" and \"document\" if it has them.\n"
       "\n"
       "Example: sluice rerank \"Who opened the gate?\" - --top 5 < documents.txt",
       arguments, app);
   rerank->add_option("QUERY", own.query, "The query.")->required();
   rerank->add_option("DOCUMENT", own.texts, Help(kTextsHelp))->required();
-  AddFlag("--top", "Show the best so many; 0: all. Default 0.", rerank,
+  AddFlag("--top", "Show only this many of the best; 0: all. Default 0.", rerank,
           Integer{0, std::numeric_limits<int32_t>::max()}, &own.top);
   AddParameterFlags({"truncate", "activation", "priority"}, &own.request, rerank);
   CLI::App* classify = AddTask(
       Command::kClassify, "classify", "Show the labels that a classifier gives to texts.",
       "Example: sluice classify \"A man sleeps.\" --pair \"A man is awake.\"", arguments, app);
   classify->add_option("TEXT", own.texts, Help(kTextsHelp))->required();
-  classify->add_option("--pair", own.pair, Help("A second text beside each, for models of pairs."));
+  classify->add_option("--pair", own.pair,
+                       Help("A second text for each, for models that take pairs."));
   AddParameterFlags({"activation", "truncate", "window_overlap", "priority"}, &own.request,
                     classify);
   CLI::App* tag = AddTask(

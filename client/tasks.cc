@@ -20,7 +20,7 @@ constexpr size_t kShownBytes = 40;  // of a text in a table
 constexpr size_t kShownValues = 4;  // of an embedding in a table
 constexpr size_t kMaxTexts = 100'000;
 
-// Returns the beginning of a text, without a part of a character at its end.
+// Returns the beginning of a text, cut at a character boundary.
 std::string Shown(const std::string& text) {
   if (text.size() <= kShownBytes) return text;
   size_t end = kShownBytes;
@@ -28,8 +28,8 @@ std::string Shown(const std::string& text) {
   return absl::StrCat(text.substr(0, end), "...");
 }
 
-// Completes the model's name, and reads the texts from standard input if they are to come from
-// there. Prints any failure. Returns its exit code, or kExitOk.
+// Completes the model's name, and reads the texts from standard input if requested. Prints any
+// failure. Returns its exit code, or kExitOk.
 int CompleteTask(const Arguments& arguments, const Connection& connection, const Console& console,
                  TaskArguments* task) {
   *task = arguments.task;

@@ -85,7 +85,8 @@ std::string VerdictText(const StrategyTrials& trials) {
   std::string text;
   if (&best == &first) {
     text = absl::StrFormat(
-        "Keep \"%s\": no other ladder gains more than %s on %d arrivals, which may be chance.",
+        "Keep \"%s\": no other ladder gains more than %s on %d arrivals, and such a gain may be "
+        "chance.",
         first.name, Percent(trials.margin), trials.arrivals);
   } else {
     text = absl::StrFormat(
@@ -100,10 +101,10 @@ std::string VerdictText(const StrategyTrials& trials) {
   const double bought = GainOver(best, *one);
   if (bought <= trials.margin) {
     absl::StrAppend(&text,
-                    " Bucketing buys nothing here: one bucket serves these arrivals as well, since "
-                    "the steps cost nearly the same in any bucket.");
+                    " Bucketing gains nothing here: a single bucket does as well, because steps "
+                    "cost nearly the same in any bucket.");
   } else {
-    absl::StrAppendFormat(&text, " Bucketing buys %s over a single bucket.", Percent(bought));
+    absl::StrAppendFormat(&text, " Bucketing gains %s over a single bucket.", Percent(bought));
   }
   return text;
 }

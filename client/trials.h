@@ -1,4 +1,4 @@
-// Shows strategies that were tried side by side, and says which to take. The functions are pure.
+// Shows strategies side by side and recommends one. The functions are pure.
 #pragma once
 
 #include <string>
@@ -8,18 +8,18 @@
 
 namespace sluice::client {
 
-// Returns what a server answered, as the engine has it.
+// Converts a server's answer to the engine's type.
 StrategyTrials TrialsOf(const admin::v1::TryStrategiesResponse& response);
 
-// Returns the trial that StrategyTrials::best names. Requires that there is one.
+// Returns the trial that StrategyTrials::best names. Requires that it exists.
 const StrategyTrial& BestOf(const StrategyTrials& trials);
 
 // Returns a table with a line for each trial.
 std::string TrialsTable(const StrategyTrials& trials);
 
-// Returns which ladder to take and why, as sentences: the one that is best by these figures, or the
-// first if no other gains more than chance; and that bucketing buys nothing where one bucket serves
-// as well.
+// Returns sentences that recommend a ladder and give the reason: the best one by these figures, or
+// the first if no other gains more than chance. Also notes when bucketing gains nothing over a
+// single bucket.
 std::string VerdictText(const StrategyTrials& trials);
 
 // Returns the choice as flags of sluice ladder set.

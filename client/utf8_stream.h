@@ -7,17 +7,17 @@
 
 namespace sluice::client {
 
-// Turns pieces of text that should be UTF-8 into valid UTF-8. A character that the end of a piece
-// cuts is held back until it is complete. In invalid bytes, each longest beginning of a character,
-// or each byte that begins none, becomes U+FFFD, as Unicode recommends in chapter 3.9.
+// Turns pieces of text that should be UTF-8 into valid UTF-8. A character that is cut at the end of
+// a piece is held back until it is complete. Each longest invalid prefix of a character, and each
+// byte that cannot start one, becomes U+FFFD, as Unicode recommends in chapter 3.9.
 class Utf8Stream {
  public:
-  // With `controls`, control characters pass. Otherwise all but tab and line feed become U+FFFD as
-  // well, because a terminal would obey them.
+  // With `controls`, control characters pass. Otherwise all but tab and line feed become U+FFFD
+  // too, because a terminal would execute them.
   explicit Utf8Stream(bool controls) : controls_(controls) {}
 
   std::string Append(absl::string_view piece);
-  // Ends the stream and returns what was held back.
+  // Ends the stream and returns the held back bytes.
   std::string Finish();
 
  private:

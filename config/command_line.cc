@@ -41,7 +41,7 @@ constexpr char kFooter[] =
 constexpr size_t kHelpWidth = 90;
 constexpr size_t kHelpIndent = 6;
 
-// The texts of the flags, before any of them is read.
+// The text of each flag, before any of them is parsed.
 struct Flags {
   std::string config_file;
   std::vector<std::string> models;
@@ -50,7 +50,7 @@ struct Flags {
   bool print_default_config = false;
   bool version = false;
   std::vector<std::optional<std::string>> values;  // parallel to Options()
-  std::vector<std::string> old;                    // those of an earlier release
+  std::vector<std::string> old;                    // flags of an earlier release
 };
 
 std::string OptionHelp(const Option& option) {
@@ -182,13 +182,14 @@ absl::Status SetModels(const std::vector<std::string>& texts, const std::string&
   return absl::OkStatus();
 }
 
-// Returns whether Kubernetes sets the variable, in pods beside a service with such a name.
+// Returns whether Kubernetes sets the variable in pods, for a service whose name begins with
+// SLUICE.
 bool IsServiceLink(absl::string_view name) {
   return absl::StrContains(name, "_SERVICE_HOST") || absl::StrContains(name, "_SERVICE_PORT") ||
          absl::StrContains(name, "_TCP") || absl::EndsWith(name, "_PORT");
 }
 
-// Returns an error if a variable is named like an option of a section and stands for none.
+// Returns an error if a variable's name has the prefix of a section but matches no option.
 absl::Status CheckNames(const Environment& environment) {
   std::set<std::string> sections;
   std::vector<std::string> known;
@@ -254,7 +255,7 @@ absl::Status CheckOldNames(const Flags& flags, const Environment& environment,
   old.insert(old.end(), flags.old.begin(), flags.old.end());
   if (old.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("options of an earlier release:\n  ", absl::StrJoin(old, "\n  ")));
+      absl::StrCat("these options are from an earlier release:\n  ", absl::StrJoin(old, "\n  ")));
 }
 
 absl::Status LoadAll(const Flags& flags, const Environment& environment, Config* config,
@@ -302,8 +303,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv,
   CommandLine line;
   Origins origins;
   SLUICE_RETURN_IF_ERROR(LoadAll(flags, environment, &line.config, &origins));
-  // The configuration is printed before the rules across options are checked, so that it helps to
-  // find the option that breaks one.
+  // Printed before the rules across options are checked, to help find the option that breaks one.
   if (flags.print_config) return Print(RenderEffectiveConfig(line.config, origins));
   SLUICE_RETURN_IF_ERROR(ValidateConfig(line.config, origins));
   if (flags.check) {

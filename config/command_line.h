@@ -1,4 +1,4 @@
-// Parses the command line of sluiced: what it shall do, and with which configuration.
+// Parses the command line of sluiced: the action to take, and the configuration.
 #pragma once
 
 #include <map>
@@ -20,13 +20,13 @@ struct CommandLine {
   std::string text;
 };
 
-// The variables of the environment whose names begin with SLUICE_.
+// The environment variables whose names begin with SLUICE_.
 using Environment = std::map<std::string, std::string>;
-// Returns those of `variables`, which ends with nullptr as environ does.
+// Returns the SLUICE_ variables of `variables`, which ends with nullptr as environ does.
 Environment EnvironmentOf(const char* const* variables);
 
-// Parses the arguments. A variable that is set but empty counts as set. A variable that is named
-// like an option of a section and stands for none is an error. An error names the flag, the
+// Parses the arguments. A variable that is set but empty counts as set. A variable whose name has
+// the prefix of a section but matches no option is an error. An error names the flag, the
 // environment variable or file and line, the option and the limit; the caller prints it and exits
 // with status 2. If names of an earlier release are used (config/old_options.h), one error lists
 // all of them, each with its replacement.

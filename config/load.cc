@@ -18,7 +18,7 @@
 namespace sluice {
 namespace {
 
-// Returns a key of the file in a form that is fit for a message.
+// Returns a key of the file in a form that is safe to print in a message.
 std::string Shown(const std::string& key) { return absl::CHexEscape(key.substr(0, 80)); }
 
 std::string Got(const YamlNode& node) {
@@ -88,8 +88,8 @@ class Loader {
     return SetOption(option, text, At(node), config_, origins_);
   }
 
-  // Returns the items separated by commas. Tries each by itself first, so that an error has the
-  // item's line.
+  // Returns the items separated by commas. Parses each item separately first, so that an error
+  // names the item's line.
   absl::StatusOr<std::string> LoadItems(const Option& option, const YamlNode& list) {
     std::vector<absl::string_view> items;
     for (const YamlNode& item : list.children) {
@@ -142,7 +142,7 @@ class Loader {
     return ErrorAt(field, path, absl::StrCat("unknown key", Suggestion(field.key, known)));
   }
 
-  // Reads the options of engine.ladder that a model has for itself.
+  // Reads a model's own options of engine.ladder.
   absl::Status LoadLadder(const YamlNode& map, const std::string& path, LadderChoice* choice) {
     for (const YamlNode& entry : map.children) {
       std::string value = entry.scalar;

@@ -11,8 +11,8 @@
 
 namespace sluice {
 
-// Sets the options that the YAML text names and leaves the others alone. Relative model paths start
-// at `file`'s directory. Returns InvalidArgument "FILE:LINE: KEY: PROBLEM" for an unknown or
+// Sets the options that the YAML text names; other options keep their values. Relative model paths
+// start at `file`'s directory. Returns InvalidArgument "FILE:LINE: KEY: PROBLEM" for an unknown or
 // duplicate key, a wrong type or a value out of its range. If the text has keys of an earlier
 // release, appends "FILE:LINE: KEY: REMEDY" for each to `old` and sets nothing.
 absl::Status LoadYaml(absl::string_view text, const std::string& file, Config* config,
@@ -23,7 +23,7 @@ absl::Status LoadYaml(absl::string_view text, const std::string& file, Config* c
 absl::Status LoadYamlFile(const std::string& path, Config* config, Origins* origins,
                           std::vector<std::string>* old);
 
-// Reads "NAME=DIR" or "NAME:VERSION=DIR"; `origin` is for the error.
+// Reads "NAME=DIR" or "NAME:VERSION=DIR". An error names `origin`.
 absl::StatusOr<ModelSpec> ParseModelSpec(absl::string_view text, const std::string& origin);
 
 }  // namespace sluice

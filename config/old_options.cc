@@ -6,7 +6,7 @@
 namespace sluice {
 namespace {
 
-// These durations had the suffix _us, although their values have units of their own.
+// These durations had the suffix _us, although their values carry units.
 constexpr const char* kRenamedDurations[] = {
     "engine.batch.max_queue_delay",
     "engine.batch.priority_step",
@@ -45,7 +45,7 @@ const std::vector<OldOption>& OldOptions() {
         {.path = "engine.attention.device", .reason = "the daemon no longer measures the device"},
         {.path = "engine.batch.policy", .value = "cut_and_fill", .replacement = "packed"},
         {.path = "engine.ladder.whole_tiles",
-         .reason = "engine.ladder.strategy: hardware_aware has capacities of whole tiles"},
+         .reason = "engine.ladder.strategy: hardware_aware uses capacities of whole tiles"},
         {.path = "server.admin.reflection", .reason = "the admin address always has reflection"},
         {.path = "server.log.queue_records", .reason = "8192 records may wait for the writer"},
     };

@@ -1,10 +1,10 @@
 // Lists all options of the daemon. The YAML loader, the flags, the environment, the help text, the
-// printed configuration and the commented default file are made from this list.
+// printed configuration and the commented default file are generated from this list.
 //
-// An option's path is that of its member in struct Config: `engine.batch.max_batch_tokens` is the
-// key in YAML, --engine.batch.max-batch-tokens the flag and SLUICE_ENGINE_BATCH_MAX_BATCH_TOKENS
-// the environment variable. The rest is in the OptionSpecs of the structs that Config is made of:
-// engine/option_specs.cc and server/common/option_specs.cc.
+// The path of an option is the path of its member in struct Config: `engine.batch.max_batch_tokens`
+// is the key in YAML, --engine.batch.max-batch-tokens the flag and
+// SLUICE_ENGINE_BATCH_MAX_BATCH_TOKENS the environment variable. Help texts and ranges are in the
+// OptionSpecs of the structs in Config: engine/option_specs.cc and server/common/option_specs.cc.
 #pragma once
 
 #include <map>
@@ -28,17 +28,17 @@ struct Option : OptionSpec<Config> {
   std::string Environment() const { return VariableOf(path); }
 };
 
-// Returns the help, with a remark if a reload applies the option.
+// Returns the help text, with a note if a reload applies the option.
 std::string HelpOf(const Option& option);
 
-// Returns all options; those of one section are adjacent.
+// Returns all options. Options of the same section are adjacent.
 const std::vector<Option>& Options();
 
 // Returns nullptr if no option has the path.
 const Option* FindOption(absl::string_view path);
 
-// Returns the keys directly under `section` ("" is the top level), sections and options alike, or
-// an empty list if there is no such section.
+// Returns the keys directly under `section` ("" is the top level), both sections and options, or an
+// empty list if there is no such section.
 std::vector<std::string> KeysUnder(absl::string_view section);
 
 // The source of each value: a path maps to "FILE:LINE", "environment NAME" or "flag NAME". An

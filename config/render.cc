@@ -14,14 +14,14 @@ namespace {
 constexpr size_t kWidth = 96;
 
 constexpr absl::string_view kPreamble =
-    R"(# The basic options of sluiced, all at their defaults. Delete what you do not change.
-# docs/options.md explains each option and lists the advanced ones; so does sluiced --help-all.
+    R"(# The basic options of sluiced, all at their defaults. Delete lines that you do not change.
+# docs/options.md and sluiced --help-all explain each option and list the advanced ones.
 #
-# Check a file:          sluiced --config FILE --check
-# See what is in effect: sluiced --config FILE --print-config
+# Check a file:             sluiced --config FILE --check
+# Print effective values:   sluiced --config FILE --print-config
 
-# The models to serve: names and directories, which are relative to this file. The other keys are
-# optional. docs/options.md explains them.
+# The models to serve, with names and directories. Directories are relative to this file. The other
+# keys are optional. docs/options.md explains them.
 #
 #   models:
 #     - name: demo
@@ -35,8 +35,8 @@ constexpr absl::string_view kPreamble =
 models: []
 )";
 
-// Returns the first sentence of the help, and the sentence that explains the default value 0 or
-// nothing, if there is one.
+// Returns the first sentence of the help and, if there is one, the sentence that explains the
+// default value 0 or an empty default.
 std::string ShortHelp(const Option& option, absl::string_view value) {
   const absl::string_view help = option.help;
   const auto sentence = [&](size_t from) {

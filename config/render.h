@@ -11,7 +11,7 @@ namespace sluice {
 // Returns each value with its origin as a comment. Leaves out options for tests that are not set.
 std::string RenderEffectiveConfig(const Config& config, const Origins& origins);
 
-// Returns the basic options at their defaults, each with its effect in a sentence. The file
+// Returns the basic options at their defaults, each with a one-sentence description. The file
 // config/sluice.yaml is this text.
 std::string RenderDefaultConfig();
 

@@ -48,7 +48,7 @@ absl::Status ValidateModels(const Config& config, const Origins& origins) {
     }
     if (!seen.emplace(model.name, model.version).second) {
       return ErrorIn(origins, "models",
-                     absl::StrFormat("the model %s with version %d is given twice", model.name,
+                     absl::StrFormat("the model %s with version %d is listed twice", model.name,
                                      model.version));
     }
   }
@@ -71,7 +71,9 @@ absl::Status ValidateLadder(const Config& config, const Origins& origins) {
   if (ladder.strategy != StrategyKind::kFixed) return absl::OkStatus();
   const std::vector<int32_t>& fixed = ladder.fixed_tokens;
   constexpr absl::string_view kPath = "engine.ladder.fixed_tokens";
-  if (fixed.empty()) return ErrorIn(origins, kPath, "empty, but engine.ladder.strategy is fixed");
+  if (fixed.empty())
+    return ErrorIn(origins, kPath,
+                   "empty; engine.ladder.strategy: fixed needs at least one bucket");
   const auto unordered = std::adjacent_find(fixed.begin(), fixed.end(), std::greater_equal<>());
   if (unordered != fixed.end()) {
     return ErrorIn(origins, kPath,
@@ -89,13 +91,13 @@ absl::Status ValidateFiles(const Config& config, const Origins& origins) {
   const std::string& journal = config.engine.history.journal;
   if (!journal.empty() && journal == config.engine.ladder.file) {
     return ErrorIn(origins, "engine.history.journal",
-                   absl::StrCat(journal, " is engine.ladder.file too"));
+                   absl::StrCat(journal, "  is also the engine.ladder.file; use another file"));
   }
   return absl::OkStatus();
 }
 
-// Checks that addresses do not clash. Two with port 0 do not: the system picks a free port for
-// each.
+// Checks that no two addresses clash. Addresses with port 0 never clash: the system picks a free
+// port for each.
 absl::Status ValidateAddresses(const Config& config, const Origins& origins) {
   std::map<std::string, absl::string_view> taken;
   for (const char* path : {"server.grpc.address", "server.metrics.address", "server.admin.address",
@@ -111,15 +113,18 @@ absl::Status ValidateAddresses(const Config& config, const Origins& origins) {
 absl::Status ValidateTls(const Config& config, const Origins& origins) {
   const TlsOptions& tls = config.server.tls;
   if (tls.certificate_file.empty() != tls.key_file.empty()) {
-    return tls.key_file.empty()
-               ? ErrorIn(origins, "server.tls.key_file", "empty, but certificate_file is not")
-               : ErrorIn(origins, "server.tls.certificate_file", "empty, but key_file is not");
+    return tls.key_file.empty() ? ErrorIn(origins, "server.tls.key_file",
+                                          "empty, but certificate_file is set; set both or neither")
+                                : ErrorIn(origins, "server.tls.certificate_file",
+                                          "empty, but key_file is set; set both or neither");
   }
   if (tls.certificate_file.empty() && !tls.client_ca_file.empty()) {
-    return ErrorIn(origins, "server.tls.client_ca_file", "given, but no certificate_file");
+    return ErrorIn(origins, "server.tls.client_ca_file",
+                   "set, but certificate_file is empty; client certificates need TLS");
   }
   if (!config.server.auth.anonymous && config.server.auth.callers_file.empty()) {
-    return ErrorIn(origins, "server.auth.anonymous", "false, but no callers_file names anybody");
+    return ErrorIn(origins, "server.auth.anonymous",
+                   "false, but server.auth.callers_file is empty, so no caller could connect");
   }
   return absl::OkStatus();
 }
@@ -138,9 +143,9 @@ absl::Status ValidateAdmin(const Config& config, const Origins& origins) {
   if (guarded || admin.open_to_network) return absl::OkStatus();
   return ErrorIn(origins, "server.admin.address",
                  absl::StrCat(admin.address,
-                              " is not a loopback address, and whoever reaches it "
-                              "may change what is served: set server.admin.secured, with callers "
-                              "that must identify themselves, or server.admin.open_to_network"));
+                              " is not a loopback address, and every client that reaches it can "
+                              "load and unload models. Set server.admin.secured, with callers that "
+                              "must identify themselves, or server.admin.open_to_network"));
 }
 
 absl::Status ValidateServer(const Config& config, const Origins& origins) {
@@ -154,7 +159,7 @@ absl::Status ValidateServer(const Config& config, const Origins& origins) {
   return ValidateAddresses(config, origins);
 }
 
-// Returns what the system says of a file that could not be looked at, or nothing if it is missing.
+// Returns the system's reason why a file could not be examined, or nothing if it is missing.
 std::string Reason(const std::error_code& error) {
   const bool missing = !error || error == std::errc::no_such_file_or_directory;
   return missing ? "" : absl::StrCat(": ", error.message());

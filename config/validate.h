@@ -1,4 +1,4 @@
-// Checks the rules that span several options. Requires that each value is in its range.
+// Checks the rules that span several options. Requires that each value is within its range.
 #pragma once
 
 #include "absl/status/status.h"
@@ -13,7 +13,7 @@ namespace sluice {
 absl::Status ValidateConfig(const Config& config, const Origins& origins);
 
 // Checks that each model's directory and its config.json exist, without loading anything. Returns
-// NotFound that names the first that is missing.
+// NotFound that names the first missing one.
 absl::Status CheckModelDirectories(const Config& config, const Origins& origins);
 
 }  // namespace sluice

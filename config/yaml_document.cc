@@ -40,7 +40,7 @@ absl::Status CheckText(absl::string_view text, const std::string& file) {
 }
 
 // Returns the number, from 1, of the first line up to `last` that is indented by a tab, or 0. Tabs
-// are what most often makes the parser fail, and its own messages do not name them.
+// are the most common syntax error, and the parser's own messages do not name them.
 int LineIndentedByTab(absl::string_view text, int last) {
   int number = 0;
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
@@ -106,8 +106,8 @@ class TreeBuilder : public YAML::EventHandler {
     if (!status_.ok()) return;
     for (const YamlNode& other : open_.back()->children) {
       if (other.key != key) continue;
-      return Fail(mark, absl::StrCat("the key ", Quote(key), " is given twice, first in line ",
-                                     other.line));
+      return Fail(mark, absl::StrCat("the key ", Quote(key),
+                                     " is given twice; the first is in line ", other.line));
     }
     key_ = key;
     key_line_ = mark.line + 1;
@@ -145,8 +145,8 @@ class TreeBuilder : public YAML::EventHandler {
   const std::string& file_;
   absl::Status status_;
   YamlNode root_;
-  // The path from the root to the node that is being filled. Its siblings before it are complete,
-  // so no vector that holds one of these nodes grows meanwhile.
+  // The path from the root to the node that is being filled. All siblings before these nodes are
+  // complete, so the vectors that hold these nodes do not grow while the path points into them.
   std::vector<YamlNode*> open_;
   std::optional<std::string> key_;  // the key whose value comes next
   int key_line_ = 0;
@@ -173,9 +173,9 @@ absl::StatusOr<YamlNode> ParseYaml(absl::string_view text, const std::string& fi
   } catch (const YAML::Exception& error) {
     if (!builder.status().ok()) return builder.status();
     if (const int line = LineIndentedByTab(text, error.mark.line + 1); line > 0) {
-      return ErrorAt(file, line, "indented by a tab; YAML is indented by spaces");
+      return ErrorAt(file, line, "indented with a tab; YAML must be indented with spaces");
     }
-    // The message may quote text that is cut within a character.
+    // The message may quote text that is cut inside a UTF-8 character.
     return ErrorAt(file, error.mark.line + 1, absl::CHexEscape(error.msg));
   } catch (const std::exception& error) {
     return absl::InvalidArgumentError(absl::StrCat(file, ": ", error.what()));

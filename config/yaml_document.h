@@ -1,6 +1,6 @@
-// A bounded reader of YAML for configuration files. It accepts UTF-8 without control characters and
-// refuses anchors, aliases, tags, duplicate keys and second documents, so that a file means what
-// its reader sees.
+// A bounded reader of YAML for configuration files. It accepts UTF-8 without control characters. It
+// refuses anchors, aliases, tags, duplicate keys and second documents, because they can change the
+// meaning of text elsewhere in the file.
 #pragma once
 
 #include <string>
@@ -20,8 +20,8 @@ struct YamlNode {
   enum class Kind { kNull, kScalar, kList, kMap };
 
   Kind kind = Kind::kNull;
-  int line = 1;        // of its key, or its own if it has none
-  std::string key;     // of an entry of a map
+  int line = 1;        // of its key, or of the node itself if it has no key
+  std::string key;     // of a map entry
   std::string scalar;  // the text without quotes
   std::vector<YamlNode> children;
 };

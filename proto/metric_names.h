@@ -1,8 +1,8 @@
 // The name and the meaning of every metric. Units are base units; the names of counters end in
 // _total.
 //
-// Metrics of a served model have the labels model, version and device, and those named in their
-// texts.
+// Metrics of a served model have the labels model, version and device, and the labels that their
+// help texts name.
 #pragma once
 
 namespace sluice::metric {
@@ -51,7 +51,7 @@ inline constexpr Metric kBackendErrors{
 inline constexpr Metric kTokens{
     "sluice_tokens_total",
     "By kind: useful (of requests), computed (worked on), bucket (capacity of the buckets used)."};
-inline constexpr Metric kBatches{"sluice_batches_total", "Step batches, by what launched them."};
+inline constexpr Metric kBatches{"sluice_batches_total", "Step batches, by trigger."};
 inline constexpr Metric kBatchRows{"sluice_batch_rows", "Sequences of a step batch."};
 inline constexpr Metric kBatchTokens{"sluice_batch_tokens", "Useful tokens of a step batch."};
 inline constexpr Metric kPlanLookups{
@@ -72,29 +72,29 @@ inline constexpr Metric kBucketRowPadding{"sluice_bucket_row_padding_efficiency"
                                           "Sequences / capacity, over all batches."};
 inline constexpr Metric kBucketExecuted{"sluice_bucket_executed_efficiency",
                                         "Useful tokens / tokens computed, over all batches."};
-inline constexpr Metric kBucketHits{"sluice_bucket_hit_ratio",
-                                    "Share of the batches for which the bucket was the best one."};
+inline constexpr Metric kBucketHits{
+    "sluice_bucket_hit_ratio", "Share of the batches that would have run best in this bucket."};
 inline constexpr Metric kBucketBatches{"sluice_bucket_batches_total", "Batches that used it."};
 inline constexpr Metric kBucketCost{"sluice_bucket_cost_seconds", "Decayed mean replay time."};
 inline constexpr Metric kBucketMemory{"sluice_bucket_memory_bytes", "Memory of its plan."};
 inline constexpr Metric kBucketActivations{
     "sluice_bucket_activation_bytes",
-    "Activations of a slot whose largest bucket it is; all buckets share one slot's."};
+    "Activations of a slot whose largest bucket is this one; all buckets share one slot's."};
 inline constexpr Metric kBucketReady{"sluice_bucket_ready",
-                                     "1 when its plan is prepared and published, else 0."};
+                                     "1 if its plan is prepared and published, else 0."};
 
-// The ladder and the traffic that its reviews see.
-inline constexpr Metric kLadderChanges{"sluice_ladder_changes_total",
-                                       "Buckets that a review or a choice of the ladder changed, "
-                                       "by kind: added, removed, merged (of the ladder before) "
-                                       "or split (of the ladder before)."};
+// The ladder and the traffic that its reviews use.
+inline constexpr Metric kLadderChanges{
+    "sluice_ladder_changes_total",
+    "Buckets changed by reviews or choices of the ladder, by kind: added, removed, merged (of the "
+    "previous ladder) or split (of the previous ladder)."};
 inline constexpr Metric kLadderEvictions{"sluice_ladder_evictions_total",
                                          "Buckets that the memory limit kept out or removed."};
 inline constexpr Metric kLadderReviews{"sluice_ladder_reviews_total",
                                        "Reviews and choices of the ladder, adopted or not."};
 inline constexpr Metric kMemoryOverhead{
     "sluice_memory_overhead",
-    "Bytes of activations of the buckets used / those of their batches' exact sizes, - 1."};
+    "Bytes of activations of the buckets used / bytes for their batches' exact sizes, - 1."};
 inline constexpr Metric kShapeEntropy{"sluice_shape_entropy_bits",
                                       "Entropy of the recent batches' useful tokens."};
 inline constexpr Metric kLengthEntropy{"sluice_length_entropy_bits",
@@ -110,8 +110,9 @@ inline constexpr Metric kCostLaw{
 
 // The state of the engine.
 inline constexpr Metric kWaiting{"sluice_requests_waiting",
-                                 "Accepted requests that never ran yet."};
-inline constexpr Metric kRunning{"sluice_requests_running", "Requests that ran and are not done."};
+                                 "Accepted requests that have not run yet."};
+inline constexpr Metric kRunning{"sluice_requests_running",
+                                 "Requests that have started to run and are not done."};
 inline constexpr Metric kSequencesWaiting{"sluice_sequences_waiting",
                                           "Rows that hold no KV pages and wait for a step."};
 inline constexpr Metric kSequencesRunning{
@@ -121,49 +122,48 @@ inline constexpr Metric kQueueBytes{"sluice_queue_bytes", "Memory of the waiting
 inline constexpr Metric kOldestAge{"sluice_queue_oldest_age_seconds",
                                    "Age of the oldest waiting request."};
 inline constexpr Metric kDrain{"sluice_estimated_drain_seconds",
-                               "Estimated time to work off the queue; for autoscaling."};
+                               "Estimated time to compute the queue; for autoscaling."};
 inline constexpr Metric kTimeToReady{
     "sluice_time_to_ready_seconds",
-    "Time from the begin of packing the weights until the model was ready."};
+    "Time from the start of packing the weights until the model was ready."};
 inline constexpr Metric kSteps{"sluice_engine_steps_total", "Runs of the model."};
 inline constexpr Metric kPlanMemory{"sluice_plan_memory_bytes", "Memory of all prepared plans."};
 inline constexpr Metric kDeviceMemory{
     "sluice_device_memory_bytes",
-    "By state: weights, plans, activations (held now; on a CPU those of the buckets that are "
-    "used), head_graphs, kv; and of the host "
-    "pinned, copied (files of weights in memory) and mapped "
-    "(files of weights, which the system may drop)."};
+    "By state: weights, plans, activations (held now; on a CPU, for the buckets that are used), "
+    "head_graphs, kv; and in host memory pinned, copied (weight files in memory) and mapped "
+    "(weight files, whose pages the system may drop)."};
 
 // KV pages. All of these are 0 if no pages are kept between steps.
 inline constexpr Metric kKvPages{
     "sluice_kv_pages",
-    "By state: held (by sequences), idle (kept for sequences that begin alike), free."};
+    "By state: held (by sequences), idle (kept for sequences with the same beginning), free."};
 inline constexpr Metric kKvPageTokens{"sluice_kv_page_tokens", "Tokens that a KV page holds."};
 inline constexpr Metric kKvEvicted{"sluice_kv_pages_evicted_total",
-                                   "Idle KV pages that were needed for something else."};
+                                   "Idle KV pages that were reused for other tokens."};
 inline constexpr Metric kPrefixTokens{
     "sluice_prefix_tokens_total",
     "Tokens of prompts that began to run, by result: hit (found in pages, not computed), miss."};
 inline constexpr Metric kPreemptions{
     "sluice_preemptions_total",
-    "Running sequences that gave their pages up for others, to be computed again."};
+    "Running sequences that gave up their pages to others; their tokens are computed again."};
 
-// Diagnostics of exclusive self attention, of the requests that asked for them.
+// Diagnostics of exclusive self attention (XSA), over the requests that asked for them.
 inline constexpr Metric kXsaCosSim{
     "sluice_xsa_cos_sim",
-    "Mean of the output xsa_cos_sim over the heads and positions of all requests that asked for "
-    "it, by layer (from 0); docs/api.md says how to read it."};
+    "Mean of the output xsa_cos_sim over the heads and positions of all requests that returned it, "
+    "by layer (from 0); docs/api.md explains how to read it."};
 inline constexpr Metric kXsaProjFrac{"sluice_xsa_proj_frac",
-                                     "Mean of the output xsa_proj_frac, likewise."};
+                                     "Mean of the output xsa_proj_frac, computed in the same way."};
 inline constexpr Metric kXsaPositions{"sluice_xsa_positions_total",
-                                      "Positions that these means are of."};
+                                      "Positions that entered these means."};
 
 // The daemon.
 inline constexpr Metric kLogDropped{"sluice_log_dropped_total",
-                                    "Log records dropped because the writer was behind."};
-inline constexpr Metric kReloadSuccess{"sluice_config_reload_success",
-                                       "1 when the last reload of the configuration succeeded, or "
-                                       "there was none, else 0."};
+                                    "Log records dropped because the writer could not keep up."};
+inline constexpr Metric kReloadSuccess{
+    "sluice_config_reload_success",
+    "1 if the last reload of the configuration succeeded or there was no reload, else 0."};
 inline constexpr Metric kReloads{"sluice_config_reloads_total",
                                  "Reloads of the configuration, by result: ok or error."};
 inline constexpr Metric kCertificateExpiry{
@@ -171,27 +171,27 @@ inline constexpr Metric kCertificateExpiry{
     "When the certificate in use expires, in seconds since 1970; absent without TLS."};
 inline constexpr Metric kSecretReads{
     "sluice_secret_reads_total",
-    "Looks that found other files, or something else wrong with them, by kind: certificate or "
-    "callers, and result: ok, or error (the last good ones stay in use)."};
+    "Checks that found changed or unreadable files, by kind: certificate or callers, and result: "
+    "ok, or error (the last valid files stay in use)."};
 
 // Connections and calls.
 inline constexpr Metric kConnectionsOpen{"sluice_connections_open",
                                          "Open connections, by listener: grpc, admin, health."};
 inline constexpr Metric kConnectionsRefused{
     "sluice_connections_refused_total",
-    "Connections that were not taken, by reason: limit (server.grpc.connection.max, closed at "
-    "once), memory (near server.memory.limit_bytes, closed at once), "
-    "or accept_failed (accepting failed in the system, usually for lack of descriptors)."};
+    "Connections that were not accepted, by reason: limit (server.grpc.connection.max, closed at "
+    "once), memory (near server.memory.limit_bytes, closed at once), or accept_failed (the system "
+    "call failed, usually for lack of descriptors)."};
 inline constexpr Metric kConnectionsBrokenOff{
     "sluice_connections_broken_off_total",
-    "Connections broken off because their peer ignored the limits on calls or metadata."};
+    "Connections closed because the peer ignored the limits on calls or metadata."};
 inline constexpr Metric kCallbacks{
     "sluice_callbacks_total",
-    "Callbacks of gRPC on the threads that serve all connections, by event: begin, message, "
-    "written, cancelled, end. One that runs within another is part of it and not counted."};
+    "gRPC callbacks on the threads that serve all connections, by event: begin, message, written, "
+    "cancelled, end. A callback inside another one is not counted separately."};
 inline constexpr Metric kCallbackSeconds{
     "sluice_callback_seconds_total",
-    "The time that they took, by event. It includes the time without a processor."};
+    "Elapsed time of these callbacks, by event. It includes time spent waiting for a processor."};
 inline constexpr Metric kSlowCallbacks{
     "sluice_slow_callbacks_total",
     "Callbacks that took longer than 2 ms, by event; the log names the slowest."};
@@ -200,30 +200,30 @@ inline constexpr Metric kTransfersCancelled{"sluice_transfers_cancelled_total",
                                             "longer than server.grpc.transfer_timeout."};
 inline constexpr Metric kIdleStreamsEnded{
     "sluice_idle_streams_ended_total",
-    "Streams ended because nothing was in progress and no message arrived in whole within "
+    "Streams ended because no request was in progress and no complete message arrived within "
     "server.grpc.stream_idle_timeout."};
 inline constexpr Metric kMemoryBytes{
     "sluice_memory_bytes",
-    "Memory in use now, by use: those lines of the plan that are counted as they are taken, and "
-    "all, which is what the process has resident."};
+    "Memory in use now, by use: the entries of the memory plan that are counted, and all, the "
+    "resident memory of the process."};
 inline constexpr Metric kMemoryLimitBytes{
     "sluice_memory_limit_bytes", "The memory limits by use; all is server.memory.limit_bytes."};
 inline constexpr Metric kOverload{
     "sluice_memory_overload",
-    "What the daemon gives up for lack of memory: 0 nothing, 1 new connections, 2 requests too, 3 "
-    "the largest unread answers too."};
+    "How the daemon saves memory: 0 normal, 1 closes new connections, 2 also refuses requests, 3 "
+    "also ends the largest unread answers."};
 inline constexpr Metric kAnswersCut{"sluice_answers_cut_total",
                                     "Answers ended unread for lack of memory."};
 inline constexpr Metric kCallerRequests{
     "sluice_caller_requests_total",
-    "Requests that the caller's limits admitted; callers as server.auth.callers_file names them."};
-inline constexpr Metric kCallerTokens{"sluice_caller_tokens_total",
-                                      "Their tokens, as server.rate counts them."};
+    "Requests that the caller's limits admitted, by caller as named in server.auth.callers_file."};
+inline constexpr Metric kCallerTokens{
+    "sluice_caller_tokens_total", "Tokens of the admitted requests, as server.rate counts them."};
 inline constexpr Metric kCallerRefused{"sluice_caller_refused_total",
                                        "Requests that the caller's limits refused."};
 inline constexpr Metric kUnauthenticated{
     "sluice_unauthenticated_total",
-    "Calls without a credential that is known, by reason: token_unknown, credential_missing."};
+    "Calls without a known credential, by reason: token_unknown, credential_missing."};
 inline constexpr Metric kBuildInfo{"sluice_build_info", "Always 1; label version is the daemon's."};
 inline constexpr Metric kBackendInfo{
     "sluice_backend_info",

@@ -4,8 +4,8 @@
 // tokens, and the sequence returns until none are left.
 //
 // SequenceState is the state of a sequence. PagedScheduler performs every transition, in the method
-// named in the list, and PagedSequence::MoveTo checks it. RequestTable decides which method to call
-// when a step or a request ends.
+// named in the list, and PagedSequence::MoveTo checks it. In the runner, StepPipeline decides which
+// method to call when a step begins or ends, and RequestTable does when a request ends.
 //
 //   1. kHeld: the sequence exists, but is not in the scheduler. It stays held while another
 //      sequence of its request computes the shared prefix.

@@ -26,8 +26,8 @@ using admin::v1::SetLadderRequest;
 using admin::v1::TryStrategiesRequest;
 using admin::v1::TryStrategiesResponse;
 
-// The number of reviews that may wait, and of descriptions of steps. They run one at a time, so a
-// longer queue would only mean longer waits; callers should try again later.
+// The number of reviews that may wait, and the number of step descriptions. They run one at a time,
+// so a longer queue would only mean longer waits; callers should try again later.
 constexpr size_t kMaxWaiting = 8;
 
 }  // namespace
@@ -48,7 +48,8 @@ absl::Status AdminService::FillBuckets(const GetBucketsRequest& request,
     SLUICE_ASSIGN_OR_RETURN(
         only, context_.engine->Resolve(request.model_name(), request.model_version()));
   } else if (!request.model_version().empty()) {
-    return absl::InvalidArgumentError("model_version: given without model_name");
+    return absl::InvalidArgumentError(
+        "model_version: set without model_name; set both, or only model_name");
   }
   const MonoTime now = context_.clock->Now();
   for (const ModelStats& stats : context_.engine->Stats()) {
@@ -62,7 +63,7 @@ absl::Status AdminService::FillBuckets(const GetBucketsRequest& request,
 
 absl::Status AdminService::Ready() const {
   return context_.health.ready() ? absl::OkStatus()
-                                 : absl::UnavailableError("not ready, or draining");
+                                 : absl::UnavailableError("the daemon is not ready or is draining");
 }
 
 void AdminService::AddLadderMethods() {
@@ -114,7 +115,8 @@ void AdminService::AddOtherMethods() {
   Answer<ExplainRequest, ExplainResponse>(
       "Explain", [this](const ExplainRequest& message, ExplainResponse* answer) -> absl::Status {
         const std::string& id = message.request_id();
-        if (id.empty()) return absl::InvalidArgumentError("request_id: empty");
+        if (id.empty())
+          return absl::InvalidArgumentError("request_id: empty; set the id of a request");
         if (id.size() > kMaxRequestIdBytes) {
           return absl::InvalidArgumentError(absl::StrCat(
               "request_id: has ", id.size(), " bytes; the limit is ", kMaxRequestIdBytes));
@@ -127,7 +129,8 @@ void AdminService::AddOtherMethods() {
   AnswerLater<ReloadRequest, ReloadResponse>(
       "Reload",
       [this] {
-        return *reload_ == nullptr ? absl::UnavailableError("nothing to reload") : Ready();
+        return *reload_ == nullptr ? absl::UnavailableError("the daemon cannot reload yet")
+                                   : Ready();
       },
       &*context_.loads,
       [reload = reload_](const auto& message, auto* answer) {

@@ -23,16 +23,16 @@ struct ReloadReport {
 };
 using Reload = std::function<absl::StatusOr<ReloadReport>()>;  // it blocks
 
-// Thread-safe; no method blocks. The calls about ladders run on a thread of theirs, and
-// DescribeStep on another, one call at a time. A few further calls may wait; any beyond those get
+// Thread-safe; no method blocks. Calls about ladders run on one thread of this object and
+// DescribeStep on another, one call at a time. A few calls may wait; further ones get
 // RESOURCE_EXHAUSTED. gRPC has finished all calls of the service before it is destroyed.
 class AdminService final : public AnsweringService {
  public:
-  // MakeStreamedUnary describes `callers`. Both arguments outlive the service.
+  // See MakeStreamedUnary for `callers`. Both arguments outlive the service.
   explicit AdminService(ServingContext& context, const Callers* callers = nullptr);
 
-  // Sets what the method Reload does. Must be called before the server is ready; without it, the
-  // method returns UNAVAILABLE.
+  // Sets the handler of the method Reload. Must be called before the server is ready; without a
+  // handler, the method returns UNAVAILABLE.
   void SetReload(Reload reload) { *reload_ = std::move(reload); }
 
  private:

@@ -1,5 +1,5 @@
-// Services whose unary methods take one Protobuf message and return one. Methods that take long run
-// on a thread of their own, so that no thread of gRPC waits.
+// Services whose unary methods take one Protobuf message and return one. Slow methods run on their
+// own thread, so that no gRPC thread waits.
 #pragma once
 
 #include <atomic>
@@ -18,11 +18,11 @@
 
 namespace sluice {
 
-// The push-back for a caller that is refused because too many calls wait already.
+// The push-back for a caller that is refused because too many calls are already waiting.
 inline constexpr absl::Duration kBusyPushback = absl::Seconds(1);
 
-// A call that waits for its work. Whichever thread claims the ticket finishes the call: the one
-// that completes the work, or the one on which the caller cancels.
+// A call that waits for its work. The thread that claims the ticket finishes the call: the thread
+// that completes the work, or the thread that handles the caller's cancellation.
 template <typename Request, typename Response>
 class LateAnswer final : public grpc::ServerUnaryReactor {
  public:
@@ -32,7 +32,7 @@ class LateAnswer final : public grpc::ServerUnaryReactor {
       : context_(context), bytes_(bytes) {}
 
   void Start(Request request, JobQueue* thread, Work work) {
-    // The call, and this object with it, may end at any time from here on.
+    // From here on, the call and this object may end at any time.
     const std::shared_ptr<Ticket> ticket = ticket_;
     const bool posted =
         thread->Post([ticket, request = std::move(request), work = std::move(work)] {
@@ -41,7 +41,9 @@ class LateAnswer final : public grpc::ServerUnaryReactor {
           const absl::Status status = work(request, &response);
           if (LateAnswer* call = ticket->exchange(nullptr)) call->Succeed(status, response);
         });
-    if (!posted) Refuse(ReasonError(Reason::kTooBusy, "too many calls of this kind wait"));
+    if (!posted)
+      Refuse(ReasonError(Reason::kTooBusy,
+                         "too many calls of this kind are already waiting; retry later"));
   }
 
   void Refuse(const absl::Status& status) {
@@ -67,7 +69,7 @@ class LateAnswer final : public grpc::ServerUnaryReactor {
   const std::shared_ptr<Ticket> ticket_ = std::make_shared<Ticket>(this);
 };
 
-// A service that answers messages with messages.
+// A service whose methods take and return messages.
 class AnsweringService : public StreamedUnaryService {
  protected:
   using StreamedUnaryService::StreamedUnaryService;
@@ -91,7 +93,7 @@ class AnsweringService : public StreamedUnaryService {
 
   // Adds a method that makes `thread` call work(request, &response). It answers at once if `admit`
   // returns an error, or with ResourceExhausted if too much work waits for the thread. Work that
-  // has begun goes on after a cancellation, so `work` must not use the service.
+  // has started continues after a cancellation, so `work` must not use the service.
   template <typename Request, typename Response>
   void AnswerLater(const char* method, std::function<absl::Status()> admit, JobQueue* thread,
                    typename LateAnswer<Request, Response>::Work work) {

@@ -1,12 +1,11 @@
-// Sends replies from a thread that is not one of the engine's.
+// Sends replies from a thread that does not belong to the engine.
 //
-// While a sink of the engine runs, all requests of its model wait, and serialising and sending a
-// reply takes tens of microseconds or, with logits, milliseconds. A sink therefore only posts
-// itself here.
+// While a sink of the engine runs, all requests of its model wait. Serialising and sending a reply
+// takes tens of microseconds, or milliseconds with logits. A sink therefore only posts itself here.
 //
-// Thread-safe. Deliveries run one at a time, in the order of their posting, on one thread. The
-// destructor runs all deliveries posted so far, without waiting for those that are due later;
-// nothing may be posted from then on. The thread outlives the engine.
+// Thread-safe. Deliveries run one at a time on one thread, in posting order. The destructor runs
+// all posted deliveries except those due later; nothing may be posted once it has started. The
+// thread outlives the engine.
 #pragma once
 
 #include <atomic>
@@ -31,8 +30,7 @@ class ReplyThread {
   explicit ReplyThread(Clock* clock = Clock::Real());
 
   void Post(std::shared_ptr<Delivery> delivery);
-  // The number of deliveries that are posted and have not run to their end. Those with a time do
-  // not count.
+  // The number of posted deliveries that have not finished. Deliveries with a time do not count.
   int unfinished() const { return unfinished_.load(std::memory_order_relaxed); }
 
   // Runs the delivery at `time` or soon after it, if it still exists then.
@@ -49,22 +47,22 @@ class ReplyThread {
   WorkQueue<Entry> queue_;  // last, so that its thread ends before the other members
 };
 
-// Some reply threads, so that a reply that takes long holds up only some of the others.
+// Several reply threads, so that a slow reply delays only some of the others.
 class ReplyThreads {
  public:
-  // `clock` is as above.
+  // `clock` is not owned and outlives the threads.
   explicit ReplyThreads(int count = 1, Clock* clock = Clock::Real());
 
-  // The deliveries that a thread may have before another one gets the next.
+  // The number of deliveries of a thread above which the next thread is used.
   static constexpr int kFew = 8;
 
-  // Posts the only delivery of a call to the first thread that has few, or to the one that has the
-  // fewest: short replies wake no more threads than they need, and few of them wait for one that
-  // takes long. Thread-safe.
+  // Posts the only delivery of a call to the first thread with few deliveries, or else to the
+  // thread with the fewest. Short replies then wake few threads, and few replies wait for a slow
+  // one. Thread-safe.
   void Post(std::shared_ptr<Delivery> delivery);
 
-  // Returns the thread of a call with several deliveries, in turns. The call uses no other one, so
-  // that what it posts is delivered in order. Thread-safe.
+  // Returns the thread for a call with several deliveries, in rotation. The call uses only this
+  // thread, so its deliveries stay in order. Thread-safe.
   ReplyThread* OfNextCall();
 
  private:

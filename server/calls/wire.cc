@@ -18,7 +18,7 @@ absl::Status Malformed(const google::protobuf::Message& message) {
                                                       message.GetTypeName(), " message"));
 }
 
-// Scans the bytes of `scanned` and parses those of `parsed`, which are the same.
+// Scans `scanned` and parses `parsed`, two streams of the same bytes.
 absl::Status ScanAndParse(google::protobuf::io::ZeroCopyInputStream* scanned,
                           google::protobuf::io::ZeroCopyInputStream* parsed,
                           const WireLimits& limits, Admit admit,
@@ -48,7 +48,7 @@ absl::Status Parse(const grpc::ByteBuffer& bytes, google::protobuf::Message* mes
     google::protobuf::io::ArrayInputStream parsed(slice.begin(), size);
     return ScanAndParse(&scanned, &parsed, limits, admit, message);
   }
-  // Copies references only: each reader needs a mutable buffer.
+  // Copies only references. Each reader needs a mutable buffer.
   grpc::ByteBuffer first = bytes;
   grpc::ByteBuffer second = bytes;
   grpc::ProtoBufferReader scanned(&first);
@@ -63,7 +63,7 @@ absl::Status Serialize(const google::protobuf::MessageLite& message, grpc::ByteB
     return absl::InternalError(absl::StrCat("the response of ", size, " bytes exceeds 2 GiB"));
   }
   grpc::Slice slice(size);
-  // A slice to which nothing else refers may be written to.
+  // The slice has no other reference, so it may be written to.
   message.SerializeWithCachedSizesToArray(const_cast<uint8_t*>(slice.begin()));
   grpc::ByteBuffer written(&slice, 1);
   bytes->Swap(&written);

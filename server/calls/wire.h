@@ -9,15 +9,15 @@
 
 namespace sluice {
 
-// Decides, before anything is allocated, whether a message that takes so much is parsed.
+// Decides whether to parse a message of this cost, before anything is allocated.
 using Admit = absl::FunctionRef<absl::Status(const WireCost&)>;
 inline absl::Status AdmitAll(const WireCost&) { return absl::OkStatus(); }
 
 // Parses `bytes` into `message`. Returns InvalidArgument ("malformed") if the bytes are not such a
-// message; the parsing in gRPC's typed callback API would answer UNIMPLEMENTED with an empty text
-// instead. Returns InvalidArgument ("request"), before anything is allocated, if the message would
-// exceed `limits`, whose defaults suit the messages that carry no tensors, or has more bytes
-// itself, and the errors of `admit`.
+// message; gRPC's typed callback API would answer UNIMPLEMENTED with an empty text. Returns
+// InvalidArgument ("request"), before anything is allocated, if the message exceeds `limits` when
+// parsed or in bytes. The default limits suit messages without tensors. Also returns the errors of
+// `admit`.
 absl::Status Parse(const grpc::ByteBuffer& bytes, google::protobuf::Message* message,
                    const WireLimits& limits = {}, Admit admit = AdmitAll);
 

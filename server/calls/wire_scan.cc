@@ -17,14 +17,14 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::internal::WireFormatLite;
 using WireType = WireFormatLite::WireType;
 
-// The bytes that a text takes beside its characters: the string, a pointer to it in a list that may
-// have doubled its room, and the overhead of two allocations.
+// The memory of a text in addition to its characters: the string, a pointer in a list that may have
+// doubled its capacity, and the overhead of two allocations.
 constexpr int64_t kTextBytes = 32 + 2 * 8 + 2 * 16;
-// The same for an unknown field, which holds a text.
+// The same for an unknown field, which contains a text.
 constexpr int64_t kUnknownBytes = 2 * 16 + kTextBytes;
-// Lists double their room when they grow.
+// Lists double their capacity when they grow.
 constexpr int64_t kGrowth = 2;
-constexpr int64_t kFewElements = 8;  // the room of a list that has any element
+constexpr int64_t kFewElements = 8;  // the capacity of a non-empty list
 
 class WireScan {
  public:
@@ -55,11 +55,10 @@ class WireScan {
         Reason::kRequest,
         many ? absl::StrCat("the request has more than ", limits_.parts,
                             " parts: inputs, outputs, parameters, texts and unknown fields")
-             : absl::StrCat("the request takes more than ", limits_.bytes,
-                            " bytes once it is read"));
+             : absl::StrCat("the request takes more than ", limits_.bytes, " bytes in memory"));
   }
 
-  // Scans up to the end of the present limit.
+  // Scans up to the end of the current limit.
   absl::Status ScanMessage(const Descriptor& type) {
     while (const uint32_t tag = in_.ReadTag()) {
       const FieldDescriptor* const field =
@@ -75,7 +74,8 @@ class WireScan {
     const bool skipped = (wire == WireFormatLite::WIRETYPE_VARINT && in_.ReadVarint64(&varint)) ||
                          (wire == WireFormatLite::WIRETYPE_FIXED64 && in_.Skip(sizeof(uint64_t))) ||
                          (wire == WireFormatLite::WIRETYPE_FIXED32 && in_.Skip(sizeof(uint32_t)));
-    if (wire == WireFormatLite::WIRETYPE_START_GROUP) return Malformed("the request has a group");
+    if (wire == WireFormatLite::WIRETYPE_START_GROUP)
+      return Malformed("the request has a group, which the protocol does not use");
     if (!skipped) return Malformed();
     if (field == nullptr || WireFormatLite::WireTypeForFieldType(TypeOf(*field)) != wire) {
       return Add(1, kUnknownBytes);
@@ -92,7 +92,7 @@ class WireScan {
     if (!in_.ReadVarintSizeAsInt(&size)) return Malformed();
     if (field != nullptr && field->message_type() != nullptr) {
       SLUICE_RETURN_IF_ERROR(Add(1, kMessageBytes));
-      const int rest = in_.BytesUntilLimit();  // -1 where there is no limit
+      const int rest = in_.BytesUntilLimit();  // -1 if there is no limit
       if (rest >= 0 && size > rest) return Malformed();
       const auto outer = in_.PushLimit(size);
       SLUICE_RETURN_IF_ERROR(ScanMessage(*field->message_type()));
@@ -140,8 +140,8 @@ class WireScan {
     }
   }
 
-  // A list that comes in several pieces has its first elements counted for each, which makes the
-  // bound looser, not wrong.
+  // If a list comes in several pieces, its first elements are counted for each piece. The bound is
+  // then higher than needed, but still valid.
   absl::Status AddElements(const FieldDescriptor& field, int64_t count) {
     return Add(0, kGrowth * ElementBytes(field) * (count + kFewElements));
   }

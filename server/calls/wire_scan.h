@@ -1,6 +1,6 @@
-// One pass over the bytes of a message that says what parsing it would take, before it is parsed.
+// Computes the cost of parsing a message in one pass over its bytes, before it is parsed.
 //
-// Two bytes of an empty message become two hundred in memory, so that a few megabytes of them take
+// Two bytes of an empty message become two hundred in memory, so a few megabytes of them would take
 // more memory than a daemon has. The pass allocates nothing and takes about a nanosecond per byte.
 #pragma once
 
@@ -23,13 +23,12 @@ struct WireCost {
   int64_t bytes = 0;  // an upper bound of Message::SpaceUsedLong of the parsed message
 };
 
-// What one message takes in memory without the texts and lists in it; no type of the protocol has
-// more.
+// The memory of one message without its texts and lists; no type of the protocol takes more.
 inline constexpr int64_t kMessageBytes = 288;
 
-// Returns what it takes to parse the bytes as a message of `type`. Returns InvalidArgument if they
-// are not such a message, with the reason "malformed" (a message that passes may still be one, for
-// example because a text is not UTF-8), and if they exceed a limit, with the reason "request".
+// Returns the cost of parsing the bytes as a message of `type`. Returns InvalidArgument with the
+// reason "malformed" if they are not such a message, and with the reason "request" if they exceed a
+// limit. Some malformed messages pass, for example those with a text that is not UTF-8.
 absl::StatusOr<WireCost> ScanWire(google::protobuf::io::ZeroCopyInputStream* bytes,
                                   const google::protobuf::Descriptor& type,
                                   const WireLimits& limits);

@@ -12,7 +12,7 @@ CallbackTimes::Scope::Scope(const char* method, Event event)
 }
 
 CallbackTimes::Scope::~Scope() {
-  if (outer_ != nullptr) return;  // gRPC calls back from within a callback; the outer one counts
+  if (outer_ != nullptr) return;  // nested callback; the outer one counts
   innermost = nullptr;
   OfProcess().Record(*this);
 }

@@ -1,5 +1,5 @@
-// The work of gRPC's callbacks, on the few threads that serve all connections: a callback that
-// takes long delays every call.
+// Measures gRPC's callbacks. They run on the few threads that serve all connections, so a slow
+// callback delays every call.
 //
 //   const CallbackTimes::Scope scope("ModelInfer", CallbackTimes::Event::kMessage);
 #pragma once
@@ -16,20 +16,20 @@
 
 namespace sluice {
 
-// Thread-safe. There is one in a process, as there is one set of such threads.
+// Thread-safe. There is one per process, because gRPC has one set of callback threads.
 class CallbackTimes {
  public:
-  // A callback that takes longer is counted as slow.
+  // A callback that takes longer than this counts as slow.
   static constexpr nanoseconds kBound{2'000'000};
-  // The most bytes of messages that a callback reads itself; longer ones are read elsewhere.
+  // The largest message that a callback reads itself; longer ones are read on another thread.
   static constexpr int64_t kMostBytes = 1 << 20;
 
-  // What gRPC told.
+  // The event that gRPC reports.
   enum class Event { kBegin, kMessage, kWritten, kCancelled, kEnd };
   static constexpr size_t kEvents = CountEnumerators<Event>();
 
-  // Measures a callback of a method, a static text, from its construction to its destruction. One
-  // that runs within another, on the same thread, is part of that one.
+  // Measures a callback of a method, from construction to destruction. The method name is a static
+  // text. A callback inside another one on the same thread counts as part of the outer one.
   class Scope {
    public:
     Scope(const char* method, Event event);
@@ -49,7 +49,8 @@ class CallbackTimes {
   static CallbackTimes& OfProcess();
   // Returns whether this thread is in a callback.
   static bool IsInCallback() { return innermost != nullptr; }
-  // Tells that `bytes` of a message are read; counts them if this is done in a callback.
+  // Must be called before `bytes` of a message are read. Counts them if this thread is in a
+  // callback.
   static void CountBytes(int64_t bytes);
 
   struct EventCounts {
@@ -58,7 +59,7 @@ class CallbackTimes {
     nanoseconds total{0};
   };
   EventCounts Of(Event event) const;
-  // Returns the most bytes that a callback has read so far.
+  // Returns the most bytes that one callback has read so far.
   int64_t most_bytes() const { return most_bytes_.load(std::memory_order_relaxed); }
 
   struct Slowest {
@@ -66,7 +67,7 @@ class CallbackTimes {
     Event event;
     nanoseconds took;
   };
-  // Returns the slowest callback since the last call, if one was slow.
+  // Returns the slowest slow callback since the previous call, if any.
   std::optional<Slowest> TakeSlowest();
 
  private:

@@ -33,8 +33,8 @@ bool IsPlain(std::string_view text) {
 // The log for gRPC's messages; gRPC's threads read it.
 std::atomic<Log*> grpc_log{nullptr};
 
-// The limit on gRPC's messages. gRPC writes one for each handshake that fails, so without a limit
-// peers could push all other records out of the queue.
+// The limit on gRPC's messages. gRPC logs each failed handshake, so without a limit peers could
+// push all other records out of the queue.
 constexpr BucketRate kGrpcLines{.per_second = 10, .burst = 100};
 TokenBucket grpc_lines;
 std::atomic<int64_t> grpc_suppressed{0};
@@ -138,8 +138,8 @@ int64_t Log::dropped() const { return pool_->overrun_counter(); }
 void Log::CaptureGrpc() {
   grpc_log.store(this, std::memory_order_release);
   gpr_set_log_function(&OnGrpcLog);
-  // Protobuf writes a line to standard error for each string of a caller that is not UTF-8,
-  // although the caller gets an error anyway.
+  // Protobuf writes a line to standard error for each caller's string that is not UTF-8, although
+  // the caller also gets an error.
   google::protobuf::SetLogHandler(nullptr);
 }
 

@@ -1,7 +1,7 @@
-// The daemon's log: records with fields, written as text or JSON lines to standard error by a
-// thread of its own.
+// The daemon's log: records with fields. A separate thread writes them as text or JSON lines to
+// standard error.
 //
-// Logging never blocks a serving thread: if the queue is full, a new record displaces the oldest
+// Logging never blocks a serving thread: if the queue is full, a new record replaces the oldest
 // one, which is counted as dropped.
 #pragma once
 
@@ -66,8 +66,8 @@ class Log {
   int64_t dropped() const;
 
   // Sends gRPC's own messages to this log until it is destroyed; at most one log at a time may do
-  // so. They are limited to 100 at once and 10 per second; the message after a gap says how many
-  // were left out. Silences the messages of Protobuf.
+  // so. They are limited to a burst of 100 and 10 per second; the message after a gap has the
+  // number of dropped messages. Silences the messages of Protobuf.
   void CaptureGrpc();
 
  private:

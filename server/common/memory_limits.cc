@@ -13,16 +13,17 @@
 namespace sluice {
 namespace {
 
-// A call that waits takes its metadata of some KiB and gRPC's state; all of them a part of this.
+// A waiting call takes some KiB for metadata, and gRPC's state. This is the share of all such
+// calls.
 constexpr int64_t kBytesPerCall = 64 << 10;
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr int64_t kMostQueueBytes = int64_t{1} << 30;
-// What freed memory the heaps keep, and what connections, headers and threads take.
+// Freed memory that the heaps keep, and the memory of connections, headers and threads.
 constexpr int64_t kReserveShare = 8;
 constexpr int64_t kMostReserve = 512 * kMiB;
 constexpr int64_t kParsedShare = 8;
-// A message takes about its bytes again as Protobuf, and once more as the request made of it.
+// A message takes about its bytes again as Protobuf, and once more as a request.
 constexpr int64_t kParsedFactor = 3;
 
 std::string Mebibytes(int64_t bytes) {
@@ -57,7 +58,7 @@ std::string MemoryLimits::Text() const {
 absl::Status MemoryLimits::Check() const {
   if (sum() <= limit) return absl::OkStatus();
   return absl::ResourceExhaustedError(
-      absl::StrCat("the memory does not suffice for what is configured: ", Text()));
+      absl::StrCat("the configuration needs more memory than the limit: ", Text()));
 }
 
 int64_t ProcessMemoryLimit(const MemoryOptions& options) {

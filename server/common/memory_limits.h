@@ -4,8 +4,8 @@
 //   auto limits = ComputeMemoryLimits(options, queue_bytes, models, ResidentBytes());
 //   SLUICE_RETURN_IF_ERROR(limits.Check());
 //
-// A line is a bound that something keeps: gRPC's quota, a MemoryBudget, the queue's max_bytes, or
-// what a model took when it was loaded.
+// Each line is enforced by one part: gRPC's quota, a MemoryBudget, the queue's max_bytes, or the
+// measured memory of a loaded model.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ namespace sluice {
 struct MemoryLine {
   const char* use;  // a label of metrics
   int64_t bytes;
-  const char* option;  // the option that makes the line smaller
+  const char* option;  // the option that changes the limit
 };
 
 struct MemoryLimits {
@@ -31,7 +31,7 @@ struct MemoryLimits {
   std::vector<MemoryLine> lines{};
 
   int64_t sum() const;
-  // Returns the bytes of a line, or 0 if there is none of this use.
+  // Returns the bytes of a line, or 0 if there is no line for this use.
   int64_t Of(std::string_view use) const;
   // Returns "900.0 MiB of 2048.0 MiB (server.memory.limit_bytes): messages 512.0 MiB (...), ...".
   std::string Text() const;
@@ -42,23 +42,23 @@ struct MemoryLimits {
 // Returns limit_bytes or, if it is 0, the memory of the cgroup or the machine.
 int64_t ProcessMemoryLimit(const MemoryOptions& options);
 
-// Replaces each 0 that means a share of the memory by its number of bytes.
+// Replaces each 0 that stands for a share of the memory by the number of bytes.
 ServerOptions WithMemoryShares(ServerOptions options);
 EngineOptions WithMemoryShares(EngineOptions options, int64_t limit, int64_t models);
 
 // Returns the number of threads that read messages: half of the machine's, so that steps get the
-// other half, and at least two, so that one slow text does not stop all others.
+// other half. It is at least two, so that one slow text does not stop all others.
 int PreparationThreads();
 
-// Returns the bytes that messages may take while they are parsed and validated.
+// Returns the most bytes that messages may take while they are parsed and validated.
 int64_t ParsedBytes(const ServerOptions& options);
 
 // Returns the limits without models, for `models` queues of `queue_bytes` each. `process_bytes` is
-// what the process takes before it serves. Requires that `options` are WithMemoryShares.
+// the memory of the process before it serves. Requires that `options` are WithMemoryShares.
 MemoryLimits ComputeMemoryLimits(const ServerOptions& options, int64_t queue_bytes, int64_t models,
                                  int64_t process_bytes);
 
-// Adds the memory that the models of the host take; on a GPU this is pinned memory alone.
+// Adds the memory that the models take on the host; on a GPU this is only pinned memory.
 void AddModels(std::span<const ModelStats> models, bool on_cpu, MemoryLimits* limits);
 
 }  // namespace sluice

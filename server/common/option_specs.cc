@@ -21,25 +21,27 @@ const std::vector<OptionSpec<ModelSpec>>& OptionSpecs<ModelSpec>() {
                     "path starts at the directory of the file."),
       SLUICE_OPTION(version, Count(1, std::numeric_limits<int32_t>::max()),
                     "Two models may have one name, but not one name and version."),
-      SLUICE_OPTION(quantization, Choice<Quantization>{},
-                    "The precision of the projections. int8: weights in int8 by output channel; "
-                    "int4: weights in int4, in groups, on a CPU only; both with activations in "
-                    "int8 by row; none: as the tensors are stored, or as config.json says. Part of "
-                    "the numerics profile."),
-      SLUICE_OPTION(quantize_head, Boolean{},
-                    "Quantise the head too, in int8 and on a CPU only, with quantization: int8 or "
-                    "int4. Without it the head stays as it is stored; the embedding always does."),
+      SLUICE_OPTION(
+          quantization, Choice<Quantization>{},
+          "The precision of the projections. int8: weights in int8 by output channel; int4: "
+          "weights in int4, in groups, on a CPU only; both with activations in int8 by row; none: "
+          "as the tensors are stored, or as config.json specifies. Part of the numerics profile."),
+      SLUICE_OPTION(
+          quantize_head, Boolean{},
+          "Also quantise the head, in int8 and on a CPU only; needs quantization: int8 or int4. "
+          "Otherwise the head keeps its stored type, as the embedding always does."),
       SLUICE_OPTION(quantization_group, Count(32, 128),
-                    "With quantization: int4, the rows of a group of weights with a scale of their "
-                    "own: 32, 64 or 128. Smaller groups are more exact, and larger in memory."),
+                    "With quantization: int4, the rows of weights that share one scale: 32, 64 or "
+                    "128. Smaller groups are more accurate and take more memory."),
       SLUICE_OPTION(kv_dtype, Choice<KvType>{},
-                    "The type in which KV pages hold keys and values, on a CPU only. bf16 halves "
-                    "their memory and the reads of attention over long contexts, int8 with a scale "
-                    "for each token and head takes a little more than a quarter; f32: as computed, "
-                    "or as config.json says. Part of the numerics profile."),
-      SLUICE_OPTION(ladder, LadderChoiceValue{},
-                    "Options of engine.ladder that this model has in place of those of all models; "
-                    "in a file a map. sluice ladder set changes them while the model is served."),
+                    "The type of keys and values in KV pages, on a CPU only. bf16 halves their "
+                    "memory and the reads of attention over long contexts. int8, with a scale for "
+                    "each token and head, takes a little more than a quarter. f32: as computed, or "
+                    "as config.json specifies. Part of the numerics profile."),
+      SLUICE_OPTION(
+          ladder, LadderChoiceValue{},
+          "Options of engine.ladder for this model, which replace the options for all models; in a "
+          "file a map. sluice ladder set changes them while the model is served."),
   }));
   return specs;
 }
@@ -61,10 +63,9 @@ const std::vector<OptionSpec<ConnectionOptions>>& OptionSpecs<ConnectionOptions>
       Advanced(SLUICE_DURATION(idle_timeout, Duration(kDayUs),
                                "A connection without calls for this long is closed. 0: never.")),
       SLUICE_DURATION(max_age, Duration(kDayUs),
-                      "The age, give or take a tenth, at which a peer is told to connect again "
-                      "(GOAWAY). No peer then keeps its place for ever, and clients with a "
-                      "balancing policy look for other replicas. Clients connect again by "
-                      "themselves. 0: never."),
+                      "The age of a connection, give or take a tenth, when the daemon closes it "
+                      "gracefully (GOAWAY). Clients connect again by themselves, and clients with "
+                      "a balancing policy find other replicas. 0: never."),
       Advanced(SLUICE_DURATION(age_grace, Duration(kDayUs),
                                "After max_age: time for the calls of a connection to end before "
                                "they are cut off. 0: they never are.")),
@@ -88,18 +89,19 @@ const std::vector<OptionSpec<GrpcOptions>>& OptionSpecs<GrpcOptions>() {
       SLUICE_OPTION(address, Address{},
                     "Address of the gRPC service; port 0 picks a free one. The port is never "
                     "shared."),
-      SLUICE_OPTION(max_message_bytes, Size(1 << 10, (int64_t{1} << 31) - 1),
-                    "Largest message in and out; larger ones are RESOURCE_EXHAUSTED."),
+      SLUICE_OPTION(
+          max_message_bytes, Size(1 << 10, (int64_t{1} << 31) - 1),
+          "The largest request or response message; larger ones end with RESOURCE_EXHAUSTED."),
       Advanced(SLUICE_OPTION(memory_quota_bytes, Size(0, 16 * kTebibyte),
                              "Memory that gRPC may use for all calls together. At the limit calls "
                              "are refused or slowed down. 0: a quarter of "
                              "server.memory.limit_bytes.")),
-      Advanced(SLUICE_OPTION(max_unread_bytes, Size(0, 16 * kTebibyte),
-                             "Memory of all answers that are not yet sent, or that callers have "
-                             "not read. A request takes from it the memory that its answer may "
-                             "need; if too little is left it is RESOURCE_EXHAUSTED, reason "
-                             "unread_answers. One caller gets no more than it leaves to others. 0: "
-                             "an eighth of server.memory.limit_bytes.")),
+      Advanced(SLUICE_OPTION(
+          max_unread_bytes, Size(0, 16 * kTebibyte),
+          "Memory of all answers that are not yet sent, or that callers have not read. Each "
+          "request reserves the memory that its answer may need. If too little is left, the "
+          "request ends with RESOURCE_EXHAUSTED, reason unread_answers. One caller gets no more "
+          "than it leaves to others. 0: an eighth of server.memory.limit_bytes.")),
       Advanced(SLUICE_OPTION(max_metadata_bytes, Size(1 << 10, 1 << 24),
                              "Largest sum of a call's metadata: names, values and 32 bytes for "
                              "each. Clients that implement HTTP/2 correctly send no more; the "
@@ -108,11 +110,11 @@ const std::vector<OptionSpec<GrpcOptions>>& OptionSpecs<GrpcOptions>() {
                              "The most calls of one connection at a time. Clients that implement "
                              "HTTP/2 correctly let further calls wait; the connection of a client "
                              "that does not is closed.")),
-      Advanced(SLUICE_OPTION(max_calls, Count(0, int64_t{1} << 40),
-                             "The most calls, over all connections, whose messages have not "
-                             "arrived completely, and the most streams on which nothing is in "
-                             "progress. Further ones end at once with RESOURCE_EXHAUSTED. 0: one "
-                             "for each 64 KiB of server.memory.limit_bytes.")),
+      Advanced(SLUICE_OPTION(
+          max_calls, Count(0, int64_t{1} << 40),
+          "The most calls, over all connections, whose messages have not arrived completely, and "
+          "the most idle streams. Further ones end at once with RESOURCE_EXHAUSTED. 0: one for "
+          "each 64 KiB of server.memory.limit_bytes.")),
       Advanced(SLUICE_DURATION(transfer_timeout, Timeout(kHourUs),
                                "Time for the message of a unary call to arrive, and for its answer "
                                "to be read. Then the call ends with RESOURCE_EXHAUSTED. A longer "
@@ -147,19 +149,18 @@ const std::vector<OptionSpec<AdminOptions>>& OptionSpecs<AdminOptions>() {
   using S = AdminOptions;
   static const auto& specs = *new auto(SpecsOfAllMembers<S>({
       SLUICE_OPTION(address, Address{.may_be_empty = true},
-                    "Address of the admin API, which can change what is served; port 0 picks a "
-                    "free one. The API shows buckets and explanations, and reloads, loads and "
-                    "unloads models. The address also serves the inference protocol and gRPC "
-                    "reflection. Empty: there is none."),
+                    "Address of the admin API; port 0 picks a free one. The API shows buckets and "
+                    "explanations, and reloads, loads and unloads models. The address also serves "
+                    "the inference protocol and gRPC reflection. Empty: there is none."),
       Advanced(SLUICE_OPTION(on_grpc_address, Boolean{},
                              "Offer the admin API and reflection at server.grpc.address too, to "
                              "every caller that may infer there.")),
       SLUICE_OPTION(secured, Boolean{},
-                    "server.tls and server.auth apply at server.admin.address too. Set it if that "
-                    "is not a loopback address."),
+                    "server.tls and server.auth apply at server.admin.address too. Set it unless "
+                    "that is a loopback address."),
       SLUICE_OPTION(open_to_network, Boolean{},
                     "Serve without `secured` at an address that is not a loopback address. Every "
-                    "client that reaches it can then change what is served; without this option "
+                    "client that reaches it can then load and unload models. Without this option "
                     "the daemon does not start."),
   }));
   return specs;
@@ -173,10 +174,10 @@ const std::vector<OptionSpec<TlsOptions>>& OptionSpecs<TlsOptions>() {
                     "PEM file of the certificate chain for TLS on gRPC, the daemon's own first. "
                     "TLS is 1.2 or later. It is read again when it changes and by a reload; while "
                     "it is invalid, the last valid one is used. Empty: no TLS."),
-      SLUICE_OPTION(key_file, Path{}, "PEM file of its key, without passphrase."),
+      SLUICE_OPTION(key_file, Path{}, "PEM file of the certificate's key, without passphrase."),
       SLUICE_OPTION(client_ca_file, Path{},
-                    "PEM file of authorities; one of them must have signed a caller's certificate. "
-                    "Empty: callers need none."),
+                    "PEM file of certificate authorities; one of them must have signed a caller's "
+                    "certificate. Empty: callers need no certificate."),
   }));
   return specs;
 }
@@ -190,9 +191,10 @@ const std::vector<OptionSpec<AuthOptions>>& OptionSpecs<AuthOptions>() {
                     "(of a token) or NAME: certificate:NAME, followed by the caller's own limits, "
                     "such as tokens_per_second=1000. The file is read again as certificates are. "
                     "Health and reflection need no credential. Empty: every caller is anonymous."),
-      SLUICE_OPTION(anonymous, Boolean{},
-                    "Serve callers without credentials too. All of them share one key of "
-                    "server.rate. false: they are UNAUTHENTICATED, as unknown tokens always are."),
+      SLUICE_OPTION(
+          anonymous, Boolean{},
+          "Serve callers without credentials too. All of them share one limit of server.rate. "
+          "false: their calls end with UNAUTHENTICATED, as calls with unknown tokens always do."),
   }));
   return specs;
 }
@@ -208,15 +210,14 @@ const std::vector<OptionSpec<RateOptions>>& OptionSpecs<RateOptions>() {
       Advanced(Live(SLUICE_OPTION(requests_burst, kRate,
                                   "Requests that a caller may make at once after a pause. 0: the "
                                   "requests of one second."))),
-      Live(SLUICE_OPTION(tokens_per_second, kRate,
-                         "Tokens of one caller per second on average, counted at admission. The "
-                         "tokens are those of its prompts and the most that they may generate. 0: "
-                         "no limit.")),
-      Advanced(
-          Live(SLUICE_OPTION(tokens_burst, kRate,
-                             "Tokens that a caller may request at once after a pause. A request "
-                             "with more is admitted when nothing is owed, and then owes the rest. "
-                             "0: the tokens of one second."))),
+      Live(SLUICE_OPTION(
+          tokens_per_second, kRate,
+          "Tokens of one caller per second on average, counted at admission. A request counts its "
+          "prompt tokens and the most tokens that it may generate. 0: no limit.")),
+      Advanced(Live(SLUICE_OPTION(tokens_burst, kRate,
+                                  "Tokens that a caller may request at once after a pause. A "
+                                  "larger request is admitted when the caller owes no tokens; the "
+                                  "caller then owes the rest. 0: the tokens of one second."))),
   }));
   return specs;
 }
@@ -225,9 +226,9 @@ template <>
 const std::vector<OptionSpec<SecretsOptions>>& OptionSpecs<SecretsOptions>() {
   using S = SecretsOptions;
   static const auto& specs = *new auto(SpecsOfAllMembers<S>({
-      ForTests(SLUICE_DURATION(poll_interval, Timeout(kDayUs),
-                               "The interval at which the files of server.tls and server.auth are "
-                               "checked for changes.")),
+      ForTests(SLUICE_DURATION(
+          poll_interval, Timeout(kDayUs),
+          "How often the files of server.tls and server.auth are checked for changes.")),
   }));
   return specs;
 }
@@ -251,12 +252,12 @@ const std::vector<OptionSpec<HttpOptions>>& OptionSpecs<HttpOptions>() {
                              "Serve the status page (/ and /status.json) next to /metrics. It "
                              "shows names of models, buckets and traffic, but no content of "
                              "requests.")),
-      SLUICE_OPTION(host, Name{253},
-                    "A public name by which browsers and scrapers may address the HTTP port. IP "
-                    "addresses, names without a dot and names of private domains (.local, "
-                    ".internal, .svc and names that end in .cluster.local) are always accepted. "
-                    "Any other Host is refused, so that no page of the internet can read this one "
-                    "through a name of its own."),
+      SLUICE_OPTION(
+          host, Name{253},
+          "A public name that browsers and scrapers may use for the HTTP port. IP addresses, names "
+          "without a dot and names of private domains (.local, .internal, .svc and names that end "
+          "in .cluster.local) are always accepted. Requests with any other Host are refused, so "
+          "that a web page elsewhere cannot read this one by giving its own name this address."),
   }));
   return specs;
 }
@@ -294,16 +295,17 @@ template <>
 const std::vector<OptionSpec<MemoryOptions>>& OptionSpecs<MemoryOptions>() {
   using S = MemoryOptions;
   static const auto& specs = *new auto(SpecsOfAllMembers<S>({
-      SLUICE_OPTION(limit_bytes, Size(0, 16 * kTebibyte),
-                    "Memory of the whole process. Models, calls, answers and the queue have their "
-                    "parts of it, which the log prints at start; a request or model that does not "
-                    "fit is refused. Near the limit, first no connection is accepted, then "
-                    "requests are RESOURCE_EXHAUSTED, then the largest unread answers are cut. 0: "
-                    "the memory of the cgroup or, without a limit there, of the machine."),
+      SLUICE_OPTION(
+          limit_bytes, Size(0, 16 * kTebibyte),
+          "Memory of the whole process. The log prints at start how it is divided among models, "
+          "calls, answers and the queue. A request or model that does not fit is refused. Near the "
+          "limit, the daemon first closes new connections, then refuses requests with "
+          "RESOURCE_EXHAUSTED, then ends the largest unread answers. 0: the memory of the cgroup "
+          "or, without a limit there, of the machine."),
       Advanced(SLUICE_OPTION(copy_weights, Boolean{},
-                             "Read the files of weights into memory instead of mapping them. A "
-                             "file that is truncated while the daemon runs then does no harm. This "
-                             "takes the bytes of the files while the model is served.")),
+                             "Read the weight files into memory instead of mapping them. The "
+                             "daemon then survives a weight file that is truncated while it runs. "
+                             "This takes as much memory as the files while the model is served.")),
   }));
   return specs;
 }

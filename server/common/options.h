@@ -1,5 +1,5 @@
-// The options of the server. server/common/option_specs.cc states the effect, the unit and the
-// range of each. A name ends in its unit, or in what the number counts.
+// The options of the server. server/common/option_specs.cc has their effects, units and ranges. A
+// name ends in its unit, or in the counted noun.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ struct ModelSpec {
   bool operator==(const ModelSpec&) const = default;
 };
 
-// The connections to the gRPC service. All peers share the daemon's resources, so no peer may keep
-// a connection without using it.
+// The connections to the gRPC service. All peers share the daemon's resources, so a peer may not
+// keep a connection that it does not use.
 struct ConnectionOptions {
   int32_t max = 10'000;
   int32_t max_per_address = 0;
@@ -51,7 +51,7 @@ struct GrpcOptions {
   int64_t max_calls = 0;
   int64_t transfer_timeout_us = 60'000'000;
   int32_t max_rows = 1024;
-  // The results that wait for a stalled caller are bounded by the tokens that its requests may
+  // The results that wait for a stalled caller are limited by the tokens that its requests may
   // generate.
   int64_t stream_stall_timeout_us = 30'000'000;
   // gRPC does not distinguish an idle stream from a message that stopped half-way and is kept in
@@ -62,8 +62,7 @@ struct GrpcOptions {
   ConnectionOptions connection;
 };
 
-// The calls that change the daemon: those of sluice.admin.v1, and the loading and unloading of
-// models.
+// The calls that change the daemon: all calls of sluice.admin.v1, and loading and unloading models.
 struct AdminOptions {
   std::string address = "127.0.0.1:8003";
   bool on_grpc_address = false;
@@ -71,21 +70,21 @@ struct AdminOptions {
   bool open_to_network = false;
 };
 
-// TLS of the gRPC servers. While the daemon runs, the files are read again when they change; if
-// they are invalid then, the last valid ones stay in use.
+// TLS of the gRPC servers. The files are read again when they change; if they are invalid then, the
+// last valid ones stay in use.
 struct TlsOptions {
   std::string certificate_file{};
   std::string key_file{};
   std::string client_ca_file{};
 };
 
-// The callers that are served. Health and reflection are open to everybody.
+// The callers that are served. Health and reflection need no credential.
 struct AuthOptions {
   std::string callers_file{};  // see security/callers_file.h
   bool anonymous = true;
 };
 
-// The limits of each caller, unless callers_file gives it others.
+// The default limits of each caller; callers_file can replace them for one caller.
 struct RateOptions {
   double requests_per_second = 0;
   double requests_burst = 0;

@@ -8,7 +8,7 @@
 namespace sluice {
 namespace {
 
-// The shares of the limit, in percent, at which the levels begin.
+// Each level starts at this percentage of the limit.
 constexpr int64_t kNoConnectionsPercent = 85;
 constexpr int64_t kNoRequestsPercent = 90;
 constexpr int64_t kCutAnswersPercent = 95;
@@ -29,8 +29,8 @@ void Overload::Look() {
 
 absl::Status Overload::Refusal() const {
   return ReasonError(Reason::kMemory,
-                     absl::StrCat("the daemon takes ", resident(), " bytes of its ", parts_.limit,
-                                  " (server.memory.limit_bytes)"));
+                     absl::StrCat("the daemon uses ", resident(), " bytes of its limit of ",
+                                  parts_.limit, " (server.memory.limit_bytes)"));
 }
 
 }  // namespace sluice

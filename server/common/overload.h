@@ -1,11 +1,11 @@
-// What the daemon gives up, step by step, when its memory runs short.
+// Reduces the daemon's work, level by level, when memory runs short.
 //
 //   Overload overload({.limit = limits.limit, .resident = ResidentBytes, .cut = cut_answers});
 //   const PeriodicThread looks(clock, kOverloadInterval, [&] { overload.Look(); });
 //   if (overload.refuses_requests()) return overload.Refusal();
 //
-// MemoryLimits keep the process below its limit where every byte is counted. What
-// the libraries below take uncounted, such as the headers that gRPC buffers, is met here.
+// MemoryLimits keep the counted memory below the limit. Overload handles memory that libraries take
+// uncounted, such as the headers that gRPC buffers.
 #pragma once
 
 #include <atomic>
@@ -20,28 +20,29 @@ namespace sluice {
 
 inline constexpr std::chrono::milliseconds kOverloadInterval{20};
 
-// Look is called by one thread at a time; all else is thread-safe.
+// Look is called by one thread at a time; everything else is thread-safe.
 class Overload {
  public:
-  // Each includes those before it.
+  // Each level includes the previous ones.
   enum class Level { kNone, kNoConnections, kNoRequests, kCutAnswers };
 
   struct Parts {
     int64_t limit = 0;                  // of the process, in bytes
-    std::function<int64_t()> resident;  // returns the bytes that it takes
-    std::function<void(int64_t)> cut;   // ends the largest unread answers, of about so many bytes
+    std::function<int64_t()> resident;  // returns the resident bytes
+    std::function<void(int64_t)>
+        cut;  // ends the largest unread answers, about this many bytes in total
   };
   explicit Overload(Parts parts) : parts_(std::move(parts)) {}
 
-  // Measures and sets the level; at the last one, cuts answers.
+  // Measures the memory and sets the level; at the last level, cuts answers.
   void Look();
 
   Level level() const { return level_.load(std::memory_order_relaxed); }
   bool refuses_connections() const { return level() >= Level::kNoConnections; }
   bool refuses_requests() const { return level() >= Level::kNoRequests; }
-  // Returns the error of a request that is refused.
+  // Returns the error for a refused request.
   absl::Status Refusal() const;
-  // The memory that was measured last.
+  // The most recent measurement.
   int64_t resident() const { return resident_.load(std::memory_order_relaxed); }
 
  private:

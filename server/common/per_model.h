@@ -1,4 +1,4 @@
-// A value for each model that was seen, by name and version.
+// A value per model, by name and version.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,8 @@ namespace sluice {
 // Returns whether a version of a model is served.
 using IsServed = absl::FunctionRef<bool(std::string_view name, int64_t version)>;
 
-// Thread-safe. What was counted for a model survives its reload, and goes some time after the model
-// was unloaded: see Retire.
+// Thread-safe. A model's value survives a reload of the model, and is dropped some time after the
+// model is unloaded: see Retire.
 template <typename T>
 class PerModel {
  public:
@@ -38,8 +38,7 @@ class PerModel {
     return value;
   }
 
-  // Drops the values of models that have not been served for `keep`, as far as the calls of this
-  // method show, and that nobody holds.
+  // Drops unused values of models that calls of this method have seen unserved for at least `keep`.
   void Retire(IsServed is_served, MonoTime now, nanoseconds keep) {
     MutexLock lock(&mu_);
     absl::erase_if(entries_, [&](const auto& item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -67,7 +66,7 @@ class PerModel {
   struct Entry {
     std::string name;
     std::shared_ptr<T> value;
-    MonoTime unserved_since = MonoTime::max();  // the maximum while it is served
+    MonoTime unserved_since = MonoTime::max();  // the maximum while the model is served
   };
 
   Mutex mu_;

@@ -1,4 +1,4 @@
-// The conversion of statuses to gRPC statuses; no other place does it.
+// The only place that converts statuses to gRPC statuses.
 #pragma once
 
 #include <cstdint>
@@ -13,33 +13,32 @@
 
 namespace sluice {
 
-// The names of the trailers. Clients of gRPC with a retry policy wait for the push-back. The reason
-// is a fixed word for programs, whereas the message is for people.
+// The names of the trailers. gRPC clients with a retry policy wait for the push-back. The reason is
+// a fixed word for programs; the message is for people.
 inline constexpr char kPushbackTrailer[] = "grpc-retry-pushback-ms";
 inline constexpr char kReasonTrailer[] = "sluice-reason";
 
-// Codes keep their numbers. Messages are cut at 4 KiB, which is below any limit that peers have for
-// metadata.
+// Codes keep their numbers. Messages are cut at 4 KiB, which is below the metadata limit of any
+// peer.
 grpc::Status ToGrpc(const absl::Status& status);
 
-// Attaches the time after which this refused call may succeed, where it is known for the individual
-// call.
+// Attaches the push-back of this refused call: the delay before a retry may succeed.
 absl::Status WithPushback(absl::Status status, absl::Duration pushback);
 
 // Returns the attached push-back, or else `otherwise`.
 absl::Duration PushbackOf(const absl::Status& status, absl::Duration otherwise);
 
-// Returns the push-back in the milliseconds that are announced: at least 1.
+// Returns the push-back in milliseconds as it is announced: at least 1.
 int64_t PushbackMs(absl::Duration pushback);
 
 // Calls ToGrpc and adds the trailers of an error to `context`, whose call must not have finished.
-// `pushback` is announced only with ResourceExhausted, and only if `status` has no push-back
-// attached.
+// Announces `pushback` only with ResourceExhausted, and only if no push-back is attached to
+// `status`.
 grpc::Status FinishStatus(const absl::Status& status, absl::Duration pushback,
                           grpc::CallbackServerContext* context);
 
-// Returns `text`, which came from a caller, in a form fit for a message or a log: in double quotes,
-// with everything but printable ASCII escaped, and cut after 64 bytes.
+// Returns `text`, which came from a caller, in a form that is safe for messages and logs: in double
+// quotes, with everything but printable ASCII escaped, and cut after 64 bytes.
 std::string Printable(absl::string_view text);
 
 }  // namespace sluice

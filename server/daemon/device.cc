@@ -24,17 +24,17 @@ absl::StatusOr<GpuChoice> ChooseFirst(const GpuAccess& gpus) {
 }
 
 absl::StatusOr<GpuChoice> ChooseIndex(int index, const GpuAccess& gpus) {
-  const std::string wanted = absl::StrCat("device: cuda:", index, " is asked for, but ");
+  const std::string wanted = absl::StrCat("device: cuda:", index, " is configured, but ");
   const absl::StatusOr<int> count = gpus.count();
   if (!count.ok()) {
     return absl::FailedPreconditionError(absl::StrCat(wanted, count.status().message()));
   }
   if (*count == 0) {
-    return absl::FailedPreconditionError(absl::StrCat(wanted, "this host shows no GPU"));
+    return absl::FailedPreconditionError(absl::StrCat(wanted, "this host has no visible GPU"));
   }
   if (index >= *count) {
     return absl::FailedPreconditionError(
-        absl::StrCat(wanted, "GPUs go from cuda:0 to cuda:", *count - 1));
+        absl::StrCat(wanted, "the GPUs are cuda:0 to cuda:", *count - 1));
   }
   SLUICE_RETURN_IF_ERROR(gpus.open(index));
   return GpuChoice{.index = index};
@@ -60,7 +60,7 @@ absl::Status CheckGpuAttention(const AttentionOptions& attention, int gpu) {
   if (kind == Kind::kAuto || kind == Kind::kOnePass) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "engine.attention.variant is ", AttentionVariantName(attention.variant), ", but cuda:", gpu,
-      " has one_pass alone: set it to auto or one_pass, or serve on the CPU"));
+      " supports only one_pass; set it to auto or one_pass, or serve on the CPU"));
 }
 
 absl::StatusOr<ChosenBackend> MakeBackend(const DeviceChoice& choice, const CpuOptions& cpu,
@@ -76,7 +76,7 @@ absl::StatusOr<ChosenBackend> MakeBackend(const DeviceChoice& choice, const CpuO
                           ChooseGpu(choice, {.count = CountGpus, .open = open}));
   ChosenBackend chosen;
   if (!gpu.warning.empty()) {
-    chosen.warnings.push_back(absl::StrCat("device: auto serves on the CPU: ", gpu.warning));
+    chosen.warnings.push_back(absl::StrCat("device: auto uses the CPU: ", gpu.warning));
   }
   if (!gpu.index.has_value()) {
     SLUICE_ASSIGN_OR_RETURN(chosen.backend, MakeCpuBackend(cpu, attention, std::move(free_memory)));

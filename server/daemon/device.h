@@ -1,4 +1,4 @@
-// The choice of the backend, by the option `device`.
+// Chooses the backend according to the option `device`.
 #pragma once
 
 #include <functional>
@@ -23,22 +23,23 @@ struct GpuAccess {
 };
 
 struct GpuChoice {
-  std::optional<int> index = std::nullopt;  // of the GPU that was opened; nullopt for the CPU
-  std::string warning = "";  // why a GPU that seems to be there is not used; empty if none is there
+  std::optional<int> index = std::nullopt;  // the GPU that was opened; nullopt for the CPU
+  // why a GPU that seems present is not used; empty if none seems present
+  std::string warning = "";
 };
 
-// Returns the GPU to use, and calls `gpus` only where its answers matter. Returns
-// FailedPrecondition, with the reason, if `choice` demands a GPU that this process cannot use.
-// Without such a demand the CPU serves instead.
+// Returns the GPU to use, and calls `gpus` only if the answers matter. If `choice` demands a GPU
+// that this process cannot use, returns FailedPrecondition with the reason. Otherwise an unusable
+// GPU means that the CPU serves.
 absl::StatusOr<GpuChoice> ChooseGpu(const DeviceChoice& choice, const GpuAccess& gpus);
 
 struct ChosenBackend {
   std::unique_ptr<Backend> backend;
   std::vector<std::string> warnings;
-  std::vector<KernelInfo> kernels;  // those of a GPU
+  std::vector<KernelInfo> kernels;  // the kernels of a GPU
 };
 
-// Makes the backend that `choice` asks for. `free_memory` is that of MakeCpuBackend. Returns
+// Makes the backend for `choice`. `free_memory` is passed to MakeCpuBackend. Returns
 // FailedPrecondition for an order of attention that the device does not have.
 absl::StatusOr<ChosenBackend> MakeBackend(const DeviceChoice& choice, const CpuOptions& cpu,
                                           const CudaOptions& cuda,

@@ -1,4 +1,4 @@
-// Metrics of connections, calls, callers and memory, which those parts of the server count.
+// Metrics of connections, calls, callers and memory, counted by the server.
 #pragma once
 
 #include <vector>
@@ -11,7 +11,7 @@
 
 namespace sluice {
 
-// Returns the counts as they are now.
+// Returns the current counts.
 std::vector<prometheus::MetricFamily> EdgeMetrics(const ServingContext& context,
                                                   const GrpcPorts& ports, const Callers& callers,
                                                   const MemoryLimits& limits);

@@ -18,7 +18,7 @@ void EngineHealth::Tell() {
 
 void EngineHealth::OnStepFailed(const Model& model, const absl::Status& status, int64_t failed) {
   if (absl::IsUnavailable(status)) {
-    log_->Error("lost the device: the process ends, to be started again",
+    log_->Error("lost the device; the process exits and must be restarted",
                 {{"model", model.name},
                  {"version", model.version},
                  {"error", std::string(status.message())}});
@@ -26,10 +26,10 @@ void EngineHealth::OnStepFailed(const Model& model, const absl::Status& status, 
     return;
   }
   if (failed_steps_ == 0 || failed != failed_steps_) return;
-  log_->Error("not ready: steps fail", {{"model", model.name},
-                                        {"version", model.version},
-                                        {"failed", failed},
-                                        {"error", std::string(status.message())}});
+  log_->Error("not ready: steps are failing", {{"model", model.name},
+                                               {"version", model.version},
+                                               {"failed", failed},
+                                               {"error", std::string(status.message())}});
   MutexLock lock(&mu_);
   failing_.emplace(model.name, model.version);
   Tell();
@@ -44,7 +44,7 @@ void EngineHealth::OnStepsRecovered(const Model& model) {
 
 void EngineHealth::OnHang(const Model& model, const Hang& hang) {
   const bool replay = hang.in_step;
-  log_->Error("hung: the process ends, to be started again",
+  log_->Error("hung; the process exits and must be restarted",
               {{"model", model.name},
                {"version", model.version},
                {"in", replay ? "replay" : "scheduling"},

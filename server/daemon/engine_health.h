@@ -1,4 +1,4 @@
-// The effect of failures of the engine on the daemon.
+// Maps failures of the engine to the health of the daemon.
 #pragma once
 
 #include <functional>
@@ -13,18 +13,18 @@
 
 namespace sluice {
 
-// Observes failures of the engine. A model whose steps fail one after the other makes the daemon
-// not ready until one of its steps succeeds. A model that hangs, or whose device is lost, makes the
-// daemon neither ready nor live, and calls `on_end` once, which ends the process soon. Thread-safe.
-// Owns nothing.
+// Observes failures of the engine. If consecutive steps of a model fail, the daemon is not ready
+// until one of the model's steps succeeds. If a model hangs or its device is lost, the daemon is
+// neither ready nor live; `on_end` is called once and soon ends the process. Thread-safe. Owns
+// nothing.
 class EngineHealth final : public Observer {
  public:
   // `failed_steps` is described in WatchdogOptions. `log` outlives this object.
   EngineHealth(int64_t failed_steps, Log* log, std::function<void()> on_end)
       : failed_steps_(failed_steps), log_(log), on_end_(std::move(on_end)) {}
 
-  // Reports to `health` from now on, including failures that have happened already. nullptr ends
-  // the reports; it must be passed before `health` is destroyed.
+  // Reports to `health` from now on, including earlier failures. nullptr ends the reports; it must
+  // be passed before `health` is destroyed.
   void Attach(Health* health);
 
   void OnStepFailed(const Model& model, const absl::Status& status, int64_t failed) override;

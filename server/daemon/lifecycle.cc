@@ -32,8 +32,8 @@ int WaitForTermination(const std::function<void()>& on_hangup) {
   while (sigwait(&awaited, &received) != 0 || received == SIGHUP) {
     if (received == SIGHUP) on_hangup();
   }
-  // A handler is installed instead of the default action because the kernel exempts process 1,
-  // which the daemon is in a container, from default actions.
+  // A handler replaces the default action, because the kernel exempts process 1 from default
+  // actions, and in a container the daemon is process 1.
   struct sigaction action {};
   action.sa_handler = &ExitAtOnce;
   SLUICE_CHECK(sigaction(SIGTERM, &action, nullptr) == 0);

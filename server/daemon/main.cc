@@ -1,5 +1,4 @@
-// The main program of sluiced. It puts the daemon together and is the only place that knows every
-// part.
+// The main program of sluiced. It assembles the daemon; no other file depends on every part.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -46,7 +45,7 @@ namespace sluice {
 namespace {
 
 constexpr std::chrono::seconds kUpkeepInterval{10};
-// How long the counts of a model that was unloaded are shown.
+// How long the counts of an unloaded model are still shown.
 constexpr std::chrono::minutes kKeepUnloaded{10};
 
 // Returns the longest time from the signal to the end of the process: the drain, then the last
@@ -75,7 +74,7 @@ void LogDevice(const ChosenBackend& chosen, Log& log) {
   }
 }
 
-// Names the slowest callback of gRPC since the last look, if it took longer than callbacks should.
+// Logs the slowest callback of gRPC since the previous call, if it exceeded CallbackTimes::kBound.
 void LogSlowCallback(Log& log) {
   const auto slowest = CallbackTimes::OfProcess().TakeSlowest();
   if (!slowest) return;
@@ -84,7 +83,7 @@ void LogSlowCallback(Log& log) {
                              {"seconds", Seconds(slowest->took)}});
 }
 
-// Adds the memory limits to an error of memory.
+// Adds the memory limits to an error about memory.
 absl::Status WithLimits(const absl::Status& status, const Server& server) {
   if (!absl::IsResourceExhausted(status)) return status;
   return absl::ResourceExhaustedError(
@@ -92,7 +91,8 @@ absl::Status WithLimits(const absl::Status& status, const Server& server) {
 }
 
 // Runs the daemon. The parts are destroyed in reverse order, as their contracts require: the
-// server, the engine, then what they use. `read` returns the configuration as it is on disk.
+// server, the engine, then the parts that the engine uses. `read` returns the configuration on
+// disk.
 absl::Status Run(const Config& config, const Reloader::Read& read) {
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Log> log, Log::Create(config.server.log));
   log->CaptureGrpc();
@@ -111,7 +111,7 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
   const ServerOptions server_options = WithMemoryShares(config.server);
   EngineOptions engine_options =
       WithMemoryShares(config.engine, server_options.memory.limit_bytes, std::ssize(config.models));
-  // Where callers are not identified all of them are one.
+  // If callers are not identified, all of them count as one.
   if (config.server.auth.callers_file.empty()) engine_options.kv.private_prefixes = false;
   const Engine* serving = nullptr;
   const auto free_memory = [&] {
@@ -144,7 +144,7 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
   serving = engine.get();
 
   std::optional<Reloader> reloader;     // outlives the server, whose Reload method uses it
-  JobQueue hangups(/*max_waiting=*/1);  // one waiting reload covers all further hangups
+  JobQueue hangups(/*max_waiting=*/1);  // one waiting reload handles all further SIGHUPs
   const Reload reload = [&reloader] { return reloader->Reload(); };
   std::atomic<bool> loaded = false;
   Termination termination([&] {
@@ -159,8 +159,9 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
   reloader.emplace(config, read, server.get(), &metrics, log.get());
   {
     const Interruptible loading([&termination] {
-      return termination.requested() ? absl::CancelledError("the process was told to end")
-                                     : absl::OkStatus();
+      return termination.requested()
+                 ? absl::CancelledError("the process received a termination signal")
+                 : absl::OkStatus();
     });
     const absl::Status status = reloader->LoadModels();
     if (termination.requested()) {

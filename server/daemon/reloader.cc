@@ -30,13 +30,13 @@ absl::StatusOr<ReloadReport> Reloader::Reload() {
     Tell(report);
     return absl::OkStatus();
   };
-  OrOutOfMemory(tell).IgnoreError();  // without memory the log lacks it
+  OrOutOfMemory(tell).IgnoreError();  // without memory, no log record
   return report;
 }
 
 void Reloader::Tell(const absl::StatusOr<ReloadReport>& report) {
   if (!report.ok()) {
-    log_->Error("reload failed; everything stays as it was",
+    log_->Error("reload failed; nothing was changed",
                 {{"reason", std::string(report.status().message())}});
     return;
   }
@@ -58,7 +58,7 @@ absl::StatusOr<ReloadReport> Reloader::TryReload() {
   }
   next.models = loaded.models;
   if (next.models != running_.models) report.applied.emplace_back("models");
-  // All steps that can fail come before any change that is visible from outside.
+  // Every step that can fail runs before the first change that is visible to callers.
   SLUICE_ASSIGN_OR_RETURN(const std::function<void()> apply, server_->Prepare(next.server));
   SLUICE_RETURN_IF_ERROR(server_->models().Apply(next.models, next.model_repository));
   apply();

@@ -14,15 +14,15 @@
 
 namespace sluice {
 
-// Reloads the configuration. Thread-safe; a reload waits for the one before it, and takes as long
-// as its models take to load.
+// Reloads the configuration. Thread-safe; a reload waits for the previous one, and takes as long to
+// run as its models take to load.
 //
-// Nothing is changed until the whole configuration and the files that it names have been read and
-// validated, and the models have been loaded and warmed up. After an error everything is as it was
-// before. Options that need a restart keep their values and are named in the report of each reload.
+// Nothing changes until the whole configuration and its files have been read and validated, and the
+// models have been loaded and warmed up. After an error nothing has changed. Options that need a
+// restart keep their values and are named in the report of each reload.
 class Reloader {
  public:
-  // Reads the configuration from the place where the running one came from.
+  // Reads the configuration from its original source.
   using Read = std::function<absl::StatusOr<Config>()>;
   // `server`, `metrics` and `log` are not owned and outlive the reloader.
   Reloader(Config running, Read read, Server* server, Metrics* metrics, Log* log);

@@ -15,7 +15,7 @@
 namespace sluice {
 namespace {
 
-// The least time that replies still on the wire get after the engine has drained.
+// The minimum time for sending replies after the engine has drained.
 constexpr std::chrono::seconds kReplyGrace{1};
 
 SecurityEvents TellOf(Metrics* metrics, Log* log) {
@@ -24,7 +24,7 @@ SecurityEvents TellOf(Metrics* metrics, Log* log) {
                 metrics->OnSecretRead("certificate", outcome.ok());
                 metrics->SetCertificateExpiry(shown.expires);
                 if (!outcome.ok()) {
-                  return log->Error("TLS files refused; the last good ones stay in use",
+                  return log->Error("TLS files refused; the last valid ones stay in use",
                                     {{"reason", std::string(outcome.message())}});
                 }
                 log->Info("TLS files read",
@@ -33,8 +33,8 @@ SecurityEvents TellOf(Metrics* metrics, Log* log) {
           .callers =
               [metrics, log](const absl::Status& outcome) {
                 metrics->OnSecretRead("callers", outcome.ok());
-                if (outcome.ok()) return log->Info("file of callers read");
-                log->Error("file of callers refused; the last good one stays in use",
+                if (outcome.ok()) return log->Info("callers file read");
+                log->Error("callers file refused; the last valid one stays in use",
                            {{"reason", std::string(outcome.message())}});
               }};
 }
@@ -54,8 +54,8 @@ Server::Server(const ServerOptions& options, const std::string& version,
       admin_(context_, admin_plane().callers),
       lifecycle_(options.lifecycle) {}
 
-// Permission to infer does not imply permission to manage, even if the admin API shares the address
-// of inference.
+// Permission to infer does not include permission to manage, even if the admin API shares the
+// address of inference.
 Plane Server::admin_plane() const {
   const bool identified = options_.admin.secured || options_.admin.on_grpc_address;
   return {.callers = identified ? security_->callers() : nullptr, .manages_models = true};
@@ -64,7 +64,8 @@ Plane Server::admin_plane() const {
 absl::StatusOr<std::function<void()>> Server::Prepare(const ServerOptions& options) {
   SLUICE_RETURN_IF_ERROR(security_->Check());
   return [this, options] {
-    // Were they spoiled since, the last good ones would stay in use, and the log would say so.
+    // If the files have become invalid since, the last valid ones stay in use and the log reports
+    // it.
     security_->Look().IgnoreError();
     frontend_.SetLimits(options.grpc);
     security_->callers()->SetRates(options.rate);

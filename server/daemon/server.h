@@ -1,15 +1,15 @@
 // The listening daemon: the gRPC and HTTP servers on top of an engine.
 //
 // Lifetimes: main makes the other ServerParts, then the Engine that uses them, then a Server. The
-// server is destroyed first, then the engine, then the others. In the server, members are destroyed
+// server is destroyed first, then the engine, then the others. Members of the server are destroyed
 // in reverse order: the periodic threads, HTTP, the gRPC ports with their calls, the services, the
 // frontend, then the ServingContext that all of them refer to.
 //
-// Order of Drain: the daemon becomes not ready; requests are still accepted for drain_delay; the
-// engine stops admission and finishes the requests that it has accepted; health watches, streams in
-// which nothing is in progress and calls whose message has not arrived end; gRPC stops. gRPC's
-// shutdown returns when every call has finished, which is when the callers have taken their
-// answers. Calls that have not finished by its deadline are cancelled, which finishes them.
+// Order of Drain: the daemon becomes not ready. Requests are still accepted for drain_delay. The
+// engine stops admission and finishes the accepted requests. Then health watches, idle streams and
+// calls whose message has not arrived end. Last, gRPC stops: its shutdown returns when every call
+// has finished, that is, when the callers have read their answers. Calls that have not finished by
+// its deadline are cancelled, which finishes them.
 #pragma once
 
 #include <atomic>
@@ -52,22 +52,22 @@ class Server {
   ModelManager& models() { return context_.models; }
   Health& health() { return context_.health; }
 
-  // Returns the limits with the models that are served now.
+  // Returns the limits, including the models that are served now.
   MemoryLimits memory_limits() const;
 
-  // Sets what Admin.Reload does. Must be called before SetReady; until then, Admin.Reload returns
-  // UNAVAILABLE.
+  // Sets the handler of Admin.Reload. Must be called before SetReady; until then, Admin.Reload
+  // returns UNAVAILABLE.
   void SetReload(Reload reload) { admin_.SetReload(std::move(reload)); }
 
-  // Returns the options as they are configured now.
+  // Returns the current options.
   LifecycleOptions lifecycle();
 
-  // Validates changed options and returns a function that applies those that a reload can change.
-  // Reads the files of TLS and of callers again, and returns an error if they are invalid.
+  // Validates changed options and returns a function that applies the ones that a reload can
+  // change. Reads the files of TLS and of callers again, and returns an error if they are invalid.
   absl::StatusOr<std::function<void()>> Prepare(const ServerOptions& options);
 
-  // Drains in the order above. Blocks for at most drain_delay + drain_timeout + 1 s: what the
-  // engine leaves of the timeout, and at least 1 s, is the callers' time to take their answers.
+  // Drains in the order above. Blocks for at most drain_delay + drain_timeout + 1 s: callers have
+  // the rest of the timeout after the engine has drained, and at least 1 s, to read their answers.
   void Drain();
 
   // Each returns 0 if there is no such port.
@@ -92,7 +92,7 @@ class Server {
 
   const ServerOptions options_;  // the options at the start; reloads do not change them
   const std::unique_ptr<Security> security_;
-  const int64_t process_bytes_;  // the memory of the process before it served
+  const int64_t process_bytes_;  // the memory of the process before serving
   ServingContext context_;
   InferenceFrontend frontend_;
   InferenceService service_;
@@ -103,7 +103,7 @@ class Server {
   std::atomic<bool> draining_ = false;
   GrpcPorts ports_;
   std::unique_ptr<HttpServer> http_;
-  // These end before all that they act on.
+  // These end before the members that they use.
   std::optional<PeriodicThread> memory_looks_;
   std::optional<PeriodicThread> history_looks_;
 };

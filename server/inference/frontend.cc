@@ -23,49 +23,50 @@ namespace {
 constexpr absl::Duration kMinPushback = absl::Milliseconds(10);
 constexpr absl::Duration kMaxPushback = absl::Seconds(10);
 constexpr std::chrono::milliseconds kPushbackAge{50};
-// How long before the daemon's copy of a deadline the deadline counts as passed. The deadline is
-// sent as a duration, so the copy is later than the caller's own by the time on the way and by
-// rounding.
+// A deadline counts as passed this long before the daemon's copy of it. The deadline is sent as a
+// duration, so the copy is later than the caller's own by the transit time and by rounding.
 constexpr std::chrono::milliseconds kDeadlineSlack{20};
 
-// Converts a deadline, which gRPC gives on the wall clock, to the monotonic clock. It does so at
-// once, so that only a step of the wall clock within these few instructions could falsify it.
+// Converts a deadline on the wall clock, as gRPC gives it, to the monotonic clock. Both clocks are
+// read at once, so only a step of the wall clock between the two reads could falsify the result.
 MonoTime ToMonotonic(std::chrono::system_clock::time_point deadline, MonoTime now) {
   const auto wall = std::chrono::system_clock::now();
-  // More than a year away counts as no deadline, which also keeps the sum from overflowing.
+  // A deadline more than a year away counts as none, which also prevents an overflow.
   if (deadline - wall > std::chrono::hours(24 * 365)) return MonoTime::max();
   return now + std::chrono::duration_cast<nanoseconds>(std::max(deadline - wall, {}));
 }
 
-// How often the content of a message is in memory while it is read: parsed, and as a request.
+// The number of copies of a message's content while it is read: the message and the request.
 constexpr int64_t kCopies = 2;
 
-// The size up to which a message is read and validated on the thread on which it arrives.
+// A message up to this size is read and validated on the thread where it arrives.
 constexpr size_t kBytesAtOnce = 4096;
 
-// The number of messages that may wait to be read. They are in gRPC's memory quota.
+// The number of messages that may wait to be read. gRPC's memory quota includes them.
 constexpr int64_t kMaxWaitingMessages = 4096;
 
-// Returns whose turn it is when callers take turns: the caller, or the host of an anonymous one.
+// Returns the owner for taking turns: the caller, or the host of an anonymous caller.
 std::string OwnerOf(const CallContext& call) {
   if (call.caller != nullptr && call.caller->name() != kAnonymous) return call.caller->name();
   return call.peer.substr(0, call.peer.rfind(':'));
 }
 
-// The words of an error about memory.
+// The parts of an error message about memory.
 struct Shortage {
-  const char* what;    // that needs memory
-  const char* others;  // why there is too little
+  const char* what;    // the subject that needs memory
+  const char* others;  // the reason for the shortage
   const char* option;  // the option of the budget
   Reason reason;
 };
 
-// Returns the shortage's reason, or kRequest if the whole budget would not suffice.
+// Returns an error with the reason of the shortage, or with kRequest if even the whole budget is
+// too small.
 absl::Status NoRoom(const MemoryBudget& budget, int64_t bytes, const Shortage& shortage) {
   const std::string need = absl::StrCat(shortage.what, " may need ", bytes, " bytes; ");
   if (bytes > budget.limit()) {
-    return ReasonError(Reason::kRequest, absl::StrCat(need, "the limit of all together is ",
-                                                      budget.limit(), " (", shortage.option, ")"));
+    return ReasonError(Reason::kRequest,
+                       absl::StrCat(need, "the limit for all requests together is  ",
+                                    budget.limit(), " (", shortage.option, ")"));
   }
   return ReasonError(shortage.reason,
                      absl::StrCat(need, shortage.others, " (", shortage.option, ")"));
@@ -77,7 +78,7 @@ int64_t DrawSeed() {
 }
 
 // Returns the number of tokens in the request's prompts, plus the most that its rows may generate,
-// plus those that the scores of its candidates count as.
+// plus the tokens counted for scoring its candidates.
 int64_t TokensOf(const Request& request) {
   const int64_t prompts =
       std::accumulate(request.spec->lengths.begin(), request.spec->lengths.end(), int64_t{0});
@@ -164,7 +165,7 @@ absl::Status InferenceFrontend::CheckQueue(const grpc::ByteBuffer& bytes, const 
                                           call.rpc_deadline);
 }
 
-// The search may be wrong in favour of texts, which does no harm.
+// The search may find texts where there are none, which is harmless.
 bool InferenceFrontend::IsQuick(const grpc::ByteBuffer& bytes) {
   constexpr std::string_view kText = "text_input";
   if (bytes.Length() > kBytesAtOnce) return false;
@@ -187,7 +188,8 @@ absl::Status InferenceFrontend::PrepareLater(const CallContext& call,
     prepare();
   };
   if (preparations_.Post(OwnerOf(call), std::move(job))) return absl::OkStatus();
-  absl::Status status = ReasonError(Reason::kTooBusy, "too many messages wait to be read");
+  absl::Status status =
+      ReasonError(Reason::kTooBusy, "too many messages are waiting to be read; retry later");
   Refuse(status);
   return status;
 }
@@ -198,12 +200,14 @@ absl::Status InferenceFrontend::Read(const grpc::ByteBuffer& bytes, const CallCo
     if (bytes.Length() <= kBytesAtOnce) return absl::OkStatus();
     const int64_t needed = kCopies * cost.bytes;
     *parsed = context_.parsed.Take(OwnerOf(call), needed);
-    return *parsed ? absl::OkStatus()
-                   : NoRoom(context_.parsed, needed,
-                            {.what = "the request, while it is read,",
-                             .others = "too many requests of this caller or of all are being read",
-                             .option = "server.memory.limit_bytes",
-                             .reason = Reason::kMemory});
+    return *parsed
+               ? absl::OkStatus()
+               : NoRoom(
+                     context_.parsed, needed,
+                     {.what = "the request, while it is read,",
+                      .others = "too many requests of this caller or of all callers are being read",
+                      .option = "server.memory.limit_bytes",
+                      .reason = Reason::kMemory});
   };
   absl::Status status = OrOutOfMemory([&] { return Parse(bytes, message, wire_limits(), admit); });
   if (!status.ok()) Refuse(status);
@@ -212,7 +216,7 @@ absl::Status InferenceFrontend::Read(const grpc::ByteBuffer& bytes, const CallCo
 
 absl::StatusOr<RequestId> InferenceFrontend::Submit(const inference::ModelInferRequest& message,
                                                     CallContext call, MakeSink make_sink) {
-  int64_t taken = 0;  // the tokens taken from the caller's limit that the engine's refusal returns
+  int64_t taken = 0;  // tokens taken from the caller's limit; returned if the engine refuses
   const auto make =
       [&](const std::shared_ptr<const Model>& model) -> absl::StatusOr<Engine::Submission> {
     SLUICE_RETURN_IF_ERROR(CheckInterruption());
@@ -236,7 +240,7 @@ absl::StatusOr<RequestId> InferenceFrontend::Submit(const inference::ModelInferR
     const absl::Status status =
         context_.health.ready()
             ? id.status()
-            : ReasonError(Reason::kUnavailable, "not ready: models are being loaded");
+            : ReasonError(Reason::kUnavailable, "the daemon is not ready: models are being loaded");
     context_.metrics->OnRejected("", ReasonOf(status));
     return status;
   }
@@ -272,7 +276,7 @@ absl::Status InferenceFrontend::RefuseUnread(const Model& model, int64_t bytes) 
   const absl::Status status =
       NoRoom(context_.unread, bytes,
              {.what = "the reply",
-              .others = "too many answers of this caller or of all wait to be made or read",
+              .others = "too many answers of this caller or of all callers wait to be made or read",
               .option = "server.grpc.max_unread_bytes",
               .reason = Reason::kUnreadAnswers});
   context_.metrics->OnRejected(model.name, ReasonOf(status));

@@ -1,4 +1,4 @@
-// Turns messages of unary and streamed calls into admitted requests.
+// Converts messages of unary and streamed calls to admitted requests.
 #pragma once
 
 #include <atomic>
@@ -24,67 +24,65 @@
 
 namespace sluice {
 
-// Thread-safe. One object serves all addresses. It is destroyed after the services that use it.
+// Thread-safe. One object serves all addresses. The services that use it are destroyed first.
 class InferenceFrontend {
  public:
   // `context` outlives this object.
   InferenceFrontend(ServingContext& context, const GrpcOptions& options);
 
-  // Sets the limits of requests and streams that begin from now on, except max_message_bytes, which
-  // also limits replies.
+  // Sets the limits for requests and streams that start from now on, except max_message_bytes,
+  // which also limits replies.
   void SetLimits(const GrpcOptions& options);
 
-  // Returns the context of a request that arrives now: its time, gRPC deadline, trace and a seed.
+  // Returns the context of a request that arrives now: its time, gRPC deadline, trace and seed.
   CallContext Arrive(const grpc::CallbackServerContext& context) const;
 
-  // Identifies the caller of a request on a stream. Returns nullptr if `callers` is nullptr, which
-  // means that callers are not identified. Returns and counts the errors of Callers::Identify.
+  // Identifies the caller of a request on a stream. Returns nullptr if `callers` is nullptr,
+  // because callers are then not identified. Returns and counts the errors of Callers::Identify.
   absl::StatusOr<std::shared_ptr<const Caller>> Identify(
       const Callers* callers, const grpc::CallbackServerContext& context);
 
-  // Counts a request of the call's caller against its limit. Returns the errors of
-  // Caller::TakeRequest, or of Overload::Refusal, and counts them. Should be called before the
-  // message is read, where that is possible.
+  // Counts a request against its caller's limit. Returns and counts the errors of
+  // Caller::TakeRequest and Overload::Refusal. Should be called before the message is read, if
+  // possible.
   absl::Status Enter(const CallContext& call);
 
-  // Returns the error with which the engine would refuse the message because its queue is full,
-  // where that is known from a few of its fields, and counts it. Such a message is not parsed, so
-  // that it is refused even if it is not well-formed.
+  // If a few fields of the message already show that the engine would refuse it because its queue
+  // is full, returns and counts that error. Such a message is refused without being parsed, even if
+  // it is malformed.
   absl::Status CheckQueue(const grpc::ByteBuffer& bytes, const CallContext& call);
 
-  // Returns whether a message is short and has no texts to encode, so that it takes no time worth
-  // speaking of to parse and submit it where it arrives.
+  // Returns whether a message is short and has no texts to encode. Such a message can be parsed and
+  // submitted on the thread where it arrives.
   static bool IsQuick(const grpc::ByteBuffer& bytes);
 
-  // Runs `prepare`, which parses and submits a message, on a thread of its own, where the callers
-  // take turns. It is run in the scope of `check` (base/interruption.h) and of the call's deadline.
+  // Runs `prepare`, which parses and submits a message, on another thread, where callers take
+  // turns. It runs in the scope of `check` (base/interruption.h) and of the call's deadline.
   // Returns ResourceExhausted if too many messages wait.
   absl::Status PrepareLater(const CallContext& call, std::function<absl::Status()> check,
                             std::function<void()> prepare);
 
-  // Parses a message, within the limits of requests, and sets `parsed` to the memory that it and
-  // what is made of it take; that of short messages is not counted. Returns the errors of Parse,
-  // and those of a message for which there is no memory, and counts them.
+  // Parses a message within the limits of requests. Sets `parsed` to the memory of the message and
+  // of the objects made from it; short messages are not counted. Returns and counts the errors of
+  // Parse, and the error for a message that does not fit into memory.
   absl::Status Read(const grpc::ByteBuffer& bytes, const CallContext& call,
                     inference::ModelInferRequest* message, MemoryShare* parsed);
 
   // Resolves the model, validates, counts the tokens against the caller's limit and submits. While
-  // models are still being loaded, a model that is not there yet is Unavailable rather than
-  // NotFound. After an error, the sink that `make_sink` may have made is never called.
-  // `unread` is the memory that the answer may take; the sink gives it back when the caller has
-  // taken the answer.
+  // models are still being loaded, a model that is not loaded yet is Unavailable rather than
+  // NotFound. After an error, the sink from `make_sink` is never called. `unread` is the memory
+  // that the answer may take; the sink releases it when the caller has read the answer.
   using MakeSink = absl::FunctionRef<std::shared_ptr<Sink>(ReplySpec reply, MemoryShare unread)>;
   absl::StatusOr<RequestId> Submit(const inference::ModelInferRequest& message, CallContext call,
                                    MakeSink make_sink);
 
-  // Cancels a request that its caller has given up, and returns the status with which its call
-  // ends. gRPC reports a cancellation and an expired deadline in the same way, but the counts
-  // distinguish them: a request whose deadline has passed is left to the engine, which ends it as
-  // expired.
+  // Cancels a request that its caller has abandoned, and returns the final status of its call. gRPC
+  // reports cancellations and expired deadlines in the same way, but the counts distinguish them:
+  // if the deadline has passed, the engine ends the request as expired.
   absl::Status GiveUp(RequestId id, MonoTime deadline);
 
-  // Returns how long a refused caller should wait: the engine's forecast of the time that what
-  // waits takes, or what runs if nothing waits.
+  // Returns the push-back for a refused caller: the engine's estimate of the time to finish the
+  // waiting requests, or the running ones if none wait.
   absl::Duration Pushback();
 
   ReplyThreads* replies() const { return context_.replies; }
@@ -95,23 +93,23 @@ class InferenceFrontend {
   int64_t max_reply_bytes() const { return max_reply_bytes_; }
 
  private:
-  // Validates, and takes the request's tokens from its caller's limit: first those that its texts
-  // have at least, which stay taken after an error because texts have been encoded. Sets `taken` to
-  // all of them.
+  // Validates, and takes the request's tokens from its caller's limit. The minimum tokens of its
+  // texts are taken first and stay taken after an error, because texts have been encoded. Sets
+  // `taken` to all tokens taken.
   absl::StatusOr<ValidRequest> ValidateAndCharge(const inference::ModelInferRequest& message,
                                                  CallContext* call, int64_t* taken) const;
 
-  // Counts a call that was refused before its model is known.
+  // Counts a call that was refused before its model was known.
   void Refuse(const absl::Status& status);
 
-  // Returns the limits of requests as they are parsed: lists of numbers may take twice the bytes of
-  // the largest message.
+  // Returns the parsing limits of requests: lists of numbers may take twice the bytes of the
+  // largest message.
   WireLimits wire_limits() const {
     return {.parts = WireLimits{}.parts + max_rows_,
             .bytes = WireLimits{}.bytes + 2 * max_reply_bytes_};
   }
 
-  // Returns the error of a request for whose answer no memory is left, and counts it.
+  // Returns and counts the error for a request whose answer does not fit into the remaining memory.
   absl::Status RefuseUnread(const Model& model, int64_t bytes);
 
   std::atomic<int32_t> max_rows_;
@@ -119,13 +117,13 @@ class InferenceFrontend {
   std::atomic<nanoseconds> stream_stall_timeout_;
   ServingContext& context_;
 
-  // The estimate is kept for a while, because refusals come in floods and Stats takes the engine's
+  // The estimate is cached briefly, because refusals come in bursts and Stats takes the engine's
   // locks.
   Mutex mu_;
   MonoTime estimated_ ABSL_GUARDED_BY(mu_){};
   absl::Duration pushback_ ABSL_GUARDED_BY(mu_);
 
-  JobPool preparations_;  // last: its jobs use the other members
+  JobPool preparations_;  // last, because its jobs use the other members
 };
 
 // Parses a W3C traceparent, "00-<32 hex>-<16 hex>-<2 hex>". Returns all zeros if it is malformed.

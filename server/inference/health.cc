@@ -30,8 +30,8 @@ absl::Status ParseCheck(const grpc::ByteBuffer& bytes, HealthCheckRequest* reque
 
 }  // namespace
 
-// One watch. health->mu_ guards all its members but the wait. A watcher is in watchers_ until
-// Finish is called. It deletes itself in OnDone, which gRPC calls after that.
+// One watch. health->mu_ guards all members except the wait. A watcher is in watchers_ until Finish
+// is called. It deletes itself in OnDone, which gRPC calls afterwards.
 class Health::Watcher final : public grpc::ServerBidiReactor<Bytes, Bytes> {
  public:
   Watcher(Health* health, grpc::CallbackServerContext* context)
@@ -64,7 +64,7 @@ class Health::Watcher final : public grpc::ServerBidiReactor<Bytes, Bytes> {
     NotifyLocked();
   }
 
-  // Writes the present status, unless that was the last status told or a write is in progress.
+  // Writes the current status, unless it was already sent or a write is in progress.
   void NotifyLocked() {
     if (!watching_ || writing_ || !health_->watchers_.contains(this)) return;
     const Health::Status now = health_->StatusOf(service_);

@@ -1,10 +1,9 @@
 // The readiness of the server, and grpc.health.v1.Health, which reports it.
 //
-// Thread-safe. gRPC's own health service is not used, because its watches would delay a graceful
-// shutdown until the deadline: they must be ended first. Its methods are watched like those of
-// inference, because every caller may use them: a message of a check has no more than
-// kMaxHealthBytes, it arrives within the watch's patience, and a connection has a bounded number of
-// watches.
+// Thread-safe. gRPC's own health service is not used: its watches would delay a graceful shutdown
+// until the deadline, because they must be ended first. The methods have limits as inference has,
+// because every caller may use them: a message has at most kMaxHealthBytes and must arrive within
+// the patience of the TransferWatch, and a connection has a limited number of watches.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +22,7 @@ namespace sluice {
 inline constexpr std::string_view kReadinessService = "sluice.readiness";
 inline constexpr std::string_view kLivenessService = "sluice.liveness";
 inline constexpr int64_t kMaxHealthBytes = 1024;
-inline constexpr int kMaxWatches = 16;  // of one connection
+inline constexpr int kMaxWatches = 16;  // per connection
 
 class Health final : public StreamedUnaryService {
  public:
@@ -32,13 +31,13 @@ class Health final : public StreamedUnaryService {
   // `transfers` is not owned and outlives the calls.
   explicit Health(TransferWatch* transfers);
 
-  // Sets the readiness, which begins as not ready. Watchers hear of each change that lasts.
+  // Sets the readiness, which is initially false. Watchers are notified of each change that lasts.
   void SetReady(bool ready);
-  // Returns whether SetReady(true) was called and nothing is wrong with the engine.
+  // Returns whether SetReady(true) was called and the engine is healthy.
   bool ready() const;
 
-  // Sets whether steps of the engine fail; while they do, the server is not ready. It begins as not
-  // failing.
+  // Sets whether steps of the engine are failing. While they fail, the server is not ready.
+  // Initially false.
   void SetFailing(bool failing);
   // Makes the server neither live nor ready, permanently.
   void SetHung();
@@ -66,7 +65,7 @@ class Health final : public StreamedUnaryService {
   bool hung_ ABSL_GUARDED_BY(mu_) = false;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   absl::flat_hash_set<Watcher*> watchers_ ABSL_GUARDED_BY(mu_);  // not finished yet
-  // The number of watches of each connection, by its peer, that gRPC has not ended.
+  // The number of watches per connection, by peer, that gRPC has not ended.
   absl::flat_hash_map<std::string, int> watches_ ABSL_GUARDED_BY(mu_);
 };
 

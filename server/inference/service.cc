@@ -17,14 +17,14 @@ namespace {
 constexpr const char* kExtensions[] = {"model_configuration", "model_repository", "parameters",
                                        "schedule_policy", "statistics"};
 
-// A stream that is refused: it ends before anything is read.
+// A refused stream: it ends before any message is read.
 class RefusedStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   explicit RefusedStream(grpc::Status status) { Finish(std::move(status)); }
   void OnDone() override { delete this; }
 };
 
-// Returns the versions of a name that are served, ascending.
+// Returns the served versions of a model name, ascending.
 std::vector<int64_t> VersionsOf(const std::string& name, const Engine& engine) {
   std::vector<int64_t> versions;
   for (const std::shared_ptr<const Model>& model : engine.Models()) {
@@ -128,10 +128,11 @@ void InferenceService::AddModelMethods() {
 absl::Status InferenceService::MayManage() const {
   if (!plane_.manages_models) {
     return absl::PermissionDeniedError(
-        "models are loaded and unloaded at the daemon's admin address, server.admin.address");
+        "models can be loaded and unloaded only at the daemon's admin address, "
+        "server.admin.address");
   }
   if (context_.health.ready()) return absl::OkStatus();
-  return absl::UnavailableError("not ready, or draining");
+  return absl::UnavailableError("the daemon is not ready or is draining");
 }
 
 void InferenceService::AddRepositoryMethods() {

@@ -1,5 +1,5 @@
-// The inference service. Inference is in unary_infer and stream_session. The other methods answer
-// at once or, if they touch the disk, from a thread of their own.
+// The inference service. unary_infer and stream_session handle inference. The other methods answer
+// at once or, if they access the disk, on a separate thread.
 #pragma once
 
 #include "absl/status/status.h"
@@ -11,7 +11,7 @@ namespace sluice {
 
 // One side of the daemon, such as the public address or the admin address.
 struct Plane {
-  const Callers* callers = nullptr;  // outlives the services; nullptr where every call is served
+  const Callers* callers = nullptr;  // outlives the services; nullptr if every call is served
   bool manages_models = false;       // whether models may be loaded and unloaded here
 };
 

@@ -8,7 +8,7 @@
 namespace sluice {
 namespace {
 
-// The numbers of loads and of lookups that may wait. Each kind runs one at a time, so longer queues
+// The numbers of loads and lookups that may wait. Each kind runs one at a time, so longer queues
 // would only mean longer waits; callers should try again later.
 constexpr size_t kMaxWaitingLoads = 8;
 constexpr size_t kMaxWaitingLookups = 64;

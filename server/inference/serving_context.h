@@ -1,8 +1,8 @@
-// The parts of the daemon that all calls share, at whatever address they arrive.
+// The parts of the daemon that all calls share, at every address.
 //
-// Ownership: main makes the parts of ServerParts and ends them after the server. The server makes
-// one ServingContext and ends it after everything that refers to it: the services, the ports and
-// the threads. Nothing else owns a part, so services hold references.
+// Ownership: main makes the parts of ServerParts and destroys them after the server. The server
+// makes one ServingContext and destroys it after all users: the services, the ports and the
+// threads. Nothing else owns a part, so services hold references.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@
 
 namespace sluice {
 
-// The parts that exist before the server and outlive it. A server needs all but `access`, which is
-// nullptr if requests are not logged.
+// The parts that exist before the server and outlive it. A server needs all of them except
+// `access`, which is nullptr if requests are not logged.
 struct ServerParts {
   Engine* engine;
   Clock* clock;
@@ -51,16 +51,16 @@ struct ServingContext : ServerParts {
                  const EngineOptions& for_engine, const ServerParts& parts);
 
   const std::string version;           // of the daemon
-  const EngineOptions engine_options;  // as they are shown to clients
-  TransferWatch transfers;             // bounds the time of each message and answer
-  TransferWatch idle_streams;          // bounds the time of streams with nothing in progress
+  const EngineOptions engine_options;  // as shown to clients
+  TransferWatch transfers;             // limits the time of each message and answer
+  TransferWatch idle_streams;          // limits the time of idle streams
   Health health;
   MemoryBudget parsed;  // for messages while they are parsed and validated
-  MemoryBudget unread;  // for answers until their callers have taken them
+  MemoryBudget unread;  // for answers until their callers have read them
   Overload overload;
   ModelManager models;
-  // Callers' jobs that block. One job of each kind runs at a time, and few wait. The server ends
-  // `loads` before the parts that a reload changes; no call may use it from then on.
+  // Blocking jobs of callers. One job of each kind runs at a time, and few may wait. The server
+  // ends `loads` before the parts that a reload changes; no call may use `loads` from then on.
   std::optional<JobQueue> loads;  // load models and configurations
   JobQueue lookups;               // read the repository on disk
   BucketHistory history;

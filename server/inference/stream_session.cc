@@ -107,7 +107,8 @@ void StreamSession::RefuseRead(Ticket ticket, const absl::Status& status, std::s
 
 void StreamSession::EndRead() {
   MutexLock lock(&mu_);
-  // Set only after incoming_ was parsed, because a response that ends may read the next message.
+  // Set only after incoming_ is parsed, because the end of a response may start reading the next
+  // message.
   reading_ = false;
   ReadMore();
 }
@@ -133,7 +134,7 @@ void StreamSession::Admitted(Ticket ticket, RequestId id) {
   const auto running = running_.find(ticket);
   if (running == running_.end()) return;  // answered already
   running->second.id = id;
-  // The caller left while Submit ran, when GiveUp did not know the id yet.
+  // The caller left while Submit ran, when GiveUp did not have the id yet.
   if (reactor_ == nullptr) frontend_->GiveUp(id, deadline_).IgnoreError();
 }
 
@@ -163,8 +164,8 @@ void StreamSession::WatchUntil(MonoTime time) {
 
 void StreamSession::Watch() {
   MutexLock lock(&mu_);
-  // Without a reactor the frontend may be gone, unless the call is not done: gRPC waits for such
-  // calls.
+  // Without a reactor the frontend may have been destroyed, unless the call is not done: gRPC waits
+  // for such calls.
   if (done_ || !watch_until_ || frontend_->Now() < *watch_until_) return;
   watch_until_.reset();
   if (stalled_) return context_->TryCancel();
@@ -241,7 +242,7 @@ void StreamSession::ReadMore() {
 void StreamSession::RestIfIdle() {
   if (reactor_ == nullptr || resting_ || !reading_ || writing_ || !running_.empty()) return;
   resting_ = true;
-  idle_->Begin(context_->c_call(), "nothing was in progress and no message arrived in whole",
+  idle_->Begin(context_->c_call(), "no request was in progress and no complete message arrived",
                &rest_);
 }
 
@@ -288,7 +289,7 @@ void StreamSession::GiveUpStalled() {
   const absl::Duration pushback = frontend_->Pushback();
   const absl::Status status = ReasonError(
       Reason::kStreamStalled,
-      absl::StrCat("the caller took no response for ",
+      absl::StrCat("the caller did not read a response for ",
                    absl::FormatDuration(absl::FromChrono(frontend_->stream_stall_timeout())),
                    " (server.grpc.stream_stall_timeout)"));
   std::exchange(reactor_, nullptr)->Finish(FinishStatus(status, pushback, context_));

@@ -1,30 +1,31 @@
 // One ModelStreamInfer call, shared by its reactor, the sinks of its requests and the engine.
 //
-// Responses are pulled: while none is being written, the session takes the first sink with results,
-// makes it build a response from all of them, and writes that response. The requests therefore take
-// turns, a slow reader gets fewer and longer responses, and the waiting results are bounded by the
-// replies of the requests. At most kMaxPipelined requests are in progress. While their replies may
-// together fill a message of the largest size, no other request is read until one of them has been
-// answered in full.
+// Responses are pulled: if none is being written, the session takes the first sink with results,
+// makes it build a response from all of them, and writes that response. Requests therefore take
+// turns, a slow reader gets fewer and longer responses, and the waiting results are limited by the
+// size of the requests' replies. At most kMaxPipelined requests are in progress. If their replies
+// together may fill a message of the largest size, no other request is read until one of them has
+// been answered completely.
 //
-// If the caller does not take a response for stream_stall_timeout, the session gives up the stream;
-// if the caller then does not take the end of its call for as long again, the call is cut off. A
-// stream has at most one timer. It is set when a response is written while no timer runs. When it
-// runs out during a later response, it is set again, so that a write does not cost a timer.
+// If the caller does not read a response within stream_stall_timeout, the session gives up the
+// stream. If the caller then does not read the end of its call within the same time, the call is
+// cut off. A stream has at most one timer. It is set when a response is written and no timer is
+// running. If it expires during a later response, it is set again, so that a write does not need
+// its own timer.
 //
 // The mutex guards everything. reactor_ becomes null when Finish is called, which happens once,
 // with one of these statuses:
 //   * OK when the caller has closed its side and every response is written;
-//   * CANCELLED or DEADLINE_EXCEEDED in OnCancel, or when a write fails: the engine is told to
-//     cancel, and the sinks find no reactor. OnCancel must finish, or else Server::Shutdown would
-//     hang;
+//   * CANCELLED or DEADLINE_EXCEEDED in OnCancel, or when a write fails: the session cancels the
+//     requests in the engine, and the sinks find no reactor. OnCancel must call Finish, or
+//     Server::Shutdown would hang;
 //   * RESOURCE_EXHAUSTED when the stream is given up. The caller receives it after the response in
-//     flight, if it takes that response.
-// While nothing is in progress, a TransferWatch cancels the call of a caller that does not send a
-// whole message in time: gRPC does not show a message before its last byte, so a message that
+//     flight, if it reads that response.
+// While no request is in progress, a TransferWatch cancels the call of a caller that does not send
+// a whole message in time. gRPC does not show a message before its last byte, so a message that
 // stopped half-way looks like an idle stream.
 //
-// Reads and writes that are still in progress at Finish complete later and touch only the session,
+// Reads and writes that are still in progress at Finish complete later. They use only the session,
 // which the reactor keeps alive.
 #pragma once
 
@@ -55,7 +56,8 @@ class StreamSession final : public Delivery, public std::enable_shared_from_this
   using Reactor = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
   using Ticket = StreamSink::Ticket;
 
-  // `callers` is that of Identify. Neither is owned; StartStreamInfer states their lifetimes.
+  // `callers` is as in Identify. Neither argument is owned; StartStreamInfer states their
+  // lifetimes.
   StreamSession(InferenceFrontend* frontend, const Callers* callers,
                 grpc::CallbackServerContext* context, Reactor* reactor)
       : frontend_(frontend),
@@ -66,7 +68,7 @@ class StreamSession final : public Delivery, public std::enable_shared_from_this
         deadline_(frontend->Arrive(*context).rpc_deadline),
         reactor_(reactor) {}
 
-  // The reactor calls these.
+  // Called by the reactor.
   void Start();
   void OnRead(bool ok);
   void OnWritten(bool ok);
@@ -75,8 +77,8 @@ class StreamSession final : public Delivery, public std::enable_shared_from_this
 
   // Adds a sink that has results; the sink calls this on the reply thread.
   void Offer(std::shared_ptr<StreamSink> sink);
-  // Returns the push-back of a refused request, or 0 if there is no reactor, because the frontend
-  // may then be gone.
+  // Returns the push-back for a refused request, or 0 if there is no reactor, because the frontend
+  // may then have been destroyed.
   absl::Duration Pushback();
 
   void Deliver() override;
@@ -96,8 +98,8 @@ class StreamSession final : public Delivery, public std::enable_shared_from_this
   absl::Status Submit(Ticket ticket, CallContext call, std::string* id);
   void Admitted(Ticket ticket, RequestId id);
 
-  // Claims the write and returns the sink whose response is written next. Returns nullptr if there
-  // is none or if a write is in progress.
+  // Claims the write and returns the sink whose response is written next. Returns nullptr if no
+  // sink has results or if a write is in progress.
   std::shared_ptr<StreamSink> ClaimWrite();
   void WriteNext();
   void StartWrite(const std::shared_ptr<StreamSink>& sink, const StreamSink::Response& response);
@@ -105,16 +107,15 @@ class StreamSession final : public Delivery, public std::enable_shared_from_this
   void Expect(Ticket ticket, int64_t reply_bytes);
   void Answered(Ticket ticket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReadMore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Begins a rest if the stream can continue only with a message from the caller.
+  // Starts the idle wait if only a message from the caller can continue the stream.
   void RestIfIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndRest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FinishIfComplete() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Cancels the requests in progress. Returns the status with which the call ends if the caller has
-  // left.
+  // Cancels the requests in progress. Returns the final status for a caller that has left.
   absl::Status CancelAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void GiveUp() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Checks for a stalled caller if the timer has run out. The reply thread calls this at each
-  // delivery.
+  // Checks whether the caller has stalled if the timer has expired. The reply thread calls this at
+  // each delivery.
   void Watch();
   void WatchUntil(MonoTime time) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void GiveUpStalled() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -123,26 +124,25 @@ class StreamSession final : public Delivery, public std::enable_shared_from_this
   const Callers* const callers_;
   TransferWatch* const idle_;
   grpc::CallbackServerContext* const context_;
-  ReplyThread* const replies_;  // that of its requests too
+  ReplyThread* const replies_;  // also used by its requests
   const MonoTime deadline_;
   grpc::ByteBuffer incoming_;  // belongs to the read in progress
   grpc::ByteBuffer outgoing_;  // belongs to the write in progress
 
   Mutex mu_;
   Reactor* reactor_ ABSL_GUARDED_BY(mu_);  // nullptr once Finish has been called
-  // The requests whose last response has not been begun.
+  // The requests whose last response has not been started.
   absl::flat_hash_map<Ticket, Running> running_ ABSL_GUARDED_BY(mu_);
   int64_t reply_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // the largest total size of their replies
   std::deque<std::shared_ptr<StreamSink>> ready_ ABSL_GUARDED_BY(mu_);
   Ticket next_ticket_ ABSL_GUARDED_BY(mu_) = 0;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;  // a write is in progress or claimed
-  // Has the memory of the response in flight.
+  // Owns the memory of the response in flight.
   std::shared_ptr<StreamSink> writing_sink_ ABSL_GUARDED_BY(mu_);
-  // The time since which the response in flight waits for the caller, and the time of the next
-  // check.
+  // The time when the write of the response in flight started, and the time of the next check.
   std::optional<MonoTime> writing_since_ ABSL_GUARDED_BY(mu_);
   std::optional<MonoTime> watch_until_ ABSL_GUARDED_BY(mu_);
-  bool stalled_ ABSL_GUARDED_BY(mu_) = false;  // the caller took no response in time
+  bool stalled_ ABSL_GUARDED_BY(mu_) = false;  // the caller did not read a response in time
   bool done_ ABSL_GUARDED_BY(mu_) = false;     // gRPC has ended the call, so context_ is invalid
   bool reading_ ABSL_GUARDED_BY(mu_) = false;
   bool resting_ ABSL_GUARDED_BY(mu_) = false;
@@ -150,8 +150,8 @@ class StreamSession final : public Delivery, public std::enable_shared_from_this
   bool half_closed_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-// Handles a call of the raw method ModelStreamInfer. Never blocks. `frontend` and `callers`, which
-// is nullptr where callers are not identified, outlive the call.
+// Handles a call of the raw method ModelStreamInfer. Never blocks. `callers` is nullptr if callers
+// are not identified. `frontend` and `callers` outlive the call.
 StreamSession::Reactor* StartStreamInfer(InferenceFrontend* frontend, const Callers* callers,
                                          grpc::CallbackServerContext* context);
 

@@ -98,7 +98,7 @@ StreamSink::Response StreamSink::Next() {
   SetFinal(response.last, &message);
   const absl::Status serialized = Serialize(message, &response.bytes);
   if (serialized.ok()) return response;
-  // Serialisation fails only for a response that is too large, and the error is small.
+  // Serialisation fails only if the response is too large. The error response is small.
   message = Error(serialized);
   SetFinal(true, &message);
   Serialize(message, &response.bytes).IgnoreError();

@@ -1,5 +1,5 @@
-// The sink of one request of a stream: collects results on the engine's thread and makes responses
-// of them on the reply thread.
+// The sink of one request of a stream. It collects results on the engine's thread and makes
+// responses from them on the reply thread.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@ namespace sluice {
 
 class StreamSession;
 
-// A sink with results is posted to the reply thread, which offers it to the session; the session
-// asks for the next response when it can write one. The response contains all results that have
-// come until then, so the waiting tokens are bounded by those that the request may generate.
+// A sink with results is posted to the reply thread, which offers it to the session. The session
+// calls Next when it can write a response. The response contains all results so far, so the waiting
+// tokens are limited by the tokens that the request may generate.
 //
 // The engine calls OnTokens and OnDone; everything else runs on the reply thread. The lock is held
 // only while tokens are copied.
@@ -31,8 +31,8 @@ class StreamSink final : public Sink,
  public:
   using Ticket = uint64_t;  // identifies a request within its stream
 
-  // Makes the sink. For a request that is refused, and thus done at once, `spec` needs only the id.
-  // The sink keeps `unread`, the memory of its responses, until it is gone.
+  // For a refused request, which is done at once, `spec` needs only the id. The sink keeps
+  // `unread`, the memory of its responses, until it is destroyed.
   StreamSink(ReplySpec spec, ReplyThread* replies, std::shared_ptr<StreamSession> session,
              Ticket ticket, MemoryShare unread = {});
 
@@ -45,13 +45,13 @@ class StreamSink final : public Sink,
   struct Response {
     grpc::ByteBuffer bytes;
     bool last = false;          // no further response of this request follows
-    bool more_at_once = false;  // another response can be made without further results
+    bool more_at_once = false;  // another response can be made from the present results
   };
   // Makes the next response. Must be called once for each offer, and once for each more_at_once.
   Response Next();
 
  private:
-  // The results that have come since the last call.
+  // The results since the previous call.
   struct Arrived {
     bool done = false;
     absl::Status status;

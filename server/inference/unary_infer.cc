@@ -14,15 +14,16 @@
 namespace sluice {
 namespace {
 
-// The replies of few requests that end together, each of few bytes, take less time to make than it
-// takes to wake a thread that makes them.
+// Up to this many short replies that end together take less time to make than waking another thread
+// to make them.
 constexpr int64_t kFewTogether = 4;
 constexpr int64_t kFewBytes = 16 << 10;
 
 class UnaryInfer;
 
 // The sink of a call: prepares the request, collects results on the engine's thread, and answers
-// there or on a reply thread. Outlives the call until the engine has ended the request.
+// there or on a reply thread. Stays alive until the engine has ended the request, even if the call
+// ends first.
 class UnarySink final : public Sink,
                         public Delivery,
                         public std::enable_shared_from_this<UnarySink> {
@@ -47,18 +48,19 @@ class UnarySink final : public Sink,
 
   void Deliver() override;
 
-  // Claims the right to call Finish. Returns nullptr if it has been claimed already.
+  // Claims the right to call Finish. Returns nullptr if it has already been claimed.
   UnaryInfer* Claim() { return call_.exchange(nullptr); }
   bool claimed() const { return call_ == nullptr; }
 
-  // Cancels the request, or sees to it that it is cancelled as soon as it is submitted. Returns the
-  // status with which the call ends.
+  // Cancels the request, or ensures that it is cancelled as soon as it is submitted. Returns the
+  // final status of the call.
   absl::Status GiveUp();
 
  private:
   absl::StatusOr<RequestId> Submit(const grpc::ByteBuffer& bytes, CallContext context);
 
-  InferenceFrontend* const frontend_;  // may be gone once the call has ended and was prepared
+  InferenceFrontend* const
+      frontend_;  // may be destroyed once the call has been prepared and has ended
   ReplyThreads* const replies_;
   const MonoTime deadline_;
   // These are set before the engine has the sink.
@@ -81,7 +83,7 @@ class UnaryInfer final : public grpc::ServerUnaryReactor {
              grpc::ByteBuffer* response)
       : frontend_(frontend), context_(context), response_(response) {}
 
-  // gRPC calls OnCancel only after the handler has returned, so nothing here races with it.
+  // gRPC calls OnCancel only after the handler has returned, so it does not race with this code.
   void Start(const grpc::ByteBuffer& bytes, std::shared_ptr<const Caller> caller) {
     CallContext call = frontend_->Arrive(*context_);
     call.caller = std::move(caller);
@@ -93,7 +95,7 @@ class UnaryInfer final : public grpc::ServerUnaryReactor {
     const auto check = [sink] {
       return sink->claimed() ? absl::CancelledError("cancelled by the caller") : absl::OkStatus();
     };
-    // The call, and `bytes` with it, may end at any time from here on.
+    // From here on, the call and `bytes` may end at any time.
     const absl::Status posted =
         frontend_->PrepareLater(call, check, [sink, bytes, call] { sink->Prepare(bytes, call); });
     if (posted.ok()) return;
@@ -170,7 +172,7 @@ void UnarySink::Deliver() {
   }
   unread_.Shrink(static_cast<int64_t>(call->response()->Length()));
   call->Hold(std::move(unread_));
-  // What the engine still refers to shall not keep what was sent.
+  // The engine still holds the sink, so release the sent reply now.
   reply_ = Reply();
   tokens_.Clear();
   call->End(status);

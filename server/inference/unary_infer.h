@@ -3,7 +3,7 @@
 // Three parties act on a call: the reactor (owned by gRPC until its OnDone), the engine with the
 // call's sink, and the caller, who may cancel. The states of a call:
 //
-//     reading --refused--> finished          Finish with the error, where the message is prepared
+//     reading --refused--> finished          Finish with the error, on the preparing thread
 //     reading --cancelled> finished          Finish in OnCancel; encoding texts stops soon, and a
 //                                            request that is submitted anyway is cancelled
 //     reading --admitted-> running           the engine has the sink
@@ -11,10 +11,10 @@
 //     running --cancelled> finished          Finish in OnCancel; the engine ends the request later,
 //                                            and its sink finds the call gone
 //
-// Only the sink has a pointer through which Finish is called. The thread that exchanges this
-// pointer for null calls Finish: exactly once, and never on a deleted reactor, because gRPC calls
+// Only the sink has a pointer to the reactor. The thread that exchanges this pointer for null calls
+// Finish, so Finish runs exactly once. It never runs on a deleted reactor, because gRPC calls
 // OnDone only after Finish and after OnCancel has returned. OnCancel must call Finish itself, or
-// else Server::Shutdown would hang until the engine ended the request.
+// Server::Shutdown would hang until the engine ended the request.
 #pragma once
 
 #include "grpcpp/server_context.h"
@@ -25,7 +25,7 @@
 namespace sluice {
 
 // Handles a call of the raw method. Never blocks. `frontend` outlives the call. `caller` is nullptr
-// where callers are not identified.
+// if callers are not identified.
 grpc::ServerUnaryReactor* StartUnaryInfer(InferenceFrontend* frontend,
                                           grpc::CallbackServerContext* context,
                                           const grpc::ByteBuffer* request,

@@ -17,7 +17,7 @@ constexpr char kNotLoaded[] = "not loaded";
 
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
-// Returns whether the system could not say what a folder is, which may well be a model.
+// Returns whether the folder could not be examined. It may still contain a model.
 bool IsUnread(const absl::Status& status) {
   return absl::IsUnknown(status) || absl::IsResourceExhausted(status);
 }
@@ -28,7 +28,8 @@ absl::Status NoModel(const std::string& name, std::optional<int64_t> version, co
                                           " ", where));
 }
 
-// Returns the most sequences of a step. Wide buckets of padded ladders have fewer than narrow ones.
+// Returns the most sequences of a step. In padded ladders, wide buckets hold fewer sequences than
+// narrow ones.
 int32_t MostSequences(const ModelStats& stats) {
   int32_t most = 0;
   for (const auto& each : stats.buckets) most = std::max(most, each.bucket.sequences);
@@ -104,7 +105,7 @@ absl::StatusOr<std::vector<ModelManager::Target>> ModelManager::Targets(
 absl::Status ModelManager::Apply(const std::vector<ModelSpec>& models,
                                  const std::string& repository) {
   MutexLock turn(&turn_mu_);
-  std::vector<ModelSpec> listed = models;  // nothing that can fail comes after the exchange
+  std::vector<ModelSpec> listed = models;  // no step after the exchange can fail
   std::optional<ModelRepository> opened;
   if (!repository.empty()) {
     absl::StatusOr<ModelRepository> root = ModelRepository::Open(repository);
@@ -190,8 +191,8 @@ absl::Status ModelManager::Serve(const std::vector<Target>& targets,
     const absl::Status loaded = LoadAll(targets, &change);
     return loaded.ok() ? engine_->Exchange(change) : loaded;
   });
-  // Without memory for this, only the reason of a failure, a line of the log, or that the files are
-  // loaded already is not known later.
+  // If memory runs out here, only the failure reason, a log line, or the record of the loaded files
+  // is lost.
   const auto note = [&] {
     for (const Target& target : targets) {
       Note(target.key, status.ok() ? "" : absl::StrCat("the last load failed: ", Text(status)));

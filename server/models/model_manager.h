@@ -1,5 +1,5 @@
-// The models that are served: those of the configuration and of the model repository, and those
-// that callers load and unload by name while the daemon runs.
+// The served models: those in the configuration and the model repository, and models that callers
+// load and unload by name while the daemon runs.
 #pragma once
 
 #include <cstdint>
@@ -20,27 +20,26 @@
 
 namespace sluice {
 
-// Thread-safe. Apply, Load and Unload run one at a time and take as long as models need to load and
-// to warm up. Meanwhile the models that are served stay in service, and after an error everything
-// is served as before. Index reads the disk, but does not wait for the other three.
+// Thread-safe. Apply, Load and Unload run one at a time and take the time that models need to load
+// and warm up. In that time the served models stay in service, and after an error the same models
+// are served as before. Index reads the disk, but does not wait for the other three.
 class ModelManager {
  public:
-  // Neither is owned; both outlive the manager. `weights` is how files of weights are read.
+  // Neither is owned; both outlive the manager. `weights` selects how weight files are read.
   ModelManager(Engine* engine, Log* log, FileAccess weights = FileAccess::kMap)
       : engine_(engine), log_(log), weights_(weights) {}
 
-  // Serves `models` and the highest version of each model in `repository`, and nothing else. There
-  // is no repository if `repository` is empty. A model that is served already and has not changed
-  // on disk stays as it is.
+  // Serves `models` and the highest version of each model in `repository`, and nothing else. An
+  // empty `repository` means none. A served model that has not changed on disk is not loaded again.
   absl::Status Apply(const std::vector<ModelSpec>& models, const std::string& repository);
 
-  // Loads the model of this name from the configuration or the repository, again if it is served
-  // already. Without a version, loads the highest, which then replaces all other versions of the
-  // name. Returns NotFound if there is no such model, and the errors of loading.
+  // Loads the named model from the configuration or the repository, even if it is already served.
+  // Without a version, loads the highest one, which then replaces all other versions of the name.
+  // Returns NotFound if there is no such model, and the errors of loading.
   absl::Status Load(const std::string& name, std::optional<int64_t> version);
 
-  // Withdraws the version, or all versions of the name if none is given. Returns NotFound if there
-  // is no such model.
+  // Stops serving the version, or all versions of the name if none is given. Returns NotFound if
+  // there is no such model.
   absl::Status Unload(const std::string& name, std::optional<int64_t> version);
 
   struct Entry {
@@ -55,7 +54,7 @@ class ModelManager {
   using Key = std::pair<std::string, int64_t>;
   struct Target {
     Key key;
-    std::string place;  // where the model is, for messages
+    std::string place;  // the location of the model, for messages
     Directory folder;
     std::string fingerprint;  // of the files and the options
     ModelOptions options{};

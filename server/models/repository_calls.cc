@@ -44,14 +44,14 @@ absl::StatusOr<std::optional<int64_t>> VersionIn(const Parameters& parameters) {
   return version;
 }
 
-// Calls `act` with the name and the version in `request`, which is a load or an unload.
+// Calls `act` with the name and the version in `request`, a load or unload request.
 template <typename Request, typename Act>
 absl::Status WithModelOf(const Request& request, const Act& act) {
   SLUICE_RETURN_IF_ERROR(CheckRepository(request.repository_name()));
   SLUICE_ASSIGN_OR_RETURN(const std::optional<int64_t> version, VersionIn(request.parameters()));
   if (!IsRepositoryName(request.model_name())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("model_name: ", Printable(request.model_name()), " is no model name"));
+    return absl::InvalidArgumentError(absl::StrCat("model_name: ", Printable(request.model_name()),
+                                                   " is not a valid model name"));
   }
   return act(request.model_name(), version);
 }
@@ -83,7 +83,7 @@ absl::Status ListModels(const inference::RepositoryIndexRequest& request, ModelM
     const bool in_full = entry.reason.empty() || reasons == Reasons::kInFull;
     model->set_reason(
         in_full ? entry.reason
-                : "its files are refused, or it is not loaded; the admin address tells why");
+                : "its files are refused, or it is not loaded; the admin address has the reason");
   }
   return absl::OkStatus();
 }

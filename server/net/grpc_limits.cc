@@ -9,21 +9,21 @@
 namespace sluice {
 namespace {
 
-// The number of pings beyond the permitted ones after which a connection is closed. It is not 0
-// because a late packet makes the next ping look early.
+// A connection is closed after this many pings beyond the permitted ones. It is not 0, because a
+// late packet makes the next ping look early.
 constexpr int kPingStrikes = 2;
 
-// The share of its memory that gRPC counts; the rest is overhead of allocation.
+// The share of its memory that gRPC counts; the rest is allocation overhead.
 constexpr int64_t kCountedPercent = 80;
 
-// Rounds up to milliseconds. 0 becomes the value that means "never" to gRPC.
+// Rounds up to milliseconds. Converts 0 to gRPC's value for "never".
 int Milliseconds(int64_t us) {
   if (us == 0) return INT_MAX;
   return std::min<int64_t>((us + 999) / 1000, INT_MAX - 1);
 }
 
 void LimitMemory(const GrpcOptions& options, grpc::ServerBuilder* builder) {
-  // A message limit alone does not bound memory: data is buffered before its length is checked.
+  // A message limit does not limit memory, because data is buffered before its length is checked.
   grpc::ResourceQuota quota("sluice");
   if (options.memory_quota_bytes > 0) {
     quota.Resize(options.memory_quota_bytes / 100 * kCountedPercent);
@@ -48,7 +48,7 @@ void LimitConnections(const ConnectionOptions& options, grpc::ServerBuilder* bui
   set(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, Milliseconds(options.age_grace_us));
   set(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(options.keepalive_time_us));
   set(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(options.keepalive_timeout_us));
-  // Pings are permitted without calls too; otherwise gRPC counts any second ping within two hours
+  // Pings are also permitted without calls; otherwise gRPC counts any second ping within two hours
   // as a strike.
   set(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   set(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,

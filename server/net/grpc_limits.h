@@ -6,9 +6,9 @@
 
 namespace sluice {
 
-// Bounds memory, messages, metadata, streams, pings, and idle and old connections, as `options`
-// say. Refuses compressed messages, because only the caller knows how large they are in memory.
-// Never lets two servers share a port. A memory of 0 is unbounded; see WithMemoryShares.
+// Limits memory, messages, metadata, streams, pings, and idle and old connections, according to
+// `options`. Refuses compressed messages, because only the caller knows their size in memory. Never
+// lets two servers share a port. A memory of 0 means unlimited; see WithMemoryShares.
 void ApplyLimits(const GrpcOptions& options, grpc::ServerBuilder* builder);
 
 }  // namespace sluice

@@ -11,9 +11,9 @@
 namespace sluice {
 namespace {
 
-// The number of calls per permitted stream from which a peer counts as hostile. It is more than one
-// because streams end before the daemon has finished their calls, long before if the peer resets
-// many.
+// The number of calls per permitted stream above which a peer counts as hostile. It is more than
+// one, because streams end before the daemon has finished their calls, and long before if the peer
+// resets many streams.
 constexpr int64_t kLiveCallsPerStream = 2;
 
 }  // namespace

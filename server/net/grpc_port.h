@@ -1,4 +1,4 @@
-// A gRPC server at one address, subject to the daemon's limits.
+// A gRPC server at one address, with the daemon's limits.
 #pragma once
 
 #include <chrono>
@@ -44,7 +44,7 @@ class GrpcPort {
   GrpcPort(std::unique_ptr<GrpcListener> listener,
            std::shared_ptr<grpc::ServerCredentials> credentials)
       : listener_(std::move(listener)), credentials_(std::move(credentials)) {}
-  // Makes the listener break off the connections of peers that exceed their limits.
+  // Makes the listener close the connections of peers that exceed their limits.
   void GuardCalls(const GrpcOptions& limits, grpc::ServerBuilder* builder);
 
   // The server uses the listener and the credentials.

@@ -12,8 +12,8 @@ constexpr int64_t kMaxAdminConnections = 256;
 constexpr int64_t kMaxProbeConnections = 64;
 constexpr int64_t kMaxProbeBytes = 1024;  // of a message
 
-// Returns the configured number of connections, or fewer if the process cannot open so many
-// descriptors.
+// Returns the configured number of connections, or the number that the process's descriptors allow
+// if that is smaller.
 GrpcListener::Limits ConnectionsFor(const ConnectionOptions& options, Log* log) {
   const int64_t connections = ReserveDescriptors(options.max);
   if (connections < options.max) {
@@ -49,7 +49,7 @@ absl::Status GrpcPorts::Start(const ServerOptions& options, const Services& serv
         "admin", &admin_);
   }
   if (status.ok() && !options.grpc.health_address.empty()) {
-    GrpcOptions probes = options.grpc;  // nobody is identified there
+    GrpcOptions probes = options.grpc;  // callers are not identified at this address
     probes.max_message_bytes = kMaxProbeBytes;
     status = Open({.address = options.grpc.health_address,
                    .limits = probes,

@@ -26,8 +26,8 @@ class GrpcPorts {
     std::vector<grpc::Service*> health;
   };
 
-  // Listens at the addresses in the options. Returns Unavailable, naming the address, if one is
-  // taken.
+  // Listens at the addresses in the options. Returns Unavailable, naming the address, if an address
+  // is taken.
   absl::Status Start(const ServerOptions& options, const Services& services,
                      const Security& security, Log* log);
 
@@ -35,8 +35,8 @@ class GrpcPorts {
   // still running after `grace` are cancelled.
   void Stop(nanoseconds grace, const std::function<void()>& end_watches);
 
-  // Closes new connections for inference at once while `refuse` is set; those of operators and
-  // probes are accepted. Thread-safe.
+  // While `refuse` is set, closes new connections for inference at once; admin and health
+  // connections are accepted. Thread-safe.
   void RefuseConnections(bool refuse);
 
   // Each returns 0 if there is no such port.
@@ -44,7 +44,7 @@ class GrpcPorts {
   int admin() const { return PortOf(admin_); }
   int health() const { return PortOf(health_); }
 
-  // Returns the statistics of each port, by its name: "grpc", "admin" or "health".
+  // Returns the statistics of each port, with its name: "grpc", "admin" or "health".
   std::vector<std::pair<const char*, ListenerStats>> Stats() const;
 
  private:

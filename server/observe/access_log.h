@@ -1,4 +1,4 @@
-// The access log: an observer of traces that logs a line for each request of a sample.
+// The access log: a trace observer that logs a line for each request in a sample.
 #pragma once
 
 #include <atomic>
@@ -9,18 +9,18 @@
 
 namespace sluice {
 
-// Returns whether the request with this id is in the sample. The answer for an id is always the
-// same on every daemon, so either every log or none has the lines of one request.
+// Returns whether the request with this id is in the sample. Every daemon gives the same answer for
+// an id, so the logs of all daemons contain the same requests.
 bool InSample(std::string_view id, double share);
 
-// Thread-safe. Requests that failed through a fault of the daemon (Internal) are always logged.
+// Thread-safe. Requests that failed because of a fault in the daemon (Internal) are always logged.
 // Requests without an id are sampled by their time of arrival.
 class AccessLog final : public Observer {
  public:
   // `log` is not owned and outlives this object.
   AccessLog(double share, Log* log) : share_(share), log_(log) {}
 
-  // The new share holds for requests that end from now on.
+  // Applies to requests that end from now on.
   void SetShare(double share) { share_ = share; }
 
   void OnRequestDone(const Request& request, const absl::Status& status,

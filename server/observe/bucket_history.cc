@@ -34,9 +34,9 @@ BucketHistory::Counted BucketHistory::CountedIn(const ModelStats& stats, MonoTim
 HistoryStretch BucketHistory::StretchOf(const OfModel& model, const ModelStats& stats,
                                         MonoTime now) {
   const Counted end = CountedIn(stats, now);
-  // A model that was loaded again counts from 0.
+  // The counts of a model that was loaded again start from 0.
   const Counted begin = end.steps < model.begin.steps ? Counted{} : model.begin;
-  // The counts of buckets that were withdrawn long ago may be forgotten meanwhile.
+  // The engine may have dropped counts of buckets that were withdrawn long ago.
   const auto since = [](int64_t before, int64_t after) {
     return std::max<int64_t>(after - before, 0);
   };

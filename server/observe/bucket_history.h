@@ -1,4 +1,5 @@
-// The last hours of each model's ladder, of the lengths that arrive, and of how well they fit.
+// The last hours of each model: its ladder, the arriving lengths, and the efficiency of its
+// batches.
 #pragma once
 
 #include <array>
@@ -18,33 +19,33 @@
 
 namespace sluice {
 
-// A stretch of time: the sums of its batches, and the lengths and the ladder at its end.
+// An interval of time: the sums over its batches, and the lengths and the ladder at its end.
 struct HistoryStretch {
   MonoTime begin{}, end{};
   int64_t batches = 0, hits = 0;
   int64_t useful_tokens = 0, computed_tokens = 0, bucket_tokens = 0;
   // Quantiles of the decayed lengths, as the ladder is fitted to them; 0 if nothing has arrived.
   int32_t length_p50 = 0, length_p90 = 0, length_p99 = 0;
-  // Ascending. Neighbours with the same ladder share it.
+  // Ascending. Intervals with the same ladder share the object.
   std::shared_ptr<const std::vector<Bucket>> ladder;
 };
 
-// Thread-safe. Its memory is bounded: kStretches of a model, and their ladders.
+// Thread-safe. Its memory is limited to kStretches intervals per model, and their ladders.
 class BucketHistory {
  public:
   static constexpr std::chrono::minutes kInterval{1};
   static constexpr size_t kStretches = 240;
 
-  // Ends the present stretch of each served model and forgets the models that are not in `served`.
-  // The first call for a model begins its first stretch.
+  // Ends the current interval of each served model and drops the models that are not in `served`.
+  // The first call for a model starts its first interval.
   void Add(std::span<const ModelStats> served, MonoTime now);
 
-  // Returns the stretches of the model, the earliest first, and the present one last. Returns none
-  // for a model that was not added yet.
+  // Returns the intervals of the model, the earliest first and the current one last. Returns none
+  // if the model has not been added yet.
   std::vector<HistoryStretch> Of(const ModelStats& stats, MonoTime now) const;
 
  private:
-  // What the engine had counted when the present stretch began.
+  // The engine's counts at the start of the current interval.
   struct Counted {
     MonoTime at{};
     int64_t steps = 0, batches = 0, hits = 0;

@@ -1,5 +1,5 @@
-// Ratios that describe buckets, from counts of batches. The metrics and the admin API compute them
-// nowhere else. The functions are pure.
+// Ratios that describe buckets, computed from counts of batches. Metrics and the admin API compute
+// them only here. The functions are pure.
 #pragma once
 
 #include <span>
@@ -13,25 +13,24 @@ namespace sluice {
 // Returns "TOKENSxROWS" for a packed bucket, "ROWSxPOSITIONSp" for a padded one.
 std::string BucketLabel(const Bucket& bucket);
 
-// The ratios. All are 0 until a batch has been served.
+// The ratios. All are 0 before the first batch.
 struct BucketSummary {
   int64_t batches = 0;
   double hit_rate = 0;             // batches served by the ladder's own choice / batches
   double padding_efficiency = 0;   // useful / bucket tokens
   double executed_efficiency = 0;  // useful / computed tokens
   double row_efficiency = 0;       // sequences / bucket sequences
-  // Bytes of activations that the buckets of all batches take / those that their exact sizes would
-  // take, - 1.
+  // Bytes of activations for the buckets of all batches / bytes for their exact sizes, - 1.
   double memory_overhead = 0;
 };
 BucketSummary Summarize(std::span<const BucketStats> buckets);
 
-// Returns at most `count` (>= 1) entries of about equal ranks: neighbours are merged under the
-// largest of them, with the sum of their weights.
+// Returns at most `count` (>= 1) entries made of groups of about equal size: neighbours are merged
+// under the largest of them, with the sum of their weights.
 std::vector<TokenWeight> Coarsen(std::span<const TokenWeight> entries, size_t count);
 
-// Returns the least size that at least `share` of the weight does not exceed, or 0 if there are no
-// entries. Entries ascend.
+// Returns the smallest size such that sizes up to it have at least `share` of the weight, or 0 if
+// there are no entries. Entries ascend.
 int32_t WeightedQuantile(std::span<const TokenWeight> entries, double share);
 
 }  // namespace sluice

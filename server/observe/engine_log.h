@@ -1,4 +1,4 @@
-// An observer of traces that logs a line for each thing that the engine does without a request.
+// A trace observer that logs engine events that do not belong to a request.
 #pragma once
 
 #include "engine/observer.h"
@@ -6,8 +6,8 @@
 
 namespace sluice {
 
-// Thread-safe. Kernels and reviews that changed the ladder are logged at level info, other reviews
-// at debug. Plans that could not be prepared and notices are warnings.
+// Thread-safe. Kernels, and reviews that changed the ladder, are logged at level info; other
+// reviews at debug. Notices and plans that could not be prepared are warnings.
 class EngineLog final : public Observer {
  public:
   // `log` is not owned and outlives this object.

@@ -1,7 +1,7 @@
-// The engine's present state and its buckets as metrics, from one snapshot per scrape.
+// The engine's current state and its buckets as metrics, from one snapshot per scrape.
 //
 // The snapshot needs no cached handles to series. Buckets come and go, and removing a series from a
-// prometheus::Family would destroy what a cached handle points to.
+// prometheus::Family would invalidate its cached handles.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace sluice {
 
-// Returns the metrics of `engine`, and the number of log lines that were dropped.
+// Returns the metrics of `engine`, and the number of dropped log lines.
 std::vector<prometheus::MetricFamily> EngineMetrics(const Engine& engine, int64_t log_dropped);
 
 }  // namespace sluice

@@ -97,7 +97,7 @@ struct Metrics::Families {
   prometheus::Family<Gauge>& xsa_proj_frac = AddGauge(metric::kXsaProjFrac);
   prometheus::Family<Counter>& xsa_positions = AddCounter(metric::kXsaPositions);
   prometheus::Family<Counter>& reloads = AddCounter(metric::kReloads);
-  // Made at the start, so that a reload that failed for want of memory is counted.
+  // Created at the start, so that a reload that fails for lack of memory can be counted.
   Counter& reloads_ok = reloads.Add({{"result", "ok"}});
   Counter& reloads_failed = reloads.Add({{"result", "error"}});
   Gauge& reload_success = AddGauge(metric::kReloadSuccess).Add({});
@@ -105,7 +105,7 @@ struct Metrics::Families {
   prometheus::Family<Counter>& secret_reads = AddCounter(metric::kSecretReads);
 };
 
-// Series that go when this object goes. Thread-safe.
+// Series that are removed when this object is destroyed. Thread-safe.
 class Metrics::OwnSeries {
  public:
   OwnSeries() = default;
@@ -115,7 +115,7 @@ class Metrics::OwnSeries {
     for (const auto& [series, remove] : removals_) remove();
   }
 
-  // Returns the series of these labels, and makes it if it is not there.
+  // Returns the series with these labels, and creates it if needed.
   template <typename T, typename... Arguments>
   T& Add(prometheus::Family<T>& family, const SeriesLabels& labels, const Arguments&... arguments) {
     T& series = family.Add(labels, arguments...);
@@ -131,7 +131,7 @@ class Metrics::OwnSeries {
   absl::flat_hash_map<const void*, std::function<void()>> removals_ ABSL_GUARDED_BY(mu_);
 };
 
-// The counters of a model's refusals, each of which is made at the first refusal for its reason.
+// The counters of a model's refusals. Each counter is created at the first refusal with its reason.
 // Thread-safe.
 class Metrics::Refusals {
  public:
@@ -155,13 +155,13 @@ class Metrics::Refusals {
   std::map<Reason, Counter*> counters_ ABSL_GUARDED_BY(mu_);
 };
 
-// The sums of the diagnostics of a layer.
+// The sums of a layer's diagnostics.
 struct XsaSums {
   double cos_sim = 0, proj_frac = 0;
   int64_t values = 0;
 
   void Add(const Reply& reply, int64_t layer, const ModelConfig& config) {
-    int64_t begin = 0;  // of the row's values
+    int64_t begin = 0;  // start of the row's values
     for (const int32_t positions : reply.xsa_positions) {
       const int64_t count = positions * config.heads, first = begin + layer * count;
       for (int64_t i = first; i < first + count; ++i) {
@@ -231,7 +231,7 @@ struct Metrics::Series {
   std::array<Counter*, kTriggers> batches;
   std::array<Counter*, kLookups> lookups;
   Mutex xsa_mu;
-  std::vector<XsaSums> xsa ABSL_GUARDED_BY(xsa_mu);  // by layer; empty if no request asked
+  std::vector<XsaSums> xsa ABSL_GUARDED_BY(xsa_mu);  // by layer; empty if no request asked for them
   Histogram& capture_seconds = own.Add(families.plan_capture_seconds, labels, kLong);
 };
 
@@ -250,7 +250,7 @@ Metrics::~Metrics() = default;
 
 void Metrics::Retire(IsServed is_served, MonoTime now, nanoseconds keep) {
   series_.Retire(is_served, now, keep);
-  // Refusals before a model is known have no name.
+  // Refusals before the model is known have no name.
   refusals_.Retire([&](std::string_view name,
                        int64_t version) { return name.empty() || is_served(name, version); },
                    now, keep);

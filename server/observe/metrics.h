@@ -1,5 +1,4 @@
-// Prometheus metrics: an observer of traces, and the text of /metrics. metric_names.h has the
-// names.
+// Prometheus metrics: a trace observer, and the text of /metrics. metric_names.h has the names.
 #pragma once
 
 #include <chrono>
@@ -23,7 +22,7 @@ class Metrics final : public Observer {
   Metrics(const std::string& device, const std::string& version);
   ~Metrics() override;
 
-  // Returns all that is counted here, and `more`, in the Prometheus text format, version 0.0.4.
+  // Returns the metrics of this object and `more`, in the Prometheus text format, version 0.0.4.
   std::string Render(std::vector<prometheus::MetricFamily> more) const;
 
   void OnAdmitted(const Request& request) override;
@@ -36,7 +35,7 @@ class Metrics final : public Observer {
   void OnNoPlan(const Model& model, Lookup lookup) override;
   void OnStepFailed(const Model& model, const absl::Status& status, int64_t failed) override;
   void OnHang(const Model& model, const Hang& hang) override;
-  // Drops the series of models as PerModel::Retire does.
+  // Drops the series of models in the same way as PerModel::Retire.
   void Retire(IsServed is_served, MonoTime now, nanoseconds keep);
   void OnReload(bool ok);
   // Counts a read of a secret file. `kind` is "certificate" or "callers".
@@ -56,7 +55,7 @@ class Metrics final : public Observer {
   prometheus::Registry registry_;
   const std::unique_ptr<Families> families_;
   PerModel<Series> series_;
-  PerModel<Refusals> refusals_;  // by name alone, as version 0
+  PerModel<Refusals> refusals_;  // by name only; the version is 0
 };
 
 }  // namespace sluice

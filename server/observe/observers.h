@@ -1,4 +1,4 @@
-// An observer for the engine that passes all events on to several others.
+// An observer that passes all events of the engine to several other observers.
 #pragma once
 
 #include <utility>

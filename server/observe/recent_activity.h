@@ -15,7 +15,7 @@
 
 namespace sluice {
 
-// The latest values that were added, in an array of fixed size.
+// The most recently added values, in an array of fixed size.
 template <typename T, size_t kCapacity>
 class Ring {
  public:
@@ -35,13 +35,13 @@ class Ring {
 };
 
 // Thread-safe. The observing methods do not allocate for a model that was seen before. Of copies
-// some 60 KB under the lock that they take, so its callers must limit how often they call it.
+// about 60 KB under the lock of those methods, so its callers must limit how often they call it.
 class RecentActivity final : public Observer {
  public:
   static constexpr size_t kBatches = 64;
   static constexpr size_t kRequests = 1024;
 
-  // The durations of a request that succeeded, in seconds.
+  // The durations of a successful request, in seconds.
   struct Latency {
     double total = 0;                     // from arrival to the end
     double queue = 0;                     // from acceptance to the first batch
@@ -63,7 +63,7 @@ class RecentActivity final : public Observer {
 
   View Of(const Model& model);
 
-  // Forgets models as PerModel::Retire does.
+  // Drops models in the same way as PerModel::Retire.
   void Retire(IsServed is_served, MonoTime now, nanoseconds keep) {
     models_.Retire(is_served, now, keep);
   }

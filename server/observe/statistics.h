@@ -1,4 +1,4 @@
-// The counts and durations of the method ModelStatistics: an observer of traces.
+// The counts and durations for the method ModelStatistics: a trace observer.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ namespace sluice {
 // Thread-safe.
 class Statistics final : public Observer {
  public:
-  // Returns what was counted for the model of `stats`, and the memory that it takes. All counts are
-  // zero for a model that was never seen.
+  // Returns the counts for the model of `stats`, and its memory. All counts are zero for a model
+  // without events.
   inference::ModelStatistics Describe(const ModelStats& stats);
 
-  // Forgets models as PerModel::Retire does.
+  // Drops models in the same way as PerModel::Retire.
   void Retire(IsServed is_served, MonoTime now, nanoseconds keep) {
     models_.Retire(is_served, now, keep);
   }

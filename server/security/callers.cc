@@ -18,13 +18,13 @@
 namespace sluice {
 namespace {
 
-// Returns the limit as a rate. If the burst is not set, it is what comes in a second, and at least
-// 1.
+// Returns the limit as a rate. If the burst is not set, it is the amount of one second, and at
+// least 1.
 BucketRate RateOf(double per_second, double burst) {
   return {per_second, burst > 0 ? burst : std::max(per_second, 1.0)};
 }
 
-// Returns the text after "Bearer " in the call's authorization, an empty one for any other scheme,
+// Returns the text after "Bearer " in the call's authorization, an empty text for any other scheme,
 // or nullopt if there is no such header.
 std::optional<absl::string_view> BearerToken(const grpc::ServerContextBase& context) {
   constexpr absl::string_view kScheme = "bearer ";
@@ -36,7 +36,7 @@ std::optional<absl::string_view> BearerToken(const grpc::ServerContextBase& cont
   return absl::StripAsciiWhitespace(value.substr(kScheme.size()));
 }
 
-// Returns the index of the caller to which one of the certificate's names belongs.
+// Returns the index of the caller that owns one of the certificate's names.
 std::optional<size_t> CertificateOwner(const grpc::ServerContextBase& context,
                                        const CallersFile& file) {
   if (file.certificates.empty()) return std::nullopt;
@@ -178,7 +178,7 @@ absl::StatusOr<std::shared_ptr<const Caller>> Callers::Identify(
 
 std::vector<CallerStats> Callers::Stats() const {
   std::vector<CallerStats> all;
-  const std::shared_ptr<const Table> known = table();  // which a reload may replace meanwhile
+  const std::shared_ptr<const Table> known = table();  // a reload may replace the table
   for (const std::shared_ptr<const Caller>& caller : known->callers) {
     const CallerAccount& account = *caller->account();
     all.push_back({.caller = caller->name(),

@@ -1,4 +1,4 @@
-// The callers of the daemon, and how much each may ask for.
+// The callers of the daemon, and their limits.
 #pragma once
 
 #include <atomic>
@@ -16,8 +16,7 @@
 
 namespace sluice {
 
-// What one caller has asked for, and what it may still ask for. Survives changes of the caller's
-// limits.
+// The usage of one caller. Survives changes of the caller's limits.
 struct CallerAccount {
   TokenBucket requests;
   TokenBucket tokens;
@@ -26,7 +25,8 @@ struct CallerAccount {
   std::atomic<int64_t> refused{0};
 };
 
-// The limits of callers whose lines give none. Thread-safe; setting them takes no memory.
+// The limits of callers without limits in the callers file. Thread-safe; setting them allocates no
+// memory.
 class DefaultRates {
  public:
   explicit DefaultRates(const RateOptions& rates) : rates_(rates) {}
@@ -47,7 +47,7 @@ class DefaultRates {
 // A caller: a name with its limits. Thread-safe.
 class Caller {
  public:
-  // The caller has its `own` limits, and the present defaults where it has none.
+  // `own` are the caller's own limits. The current defaults apply to all other limits.
   Caller(std::string name, std::shared_ptr<const DefaultRates> defaults, const RateOverrides& own,
          std::shared_ptr<CallerAccount> account)
       : name_(std::move(name)),
@@ -56,18 +56,19 @@ class Caller {
         account_(std::move(account)) {}
 
   const std::string& name() const { return name_; }
-  // The most urgent level that it may ask for.
+  // The most urgent level allowed for the caller.
   int max_priority() const { return own_.max_priority.value_or(1); }
   const std::shared_ptr<CallerAccount>& account() const { return account_; }
 
   // Takes one request from the limit at `now`. Returns ResourceExhausted with the reason
-  // rate_limited and a push-back, after which a request will be admitted if no other comes first.
+  // rate_limited and a push-back. A request after the push-back is admitted if no other comes
+  // first.
   absl::Status TakeRequest(MonoTime now) const;
-  // Likewise takes the tokens of a request. A request with more than tokens_burst tokens is
-  // admitted when nothing is owed.
+  // Takes the tokens of a request in the same way. A request with more than tokens_burst tokens is
+  // admitted if the caller owes no tokens.
   absl::Status TakeTokens(int64_t tokens, MonoTime now) const;
-  // Returns the tokens of a request that the engine did not accept, at the present limit, although
-  // they may have been taken at another a moment before.
+  // Returns the tokens of a request that the engine did not accept. Uses the present limit, even if
+  // it has changed since they were taken.
   void ReturnTokens(int64_t tokens) const;
 
  private:
@@ -83,43 +84,42 @@ class Caller {
 
 struct CallerStats {
   std::string caller;
-  int64_t requests = 0;  // the requests and tokens that were within the limits
+  int64_t requests = 0;  // the admitted requests and tokens
   int64_t tokens = 0;
-  int64_t refused = 0;  // the requests that exceeded a limit
+  int64_t refused = 0;  // the refused requests
 };
 
-// Identifies callers by the file of callers. Reads the file again at each look, and keeps its last
+// Identifies callers with the callers file. Reads the file again at each Look, and keeps its last
 // valid contents. Thread-safe.
 class Callers {
  public:
-  // Called with the outcome of a look, on the thread of the look, if the outcome changed or the
-  // look found another valid file.
+  // Called with the outcome of a Look, on the thread of the Look, if the outcome changed or the
+  // file has new valid contents.
   using OnChange = std::function<void(const absl::Status& outcome)>;
 
-  // Reads the file. Without a file, everybody is anonymous. Returns the errors of ReadSecretFile
+  // Reads the file. Without a file, all callers are anonymous. Returns the errors of ReadSecretFile
   // and ParseCallers.
   static absl::StatusOr<std::unique_ptr<Callers>> Open(const AuthOptions& auth,
                                                        const RateOptions& rates,
                                                        OnChange on_change);
 
-  // Looks at the file again, and returns what is wrong with its present contents.
+  // Reads the file again and returns any error in its contents.
   absl::Status Look();
 
-  // Returns what is wrong with the file's present contents, and changes nothing.
+  // Returns any error in the present contents of the file. Changes nothing.
   absl::Status Check() const;
 
-  // Sets the default limits, for callers whose lines give none, from now on. Cannot fail for lack
-  // of memory.
+  // Sets the default limits for callers whose lines set none. Cannot fail for lack of memory.
   void SetRates(const RateOptions& rates) { defaults_->Set(rates); }
 
   // Identifies the caller by its bearer token, or else by a name in its certificate. Returns
-  // Unauthenticated with the reason token_unknown for a token that belongs to no caller. Where
-  // anonymous callers are not served, returns it with the reason credential_missing for a caller
-  // without a credential or with a certificate that is not listed.
+  // Unauthenticated with the reason token_unknown for a token of no caller. If anonymous callers
+  // are not served, returns Unauthenticated with the reason credential_missing for a caller without
+  // a credential or with an unlisted certificate.
   absl::StatusOr<std::shared_ptr<const Caller>> Identify(
       const grpc::ServerContextBase& context) const;
 
-  // The numbers of calls that Identify has refused for either reason.
+  // The numbers of calls that Identify has refused, by reason.
   int64_t unknown_tokens() const { return unknown_tokens_.load(std::memory_order_relaxed); }
   int64_t missing_credentials() const {
     return missing_credentials_.load(std::memory_order_relaxed);
@@ -149,7 +149,7 @@ class Callers {
   mutable std::atomic<int64_t> unknown_tokens_ = 0;
   mutable std::atomic<int64_t> missing_credentials_ = 0;
 
-  Mutex look_mu_;                                // held during a whole look; taken before mu_
+  Mutex look_mu_;                                // held during a whole Look; taken before mu_
   bool read_ ABSL_GUARDED_BY(look_mu_) = false;  // the file has been read at least once
   std::string text_ ABSL_GUARDED_BY(look_mu_);   // the text that table_ was made from
   absl::Status outcome_ ABSL_GUARDED_BY(look_mu_);

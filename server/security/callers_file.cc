@@ -39,11 +39,12 @@ class Parser {
     const size_t colon = line.find(':');
     const absl::string_view name = absl::StripAsciiWhitespace(line.substr(0, colon));
     if (colon == absl::string_view::npos || !IsName(name)) {
-      return Problem("expected NAME: CREDENTIAL, the name of A-Z a-z 0-9 _ . -, at most 64");
+      return Problem(
+          "expected NAME: CREDENTIAL, with a name of at most 64 characters from A-Z a-z 0-9 _ . -");
     }
     std::vector<absl::string_view> words =
         absl::StrSplit(line.substr(colon + 1), absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
-    // A comment begins with a # at the start of a word, because tokens may contain one.
+    // A comment begins with a # at the start of a word. Tokens may contain a # elsewhere.
     words.erase(std::find_if(words.begin(), words.end(), [](auto word) { return word[0] == '#'; }),
                 words.end());
     if (words.empty()) return Problem("no credential after the name");
@@ -69,14 +70,14 @@ class Parser {
   absl::Status Credential(absl::string_view word, size_t caller) {
     const bool anonymous = caller == 0;
     if (anonymous != (word == "none")) {
-      return Problem(anonymous ? "anonymous has the credential none"
-                               : "only anonymous has the credential none");
+      return Problem(anonymous ? "the credential of anonymous must be none"
+                               : "only anonymous may have the credential none");
     }
     if (anonymous) return absl::OkStatus();
     if (absl::ConsumePrefix(&word, "token:")) return Token(word, caller);
     if (absl::ConsumePrefix(&word, "sha256:")) return Hash(word, caller);
     if (absl::ConsumePrefix(&word, "certificate:")) return CertificateName(word, caller);
-    return Problem("the credential is none of token:TEXT, sha256:HEX, certificate:NAME, none");
+    return Problem("unknown credential; expected token:TEXT, sha256:HEX, certificate:NAME or none");
   }
 
   absl::Status Token(absl::string_view token, size_t caller) {
@@ -85,7 +86,7 @@ class Parser {
                                   " bytes; this one has ", token.size()));
     }
     if (!std::all_of(token.begin(), token.end(), absl::ascii_isgraph)) {
-      return Problem("a token is of printable ASCII");
+      return Problem("a token must be printable ASCII");
     }
     return Add(DigestOf(token), caller);
   }
@@ -94,7 +95,7 @@ class Parser {
     TokenDigest digest;
     if (hex.size() != 2 * digest.size() ||
         !std::all_of(hex.begin(), hex.end(), absl::ascii_isxdigit)) {
-      return Problem("sha256: is followed by 64 hexadecimal digits");
+      return Problem("sha256: must be followed by 64 hexadecimal digits");
     }
     const std::string bytes = absl::HexStringToBytes(hex);
     std::copy(bytes.begin(), bytes.end(), digest.begin());
@@ -104,16 +105,16 @@ class Parser {
 
   absl::Status Add(const TokenDigest& digest, size_t caller) {
     if (file_.tokens.emplace(digest, caller).second) return absl::OkStatus();
-    return Problem("this token was given before");
+    return Problem("this token is already in the file");
   }
 
   absl::Status CertificateName(absl::string_view name, size_t caller) {
     if (name.empty() || name.size() > kMaxCertificateNameBytes) {
       return Problem(
-          absl::StrCat("a certificate's name has 1 to ", kMaxCertificateNameBytes, " bytes"));
+          absl::StrCat("a certificate's name must have 1 to ", kMaxCertificateNameBytes, " bytes"));
     }
     if (file_.certificates.emplace(std::string(name), caller).second) return absl::OkStatus();
-    return Problem("this certificate's name was given before");
+    return Problem("this certificate's name is already in the file");
   }
 
   absl::Status Limit(absl::string_view word, size_t caller) {
@@ -133,7 +134,7 @@ class Parser {
       if (!spec.parse(parts.second, &parsed)) {
         return Problem(absl::StrCat(name, " is ", spec.expected));
       }
-      if (value->has_value()) return Problem(absl::StrCat(name, " was given before"));
+      if (value->has_value()) return Problem(absl::StrCat(name, " is already set for this name"));
       *value = std::get<double>(spec.get(parsed));
       return absl::OkStatus();
     }
@@ -145,9 +146,9 @@ class Parser {
   static absl::Status MaxPriority(absl::string_view text, std::optional<int>* most) {
     int level = 0;
     if (!absl::SimpleAtoi(text, &level) || level < 1 || level > kPriorityLevels) {
-      return Problem(absl::StrCat("max_priority is a level from 1 to ", kPriorityLevels));
+      return Problem(absl::StrCat("max_priority must be a level from 1 to ", kPriorityLevels));
     }
-    if (most->has_value()) return Problem("max_priority was given before");
+    if (most->has_value()) return Problem("max_priority is already set for this name");
     *most = level;
     return absl::OkStatus();
   }

@@ -1,7 +1,7 @@
 // The file that lists who may call:
 //
 //   alice: token:5f0c1e...       # a bearer token, as the caller sends it
-//   alice: sha256:9f86d081...    # another token, as the hex form of its SHA-256; tokens of less
+//   alice: sha256:9f86d081...    # another token, as the hex form of its SHA-256; tokens of fewer
 //                                # than kMinTokenBytes are unknown all the same
 //   # a name in the caller's certificate; its subject alternative names come first
 //   batch: certificate:batch.example.org tokens_per_second=1e5
@@ -9,8 +9,8 @@
 //
 //   batch: certificate:other max_priority=3        # the most urgent level that it may ask for
 //
-// A name may have several credentials, so that they can be replaced one at a time. Each of its
-// lines may set limits for the name.
+// A name may have several credentials, so that they can be replaced one at a time. Each line of a
+// name may set limits for that name.
 #pragma once
 
 #include <openssl/crypto.h>
@@ -42,7 +42,7 @@ struct SameDigest {
   }
 };
 
-// The limits that a caller's lines set; for the others, the default applies.
+// The limits that a caller's lines set. Unset limits have their defaults.
 struct RateOverrides {
   std::optional<double> requests_per_second;
   std::optional<double> requests_burst;

@@ -20,7 +20,7 @@ absl::Status SystemError(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<std::string> ReadSecretFile(const std::string& path) {
-  // O_NONBLOCK keeps a pipe in place of the file from blocking.
+  // O_NONBLOCK avoids blocking if the path is a pipe.
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat facts {};
   if (file.get() < 0 || fstat(file.get(), &facts) != 0) return SystemError(path);

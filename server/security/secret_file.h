@@ -1,4 +1,4 @@
-// Small files that other programs replace: certificates, keys, tokens.
+// Reads small files that other programs replace: certificates, keys, tokens.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// TLS and the callers of a daemon, whose files are looked at regularly.
+// TLS and the callers of a daemon. Their files are checked for changes regularly.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace sluice {
 
-// The functions that are called, on any thread, when files have changed or the error in them has.
+// Called on any thread when files, or the error in them, have changed.
 struct SecurityEvents {
   TlsFiles::OnChange certificate;
   Callers::OnChange callers;
@@ -27,10 +27,10 @@ class Security {
   static absl::StatusOr<std::unique_ptr<Security>> Open(const ServerOptions& options, Clock* clock,
                                                         SecurityEvents events);
 
-  // Looks at all files now, and returns the first error. Valid files are used from then on.
+  // Checks all files now and returns the first error. Valid files are used from now on.
   absl::Status Look();
 
-  // Returns the first error in the files as they are now, and changes nothing.
+  // Returns the first error in the present files. Changes nothing.
   absl::Status Check() const;
 
   Callers* callers() { return callers_.get(); }

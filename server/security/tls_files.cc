@@ -14,8 +14,8 @@ namespace sluice {
 namespace {
 
 // gRPC's C++ credentials cannot change once they are made. Its C credentials fetch a configuration
-// at each handshake, and keep the present one if they get none. Each object of this class serves
-// one port, and hands over only what that port has not seen yet.
+// at each handshake, and keep the current one if they get none. Each object of this class serves
+// one port, and provides only configurations that are new to that port.
 class FetchingCredentials final : public grpc::ServerCredentials {
  public:
   explicit FetchingCredentials(const TlsFiles* files) : files_(files) {
@@ -47,8 +47,8 @@ class FetchingCredentials final : public grpc::ServerCredentials {
     MutexLock lock(&mu_);
     if (shown == given_) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
     const grpc_ssl_pem_key_cert_pair pair = {shown->key.c_str(), shown->certificate.c_str()};
-    // gRPC 1.51 aborts without authorities, although it uses them only if it asks for a client
-    // certificate.
+    // gRPC 1.51 aborts without authorities, although it uses them only for requesting client
+    // certificates.
     const std::string& authorities =
         shown->client_ca.empty() ? shown->certificate : shown->client_ca;
     *config = grpc_ssl_server_certificate_config_create(authorities.c_str(), &pair, 1);

@@ -1,4 +1,4 @@
-// The TLS files: the last valid certificate stays in use while its files are replaced.
+// The TLS files. The last valid certificate stays in use while its files are replaced.
 #pragma once
 
 #include <functional>
@@ -11,29 +11,29 @@
 
 namespace sluice {
 
-// Thread-safe. The files are validated as a whole before new connections use them. Until then, and
-// if they are invalid, new connections use the last valid files. Existing connections are not
+// Thread-safe. The files are validated together before new connections use them. Until then, or if
+// they are invalid, new connections use the last valid files. Existing connections are not
 // affected.
 class TlsFiles {
  public:
-  // Called with the outcome of a look and the identity that is shown from then on, on the thread of
-  // the look, if the outcome changed or the look found other valid files.
+  // Called with the outcome of a Look and the identity used from then on, on the thread of the
+  // Look, if the outcome changed or the files have new valid contents.
   using OnChange = std::function<void(const absl::Status& outcome, const TlsIdentity& shown)>;
 
-  // Looks at the files for the first time. Returns the errors of ReadTlsFiles and CheckTlsIdentity.
+  // Reads the files for the first time. Returns the errors of ReadTlsFiles and CheckTlsIdentity.
   static absl::StatusOr<std::unique_ptr<TlsFiles>> Open(const TlsOptions& options,
                                                         OnChange on_change);
 
-  // Looks at the files again, and returns what is wrong with their present contents.
+  // Reads the files again and returns any error in their contents.
   absl::Status Look();
 
-  // Returns what is wrong with the files' present contents, and changes nothing.
+  // Returns any error in the files' present contents. Changes nothing.
   absl::Status Check() const;
 
   std::shared_ptr<const TlsIdentity> shown() const;
 
-  // Returns credentials for one port of a server, with at least TLS 1.2. This object outlives the
-  // server, as does the caller's reference to the credentials.
+  // Returns credentials for one port of a server, with at least TLS 1.2. This object and the
+  // caller's reference to the credentials must outlive the server.
   std::shared_ptr<grpc::ServerCredentials> Credentials() const;
 
  private:
@@ -43,7 +43,7 @@ class TlsFiles {
   const TlsOptions options_;
   const OnChange on_change_;
 
-  Mutex look_mu_;  // held during a whole look; taken before mu_
+  Mutex look_mu_;  // held during a whole Look; taken before mu_
   absl::Status outcome_ ABSL_GUARDED_BY(look_mu_);
 
   mutable Mutex mu_;

@@ -36,7 +36,7 @@ Bio Open(const std::string& pem) {
   return Bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
 }
 
-// Provides no passphrase. It replaces OpenSSL's callback, which asks at the terminal.
+// Provides no passphrase. Replaces OpenSSL's callback, which would prompt at the terminal.
 int NoPassphrase(char*, int, int, void*) { return -1; }
 
 absl::Status Wrong(const std::string& path, absl::string_view problem) {
@@ -44,7 +44,7 @@ absl::Status Wrong(const std::string& path, absl::string_view problem) {
   return absl::InvalidArgumentError(absl::StrCat(path, ": ", problem));
 }
 
-// Returns all certificates of a file, which must have at least one.
+// Returns all certificates of a file. Returns an error if it has none.
 absl::StatusOr<std::vector<Certificate>> ParseCertificates(const std::string& path,
                                                            const std::string& pem) {
   const Bio bio = Open(pem);
@@ -71,7 +71,7 @@ absl::StatusOr<WallTime> TimeOf(const ASN1_TIME* time, const std::string& path) 
   return std::chrono::system_clock::from_time_t(timegm(&broken));
 }
 
-// Checks the dates of a certificate, which `what` names, and returns when it expires.
+// Checks the dates of a certificate and returns its expiry. Errors begin with `what`, its name.
 absl::StatusOr<WallTime> CheckDates(X509* certificate, const std::string& what, WallTime now) {
   SLUICE_ASSIGN_OR_RETURN(const WallTime begins, TimeOf(X509_get0_notBefore(certificate), what));
   SLUICE_ASSIGN_OR_RETURN(const WallTime expires, TimeOf(X509_get0_notAfter(certificate), what));
@@ -93,11 +93,12 @@ absl::Status CheckChain(const std::vector<Certificate>& chain, const std::string
   return absl::OkStatus();
 }
 
-// Checks what gRPC will require of OpenSSL, so that bad files are refused here and not at the next
+// Checks gRPC's requirements on OpenSSL, so that bad files are refused here and not at the next
 // handshake.
 absl::Status CheckServable(X509* own, EVP_PKEY* key, const TlsOptions& options) {
   if (X509_check_private_key(own, key) != 1) {
-    return Wrong(options.key_file, absl::StrCat("is not the key of ", options.certificate_file));
+    return Wrong(options.key_file,
+                 absl::StrCat("does not match the certificate ", options.certificate_file));
   }
   const Context context(SSL_CTX_new(TLS_server_method()));
   if (context == nullptr || SSL_CTX_use_certificate(context.get(), own) != 1 ||

@@ -1,5 +1,4 @@
-// The certificate that the daemon shows, its key, and the authorities whose client certificates it
-// accepts.
+// The daemon's certificate, its key, and the authorities for client certificates.
 #pragma once
 
 #include <chrono>
@@ -27,11 +26,12 @@ struct TlsIdentity {
 absl::StatusOr<TlsIdentity> ReadTlsFiles(const TlsOptions& options);
 
 // Checks that the files can be served together from `now` on, and sets `expires`. Returns
-// InvalidArgument that names the file of `options` and what is wrong with it:
+// InvalidArgument that names the file of `options` and the problem:
 //   * PEM that does not parse or is cut off, or a key with a passphrase;
 //   * a certificate, of the daemon or of its chain, that has expired or is not valid yet at `now`;
 //   * a chain in which a certificate is not signed by the next;
-//   * a key that is not the certificate's, or a pair that OpenSSL refuses to serve (for instance
+//   * a key that does not match the certificate, or a pair that OpenSSL refuses to serve (for
+// example
 //     because it is too weak);
 //   * an authority file without certificates.
 absl::Status CheckTlsIdentity(const TlsOptions& options, std::chrono::system_clock::time_point now,

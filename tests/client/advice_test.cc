@@ -25,7 +25,7 @@ void AddBucket(int32_t tokens, int64_t batches, ModelBuckets* model) {
   use->set_memory_bytes(kMiB);
 }
 
-// A model whose buckets give no reason for advice.
+// A model without any reason for advice.
 ModelBuckets Healthy() {
   ModelBuckets model;
   model.set_policy("packed");
@@ -52,7 +52,7 @@ struct AdviseRow {
 };
 class AdviseTable : public TableTest<AdviseRow> {};
 
-TEST_P(AdviseTable, SaysWhatIsWrongAndWhatToDo) {
+TEST_P(AdviseTable, NamesTheProblemAndTheRemedy) {
   ModelBuckets model = Healthy();
   row().spoil(&model);
   const std::vector<Advice> advice = Advise(model);
@@ -66,7 +66,7 @@ TEST_P(AdviseTable, SaysWhatIsWrongAndWhatToDo) {
 
 const AdviseRow kAdviseRows[] = {
     {.name = "AHealthyModelNeedsNoAdvice", .spoil = [](ModelBuckets*) {}},
-    {.name = "TooFewBatchesAreSaid",
+    {.name = "TooFewBatchesAreReported",
      .spoil = [](ModelBuckets* m) { m->set_batches(99); },
      .words = {{"99 batches", "100"}}},
     {.name = "APaddedLayoutThatWastesMuchIsNamed",
@@ -77,7 +77,7 @@ const AdviseRow kAdviseRows[] = {
            m->set_padding_efficiency(0.6);
          },
      .words = {{"40.0%", "padded_buckets", "engine.batch.policy: packed"}}},
-    {.name = "APaddedLayoutThatWastesLittleIsNot", .spoil = MakePadded},
+    {.name = "APaddedLayoutThatWastesLittleIsNotNamed", .spoil = MakePadded},
     {.name = "MemoryNearTheLimitIsNamed",
      .spoil =
          [](ModelBuckets* m) {
@@ -93,7 +93,7 @@ const AdviseRow kAdviseRows[] = {
            m->set_ladder_memory_bytes(11 * kMiB);
          },
      .words = {{"exceed", "memory_limit_bytes"}}},
-    {.name = "MemoryBelowTheLimitIsNot",
+    {.name = "MemoryBelowTheLimitIsNotNamed",
      .spoil =
          [](ModelBuckets* m) {
            m->set_memory_limit_bytes(10 * kMiB);
@@ -109,9 +109,9 @@ const AdviseRow kAdviseRows[] = {
            m->set_executed_efficiency(0.7);
          },
      .words = {{"30.0%", "sluice ladder try"}}},
-    {.name = "LowEfficiencyOnADeviceThatComputesLiveRowsLosesNothing",
+    {.name = "LowEfficiencyIsHarmlessIfOnlyUsedRowsAreComputed",
      .spoil = [](ModelBuckets* m) { m->set_padding_efficiency(0.2); },
-     .words = {{"80.0%", "Nothing is computed in vain", "Leave the ladder as it is."}}},
+     .words = {{"80.0%", "No work is wasted", "Leave the ladder as it is."}}},
     {.name = "SmallBatchesAreNamedAsTheCause",
      .spoil =
          [](ModelBuckets* m) {
@@ -128,15 +128,15 @@ const AdviseRow kAdviseRows[] = {
     {.name = "AnUnusedBucketIsNamed",
      .spoil = [](ModelBuckets* m) { m->mutable_buckets(0)->set_batches(0); },
      .words = {{"64x8", "1.0 MiB", "min_bucket_usage"}}},
-    {.name = "AnUnusedBucketThatTakesNextToNothingIsNot",
+    {.name = "AnUnusedSmallBucketIsNotNamed",
      .spoil =
          [](ModelBuckets* m) {
            m->mutable_buckets(0)->set_batches(0);
            m->mutable_buckets(0)->set_memory_bytes(176);
          }},
-    {.name = "AnUnusedMaximumIsNot",
+    {.name = "AnUnusedMaximumIsNotNamed",
      .spoil = [](ModelBuckets* m) { m->mutable_buckets(1)->set_batches(0); }},
-    {.name = "AnUnusedWithdrawnBucketIsNot",
+    {.name = "AnUnusedWithdrawnBucketIsNotNamed",
      .spoil =
          [](ModelBuckets* m) {
            m->mutable_buckets(0)->set_batches(0);
@@ -148,7 +148,7 @@ const AdviseRow kAdviseRows[] = {
            m->mutable_buckets(0)->set_batches(0);
            m->set_batches(999);
          }},
-    {.name = "SeveralRulesSpeakAtOnce",
+    {.name = "SeveralRulesApplyAtOnce",
      .spoil =
          [](ModelBuckets* m) {
            m->set_hit_rate(0.5);
@@ -158,7 +158,7 @@ const AdviseRow kAdviseRows[] = {
 };
 SLUICE_TABLE(AdviseTable, kAdviseRows);
 
-// The trials of the ladder in use and of one other, which gains so much.
+// The trials of the ladder in use and of another one with the given gain.
 StrategyTrials Trials(const std::string& other, double gain, const LadderChoice& choice) {
   StrategyTrials trials;
   trials.arrivals = 400;
@@ -172,7 +172,7 @@ StrategyTrials Trials(const std::string& other, double gain, const LadderChoice&
   return trials;
 }
 
-TEST(AdviseWithTrials, ProposesWhatGainsAndSaysByHowMuch) {
+TEST(AdviseWithTrials, ProposesTheBestLadderWithItsGain) {
   ModelBuckets model = Healthy();
   model.set_model_name("m");
   model.set_padding_efficiency(0.7);
@@ -182,11 +182,11 @@ TEST(AdviseWithTrials, ProposesWhatGainsAndSaysByHowMuch) {
   const std::vector<Advice> advice = Advise(model, &trials);
   ASSERT_EQ(advice.size(), 1u);
   EXPECT_EQ(advice[0].action,
-            "\"geometric 2\" gains 12.5% on the last 400 arrivals, by simulation with the measured "
-            "costs: sluice ladder set m --ratio 2 --strategy geometric.");
+            "\"geometric 2\" gains 12.5% on the last 400 arrivals, in a simulation with the "
+            "measured costs: sluice ladder set m --ratio 2 --strategy geometric.");
 }
 
-TEST(AdviseWithTrials, AnAdaptiveLadderThatAFitWouldBeatFollowsTooSlowly) {
+TEST(AdviseWithTrials, ReportsAnAdaptiveLadderThatFollowsTooSlowly) {
   ModelBuckets model = Healthy();
   model.mutable_ladder_changes()->set_reviews(7);
   const StrategyTrials trials = Trials("adaptive", 0.1, {{"strategy", "adaptive"}});
@@ -197,7 +197,7 @@ TEST(AdviseWithTrials, AnAdaptiveLadderThatAFitWouldBeatFollowsTooSlowly) {
   EXPECT_THAT(advice[0].action, HasSubstr("sluice review --force"));
 }
 
-TEST(AdviseWithTrials, ProposesNothingThatDoesNotGain) {
+TEST(AdviseWithTrials, ProposesNoLadderWithoutGain) {
   ModelBuckets model = Healthy();
   const StrategyTrials trials = Trials("adaptive", 0.02, {{"strategy", "adaptive"}});
   EXPECT_TRUE(Advise(model, &trials).empty());
@@ -207,7 +207,7 @@ TEST(AdviseWithTrials, ProposesNothingThatDoesNotGain) {
   EXPECT_THAT(advice[0].action, HasSubstr("Leave the ladder as it is: on the last 400 arrivals"));
 }
 
-TEST(AdviceText, ListsTheAdviceOrSaysThatAllIsWell) {
+TEST(AdviceText, ListsTheAdviceOrReportsThatNothingShouldChange) {
   EXPECT_EQ(AdviceText({}), "Nothing to change: the buckets fit the traffic.\n");
   EXPECT_EQ(AdviceText({{"A.", "Do b."}, {"C.", "Do d."}}), "- A. Do b.\n- C. Do d.\n");
 }

@@ -28,7 +28,7 @@ TEST(ParseArguments, ReadsTheCommandsThatManageADaemon) {
   EXPECT_EQ(load->command, Command::kLoad);
   EXPECT_EQ(load->manage.model, "m");
   EXPECT_EQ(load->manage.model_version, 3);
-  EXPECT_EQ(load->deadline_us, 0) << "loading takes as long as it takes";
+  EXPECT_EQ(load->deadline_us, 0) << "loading has no time limit";
   EXPECT_EQ(Parse({"unload", "m"})->manage.model_version, 0);
   EXPECT_EQ(Parse({"reload", "--json"})->command, Command::kReload);
   EXPECT_FALSE(Parse({"load"}).ok());
@@ -60,7 +60,7 @@ TEST(ParseArguments, ATokenHasOnlyCharactersThatMetadataAllows) {
   }
 }
 
-TEST(ParseArguments, AdminCommandsHaveAnAddressOfTheirOwn) {
+TEST(ParseArguments, AdminCommandsUseTheAdminAddress) {
   EXPECT_EQ(Parse({"review"})->server, "localhost:8003");
   EXPECT_EQ(Parse({"review"}, "far:9001")->server, "far:8003");
   EXPECT_EQ(Parse({"buckets"}, "far:9001", "near:1")->server, "near:1");
@@ -146,7 +146,7 @@ TEST(ParseArguments, ReadsTheFlagsOfGenerate) {
   EXPECT_EQ(parameters.size(), 4);
 }
 
-TEST(ParseArguments, ThePromptOfGenerateNeedsNoFlag) {
+TEST(ParseArguments, GenerateTakesThePromptAsAnArgument) {
   const auto with_flag = Parse({"generate", "--text", "Once upon a time", "--max-tokens=5"});
   ASSERT_TRUE(with_flag.ok()) << with_flag.status();
   for (const std::vector<const char*>& words :
@@ -161,7 +161,7 @@ TEST(ParseArguments, ThePromptOfGenerateNeedsNoFlag) {
   EXPECT_TRUE(Parse({"generate", "-"})->generate.text_from_input);
   EXPECT_THAT(Parse({"generate", "--", "-5 degrees"})->generate.request.ShortDebugString(),
               HasSubstr("-5 degrees"));
-  // The name of a command is a prompt like any other.
+  // The name of a command is a valid prompt.
   EXPECT_THAT(Parse({"generate", "models"})->generate.request.ShortDebugString(),
               HasSubstr("models"));
   EXPECT_THAT(Parse({"generate", "--help"})->text, HasSubstr("PROMPT"));
@@ -203,7 +203,7 @@ TEST(ParseArguments, ReadsTheFlagsOfBucketCommands) {
   EXPECT_EQ(fit->fit.token_us, 0.04);
   EXPECT_TRUE(fit->fit.clip);
   EXPECT_EQ(fit->fit.load, 0.85);
-  // The costs of a CPU are those of computed tokens, and a journal has its own.
+  // With --us-per-computed-token the other costs are 0. A journal has its own costs.
   const auto computed = Parse({"fit", "--trace=f", "--us-per-computed-token=2", "--strategy=all"});
   ASSERT_TRUE(computed.ok()) << computed.status();
   EXPECT_EQ(computed->fit.token_us, 0);
@@ -218,7 +218,7 @@ TEST(ParseArguments, ReadsTheFlagsOfBucketCommands) {
   EXPECT_TRUE(ladder->ladder.keep);
 }
 
-TEST(ParseArguments, ServerAndDeadlineStandAnywhere) {
+TEST(ParseArguments, ServerAndDeadlineMayFollowTheCommand) {
   EXPECT_EQ(Parse({"--server", "a:1", "models"})->server, "a:1");
   EXPECT_EQ(Parse({"models", "--server", "a:1", "--deadline=250ms"}, "b:2")->server, "a:1");
   EXPECT_EQ(Parse({"models", "--deadline=250ms"})->deadline_us, 250'000);
@@ -245,7 +245,7 @@ TEST_P(BadArgumentsTable, AreNamed) {
 }
 
 const BadArgumentsRow kBadArgumentsRows[] = {
-    {.name = "NoCommand", .error = "name a command, such as infer; see --help"},
+    {.name = "NoCommand", .error = "no command given; name one, such as infer, or see --help"},
     {.name = "InferWithoutAPrompt",
      .arguments = {"infer"},
      .error = "infer needs exactly one of --text, --ids, --inputs-embeds and --file"},
@@ -254,7 +254,7 @@ const BadArgumentsRow kBadArgumentsRows[] = {
      .error = "infer needs exactly one of --text, --ids, --inputs-embeds and --file"},
     {.name = "InferWithAnIdThatIsAWord",
      .arguments = {"infer", "--ids=1,x"},
-     .error = "--ids: ids: expected 32-bit integers with commas between, got \"x\""},
+     .error = "--ids: ids: expected comma-separated 32-bit integers, got \"x\""},
     {.name = "InferWithNoConcurrency",
      .arguments = {"infer", "--text=a", "--concurrency=0"},
      .error = "--concurrency: expected an integer in [1, 1024], got \"0\""},
@@ -272,10 +272,10 @@ const BadArgumentsRow kBadArgumentsRows[] = {
          "generate needs exactly one of a prompt (PROMPT or --text), --ids and --inputs-embeds"},
     {.name = "GenerateWithAPromptTwice",
      .arguments = {"generate", "a", "--text=a"},
-     .error = "generate: the prompt is given twice, as an argument and by --text"},
+     .error = "generate: the prompt is given twice, as an argument and with --text"},
     {.name = "OutputsWithoutJson",
      .arguments = {"generate", "--text=a", "--outputs=logprobs"},
-     .error = "--outputs: shown only by --json"},
+     .error = "--outputs: needs --json"},
     {.name = "AServerWithoutPort",
      .arguments = {"models", "--server=x"},
      .error = "--server: expected HOST:PORT, got \"x\""},
@@ -304,17 +304,17 @@ const BadArgumentsRow kBadArgumentsRows[] = {
      .error = "--watch: expected a number in [0.1, 3600], in seconds, got \"x\""},
     {.name = "TwoSourcesToFitTo",
      .arguments = {"fit", "--lengths=f", "--trace=g"},
-     .error = "--lengths: give one of --lengths, --trace and --journal"},
+     .error = "--lengths: give exactly one of --lengths, --trace and --journal"},
     {.name = "ALadderSetToNothing",
      .arguments = {"ladder", "set", "m"},
      .error = "--strategy: set needs at least one option"},
     {.name = "ARatioBeyondItsRange",
      .arguments = {"ladder", "set", "m", "--ratio=1"},
      .error = "--ratio: expected a number in (1, 16], got \"1\""},
-    {.name = "AnOptionForALadderThatIsShown",
+    {.name = "AnOptionWithShow",
      .arguments = {"ladder", "show", "--ratio=2"},
-     .error = "--ratio: only set takes it"},
-    {.name = "AnActionThatIsNone",
+     .error = "--ratio: only valid with set"},
+    {.name = "AnUnknownAction",
      .arguments = {"ladder", "raise"},
      .error = "ACTION: expected one of show, try, set, reset, got \"raise\""},
     {.name = "ALoadOfOne",
@@ -325,12 +325,13 @@ const BadArgumentsRow kBadArgumentsRows[] = {
      .error = "--min-tokens: 64 is above --max-batch-tokens, 32"},
     {.name = "AStepThatCostsNothing",
      .arguments = {"fit", "--lengths=f", "--us-per-step=0", "--us-per-bucket-token=0"},
-     .error = "--us-per-step: a step that costs nothing can have any bucket; give --us-per-step or "
-              "--us-per-bucket-token"},
+     .error =
+         "--us-per-step: the cost of a step is 0, so no bucket would be better than another; set "
+         "--us-per-step or --us-per-bucket-token"},
 };
 SLUICE_TABLE(BadArgumentsTable, kBadArgumentsRows);
 
-TEST(ParseArguments, TheDoctorKnowsThreeAddresses) {
+TEST(ParseArguments, TheDoctorTakesThreeAddresses) {
   const auto given = Parse({"doctor", "--server=a:1"}, "b:2");
   ASSERT_TRUE(given.ok()) << given.status();
   EXPECT_EQ(given->server, "a:1");
@@ -340,7 +341,7 @@ TEST(ParseArguments, TheDoctorKnowsThreeAddresses) {
   EXPECT_EQ(Parse({"doctor", "--metrics-address=none"})->doctor.metrics_address, "");
 }
 
-TEST(ParseArguments, CommandsTakeTheirOwnFlagsOnly) {
+TEST(ParseArguments, CommandsRefuseFlagsOfOtherCommands) {
   EXPECT_FALSE(Parse({"fit"}).ok());
   EXPECT_FALSE(Parse({"explain"}).ok());
   EXPECT_FALSE(Parse({"unknown"}).ok());

@@ -109,7 +109,7 @@ TEST_F(BucketCommandsTest, BucketsPrintsJson) {
   EXPECT_EQ(RunWith({"buckets", "--json", "--advise"}), kExitOk);
   const json answer = json::parse(out_);
   EXPECT_EQ(answer["models"][0]["model_name"], "demo");
-  EXPECT_EQ(answer["models"][0]["hit_rate"], 0.0) << "zeros are there";
+  EXPECT_EQ(answer["models"][0]["hit_rate"], 0.0) << "zeros are included";
   EXPECT_EQ(answer["models"][0]["advice"].size(), 1u);
 }
 
@@ -134,7 +134,7 @@ TEST_F(BucketCommandsTest, ReviewPrintsItsResult) {
   EXPECT_EQ(json::parse(out_)["reason"], "m forced");
 }
 
-TEST_F(BucketCommandsTest, LadderSetSendsTheOptionsThatWereGiven) {
+TEST_F(BucketCommandsTest, LadderSetSendsTheGivenOptions) {
   EXPECT_EQ(RunWith({"ladder", "set", "m", "--strategy", "geometric", "--ratio", "2", "--keep"}),
             kExitOk);
   EXPECT_EQ(out_, "Unchanged: m kept: ratio=2 strategy=geometric\n");
@@ -145,7 +145,7 @@ TEST_F(BucketCommandsTest, LadderSetSendsTheOptionsThatWereGiven) {
   EXPECT_EQ(out_, "Unchanged: m:\n");
 }
 
-TEST_F(BucketCommandsTest, LadderTryNamesTheBestAndHowToChooseIt) {
+TEST_F(BucketCommandsTest, LadderTryPrintsTheBestLadderAndTheCommandToSetIt) {
   EXPECT_EQ(RunWith({"ladder", "try", "m"}), kExitOk);
   EXPECT_THAT(out_, HasSubstr("Take \"geometric 2\": it gains 25.0% over \"present\""));
   EXPECT_THAT(out_, HasSubstr("sluice ladder set m --ratio 2 --strategy geometric\n"));
@@ -155,14 +155,14 @@ TEST_F(BucketCommandsTest, LadderTryNamesTheBestAndHowToChooseIt) {
   EXPECT_THAT(error_, HasSubstr("only 3 sequences arrived"));
 }
 
-TEST_F(BucketCommandsTest, LadderShowPrintsOptionsBucketsAndWhatIsKept) {
+TEST_F(BucketCommandsTest, LadderShowPrintsOptionsBucketsAndKeptOptions) {
   EXPECT_EQ(RunWith({"ladder", "show"}), kExitOk);
   EXPECT_THAT(out_, HasSubstr("model       demo"));
   EXPECT_THAT(out_, HasSubstr("ratio               1.5\n"));
   EXPECT_THAT(out_, HasSubstr("restart     keeps --strategy geometric\n"));
 }
 
-TEST_F(BucketCommandsTest, ReloadSaysWhatItDid) {
+TEST_F(BucketCommandsTest, ReloadListsTheChangedOptions) {
   EXPECT_EQ(RunWith({"reload"}), kExitOk);
   EXPECT_EQ(out_,
             "reloaded; applied: models, server.log.level\n"

@@ -72,7 +72,8 @@ TEST(BucketsText, HasALineForEachBucket) {
       text, HasSubstr("64x8    ready            3  75.0%  50.0%    100.0%    100.0%  2.0   2.100"));
   EXPECT_THAT(text, HasSubstr("4x8p    withdrawn        0   0.0%  -"));
   EXPECT_THAT(text, HasSubstr("never"));
-  EXPECT_THAT(text, testing::Not(HasSubstr("\x1b"))) << "a server's text reaches no terminal raw";
+  EXPECT_THAT(text, testing::Not(HasSubstr("\x1b")))
+      << "control characters of a server's text are escaped";
 }
 
 TEST(BucketsText, FitsATerminal) {
@@ -108,13 +109,13 @@ TEST(BucketsText, SumsUp) {
   EXPECT_THAT(text, HasSubstr("step cost   60 us + 0.04 us/computed token\n"));
 }
 
-TEST(BucketsText, AnEmptyAnswerIsNoError) {
+TEST(BucketsText, AnEmptyAnswerIsShown) {
   const std::string text = BucketsText(v1::ModelBuckets());
   EXPECT_THAT(text, HasSubstr("plan cache hit rate -"));
   EXPECT_THAT(text, HasSubstr("step cost   not measured yet"));
 }
 
-TEST(ReviewText, NamesWhatChanged) {
+TEST(ReviewText, ListsTheChangedBuckets) {
   v1::RunReviewResponse response;
   response.set_reason("no candidate gains 2%");
   EXPECT_EQ(ReviewText(response), "Unchanged: no candidate gains 2%\n");

@@ -1,4 +1,4 @@
-// A fixture that runs commands against a server of the test's own services.
+// A fixture that runs commands against a server with services of the test.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -16,7 +16,7 @@
 
 namespace sluice::client {
 
-// A buffer that reports at each flush the text written so far.
+// A buffer that reports the text written so far at each flush.
 class FlushedBuffer : public std::stringbuf {
  public:
   explicit FlushedBuffer(const std::function<void(const std::string&)>& on_flush)

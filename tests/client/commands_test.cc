@@ -168,7 +168,7 @@ TEST_F(CommandsTest, FileResultsComeInOrderWithASummary) {
   EXPECT_THAT(error_, HasSubstr("p99"));
 }
 
-TEST_F(CommandsTest, BadLinesAreNamedAndTheRestGoesOn) {
+TEST_F(CommandsTest, BadLinesAreReportedAndTheOthersRun) {
   EXPECT_EQ(RunWith({"infer", "--file", "-"},
                     "{\"text\": \"ab\"}\n\n{\"txt\": 1}\n{\"text\": \"fail\"}\n{\"text\": \"cd\"}"),
             kExitFailed);
@@ -198,7 +198,7 @@ TEST_F(CommandsTest, ReadsAFileAndShowsProgressOnATerminal) {
             absl::StrCat(testing::TempDir(), ":1: cannot be read"));
 }
 
-TEST_F(CommandsTest, ModelsListsAllAndThoseWithoutMetadata) {
+TEST_F(CommandsTest, ModelsListsModelsWithAndWithoutMetadata) {
   service_.models = {"demo", "loading"};
   EXPECT_EQ(RunWith({"models"}), kExitOk);
   EXPECT_EQ(out_,
@@ -210,7 +210,7 @@ TEST_F(CommandsTest, ModelsListsAllAndThoseWithoutMetadata) {
             "  takes      input_ids\n");
 }
 
-TEST_F(CommandsTest, ModelsShowsTypesAsJsonAndOneModelAlone) {
+TEST_F(CommandsTest, ModelsPrintsJsonAndCanShowOneModel) {
   service_.models = {"demo", "loading"};
   EXPECT_EQ(RunWith({"models", "--json", "--model", "demo"}), kExitOk);
   const json listed = json::parse(out_);

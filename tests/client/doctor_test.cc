@@ -17,7 +17,7 @@ using Level = Finding::Level;
 
 constexpr double kNow = 1e9, kDay = 86400;
 
-// A server of one model with which nothing is wrong.
+// A server of one model, without problems.
 Observation HealthyServer() {
   inference::RepositoryIndexResponse index;
   auto* model = index.add_models();
@@ -52,7 +52,7 @@ void AddSample(const char* name, std::map<std::string, std::string> labels, doub
   seen->metrics->push_back({name, std::move(labels), value});
 }
 
-TEST(Doctor, FindsNothingOddWithAHealthyServer) {
+TEST(Doctor, ReportsNoProblemForAHealthyServer) {
   const std::vector<Finding> findings = Diagnose(HealthyServer());
   EXPECT_TRUE(std::all_of(findings.begin(), findings.end(), [](const Finding& finding) {
     return finding.level == Level::kGood && finding.todo.empty();
@@ -60,7 +60,7 @@ TEST(Doctor, FindsNothingOddWithAHealthyServer) {
   const std::string text = DiagnosisText(findings);
   EXPECT_THAT(text, HasSubstr("good    the server at a:1 is ready\n"));
   EXPECT_THAT(text, HasSubstr("served: demo version 1"));
-  EXPECT_THAT(text, HasSubstr("the metrics show nothing odd"));
+  EXPECT_THAT(text, HasSubstr("the metrics show no problem"));
   EXPECT_THAT(text, HasSubstr("0 bad, 0 to consider, 4 good\n"));
 }
 
@@ -72,7 +72,7 @@ struct DoctorRow {
 };
 class DoctorTable : public TableTest<DoctorRow> {};
 
-TEST_P(DoctorTable, NamesWhatIsOddAndWhatToDo) {
+TEST_P(DoctorTable, NamesTheProblemAndTheRemedy) {
   Observation seen = HealthyServer();
   row().spoil(&seen);
   std::vector<Finding> odd;
@@ -150,7 +150,7 @@ const DoctorRow kDoctorRows[] = {
 };
 SLUICE_TABLE(DoctorTable, kDoctorRows);
 
-TEST(Doctor, IgnoresWhatIsBelowItsLimits) {
+TEST(Doctor, IgnoresValuesBelowTheLimits) {
   Observation seen = HealthyServer();
   AddSample("sluice_certificate_expiry_timestamp_seconds", {}, kNow + 15 * kDay, &seen);
   AddSample("sluice_rejected_total", {{"reason", "queue_full"}}, 1, &seen);

@@ -17,7 +17,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-// Returns the text with each line joined to what was wrapped from it. Checks that lines fit.
+// Returns the text with wrapped lines joined again. Checks the width of the lines.
 std::string Unwrapped(const std::string& text) {
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
     EXPECT_LE(line.size(), kTerminalColumns) << line;
@@ -25,7 +25,7 @@ std::string Unwrapped(const std::string& text) {
   return absl::StrReplaceAll(text, {{absl::StrCat("\n", std::string(14, ' ')), " "}});
 }
 
-TEST(ExplanationText, TellsWaitsAndStepsInTheOrderOfTime) {
+TEST(ExplanationText, ListsWaitsAndStepsInOrderOfTime) {
   admin::v1::ExplainResponse response;
   response.set_model_name("demo");
   response.set_model_version("1");
@@ -52,17 +52,17 @@ TEST(ExplanationText, TellsWaitsAndStepsInTheOrderOfTime) {
   response.set_total_steps(3);
   EXPECT_EQ(
       Unwrapped(ExplanationText("r\n1", response)),
-      "Request r\\n1 to demo version 1 ended with OK after 9.000 ms, of which it waited 4.000 "
-      "ms to run.\n"
-      "    1.000 ms  waits: those expected soon save more device time than the delay costs, "
+      "Request r\\n1 to demo version 1 ended with OK after 9.000 ms, including 4.000 ms of waiting "
+      "to run.\n"
+      "    1.000 ms  waits: requests expected soon save more device time than the delay costs, "
       "until 5.000 ms at the latest; a batch would have held 6 tokens of 1 row\n"
       "    4.000 ms  runs in step 7 for 3.000 ms: 6 tokens of its own, 48 in all of 5 rows, "
-      "in bucket 64x8 (75.0% used); launched because nothing more fitted the largest bucket; "
+      "in bucket 64x8 (75.0% used); launched because no more sequences fitted the largest bucket; "
       "the ladder's own choice was still being prepared\n"
       "and 2 more steps.\n");
 }
 
-TEST(ExplanationText, TellsAlikeStepsOnceAndTheRequestsThatSharedThem) {
+TEST(ExplanationText, MergesEqualStepsAndNamesTheirOtherRequests) {
   admin::v1::ExplainResponse response;
   auto* step = response.add_steps();
   step->set_step(3);
@@ -101,7 +101,7 @@ TEST(ExplanationText, UnknownWordsOfANewerServerAreShownUnchanged) {
   EXPECT_THAT(Unwrapped(ExplanationText("r", response)), HasSubstr("because moon\\x1b;"));
 }
 
-TEST(ExplanationText, SaysThatARequestNeverRan) {
+TEST(ExplanationText, ReportsThatARequestNeverRan) {
   admin::v1::ExplainResponse response;
   response.set_status("DEADLINE_EXCEEDED: too late");
   EXPECT_THAT(Unwrapped(ExplanationText("r", response)), HasSubstr("too late"));

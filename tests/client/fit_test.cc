@@ -56,16 +56,16 @@ TEST(Fit, GivesALadderWithinItsBounds) {
   }
 }
 
-TEST(Fit, TakesTheFittedLadderForLengthsBetweenTheOthersBuckets) {
+TEST(Fit, TakesTheFittedLadderForLengthsBetweenFixedBuckets) {
   FitArguments options = Options();
-  options.load = 0.05;  // requests are mostly alone, so that a bucket per length is best
+  options.load = 0.05;  // most batches have one request, so a bucket per length is best
   const FitReport report = *Fit(InputOf(TwoLengths(4000), options), options);
   EXPECT_THAT(report.taken, testing::HasSubstr("adaptive"));
   EXPECT_GT(Taken(report).padding_efficiency, 0.9);
 }
 
-// Wherever it was asked for a strategy, no other that it tried is better beyond chance.
-TEST(Fit, NeverPrintsALadderThatIsWorseByItsOwnFigures) {
+// For any requested strategy, no other tried strategy is better by more than chance.
+TEST(Fit, NeverPrintsALadderWithAWorseResult) {
   for (const char* strategy : {"adaptive", "geometric", "memory_optimal", "fixed", "all"}) {
     SCOPED_TRACE(strategy);
     FitArguments options = Options();
@@ -78,8 +78,8 @@ TEST(Fit, NeverPrintsALadderThatIsWorseByItsOwnFigures) {
   }
 }
 
-// A step on a CPU costs what it computes, whatever its bucket.
-TEST(Fit, SaysWhenBucketingBuysNothing) {
+// The cost of a step on a CPU depends only on its computed tokens, not on its bucket.
+TEST(Fit, ReportsWhenBucketingGainsNothing) {
   FitArguments options = Options();
   options.strategy = "all";
   options.token_us = 0;
@@ -87,7 +87,7 @@ TEST(Fit, SaysWhenBucketingBuysNothing) {
   const FitReport report = *Fit(InputOf(TwoLengths(2000), options), options);
   EXPECT_EQ(report.taken, "one bucket");
   const std::string text = FitText(report, options);
-  EXPECT_THAT(text, testing::HasSubstr("# Bucketing buys nothing here"));
+  EXPECT_THAT(text, testing::HasSubstr("# Bucketing gains nothing here"));
   EXPECT_THAT(text, testing::HasSubstr("fixed_tokens: [1024]"));
 }
 
@@ -116,7 +116,7 @@ TEST(Fit, ReadsATraceAtItsTimes) {
   EXPECT_FALSE(ReadInput(options).ok());
 }
 
-// Leaves at `path` the journal of a daemon that ran up to 7 sequences at a time.
+// Writes to `path` the journal of a daemon that ran up to 7 sequences at a time.
 void RecordRunOfSeven(const std::string& path) {
   std::vector<Arrival> arrivals;
   for (int i = 0; i < 400; ++i) {
@@ -128,7 +128,7 @@ void RecordRunOfSeven(const std::string& path) {
   RecordRun(arrivals, batch, {.cost = [](const StepShape&) { return 1e-3; }, .host = {}}, path);
 }
 
-TEST(Fit, StepsHaveAsManySequencesAsWereRecordedUnlessANumberIsGiven) {
+TEST(Fit, StepsHaveTheRecordedNumberOfSequencesUnlessANumberIsGiven) {
   const TemporaryDirectory directory;
   FitArguments options = Options();
   options.journal = directory.File("journal");
@@ -149,7 +149,7 @@ TEST(Fit, NeedsSomeArrivals) {
   EXPECT_THAT(Fit(input, Options()).status().message(), testing::HasSubstr("only 99"));
 }
 
-TEST(Fit, HardwareAwareLaddersKeepToTheTilesOfTheDevice) {
+TEST(Fit, HardwareAwareLaddersUseMultiplesOfTheTile) {
   FitArguments options = Options();
   options.tile_tokens = 48;
   const FitReport report = *Fit(InputOf(TwoLengths(2000), options), options);
@@ -162,7 +162,7 @@ TEST(Fit, HardwareAwareLaddersKeepToTheTilesOfTheDevice) {
   }
 }
 
-TEST(FitText, IsConfigurationThatGivesTheLadder) {
+TEST(FitText, IsConfigurationThatProducesTheLadder) {
   FitArguments options = Options();
   options.strategy = "all";
   const FitReport report = *Fit(InputOf(TwoLengths(2000), options), options);

@@ -73,7 +73,7 @@ ModelStreamInferResponse Error(const std::string& message, const char* code) {
 class ScriptedService : public inference::GRPCInferenceService::Service {
  public:
   std::vector<ModelStreamInferResponse> script;
-  bool until_cancelled = false;  // whether to go on until the client cancels
+  bool until_cancelled = false;  // whether to continue until the client cancels
   grpc::Status status;
 
   grpc::Status RepositoryIndex(grpc::ServerContext*, const inference::RepositoryIndexRequest*,
@@ -127,7 +127,7 @@ class GenerateTest : public CommandFixture {
   std::function<void()> interrupt_;
 };
 
-TEST_F(GenerateTest, ShowsThePiecesAsTheyCome) {
+TEST_F(GenerateTest, ShowsPiecesAsTheyArrive) {
   service_.script = {TextPiece("And "), TextPiece(""), TextPiece("God", "length")};
   std::vector<std::string> flushed;
   on_flush_ = [&](const std::string& out) { flushed.push_back(out); };
@@ -152,13 +152,13 @@ TEST_F(GenerateTest, TheSummaryIsShownOnATerminalOrOnRequest) {
   EXPECT_THAT(error_, StartsWith("7 tokens in "));
 }
 
-TEST_F(GenerateTest, WithoutATokenizerIdsAreShown) {
+TEST_F(GenerateTest, ShowsIdsWithoutATokenizer) {
   service_.script = {Piece({5, 6}, ""), Piece({}, ""), Piece({7}, "stop")};
   EXPECT_EQ(RunWith({"generate", "--ids", "1,2"}), kExitOk);
   EXPECT_EQ(out_, "5 6 7\n");
 }
 
-TEST_F(GenerateTest, JsonIsALineForEachResponse) {
+TEST_F(GenerateTest, PrintsAJsonLineForEachResponse) {
   service_.script = {TextPiece("a\n"), TextPiece("\xff", "stop")};
   EXPECT_EQ(RunWith({"generate", "--text", "x", "--json", "--outputs", "text_output"}), kExitOk);
   const std::vector<std::string> lines = absl::StrSplit(out_, '\n', absl::SkipEmpty());
@@ -189,7 +189,7 @@ TEST_F(GenerateTest, ThePromptNeedsNoFlag) {
 }
 
 TEST_F(GenerateTest, BrokenUtf8IsNeverShown) {
-  // A character in two pieces, one that never ends, and bytes that begin none.
+  // A character in two pieces, an incomplete character, and bytes that start no character.
   service_.script = {TextPiece("h\xc3"), TextPiece("\xa9 \xff\xe2\x82"), TextPiece("", "length")};
   std::vector<std::string> flushed;
   on_flush_ = [&](const std::string& out) { flushed.push_back(out); };
@@ -223,7 +223,7 @@ struct StreamErrorRow {
 };
 class StreamErrorTable : public TableTest<StreamErrorRow, GenerateTest> {};
 
-TEST_P(StreamErrorTable, HasTheCodeThatTheServerNames) {
+TEST_P(StreamErrorTable, HasTheCodeFromTheServer) {
   service_.script = {Error("m", row().code)};
   EXPECT_EQ(RunWith({"generate", "--text", "x"}), row().exit_code);
   EXPECT_EQ(out_, "");
@@ -243,8 +243,8 @@ const StreamErrorRow kStreamErrorRows[] = {
      .code = "UNAVAILABLE",
      .shown = "UNAVAILABLE: m\nhint: ",
      .exit_code = kExitUnavailable},
-    {.name = "OkIsNoErrorCode", .code = "OK", .shown = "UNKNOWN: m\n", .exit_code = kExitFailed},
-    {.name = "AnUnheardCodeIsUnknown",
+    {.name = "OkIsNotAnErrorCode", .code = "OK", .shown = "UNKNOWN: m\n", .exit_code = kExitFailed},
+    {.name = "AnUnlistedCodeIsUnknown",
      .code = "NO_SUCH_CODE",
      .shown = "UNKNOWN: m\n",
      .exit_code = kExitFailed},

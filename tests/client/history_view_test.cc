@@ -22,7 +22,7 @@ void AddBucket(int32_t tokens, v1::HistoryStretch* stretch) {
   bucket->set_rows(4);
 }
 
-// Returns a model of `minutes` stretches, each of one batch, whose bucket 32x4 becomes 48x4 at
+// Returns a model of `minutes` intervals with one batch each. Its bucket 32x4 becomes 48x4 at
 // minute `changes_at`.
 v1::ModelBuckets ModelOf(int minutes, int changes_at) {
   v1::ModelBuckets model;
@@ -48,7 +48,7 @@ std::vector<std::string> Lines(const v1::ModelBuckets& model) {
   return absl::StrSplit(HistoryText(model), '\n', absl::SkipEmpty());
 }
 
-TEST(HistoryText, HasALineForEachStretchAndTheChangesOfTheLadder) {
+TEST(HistoryText, HasALineForEachIntervalAndTheLadderChanges) {
   const std::vector<std::string> lines = Lines(ModelOf(3, 2));
   ASSERT_EQ(lines.size(), 4u);
   EXPECT_THAT(lines[1], AllOf(HasSubstr("3 min"), HasSubstr("50.0%"), HasSubstr("2 buckets"),
@@ -58,7 +58,7 @@ TEST(HistoryText, HasALineForEachStretchAndTheChangesOfTheLadder) {
                               HasSubstr(" 12 ")));
 }
 
-TEST(HistoryText, AddsNeighboursUpWhereThereAreMoreStretchesThanLines) {
+TEST(HistoryText, JoinsNeighboursIfThereAreMoreIntervalsThanLines) {
   const std::vector<std::string> lines = Lines(ModelOf(240, 5));
   ASSERT_EQ(lines.size(), 25u);
   // Ten minutes: 5 x 16 and 5 x 48 useful tokens in 5 x 32 and 5 x 48.
@@ -68,7 +68,7 @@ TEST(HistoryText, AddsNeighboursUpWhereThereAreMoreStretchesThanLines) {
   EXPECT_THAT(lines[24], HasSubstr(" 249 "));
 }
 
-TEST(HistoryText, SaysWhatIsMissing) {
+TEST(HistoryText, ReportsAMissingHistory) {
   EXPECT_THAT(HistoryText({}), HasSubstr("No history yet"));
   v1::ModelBuckets idle;
   AddBucket(64, idle.add_history());

@@ -64,7 +64,7 @@ const BadLengthsRow kBadLengthsRows[] = {
 };
 SLUICE_TABLE(BadLengthsTable, kBadLengthsRows);
 
-TEST(ReadLengths, AHugeLineIsAnErrorAndNotMemory) {
+TEST(ReadLengths, AHugeLineIsAnErrorWithBoundedMemory) {
   EXPECT_EQ(Read("1\n" + std::string(1 << 20, '7')).status(),
             absl::InvalidArgumentError("f:2: the line has more than 65536 bytes"));
 }

@@ -36,7 +36,7 @@ TEST(ParseMetrics, NamesTheBadLine) {
                           "ok 1\nname{x=\"1\"} five\n", "ok 1\n{x=\"1\"} 5\n"}) {
     const auto samples = ParseMetrics(bad);
     ASSERT_FALSE(samples.ok()) << bad;
-    EXPECT_EQ(samples.status().message(), "line 2 of the metrics is no sample") << bad;
+    EXPECT_EQ(samples.status().message(), "line 2 of the metrics is not a valid sample") << bad;
   }
 }
 
@@ -61,7 +61,7 @@ TEST(HttpBody, NeedsStatus200) {
   }
 }
 
-TEST(HttpGet, SaysWhenNothingAnswers) {
+TEST(HttpGet, ReportsThatNoServerAnswers) {
   const absl::Status status = HttpGet("127.0.0.1:1", "/metrics", absl::Seconds(5)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr("127.0.0.1:1"));

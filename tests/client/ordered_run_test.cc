@@ -52,8 +52,8 @@ TEST_F(OrderedRunTest, ResultsComeInOrderForEveryConcurrency) {
   }
 }
 
-// Item 0 ends only when the window is full; by then no further item may have begun.
-TEST_F(OrderedRunTest, OthersGoOnBesideASlowOneUpToTheWindow) {
+// Item 0 ends only when the window is full. No further item may have started by then.
+TEST_F(OrderedRunTest, OtherItemsContinueDuringASlowOneUpToTheWindow) {
   static constexpr int kConcurrency = 2, kWindow = 16 * kConcurrency;
   OrderedRun<int, int> run(
       Source(100),

@@ -18,7 +18,7 @@ const ParameterInfo& Named(absl::string_view name) {
   return *Parameters()[0];
 }
 
-// Returns the form in which a string parameter is sent, or the error.
+// Returns the text that is sent for a string parameter, or the error.
 std::string Sent(absl::string_view name, const std::vector<std::string>& values) {
   ModelInferRequest request;
   const absl::Status status = SetParameter(Named(name), values, &request);
@@ -33,28 +33,28 @@ std::string SentJson(absl::string_view name, const json& value) {
   return request.parameters().at(std::string(name)).string_param();
 }
 
-TEST(SetParameter, TokenIdsGoAsAJsonList) {
+TEST(SetParameter, SendsTokenIdsAsAJsonList) {
   EXPECT_EQ(Sent("allowed_token_ids", {"7, 5,-1"}), "[7,5,-1]");
   EXPECT_EQ(Sent("stop_token_ids", {"0"}), "[0]");
   for (const char* bad : {"", "1,", "a", "1 2", "2147483648", "[1]"}) {
     EXPECT_EQ(
         Sent("stop_token_ids", {bad}),
-        std::string("stop_token_ids: expected token ids with commas between, got \"") + bad + "\"");
+        std::string("stop_token_ids: expected comma-separated token ids, got \"") + bad + "\"");
   }
 }
 
-TEST(SetParameter, BiasesGoAsAJsonObject) {
+TEST(SetParameter, SendsBiasesAsAJsonObject) {
   EXPECT_EQ(Sent("logit_bias", {"5=-2.5, 7=ban,9=1e1"}), R"({"5":-2.5,"7":null,"9":10.0})");
   EXPECT_EQ(Sent("logit_bias", {"5=1,5=2"}), R"({"5":1.0,"5":2.0})");
   for (const char* bad : {"", "5", "5=", "=1", "5=inf", "5=nan", "5=x", "5=1,", "x=1", "5=1=2"}) {
     EXPECT_EQ(Sent("logit_bias", {bad}),
-              std::string("logit_bias: expected ID=BIAS with commas between, each bias a finite "
-                          "number or \"ban\", got \"") +
+              std::string("logit_bias: expected comma-separated ID=BIAS, each bias a finite number "
+                          "or \"ban\", got \"") +
                   bad + "\"");
   }
 }
 
-TEST(SetParameter, TextsGoAsAJsonListWhateverTheyBeginWith) {
+TEST(SetParameter, SendsTextsAsAJsonListForAnyFirstCharacter) {
   EXPECT_EQ(Sent("stop", {"\n\n"}), R"(["\n\n"])");
   EXPECT_EQ(Sent("stop", {"[1]", "\"", ""}), R"(["[1]","\"",""])");
   EXPECT_EQ(Sent("stop", {"a", "\xff"}), "stop: expected texts in UTF-8, got \"a\"");
@@ -74,7 +74,7 @@ TEST(SetParameterFromJson, TakesListsAndObjects) {
   EXPECT_EQ(SentJson("logit_bias", {{"5", -2}, {"7", nullptr}}), R"({"5":-2,"7":null})");
 }
 
-TEST(SetParameterFromJson, ErrorsSayWhatWasExpected) {
+TEST(SetParameterFromJson, ErrorsNameTheExpectedForm) {
   const json deep = json::array({json::array({1})});
   EXPECT_EQ(SentJson("stop", 5), "stop: expected a string or a list of strings");
   EXPECT_EQ(SentJson("stop", {"a", 5}), "stop: expected a string or a list of strings");

@@ -68,7 +68,9 @@ class PlanCommandTest : public CommandFixture {
 TEST_F(PlanCommandTest, ShowsOpsAndOrdersOfADirectory) {
   EXPECT_EQ(RunWith({"plan", model_, "--device", device_, "--context", "2000"}), kExitOk) << error_;
   EXPECT_THAT(
-      out_, HasSubstr("a test's device\nStep: 1 sequence of 2000 tokens, of which it computes 1"));
+      out_,
+      HasSubstr(
+          "a test's device\nStep: 1 sequence of 2000 tokens; it computes the last 1 of each"));
   EXPECT_THAT(out_, HasSubstr("rms_norm "));
   EXPECT_THAT(out_, HasSubstr("two_pass "));
   EXPECT_THAT(out_, HasSubstr(" serves"));
@@ -133,14 +135,14 @@ TEST_F(PlanCommandTest, ComputesTheReportOfAServedModelFromTheDaemonsData) {
   EXPECT_THAT(served["attention"][0]["reason"].get<std::string>(),
               HasSubstr("The daemon's reason."));
 
-  // Everything else is as in a report of the directory.
+  // Everything else equals the report of the directory.
   ASSERT_EQ(RunWith({"plan", model_, "--sequences", "3", "--tokens", "2", "--context", "9",
                      "--variant", "one_pass", "--device", device_, "--json"}),
             kExitOk);
   EXPECT_EQ(served["ops"], json::parse(out_)["ops"]);
 }
 
-TEST_F(PlanCommandTest, RefusesADescriptionThatDoesNotFitItsModel) {
+TEST_F(PlanCommandTest, RefusesADescriptionThatContradictsItsModel) {
   const auto model = LoadModel(model_, 1, model_).value();
   admin::v1::DescribeStepResponse good;
   good.set_config_json(model->config_json);
@@ -181,7 +183,7 @@ TEST_F(PlanCommandTest, ErrorsNameTheFileOrTheFlag) {
   EXPECT_THAT(error_, HasSubstr("context is 2049, must be in [1, 2048]"));
 }
 
-TEST_F(PlanCommandTest, ANameThatIsNotUtf8IsNoFault) {
+TEST_F(PlanCommandTest, AcceptsANameThatIsNotUtf8) {
   const std::string odd = folder_ + "/\xff";
   std::filesystem::rename(model_, odd);
   EXPECT_EQ(RunWith({"plan", odd, "--device", device_, "--json"}), kExitOk);
@@ -233,16 +235,16 @@ struct BadPlanRow {
 
 TEST(PlanArguments, AreRefusedByName) {
   const BadPlanRow kRows[] = {
-      {{"plan"}, "plan needs one of"},
-      {{"plan", "folder", "--model", "m"}, "plan needs one of"},
+      {{"plan"}, "plan needs exactly one of"},
+      {{"plan", "folder", "--model", "m"}, "plan needs exactly one of"},
       {{"plan", "--model", "m", "--variant", "one_pass"}, "--variant"},
       {{"plan", "--model", "m", "--threads", "2"}, "--threads"},
       {{"plan", "--probe", "--profile"}, "--profile"},
       {{"plan", "folder", "--context", "0"}, "--context"},
       {{"plan", "folder", "--sequences", "65537"}, "--sequences"},
       {{"plan", "folder", "--variant", "split:1"}, "--variant"},
-      {{"einsum"}, "einsum needs one of"},
-      {{"einsum", "ab->a", "--derive"}, "einsum needs one of"},
+      {{"einsum"}, "einsum needs exactly one of"},
+      {{"einsum", "ab->a", "--derive"}, "einsum needs exactly one of"},
   };
   for (const BadPlanRow& row : kRows) {
     std::vector<const char*> argv = {"sluice"};

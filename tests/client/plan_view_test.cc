@@ -13,7 +13,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// A report of one kind of attention and of no other op.
+// A report of one kind of attention and no other op.
 nlohmann::json Report(bool variants_complete) {
   return nlohmann::json::parse(R"({
     "model": "m", "architecture": "a", "device": {"name": "test"},
@@ -25,7 +25,7 @@ nlohmann::json Report(bool variants_complete) {
                                R"(, "variants": [], "chosen": "one_pass", "reason": "."}]})");
 }
 
-TEST(PlanText, SaysWhetherTheVariantsAreAll) {
+TEST(PlanText, ReportsWhetherAllVariantsWereFound) {
   EXPECT_THAT(PlanText(Report(false)), HasSubstr("3 passes as defined, at least 512 equal"));
   EXPECT_THAT(PlanText(Report(true)), HasSubstr("3 passes as defined, 512 equal"));
   EXPECT_THAT(PlanText(Report(true)), Not(HasSubstr("at least")));

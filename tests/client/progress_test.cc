@@ -5,7 +5,7 @@
 namespace sluice::client {
 namespace {
 
-TEST(ProgressLine, ShowsABarWhereTheShareIsKnown) {
+TEST(ProgressLine, ShowsABarIfTheShareIsKnown) {
   EXPECT_EQ(ProgressLine({5, 0, 0}, 0.5, absl::Seconds(2)),
             "[############............]  50%  5 requests, 2.5/s");
   EXPECT_EQ(ProgressLine({5, 2, 0}, std::nullopt, absl::Seconds(1)), "5 requests, 2 failed, 5.0/s");

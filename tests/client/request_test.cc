@@ -61,7 +61,7 @@ TEST(SetVectors, SetsRowsOfEqualWidth) {
   }
 }
 
-TEST(ParseRequestLine, ItemsOfTheLineOverrideThoseOfTheFlags) {
+TEST(ParseRequestLine, ItemsOfTheLineOverrideItemsOfTheFlags) {
   ModelInferRequest defaults;
   SetItems("candidate_ids", {1, 2}, &defaults);
   const auto line = ParseRequestLine(
@@ -134,8 +134,8 @@ TEST_P(BadRequestLineTable, IsNamedWithItsKey) {
 const BadRequestLineRow kBadRequestLineRows[] = {
     {.name = "Nothing", .line = "", .error = "not valid JSON"},
     {.name = "AnObjectThatIsNotClosed", .line = "{\"text\": \"a\"", .error = "not valid JSON"},
-    {.name = "TextBehindTheObject", .line = "{\"text\": \"a\"} x", .error = "not valid JSON"},
-    {.name = "BytesThatAreNoUtf8", .line = "{\"text\": \"\xff\"}", .error = "not valid JSON"},
+    {.name = "TextAfterTheObject", .line = "{\"text\": \"a\"} x", .error = "not valid JSON"},
+    {.name = "BytesThatAreNotUtf8", .line = "{\"text\": \"\xff\"}", .error = "not valid JSON"},
     {.name = "ANulByte", .line = std::string("{\"text\": \"a\"}\0", 14), .error = "not valid JSON"},
     {.name = "AHundredThousandBrackets",
      .line = std::string(100000, '['),

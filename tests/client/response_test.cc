@@ -195,12 +195,12 @@ const BadOutputRow kBadOutputRows[] = {
      .datatype = "BYTES",
      .shape = {1, 1},
      .raw = "",
-     .problem = "has 0 strings, but its shape says 1"},
+     .problem = "has 0 strings, but its shape needs 1"},
     {.name = "AStringTooMany",
      .datatype = "BYTES",
      .shape = {1, 1},
      .raw = RawStrings({"a", "b"}),
-     .problem = "has 2 strings, but its shape says 1"},
+     .problem = "has 2 strings, but its shape needs 1"},
     {.name = "AnUnknownDatatype",
      .datatype = "FP16",
      .shape = {1, 1},
@@ -216,7 +216,7 @@ TEST(DecodeOutputs, EveryOutputHasItsContents) {
             "the server sent 5 outputs with 4 contents");
 }
 
-TEST(DecodeOutputs, WhateverIsAcceptedCanBeShown) {
+TEST(DecodeOutputs, AcceptedOutputsCanBeShown) {
   constexpr uint64_t kSeed = 99;
   std::mt19937_64 random(kSeed);
   const char* const names[] = {"top_ids", "top_logprobs", "text_output", "output_ids",

@@ -26,7 +26,7 @@ struct Utf8ReplacementRow {
 };
 class Utf8ReplacementTable : public TableTest<Utf8ReplacementRow> {};
 
-TEST_P(Utf8ReplacementTable, IsOfTheLongestBeginningOfACharacter) {
+TEST_P(Utf8ReplacementTable, ReplacesTheLongestPrefixOfACharacter) {
   EXPECT_EQ(Whole(row().text), row().shown);
 }
 
@@ -37,7 +37,9 @@ const Utf8ReplacementRow kUtf8ReplacementRows[] = {
     {.name = "TheNeighboursOfTheSurrogatesStay",
      .text = "\xed\x9f\xbf\xee\x80\x80",
      .shown = "\xed\x9f\xbf\xee\x80\x80"},
-    {.name = "AContinuationAloneIsReplaced", .text = "\x80z", .shown = absl::StrCat(kBad, "z")},
+    {.name = "AContinuationByteByItselfIsReplaced",
+     .text = "\x80z",
+     .shown = absl::StrCat(kBad, "z")},
     {.name = "AnOverlongPairIsReplacedByteByByte",
      .text = "\xc0\xaf",
      .shown = absl::StrCat(kBad, kBad)},
@@ -80,7 +82,7 @@ TEST(Utf8Stream, ControlsArePassedOrReplaced) {
             absl::StrCat(kBad, "\t\n", kBad, kBad, kBad, "\xc2\xa0", kBad));
 }
 
-TEST(Utf8Stream, WhereATextIsCutDoesNotMatter) {
+TEST(Utf8Stream, TheResultDoesNotDependOnTheCuts) {
   constexpr uint64_t kSeed = 4;
   std::mt19937_64 random(kSeed);
   const unsigned char bytes[] = {'a', 0x80, 0x9f, 0xa0, 0xbf, 0xc2, 0xe0, 0xe2, 0xed, 0xf0, 0xf4};

@@ -47,7 +47,7 @@ class CommandLineTest : public testing::Test {
   std::string file_;
 };
 
-TEST_F(CommandLineTest, AModelAloneIsEnough) {
+TEST_F(CommandLineTest, OneModelFlagIsEnough) {
   const auto line = Parse({"--model", "demo=models/demo"});
   ASSERT_TRUE(line.ok()) << line.status();
   EXPECT_EQ(line->action, Action::kRun);
@@ -71,7 +71,7 @@ TEST_F(CommandLineTest, FlagBeatsEnvironmentBeatsFileBeatsDefault) {
   EXPECT_EQ(line->config.engine.ladder.min_tokens, 40);
 }
 
-TEST_F(CommandLineTest, ModelsOfFlagsReplaceThoseOfEnvironmentAndFile) {
+TEST_F(CommandLineTest, ModelsOfFlagsReplaceModelsOfEnvironmentAndFile) {
   WriteFile("models: [{name: file, path: d}]\n");
   const Variables variables = {{"SLUICE_CONFIG", file_}};
   Variables more = variables;
@@ -120,7 +120,7 @@ TEST_F(CommandLineTest, MisspeltVariablesAreNamed) {
             "environment SLUICE_ENGINE_BATCH_MAX_BATCH_TOKEN: unknown option; did you mean "
             "SLUICE_ENGINE_BATCH_MAX_BATCH_TOKENS?");
   EXPECT_THAT(Error({"--model=m=d"}, {{"SLUICE_CPU_", ""}}), StartsWith("environment SLUICE_CPU_"));
-  // These are of the client, of tests, and of a service beside the pod.
+  // These belong to the client, to tests, and to a service in the pod's namespace.
   EXPECT_TRUE(Parse({"--model=m=d"}, {{"SLUICE_SERVER", "host:8001"},
                                       {"SLUICE_TOKEN", "x"},
                                       {"SLUICE_TEST_FAULTS", ""},
@@ -148,7 +148,7 @@ TEST_F(CommandLineTest, WrongArgumentsAreNamed) {
             "flag --cpu.threads: cpu.threads: expected an integer in [0, 1024], got \"-1\"");
   EXPECT_THAT(Error({}), HasSubstr("no models to serve"));
   EXPECT_EQ(Error({"--model=m=a", "--model=m=b"}),
-            "flag --model: models: the model m with version 1 is given twice");
+            "flag --model: models: the model m with version 1 is listed twice");
 }
 
 TEST_F(CommandLineTest, CheckLooksForTheModelDirectories) {
@@ -179,7 +179,7 @@ TEST_F(CommandLineTest, PrintsTheEffectiveConfiguration) {
   EXPECT_THAT(Parse({"--print-config"})->text, testing::Not(HasSubstr("poison")));
 }
 
-TEST_F(CommandLineTest, HelpShowsBasicOptionsAndHelpAllTheAdvancedOnesToo) {
+TEST_F(CommandLineTest, HelpListsBasicOptionsAndHelpAllAlsoAdvancedOnes) {
   for (const auto& [flag, shown] :
        {std::pair("--help", std::set{Tier::kBasic}),
         std::pair("--help-all", std::set{Tier::kBasic, Tier::kAdvanced})}) {
@@ -204,7 +204,7 @@ TEST_F(CommandLineTest, OneErrorListsTheOldNamesOfFileEnvironmentAndFlags) {
   EXPECT_THAT(
       std::vector<std::string>(absl::StrSplit(message, "\n  ")),
       testing::UnorderedElementsAre(
-          "options of an earlier release:",
+          "these options are from an earlier release:",
           file_ + ":2: engine.queue.max_wait_us: renamed to engine.queue.max_wait" + unit,
           file_ + ":3: engine.batch.policy: the value cut_and_fill is now packed",
           "environment SLUICE_SERVER_LOG_QUEUE_RECORDS: server.log.queue_records: removed: 8192 "

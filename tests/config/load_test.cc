@@ -88,7 +88,7 @@ constexpr BadConfigFileRow kBadConfigFileRows[] = {
      .message = "f.yaml:1: a\\nb: unknown key"},
     {.name = "ADuplicateKey",
      .text = "cpu:\n  threads: 1\n  threads: 2\n",
-     .message = "f.yaml:3: the key \"threads\" is given twice, first in line 2"},
+     .message = "f.yaml:3: the key \"threads\" is given twice; the first is in line 2"},
     {.name = "AListAsDocument",
      .text = "- a\n",
      .message = "f.yaml:1: the document: expected a map of keys, got a list"},
@@ -189,7 +189,7 @@ constexpr BadConfigFileRow kBadConfigFileRows[] = {
     {.name = "AnUnknownTypeOfPages",
      .text = "models:\n  - name: a\n    path: b\n    kv_dtype: fp8\n",
      .message = "f.yaml:4: models[0].kv_dtype: expected one of f32, bf16, int8, got \"fp8\""},
-    {.name = "AnOptionThatNoModelHasForItself",
+    {.name = "AnOptionThatCannotBeSetPerModel",
      .text = "models:\n  - name: a\n    path: b\n    ladder: {file: x}\n",
      .message =
          "f.yaml:4: models[0].ladder: \"file\" cannot be chosen for a model; expected one of "
@@ -253,7 +253,7 @@ TEST(LoadYaml, ReadsTheLadderOfAModel) {
   EXPECT_EQ(config.models[0].ladder,
             (LadderChoice{{"strategy", "fixed"}, {"fixed_tokens", "16,64"}}));
   EXPECT_EQ(config.models[1].ladder, (LadderChoice{{"strategy", "geometric"}, {"ratio", "2"}}));
-  // What is shown as the configuration in effect gives it again.
+  // The printed effective configuration can be loaded again.
   Config again;
   ASSERT_TRUE(Load(RenderEffectiveConfig(config, {}), &again).ok());
   EXPECT_EQ(again.models, config.models);
@@ -290,7 +290,7 @@ const OldKeyRow kOldKeyRows[] = {
      .old = {"f.yaml:3: engine.queue.max_wait_us: renamed to engine.queue.max_wait, which needs a "
              "unit, for example 1s",
              "f.yaml:5: engine.ladder.whole_tiles: removed: engine.ladder.strategy: hardware_aware "
-             "has capacities of whole tiles",
+             "uses capacities of whole tiles",
              "f.yaml:8: server.admin.reflection: removed: the admin address always has reflection",
              "f.yaml:9: server.lifecycle.drain_delay_us: renamed to server.lifecycle.drain_delay, "
              "which needs a unit, for example 1s",
@@ -301,8 +301,8 @@ const OldKeyRow kOldKeyRows[] = {
      .old = {"f.yaml:3: engine.batch.policy: the value cut_and_fill is now packed"}},
     {.name = "AnOldKeyOfAModelsLadder",
      .text = "models:\n  - name: a\n    path: b\n    ladder: {whole_tiles: true}\n",
-     .old = {"f.yaml:4: engine.ladder.whole_tiles: removed: engine.ladder.strategy: "
-             "hardware_aware has capacities of whole tiles"}},
+     .old = {"f.yaml:4: engine.ladder.whole_tiles: removed: engine.ladder.strategy: hardware_aware "
+             "uses capacities of whole tiles"}},
 };
 
 SLUICE_TABLE(OldKeyTable, kOldKeyRows);

@@ -26,7 +26,7 @@ TEST(MemberCount, CountsASectionOnce) {
   static_assert(MemberCount<EngineOptions>() == 7);
 }
 
-// The names of the members that the specs of S name; a section counts as one member.
+// The names of the members in the specs of S. A section counts as one member.
 template <typename S>
 std::set<std::string> NamedMembers() {
   std::set<std::string> names;
@@ -89,7 +89,7 @@ TYPED_TEST(OptionStruct, RefusesNumbersJustOutsideTheRange) {
   }
 }
 
-// The list of models is left out, since it is read in another way.
+// The list of models is left out, because it is read separately.
 TEST(ConfigSpecs, NameEachMember) {
   EXPECT_EQ(NamedMembers<Config>().size() + 1, MemberCount<Config>());
 }

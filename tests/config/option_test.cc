@@ -55,7 +55,7 @@ TEST(Options, EachReadsBackItsDefault) {
   }
 }
 
-// Finds two options that fill the same member.
+// Detects two options that set the same member.
 TEST(Options, EachChangesOnlyItself) {
   const std::vector<std::string> others = {
       "77",     "17,99", "1.25",     "0.5",         "true",    "fixed",       "debug",  "json",

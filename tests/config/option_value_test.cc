@@ -40,7 +40,7 @@ constexpr QuantityRow kQuantityRows[] = {
      .unit = Unit::kNone,
      .value = std::nullopt},
     {.name = "AnEmptyTextIsRefused", .text = "", .unit = Unit::kNone, .value = std::nullopt},
-    {.name = "AMinusAloneIsRefused", .text = "-", .unit = Unit::kNone, .value = std::nullopt},
+    {.name = "OnlyAMinusIsRefused", .text = "-", .unit = Unit::kNone, .value = std::nullopt},
     {.name = "APlusIsRefused", .text = "+1", .unit = Unit::kNone, .value = std::nullopt},
     {.name = "ALeadingSpaceIsRefused", .text = " 1", .unit = Unit::kNone, .value = std::nullopt},
     {.name = "ATrailingSpaceIsRead", .text = "1 ", .unit = Unit::kNone, .value = 1},
@@ -106,7 +106,7 @@ TEST(Quantity, WritesTheLargestExactSuffix) {
   EXPECT_EQ(FormatQuantity(1 << 20, Unit::kNone), "1048576");
 }
 
-TEST(Quantity, WhatIsWrittenIsReadBack) {
+TEST(Quantity, WrittenValuesAreReadBack) {
   constexpr uint64_t kSeed = 20260101;
   SCOPED_TRACE(testing::Message() << "seed " << kSeed);
   std::mt19937_64 random(kSeed);
@@ -330,12 +330,12 @@ const AttentionVariantRow kAttentionVariantRows[] = {
 
 SLUICE_TABLE(AttentionVariantTable, kAttentionVariantRows);
 
-TEST(Quote, EscapesWhatWouldBreakALine) {
+TEST(Quote, EscapesCharactersThatBreakALine) {
   EXPECT_EQ(Quote("a\"b\\c\n\x01\x7f\xc3\xa9"), "\"a\\\"b\\\\c\\x0a\\x01\\x7f\xc3\xa9\"");
   EXPECT_EQ(Quote("\xc2\x9b[2J"), "\"\\x9b[2J\"");  // a control of a terminal, as YAML writes it
 }
 
-TEST(Quote, IsUtf8WhateverItQuotes) {
+TEST(Quote, IsUtf8ForAnyBytes) {
   EXPECT_EQ(Quote("\xc3\xa9\xc3"), "\"\xc3\xa9\\xc3\"");  // cut short
   EXPECT_EQ(Quote("\xed\xa0\x80"), "\"\\xed\\xa0\\x80\"");
 }

@@ -70,7 +70,7 @@ const ConfigClashRow kConfigClashRows[] = {
          "--config FILE that lists some",
      .spoil = [](Config* c) { c->models.clear(); }},
     {.name = "OneModelTwice",
-     .message = "default: models: the model m with version 1 is given twice",
+     .message = "default: models: the model m with version 1 is listed twice",
      .spoil =
          [](Config* c) {
            c->models.push_back({"m", "other", 1});
@@ -82,7 +82,8 @@ const ConfigClashRow kConfigClashRows[] = {
      .message = "f.yaml:3: engine.ladder.min_tokens: 16 is above engine.batch.max_batch_tokens, 15",
      .spoil = [](Config* c) { c->engine.batch.max_batch_tokens = 15; }},
     {.name = "AnEmptyFixedLadder",
-     .message = "default: engine.ladder.fixed_tokens: empty, but engine.ladder.strategy is fixed",
+     .message = "default: engine.ladder.fixed_tokens: empty; engine.ladder.strategy: fixed needs "
+                "at least one bucket",
      .spoil = [](Config* c) { c->engine.ladder.strategy = StrategyKind::kFixed; }},
     {.name = "AnUnorderedFixedLadder",
      .message = "default: engine.ladder.fixed_tokens: not ascending: 64 before 32",
@@ -104,7 +105,8 @@ const ConfigClashRow kConfigClashRows[] = {
      .message = "default: engine.ladder.cap_tokens: 15 is below engine.ladder.min_tokens, 16",
      .spoil = [](Config* c) { c->engine.ladder.cap_tokens = 15; }},
     {.name = "OneFileForJournalAndLadder",
-     .message = "default: engine.history.journal: x.jsonl is engine.ladder.file too",
+     .message = "default: engine.history.journal: x.jsonl is also the engine.ladder.file; use "
+                "another file",
      .spoil = [](Config* c) { c->engine.ladder.file = c->engine.history.journal = "x.jsonl"; }},
     {.name = "AQuotaBelowAMessage",
      .message =
@@ -118,16 +120,20 @@ const ConfigClashRow kConfigClashRows[] = {
      .message = "default: server.grpc.health_address: \"0.0.0.0:8001\" is server.grpc.address too",
      .spoil = [](Config* c) { c->server.grpc.health_address = c->server.grpc.address; }},
     {.name = "ACertificateWithoutKey",
-     .message = "default: server.tls.key_file: empty, but certificate_file is not",
+     .message =
+         "default: server.tls.key_file: empty, but certificate_file is set; set both or neither",
      .spoil = [](Config* c) { c->server.tls.certificate_file = "c.pem"; }},
     {.name = "AKeyWithoutCertificate",
-     .message = "default: server.tls.certificate_file: empty, but key_file is not",
+     .message =
+         "default: server.tls.certificate_file: empty, but key_file is set; set both or neither",
      .spoil = [](Config* c) { c->server.tls.key_file = "k.pem"; }},
     {.name = "AnAuthorityWithoutCertificate",
-     .message = "default: server.tls.client_ca_file: given, but no certificate_file",
+     .message = "default: server.tls.client_ca_file: set, but certificate_file is empty; client "
+                "certificates need TLS",
      .spoil = [](Config* c) { c->server.tls.client_ca_file = "ca.pem"; }},
     {.name = "CredentialsWithoutCallers",
-     .message = "default: server.auth.anonymous: false, but no callers_file names anybody",
+     .message = "default: server.auth.anonymous: false, but server.auth.callers_file is empty, so "
+                "no caller could connect",
      .spoil = [](Config* c) { c->server.auth.anonymous = false; }},
     {.name = "AdminAtTheMetricsAddress",
      .message = "default: server.admin.address: \"0.0.0.0:8002\" is server.metrics.address too",
@@ -144,7 +150,7 @@ struct AdminAddressRow {
 };
 class AdminAddressTable : public TableTest<AdminAddressRow> {};
 
-TEST_P(AdminAddressTable, BeyondTheHostIsSecuredOrAskedFor) {
+TEST_P(AdminAddressTable, ANonLoopbackAddressMustBeSecuredOrOpened) {
   Config config = Valid();
   config.server.admin.address = row().address;
   row().change(&config.server);
@@ -163,22 +169,22 @@ void RequireCallers(ServerOptions* server) {
 }
 
 const AdminAddressRow kAdminAddressRows[] = {
-    {.name = "LoopbackIsWithin", .address = "127.0.0.1:8003", .valid = true},
-    {.name = "SoIsThatOfIpv6", .address = "[::1]:8003", .valid = true},
-    {.name = "EveryAddressIsBeyond", .address = "0.0.0.0:8003"},
-    {.name = "AllOfIpv6IsBeyond", .address = "[::]:8003"},
-    {.name = "AskedForItIsServed",
+    {.name = "TheLoopbackIsServed", .address = "127.0.0.1:8003", .valid = true},
+    {.name = "TheIpv6LoopbackIsServed", .address = "[::1]:8003", .valid = true},
+    {.name = "TheIpv4WildcardIsRefused", .address = "0.0.0.0:8003"},
+    {.name = "TheIpv6WildcardIsRefused", .address = "[::]:8003"},
+    {.name = "OpenToNetworkIsServed",
      .address = "0.0.0.0:8003",
      .change = [](ServerOptions* s) { s->admin.open_to_network = true; },
      .valid = true},
-    {.name = "SecuredWithCallersItIsServed",
+    {.name = "SecuredWithCallersIsServed",
      .address = "0.0.0.0:8003",
      .change = RequireCallers,
      .valid = true},
-    {.name = "SecuredForAnonymousCallersItIsOpen",
+    {.name = "SecuredWithAnonymousCallersIsRefused",
      .address = "0.0.0.0:8003",
      .change = [](ServerOptions* s) { s->admin.secured = true; }},
-    {.name = "CallersThatNeedNotBeKnownThereDoNotHelp",
+    {.name = "OptionalCredentialsDoNotHelp",
      .address = "0.0.0.0:8003",
      .change =
          [](ServerOptions* s) {
@@ -207,7 +213,7 @@ TEST(CheckModelDirectories, NeedsDirectoryAndConfig) {
   std::filesystem::remove_all(root);
 }
 
-TEST(CheckModelDirectories, TellsWhyADirectoryCannotBeLookedAt) {
+TEST(CheckModelDirectories, ReportsWhyADirectoryCannotBeExamined) {
   Config config = Valid();
   config.models[0].path = "/" + std::string(300, 'x');
   EXPECT_THAT(std::string(CheckModelDirectories(config, {}).message()),

@@ -66,21 +66,21 @@ TEST_P(BadYamlTable, NamesFileAndLine) {
   EXPECT_TRUE(absl::c_all_of(root.status().message(), absl::ascii_isprint));
 }
 
-// Only a line that is indented by tabs and says something is told of.
-TEST(ParseYaml, ALineOfTabsIsNoIndentation) {
+// A tab is reported only if it indents a line with content.
+TEST(ParseYaml, ALineOfOnlyTabsIsAccepted) {
   const auto root = ParseYaml("a: 1\n\t\n b: [\n", "f.yaml");
   ASSERT_FALSE(root.ok());
   EXPECT_THAT(std::string(root.status().message()),
-              testing::Not(testing::HasSubstr("indented by a tab")));
+              testing::Not(testing::HasSubstr("indented with a tab")));
 }
 
 const BadYamlRow kBadYamlRows[] = {
     {.name = "ADuplicateKey",
      .text = "a: 1\nb: 2\na: 3\n",
-     .message = "f.yaml:3: the key \"a\" is given twice, first in line 1"},
+     .message = "f.yaml:3: the key \"a\" is given twice; the first is in line 1"},
     {.name = "ADuplicateKeyInASection",
      .text = "x:\n  a: 1\n  a: 1\n",
-     .message = "f.yaml:3: the key \"a\" is given twice, first in line 2"},
+     .message = "f.yaml:3: the key \"a\" is given twice; the first is in line 2"},
     {.name = "AnAnchorOfAScalar",
      .text = "a: &anchor 1\n",
      .message = "f.yaml:1: anchors are not allowed"},
@@ -106,11 +106,11 @@ const BadYamlRow kBadYamlRows[] = {
     {.name = "AnOpenQuoteOverLines", .text = "a: 'open\nb: 1\n\n", .message = "f.yaml:2: "},
     {.name = "ATabAsIndentation",
      .text = "\ta: 1\n",
-     .message = "f.yaml:1: indented by a tab; YAML is indented by spaces"},
+     .message = "f.yaml:1: indented with a tab; YAML must be indented with spaces"},
     {.name = "ATabAmongSpaces",
      .text = "a:\n  b: 1\n \tc: 2\n",
-     .message = "f.yaml:3: indented by a tab; YAML is indented by spaces"},
-    {.name = "ATabThatIsNotTheFault", .text = "a: [1,\n\n", .message = "f.yaml:1: "},
+     .message = "f.yaml:3: indented with a tab; YAML must be indented with spaces"},
+    {.name = "ATabThatIsNotTheError", .text = "a: [1,\n\n", .message = "f.yaml:1: "},
     {.name = "ASecondDocument",
      .text = "a: 1\n---\nb: 2\n",
      .message = "f.yaml: more than one document"},

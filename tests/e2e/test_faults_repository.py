@@ -87,7 +87,7 @@ def test_model_names_cannot_leave_the_repository(daemon, repository):
     served = serving(daemon, repository)
     with undisturbed(served), grpcclient.InferenceServerClient(served.admin) as admin:
         for name in ("../secret", "/etc", "..", ".", "", "demo/1", "x" * 200, "demo\n"):
-            assert "is not a model name" in refused(admin.load_model, name), name
+            assert "is not a valid model name" in refused(admin.load_model, name), name
         assert "out of the root directory" in refused(admin.load_model, "link")
         assert set(index(admin)) == {("demo", "1"), ("link", "")}
 

@@ -61,7 +61,7 @@ def test_a_missing_gpu_is_a_clear_error():
     ended = subprocess.run([SLUICED, "--model", f"demo={DEMO}", "--device", "cuda:1000"],
                            capture_output=True, text=True, timeout=PATIENCE_S)
     assert ended.returncode == 1
-    assert "device: cuda:1000 is asked for, but " in ended.stderr
+    assert "device: cuda:1000 is configured, but " in ended.stderr
     assert "ready" not in ended.stdout
 
 

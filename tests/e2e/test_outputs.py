@@ -213,7 +213,7 @@ def test_windows_end_at_the_last_position(served):
         answer = infer(client, ids_inputs(ROWS), ["logits"], model="recommender")
         expected = np.stack([served.recommender.logits(row) for row in ROWS])
         np.testing.assert_allclose(answer["logits"], expected, **CLOSE)
-        assert "1 at most" in refused(client, ids_inputs(ROWS), "recommender", max_tokens=2)
+        assert "the maximum is 1" in refused(client, ids_inputs(ROWS), "recommender", max_tokens=2)
 
 
 LONG = [int(i) for i in np.arange(POSITIONS + 5) % VOCAB]

@@ -88,7 +88,7 @@ def test_order_of_candidates_equals_numpy(daemon):
     "parameters, candidates, error",
     [
         ({"diversity": 1.5, "num_top_logprobs": 3}, 0, "diversity is 1.5"),
-        ({"diversity": 0.5}, 0, "belongs to the outputs top_ids"),
+        ({"diversity": 0.5}, 0, "requires one of the outputs top_ids"),
         ({"diversity": 0.5, "num_top_logprobs": 129}, 0, "with diversity it is at most 128"),
         ({"diversity": 0.5}, 513, "candidate_ids has 513 a row; with diversity it has at most 512"),
     ],

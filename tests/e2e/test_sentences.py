@@ -234,9 +234,9 @@ def test_the_scores_of_a_long_text_are_the_means_of_its_windows(served):
     answer = infer(served, text_inputs(text), model="cross_3", window_overlap=21)
     assert answer["scores"].shape == (1, 3) and answer["label"].shape == (1, 1)
     for mistake, parameters in (
-            ("excludes truncate", {"window_overlap": 2, "truncate": "left"}),
+            ("cannot be combined with truncate", {"window_overlap": 2, "truncate": "left"}),
             ("a window has 22 tokens of a text", {"window_overlap": 22}),
-            ("outputs of classifiers only", {"window_overlap": 2, "outputs": ["embedding"]})):
+            ("only for the outputs of classifiers", {"window_overlap": 2, "outputs": ["embedding"]})):
         outputs = parameters.pop("outputs", None)
         assert mistake in refused(served, text_inputs(text), "cross_3", outputs, **parameters)
     with pytest.raises(InferenceServerException, match="without text_pair_input"):

@@ -22,7 +22,7 @@ class ScriptedEngine final : public Engine {
 
   ScriptedEngine();
 
-  // Waits until the request with this caller's id was submitted. The test acts as the engine's
+  // Waits until the request with this caller's id has been submitted. The test acts as the engine's
   // thread.
   Submitted Await(const std::string& id);
   // Waits until `count` requests have been cancelled.

@@ -32,7 +32,7 @@ TESTS = {
     "priority": ("server/protocol/request/request_terms_test.cc",
                  "AMoreUrgentLevelIsDeniedAndTheDefaultIsWithinTheLimit"),
     "rate_limited": ("server/inference/preparation_test.cc",
-                     "ACallerIsChargedForItsBytesBeforeTheyAreEncoded"),
+                     "ACallerIsChargedForItsTextBeforeEncoding"),
     "queue_full": (UNARY, "AFullQueueAnswersWithAPushback"),
     "deadline_unreachable": ADMISSION,
     "too_busy": ("server/admin/admin_service_test.cc",

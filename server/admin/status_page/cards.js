@@ -1,4 +1,4 @@
-// ---- the state that is kept from one snapshot to the next ----
+// ---- the state that is kept between snapshots ----
 const history = new Map();  // model -> [{at, tokens, requests, waiting}]
 const keyOf = model => `${model.name} ${model.version}`;
 let chosen = null;
@@ -41,7 +41,7 @@ function tiles(model) {
          `${count(queue.sequences_running)} running`,
          sparkline(past.map(p => p.waiting), 'waiting sequences over the last minutes')),
     tile('Latency, 99 %', 'p99', latency.total ? seconds(latency.total.p99) : '–',
-         latency.total ? `median ${seconds(latency.total.p50)}` : 'no request ended yet'),
+         latency.total ? `median ${seconds(latency.total.p50)}` : 'no request has ended yet'),
     tile('Padding efficiency', 'padding_efficiency', used ? percent(batches.padding_efficiency) : '–',
          'useful tokens / bucket tokens'),
     tile('Bucket hits', 'hit_rate', used ? percent(batches.hit_rate) : '–', `of ${count(batches.count)} batches`),
@@ -75,7 +75,7 @@ function ladderCard(model) {
   return card('whole', 'Ladder', note, element('table', {'aria-label': 'Buckets'}, head, ...rows));
 }
 function historyCard({history}) {
-  if (!history.stretches.length) return card('whole', 'The last hours', 'Nothing was recorded yet.');
+  if (!history.stretches.length) return card('whole', 'The last hours', 'No data yet.');
   const batches = history.stretches.reduce((sum, each) => sum + each.batches, 0);
   return card('whole', 'The last hours',
       'Lines: capacities of the ladder, by powers of two. Band: lengths of sequences from the median to 99 %, with a line at ' +
@@ -84,11 +84,11 @@ function historyCard({history}) {
             ['batches', 'history_batches', count(batches)]]));
 }
 function sizesCard(title, note, sizes, marks) {
-  if (!sizes.length) return card('half', title, 'Nothing was seen yet.');
+  if (!sizes.length) return card('half', title, 'No data yet.');
   return card('half', title, note, histogram(sizes, title, marks));
 }
 function latencyCard({latency}) {
-  if (!latency.total) return card('third', 'Latency', 'No request ended yet.');
+  if (!latency.total) return card('third', 'Latency', 'No request has ended yet.');
   const kinds = [['total', 'total'], ['queue', 'queue'], ['first token', 'first_token'], ['between tokens', 'inter_token']];
   const rows = kinds.filter(([, key]) => latency[key]).map(([name, key]) =>
       row([[name], ...['p50', 'p90', 'p99'].map(q => [seconds(latency[key][q])])]));
@@ -121,19 +121,20 @@ function generationCard(model) {
   const pages = list([['held', 'kv_held', count(kv.held)], ['idle', 'kv_idle', count(kv.idle)], ['free', 'kv_free', count(kv.free)]]);
   pages.querySelectorAll('dt').forEach(name =>
       name.prepend(element('span', {class: `key ${name.textContent}`, 'aria-hidden': 'true'})));
-  return card('third', 'Generation', `KV pages, ${kv.page_tokens} tokens each: held by sequences, idle for those that begin alike, free`,
+  return card('third', 'Generation', `KV pages, ${kv.page_tokens} tokens each: held by sequences, idle for sequences with the same beginning, free`,
       stack, pages, list([...sequences,
         ['prompt tokens found in pages', 'prefix_hits', kv.prefix_tokens ? percent(kv.reused_tokens / kv.prefix_tokens) : '–'],
         ['preemptions', 'preemptions', count(kv.preemptions)],
         ['idle pages evicted', 'kv_evicted', count(kv.evicted)]]));
 }
 const kTriggers = {
-  full: 'full: the largest bucket, or more waits than rides', delay: 'delay: one had waited long enough',
-  deadline: 'deadline: one would have been late', idle: 'idle: waiting would gain nothing', drain: 'drain: shutting down'};
+  full: 'full: no more sequences fitted the largest bucket', delay: 'delay: a sequence had waited for max_queue_delay',
+  deadline: 'deadline: a sequence would have been late', idle: 'idle: nothing to gain by waiting',
+  drain: 'drain: shutting down'};
 const kLookups = {
-  hit: '', not_prepared: 'its own bucket is being prepared', evicted: 'its own bucket was evicted',
-  over_capacity: 'larger than every bucket', guard: 'the plan of its own bucket does not fit the step',
-  memory: 'no memory to prepare its own bucket'};
+  hit: '', not_prepared: 'the best bucket was not prepared yet', evicted: 'the best bucket was evicted',
+  over_capacity: 'larger than every bucket', guard: 'a constraint of the best bucket\'s plan did not hold',
+  memory: 'no memory to prepare the best bucket'};
 function reasonOf(decision) {
   const why = kTriggers[decision.trigger] || decision.trigger;
   const miss = decision.lookup in kLookups ? kLookups[decision.lookup] : decision.lookup;
@@ -150,20 +151,20 @@ function runsOf(decisions) {
   return runs;
 }
 function decisionsCard({decisions}) {
-  if (!decisions.length) return card('most', 'Recent decisions', 'No batch was launched yet.');
+  if (!decisions.length) return card('most', 'Recent decisions', 'No batch has been launched yet.');
   const rows = runsOf(decisions).slice(0, kDecisions).map(({times, took, first}) => row([
     [first.bucket], [`${count(first.tokens)} of ${count(first.capacity)}`], [count(first.sequences), 'wide'],
     [seconds(took / times)], [ago(first.age), 'wide'],
-    [(times > 1 ? `${times} alike; ` : '') + reasonOf(first), 'words']]));
+    [(times > 1 ? `${times} in a row; ` : '') + reasonOf(first), 'words']]));
   const head = row([['bucket'], ['tokens'], ['rows', 'wide'], ['took'], ['launched', 'wide'],
-                    ['why then, and why this bucket', 'words']], 'th');
+                    ['reason for the time and the bucket', 'words']], 'th');
   return card('most', 'Recent decisions', `The latest ${decisions.length} step batches, latest first`,
               element('table', {'class': 'decisions', 'aria-label': 'Recent decisions'}, head, ...rows));
 }
 function reviewCard({ladder, review}) {
   const totals = list(['reviews', 'added', 'removed', 'merged', 'split', 'evicted'].map(
       key => [key === 'reviews' ? 'reviews' : `buckets ${key}`, `ladder_${key}`, count(ladder[key])]));
-  if (!review) return card('', 'Ladder reviews', 'None has ended yet.', totals);
+  if (!review) return card('', 'Ladder reviews', 'No review has ended yet.', totals);
   const verdict = element('p', {class: 'note'}, `${ago(review.age)}: `,
       element('span', {class: review.adopted ? 'adopted' : ''}, review.adopted ? 'adopted' : 'not adopted'), ` – ${review.reason}`);
   const changes = ['added', 'removed', 'merged', 'split'].filter(key => review[key].length)

@@ -68,8 +68,7 @@ std::optional<HttpResponse> HttpServer::AnswerAtOnce(const HttpRequest& request)
   const bool has_page = handlers_.status != nullptr;
   const bool is_page = has_page && (request.path == "/" || request.path == "/status.json");
   const bool is_probe = request.path == "/livez" || request.path == "/readyz";
-  if (!is_page && !is_probe && request.path != "/metrics")
-    return Text(404, "there is no such page\n");
+  if (!is_page && !is_probe && request.path != "/metrics") return Text(404, "page not found\n");
   if (request.method != "GET" && request.method != "HEAD") {
     return Text(405, "only GET and HEAD are served\n");
   }
@@ -80,7 +79,7 @@ std::optional<HttpResponse> HttpServer::AnswerAtOnce(const HttpRequest& request)
     return handlers_.ready() ? Text(200, "ready\n") : Text(503, "not ready\n");
   }
   if (request.host && !IsOwnHost(*request.host, handlers_.host)) {
-    return Text(421, "the Host is not this daemon's (server.http.host)\n");
+    return Text(421, "the Host header is not a name of this daemon; see server.http.host\n");
   }
   return std::nullopt;
 }

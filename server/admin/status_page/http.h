@@ -13,25 +13,24 @@
 
 namespace sluice {
 
-// The functions that produce the pages. `metrics` and `status` are called on one thread, the others
-// on another, which they must not hold up.
+// The functions that produce the pages. `metrics` and `status` are called on one thread. The others
+// are called on another thread and must return quickly.
 struct HttpHandlers {
   std::function<std::string()> metrics;  // returns the body of /metrics
   std::function<bool()> ready;           // whether /readyz answers 200 rather than 503
   std::function<bool()> live;            // whether /livez answers 200 rather than 503
-  // Returns the body of /status.json. If empty, neither /status.json nor the page that reads it, /,
-  // is served.
+  // Returns the body of /status.json. If empty, neither /status.json nor the page at / is served.
   std::function<std::string()> status = nullptr;
   std::string host = "localhost";  // HttpOptions::host
 };
 
-// Returns whether `host`, the value of a Host header, names this daemon as HttpOptions::host says.
-// A page from elsewhere that has a name of its own resolve to the daemon's address (DNS rebinding)
-// sends that name.
+// Returns whether `host`, the value of a Host header, is a name of this daemon according to
+// HttpOptions::host. In a DNS rebinding attack, a foreign page lets its own name resolve to the
+// daemon's address; the browser then sends the foreign name.
 bool IsOwnHost(std::string_view host, std::string_view own);
 
-// Serves until it is destroyed, which takes no longer than a page that is in the making. Probes are
-// answered on a thread that waits for nobody, whatever other callers do.
+// Serves until it is destroyed. Destruction waits at most for one page that is being made. Probes
+// are answered on a thread that never waits for callers.
 class HttpServer {
  public:
   // Requires `address` to be HOST:PORT; port 0 picks a free one. Returns Unavailable, naming the

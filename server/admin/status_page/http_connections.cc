@@ -77,7 +77,7 @@ absl::StatusOr<std::unique_ptr<HttpConnections>> HttpConnections::Start(const st
                                                                         Handlers handlers) {
   SLUICE_ASSIGN_OR_RETURN(ListeningSockets sockets, ListenOn(address));
   Descriptor wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (wake.get() < 0) return absl::UnavailableError("no descriptor left for eventfd");
+  if (wake.get() < 0) return absl::UnavailableError("no file descriptor left for eventfd");
   return std::unique_ptr<HttpConnections>(
       new HttpConnections(std::move(sockets), std::move(wake), limits, std::move(handlers)));
 }
@@ -110,7 +110,7 @@ void HttpConnections::Run() {
   sockets_.sockets.clear();
 }
 
-// Waits until something can go on, and lets it.
+// Waits for events and continues the connections that have some.
 void HttpConnections::Poll() {
   std::vector<pollfd> polled = {{wake_.get(), POLLIN, 0}};
   const MonoTime now = Clock::Real()->Now();
@@ -151,11 +151,11 @@ void HttpConnections::Poll() {
   eventfd_read(wake_.get(), &count);
 }
 
-// Takes one connection at a time, so that those that have sent a request are answered in between.
+// Accepts one connection at a time, so that earlier requests are answered in between.
 void HttpConnections::AcceptFrom(int listener) {
   Descriptor accepted(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (accepted.get() < 0) {
-    // Without a descriptor the socket stays readable; the oldest connection gives up its own.
+    // Without a descriptor the socket stays readable; MakeRoom closes the oldest connection.
     if (WouldBlock() || errno == ECONNABORTED || MakeRoom()) return;
     accepts_from_ = Clock::Real()->Now() + kRetry;
     return;

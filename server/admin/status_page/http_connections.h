@@ -27,7 +27,7 @@ namespace sluice {
 
 struct HttpRequest {
   std::string method;
-  std::string path;  // without what follows a question mark
+  std::string path;  // without the query (from a question mark on)
   std::optional<std::string> host{};
 };
 
@@ -35,29 +35,29 @@ struct HttpResponse {
   int status = 200;
   std::string type = "text/plain; charset=utf-8";
   std::string body{};
-  std::string more_headers{};  // each line with its end
+  std::string more_headers{};  // each line including its line end
 };
 
-// Returns the request whose head is `head`, up to the empty line, or nullopt if it is malformed.
+// Parses `head`, a request's lines up to the empty line. Returns nullopt if it is malformed.
 std::optional<HttpRequest> ParseHttpHead(std::string_view head);
 
-// Reads one request of each connection, writes its answer and closes the connection. One thread
-// does all of it and never waits for a peer, so a peer that sends or takes nothing delays no other.
-// When there are too many connections, the oldest of those that have sent no request is closed.
-// A second thread makes the answers that take long.
+// Reads one request per connection, writes the answer and closes the connection. One thread does
+// this for all connections and never waits for a peer, so a slow peer does not delay the others.
+// When there are too many connections, the thread closes the oldest one that has sent no request. A
+// second thread makes the answers that take long.
 class HttpConnections {
  public:
   struct Limits {
     size_t connections = 256;
     size_t head_bytes = 16 << 10;
-    int64_t late_answers = 16;  // those in the making or being taken; more are refused with 503
-    nanoseconds request_time = std::chrono::seconds(1);  // for a request to arrive
-    nanoseconds answer_time = std::chrono::seconds(10);  // for its answer to be taken
+    int64_t late_answers = 16;  // answers being made or sent; more are refused with 503
+    nanoseconds request_time = std::chrono::seconds(1);  // limit for a request to arrive
+    nanoseconds answer_time = std::chrono::seconds(10);  // limit for the peer to read its answer
   };
   struct Handlers {
-    // Returns the answer, or nullopt if it takes long to make. Must return quickly.
+    // Returns the answer, or nullopt if making it takes long. Must return quickly.
     std::function<std::optional<HttpResponse>(const HttpRequest&)> at_once;
-    // Returns the answer of any other request. It is called on the second thread.
+    // Returns the answer to any other request. Called on the second thread.
     std::function<HttpResponse(const HttpRequest&)> late;
   };
 
@@ -65,7 +65,7 @@ class HttpConnections {
   static absl::StatusOr<std::unique_ptr<HttpConnections>> Start(const std::string& address,
                                                                 const Limits& limits,
                                                                 Handlers handlers);
-  // Closes all connections. Waits for an answer that is in the making.
+  // Closes all connections. Waits for an answer that is being made.
   ~HttpConnections();
 
   int port() const { return sockets_.port; }
@@ -74,15 +74,15 @@ class HttpConnections {
   struct Connection {
     enum class State {
       kReading,
-      kWaiting,  // for the second thread
+      kWaiting,  // for the second thread to make the answer
       kWriting,
-      kClosing,  // until the peer has closed its side, so that it gets all of the answer
+      kClosing,  // until the peer closes its side, so that the peer gets the whole answer
     };
     Descriptor fd;
     State state = State::kReading;
     bool late = false;
-    MonoTime until{};     // when it is closed
-    std::string bytes{};  // what was read, or what is to be written
+    MonoTime until{};     // the connection is closed at this time
+    std::string bytes{};  // the bytes read so far, or the bytes still to write
     size_t written = 0;
   };
   using Id = uint64_t;
@@ -94,11 +94,11 @@ class HttpConnections {
   void Run();
   void Poll();
   void AcceptFrom(int listener);
-  // Closes the connection that others need the place of. Returns false if there is none.
+  // Closes a connection to make room for a new one. Returns false if none can be closed.
   bool MakeRoom();
   void CloseExpired();
   void TakeLateAnswers();
-  // Let a connection go on; return false if it is to be closed.
+  // These continue a connection and return false if it must be closed.
   bool Advance(Id id, Connection* connection);
   bool Read(Id id, Connection* connection);
   bool Respond(Id id, std::string_view head, Connection* connection);
@@ -112,10 +112,10 @@ class HttpConnections {
   const Handlers handlers_;
   std::atomic<bool> stopping_ = false;
 
-  // The first thread's.
+  // Used by the first thread only.
   Connections connections_;
   Id next_id_ = 0;
-  MonoTime accepts_from_{};  // until then no connection is accepted, for lack of a descriptor
+  MonoTime accepts_from_{};  // no connection is accepted before; set when descriptors run out
 
   struct LateAnswer {
     Id id;

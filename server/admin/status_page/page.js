@@ -24,7 +24,7 @@ function show(status) {
   chosen = model ? keyOf(model) : null;
   showChoice(status.models);
   byId('tiles').replaceChildren(...(model ? tiles(model) : []));
-  byId('cards').replaceChildren(...(model ? cards(model) : [card('whole', 'No model is ready yet', 'Models appear when they are loaded and warm.')]));
+  byId('cards').replaceChildren(...(model ? cards(model) : [card('whole', 'No model is ready yet', 'A model appears when it is loaded and warmed up.')]));
 }
 async function renew() {
   try {

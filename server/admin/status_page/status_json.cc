@@ -127,8 +127,8 @@ json DescribeLadder(const LadderChanges& changes) {
           {"split", changes.split}, {"evicted", changes.evicted}, {"reviews", changes.reviews}};
 }
 
-// Returns the ladders by the tokens of their buckets (positions, where they are padded), neighbours
-// once, and the stretches, each with the number of its ladder.
+// Returns the ladders as lists of bucket tokens (positions, if the buckets are padded), without
+// repeating an unchanged ladder, and the intervals, each with the index of its ladder.
 json DescribeHistory(std::span<const HistoryStretch> history, MonoTime now) {
   json ladders = json::array(), stretches = json::array();
   const std::vector<Bucket>* former = nullptr;

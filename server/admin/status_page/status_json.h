@@ -1,9 +1,9 @@
 // The contents of the status page, as JSON. The functions are pure.
 //
 // The result is one object, {"daemon": {...}, "models": [{...}]}, whose members are named as in the
-// functions below; page.js reads it. Durations are in seconds, ages are counted back from
-// the snapshot, and ratios are those of bucket_summary.h. The format is not a stable interface:
-// programs should use /metrics or the admin API.
+// functions below; page.js reads it. Durations are in seconds, ages are counted back from the
+// snapshot, and bucket_summary.h defines the ratios. The format is not a stable interface: programs
+// should use /metrics or the admin API.
 #pragma once
 
 #include <cstdint>

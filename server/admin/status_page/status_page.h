@@ -18,8 +18,8 @@ extern const char kStatusPage[];
 // hashes, and requests to the server that the page came from.
 extern const char kStatusPagePolicy[];
 
-// Thread-safe. Takes the same snapshot as /metrics does, on the thread of the caller, and at most
-// once per kMaxAge however many callers there are. Its lock is taken before any of the engine's.
+// Thread-safe. Takes the same snapshot as /metrics, on the caller's thread, and at most once per
+// kMaxAge for all callers together. Its lock is taken before any lock of the engine.
 class StatusSource {
  public:
   static constexpr std::chrono::milliseconds kMaxAge{500};

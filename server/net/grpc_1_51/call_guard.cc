@@ -21,7 +21,7 @@ int64_t MetadataBytes(const grpc::ServerContextBase& context) {
 
 }  // namespace
 
-// Counts a call that has entered, until this object ends.
+// Keeps a call counted until this object ends.
 class CallGuard::Counted final : public grpc::experimental::Interceptor {
  public:
   Counted(CallGuard* guard, Peer peer) : guard_(guard), peer_(std::move(peer)) {}
@@ -50,7 +50,7 @@ class CallGuard::ContextsOfCalls final : public grpc::ContextAllocator {
  public:
   using grpc::ContextAllocator::Release;
   grpc::CallbackServerContext* NewCallbackServerContext() override { return new Context; }
-  // gRPC releases the contexts of methods that do not exist too, which it has made itself.
+  // gRPC also releases contexts of nonexistent methods here, which it made itself.
   void Release(grpc::CallbackServerContext* context) override {
     delete dynamic_cast<Context*>(context);
   }
@@ -64,7 +64,8 @@ grpc::experimental::Interceptor* CallGuard::CreateServerInterceptor(
     grpc::experimental::ServerRpcInfo* info) {
   grpc::ServerContextBase& context = *info->server_context();
   Peer peer = context.peer();
-  // Reports the connection once, when it exceeds the limit: its later calls end together with it.
+  // Reports the connection once, when it first exceeds the limit: its later calls end together with
+  // it.
   const bool crossing = Enter(peer) == limits_.max_calls + 1;
   if (crossing || MetadataBytes(context) > limits_.max_metadata_bytes) on_excess_(peer);
   auto* const own = dynamic_cast<Context*>(&context);

@@ -1,15 +1,15 @@
-// Finds the connections that exceed what HTTP/2 allows them, in cases where gRPC 1.51 does not.
+// Finds connections that exceed their HTTP/2 limits in cases that gRPC 1.51 does not detect.
 //
 // gRPC applies only limits that the peer has acknowledged, so a peer that never acknowledges them
 // has no limit on streams or metadata. Moreover, a stream that its caller resets no longer counts,
-// although the daemon has not finished its call (CVE-2023-44487). Each such call takes about 10 KB,
+// although the daemon has not finished its call (CVE-2023-44487). Each such call takes about 10 KB
 // and its metadata, which the memory quota does not cover. The guard therefore counts calls per
-// connection, from the moment when gRPC reports a call until gRPC has forgotten it.
+// connection, from gRPC's report of a call until gRPC has released it.
 //
-// gRPC tells an interceptor of a call, but with an interceptor each operation of the call passes
-// through its queue of events twice. A call therefore has none if its context is one of the
-// guard's (Contexts), whose end is that of the call; only calls of methods that do not exist have
-// others.
+// gRPC reports calls to an interceptor, but with an interceptor each operation of the call passes
+// through the event queue twice. The guard therefore uses its own call contexts (Contexts), which
+// end when the call ends, and gives such calls no interceptor. Only calls of methods that do not
+// exist have other contexts.
 #pragma once
 
 #include <cstdint>
@@ -31,20 +31,20 @@ class CallGuard final : public grpc::experimental::ServerInterceptorFactoryInter
     int64_t max_calls;           // of one connection at any time
     int64_t max_metadata_bytes;  // of one call: names and values, and 32 bytes per entry
   };
-  // The other end of a connection, as gRPC writes it: "ipv4:192.0.2.1:54321".
+  // The remote end of a connection, in gRPC's format: "ipv4:192.0.2.1:54321".
   using Peer = std::string;
   using OnExcess = std::function<void(const Peer&)>;
 
   // `on_excess` is called when a connection exceeds the number of calls, and for each call with too
-  // much metadata. No lock is held during the call.
+  // much metadata. No lock is held while it runs.
   CallGuard(const Limits& limits, OnExcess on_excess)
       : limits_(limits), on_excess_(std::move(on_excess)) {}
 
-  // Returns the allocator of the contexts of calls, which must be given to the same server.
+  // Returns the allocator of call contexts, which must be given to the same server.
   static std::unique_ptr<grpc::ContextAllocator> Contexts();
 
-  // Counts the call. Returns nullptr if its context is one of Contexts, or else an interceptor that
-  // does nothing; it only lives as long as the call.
+  // Counts the call. Returns nullptr if its context comes from Contexts, or else an interceptor
+  // that does nothing and lives until the call ends.
   grpc::experimental::Interceptor* CreateServerInterceptor(
       grpc::experimental::ServerRpcInfo* info) override;
 
@@ -59,7 +59,7 @@ class CallGuard final : public grpc::experimental::ServerInterceptorFactoryInter
   };
 
   Shard& ShardOf(const Peer& peer) { return shards_[std::hash<Peer>()(peer) % kShards]; }
-  // Counts a call of `peer` and returns how many calls it has, this one included.
+  // Counts a call of `peer` and returns the number of its calls, including this one.
   int64_t Enter(const Peer& peer);
   void Leave(const Peer& peer);
 

@@ -24,14 +24,13 @@ namespace sluice {
 namespace {
 
 constexpr std::chrono::milliseconds kRetry{100};
-// The least time between two passes over the connections to forget those that are closed. A pass
-// takes about a microsecond per connection, too much to repeat for every new one in a flood.
+// The minimum time between two passes that forget closed connections. A pass takes about a
+// microsecond per connection, too long to repeat for every new connection in a flood.
 constexpr std::chrono::milliseconds kForgetInterval{50};
-// The number of descriptors for all but gRPC's connections: logs, model files, HTTP, epoll and what
-// libraries open.
+// Descriptors for everything except gRPC's connections: logs, model files, HTTP, epoll and files
+// that libraries open.
 constexpr int64_t kOwnDescriptors = 256;
 
-// Calls accept4.
 int Accept(int listener) {
   if (FaultsOn() &&
       !InjectFault(FaultPoint::kAccept, [](std::string_view) { return false; }).ok()) {
@@ -47,7 +46,7 @@ ino_t InodeOf(int fd) {
   return fstat(fd, &status) == 0 ? status.st_ino : 0;
 }
 
-// Returns the peer as gRPC writes it, or nothing if the socket is not connected.
+// Returns the peer in gRPC's format, or nothing if the socket is not connected.
 std::string PeerOf(int fd) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
@@ -76,7 +75,7 @@ absl::StatusOr<std::unique_ptr<GrpcListener>> GrpcListener::Bind(const std::stri
                                                                  const Limits& limits) {
   SLUICE_ASSIGN_OR_RETURN(ListeningSockets sockets, ListenOn(address));
   Descriptor stop(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (stop.get() < 0) return absl::UnavailableError("no descriptor left for eventfd");
+  if (stop.get() < 0) return absl::UnavailableError("no file descriptor left for eventfd");
   return std::unique_ptr<GrpcListener>(
       new GrpcListener(std::move(sockets), std::move(stop), limits));
 }
@@ -138,7 +137,7 @@ void GrpcListener::Take(int listener, Descriptor connection) {
   std::string host = HostOf(peer);
   {
     MutexLock lock(&mu_);
-    Erase(fd);  // an earlier connection with this descriptor has ended
+    Erase(fd);  // remove a closed connection that had this descriptor
     if (!HasRoomFor(host)) {
       ++stats_.refused;
       return;

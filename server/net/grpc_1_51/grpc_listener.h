@@ -1,12 +1,12 @@
-// Accepts the connections of a gRPC server, up to a bound on how many may be open at a time.
+// Accepts the connections of a gRPC server, up to a limit on open connections.
 //
-// gRPC 1.51's own listener accepts without a bound, and once accept fails because descriptors have
-// run out, it never accepts again. This listener closes connections beyond the bound at once, and
-// after a failure it tries again a little later.
+// gRPC 1.51's own listener has no limit, and if accept fails once for lack of descriptors, it never
+// accepts again. This listener closes connections above the limit at once, and retries a little
+// later after a failure.
 //
-// gRPC does not report when it closes a connection. Each connection is therefore remembered by its
-// descriptor and inode. When a bound is reached, those whose descriptor is closed, or refers to
-// something else by then, are forgotten.
+// gRPC does not report when it closes a connection. The listener therefore records each
+// connection's descriptor and inode. When a limit is reached, it forgets the connections whose
+// descriptor is closed or has another inode.
 //
 // One thread accepts. Start and Stop are called once each, in this order, by one thread. All other
 // methods are thread-safe.
@@ -30,13 +30,13 @@
 
 namespace sluice {
 
-// The numbers of connections, and of failures, of a listener.
+// The numbers of connections and failures of a listener.
 struct ListenerStats {
   int64_t open = 0;                // connections that are open
   int64_t refused = 0;             // connections closed because of the limits
-  int64_t refused_for_memory = 0;  // connections closed because of Refuse
+  int64_t refused_for_memory = 0;  // connections closed by Refuse
   int64_t failed_accepts = 0;
-  int64_t broken_off = 0;  // connections that Close broke off
+  int64_t broken_off = 0;  // connections closed by Close
 };
 
 class GrpcListener {
@@ -44,10 +44,10 @@ class GrpcListener {
   using Acceptor = grpc::experimental::ExternalConnectionAcceptor;
   struct Limits {
     int64_t max_connections;
-    int64_t max_per_host;  // of them, from one address
+    int64_t max_per_host;  // the most connections from one address
   };
 
-  // Listens. Clients may connect from then on, and wait until Start. Returns the errors of
+  // Listens. From then on clients may connect; they wait until Start. Returns the errors of
   // ListenOn.
   static absl::StatusOr<std::unique_ptr<GrpcListener>> Bind(const std::string& address,
                                                             const Limits& limits);
@@ -60,8 +60,8 @@ class GrpcListener {
   // called before the server is shut down.
   void Stop();
 
-  // Breaks off the connection whose other end is `peer`, as gRPC writes it: "ipv4:192.0.2.1:54321".
-  // gRPC finds the connection closed and ends its calls.
+  // Closes the connection whose remote end is `peer`, in gRPC's format: "ipv4:192.0.2.1:54321".
+  // gRPC then finds the connection closed and ends its calls.
   void Close(const std::string& peer);
 
   // Closes all new connections at once while `refuse` is set.
@@ -75,18 +75,18 @@ class GrpcListener {
       : limits_(limits), sockets_(std::move(sockets)), stop_(std::move(stop)) {}
 
   void Run();
-  // Accepts until no connection waits. Returns false if accepting fails, for lack of descriptors or
-  // any other reason; the caller then tries again a little later.
+  // Accepts until no connection waits. Returns false if accepting fails, for example for lack of
+  // descriptors; the caller then retries a little later.
   bool AcceptAll(int listener);
   void Take(int listener, Descriptor connection);
-  // Returns whether one more connection of `host` is within the bounds.
+  // Returns whether one more connection of `host` is within the limits.
   bool HasRoomFor(const std::string& host) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Forget() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Erase(int fd) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Limits limits_;
   ListeningSockets sockets_;
-  const Descriptor stop_;  // readable once the listener is to stop
+  const Descriptor stop_;  // readable when the listener must stop
   std::atomic<bool> stopping_ = false;
   std::unique_ptr<Acceptor> acceptor_;
   std::atomic<bool> refusing_ = false;
@@ -98,15 +98,14 @@ class GrpcListener {
     ino_t inode;
     std::string peer;
   };
-  mutable absl::flat_hash_map<int, Connection> connections_ ABSL_GUARDED_BY(mu_);  // by descriptor
-  mutable absl::flat_hash_map<std::string, int> by_peer_ ABSL_GUARDED_BY(mu_);  // the descriptors
-  mutable absl::flat_hash_map<std::string, int64_t> by_host_ ABSL_GUARDED_BY(mu_);  // their numbers
+  mutable absl::flat_hash_map<int, Connection> connections_ ABSL_GUARDED_BY(mu_);   // by descriptor
+  mutable absl::flat_hash_map<std::string, int> by_peer_ ABSL_GUARDED_BY(mu_);      // descriptors
+  mutable absl::flat_hash_map<std::string, int64_t> by_host_ ABSL_GUARDED_BY(mu_);  // counts
   MonoTime forgot_ ABSL_GUARDED_BY(mu_){};
 };
 
-// Raises the process's limit on descriptors, as far as the hard limit allows, to `connections`
-// beside those that the daemon itself needs. Returns the number of connections that are then
-// possible, at least 1.
+// Raises the process's limit on descriptors to `connections` plus the daemon's own needs, as far as
+// the hard limit allows. Returns the number of connections that are then possible, at least 1.
 int64_t ReserveDescriptors(int64_t connections);
 
 }  // namespace sluice

@@ -63,9 +63,9 @@ Descriptor ListenOne(const addrinfo& wanted, int port, bool both_families) {
   if (port != 0) SetPort(port, &address);
   Descriptor fd(socket(wanted.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (fd.get() < 0) return {};
-  // SO_REUSEADDR: a restart need not wait for the connections of the last run, and still two
-  // listeners never share a port. TCP_NODELAY: connections inherit it, and small messages are sent
-  // at once.
+  // SO_REUSEADDR: a restart need not wait for the connections of the previous run; two listeners
+  // still cannot share a port. TCP_NODELAY: inherited by connections; small messages are sent at
+  // once.
   if (!SetOption(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1) ||
       !SetOption(fd.get(), IPPROTO_TCP, TCP_NODELAY, 1) ||
       (wanted.ai_family == AF_INET6 &&
@@ -77,11 +77,11 @@ Descriptor ListenOne(const addrinfo& wanted, int port, bool both_families) {
   return fd;
 }
 
-// Whether an address cannot be used because the machine lacks its family; the other family then has
-// to suffice.
+// Returns whether the address cannot be used because the machine lacks its family; then the other
+// family is enough.
 bool IsMissingFamily(int error) { return error == EAFNOSUPPORT || error == EADDRNOTAVAIL; }
 
-// Returns no sockets, with errno set, if there is no address or if one of them is taken.
+// Returns no sockets, with errno set, if there is no address or if an address is taken.
 ListeningSockets ListenAll(const addrinfo* wanted, bool both_families) {
   ListeningSockets result;
   for (; wanted != nullptr; wanted = wanted->ai_next) {

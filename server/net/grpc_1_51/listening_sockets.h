@@ -14,10 +14,10 @@ struct ListeningSockets {
   int port = 0;
 };
 
-// Listens on every address that HOST of HOST:PORT stands for. An IPv6 address is written in
-// brackets; 0.0.0.0 and [::] mean every address of both families. Port 0 picks a free one. The port
-// is never shared. Returns Unavailable, naming `address` and the reason, if one of the addresses
-// cannot be used, and InvalidArgument if HOST cannot be resolved.
+// Listens on every address of HOST in HOST:PORT. An IPv6 address is written in brackets; 0.0.0.0
+// and [::] mean every address of both families. Port 0 picks a free port. The port is never shared.
+// Returns Unavailable, naming `address` and the reason, if one of the addresses cannot be used, and
+// InvalidArgument if HOST cannot be resolved.
 absl::StatusOr<ListeningSockets> ListenOn(const std::string& address);
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-// The choice whether a server has gRPC's reflection service.
+// Chooses whether a server has gRPC's reflection service.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,8 @@
 
 namespace sluice {
 
-// Returns an option for a server builder. Linking gRPC's reflection library gives reflection to
-// every server of the process; the option removes it unless it is `wanted`.
+// Returns an option for a server builder. Linking gRPC's reflection library adds reflection to
+// every server of the process; the option removes it unless `wanted` is set.
 std::unique_ptr<grpc::ServerBuilderOption> ChooseReflection(bool wanted);
 
 }  // namespace sluice

@@ -23,12 +23,14 @@ class StreamedUnary;
 }  // namespace
 }  // namespace sluice
 
-// The parts of a call's context that are for gRPC's own handlers. A context names all
-// specialisations of CallbackUnaryHandler its friends, and so this one, which handles nothing.
+// Access to the parts of a call's context that are reserved for gRPC's own handlers. All
+// specialisations of CallbackUnaryHandler are friends of a context. This one exists only for the
+// access and handles nothing.
 template <>
 class grpc::internal::CallbackUnaryHandler<sluice::StreamedUnary, grpc::ByteBuffer> {
  public:
-  // Makes `done` run once the call is over for the peer, and `controller` hear of a cancellation.
+  // Makes `done` run once the call is over for the peer, and reports a cancellation to
+  // `controller`.
   static void AwaitCompletion(grpc::CallbackServerContext* context, Call* call,
                               std::function<void(bool)> done, ServerCallbackCall* controller) {
     context->BeginCompletionOp(call, std::move(done), controller);
@@ -36,7 +38,7 @@ class grpc::internal::CallbackUnaryHandler<sluice::StreamedUnary, grpc::ByteBuff
   static void NoticeFailedRead(grpc::CallbackServerContext* context) {
     context->MaybeMarkCancelledOnRead();
   }
-  // Adds both kinds of metadata and the status to the operations that end the call.
+  // Adds initial metadata, trailing metadata and the status to the operations that end the call.
   template <typename Ops>
   static void AddEnd(grpc::CallbackServerContext* context, const grpc::Status& status, Ops* ops) {
     ops->SendInitialMetadata(&context->initial_metadata_, context->initial_metadata_flags());
@@ -62,7 +64,7 @@ using grpc::internal::CallOpServerSendStatus;
 using grpc::internal::CallOpSet;
 using grpc::internal::MethodHandler;
 
-// What a method shares with its calls.
+// The data that a method shares with its calls.
 struct Method {
   const char* name;
   UnaryHandler handler;
@@ -70,7 +72,7 @@ struct Method {
   const Callers* callers;
 };
 
-// Hands a cancellation on, on a thread of gRPC's executor.
+// Forwards a cancellation on a thread of gRPC's executor.
 class CancelRelay final : public grpc::internal::ServerReactor {
  public:
   CancelRelay(const char* method, grpc::ServerUnaryReactor* const* unary)
@@ -86,7 +88,7 @@ class CancelRelay final : public grpc::internal::ServerReactor {
   grpc::ServerUnaryReactor* const* const unary_;
 };
 
-// The operation that ends when the call is over for the peer, for a batch of operations.
+// A batch operation that ends when the call is over for the peer.
 class CallOpAwaitPeer {
  public:
   void AwaitPeer() { wanted_ = true; }
@@ -109,14 +111,14 @@ class CallOpAwaitPeer {
   int cancelled_ = 0;
 };
 
-// A call, in the memory of gRPC's call. It is done when it has begun, Finish has been called, and
-// it is over for the peer. The thread on which the last of these happens ends it: ending it takes
-// less time than telling another thread to, which gRPC's handlers of streams always do.
+// A call, in the memory of gRPC's call. It is done when it has started, Finish has been called, and
+// the call is over for the peer. The thread of the last of these events ends it, which takes less
+// time than notifying another thread, as gRPC's stream handlers always do.
 //
-// The handler's reactor hears of a cancellation after the handler has returned, as gRPC promises,
-// unless the call has been answered by then. The end of such a call, which most refusals are, takes
-// one batch of operations; otherwise one tells of a cancellation while the answer is made, and
-// another one sends the answer.
+// A cancellation is reported to the handler's reactor after the handler has returned, as gRPC
+// promises, unless the call has already been answered. Ending an answered call, such as most
+// refusals, takes one batch of operations. Otherwise one batch reports a cancellation while the
+// answer is made, and another batch sends the answer.
 class StreamedUnary final : public grpc::ServerCallbackUnary {
  public:
   static void Start(const Method& method, const MethodHandler::HandlerParameter& param) {
@@ -128,7 +130,7 @@ class StreamedUnary final : public grpc::ServerCallbackUnary {
   }
 
   void Finish(grpc::Status status) override {
-    method_.watch->Begin(context_->c_call(), "the call's answer was not taken", &wait_,
+    method_.watch->Begin(context_->c_call(), "the caller did not read the answer", &wait_,
                          TransferWatch::Kind::kOutgoing, static_cast<int64_t>(response_.Length()));
     Context::AddEnd(context_, status, &finish_);
     if (status.ok()) SLUICE_CHECK(finish_.SendMessagePtr(&response_).ok());
@@ -142,7 +144,7 @@ class StreamedUnary final : public grpc::ServerCallbackUnary {
     finish_.set_core_cq_tag(&finish_tag_);
     call_.PerformOps(&finish_);  // the call may be gone from here on
   }
-  // No handler sends its metadata before its answer.
+  // No handler sends its initial metadata before its answer.
   void SendInitialMetadata() override { SLUICE_CHECK(false); }
 
  private:
@@ -192,7 +194,7 @@ class StreamedUnary final : public grpc::ServerCallbackUnary {
     Done();
   }
 
-  // Counts one of the three conditions on which the call is done.
+  // Counts one of the three conditions for the call to be done.
   void Done() { MaybeDone(/*inline_ondone=*/true); }
 
   void CallOnDone() override {
@@ -213,7 +215,7 @@ class StreamedUnary final : public grpc::ServerCallbackUnary {
   grpc::CallbackServerContext* const context_;
   grpc::internal::Call call_;
   std::function<void()> await_next_call_;
-  std::shared_ptr<const Caller> caller_;  // nullptr where callers are not identified
+  std::shared_ptr<const Caller> caller_;  // nullptr if callers are not identified
   TransferWatch::Wait wait_;
   Bytes request_;
   Bytes response_;
@@ -221,13 +223,14 @@ class StreamedUnary final : public grpc::ServerCallbackUnary {
   CancelRelay relay_;
   CallOpSet<CallOpRecvMessage<Bytes>> read_;
   CallbackWithSuccessTag read_tag_;
-  std::atomic<bool> awaits_peer_ = false;  // whether an operation that does was begun
+  std::atomic<bool> awaits_peer_ = false;  // whether an operation that awaits the peer has started
   CallOpSet<CallOpSendInitialMetadata, CallOpSendMessage, CallOpServerSendStatus, CallOpAwaitPeer>
       finish_;
   CallbackWithSuccessTag finish_tag_;
 };
 
-// gRPC treats the method as a stream, so that this is called when a call's headers have arrived.
+// gRPC treats the method as a stream and therefore calls this when the headers of a call have
+// arrived.
 class StreamedUnaryHandler final : public MethodHandler {
  public:
   explicit StreamedUnaryHandler(Method method) : method_(std::move(method)) {}

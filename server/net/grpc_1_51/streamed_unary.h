@@ -1,10 +1,10 @@
-// Unary methods, served so that the daemon knows of a call before its message has arrived.
+// Unary methods, served so that the daemon sees a call before its message has arrived.
 //
-// gRPC reports a unary call only when its whole message has arrived, which may be never. Until then
-// nothing can end the call: a caller that sends one byte per second makes the daemon keep in memory
-// all that it has sent. If the method is served as a stream of one message each way, which is the
-// same on the wire, a call is known as soon as its headers arrive, and a TransferWatch bounds how
-// long its message and its answer may take.
+// gRPC reports a unary call only when its whole message has arrived, which may never happen. Until
+// then nothing can end the call: a caller that sends one byte per second makes the daemon keep all
+// of its data in memory. If the method is served as a stream of one message each way, which is the
+// same on the wire, the call is visible as soon as its headers arrive. A TransferWatch then limits
+// the time for its message and its answer.
 #pragma once
 
 #include <functional>
@@ -23,20 +23,20 @@
 
 namespace sluice {
 
-// A handler with the signature and the contract of gRPC's handlers of raw unary methods: it is
-// called once with the whole message and returns a reactor whose Finish says how the call ends. The
-// message is gone when it returns. In addition it gets the caller that was identified when the call
-// began, or nullptr where callers are not identified.
+// A handler with the signature and the contract of gRPC's handlers of raw unary methods. It is
+// called once with the whole message and returns a reactor; the call ends with the status passed to
+// the reactor's Finish. The message is gone when the handler returns. The handler also gets the
+// caller that was identified when the call started, or nullptr if callers are not identified.
 using UnaryHandler = std::function<grpc::ServerUnaryReactor*(
     grpc::CallbackServerContext*, const grpc::ByteBuffer*, grpc::ByteBuffer*,
     const std::shared_ptr<const Caller>& caller)>;
 
-// A service whose methods are all served as streams of raw messages. gRPC parses no message, so the
+// A service that serves all methods as streams of raw messages. gRPC parses no message, so the
 // handlers report malformed ones.
 class StreamedUnaryService : public grpc::Service {
  protected:
   // `full_name` is the service's name with its package. `watch` and `callers` outlive the service.
-  // A unary call that `callers` do not know ends before its message is read; if `callers` is
+  // A unary call that `callers` cannot identify ends before its message is read. If `callers` is
   // nullptr, every call is served.
   StreamedUnaryService(const char* full_name, TransferWatch* watch, const Callers* callers);
 

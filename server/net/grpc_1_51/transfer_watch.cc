@@ -35,7 +35,7 @@ void TransferWatch::Begin(grpc_call* call, const char* what, Wait* wait, Kind ki
   if (kind == Kind::kOutgoing) return;
   if (++incoming_ > max_incoming_) {
     Cancel(wait, GRPC_STATUS_RESOURCE_EXHAUSTED,
-           "too many calls wait for their messages (server.grpc.max_calls)");
+           "too many calls are waiting for their messages (server.grpc.max_calls)");
   } else if (ended_) {
     Cancel(wait, GRPC_STATUS_UNAVAILABLE, kShuttingDown);
   }
@@ -79,7 +79,7 @@ void TransferWatch::CutLargest(int64_t bytes) {
     bytes -= largest->bytes_;
     cut_.fetch_add(1, std::memory_order_relaxed);
     Cancel(largest, GRPC_STATUS_RESOURCE_EXHAUSTED,
-           "the answer was not taken, and the daemon is short of memory "
+           "the caller did not read the answer, and the daemon is short of memory "
            "(server.memory.limit_bytes)");
   }
 }
@@ -93,14 +93,14 @@ void TransferWatch::EndIncoming() {
       continue;
     }
     Cancel(wait, GRPC_STATUS_UNAVAILABLE, kShuttingDown);
-    wait = queue_.next_;  // the queue may have changed while the lock was released
+    wait = queue_.next_;  // the queue may have changed while the lock was free
   }
 }
 
 void TransferWatch::Cancel(Wait* wait, int code, const std::string& message) {
   grpc_call* const call = wait->call_;
   Unlink(wait);
-  grpc_call_ref(call);  // its owner may end it as soon as the lock is released
+  grpc_call_ref(call);  // its owner may end the call once the lock is released
   mu_.Unlock();
   grpc_call_cancel_with_status(call, static_cast<grpc_status_code>(code), message.c_str(), nullptr);
   grpc_call_unref(call);

@@ -1,8 +1,7 @@
-// Ends calls whose peer sends or takes a message too slowly, or not at all.
+// Ends calls whose peer sends or reads a message too slowly or not at all.
 //
-// All waits last equally long, so they form a queue in the order in which they end. Beginning or
-// ending a wait takes a few instructions under a lock, and one thread looks at the head of the
-// queue.
+// All waits have the same length, so they form a queue ordered by their ends. Starting or ending a
+// wait takes a few instructions under a lock. One thread checks the head of the queue.
 //
 // Thread-safe. The owner of a Wait ends it before its gRPC call is destroyed, and all calls are
 // destroyed before the watch.
@@ -24,10 +23,10 @@ namespace sluice {
 
 class TransferWatch {
  public:
-  // What a wait is for: a message of the peer, or that it takes an answer.
+  // The reason for a wait: the peer must send a message, or must read an answer.
   enum class Kind { kIncoming, kOutgoing };
 
-  // The place of one call in the queue. Its owner never uses it from two threads at once.
+  // The entry of one call in the queue. Its owner never uses it from two threads at once.
   class Wait {
    public:
     Wait() = default;
@@ -45,25 +44,25 @@ class TransferWatch {
     Wait* next_ = nullptr;
   };
 
-  // `patience` is how long a wait may last. `option` is a static text that names the option for it
-  // in error messages. `clock` is not owned and outlives the watch. `max_incoming` is
+  // `patience` is the longest wait. `option` is a static text that names the option for it in error
+  // messages. `clock` is not owned and outlives the watch. `max_incoming` is
   // GrpcOptions::max_calls.
   TransferWatch(nanoseconds patience, const char* option, Clock* clock,
                 int64_t max_incoming = std::numeric_limits<int64_t>::max());
 
-  // Begins a wait: unless End follows within the patience, cancels `call` with RESOURCE_EXHAUSTED
-  // and a message that begins with the static text `what`. `bytes` is the memory that an answer
-  // holds meanwhile. Cancels it at once if there are too many incoming waits.
+  // Starts a wait. If End is not called within the patience, cancels `call` with RESOURCE_EXHAUSTED
+  // and a message that starts with the static text `what`. `bytes` is the memory that an answer
+  // holds during the wait. Cancels the call at once if there are too many incoming waits.
   void Begin(grpc_call* call, const char* what, Wait* wait, Kind kind = Kind::kIncoming,
              int64_t bytes = 0);
-  // Ends a wait. Does nothing if it has not begun or has ended.
+  // Ends a wait. Does nothing if it has not started or has already ended.
   void End(Wait* wait);
 
   // Cancels, with RESOURCE_EXHAUSTED, the calls of the largest outgoing waits, older ones first,
-  // until they held `bytes` or there are none.
+  // until their answers add up to `bytes` or no wait is left.
   void CutLargest(int64_t bytes);
 
-  // Cancels, with UNAVAILABLE, the calls of all incoming waits, and of those that begin later.
+  // Cancels, with UNAVAILABLE, the calls of all incoming waits, now and in the future.
   void EndIncoming();
 
   // The number of calls that CutLargest has cancelled.
@@ -72,11 +71,12 @@ class TransferWatch {
   int64_t cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
 
  private:
-  // Cancels the calls whose waits have run out. Returns the time at which the first of the
-  // remaining waits ends; no wait that begins later ends before it.
+  // Cancels the calls whose waits have expired. Returns the end of the first remaining wait; no
+  // wait that starts later ends earlier.
   MonoTime CancelExpired();
   void Unlink(Wait* wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Takes the wait from the queue and cancels its call; releases the lock meanwhile.
+  // Removes the wait from the queue and cancels its call. Releases the lock during the
+  // cancellation.
   void Cancel(Wait* wait, int code, const std::string& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const nanoseconds patience_;

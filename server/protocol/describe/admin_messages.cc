@@ -92,7 +92,7 @@ void Write(const ExplainedWait& wait, MonoTime arrival, v1::ExplainResponse::Wai
   out->set_waiting_rows(wait.waiting.sequences);
 }
 
-// Names a request to the caller of another one.
+// Returns the request's name as `caller` sees it.
 std::string NameFor(const std::string& caller, const RequestName& name) {
   if (name.caller == caller) return name.id;
   return absl::StrCat("#", absl::Hex(absl::HashOf(name.caller, name.id), absl::kZeroPad16));
@@ -101,7 +101,7 @@ std::string NameFor(const std::string& caller, const RequestName& name) {
 void WriteCoBatched(const Explanation& of, const CoBatchedRequests& co_batched,
                     v1::ExplainResponse::Step* out) {
   out->set_other_requests(co_batched.requests - 1);
-  bool own = false;  // whether the request itself was met; another one may have its id
+  bool own = false;  // the request itself was found; another one may have the same id
   for (const std::shared_ptr<const RequestName>& name : co_batched.named) {
     const bool is_own = !own && name->id == of.request_id && name->caller == of.caller;
     own |= is_own;

@@ -11,13 +11,13 @@
 
 namespace sluice {
 
-// The largest number of sizes in a histogram; larger ones are coarsened.
+// The largest number of sizes in a histogram; longer histograms are coarsened.
 inline constexpr size_t kMaxReportedSizes = 1024;
 
 admin::v1::ModelBuckets DescribeBuckets(const ModelStats& stats, const BackendInfo& backend,
                                         const EngineOptions& options, MonoTime now);
 
-// Appends the stretches to a description of the model.
+// Appends the intervals to a description of the model.
 void AddHistory(std::span<const HistoryStretch> history, MonoTime now,
                 admin::v1::ModelBuckets* model);
 

@@ -14,8 +14,8 @@ namespace {
 constexpr char kPlatform[] = "sluice_safetensors";
 constexpr char kBackend[] = "sluice";
 
-// Whether ModelConfig lists an input. It lists the inputs that may be of a prompt, all of them as
-// optional, because a request has one of several.
+// Returns whether ModelConfig lists an input. It lists all possible prompt inputs, each as
+// optional, because a request has only one of them.
 bool Lists(const Model& model, const InputInfo& info) {
   const bool pairs = model.tokenizer != nullptr && model.tokenizer->templates().pair;
   if (info.input == Input::kTextPairInput && !pairs) return false;
@@ -41,8 +41,8 @@ inference::DataType TypeOf(std::string_view datatype) {
   return inference::TYPE_STRING;
 }
 
-// Adds what a client must know to use embeddings and scores: the names of labels and of prompts, as
-// lists of JSON, and how embeddings are compared.
+// Adds the information that clients need to use embeddings and scores: the names of labels and
+// prompts, as JSON lists, and the similarity for comparing embeddings.
 void AddProperties(const Model& model, inference::ModelMetadataResponse* response) {
   const ServingConfig& serving = model.config.serving;
   auto& properties = *response->mutable_properties();
@@ -92,7 +92,7 @@ inference::ModelConfig ConfigureModel(const Model& model, int32_t max_rows,
   config.set_backend(kBackend);
   config.set_max_batch_size(max_rows);
   config.mutable_dynamic_batching()->set_max_queue_delay_microseconds(max_queue_delay_us);
-  // Streams do return several responses, but perf_analyzer refuses unary requests to a decoupled
+  // Streams return several responses, but perf_analyzer refuses unary requests to a decoupled
   // model.
   config.mutable_model_transaction_policy()->set_decoupled(false);
   const auto configure = [](auto* tensor, std::string_view name, std::string_view datatype,

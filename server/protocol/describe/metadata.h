@@ -10,13 +10,13 @@
 namespace sluice {
 
 // Describes a model for ModelMetadata. Lists only the outputs that are returned by default, because
-// clients such as perf_analyzer request every output listed. Shapes begin with the row dimension.
-// `versions` are all versions of the name that are served.
+// clients such as perf_analyzer request every listed output. Shapes begin with the row dimension.
+// `versions` are all served versions of the name.
 inference::ModelMetadataResponse DescribeModel(const Model& model,
                                                const std::vector<int64_t>& versions);
 
-// Describes a model for ModelConfig. Shapes lack the row dimension, as Triton's do where
-// max_batch_size > 0. `max_rows` is the limit of one request; `max_queue_delay_us` is
+// Describes a model for ModelConfig. Shapes lack the row dimension, as in Triton if max_batch_size
+// > 0. `max_rows` is the limit of one request; `max_queue_delay_us` is
 // BatchOptions::max_queue_delay_us.
 inference::ModelConfig ConfigureModel(const Model& model, int32_t max_rows,
                                       int64_t max_queue_delay_us);

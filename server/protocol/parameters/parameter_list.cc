@@ -22,11 +22,11 @@ namespace {
 
 using nlohmann::json;
 
-// One item of a list: null, a string, or a number, which is exact if it is an integer below 2^53.
+// One item of a list: null, a string, or a number. Integers below 2^53 are exact.
 using Item = std::variant<std::nullptr_t, std::string, double>;
 
-// Passes on the items of one array, or the members of one object, in their order. If the function
-// that takes them returns false, reading stops.
+// Passes the items of one array, or the members of one object, to `take` in their order. Reading
+// stops if it returns false.
 struct FlatReader final : nlohmann::json_sax<json> {
   enum class Kind { kArray, kObject };
   using Take = std::function<bool(const std::string& key, const Item& item)>;
@@ -61,7 +61,7 @@ struct FlatReader final : nlohmann::json_sax<json> {
   bool opened = false;
 };
 
-// Reads a flat array or object. An error of `take` takes precedence over an error of the text.
+// Reads a flat array or object. An error of `take` takes precedence over an error in the text.
 absl::Status ReadFlat(absl::string_view name, const inference::InferParameter& value,
                       FlatReader::Kind kind, absl::string_view expected,
                       const std::function<absl::Status(const std::string&, const Item&)>& take) {
@@ -83,16 +83,17 @@ absl::Status CheckId(absl::string_view name, double id, int64_t vocab) {
   if (id >= 0 && id < static_cast<double>(vocab) && id == static_cast<int64_t>(id)) {
     return absl::OkStatus();
   }
-  return ParameterError(name, absl::StrCat("token ", id, " is no integer in [0, ", vocab - 1, "]"));
+  return ParameterError(name,
+                        absl::StrCat("token ", id, " is not an integer in [0, ", vocab - 1, "]"));
 }
 
-// Parses an id that is a JSON key or an entry of a comma-separated list: digits only.
+// Parses an id from a JSON key or a comma-separated list: digits only.
 absl::Status ParseId(absl::string_view name, absl::string_view text, int64_t vocab, int32_t* id) {
   int64_t parsed = 0;
   if (!absl::SimpleAtoi(text, &parsed) || parsed < 0 || parsed >= vocab ||
       absl::StrCat(parsed) != text) {
-    return ParameterError(
-        name, absl::StrCat("token ", Printable(text), " is no integer in [0, ", vocab - 1, "]"));
+    return ParameterError(name, absl::StrCat("token ", Printable(text),
+                                             " is not an integer in [0, ", vocab - 1, "]"));
   }
   *id = static_cast<int32_t>(parsed);
   return absl::OkStatus();
@@ -120,7 +121,7 @@ absl::Status ReadIdArray(absl::string_view name, const inference::InferParameter
                     if (out->size() == most) return TooMany(name, most);
                     const auto* id = std::get_if<double>(&item);
                     if (id == nullptr) {
-                      return ParameterError(name, "has an entry that is no token id");
+                      return ParameterError(name, "has an entry that is not a token id");
                     }
                     SLUICE_RETURN_IF_ERROR(CheckId(name, *id, vocab));
                     out->push_back(static_cast<int32_t>(*id));
@@ -162,7 +163,7 @@ absl::Status ReadTokenBias(absl::string_view name, const inference::InferParamet
     if (!seen.insert(token).second) return Twice(name, token);
     const std::optional<float> bias = BiasOf(item);
     if (!bias) {
-      return ParameterError(name, absl::StrCat("the bias of token ", token, " is no number in [",
+      return ParameterError(name, absl::StrCat("the bias of token ", token, " is not a number in [",
                                                -kMaxBias, ", ", kMaxBias, "], null or \"-inf\""));
     }
     out->push_back({token, *bias});
@@ -199,7 +200,7 @@ absl::Status ReadTexts(absl::string_view name, const inference::InferParameter& 
   }
   const auto take = [&](const std::string&, const Item& item) {
     const auto* text = std::get_if<std::string>(&item);
-    if (text == nullptr) return ParameterError(name, "has an entry that is no text");
+    if (text == nullptr) return ParameterError(name, "has an entry that is not a text");
     return AddText(name, *text, out);
   };
   return ReadFlat(name, value, FlatReader::Kind::kArray, "a JSON array of texts", take);

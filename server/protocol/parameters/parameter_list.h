@@ -1,9 +1,8 @@
 // Request parameters that are lists. The protocol can carry them only as text: JSON, one level
 // deep.
 //
-// Memory stays within the limits, because the text is read event by event. Errors are
-// InvalidArgument ("parameter") and name the parameter, the entry and the limit; `out` is
-// unspecified then.
+// The text is parsed event by event, so memory stays within the limits. Errors are InvalidArgument
+// ("parameter") and name the parameter, the entry and the limit; `out` is then unspecified.
 #pragma once
 
 #include <cstddef>

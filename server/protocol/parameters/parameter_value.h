@@ -1,8 +1,7 @@
-// The value of one request parameter: numbers and flags in every form in which a client may send
-// them.
+// The value of one request parameter: numbers and flags in every form that clients may send.
 //
-// On error, each function that reads leaves `out` unchanged and returns InvalidArgument
-// ("parameter") that names the parameter, the value and the range.
+// On error, each reading function leaves `out` unchanged and returns InvalidArgument ("parameter")
+// that names the parameter, the value and the range.
 #pragma once
 
 #include <cstdint>

@@ -28,7 +28,7 @@ absl::Status Unknown(absl::string_view name) {
                      absl::StrCat("unknown parameter ", Printable(name), Suggestion(name, known)));
 }
 
-// Returns the index of the value in the parameter's words.
+// Returns the index of the value in the parameter's list of words.
 absl::StatusOr<size_t> ReadWord(const ParameterInfo& info, const inference::InferParameter& value) {
   const auto found = std::find(info.words.begin(), info.words.end(), value.string_param());
   const bool text = value.parameter_choice_case() == inference::InferParameter::kStringParam;
@@ -40,7 +40,7 @@ absl::StatusOr<size_t> ReadWord(const ParameterInfo& info, const inference::Infe
   return Expected(View(info.name), value, expected);
 }
 
-// Reads one parameter's value into its field, according to the type of the field.
+// Reads one parameter's value into its field, according to the field's type.
 struct Reading {
   const ParameterInfo& info;
   const inference::InferParameter& value;
@@ -79,7 +79,7 @@ struct Reading {
         ReadTokenIds(name(), value, config.vocab_size,
                      static_cast<size_t>(info.range.MaxFor(config)), &field(spec));
     if (status.ok() && info.range.min > 0 && field(spec).empty()) {
-      return ParameterError(name(), "is empty, so that nothing could be drawn");
+      return ParameterError(name(), "is empty, so no token could be drawn");
     }
     return status;
   }
@@ -114,8 +114,8 @@ absl::Status CheckChoice(const RequestSpec& spec, const ModelConfig& config) {
                                    : std::any_of(allowed.begin(), allowed.end(), free);
   if (any) return absl::OkStatus();
   return ParameterError(allowed.empty() ? "logit_bias" : "allowed_token_ids",
-                        "leaves no token to be drawn; logit_bias bans tokens, and min_tokens those "
-                        "that would end a row");
+                        "leaves no token to draw; logit_bias bans tokens, and min_tokens bans "
+                        "tokens that would end a row");
 }
 
 absl::Status CheckNamesPrompt(const RequestSpec& spec, const ServingConfig& serving) {
@@ -131,7 +131,7 @@ absl::Status CheckNamesPrompt(const RequestSpec& spec, const ServingConfig& serv
                                      names.empty() ? "; it has none" : "; it has ", names));
 }
 
-// Another pooling would not fit the layers behind it.
+// The layers after the pooling require the configured pooling.
 absl::Status CheckPooling(const ServingConfig& serving) {
   if (serving.dense.empty() && serving.pooling.all.size() == 1) return absl::OkStatus();
   return ParameterError("pooling",

@@ -24,8 +24,8 @@ struct Generated {
   std::vector<int32_t> ids;
   std::vector<float> logprobs;
   std::vector<int32_t> top_ids;     // [tokens, num_top]
-  std::vector<float> top_logprobs;  // likewise
-  std::vector<float> top_scores;    // likewise, if requested
+  std::vector<float> top_logprobs;  // [tokens, num_top]
+  std::vector<float> top_scores;    // [tokens, num_top], if requested
   int64_t most = 0;                 // largest count
 };
 
@@ -86,7 +86,7 @@ class ResponseWriter {
   std::string* Declare(const OutputInfo& info, std::initializer_list<int64_t> shape);
 
   // Pads values to equal width. `packed` holds counts[i / repeat] * inner values for each i; `raw`
-  // gets `width` * inner values for each, of which the missing ones are `pad`.
+  // gets `width` * inner values for each i, and missing values are `pad`.
   template <typename T>
   void Pad(const std::vector<T>& packed, const std::vector<int32_t>& counts, int64_t repeat,
            int64_t width, int64_t inner, T pad, std::string* raw);
@@ -167,7 +167,7 @@ void ResponseWriter::AddTexts(std::string* raw) {
   }
 }
 
-// Returns the name of the highest score; of equal scores the first one counts.
+// Returns the name of the highest score; the first one if scores are equal.
 const std::string& BestName(const std::vector<std::string>& names, const float* scores) {
   return names[std::max_element(scores, scores + names.size()) - scores];
 }
@@ -273,7 +273,7 @@ void ResponseWriter::Add(const OutputInfo& info) {
   }
 }
 
-// Adds an output that has equally many values in each row.
+// Adds an output with the same number of values in each row.
 template <typename T>
 void ResponseWriter::AddRows(const OutputInfo& info, const std::vector<T>& values) {
   const auto count = std::ssize(values);
@@ -281,7 +281,7 @@ void ResponseWriter::AddRows(const OutputInfo& info, const std::vector<T>& value
   AppendBytes(values.data(), count, Declare(info, {rows_, count / rows_}));
 }
 
-// Adds the terms of each row, padded to the most that a row has.
+// Adds the terms of each row, padded to the row with the most terms.
 template <typename T>
 void ResponseWriter::AddTerms(const OutputInfo& info, const std::vector<T>& values, T pad) {
   const std::vector<int32_t>& counts = reply_->sparse_counts;

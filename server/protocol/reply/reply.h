@@ -1,4 +1,4 @@
-// Turns the results of the engine into messages of the protocol.
+// Converts the results of the engine to messages of the protocol.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace sluice {
 
-// Makes the responses of one request: one, or several that together say the same. Each contains the
-// tokens since the previous response and the text that they complete; the last also contains the
-// other outputs. Every output comes as raw contents, even if it is empty, padded as
-// proto/inference.proto says.
+// Makes the responses of one request, one or several; the total content is the same. Each contains
+// the tokens since the previous response and the text that they complete; the last also contains
+// the other outputs. Every output has raw contents, even if it is empty, with the padding of
+// proto/inference.proto.
 class ReplyBuilder {
  public:
   explicit ReplyBuilder(ReplySpec spec);
@@ -24,13 +24,12 @@ class ReplyBuilder {
 
   const ReplySpec& spec() const { return spec_; }
 
-  // Sets the fields that every response of the request has: the model, the id and a seed that was
-  // drawn.
+  // Sets the fields that every response of the request has: the model, the id and a drawn seed.
   void Identify(inference::ModelInferResponse* response) const;
 
-  // Makes a response from the tokens that have come since the last call, in the order of their
-  // arrival. In the last call, `reply` is the reply that the engine completed for the outputs of
-  // the spec; in all others it is nullptr.
+  // Makes a response from the tokens since the previous call, in the order of arrival. In the last
+  // call, `reply` is the engine's completed reply for the outputs of the spec; in all others it is
+  // nullptr.
   void Build(const TokenBuffer& tokens, const Reply* reply,
              inference::ModelInferResponse* response);
 

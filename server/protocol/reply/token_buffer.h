@@ -1,4 +1,4 @@
-// The generated tokens of one request, copied from the calls of the engine that delivered them.
+// The generated tokens of one request, copied from the engine's callbacks.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,15 @@
 
 namespace sluice {
 
-// Tokens are kept in the order of their arrival, so the tokens of each row are in order. Clearing
-// keeps the allocated memory.
+// Keeps tokens in the order of arrival, so the tokens of each row are in order. Clearing keeps the
+// allocated memory.
 class TokenBuffer {
  public:
   // Copies `count` tokens, each with its `num_top` candidates.
   void Append(const GeneratedToken* tokens, int count, int32_t num_top) {
     for (int i = 0; i < count; ++i) {
       tokens_.push_back(tokens[i]);
-      tokens_.back().top_ids = nullptr;  // the pointers are valid during the call only; see Token
+      tokens_.back().top_ids = nullptr;  // the pointers are valid only during the call; see Token
       tokens_.back().top_logprobs = nullptr;
       tokens_.back().top_scores = nullptr;
       if (tokens[i].top_ids == nullptr) continue;
@@ -31,8 +31,8 @@ class TokenBuffer {
   size_t size() const { return tokens_.size(); }
   bool empty() const { return tokens_.empty(); }
 
-  // Returns a token. Its candidates, [num_top], are valid until the buffer changes, or nullptr if
-  // none were requested.
+  // Returns a token. Its candidates, [num_top], are valid until the buffer changes; nullptr if none
+  // were requested.
   GeneratedToken Token(size_t at) const {
     GeneratedToken token = tokens_[at];
     if (top_ids_.empty()) return token;
@@ -54,7 +54,7 @@ class TokenBuffer {
   std::vector<GeneratedToken> tokens_;
   std::vector<int32_t> top_ids_;  // [tokens, num_top], or empty
   std::vector<float> top_logprobs_;
-  std::vector<float> top_scores_;  // likewise
+  std::vector<float> top_scores_;  // [tokens, num_top], or empty
 };
 
 }  // namespace sluice

@@ -70,7 +70,7 @@ absl::Status CheckChoice(int64_t row, std::span<const int32_t> excluded,
     any = both + count < vocab;
   }
   if (any) return absl::OkStatus();
-  return InputError("exclude_ids", absl::StrCat("leaves row ", row, " no token to be drawn"));
+  return InputError("exclude_ids", absl::StrCat("leaves row ", row, " no token to draw"));
 }
 
 absl::Status ReadExcluded(const InputTensor& tensor, int64_t rows, const ModelConfig& config,

@@ -13,11 +13,11 @@ namespace {
 using google::protobuf::internal::WireFormatLite;
 using Message = inference::ModelInferRequest;
 
-// A message of more fields, or of longer parameters, is parsed.
+// A message with more fields, or with longer parameters, is parsed instead.
 constexpr int kMostFields = 64;
 constexpr size_t kMostParameterBytes = 256;
 
-// The search may be wrong in favour of such a parameter, which does no harm.
+// The search may find such a parameter where there is none, which is harmless.
 bool MayDecideAdmission(std::string_view parameter) {
   return parameter.size() > kMostParameterBytes ||
          parameter.find("priority") != std::string_view::npos ||
@@ -34,7 +34,7 @@ std::optional<RequestPeek> PeekAtRequest(std::string_view message) {
   for (int field = 0; field < kMostFields; ++field) {
     const uint32_t tag = in.ReadTag();
     if (tag == 0) return in.ConsumedEntireMessage() ? std::optional(peek) : std::nullopt;
-    int size = 0;  // all fields have one
+    int size = 0;  // every field has a size
     if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED ||
         !in.ReadVarintSizeAsInt(&size)) {
       return std::nullopt;

@@ -1,5 +1,5 @@
-// The fields of a request by which a queue that is full refuses it, read from the message's bytes
-// without parsing them.
+// The fields of a request that decide whether a full queue refuses it, read from the message's
+// bytes without parsing.
 #pragma once
 
 #include <optional>
@@ -13,9 +13,9 @@ struct RequestPeek {
 };
 
 // Returns the fields of a ModelInferRequest. Returns nothing if the message has a parameter that
-// decides about its admission, a priority or a timeout, if that cannot be told within the first
-// fields of a message, or if the bytes are not a message. Allocates nothing, and reads no more of
-// the tensors than their lengths.
+// affects admission (a priority or a timeout), if the first fields of the message are not enough to
+// decide this, or if the bytes are not a message. Allocates nothing, and reads only the lengths of
+// tensors.
 std::optional<RequestPeek> PeekAtRequest(std::string_view message);
 
 }  // namespace sluice

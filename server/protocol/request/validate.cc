@@ -32,12 +32,12 @@ std::string NamesOf(const Model& model) {
   return names;
 }
 
-// The properties of a request, other than its prompt, that its outputs depend on.
+// The properties of a request, other than its prompt, that determine its possible outputs.
 struct RequestedExtras {
   bool top = false;         // num_top_logprobs
   bool candidates = false;  // candidate_ids
   bool diverse = false;     // diversity
-  bool located = false;     // tokens are those of one text for each row
+  bool located = false;     // each row has the tokens of one text
 };
 
 uint32_t MaskOf(const std::vector<Output>& outputs) {
@@ -60,7 +60,7 @@ absl::Status CheckNeeds(const OutputInfo& info, absl::string_view name,
   return absl::OkStatus();
 }
 
-// Returns the outputs of a request that names none.
+// Returns the outputs of a request that names no outputs.
 std::vector<Output> DefaultOutputs(const Model& model, const RequestedExtras& extras) {
   std::vector<Output> outputs;
   for (const OutputInfo& info : Outputs()) {
@@ -95,21 +95,21 @@ absl::Status ReadOutputs(const inference::ModelInferRequest& message, const Mode
   }
   if (outputs->empty()) *outputs = DefaultOutputs(model, extras);
   if (extras.candidates && (MaskOf(*outputs) & kOutputCandidates) == 0) {
-    return InputError("candidate_ids",
-                      "belongs to the outputs candidate_scores and candidate_order, neither of "
-                      "which is wanted");
+    return InputError(
+        "candidate_ids",
+        "requires the output candidate_scores or candidate_order; neither was requested");
   }
   return absl::OkStatus();
 }
 
-// Checks what the diversity applies to, and how much of it. `request` has its candidates.
+// Checks the outputs that the diversity applies to, and their size. `request` has its candidates.
 absl::Status CheckDiversity(const RequestSpec& spec, const Request& request) {
   if (spec.diversity == 0) return absl::OkStatus();
   const bool top = (request.outputs & kOutputTopCandidates) != 0;
   if (!top && (request.outputs & kOutputCandidateOrder) == 0) {
     return ParameterError("diversity",
-                          "belongs to the outputs top_ids, top_logprobs, top_scores and "
-                          "candidate_order, none of which is wanted");
+                          "requires one of the outputs top_ids, top_logprobs, top_scores or "
+                          "candidate_order; none was requested");
   }
   if (top && spec.num_top > kernels::kMaxDiverse) {
     return ParameterError(
@@ -125,18 +125,18 @@ absl::Status CheckDiversity(const RequestSpec& spec, const Request& request) {
   return absl::OkStatus();
 }
 
-// The numbers that bound the size of a reply, in floating point: their products may overflow
-// integers.
+// The numbers that determine the size of a reply, in floating point because their products may
+// overflow integers.
 struct ReplyExtents {
   const ModelConfig& config;
   double text;  // the most bytes that a token adds to a text
   double rows;
-  double longest;  // the longest prompt, of windows the longest text
+  double longest;  // the longest prompt or, with windows, the longest text
   double generated;
   double top;
   double candidates;
-  double embedding;  // values of one
-  double terms;      // the most of a row's sparse embedding
+  double embedding;  // values per embedding
+  double terms;      // the most terms of a row's sparse embedding
 };
 
 ReplyExtents ExtentsOf(const Model& model, const Prompt& prompt, int32_t longest_row,
@@ -161,7 +161,7 @@ double LongestName(const ClassifierConfig& classifier) {
   return static_cast<double>(longest);
 }
 
-// Returns an upper bound of an output's bytes.
+// Returns an upper bound on an output's bytes.
 double OutputBytes(Output output, const ReplyExtents& of) {
   switch (output) {
     case Output::kOutputIds:
@@ -213,8 +213,8 @@ double OutputBytes(Output output, const ReplyExtents& of) {
 
 absl::Status CheckReplySize(const ReplyExtents& extents, const RequestLimits& limits,
                             ReplySpec* reply) {
-  // The bytes beside the tensors: the model name, the id and the parameters, and the name, type and
-  // shape of each output.
+  // The bytes in addition to the tensors: the model name, the id and the parameters, and the name,
+  // type and shape of each output.
   constexpr double kHead = 1024, kOutputHead = 256;
   double bytes = kHead;
   for (Output output : reply->outputs) bytes += kOutputHead + OutputBytes(output, extents);
@@ -225,7 +225,7 @@ absl::Status CheckReplySize(const ReplyExtents& extents, const RequestLimits& li
   return ReasonError(
       Reason::kRequest,
       absl::StrCat("the reply may need ", bytes, " bytes; the limit is ", limits.max_reply_bytes,
-                   " (max_message_bytes): ask for fewer rows, tokens ", "or outputs"));
+                   " (max_message_bytes); request fewer rows, tokens ", "or outputs"));
 }
 
 absl::Status CheckStop(const StopRules& stop, const Model& model) {
@@ -234,20 +234,21 @@ absl::Status CheckStop(const StopRules& stop, const Model& model) {
 }
 
 // Returns an error if `max_tokens` is more than 1 but the model can generate only one token from
-// this prompt: because its windows end at its last position, or because it takes only vectors and
-// so cannot continue with a token.
+// this prompt. This happens if the model's windows end at its last position, or if the model takes
+// only vectors and cannot continue from a generated token.
 absl::Status CheckMoreTokens(const Model& model, const Prompt& prompt, int64_t max_tokens) {
   if (max_tokens <= 1) return absl::OkStatus();
   if (model.config.serving.alignment == PositionAlignment::kEnd) {
-    return ParameterError("max_tokens", absl::StrCat("is ", max_tokens,
-                                                     "; the model's windows end at its last "
-                                                     "position, so that it generates 1 at most"));
+    return ParameterError(
+        "max_tokens",
+        absl::StrCat("is ", max_tokens,
+                     "; the model's windows end at its last position, so the maximum is 1"));
   }
   if (prompt.embeds() && !model.config.embeds_ids()) {
     return ParameterError("max_tokens",
                           absl::StrCat("is ", max_tokens,
-                                       "; the model takes vectors only, so that "
-                                       "it cannot go on with tokens and generates 1 at most"));
+                                       "; the model takes only embeddings as input and cannot "
+                                       "continue from generated tokens, so the maximum is 1"));
   }
   return absl::OkStatus();
 }
@@ -255,24 +256,24 @@ absl::Status CheckMoreTokens(const Model& model, const Prompt& prompt, int64_t m
 absl::Status CheckGenerates(const Model& model, int64_t max_tokens) {
   if (max_tokens == 0 || model.generates()) return absl::OkStatus();
   const absl::string_view why =
-      model.config.has_lm_head ? "its attention runs in both directions" : "it has no head";
+      model.config.has_lm_head ? "its attention is bidirectional" : "it has no head";
   return ParameterError("max_tokens",
                         absl::StrCat("is ", max_tokens, "; the model generates no tokens: ", why));
 }
 
-// Checks how many tokens a row may generate, and cuts rows to make room for them.
+// Checks the number of tokens that a row may generate, and cuts rows to make room for them.
 absl::Status CheckRoom(const RequestSpec& spec, const Model& model, uint32_t outputs,
                        Prompt* prompt) {
   const int64_t max_tokens = spec.max_tokens;
   SLUICE_RETURN_IF_ERROR(CheckGenerates(model, max_tokens));
   SLUICE_RETURN_IF_ERROR(CheckMoreTokens(model, *prompt, max_tokens));
   if (prompt->embeds() && (outputs & kOutputPromptLogprobs) != 0) {
-    return OutputError("prompt_logprobs", "is of token ids; inputs_embeds have none");
+    return OutputError("prompt_logprobs", "needs token ids, but inputs_embeds has none");
   }
   const int64_t positions = model.config.max_positions;
   const int64_t limit = positions + 1;
   const bool cuts = spec.truncate != Truncation::kError;
-  // The last generated token needs no position of its own, because it is not computed any more.
+  // The last generated token needs no position, because the model does not process it.
   SLUICE_RETURN_IF_ERROR(prompt->Cut(
       spec.truncate,
       cuts ? std::min(positions, std::max<int64_t>(limit - max_tokens, 1)) : positions));
@@ -289,10 +290,10 @@ bool AsksForPriority(const inference::ModelInferRequest& message, const RequestS
   return spec.priority != 0 && message.parameters().contains("priority");
 }
 
-// Replaces the values that stand for a default, once all that the defaults depend on is known.
+// Replaces the values that stand for a default, once all inputs of the defaults are known.
 void ApplyDefaults(const inference::ModelInferRequest& message, const CallContext& call,
                    RequestSpec* spec, ReplySpec* reply) {
-  // Without outputs of tokens there may be no tokens at all, whatever their parameters say.
+  // If max_tokens is 0, for example without token outputs, min_tokens must be 0 too.
   spec->stop.min_tokens = std::min(spec->stop.min_tokens, spec->max_tokens);
   if ((MaskOf(reply->outputs) & kOutputTopCandidates) == 0) spec->num_top = 0;
   if (!AsksForPriority(message, *spec)) {
@@ -308,21 +309,22 @@ absl::Status CheckPromptName(const inference::ModelInferRequest& message, const 
   if (prompt.takes_prompt() || !message.parameters().contains("prompt_name")) {
     return absl::OkStatus();
   }
-  return ParameterError("prompt_name", "belongs to text_input without text_pair_input");
+  return ParameterError("prompt_name", "needs text_input without text_pair_input");
 }
 
-// Checks that what is wanted of texts in windows can be made of the windows' results.
+// Checks that the requested results of texts in windows can be computed from the windows' results.
 absl::Status CheckWindows(const inference::ModelInferRequest& message, const RequestSpec& spec,
                           const Prompt& prompt, uint32_t outputs) {
   if (spec.window_overlap == 0) return absl::OkStatus();
   if (!prompt.takes_prompt()) {
-    return ParameterError("window_overlap", "belongs to text_input without text_pair_input");
+    return ParameterError("window_overlap", "needs text_input without text_pair_input");
   }
   if (message.parameters().contains("truncate")) {
-    return ParameterError("window_overlap", "excludes truncate; give one of them");
+    return ParameterError("window_overlap",
+                          "cannot be combined with truncate; set only one of them");
   }
   if ((outputs & ~(kOutputScores | kOutputTokenScores)) == 0) return absl::OkStatus();
-  return ParameterError("window_overlap", "is for the outputs of classifiers only");
+  return ParameterError("window_overlap", "is only for the outputs of classifiers");
 }
 
 std::string_view PromptText(const RequestSpec& spec, const Model& model) {
@@ -379,7 +381,7 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
       std::count(reply.outputs.begin(), reply.outputs.end(), Output::kTokenOffsets) != 0;
   request.outputs = MaskOf(reply.outputs);
   SLUICE_RETURN_IF_ERROR(CheckWindows(message, *spec, prompt, request.outputs));
-  if (spec->window_overlap > 0) spec->truncate = Truncation::kRight;  // but nothing is cut
+  if (spec->window_overlap > 0) spec->truncate = Truncation::kRight;  // no row is cut
   SLUICE_RETURN_IF_ERROR(prompt.Encode(PromptText(*spec, model), spec->truncate, located));
   SLUICE_RETURN_IF_ERROR(CheckStop(spec->stop, model));
   if ((request.outputs & kOutputTokens) == 0 && !message.parameters().contains("max_tokens")) {

@@ -42,17 +42,18 @@ absl::Status CheckPrompt(const InputTensors& inputs, const Model& model) {
     return InputError(possible.front(), problem);
   }
   if (given.size() == 1) return absl::OkStatus();
-  return InputError(given[1], absl::StrCat("excludes ", given[0], "; give one of them"));
+  return InputError(given[1],
+                    absl::StrCat("cannot be combined with ", given[0], "; give only one of them"));
 }
 
-// Checks that each input that says more about another one has that beside it.
+// Checks that each input that describes another input has that input.
 absl::Status CheckCompanions(const InputTensors& inputs) {
   for (const Input input : {Input::kInputLengths, Input::kTokenTypeIds}) {
     if (!inputs.has(input) || !inputs.has(Input::kTextInput)) continue;
-    return InputError(Name(input), "belongs to input_ids, which is absent");
+    return InputError(Name(input), "needs input_ids, which is absent");
   }
   if (inputs.has(Input::kTextPairInput) && !inputs.has(Input::kTextInput)) {
-    return InputError("text_pair_input", "belongs to text_input, which is absent");
+    return InputError("text_pair_input", "needs text_input, which is absent");
   }
   return absl::OkStatus();
 }

@@ -1,4 +1,4 @@
-// The table of the inputs of a request: validation accepts them, and metadata lists them.
+// The table of a request's inputs. Validation accepts them, and metadata lists them.
 #pragma once
 
 #include <cstdint>
@@ -27,10 +27,10 @@ inline constexpr size_t kInputs = 8;
 struct InputInfo {
   Input input;
   std::string_view name;
-  std::string_view datatype;   // the one that metadata lists
-  std::string_view datatypes;  // all that are accepted, as documented
+  std::string_view datatype;   // the datatype in metadata
+  std::string_view datatypes;  // all accepted datatypes, as documented
   std::string_view shape;      // as documented
-  bool of_prompt;              // metadata lists it; other inputs belong to outputs
+  bool of_prompt;  // a prompt input, which metadata lists; other inputs belong to outputs
 };
 
 // Returns the table, in the order of Input.
@@ -46,8 +46,8 @@ struct InputTensors {
   bool has(Input input) const { return of(input).header != nullptr; }
 };
 
-// Calls FindInputs, and checks that exactly one of the inputs that may be prompts is present.
-// Returns InvalidArgument ("input") otherwise.
+// Calls FindInputs, and checks that the message has exactly one prompt input. Returns
+// InvalidArgument ("input") otherwise.
 absl::StatusOr<InputTensors> ReadInputs(const inference::ModelInferRequest& message,
                                         const Model& model);
 

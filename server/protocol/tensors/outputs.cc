@@ -8,7 +8,7 @@
 namespace sluice {
 namespace {
 
-// The candidates need the tokens, which tell which row each candidate belongs to.
+// Candidates need the generated tokens to identify the row of each candidate.
 constexpr uint32_t kTop = kOutputTopCandidates | kOutputTokens;
 
 constexpr OutputInfo kOutputs[] = {

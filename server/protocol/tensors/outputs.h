@@ -1,5 +1,5 @@
-// The table of the outputs of a request: validation accepts them, replies carry them, and metadata
-// lists them.
+// The table of a request's outputs. Validation accepts them, replies carry them, and metadata lists
+// them.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ enum class Output {
   kSparseWeights,
 };
 
-// What a model must have to provide an output.
+// The properties that a model needs to provide an output.
 enum class Provider {
   kTokens,    // the model generates
   kText,      // it generates and has a tokenizer
@@ -50,8 +50,8 @@ enum class Provider {
   kTokenClassifier,
   kTokenLabelNames,  // a classifier of tokens whose labels have names
   kTokenOffsets,     // a classifier of tokens, and a tokenizer
-  kEmbedding,        // no embeddings of tokens in place of one of the row
-  kMaskedHead,       // logits of a model whose attention runs in both directions
+  kEmbedding,        // one embedding per row, not per token
+  kMaskedHead,       // logits of a model with bidirectional attention
   kAnyModel,
 };
 
@@ -64,8 +64,8 @@ struct OutputInfo {
   Provider provider;
 };
 
-// Returns the table, in the order in which outputs are returned. Outputs that are a default of some
-// model come first.
+// Returns the table, in the order in which outputs are returned. Outputs that are the default of
+// some model come first.
 std::span<const OutputInfo> Outputs();
 
 const OutputInfo& InfoOf(Output output);
@@ -75,14 +75,16 @@ bool Has(const Model& model, const OutputInfo& info);
 // Returns the output of this name, or nullptr if there is none or the model does not provide it.
 const OutputInfo* FindOutput(std::string_view name, const Model& model);
 
-// Whether the output is returned for a request that names none. The default outputs are the scores
-// of a model with a classifier, and the label if labels have names, with the offsets of tokens if
-// these are classified; the generated tokens of a model that generates; the embeddings of tokens of
-// a multi-vector model; the sparse embedding of a model whose files make one; and the embedding of
-// any other model.
+// Returns whether the output is a default, for requests that name no outputs. The defaults are:
+// - for a classifier, the scores, the label if labels have names, and the token offsets if tokens
+//   are classified;
+// - for a model that generates, the generated tokens;
+// - for a multi-vector model, the embeddings of tokens;
+// - for a model whose files define a sparse embedding, that embedding;
+// - for any other model, the embedding.
 bool IsDefaultOf(const OutputInfo& info, const Model& model);
 
-// Returns the shape of a default output behind the rows; -1 stands for a size that varies.
+// Returns the shape of a default output, without the row dimension; -1 means a variable size.
 std::vector<int64_t> ShapeOf(const OutputInfo& info, const Model& model);
 
 }  // namespace sluice

@@ -16,7 +16,7 @@ static_assert(std::endian::native == std::endian::little, "raw contents are litt
 
 using InputHeader = inference::ModelInferRequest::InferInputTensor;
 
-// Checks that typed contents came only in the field of the tensor's datatype, which holds `typed`
+// Checks that typed contents are only in the field of the tensor's datatype, which holds `typed`
 // elements.
 absl::Status CheckOnlyKind(const InputHeader& header, int64_t typed) {
   const inference::InferTensorContents& contents = header.contents();
@@ -35,7 +35,7 @@ absl::Status CheckHeader(const InputHeader& header, bool has_raw) {
   }
   if (has_raw && header.has_contents()) {
     return InputError(header.name(),
-                      "has contents beside raw_input_contents; only one may be used");
+                      "has contents in addition to raw_input_contents; use only one");
   }
   return absl::OkStatus();
 }
@@ -71,7 +71,7 @@ absl::Status WrongSize(const InputHeader& header, int64_t found, int64_t expecte
                                  absl::StrJoin(header.shape(), ", "), "] needs ", expected));
 }
 
-// Takes one BYTES element, a 4-byte length followed by as many bytes, from the front of `rest`.
+// Takes one BYTES element, a 4-byte length and its bytes, from the front of `rest`.
 bool TakeString(std::string_view* rest, std::string_view* element) {
   uint32_t size;
   if (rest->size() < sizeof(size)) return false;
@@ -182,7 +182,9 @@ absl::StatusOr<FloatRows> ReadFloats(const InputTensor& tensor, Extent rows, Ext
     floats.data = tensor.raw->data();
     return floats;
   }
-  if (floats.bf16) return InputError(header.name(), "of BF16 comes as raw_input_contents only");
+  if (floats.bf16)
+    return InputError(header.name(),
+                      "has the datatype BF16, which is accepted only as raw_input_contents");
   const int64_t typed = header.contents().fp32_contents_size();
   if (typed != elements) return WrongSize(header, typed, elements, "fp32_contents");
   SLUICE_RETURN_IF_ERROR(CheckOnlyKind(header, typed));

@@ -1,5 +1,5 @@
-// Reads input tensors, which may come as raw bytes or as typed contents. Nothing is allocated or
-// copied before datatype, shape and size are known to agree.
+// Reads input tensors, which may be raw bytes or typed contents. Nothing is allocated or copied
+// before datatype, shape and size have been checked.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ struct InputTensor {
 
 // Returns the inputs of `message` in the order of `names`; absent inputs have a null header.
 // Returns InvalidArgument ("input") for a name that is not in `names`, a duplicate, tensor
-// parameters, typed contents beside raw_input_contents, or a number of raw_input_contents that is
-// not the number of inputs.
+// parameters, typed contents in addition to raw_input_contents, or a number of raw_input_contents
+// that differs from the number of inputs.
 absl::StatusOr<std::vector<InputTensor>> FindInputs(const inference::ModelInferRequest& message,
                                                     std::span<const absl::string_view> names);
 
@@ -54,9 +54,9 @@ struct Extent {
   int64_t max;
 };
 
-// Reads an INT32 tensor or, if `int64_allowed`, an INT64 one, whose shape is within the extents.
-// Requires both maxima to be at most 2^31, so that their product with the size of an element does
-// not overflow. Returns InvalidArgument ("input") if the tensor is anything else.
+// Reads an INT32 tensor or, if `int64_allowed`, an INT64 tensor whose shape is within the extents.
+// Requires both maxima to be at most 2^31, so that their product with the element size does not
+// overflow. Returns InvalidArgument ("input") for any other tensor.
 absl::StatusOr<IntMatrix> ReadInts(const InputTensor& tensor, bool int64_allowed, Extent rows,
                                    Extent columns);
 
@@ -72,8 +72,8 @@ struct FloatRows {
   void Read(int64_t row, int64_t column, float* out) const;
 };
 
-// Reads an FP32 or BF16 tensor as ReadInts does; BF16 is accepted as raw contents only. Requires
-// `width` to be at most 2^16.
+// Reads an FP32 or BF16 tensor in the same way as ReadInts; BF16 is accepted only as raw contents.
+// Requires `width` to be at most 2^16.
 absl::StatusOr<FloatRows> ReadFloats(const InputTensor& tensor, Extent rows, Extent columns,
                                      int64_t width);
 

@@ -98,17 +98,17 @@ absl::StatusOr<int32_t> Prompt::LengthOfPrompt() const {
   if (*shortest > length) return static_cast<int32_t>(length);
   return InputError("text_input", absl::StrCat("[", shortest - lengths_.begin(), "] has ",
                                                *shortest, " tokens, and the embedding leaves out ",
-                                               length, " of the prompt; expected more"));
+                                               length, " of the prompt; expected a longer text"));
 }
 
 absl::Status Prompt::TooLong(int64_t row, int64_t most) const {
   const absl::string_view name =
       texts_.rows() > 0 ? "text_input" : (embeds() ? "inputs_embeds" : "input_ids");
   return InputError(
-      name, absl::StrCat("[", row, "] has ", lengths_[row], " tokens",
-                         texts_.pairs() ? " with its pair" : "", "; expected 1 to ", most,
-                         " (the model's max_positions; the parameter truncate has longer rows "
-                         "cut)"));
+      name,
+      absl::StrCat("[", row, "] has ", lengths_[row], " tokens",
+                   texts_.pairs() ? " with its pair" : "", "; expected 1 to ", most,
+                   " (the model's max_positions; set the parameter truncate to cut longer rows)"));
 }
 
 absl::Status Prompt::Cut(Truncation truncation, int64_t most) {

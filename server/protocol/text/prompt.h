@@ -1,4 +1,4 @@
-// The prompt rows of a request, from tensors or texts to tokens or vectors.
+// The prompt rows of a request: reads tensors or texts and converts them to tokens or vectors.
 //
 // Read checks shapes and sizes but not values. Encode and Cut determine how long each row is. Copy
 // checks each remaining value once, while it copies it into the request.
@@ -27,36 +27,35 @@ class Prompt {
   int64_t rows() const { return rows_; }
   bool embeds() const { return floats_.data != nullptr; }
 
-  // Whether the model's prompts may be put before it.
+  // Returns whether one of the model's prompts can be put before this prompt.
   bool takes_prompt() const { return texts_.rows() > 0 && !texts_.pairs(); }
-  // Returns a lower bound of the tokens that Encode makes of the texts, by their bytes; 0 for other
+  // Returns a lower bound on the tokens of the encoded texts, from their bytes; 0 for other
   // prompts.
   int64_t LeastEncoded(const Model& model) const;
-  // Encodes texts as tokens, those that are no pairs with `prompt` before them, and no more than
-  // are needed to find that a text is too long unless `truncation` has it cut; has no effect on
-  // other prompts. `located` records which bytes of its text each token stands for. Returns the
-  // errors of CheckInterruption.
+  // Encodes texts as tokens, with `prompt` before each text that is not a pair. Stops when a text
+  // is found to be too long, unless `truncation` cuts it. Has no effect on other prompts. `located`
+  // records the bytes of each token in its text. Returns the errors of CheckInterruption.
   absl::Status Encode(std::string_view prompt, Truncation truncation, bool located);
-  // Cuts rows longer than `most` as `truncation` says, or returns an error for them. Of texts, the
-  // tokens that their template puts around them stay.
+  // Cuts rows longer than `most` according to `truncation`, or returns an error for them. The
+  // template's tokens around texts are kept.
   absl::Status Cut(Truncation truncation, int64_t most);
-  // Makes rows of the windows of each text in place of Cut; see TextRows::Split. Ranges must be
-  // called before it.
+  // Called instead of Cut: makes rows from the windows of each text; see TextRows::Split. Ranges
+  // must be called before it.
   absl::StatusOr<TextWindows> Split(int32_t overlap, int64_t most, int64_t most_rows);
   // Fills the request's tokens, inputs and types.
   absl::Status Copy(const Model& model, Request* request) const;
 
-  // These require that Cut or Split has been called.
-  // Returns the tokens before those of the texts, if a prompt was put there, or 0. Returns an error
+  // The following require that Cut or Split has been called.
+  // Returns the number of tokens before the text if a prompt was put there, or 0. Returns an error
   // for a row that has no more tokens.
   absl::StatusOr<int32_t> LengthOfPrompt() const;
   int32_t longest() const { return *std::max_element(lengths_.begin(), lengths_.end()); }
-  // Returns the lengths of the texts of which Split has made these windows.
+  // Returns the lengths of the texts that Split divided into these windows.
   std::vector<int32_t> LengthsOf(const TextWindows& windows) const {
     return LengthsOfTexts(windows, lengths_);
   }
-  int64_t cut_tokens() const { return cut_tokens_; }  // over all rows
-  // Returns the bytes that each token stands for. Requires texts that were encoded as located.
+  int64_t cut_tokens() const { return cut_tokens_; }  // total over all rows
+  // Returns the bytes of each token. Requires texts that were encoded as located.
   std::vector<ByteRange> Ranges() const { return texts_.Ranges(); }
   // Returns the lengths of the rows. Must be called last.
   std::vector<int32_t> TakeLengths() { return std::move(lengths_); }
@@ -73,9 +72,10 @@ class Prompt {
   IntMatrix ids_;
   FloatRows floats_;
   IntMatrix types_;
-  TextRows texts_;                // without rows if the prompt is no text
+  TextRows texts_;                // without rows if the prompt is not text
   std::vector<int32_t> lengths_;  // per row
-  std::vector<int32_t> skipped_;  // per row, the tokens cut at its beginning; empty if none are
+  std::vector<int32_t>
+      skipped_;  // per row, the tokens cut at its start; empty if no row was cut there
   int64_t cut_tokens_ = 0;
 };
 

@@ -12,7 +12,7 @@
 namespace sluice {
 namespace {
 
-// Where texts are cut, how many bytes they may at least have for each of the model's positions.
+// If texts are cut, the limit on their bytes is at least this many for each position of the model.
 constexpr int64_t kCutBytesPerToken = 256;
 
 constexpr Input kInputOf[] = {Input::kTextInput, Input::kTextPairInput};
@@ -24,8 +24,9 @@ absl::Status TextError(Input input, int64_t index, absl::string_view problem) {
                     absl::StrCat("[", index, "] ", problem));
 }
 
-// Returns how many tokens of a pair's texts of `a` and `b` tokens stay where `most` of both may:
-// the longer text is cut down to the shorter one before both are cut, as `tokenizers` does.
+// Returns the number of tokens to keep of a pair's texts of `a` and `b` tokens, at most `most` in
+// total. The longer text is cut to the length of the shorter one before both are cut, as
+// `tokenizers` does.
 std::pair<int64_t, int64_t> LongestFirst(int64_t a, int64_t b, int64_t most) {
   if (a + b <= most) return {a, b};
   const int64_t shorter = std::min(a, b);
@@ -47,7 +48,7 @@ absl::StatusOr<TextRows> TextRows::Read(const InputTensors& inputs, const Model&
   if (!inputs.has(Input::kTextPairInput)) return read;
   if (!model.tokenizer->templates().pair) {
     return InputError("text_pair_input",
-                      "is refused: the model's tokenizer has no template of a pair");
+                      "is refused: the model's tokenizer has no template for pairs");
   }
   const int64_t firsts = std::ssize(read.texts_[0]);
   const Extent pairs = firsts == 1 ? rows : Extent{firsts, firsts};
@@ -68,10 +69,11 @@ absl::StatusOr<TextRows::Kept> TextRows::EncodeText(Input input, int64_t index,
   const int64_t longest = model_->tokenizer->longest_token_bytes();
   const int64_t most_bytes = positions * (cuts ? std::max(longest, kCutBytesPerToken) : longest);
   if (std::ssize(text) > most_bytes) {
-    return TextError(input, index,
-                     absl::StrCat("has ", text.size(), " bytes; the limit is ", most_bytes, " (",
-                                  most_bytes / positions, " for each of the model's max_positions",
-                                  cuts ? "" : "; the parameter truncate has longer rows cut", ")"));
+    return TextError(
+        input, index,
+        absl::StrCat("has ", text.size(), " bytes; the limit is ", most_bytes, " (",
+                     most_bytes / positions, " for each of the model's max_positions",
+                     cuts ? "" : "; set the parameter truncate to cut longer rows", ")"));
   }
   const int64_t most = cuts ? std::numeric_limits<int32_t>::max() : positions;
   const auto tokens = located_ ? model_->tokenizer->EncodeLocated(text, most, &ranges_)
@@ -83,8 +85,9 @@ absl::StatusOr<TextRows::Kept> TextRows::EncodeText(Input input, int64_t index,
   if (std::ssize(*tokens) > most) {
     return TextError(
         input, index,
-        absl::StrCat("has more than ", most, " tokens; expected 1 to ", positions,
-                     " (the model's max_positions; the parameter truncate has longer rows cut)"));
+        absl::StrCat(
+            "has more than ", most, " tokens; expected 1 to ", positions,
+            " (the model's max_positions; set the parameter truncate to cut longer rows)"));
   }
   const Kept kept{std::ssize(tokens_), std::ssize(*tokens)};
   tokens_.insert(tokens_.end(), tokens->begin(), tokens->end());
@@ -178,7 +181,7 @@ absl::StatusOr<TextWindows> TextRows::Split(int32_t overlap, int64_t most, int64
     if (std::ssize(all) + windows.counts.back() > most_rows) {
       return TextError(Input::kTextInput, std::ssize(windows.counts) - 1,
                        absl::StrCat("brings the request to more than ", most_rows,
-                                    " windows, each of which is a row (max_rows)"));
+                                    " windows; each window counts as a row (max_rows)"));
     }
     for (int64_t i = 0; i < windows.counts.back(); ++i) {
       all.push_back({whole.begin + i * step, std::min(room, whole.count - i * step)});
@@ -228,7 +231,7 @@ absl::Status TextRows::Copy(Request* request) const {
     RowTemplate().Append({texts, kept_.size()}, &all);
   }
   request->tokens = std::move(all.ids);
-  // A model with one type, or without any, takes no types from templates that it may share.
+  // A model with one type or none ignores types in its template.
   const bool typed = std::any_of(all.types.begin(), all.types.end(), [](int32_t t) { return t; });
   if (!typed || model_->config.token_types < 2) return absl::OkStatus();
   SLUICE_RETURN_IF_ERROR(CheckTypes(all.types));

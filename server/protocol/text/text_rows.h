@@ -1,4 +1,4 @@
-// The rows of a request that are texts, each of one text or of a pair, on their way to tokens.
+// The rows of a text request, each with one text or a pair of texts, until they are tokens.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace sluice {
 class TextRows {
  public:
   TextRows() = default;
-  // Reads text_input and text_pair_input. One text_input may stand before all texts of
+  // Reads text_input and text_pair_input. A single text_input may be paired with all texts of
   // text_pair_input. Requires that text_input is present.
   static absl::StatusOr<TextRows> Read(const InputTensors& inputs, const Model& model, Extent rows);
 
@@ -27,30 +27,31 @@ class TextRows {
 
   // Returns the bytes of the texts.
   int64_t bytes() const;
-  // Encodes the texts, each once, those that are no pairs with `prompt` before them. `located`
-  // records which bytes of its text each token stands for. Returns an error for a text that is too
-  // long to fit, unless `truncation` has it cut, and the errors of CheckInterruption.
+  // Encodes each text once, with `prompt` before each text that is not part of a pair. `located`
+  // records the bytes of each token in its text. Returns an error for a text that is too long,
+  // unless `truncation` cuts it, and the errors of CheckInterruption.
   absl::Status Encode(std::string_view prompt, Truncation truncation, bool located);
-  // Returns the tokens of a row before those of its text, the prompt's among them; 0 without one.
+  // Returns the number of tokens before a row's text, including the prompt's; 0 without a prompt.
   int64_t LengthOfPrompt() const { return prompt_tokens_; }
-  // Returns the tokens of a row, with those of its template.
+  // Returns the number of tokens of a row, including its template's.
   int64_t LengthOf(int64_t row) const;
-  // Takes tokens from the beginning or the end of the row's texts until it has at most `most`, of a
-  // pair from the longer text first. The tokens of the template stay. Returns an error if these are
-  // more than `most` already.
+  // Removes tokens from the start or the end of the row's texts until it has at most `most`; in a
+  // pair, from the longer text first. Keeps the template's tokens. Returns an error if these
+  // already exceed `most`.
   absl::Status Cut(int64_t row, Truncation truncation, int64_t most);
-  // Makes rows of the windows of each text, of at most `most` tokens with their template, of which
-  // neighbours share `overlap`; no other function but Copy may follow. Returns an error if windows
-  // would not move on, or if there are more than `most_rows`. Requires that the texts are no pairs.
+  // Makes rows from the windows of each text. A window has at most `most` tokens including its
+  // template, and neighbours share `overlap` tokens. Only Copy may be called afterwards. Returns an
+  // error if windows would not advance, or if there are more than `most_rows`. Requires that no
+  // text is part of a pair.
   absl::StatusOr<TextWindows> Split(int32_t overlap, int64_t most, int64_t most_rows);
-  // Returns the tokens of a row of Split's.
+  // Returns the number of tokens of a row that Split made.
   int64_t LengthOfWindow(int64_t row) const {
     return RowTemplate().specials() + kept_[0][row].count;
   }
-  // Fills the tokens and, if one is not 0, the types of the request.
+  // Fills the tokens of the request and, unless all are 0, the types.
   absl::Status Copy(Request* request) const;
-  // Returns the bytes that the tokens of all rows stand for, those of no prompt. Requires that the
-  // texts are no pairs and were encoded as located.
+  // Returns the bytes of each token of all rows, without the prompt's tokens. Requires that no text
+  // is part of a pair and that texts were encoded as located.
   std::vector<ByteRange> Ranges() const;
 
  private:
@@ -69,10 +70,10 @@ class TextRows {
   int32_t prompt_bytes_ = 0;
   bool located_ = false;
   std::vector<std::vector<std::string_view>> texts_ = {
-      {}};                               // the first ones and, of pairs, the others
+      {}};                               // the first texts and, for pairs, the second texts
   std::vector<int32_t> tokens_;          // of all texts
-  std::vector<ByteRange> ranges_;        // of these; empty unless they are located
-  std::vector<std::vector<Kept>> kept_;  // the first ones and the others, by row
+  std::vector<ByteRange> ranges_;        // of the tokens; empty unless they are located
+  std::vector<std::vector<Kept>> kept_;  // the first and the second texts, by row
 };
 
 }  // namespace sluice

@@ -5,7 +5,7 @@
 namespace sluice {
 namespace {
 
-// Appends the rows [first, end) of a window to those of the text.
+// Appends the rows [first, end) of a window to the scores of the text.
 void AppendRows(const std::vector<float>& scores, int64_t labels, int64_t first, int64_t end,
                 std::vector<float>* out) {
   out->insert(out->end(), scores.begin() + first * labels, scores.begin() + end * labels);
@@ -50,7 +50,7 @@ Reply ReplyOfTexts(const TextWindows& windows, const RequestSpec& spec, const Re
   const int64_t to_second = windows.before + windows.overlap - windows.overlap / 2;
   Reply merged;
   merged.finish.resize(windows.counts.size());
-  int64_t window = 0, row = 0;  // of the windows, and of their tokens
+  int64_t window = 0, row = 0;  // the current window, and the current row of its tokens
   for (const int32_t count : windows.counts) {
     if (!reply.scores.empty()) AppendMean(reply.scores, labels, window, count, &merged.scores);
     for (int32_t i = 0; i < count; ++i) {

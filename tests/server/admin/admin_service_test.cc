@@ -1,5 +1,5 @@
-// Tests of the admin service: on a real engine where its answers matter, and on a scripted one
-// where the call itself does.
+// Tests of the admin service. Tests of answers use a real engine, and tests of calls a scripted
+// one.
 #include "server/admin/admin_service.h"
 
 #include <gmock/gmock.h>
@@ -187,7 +187,7 @@ TEST_F(AdminTest, EveryMethodRefusesMalformedProtobufAsInvalid) {
   }
 }
 
-// An engine whose reviews stop at a gate.
+// An engine whose reviews wait at a gate.
 class GatedEngine final : public Engine {
  public:
   absl::Status Exchange(const ModelChange&) override { return absl::OkStatus(); }
@@ -256,7 +256,7 @@ class SlowReviewTest : public ::testing::Test {
     server_->Shutdown();
   }
 
-  // Starts a review. `refused` is passed when the call fails.
+  // Starts a review. `refused` opens when the call fails.
   std::unique_ptr<PendingCall> Start(Gate* refused = nullptr) {
     auto call = std::make_unique<PendingCall>();
     stub_->async()->RunReview(&call->context, &request_, &call->response,
@@ -290,7 +290,7 @@ TEST_F(SlowReviewTest, ReviewsBeyondTheQueueAreRefusedAtOnce) {
   v1::ExplainResponse explained;
   grpc::ClientContext context;
   EXPECT_EQ(stub_->Explain(&context, explain, &explained).error_code(), grpc::StatusCode::NOT_FOUND)
-      << "other methods answer meanwhile";
+      << "other methods answer during the review";
   engine_.gate.Open();
   int ok = 0;
   for (auto& call : calls) {

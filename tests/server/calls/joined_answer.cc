@@ -11,7 +11,7 @@
 namespace sluice::testing {
 namespace {
 
-// Appends the part without padding of each row of a [rows, most, ..] tensor of 4-byte elements.
+// Appends each row of a [rows, most, ..] tensor of 4-byte elements, without its padding.
 void AddTokens(const std::string& name, const std::string& raw, const std::vector<int32_t>& counts,
                std::vector<std::string>* rows) {
   rows->resize(counts.size());

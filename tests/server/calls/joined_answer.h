@@ -11,10 +11,11 @@
 namespace sluice::testing {
 
 // Joins the contents of responses by row. Fails the test on a malformed response: a shape that does
-// not fit its contents, wrong padding, or an output of the prompt that comes twice.
+// not match its contents, wrong padding, or a repeated output of the prompt.
 class JoinedAnswer {
  public:
-  // Adds a response. Requires the output sequence_length, by which the other outputs are divided.
+  // Adds a response. Requires the output sequence_length, which divides the other outputs among
+  // rows.
   void Add(const inference::ModelInferResponse& response);
 
   // The bytes of each row's tokens, in order: output_ids, logprobs, top_ids, top_logprobs.

@@ -66,13 +66,13 @@ TEST(ReplyThreadTest, DeliversAtTheGivenTimeIfTheDeliveryStillExists) {
     clock.Advance(seconds(10));
     clock.AwaitWaiter(start + seconds(15));
     EXPECT_EQ(delivered, std::vector<int>{1});
-    clock.Advance(seconds(25));  // beyond the times of several deliveries
+    clock.Advance(seconds(25));  // past the times of several deliveries
     clock.AwaitWaiter(start + seconds(60));
   }
   EXPECT_EQ(delivered, (std::vector<int>{1, 2, 3}));
 }
 
-// Waits for the other one of a pair.
+// Waits for the other delivery of its pair.
 class Meet : public Delivery {
  public:
   explicit Meet(std::latch* latch) : latch_(latch) {}
@@ -82,8 +82,8 @@ class Meet : public Delivery {
   std::latch* const latch_;
 };
 
-// Each call's deliveries come in order, while the calls wait for each other.
-TEST(ReplyThreadsTest, ACallThatTakesLongHoldsUpNoneOfAnotherThread) {
+// The deliveries of each call arrive in order, although the calls wait for each other.
+TEST(ReplyThreadsTest, ASlowCallDelaysNoCallOfAnotherThread) {
   std::vector<int> delivered[2];
   {
     std::deque<std::latch> meetings;
@@ -115,14 +115,14 @@ class Arrive : public Delivery {
   std::latch* const latch_;
 };
 
-TEST(ReplyThreadsTest, FewRepliesWaitForOneThatTakesLong) {
+TEST(ReplyThreadsTest, FewRepliesWaitForASlowOne) {
   std::latch long_one(2);
   std::latch behind(ReplyThreads::kFew - 1);
   {
     ReplyThreads threads(2);
     threads.Post(std::make_shared<Meet>(&long_one));
     for (int i = 1; i < ReplyThreads::kFew; ++i) threads.Post(std::make_shared<Arrive>(&behind));
-    // These end although the long one does not.
+    // These end although the slow one does not.
     for (int i = 0; i < 1000; ++i) {
       std::latch delivered(1);
       threads.Post(std::make_shared<Arrive>(&delivered));

@@ -28,14 +28,14 @@ absl::StatusOr<WireCost> Scan(const std::string& bytes, const WireLimits& limits
 }
 
 void ExpectNoneIsLarger(const google::protobuf::Descriptor& type) {
-  if (type.options().map_entry()) return;  // a pair of values without a type of its own
+  if (type.options().map_entry()) return;  // a pair of values without its own type
   const Message* prototype =
       google::protobuf::MessageFactory::generated_factory()->GetPrototype(&type);
   EXPECT_LE(prototype->SpaceUsedLong(), kMessageBytes) << type.full_name();
   for (int i = 0; i < type.nested_type_count(); ++i) ExpectNoneIsLarger(*type.nested_type(i));
 }
 
-TEST(WireScanTest, NoTypeIsLargerThanTheScanCounts) {
+TEST(WireScanTest, NoTypeIsLargerThanTheScanAssumes) {
   for (const google::protobuf::FileDescriptor* file :
        {ModelInferRequest::descriptor()->file(),
         grpc::health::v1::HealthCheckRequest::descriptor()->file()}) {
@@ -68,7 +68,7 @@ ModelInferRequest DrawMessage(std::mt19937* random) {
   return message;
 }
 
-TEST(WireScanTest, AMessageTakesNoMoreThanTheScanSays) {
+TEST(WireScanTest, AMessageTakesAtMostTheScannedCost) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);
@@ -80,7 +80,7 @@ TEST(WireScanTest, AMessageTakesNoMoreThanTheScanSays) {
     ASSERT_TRUE(parsed.ParseFromString(bytes));
     const auto taken = static_cast<int64_t>(parsed.SpaceUsedLong());
     ASSERT_LE(taken, cost->bytes);
-    ASSERT_LE(cost->bytes, 8 * taken) << "the bound is of use";
+    ASSERT_LE(cost->bytes, 8 * taken) << "the bound is tight enough to be useful";
     const WireLimits exact{.parts = cost->parts, .bytes = cost->bytes};
     ASSERT_TRUE(Scan(bytes, exact).ok()) << "exactly at both limits";
     ASSERT_FALSE(Scan(bytes, {.parts = cost->parts - 1, .bytes = cost->bytes}).ok());
@@ -131,7 +131,7 @@ TEST(WireScanTest, NumbersThatGrowInMemoryAreBounded) {
   const std::string bytes = message.SerializeAsString();
   EXPECT_LT(bytes.size(), 101'000u);
   const absl::Status status = Scan(bytes).status();
-  EXPECT_THAT(std::string(status.message()), HasSubstr("more than 1048576 bytes once it is read"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("more than 1048576 bytes in memory"));
   EXPECT_EQ(ReasonOf(status), Reason::kRequest);
 }
 

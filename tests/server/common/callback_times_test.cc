@@ -19,7 +19,7 @@ TEST(CallbackTimesTest, ACallbackIsCountedByItsEventWhenItEnds) {
     EXPECT_TRUE(CallbackTimes::IsInCallback());
     std::thread([] { EXPECT_FALSE(CallbackTimes::IsInCallback()); }).join();
     { const CallbackTimes::Scope inner("Method", Event::kEnd); }
-    EXPECT_TRUE(CallbackTimes::IsInCallback()) << "of the outer one";
+    EXPECT_TRUE(CallbackTimes::IsInCallback()) << "still in the outer callback";
     EXPECT_EQ(times.Of(Event::kMessage).all, messages);
   }
   EXPECT_FALSE(CallbackTimes::IsInCallback());
@@ -46,11 +46,11 @@ TEST(CallbackTimesTest, TheSlowestIsNamedOnce) {
   EXPECT_FALSE(times.TakeSlowest().has_value());
 }
 
-TEST(CallbackTimesTest, TheBytesOfAllMessagesOfACallbackAreItsWork) {
+TEST(CallbackTimesTest, ACallbackCountsTheBytesOfAllItsMessages) {
   CallbackTimes& times = CallbackTimes::OfProcess();
   const int64_t most = times.most_bytes();
   CallbackTimes::CountBytes(2 * most + 10);
-  EXPECT_EQ(times.most_bytes(), most) << "in no callback";
+  EXPECT_EQ(times.most_bytes(), most) << "not in a callback";
   {
     const CallbackTimes::Scope scope("Method", Event::kMessage);
     CallbackTimes::CountBytes(most);

@@ -63,7 +63,7 @@ TEST_F(LogTest, MessagesOfGrpcCannotFloodTheLog) {
   }
   const size_t lines = Lines().size();
   EXPECT_GE(lines, 100u);
-  EXPECT_LT(lines, 1000u) << "10 a second: all of them would take a minute and a half";
+  EXPECT_LT(lines, 1000u) << "at 10 per second all of them would take 90 s";
 }
 
 TEST_F(LogTest, WritesJsonLines) {
@@ -99,7 +99,7 @@ TEST_F(LogTest, EveryRecordIsWrittenOrCountedAsDropped) {
     for (int i = 0; i < kRecords; ++i) log->Info("record");
     dropped = log->dropped();
   }
-  EXPECT_GT(dropped, 0) << "the writer kept up, so this showed nothing";
+  EXPECT_GT(dropped, 0) << "the writer kept up, so the test tested nothing";
   EXPECT_EQ(Lines().size() + dropped, kRecords);
 }
 

@@ -28,9 +28,9 @@ TEST(MemoryLimitsTest, TheDefaultsAreSharesOfTheLimitAndFitIt) {
     EXPECT_EQ(engine.queue.max_bytes, std::min(mib * kMiB / 16, 1024 * kMiB));
     const MemoryLimits limits = ComputeMemoryLimits(options, engine.queue.max_bytes, 1, 50 * kMiB);
     EXPECT_TRUE(limits.Check().ok()) << limits.Text();
-    EXPECT_GT(limits.sum(), mib * kMiB * 3 / 8) << "the two shares alone";
+    EXPECT_GT(limits.sum(), mib * kMiB * 3 / 8) << "the two shares only";
   }
-  EXPECT_GT(ProcessMemoryLimit({}), 64 * kMiB) << "of the machine or the cgroup";
+  EXPECT_GT(ProcessMemoryLimit({}), 64 * kMiB) << "the memory of the machine or the cgroup";
 }
 
 TEST(MemoryLimitsTest, TheQueuesOfManyModelsShareAQuarter) {
@@ -43,7 +43,7 @@ TEST(MemoryLimitsTest, TheQueuesOfManyModelsShareAQuarter) {
   }
 }
 
-TEST(MemoryLimitsTest, WhatIsConfiguredStays) {
+TEST(MemoryLimitsTest, KeepsConfiguredValues) {
   ServerOptions options;
   options.memory.limit_bytes = 1024 * kMiB;
   options.grpc.memory_quota_bytes = 11;
@@ -71,7 +71,7 @@ TEST(MemoryLimitsTest, AnErrorNamesEachLineAndItsOption) {
                                  "a 10.0 MiB (option.a), b 20.0 MiB (option.b)"));
 }
 
-TEST(MemoryLimitsTest, ModelsTakeWhatTheyHaveOnTheHost) {
+TEST(MemoryLimitsTest, ModelsCountTheirHostMemory) {
   ModelStats one;
   one.weight_bytes = 1;
   one.copied_bytes = 10;

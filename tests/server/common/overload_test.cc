@@ -38,7 +38,7 @@ TEST(OverloadTest, EachLevelBeginsAtItsShareOfTheLimit) {
   EXPECT_FALSE(overload.refuses_connections());
 }
 
-TEST(OverloadTest, ARefusalTellsTheMemoryAndTheOption) {
+TEST(OverloadTest, ARefusalNamesTheMemoryAndTheOption) {
   Overload overload({.limit = 1000, .resident = [] { return 930; }, .cut = [](int64_t) {}});
   overload.Look();
   const absl::Status status = overload.Refusal();

@@ -24,7 +24,7 @@ class PerModelTest : public ::testing::Test {
   PerModel<int> values_;
 };
 
-TEST_F(PerModelTest, AModelKeepsItsValueWhileItIsServedAndForAWhileAfter) {
+TEST_F(PerModelTest, AModelKeepsItsValueUntilSomeTimeAfterItIsUnloaded) {
   *Get("a") = 7;
   Retire("a", 0);
   Retire("a", 100);
@@ -36,7 +36,7 @@ TEST_F(PerModelTest, AModelKeepsItsValueWhileItIsServedAndForAWhileAfter) {
   EXPECT_EQ(*Get("a"), 0);
 }
 
-TEST_F(PerModelTest, AModelThatIsServedAgainBeginsAnew) {
+TEST_F(PerModelTest, AModelThatIsServedAgainStartsFromZero) {
   *Get("a") = 7;
   Retire("b", 0);
   Retire("a", 9);
@@ -55,7 +55,7 @@ TEST_F(PerModelTest, AValueThatIsInUseStays) {
   EXPECT_EQ(Get("a"), held);
 }
 
-TEST_F(PerModelTest, VersionsAreApart) {
+TEST_F(PerModelTest, VersionsHaveSeparateValues) {
   *Get("a", 1) = 1;
   *Get("a", 2) = 2;
   EXPECT_EQ(*Get("a", 1), 1);

@@ -24,7 +24,7 @@ TEST(StatusTest, LongMessagesAreCut) {
   EXPECT_EQ(ToGrpc(absl::InternalError(std::string(100'000, 'x'))).error_message().size(), 4096u);
 }
 
-TEST(StatusTest, WithoutAnAttachedPushbackTheGivenOneHolds) {
+TEST(StatusTest, WithoutAnAttachedPushbackTheGivenOneApplies) {
   EXPECT_EQ(PushbackOf(absl::ResourceExhaustedError(""), absl::Seconds(3)), absl::Seconds(3));
   EXPECT_EQ(WithPushback(absl::OkStatus(), absl::Seconds(1)), absl::OkStatus());
 }

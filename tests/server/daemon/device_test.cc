@@ -62,24 +62,24 @@ const ChooseGpuRow kChooseGpuRows[] = {
      .gpus = 1,
      .opened = absl::UnavailableError("GPU 0 is broken"),
      .error = absl::UnavailableError("GPU 0 is broken")},
-    {.name = "TheCpuServesBesideGpusWhereItIsAskedFor", .choice = {Kind::kCpu}, .gpus = 2},
+    {.name = "TheCpuServesOnRequestEvenWithGpus", .choice = {Kind::kCpu}, .gpus = 2},
     {.name = "TheOnlyGpuServes", .choice = {Kind::kCuda, 0}, .gpus = 1, .chosen = 0},
     {.name = "TheLastGpuServes", .choice = {Kind::kCuda, 1}, .gpus = 2, .chosen = 1},
     {.name = "AGpuNeedsADriver",
      .choice = {Kind::kCuda, 0},
      .gpus = absl::NotFoundError("no driver"),
-     .error = absl::FailedPreconditionError("device: cuda:0 is asked for, but no driver")},
+     .error = absl::FailedPreconditionError("device: cuda:0 is configured, but no driver")},
     {.name = "AGpuNeedsAHostThatHasSome",
      .choice = {Kind::kCuda, 3},
      .gpus = 0,
-     .error =
-         absl::FailedPreconditionError("device: cuda:3 is asked for, but this host shows no GPU")},
+     .error = absl::FailedPreconditionError(
+         "device: cuda:3 is configured, but this host has no visible GPU")},
     {.name = "AGpuBeyondTheLastIsAnError",
      .choice = {Kind::kCuda, 2},
      .gpus = 2,
      .error = absl::FailedPreconditionError(
-         "device: cuda:2 is asked for, but GPUs go from cuda:0 to cuda:1")},
-    {.name = "AGpuThatIsAskedForMustBeUsable",
+         "device: cuda:2 is configured, but the GPUs are cuda:0 to cuda:1")},
+    {.name = "ARequestedGpuMustBeUsable",
      .choice = {Kind::kCuda, 0},
      .gpus = 1,
      .opened = absl::FailedPreconditionError("GPU 0 is too old"),
@@ -102,14 +102,15 @@ TEST(MakeBackend, MakesTheCpuBackendOnRequest) {
   EXPECT_TRUE(backend->warnings.empty());
 }
 
-TEST(CheckGpuAttention, AGpuHasOneOrderOfKeys) {
+TEST(CheckGpuAttention, AGpuSupportsOnlyOnePass) {
   using Variant = AttentionVariant::Kind;
   EXPECT_TRUE(CheckGpuAttention({.variant = {Variant::kAuto}}, 1).ok());
   EXPECT_TRUE(CheckGpuAttention({.variant = {Variant::kOnePass}}, 1).ok());
   const absl::Status status = CheckGpuAttention({.variant = {Variant::kSplit, 4}}, 1);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()),
-              testing::StartsWith("engine.attention.variant is split:4, but cuda:1 has one_pass"));
+              testing::StartsWith(
+                  "engine.attention.variant is split:4, but cuda:1 supports only one_pass"));
 }
 
 // No host that runs the tests has more GPUs than this index.
@@ -117,7 +118,7 @@ TEST(MakeBackend, AMissingGpuIsAnError) {
   const auto backend = MakeBackend({Kind::kCuda, 1000}, {}, {}, {});
   EXPECT_EQ(backend.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(backend.status().message()),
-              testing::StartsWith("device: cuda:1000 is asked for, but "));
+              testing::StartsWith("device: cuda:1000 is configured, but "));
 }
 
 }  // namespace

@@ -52,11 +52,12 @@ TEST_F(DrainTest, AcceptedRequestsFinishAndNewOnesAreRefused) {
   std::future<void> drained = std::async(std::launch::async, [&] { daemon_.server().Drain(); });
   while (HttpGet(daemon_.server().http_port(), "/readyz").status != 503) {
   }
-  EXPECT_EQ(HttpGet(daemon_.server().http_port(), "/livez").status, 200) << "draining is no fault";
+  EXPECT_EQ(HttpGet(daemon_.server().http_port(), "/livez").status, 200)
+      << "draining is not a fault";
   EXPECT_THAT(HttpGet(daemon_.server().http_port(), "/status.json").body,
               HasSubstr("\"draining\""));
 
-  // The engine stops admission a moment after the daemon becomes not ready.
+  // The engine stops admission shortly after the daemon becomes not ready.
   grpc::Status refused;
   std::string reason;
   do {
@@ -101,7 +102,7 @@ TEST_F(DrainTest, AnAnswerIsDeliveredWhileItsCallerTakesIt) {
   testing::LazyCall call(daemon_.Channel(arguments), testing::LogitsRequest("slow", 512));
   daemon_.AwaitMetric("sluice_requests_total", 1);
   std::future<void> drained = std::async(std::launch::async, [&] { daemon_.server().Drain(); });
-  // Longer than the least time that answers get.
+  // Longer than the minimum time for answers.
   EXPECT_EQ(drained.wait_for(std::chrono::milliseconds(1500)), std::future_status::timeout);
   EXPECT_TRUE(call.Read().ok());
   EXPECT_GT(call.bytes(), 4 * 512 * 258);
@@ -160,7 +161,7 @@ TEST_F(DrainTest, AServerMayBeDestroyedWithoutADrain) {
   daemon_.StopServer();
   EXPECT_FALSE(running.get().ok());
   EXPECT_FALSE(stream->Finish().ok());
-  gate_.Open();  // the results of the engine then find no call
+  gate_.Open();  // the engine's results then find no call
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ TEST_F(EngineHealthTest, SeveralFailuresInARowMakeTheDaemonNotReady) {
   Fail(*one_, 4);
   Fail(*other_, 3);
   observer_->OnStepsRecovered(*one_);
-  EXPECT_FALSE(health_.ready()) << "the other one still fails";
+  EXPECT_FALSE(health_.ready()) << "the other model still fails";
   observer_->OnStepsRecovered(*other_);
   EXPECT_TRUE(health_.ready());
 }
@@ -74,7 +74,7 @@ TEST_F(EngineHealthTest, AHangIsFinalAndEndsTheProcess) {
   EXPECT_FALSE(health_.ready());
 }
 
-// The loss of the device is reported once, whatever happens to other models meanwhile.
+// The loss of the device is reported once, even if other models fail too.
 TEST_F(EngineHealthTest, ALostDeviceIsFinalAndEndsTheProcessOnce) {
   for (const auto& model : {one_, other_}) {
     observer_->OnStepFailed(*model, absl::UnavailableError("lost"), 1);
@@ -96,7 +96,7 @@ TEST_F(EngineHealthTest, FailuresBeforeAttachCount) {
   EXPECT_FALSE(health.ready());
   early.Attach(nullptr);
   early.OnStepsRecovered(*one_);
-  EXPECT_FALSE(health.ready()) << "nobody is told any more";
+  EXPECT_FALSE(health.ready()) << "failures are no longer reported";
 }
 
 }  // namespace

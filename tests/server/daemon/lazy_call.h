@@ -1,4 +1,4 @@
-// A unary call that the test drives step by step, as a caller does that reads late or never.
+// A unary call that the test runs step by step, like a caller that reads late or never.
 #pragma once
 
 #include <grpcpp/generic/generic_stub.h>
@@ -16,7 +16,7 @@ namespace sluice::testing {
 
 inline constexpr char kModelInfer[] = "/inference.GRPCInferenceService/ModelInfer";
 
-// Returns a request whose answer has the logits of `rows` rows: 4 * 258 bytes of each.
+// Returns a request for the logits of `rows` rows: 4 * 258 bytes each.
 inline inference::ModelInferRequest LogitsRequest(const std::string& id, int rows) {
   inference::ModelInferRequest request;
   request.set_model_name("text");
@@ -29,7 +29,7 @@ inline inference::ModelInferRequest LogitsRequest(const std::string& id, int row
 
 class LazyCall {
  public:
-  // Sends the headers alone.
+  // Sends only the headers.
   explicit LazyCall(const std::shared_ptr<grpc::Channel>& channel,
                     const std::string& method = kModelInfer)
       : stub_(channel), call_(stub_.PrepareCall(&context_, method, &queue_)) {
@@ -53,7 +53,7 @@ class LazyCall {
     }
   }
 
-  // Waits until the daemon has begun to answer.
+  // Waits until the daemon starts to answer.
   void AwaitHeaders() {
     call_->ReadInitialMetadata(this);
     Await();
@@ -69,7 +69,7 @@ class LazyCall {
     bytes_ = static_cast<int64_t>(answer.Length());
     return status;
   }
-  int64_t bytes() const { return bytes_; }  // of the answer that was read
+  int64_t bytes() const { return bytes_; }  // the size of the answer
   std::string Reason() const { return Trailer(context_, kReasonTrailer); }
 
  private:

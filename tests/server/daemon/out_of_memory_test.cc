@@ -1,9 +1,9 @@
-// Makes allocations of reloads, loads and requests fail, one at a time: the operation fails with an
-// error, nothing is changed or lost, and the daemon serves on.
+// Makes allocations of reloads, loads and requests fail, one at a time. The operation must fail
+// with an error, change and lose nothing, and the daemon must continue to serve.
 //
-// Left out are allocations that libraries do not survive or lose memory by: those by which hash
-// tables and trees of Debian's Abseil grow, and those of the destructor of JSON values. Those of
-// other threads, of gRPC among them, are left out too.
+// Allocations are left out if libraries crash or leak memory when they fail: growing hash tables
+// and trees of Debian's Abseil, and the destructor of JSON values. Allocations of other threads,
+// for example of gRPC, are also left out.
 #include <dlfcn.h>
 #include <execinfo.h>
 
@@ -29,8 +29,7 @@
 #include "tests/support/recording_observer.h"
 #include "tests/support/temporary_directory.h"
 
-// Asked by LeakSanitizer. Protobuf loses the element that it is about to add to a repeated field if
-// the field cannot grow.
+// Called by LeakSanitizer. If a repeated field cannot grow, Protobuf leaks the new element.
 extern "C" const char* __lsan_default_suppressions();
 extern "C" const char* __lsan_default_suppressions() {
   return "leak:google::protobuf::RepeatedPtrField\n"
@@ -43,8 +42,8 @@ namespace {
 using ::testing::AnyOf;
 using ::testing::Eq;
 
-// Returns whether a hash table or a tree grows or a JSON value is destroyed. The binary exports its
-// symbols for this.
+// Returns whether the allocation belongs to a growing hash table or tree or to the destruction of a
+// JSON value. The binary exports its symbols for this.
 bool NotSurvived() {
   std::array<void*, 48> frames;
   const int count = backtrace(frames.data(), static_cast<int>(frames.size()));
@@ -58,8 +57,8 @@ bool NotSurvived() {
   return false;
 }
 
-// Runs `attempt` with one allocation failing, for each of the first and of the last `all`, and for
-// `drawn` of the others up to `count`.
+// Runs `attempt` with one failing allocation. Of `count` allocations, the first `all`, the last
+// `all` and `drawn` random ones fail in turn.
 void ForFailures(int64_t count, int64_t all, int64_t drawn,
                  const std::function<void(int64_t nth)>& attempt) {
   const unsigned seed = std::random_device()();
@@ -80,7 +79,7 @@ void ForFailures(int64_t count, int64_t all, int64_t drawn,
   }
 }
 
-// Returns the number of allocations of this thread while `run` runs.
+// Returns the number of allocations of this thread during `run`.
 int64_t AllocationsOf(const std::function<void()>& run) {
   const int64_t before = Allocations();
   run();
@@ -117,7 +116,7 @@ TEST_F(OutOfMemoryTest, AReloadThatFailsChangesNothing) {
     const FailingAllocation failing(failing_allocation, NotSurvived);
     return reloader_->Reload();
   };
-  // The first of all reloads allocates more than those that follow.
+  // The first reload allocates more than later ones.
   ASSERT_TRUE(reload(changed).ok());
   ASSERT_TRUE(reload(running_).ok());
   const int64_t count = AllocationsOf([&] { ASSERT_TRUE(reload(changed).ok()); });
@@ -126,7 +125,7 @@ TEST_F(OutOfMemoryTest, AReloadThatFailsChangesNothing) {
   ForFailures(count, /*all=*/200, /*drawn=*/300, [&](int64_t nth) {
     const absl::Status status = reload(changed, nth).status();
     const std::vector<std::shared_ptr<const Model>> models = daemon_.engine().Models();
-    if (status.ok()) {  // it was done without
+    if (status.ok()) {  // the reload did not need the allocation
       ASSERT_EQ(models.size(), 2u);
       ASSERT_TRUE(reload(running_).ok());
       return;
@@ -142,7 +141,7 @@ TEST_F(OutOfMemoryTest, AReloadThatFailsChangesNothing) {
   EXPECT_EQ(daemon_.engine().Models().size(), 2u);
 }
 
-TEST_F(OutOfMemoryTest, AConfigurationThatFailsToBeReadIsAnError) {
+TEST_F(OutOfMemoryTest, AConfigurationThatCannotBeReadIsAnError) {
   constexpr char kText[] =
       "models:\n  - {name: m, path: /m, ladder: {strategy: geometric}}\n"
       "server:\n  grpc: {max_rows: 7}\n  log: {level: warn}\n";
@@ -165,8 +164,8 @@ TEST_F(OutOfMemoryTest, AConfigurationThatFailsToBeReadIsAnError) {
   });
 }
 
-// Requests that are parsed, validated and submitted on the test's thread. What is counted is what
-// comes before the engine admits a request; the indices of its queue have to find memory.
+// Requests that are parsed, validated and submitted on the test's thread. Only allocations before
+// the engine's admission are counted, because the indices of its queue require memory.
 class RequestsOutOfMemoryTest : public ::testing::Test {
  protected:
   RequestsOutOfMemoryTest() { context_.health.SetReady(true); }
@@ -201,7 +200,7 @@ class RequestsOutOfMemoryTest : public ::testing::Test {
   int64_t submitting_ = 0;
 };
 
-TEST_F(RequestsOutOfMemoryTest, ARequestThatFailsLeavesNothingBehind) {
+TEST_F(RequestsOutOfMemoryTest, AFailedRequestReleasesEverything) {
   const inference::ModelInferRequest messages[] = {testing::IdsRequest({1, 2, 3, 4}),
                                                    testing::TextRequest(std::string(30, 'x'))};
   for (const inference::ModelInferRequest& message : messages) {
@@ -209,7 +208,7 @@ TEST_F(RequestsOutOfMemoryTest, ARequestThatFailsLeavesNothingBehind) {
     ASSERT_EQ(Serialize(message, &bytes), absl::OkStatus());
     const auto whole = std::make_shared<RecordingSink>();
     ASSERT_TRUE(Submit(bytes, whole).ok());
-    // The request itself is made after the sink and before it is admitted.
+    // The request itself is allocated after the sink and before admission.
     const int64_t count = submitting_ - began_ + 1;
     whole->AwaitDone();
     ForFailures(count, /*all=*/1000, /*drawn=*/0, [&](int64_t nth) {

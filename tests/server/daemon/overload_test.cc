@@ -1,4 +1,4 @@
-// Tests of what the daemon gives up when its memory runs short, by a memory that the test sets.
+// Tests how the daemon reduces its work when memory runs short. The test sets the measured memory.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -30,20 +30,20 @@ class OverloadedDaemonTest : public ::testing::Test {
     options.server.memory.limit_bytes = kLimit;
     options.server.grpc.max_rows = 4096;
     options.server.grpc.max_unread_bytes = 16 << 20;
-    // At 95 % answers are cut until they held 5 %, which is less than the largest of the tests.
+    // At 95 %, answers of 5 % in total are cut, which is less than the largest answer of the tests.
     options.resident = [this] {
       return cuts_once_.exchange(false) ? kLimit / 100 * 95 : resident_.load();
     };
     return options;
   }
-  // Takes so much of the memory, and waits until the daemon has seen it.
+  // Sets the used memory, and waits until the daemon has measured it.
   void Take(int percent, double level) {
     resident_ = kLimit / 100 * percent;
     daemon_.AwaitMetric("sluice_memory_overload", level);
   }
   std::shared_ptr<grpc::Channel> Channel() const {
     grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // the windows do not grow
+    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // keeps the windows small
     return daemon_.Channel(arguments);
   }
 
@@ -65,7 +65,7 @@ TEST_F(OverloadedDaemonTest, ConnectionsAreRefusedFirstAndThenRequests) {
   Take(86, 1);
   {
     grpc::ClientContext context;
-    EXPECT_TRUE(infer(&context).ok()) << "on a connection that is there";
+    EXPECT_TRUE(infer(&context).ok()) << "on an existing connection";
   }
   grpc::ClientContext refused;
   EXPECT_EQ(daemon_.Infer(IdsRequest({1}), &response, &refused).error_code(),

@@ -43,7 +43,7 @@ class ReloaderTest : public ::testing::Test {
   std::optional<Reloader> reloader_;
 };
 
-TEST_F(ReloaderTest, AppliesChangesAndNamesThoseThatNeedARestart) {
+TEST_F(ReloaderTest, AppliesChangesAndNamesOptionsThatNeedARestart) {
   EXPECT_THAT(reloader_->Reload()->applied, IsEmpty());
   on_disk_->server.lifecycle.drain_delay_us = 5;
   on_disk_->server.log.level = "warn";
@@ -55,7 +55,7 @@ TEST_F(ReloaderTest, AppliesChangesAndNamesThoseThatNeedARestart) {
     if (i == 0) {
       EXPECT_THAT(report->applied, ElementsAre("server.log.level", "server.lifecycle.drain_delay"));
     } else {
-      EXPECT_THAT(report->applied, IsEmpty()) << "that was before";
+      EXPECT_THAT(report->applied, IsEmpty()) << "already applied by the previous reload";
     }
     EXPECT_THAT(report->needs_restart,
                 ElementsAre("engine.queue.max_requests", "server.grpc.address"));
@@ -99,7 +99,7 @@ class ReloadedCallersTest : public ::testing::Test {
     return options;
   }
   void Let(const std::string& token) { WriteTestFile(file_, "caller: token:" + token); }
-  // Whether the caller is known; its model may be unloaded.
+  // Returns whether the caller is known; its model may be unloaded.
   bool IsServed(const std::string& token) const {
     grpc::ClientContext context;
     context.AddMetadata("authorization", "Bearer " + token);
@@ -119,7 +119,7 @@ class ReloadedCallersTest : public ::testing::Test {
   std::optional<Reloader> reloader_;
 };
 
-TEST_F(ReloadedCallersTest, CallersChangeWithTheWholeReloadOrNotAtAll) {
+TEST_F(ReloadedCallersTest, CallersChangeOnlyIfTheWholeReloadSucceeds) {
   on_disk_ = running_;
   on_disk_->models.push_back({"absent", directory_.File("nowhere"), 1});
   Let(kMallory);

@@ -50,7 +50,7 @@ std::string TestDaemon::address() const { return absl::StrCat("127.0.0.1:", serv
 
 std::shared_ptr<grpc::Channel> TestDaemon::Channel(const grpc::ChannelArguments& arguments) const {
   grpc::ChannelArguments own = arguments;
-  own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // gives the channel a connection of its own
+  own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // gives the channel its own connection
   own.SetMaxReceiveMessageSize(-1);
   return grpc::CreateCustomChannel(address(), grpc::InsecureChannelCredentials(), own);
 }
@@ -86,7 +86,7 @@ void TestDaemon::AwaitMetric(const std::string& name, double value,
 }
 
 void TestDaemon::ExpectBalanced() const {
-  // The metrics count the end of a request a little after the engine's own numbers show it.
+  // The metrics count the end of a request slightly later than the engine's own counts.
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::minutes(3);
   std::map<std::string, double> samples;
   double admitted = 0, ended = 0;

@@ -1,4 +1,4 @@
-// A whole daemon in the process of the test: the real engine on the fake backend, and real sockets.
+// A whole daemon in the test's process, with the real engine, a fake backend and real sockets.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -56,8 +56,7 @@ class TestDaemon {
   double Metric(const std::string& name, const std::string& label = "") const;
   // Waits until the sum of `name` is `value`.
   void AwaitMetric(const std::string& name, double value, const std::string& label = "") const;
-  // Expects that the number of admitted requests equals that of all ended ones, and that the engine
-  // has no request.
+  // Expects equal numbers of admitted and ended requests, and no request in the engine.
   void ExpectBalanced() const;
 
  private:

@@ -1,4 +1,4 @@
-// Tests of the daemon's ports, and of what it refuses there.
+// Tests of the daemon's ports, and of the requests that they refuse.
 #include "server/daemon/server.h"
 
 #include <gmock/gmock.h>
@@ -50,10 +50,10 @@ TEST(ServerTest, PortsAreNeverShared) {
   EXPECT_EQ(http.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(http.message()), HasSubstr(http_address));
   ModelInferResponse response;
-  EXPECT_TRUE(daemon.Infer(IdsRequest({1}), &response).ok()) << "the first one serves on";
+  EXPECT_TRUE(daemon.Infer(IdsRequest({1}), &response).ok()) << "the first one continues to serve";
 }
 
-// A daemon with the admin API at an address of its own, with reflection.
+// A daemon with reflection and a separate address for the admin API.
 class AdminAddressTest : public ::testing::Test {
  protected:
   AdminAddressTest() {
@@ -93,7 +93,7 @@ TEST_F(AdminAddressTest, TheInferencePortRefusesAdminCalls) {
   }
 }
 
-TEST(ServerTest, ReflectionAtTheInferencePortIsAChoice) {
+TEST(ServerTest, ReflectionAtTheInferencePortIsOptional) {
   TestDaemon::Options options;
   options.server.admin = {.address = "127.0.0.1:0"};
   options.server.grpc.reflection = true;
@@ -105,7 +105,7 @@ TEST(ServerTest, ReflectionAtTheInferencePortIsAChoice) {
   EXPECT_NE(code("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"),
             grpc::StatusCode::UNIMPLEMENTED);
   EXPECT_EQ(code("/sluice.admin.v1.Admin/GetBuckets"), grpc::StatusCode::UNIMPLEMENTED)
-      << "reflection brings no other service";
+      << "reflection adds no other service";
 }
 
 TEST_F(AdminAddressTest, TheAdminPortServesAllServices) {
@@ -116,7 +116,7 @@ TEST_F(AdminAddressTest, TheAdminPortServesAllServices) {
   EXPECT_NE(Call(channel, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"),
             grpc::StatusCode::UNIMPLEMENTED);
   EXPECT_EQ(Call(daemon_->Channel(), "/grpc.health.v1.Health/Check"), grpc::StatusCode::OK)
-      << "health is on both";
+      << "both ports have health";
 }
 
 TEST(ServerTest, InvalidAddressesAreErrors) {
@@ -186,7 +186,7 @@ TEST(ServerTest, MetricsDescribeTheBuckets) {
                                               })))
       << "warm-up prepared every bucket";
   EXPECT_GT(SumOf(samples, "sluice_bucket_memory_bytes"), 0);
-  EXPECT_EQ(SumOf(samples, "sluice_shape_entropy_bits"), 0) << "all batches were alike";
+  EXPECT_EQ(SumOf(samples, "sluice_shape_entropy_bits"), 0) << "all batches had the same size";
   EXPECT_GT(SumOf(samples, "sluice_memory_overhead"), 0);
   EXPECT_GT(SumOf(samples, "sluice_cost_law"), 0);
   for (const char* kind : {"added", "removed", "merged", "split"}) {
@@ -208,14 +208,14 @@ TEST(ServerTest, AnIdleStreamDoesNotDelayOtherCalls) {
   TestDaemon daemon;
   grpc::ClientContext context;
   const auto stub = daemon.Stub();
-  auto idle = stub->ModelStreamInfer(&context);  // it is open, but nothing is sent
+  auto idle = stub->ModelStreamInfer(&context);  // open, but without messages
   ModelInferResponse response;
   EXPECT_TRUE(daemon.Infer(IdsRequest({1}), &response).ok());
   context.TryCancel();
   idle->Finish();
 }
 
-TEST(ServerTest, TheDefaultQuotaIsAPlausiblePartOfTheMemory) {
+TEST(ServerTest, TheDefaultQuotaIsAPlausibleShareOfTheMemory) {
   const int64_t quota = WithMemoryShares(ServerOptions()).grpc.memory_quota_bytes;
   EXPECT_GT(quota, int64_t{16} << 20);
   EXPECT_LT(quota, int64_t{1} << 44);

@@ -70,7 +70,7 @@ TEST_F(HealthTest, LivenessAndReadinessAreSeparateNames) {
   EXPECT_EQ(StatusOf("sluice.readiness"), HealthCheckResponse::SERVING);
 }
 
-TEST_F(HealthTest, FailingMeansNotReadyAndHungMeansNotLive) {
+TEST_F(HealthTest, IsNotReadyIfFailingAndNotLiveIfHung) {
   health_.SetReady(true);
   health_.SetFailing(true);
   EXPECT_EQ(StatusOf(""), HealthCheckResponse::NOT_SERVING);
@@ -148,8 +148,8 @@ TEST_P(HalfSentHealthTest, AnOverlongMessageIsInvalid) {
   EXPECT_EQ(call.Read().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
 
-// A byte of its key and two of its length stand before the text.
-TEST_F(HealthTest, AMessageOfTheMostBytesIsRead) {
+// One byte for the key and two bytes for the length precede the text.
+TEST_F(HealthTest, AMessageOfTheMaximumSizeIsRead) {
   HealthCheckRequest request;
   request.set_service(std::string(kMaxHealthBytes - 3, 's'));
   ASSERT_EQ(request.ByteSizeLong(), static_cast<size_t>(kMaxHealthBytes));
@@ -164,7 +164,7 @@ INSTANTIATE_TEST_SUITE_P(
       return std::string(method.param).substr(strlen("/grpc.health.v1.Health/"));
     });
 
-TEST_F(HealthTest, AConnectionHasABoundedNumberOfWatches) {
+TEST_F(HealthTest, AConnectionHasALimitedNumberOfWatches) {
   std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
   std::vector<std::unique_ptr<grpc::ClientReader<HealthCheckResponse>>> watches;
   HealthCheckResponse response;
@@ -177,10 +177,10 @@ TEST_F(HealthTest, AConnectionHasABoundedNumberOfWatches) {
   auto refused = Watch(&context, "");
   EXPECT_FALSE(refused->Read(&response));
   EXPECT_EQ(refused->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_TRUE(Check("sluice.liveness", &response).ok()) << "checks are not bounded";
+  EXPECT_TRUE(Check("sluice.liveness", &response).ok()) << "checks are not limited";
   contexts.front()->TryCancel();
   watches.front()->Finish();
-  for (bool read = false; !read;) {  // until the daemon has heard of it
+  for (bool read = false; !read;) {  // until the daemon has noticed
     grpc::ClientContext next;
     read = Watch(&next, "")->Read(&response);
     next.TryCancel();

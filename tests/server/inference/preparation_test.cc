@@ -1,4 +1,4 @@
-// Tests of long messages, which are read and encoded beside gRPC's threads.
+// Tests of long messages, which are read and encoded outside gRPC's threads.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ using testing::IdsRequest;
 using testing::TestDaemon;
 using testing::TextRequest;
 
-// Long enough not to be encoded where it arrives.
+// Long enough to be encoded on another thread.
 const std::string kLongText(5000, 'x');
 
 // Encodes any text as the token 7, after it has waited for the test or for an interruption.
@@ -83,7 +83,7 @@ class PreparationTest : public ::testing::Test {
     daemon_ = std::make_unique<TestDaemon>(options);
   }
 
-  // Makes a call of its own connection with a text of the length of kLongText.
+  // A call on its own connection with a text of kLongText's length.
   struct Call {
     grpc::ClientContext context;
     ModelInferResponse response;
@@ -168,8 +168,8 @@ TEST_F(PreparationTest, AShutdownEndsTheEncoding) {
   EXPECT_EQ(state_->interrupted, 1);
 }
 
-// Five tokens at most are in the bucket; a text of 5000 bytes has at least four.
-TEST_F(PreparationTest, ACallerIsChargedForItsBytesBeforeTheyAreEncoded) {
+// The bucket holds at most five tokens. A text of 5000 bytes has at least four.
+TEST_F(PreparationTest, ACallerIsChargedForItsTextBeforeEncoding) {
   Start("alice: token:alice-0123456789 tokens_per_second=1e-9 tokens_burst=5");
   state_->open = true;
   auto call = Send("alice-0123456789");
@@ -182,7 +182,7 @@ TEST_F(PreparationTest, ACallerIsChargedForItsBytesBeforeTheyAreEncoded) {
   EXPECT_EQ(daemon_->Metric("sluice_rejected_total", "reason=\"rate_limited\""), 1);
 }
 
-// The work of a callback is what it reads itself: no text, and no long message.
+// Callbacks read only short messages without texts.
 TEST_F(PreparationTest, NoCallbackReadsALongMessageOrAText) {
   Start();
   state_->open = true;
@@ -206,7 +206,7 @@ TEST_F(PreparationTest, NoCallbackReadsALongMessageOrAText) {
   EXPECT_LE(CallbackTimes::OfProcess().most_bytes(), CallbackTimes::kMostBytes);
 }
 
-TEST_F(PreparationTest, ATextLongerThanItsTokensCanBeIsNotEncoded) {
+TEST_F(PreparationTest, ATextThatIsTooLongInBytesIsNotEncoded) {
   Start();
   ModelInferResponse response;
   const grpc::Status status =

@@ -123,7 +123,7 @@ TEST_F(ServiceTest, ListsLoadsAndUnloadsModels) {
             grpc::StatusCode::NOT_FOUND);
 }
 
-TEST_F(ServiceTest, LoadingErrorsSayWhatIsWrong) {
+TEST_F(ServiceTest, LoadingErrorsNameTheProblem) {
   inference::RepositoryModelLoadRequest request;
   inference::RepositoryModelLoadResponse response;
   const auto load = [&] { return Call(&Stub::RepositoryModelLoad, request, &response); };

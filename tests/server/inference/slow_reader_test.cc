@@ -1,4 +1,4 @@
-// Tests of readers that take responses late or never, over real sockets. The test acts as the
+// Tests of callers that read responses late or never, over real sockets. The test acts as the
 // engine.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ class SlowReaderTest : public testing::StreamTest {
     }
   }
 
-  // Advances the clock until a request whose response was not begun is cancelled.
+  // Advances the clock until a request whose response has not started is cancelled.
   void AdvanceUntilGivenUp() {
     while (engine_.cancelled() == 0) {
       clock_.Advance(kStallTimeout / 3);
@@ -57,7 +57,7 @@ class SlowReaderTest : public testing::StreamTest {
   }
 };
 
-TEST_F(SlowReaderTest, AStreamThatRestsForLongIsNotStalled) {
+TEST_F(SlowReaderTest, AnIdleStreamIsNotStalled) {
   const auto written = [] {
     return CallbackTimes::OfProcess().Of(CallbackTimes::Event::kWritten).all;
   };
@@ -87,8 +87,7 @@ TEST_F(SlowReaderTest, AStreamThatRestsForLongIsNotStalled) {
   EXPECT_TRUE(stream->Finish().ok());
 }
 
-// A request whose tokens have candidates for the whole vocabulary, so that a few tokens fill any
-// window.
+// A request for candidates over the whole vocabulary. A few of its tokens fill any window.
 ModelInferRequest Wide(const std::string& id) {
   ModelInferRequest request = Generating(id, 60);
   SetInt(&request, "num_top_logprobs", 258);
@@ -122,7 +121,7 @@ class StalledReaderTest : public SlowReaderTest {
       stream->Write(Wide(absl::StrCat(i)));
       requests.push_back(engine_.Await(absl::StrCat(i)));
     }
-    // Generates tokens until the server notices, however many of them fit into the window.
+    // Generates tokens until the server notices; the window may hold many of them.
     WideTokens tokens;
     for (int index = 0; engine_.cancelled() == 0; ++index) {
       for (const ScriptedEngine::Submitted& request : requests) tokens.Tell(request, index);
@@ -134,7 +133,7 @@ class StalledReaderTest : public SlowReaderTest {
     }
   }
 
-  // Lets a reader time out whose requests have all ended.
+  // Makes a reader time out after all its requests have ended.
   void StallAtTheEnd(Stream* stream) {
     for (const char* id : {"a", "b", "c", "d"}) {
       stream->Write(Wide(id));
@@ -160,11 +159,11 @@ TEST_F(StalledReaderTest, EndsWithResourceExhausted) {
 TEST_F(StalledReaderTest, DoesNotDelayAShutdown) {
   const auto stream = Open();
   Stall(stream.get());
-  server_.reset();  // returns although the response in flight was never taken
+  server_.reset();  // returns although the response in flight was never read
   EXPECT_EQ(engine_.cancelled(), 3u);
 }
 
-TEST_F(StalledReaderTest, EndsAfterTheLastTokenToo) {
+TEST_F(StalledReaderTest, AlsoEndsAfterTheLastToken) {
   const auto stream = Open();
   StallAtTheEnd(stream.get());
   ModelStreamInferResponse response;
@@ -172,7 +171,7 @@ TEST_F(StalledReaderTest, EndsAfterTheLastTokenToo) {
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
 }
 
-TEST_F(StalledReaderTest, IsCutOffIfItDoesNotTakeTheEnd) {
+TEST_F(StalledReaderTest, IsCutOffIfItDoesNotReadTheEnd) {
   const auto stream = Open();
   StallAtTheEnd(stream.get());
   clock_.Advance(kStallTimeout);
@@ -197,7 +196,7 @@ TEST_F(SlowReaderTest, TimesOutOnAResponseWrittenWhileTheTimerRan) {
     requests.push_back(engine_.Await(id));
     tokens.Tell(requests.back(), 0, 60);
   }
-  // gRPC determines which of them does not fit, and when its writing begins.
+  // gRPC decides which of them does not fit and when its write starts.
   AdvanceUntilGivenUp();
   requests.push_back(first);
   for (const auto& request : requests) request.sink->OnDone(absl::CancelledError(""), {}, {});
@@ -227,7 +226,7 @@ TEST_F(SlowReaderTest, ASlowReaderGetsFewerAndLongerResponses) {
   for (int i = 0; i < kRequests; ++i) {
     stream->Write(Wide(absl::StrCat(i)));
     requests.push_back(engine_.Await(absl::StrCat(i)));
-    // These are more than a window in total, and the caller does not read.
+    // Together these exceed the window, and the caller does not read.
     for (int index = 0; index < 60; ++index) tokens.Tell(requests[i], index);
     requests[i].sink->OnDone(absl::OkStatus(), Finished(1), {});
   }
@@ -238,7 +237,7 @@ TEST_F(SlowReaderTest, ASlowReaderGetsFewerAndLongerResponses) {
     ++responses;
     last += IsFinal(response);
   }
-  // The tokens that could not be written while the window was full came in one response.
+  // Tokens that waited for the full window arrived in one response.
   EXPECT_LT(responses, kRequests * 60 / 2);
 }
 

@@ -108,9 +108,9 @@ TEST_F(StreamInferTest, AnEmptyStreamEndsWithOk) {
   EXPECT_TRUE(stream->Finish().ok());
 }
 
-// Every second request is refused because its id is too long; parsing it takes long enough for
-// writes to end meanwhile.
-TEST_F(StreamInferTest, AnswersManyMoreRequestsThanThePipelineHolds) {
+// Every second request is refused because its id is too long. Parsing it takes long enough for
+// writes to end in that time.
+TEST_F(StreamInferTest, AnswersMoreRequestsThanThePipelineLimit) {
   constexpr int kRequests = 64 * kMaxPipelined;
   const auto id = [](int i) { return absl::StrCat(i, std::string(i % 2 * 30'000, 'x')); };
   grpc::ClientContext context;
@@ -132,8 +132,8 @@ TEST_F(StreamInferTest, AnswersManyMoreRequestsThanThePipelineHolds) {
   EXPECT_EQ(refused, kRequests / 2);
 }
 
-// A few replies fill a message of the largest size, and each gives its part back.
-TEST(StreamInferBytesTest, AStreamThatLivesLongGoesOnReading) {
+// A few replies fill a message of the largest size, and each ended reply frees its part.
+TEST(StreamInferBytesTest, ALongLivedStreamKeepsReading) {
   TestDaemon::Options options;
   options.server.grpc.max_message_bytes = 16 << 10;
   TestDaemon daemon(options);
@@ -151,7 +151,7 @@ TEST(StreamInferBytesTest, AStreamThatLivesLongGoesOnReading) {
   EXPECT_TRUE(stream->Finish().ok());
 }
 
-TEST_F(StreamInferTest, NoMoreRequestsAreReadThanThePipelineHolds) {
+TEST_F(StreamInferTest, ReadsAtMostThePipelineLimitOfRequests) {
   Gate gate;
   daemon_.backend().OnReplay([&](const RecordedBatch&) {
     gate.Pass();
@@ -165,8 +165,7 @@ TEST_F(StreamInferTest, NoMoreRequestsAreReadThanThePipelineHolds) {
   });
   gate.AwaitArrivals(1);
   daemon_.AwaitMetric("sluice_admitted_total", kMaxPipelined);
-  // If the daemon read a further request, it would have done so by now, or will within these round
-  // trips.
+  // If the daemon reads a further request, it does so within these round trips.
   for (int i = 0; i < 20; ++i) {
     EXPECT_EQ(daemon_.Metric("sluice_admitted_total"), kMaxPipelined);
   }
@@ -189,8 +188,8 @@ TEST_F(StreamInferTest, CancellingTheStreamCancelsItsRequests) {
   auto stream = stub_->ModelStreamInfer(&context);
   stream->Write(Named("", {1}));
   gate.AwaitArrivals(1);
-  // These requests wait behind the first, so that the daemon has seen the cancellation once none
-  // waits.
+  // These requests wait in the queue after the first. When none waits, the daemon has processed the
+  // cancellation.
   for (int i = 1; i < 10; ++i) stream->Write(Named("", {1}));
   daemon_.AwaitMetric("sluice_admitted_total", 10);
   context.TryCancel();

@@ -109,8 +109,8 @@ TEST_F(StreamReplyTest, AnErrorEndsTheRequestButNotTheStream) {
   EXPECT_TRUE(stream->Finish().ok());
 }
 
-// Runs steps of several requests in random order and size, and reads or does not read at random.
-// The responses of each request together equal its unary answer.
+// Runs steps of several requests in random order and size, and reads at random. The joined
+// responses of each request equal its unary answer.
 TEST_F(StreamReplyTest, AnyInterleavingEqualsTheUnaryAnswers) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(seed);
@@ -186,12 +186,12 @@ TEST_F(StreamReplyTest, ACancelledStreamCancelsItsRequestsInProgress) {
   ASSERT_TRUE(stream->Read(&response));
   context_.TryCancel();
   engine_.AwaitCancelled(1);
-  // Results that come later find no call.
+  // Later results find no call.
   int index = 0;
   Tell(requests[1], &index, {'y'});
   requests[1].sink->OnDone(absl::CancelledError("cancelled"), {}, {});
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
-  EXPECT_EQ(engine_.cancelled(), 1u) << "the answered request is none of them";
+  EXPECT_EQ(engine_.cancelled(), 1u) << "the answered request is not cancelled";
 }
 
 }  // namespace

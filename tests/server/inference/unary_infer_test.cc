@@ -249,7 +249,7 @@ TEST_F(BusyDaemonTest, ARequestThatExpiresInTheQueueNeverRuns) {
   });
   daemon_.AwaitMetric("sluice_admitted_total", 2);
   ASSERT_EQ(second.wait_for(std::chrono::seconds(0)), std::future_status::timeout)
-      << "expired before it was looked at";
+      << "expired before it was processed";
   second.wait_for(kTimeout + std::chrono::milliseconds(5));  // it may end before the gate opens
   ExpectFirstSucceeds();
   EXPECT_EQ(second.get().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
@@ -318,7 +318,8 @@ TEST_F(SmallQueueTest, AFullQueueAnswersWithAPushback) {
   daemon_.ExpectBalanced();
 }
 
-// Once the queue has refused a request, it refuses others by a few fields until it is shorter.
+// After the queue has refused a request, it refuses others based on a few fields until it is
+// shorter.
 TEST_F(SmallQueueTest, AFullQueueRefusesWithoutReadingTheRequest) {
   ModelInferResponse response;
   ASSERT_EQ(daemon_.Infer(IdsRequest({77}), &response).error_code(),
@@ -337,7 +338,7 @@ TEST_F(SmallQueueTest, AFullQueueRefusesWithoutReadingTheRequest) {
   wrong.set_model_name("text");
   SetInt(&wrong, "timeout", 1'000'000);
   EXPECT_EQ(daemon_.Infer(wrong, &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT)
-      << "its deadline is judged by itself";
+      << "its own deadline applies";
   ExpectFirstSucceeds();
   EXPECT_TRUE(daemon_.Infer(IdsRequest({77}), &response).ok());
   daemon_.ExpectBalanced();
@@ -406,7 +407,7 @@ TEST(UnaryInferTest, RandomCancellationsEndEveryCallOnce) {
         SetInt(&request, "max_tokens", 40);
         ModelInferResponse response;
         grpc::ClientContext context;
-        // gRPC 1.51 may take the errno of another call for that of connect, and then reports a
+        // gRPC 1.51 may read the errno of another call instead of connect's and then reports a
         // failure.
         context.set_wait_for_ready(true);
         if (random() % 2 == 0) {
@@ -417,7 +418,7 @@ TEST(UnaryInferTest, RandomCancellationsEndEveryCallOnce) {
         stub->async()->ModelInfer(&context, &request, &response, [&done](grpc::Status status) {
           done.set_value(std::move(status));
         });
-        // The cancellation comes at any time from at once to long after the answer, on fast and on
+        // The delay of the cancellation ranges from zero to long after the answer, on fast and on
         // busy machines.
         for (uint64_t spin = (uint64_t{1} << random() % 9) - 1; spin > 0; --spin) {
           std::this_thread::yield();

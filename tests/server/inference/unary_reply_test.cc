@@ -1,4 +1,4 @@
-// Tests of which thread makes the reply of a call. The test acts as the engine.
+// Tests the choice of the thread that makes a reply. The test acts as the engine.
 #include <gtest/gtest.h>
 
 #include <future>
@@ -30,7 +30,7 @@ class Held : public Delivery {
 
 class UnaryReplyTest : public testing::StreamTest {
  protected:
-  // Holds up the only reply thread.
+  // Blocks the only reply thread.
   UnaryReplyTest() {
     replies_.OfNextCall()->Post(std::make_shared<Held>(&gate_));
     gate_.AwaitArrivals(1);
@@ -45,7 +45,7 @@ class UnaryReplyTest : public testing::StreamTest {
     });
   }
 
-  // Ends the request as one of `together` that a step ends.
+  // Ends the request in a step that ends `together` requests.
   void End(const std::string& id, int64_t together, int rows = 1) {
     const ScriptedEngine::Submitted submitted = engine_.Await(id);
     RequestTrace trace;
@@ -58,7 +58,7 @@ class UnaryReplyTest : public testing::StreamTest {
   Gate gate_;
 };
 
-TEST_F(UnaryReplyTest, FewShortOnesAreMadeWhereTheirRequestsEnd) {
+TEST_F(UnaryReplyTest, TheEngineThreadMakesFewShortReplies) {
   std::future<grpc::Status> call = Call(Generating("few", 4));
   End("few", 4);
   EXPECT_EQ(waiting(), 0);
@@ -66,7 +66,7 @@ TEST_F(UnaryReplyTest, FewShortOnesAreMadeWhereTheirRequestsEnd) {
   EXPECT_TRUE(call.get().ok());
 }
 
-TEST_F(UnaryReplyTest, OfManyTheEngineMakesNone) {
+TEST_F(UnaryReplyTest, TheEngineThreadMakesNoReplyOfManyTogether) {
   std::future<grpc::Status> call = Call(Generating("many", 4));
   End("many", 5);
   EXPECT_EQ(waiting(), 1);
@@ -74,7 +74,7 @@ TEST_F(UnaryReplyTest, OfManyTheEngineMakesNone) {
   EXPECT_TRUE(call.get().ok());
 }
 
-TEST_F(UnaryReplyTest, TheEngineMakesNoLongOne) {
+TEST_F(UnaryReplyTest, TheEngineThreadMakesNoLongReply) {
   ModelInferRequest request = Generating("long", 16);
   SetInt(&request, "num_top_logprobs", 10);
   request.clear_inputs();

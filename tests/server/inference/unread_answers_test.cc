@@ -1,4 +1,4 @@
-// Tests of answers that callers do not read: what they may hold, and when it is given back.
+// Tests of unread answers: the memory that they may hold, and its release.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ using testing::LazyCall;
 using testing::TestDaemon;
 
 constexpr int kRows = 512;
-// The logits of all rows, and some bytes: far more than the windows of HTTP/2 take.
+// The logits of all rows, and some bytes: far more than the windows of HTTP/2 hold.
 constexpr int64_t kAnswerBytes = int64_t{4} * kRows * 258;
 
 ModelInferRequest LogitsRequest(const std::string& id) { return testing::LogitsRequest(id, kRows); }
@@ -34,7 +34,7 @@ class UnreadAnswersTest : public ::testing::Test {
     options.server.grpc.max_unread_bytes = 4 << 20;
     return options;
   }
-  // Channels with windows that do not grow, as those of a caller that reads nothing.
+  // Channels with windows that do not grow, like the windows of a caller that reads nothing.
   std::shared_ptr<grpc::Channel> Channel() const {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
@@ -48,7 +48,8 @@ class UnreadAnswersTest : public ::testing::Test {
 };
 
 TEST_F(UnreadAnswersTest, ACallerThatDoesNotReadIsRefusedAndKeepsALimitedAmount) {
-  constexpr int kHeld = 4;  // with four, less is left than these have and a fifth would need
+  constexpr int kHeld =
+      4;  // four answers leave less memory than a fifth needs under the caller's limit
   std::vector<std::unique_ptr<LazyCall>> calls;
   for (int i = 0; i < kHeld; ++i) {
     calls.push_back(std::make_unique<LazyCall>(Channel(), LogitsRequest("held")));
@@ -74,7 +75,7 @@ TEST_F(UnreadAnswersTest, ACallerThatDoesNotReadIsRefusedAndKeepsALimitedAmount)
   EXPECT_TRUE(next.Read().ok());
 }
 
-TEST_F(UnreadAnswersTest, ACallerThatLeavesGivesTheMemoryBack) {
+TEST_F(UnreadAnswersTest, ACallerThatDisconnectsReleasesItsMemory) {
   {
     LazyCall call(Channel(), LogitsRequest("left"));
     daemon_.AwaitMetric("sluice_requests_total", 1);
@@ -84,7 +85,7 @@ TEST_F(UnreadAnswersTest, ACallerThatLeavesGivesTheMemoryBack) {
   AwaitUnread(0);
 }
 
-TEST_F(UnreadAnswersTest, TheRequestsOfAStreamTakeFromTheSameBudget) {
+TEST_F(UnreadAnswersTest, RequestsOfAStreamUseTheSameBudget) {
   const auto stub = inference::GRPCInferenceService::NewStub(Channel());
   grpc::ClientContext context;
   const auto stream = stub->ModelStreamInfer(&context);

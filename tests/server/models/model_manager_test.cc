@@ -68,7 +68,7 @@ class ModelManagerTest : public ::testing::Test {
   ModelManager manager_{engine_.get(), log_.get()};
 };
 
-// Returns the reasons of all models that ListModels gives, in one text.
+// Returns the reasons of all models in ListModels, in one text.
 std::string ReasonsOf(ModelManager* manager, Reasons reasons) {
   inference::RepositoryIndexResponse index;
   EXPECT_TRUE(ListModels({}, manager, reasons, &index).ok());
@@ -77,14 +77,14 @@ std::string ReasonsOf(ModelManager* manager, Reasons reasons) {
   return all;
 }
 
-TEST_F(ModelManagerTest, AnIndexTellsNoPathsToThoseWhoMayOnlyInfer) {
+TEST_F(ModelManagerTest, AnIndexShowsNoPathsToCallersThatMayOnlyInfer) {
   AddModel("a/1");
   ASSERT_EQ(manager_.Apply({}, root_.path()), absl::OkStatus());
   std::filesystem::create_directories(root_.File("a/2"));
   EXPECT_FALSE(manager_.Load("a", 2).ok());
   EXPECT_THAT(ReasonsOf(&manager_, Reasons::kInFull), HasSubstr("config.json"));
   const std::string word = ReasonsOf(&manager_, Reasons::kInAWord);
-  EXPECT_THAT(word, HasSubstr("the admin address tells why"));
+  EXPECT_THAT(word, HasSubstr("the admin address has the reason"));
   EXPECT_EQ(word.find('.'), std::string::npos) << word;
   EXPECT_EQ(word.find('/'), std::string::npos) << word;
 }
@@ -100,7 +100,7 @@ TEST_F(ModelManagerTest, ServesTheListedModelsAndTheHighestVersions) {
   EXPECT_THAT(Index(), ElementsAre("a:1 ready", "b:2 not loaded", "b:10 ready", "listed:3 ready"));
   EXPECT_EQ(manager_.Apply({{"a", elsewhere.path(), 3}}, root_.path()).code(),
             absl::StatusCode::kInvalidArgument)
-      << "two places for one name";
+      << "two directories with one name";
   EXPECT_EQ(manager_.Apply({}, ""), absl::OkStatus());
   EXPECT_THAT(Served(), IsEmpty());
 }
@@ -147,7 +147,7 @@ TEST_F(ModelManagerTest, LoadsAndUnloadsByName) {
   ASSERT_EQ(manager_.Unload("m", 1), absl::OkStatus());
   EXPECT_THAT(Served(), ElementsAre("m:2"));
   ASSERT_EQ(manager_.Load("m", std::nullopt), absl::OkStatus());
-  EXPECT_THAT(Served(), ElementsAre("m:3")) << "the highest takes the others' place";
+  EXPECT_THAT(Served(), ElementsAre("m:3")) << "the highest version replaces the others";
   ASSERT_EQ(manager_.Unload("m", std::nullopt), absl::OkStatus());
   EXPECT_THAT(Served(), IsEmpty());
   EXPECT_EQ(manager_.Unload("m", std::nullopt).code(), absl::StatusCode::kNotFound);

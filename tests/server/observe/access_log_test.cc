@@ -34,7 +34,7 @@ TEST(SampleTest, TheShareIsKeptAndSmallerSamplesAreSubsets) {
   EXPECT_NEAR(many, 30'000, 730);
 }
 
-TEST(SampleTest, AShareOfZeroIsNoneAndOfOneIsAll) {
+TEST(SampleTest, AShareOfZeroSelectsNoRequestAndOneSelectsAll) {
   for (const char* id : {"", "a", "b", "request-17"}) {
     EXPECT_FALSE(InSample(id, 0));
     EXPECT_TRUE(InSample(id, 1));

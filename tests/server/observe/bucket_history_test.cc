@@ -34,14 +34,14 @@ class BucketHistoryTest : public ::testing::Test {
   BucketHistory history_;
 };
 
-TEST_F(BucketHistoryTest, BeginsWhenAModelIsSeenFirst) {
+TEST_F(BucketHistoryTest, StartsWhenAModelIsFirstSeen) {
   EXPECT_TRUE(Stretches().empty());
   EndStretch();
   ASSERT_EQ(Stretches().size(), 1u);
-  EXPECT_EQ(Stretches()[0].batches, 0) << "what ran before belongs to no stretch";
+  EXPECT_EQ(Stretches()[0].batches, 0) << "earlier batches are in no interval";
 }
 
-TEST_F(BucketHistoryTest, EachStretchHasTheBatchesThatRanInIt) {
+TEST_F(BucketHistoryTest, EachIntervalHasItsBatches) {
   EndStretch();
   RunBatches(3, 30);
   EndStretch();
@@ -62,7 +62,7 @@ TEST_F(BucketHistoryTest, EachStretchHasTheBatchesThatRanInIt) {
   EXPECT_EQ(stretches[1].length_p50, 7);  // 3 weighs 1.5, and 7 weighs 2
 }
 
-TEST_F(BucketHistoryTest, StretchesShareALadderUntilItChanges) {
+TEST_F(BucketHistoryTest, IntervalsShareALadderUntilItChanges) {
   EndStretch();
   EndStretch();
   EndStretch();
@@ -87,7 +87,7 @@ TEST_F(BucketHistoryTest, AModelThatIsLoadedAgainCountsFromZero) {
   EXPECT_EQ(Stretches().back().useful_tokens, 40);
 }
 
-TEST_F(BucketHistoryTest, KeepsTheLatestStretchesOfTheModelsThatAreServed) {
+TEST_F(BucketHistoryTest, KeepsTheLatestIntervalsOfServedModels) {
   for (size_t i = 0; i < BucketHistory::kStretches + 5; ++i) {
     RunBatches(static_cast<int64_t>(i), 1);
     EndStretch();

@@ -19,7 +19,7 @@ using ::testing::Not;
 
 class EngineLogTest : public ::testing::Test {
  protected:
-  // Returns what is logged at `level`.
+  // Returns the log text at `level`.
   std::string Logged(const std::string& level, const std::function<void(EngineLog*)>& events) {
     const std::string path =
         absl::StrCat(::testing::TempDir(), "/engine_log_test_", getpid(), ".log");
@@ -57,7 +57,7 @@ TEST_F(EngineLogTest, AChangedLadderIsOneLineWithTheChangesAndTheReason) {
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1);
 }
 
-TEST_F(EngineLogTest, AnUnchangedLadderIsLoggedAtDebugOnly) {
+TEST_F(EngineLogTest, AnUnchangedLadderIsLoggedOnlyAtDebug) {
   ReviewReport report;
   report.reason = "no gain";
   const auto events = [&](EngineLog* log) { log->OnReview(*model_, report); };
@@ -65,7 +65,7 @@ TEST_F(EngineLogTest, AnUnchangedLadderIsLoggedAtDebugOnly) {
   EXPECT_THAT(Logged("debug", events), HasSubstr("ladder kept model=text version=1"));
 }
 
-TEST_F(EngineLogTest, TellsWhichKernelsServeAModel) {
+TEST_F(EngineLogTest, LogsTheKernelsOfAModel) {
   EXPECT_THAT(Logged("info",
                      [&](EngineLog* log) {
                        log->OnKernels(*model_, "attention portable; products portable");

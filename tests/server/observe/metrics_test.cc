@@ -41,7 +41,7 @@ class MetricsTest : public ::testing::Test {
   RequestTrace trace_;
 };
 
-TEST_F(MetricsTest, ASeriesEndsSomeTimeAfterItsModel) {
+TEST_F(MetricsTest, ASeriesIsRemovedSomeTimeAfterItsModel) {
   const auto count = [&] {
     metrics_.OnAdmitted(request_);
     metrics_.OnRequestDone(request_, absl::CancelledError(""), trace_);
@@ -72,7 +72,7 @@ TEST_F(MetricsTest, ASeriesEndsSomeTimeAfterItsModel) {
   EXPECT_EQ(Sum("sluice_rejected_total"), 1) << "the refusal without a model";
   count();
   EXPECT_EQ(of_model(), all);
-  EXPECT_EQ(Sum("sluice_admitted_total"), 1) << "it begins anew";
+  EXPECT_EQ(Sum("sluice_admitted_total"), 1) << "it starts from zero";
 }
 
 TEST_F(MetricsTest, EndedRequestsAreCountedByCodeAndStage) {

@@ -68,7 +68,7 @@ TEST_F(RecentActivityTest, OnlySuccessesHaveALatency) {
   EXPECT_DOUBLE_EQ(latency.total, 0.020);
   EXPECT_DOUBLE_EQ(latency.queue, 0.002);
   EXPECT_DOUBLE_EQ(latency.first_token.value(), 0.008);
-  EXPECT_DOUBLE_EQ(latency.inter_token.value(), 0.002) << "seven tokens a row: six pauses in 12 ms";
+  EXPECT_DOUBLE_EQ(latency.inter_token.value(), 0.002) << "seven tokens per row: six gaps in 12 ms";
 }
 
 TEST_F(RecentActivityTest, LatenciesWithoutTheirEventAreAbsent) {
@@ -77,7 +77,7 @@ TEST_F(RecentActivityTest, LatenciesWithoutTheirEventAreAbsent) {
   const RecentActivity::View view = recent_.Of(*model_);
   ASSERT_EQ(view.requests.size(), 2u);
   EXPECT_TRUE(view.requests[0].first_token.has_value());
-  EXPECT_FALSE(view.requests[0].inter_token.has_value()) << "one token a row";
+  EXPECT_FALSE(view.requests[0].inter_token.has_value()) << "one token per row";
   EXPECT_FALSE(view.requests[1].first_token.has_value());
 }
 

@@ -22,7 +22,7 @@ using sluice::Values;
 // bos is 256.
 std::shared_ptr<const Model> TextModel(const std::string& name = "text", int64_t version = 1);
 
-// Returns possible statistics of such a model at the time `now`: one bucket was used 5 s before,
+// Returns example statistics of such a model at the time `now`: one bucket was used 5 s earlier,
 // another was withdrawn.
 ModelStats ExampleStats(MonoTime now, const std::string& name = "text");
 

@@ -74,11 +74,11 @@ const BadCallerRow kBadCallerRows[] = {
     {.name = "ACredentialInAComment",
      .line = "a: # token:0123456789abcdef",
      .error = "no credential"},
-    {.name = "AnUnknownKindOfCredential", .line = "a: password:x", .error = "none of token:TEXT"},
+    {.name = "AnUnknownKindOfCredential", .line = "a: password:x", .error = "expected token:TEXT"},
     {.name = "ANameThatHasTheCredentialNone", .line = "a: none", .error = "only anonymous"},
     {.name = "AnonymousWithAToken",
      .line = "anonymous: token:0123456789abcdef",
-     .error = "anonymous has the credential none"},
+     .error = "the credential of anonymous must be none"},
     {.name = "ATokenOf15Bytes",
      .line = "a: token:0123456789abcde",
      .error = "16 to 512 bytes; this one has 15"},
@@ -91,12 +91,12 @@ const BadCallerRow kBadCallerRows[] = {
     {.name = "TheDigestOfAnEmptyToken",
      .line = "a: sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
      .error = "hash of an empty token"},
-    {.name = "APriorityThatIsNoLevel",
+    {.name = "APriorityThatIsNotALevel",
      .line = "a: token:0123456789abcdef max_priority=4",
-     .error = "max_priority is a level from 1 to 3"},
+     .error = "max_priority must be a level from 1 to 3"},
     {.name = "TwoPriorities",
      .line = "a: token:0123456789abcdef max_priority=2 max_priority=2",
-     .error = "given before"},
+     .error = "already set"},
     {.name = "ADigestThatIsTooShort", .line = "a: sha256:00", .error = "64 hexadecimal digits"},
     {.name = "ADigestThatIsNotHexadecimal",
      .line = absl::StrCat("a: sha256:", std::string(64, 'g')),
@@ -122,18 +122,18 @@ const BadCallerRow kBadCallerRows[] = {
      .error = "a number in [0, 1e+09]"},
     {.name = "ALimitGivenTwice",
      .line = "a: token:0123456789abcdef tokens_burst=1 tokens_burst=1",
-     .error = "given before"},
+     .error = "already set"},
 };
 SLUICE_TABLE(BadCallerTable, kBadCallerRows);
 
 TEST(CallersFileTest, ARepeatedCredentialIsRefused) {
   const std::string good = absl::StrCat("a: token:", kToken);
-  EXPECT_THAT(ErrorOf(good + "\nb: token:" + kToken), HasSubstr("f:2: this token was given"));
+  EXPECT_THAT(ErrorOf(good + "\nb: token:" + kToken), HasSubstr("f:2: this token is already"));
   EXPECT_THAT(ErrorOf(good + "\nb: sha256:" + HexOf(kToken)), HasSubstr("f:2: this token"));
   EXPECT_THAT(ErrorOf("a: certificate:n\nb: certificate:n"), HasSubstr("f:2: this certificate"));
 }
 
-TEST(CallersFileTest, TheNumberOfNamesIsBounded) {
+TEST(CallersFileTest, TheNumberOfNamesIsLimited) {
   std::string text;
   for (size_t i = 1; i < kMaxCallers; ++i)
     absl::StrAppend(&text, "n", i, ": certificate:c", i, "\n");
@@ -141,7 +141,7 @@ TEST(CallersFileTest, TheNumberOfNamesIsBounded) {
   EXPECT_THAT(ErrorOf(text + "one: certificate:more"), HasSubstr("more than 1000 names"));
 }
 
-// The parser returns for every file, and what it accepts is within the limits.
+// The parser returns for every file, and all accepted values are within the limits.
 TEST(CallersFileTest, AlteredTextIsRefusedOrWithinTheLimits) {
   const std::string good = absl::StrCat("alice: token:", kToken, " requests_per_second=2\n",
                                         "anonymous: none tokens_burst=1\n# c\nb: certificate:x\n");

@@ -54,7 +54,7 @@ class CallersTest : public ::testing::Test {
   std::unique_ptr<Callers> callers_;
 };
 
-TEST_F(CallersTest, TheDefaultBurstOfTokensIsThatOfASecondOfTokens) {
+TEST_F(CallersTest, TheDefaultBurstIsTheTokensOfOneSecond) {
   rates_ = {.requests_per_second = 1000, .requests_burst = 2000, .tokens_per_second = 10};
   ASSERT_EQ(Open(std::string("alice: ") + kAlice), absl::OkStatus());
   const auto alice = Identify("Bearer alice-0123456789").value();
@@ -63,7 +63,7 @@ TEST_F(CallersTest, TheDefaultBurstOfTokensIsThatOfASecondOfTokens) {
   EXPECT_TRUE(alice->TakeTokens(10, kNow + std::chrono::seconds(1)).ok());
 }
 
-// The table that is read may be replaced, and its memory given back, at any time.
+// The table may be replaced and freed at any time during a read.
 TEST_F(CallersTest, StatisticsAreReadWhileTheTableIsReplaced) {
   const std::string text = std::string("alice: ") + kAlice + "\nbob: " + kBob;
   ASSERT_EQ(Open(text), absl::OkStatus());
@@ -83,15 +83,15 @@ TEST_F(CallersTest, StatisticsAreReadWhileTheTableIsReplaced) {
   }
 }
 
-TEST_F(CallersTest, TheMostUrgentLevelIsThatOfTheFile) {
+TEST_F(CallersTest, TheMostUrgentLevelComesFromTheFile) {
   ASSERT_EQ(Open(std::string("alice: ") + kAlice + " max_priority=3\nbob: " + kBob),
             absl::OkStatus());
   EXPECT_EQ((*Identify("Bearer alice-0123456789"))->max_priority(), 3);
   EXPECT_EQ((*Identify("Bearer bob-0123456789abc"))->max_priority(), 1);
 }
 
-// The file knows the hash of a token of 15 bytes and that of one of 16.
-TEST_F(CallersTest, ShortTokensAreUnknownWhateverTheFileSays) {
+// The file has the hashes of a 15-byte token and a 16-byte token.
+TEST_F(CallersTest, ShortTokensAreUnknownEvenIfTheirHashIsInTheFile) {
   ASSERT_EQ(Open("a: sha256:b670825c8f110a2eabfb68acbebf2497ca3c91d3ba8c532a5c213d46f5eaac21\n"
                  "b: sha256:9c5729595fb287cc2a2256280448bbe706c0a866f0372515c7483de2af4e6532"),
             absl::OkStatus());
@@ -153,7 +153,7 @@ TEST_F(CallersTest, TheLastValidFileStaysInUseUntilTheNext) {
   EXPECT_EQ(bad_looks_, 2);
 }
 
-TEST_F(CallersTest, NewDefaultsHoldForCallersThatWereIdentifiedBeforeAndHaveNoLimitsOfTheirOwn) {
+TEST_F(CallersTest, NewDefaultsApplyToIdentifiedCallersWithoutOwnLimits) {
   rates_.requests_per_second = 1;
   ASSERT_EQ(Open(std::string("alice: ") + kAlice + " requests_per_second=2 requests_burst=2"),
             absl::OkStatus());

@@ -41,7 +41,7 @@ class SecurityTest : public ::testing::Test {
     if (security.ok()) security_ = *std::move(security);
     return security.status();
   }
-  // Waits until the files have been looked at.
+  // Waits until the files have been checked.
   void Poll() {
     const MonoTime due = clock_.Now() + seconds(1);
     clock_.AwaitWaiter(due);
@@ -84,7 +84,7 @@ TEST_F(SecurityTest, AnInvalidCertificateDoesNotDelayNewCallers) {
   EXPECT_EQ(security_->callers()->Stats()[1].caller, "b");
 }
 
-TEST_F(SecurityTest, WithoutFilesALookSucceeds) {
+TEST_F(SecurityTest, LookSucceedsWithoutFiles) {
   options_ = {};
   ASSERT_EQ(Open(), absl::OkStatus());
   EXPECT_EQ(security_->Look(), absl::OkStatus());

@@ -1,4 +1,4 @@
-// Tests of certificates: which files are refused, and that the last valid ones stay in use.
+// Tests that invalid certificate files are refused and the last valid ones stay in use.
 #include "server/security/tls_files.h"
 
 #include <grpcpp/grpcpp.h>
@@ -61,7 +61,7 @@ TEST_F(TlsIdentityTest, AcceptsAPairAndReadsWhenItExpires) {
 TEST_F(TlsIdentityTest, ErrorsNameTheFileAndTheProblem) {
   const CertificatePem other = MakeCertificate();
   Put({good_.certificate, other.key});
-  EXPECT_THAT(Problem(), HasSubstr("tls.key: is not the key of"));
+  EXPECT_THAT(Problem(), HasSubstr("tls.key: does not match the certificate"));
   Put(MakeCertificate({.begins = hours(-2), .expires = hours(-1)}));
   EXPECT_THAT(Problem(), HasSubstr("tls.crt: has expired"));
   Put(MakeCertificate({.begins = hours(1), .expires = hours(2)}));
@@ -113,7 +113,7 @@ TEST_F(TlsIdentityTest, OnlyRegularFilesAreRead) {
   EXPECT_THAT(Problem(), HasSubstr("is not a regular file"));
   options_.key_file = directory_.File("pipe");
   ASSERT_EQ(mkfifo(options_.key_file.c_str(), 0600), 0);
-  EXPECT_THAT(Problem(), HasSubstr("pipe is not a regular file")) << "and nobody waits for it";
+  EXPECT_THAT(Problem(), HasSubstr("pipe is not a regular file")) << "and the read does not block";
   options_.key_file = "/proc/self/mem";
   EXPECT_THAT(Problem(), HasSubstr("cannot read /proc/self/mem: Input/output error"));
 }
@@ -159,11 +159,11 @@ TEST_F(TlsFilesTest, TheLastValidPairStaysInUseUntilTheNext) {
   EXPECT_EQ(bad_looks_, 2);
   EXPECT_EQ(files_->shown()->certificate, other.certificate);
   Put(other);
-  EXPECT_EQ(files_->Look(), absl::OkStatus()) << "the same that is shown";
+  EXPECT_EQ(files_->Look(), absl::OkStatus()) << "the same pair as the one in use";
   EXPECT_EQ(good_looks_, 3);
 }
 
-// New connections get the certificate that is valid by then, over a real handshake.
+// New connections get the current certificate, over a real handshake.
 TEST_F(TlsFilesTest, HandshakesShowTheLatestCertificate) {
   ASSERT_EQ(Open(), absl::OkStatus());
   TransferWatch transfers{std::chrono::minutes(1), "an option", Clock::Real()};

@@ -1,4 +1,4 @@
-// Tests of what peers of the HTTP port may do to others: nothing.
+// Tests that peers of the HTTP port do not affect other peers.
 #include "server/admin/status_page/http_connections.h"
 
 #include <arpa/inet.h>
@@ -24,7 +24,7 @@ using testing::HttpCall;
 using testing::HttpGet;
 using ::testing::StartsWith;
 
-// A connection of a client that sends and reads what a test says.
+// A client connection that the test controls.
 class Peer {
  public:
   explicit Peer(int port) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
@@ -38,7 +38,7 @@ class Peer {
   void Say(std::string_view text) const {
     SLUICE_CHECK(send(fd_.get(), text.data(), text.size(), MSG_NOSIGNAL) >= 0);
   }
-  // Returns all that comes until the other side closes the connection.
+  // Returns all bytes until the other side closes the connection.
   std::string ReadAll() const {
     std::string text;
     char buffer[4096];
@@ -81,15 +81,15 @@ const HeadRow kHeadRows[] = {
      .method = "HEAD",
      .path = "/",
      .host = "x"},
-    {.name = "WhatFollowsAQuestionMarkIsNoPath",
+    {.name = "TheQueryIsNotPartOfThePath",
      .head = "GET /status.json?a=/b HTTP/1.1",
      .method = "GET",
      .path = "/status.json"},
     {.name = "NothingIsMalformed", .head = ""},
     {.name = "APathMustBeginWithASlash", .head = "GET livez HTTP/1.1"},
     {.name = "TheVersionMustBeKnown", .head = "GET / HTTP/2.0"},
-    {.name = "TheVersionMustBeThere", .head = "GET /"},
-    {.name = "AMethodMustBeThere", .head = " / HTTP/1.1"},
+    {.name = "AVersionIsRequired", .head = "GET /"},
+    {.name = "AMethodIsRequired", .head = " / HTTP/1.1"},
     {.name = "AHeaderMustHaveAColon", .head = "GET / HTTP/1.1\r\nHost"},
     {.name = "AHeaderMustHaveAName", .head = "GET / HTTP/1.1\r\n: x"},
     {.name = "ASecondHostIsMalformed", .head = "GET / HTTP/1.1\r\nHost: a\r\nHost: b"},
@@ -107,7 +107,7 @@ TEST(ParseHttpHeadTest, AnyBytesAreReadOrRefused) {
   }
 }
 
-// Requests may take as long as the tests run, so that no time ends what a test begins.
+// Requests have no effective time limit, so no timeout ends them during a test.
 class HttpConnectionsTest : public ::testing::Test {
  protected:
   HttpConnectionsTest()
@@ -150,8 +150,8 @@ TEST_F(HttpConnectionsTest, SilentPeersDelayNoProbe) {
   EXPECT_THAT(peers.back()->ReadAll(), StartsWith("HTTP/1.1 200 OK\r\n"));
 }
 
-// Nothing else happens meanwhile that would wake the thread.
-TEST(HttpConnections, ASilentPeerIsLetGoWhenItsTimeIsOver) {
+// No other event wakes the thread in this test.
+TEST(HttpConnections, ASilentPeerIsDisconnectedAfterItsTimeout) {
   const auto http = *HttpServer::Start(
       "127.0.0.1:0", {},
       {.request_time = std::chrono::milliseconds(20), .answer_time = std::chrono::hours(1)});
@@ -161,7 +161,7 @@ TEST(HttpConnections, ASilentPeerIsLetGoWhenItsTimeIsOver) {
   EXPECT_EQ(half.ReadAll(), "");
 }
 
-TEST_F(HttpConnectionsTest, PagesInTheMakingDelayNoProbeAndAreBounded) {
+TEST_F(HttpConnectionsTest, SlowPagesDelayNoProbeAndAreLimited) {
   std::vector<std::unique_ptr<Peer>> peers;
   for (int64_t i = 0; i < kLateAnswers; ++i) {
     peers.push_back(std::make_unique<Peer>(port()));
@@ -170,7 +170,7 @@ TEST_F(HttpConnectionsTest, PagesInTheMakingDelayNoProbeAndAreBounded) {
   rendering_.AwaitArrivals(1);
   EXPECT_EQ(HttpGet(port(), "/livez").status, 200);
   int status = 0;
-  // The requests of the peers arrive in any order with this one.
+  // This request and the peers' requests may arrive in any order.
   while (status != 503) {
     peers.push_back(std::make_unique<Peer>(port()));
     peers.back()->Say("HEAD /metrics HTTP/1.1\r\n\r\n");
@@ -180,16 +180,16 @@ TEST_F(HttpConnectionsTest, PagesInTheMakingDelayNoProbeAndAreBounded) {
   EXPECT_GT(peers.front()->ReadAll().size(), body_.size());
 }
 
-TEST_F(HttpConnectionsTest, APeerThatTakesNothingDelaysNeitherProbesNorTheEnd) {
+TEST_F(HttpConnectionsTest, APeerThatDoesNotReadDelaysNeitherProbesNorTheShutdown) {
   rendering_.Open();
   const Peer peer(port());
   peer.Say("GET /metrics HTTP/1.1\r\n\r\n");
-  EXPECT_EQ(HttpGet(port(), "/metrics").body, body_) << "others take theirs";
+  EXPECT_EQ(HttpGet(port(), "/metrics").body, body_) << "other peers get their answers";
   EXPECT_EQ(HttpGet(port(), "/livez").status, 200);
   http_.reset();
 }
 
-TEST_F(HttpConnectionsTest, AHeadMayComeByteByByteButMustNotBeLong) {
+TEST_F(HttpConnectionsTest, AHeadMayArriveByteByByteButMustNotBeLong) {
   const Peer slow(port());
   for (const char byte : std::string_view("GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")) {
     slow.Say({&byte, 1});
@@ -200,7 +200,7 @@ TEST_F(HttpConnectionsTest, AHeadMayComeByteByByteButMustNotBeLong) {
   EXPECT_THAT(endless.ReadAll(), StartsWith("HTTP/1.1 431 "));
 }
 
-TEST_F(HttpConnectionsTest, PeersThatLeaveInTheMiddleAreForgotten) {
+TEST_F(HttpConnectionsTest, PeersThatDisconnectEarlyAreForgotten) {
   for (size_t i = 0; i < 3 * kConnections; ++i) {
     Peer(port()).Say(i % 2 == 0 ? "GET /livez HTTP/1.1\r\n\r\n" : "GET /me");
   }

@@ -43,7 +43,7 @@ TEST_F(HttpTest, ReadinessAndLivenessAreSeparate) {
   EXPECT_EQ(HttpGet(http_->port(), "/livez").status, 503);
 }
 
-TEST_F(HttpTest, OtherHostsAreRefusedButForProbes) {
+TEST_F(HttpTest, OtherHostsAreRefusedExceptForProbes) {
   EXPECT_EQ(HttpCall(http_->port(), "GET", "/metrics", "evil.example").status, 421);
   EXPECT_EQ(HttpCall(http_->port(), "GET", "/metrics", "127.0.0.1:8002").status, 200);
   EXPECT_EQ(HttpCall(http_->port(), "GET", "/livez", "evil.example").status, 200);

@@ -30,7 +30,7 @@ TEST(StatusPage, PageLoadsNothingFromOtherHosts) {
   for (const char* outside : {"http://", "https://", "src=", "@import", "url(", "innerHTML"}) {
     EXPECT_THAT(page, Not(HasSubstr(outside)));
   }
-  EXPECT_THAT(page, Not(HasSubstr(" style=\""))) << "which the policy would forbid";
+  EXPECT_THAT(page, Not(HasSubstr(" style=\""))) << "the policy forbids inline styles";
 }
 
 TEST(StatusPage, IsServedWithAPolicyThatAllowsOnlyItsOwnScript) {

@@ -19,7 +19,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Takes the place of a gRPC server: holds the connections that it is given.
+// Stands in for a gRPC server: keeps the connections that it receives.
 class Holder {
  public:
   std::unique_ptr<GrpcListener::Acceptor> MakeAcceptor() {
@@ -81,7 +81,7 @@ bool IsClosed(const Descriptor& connection) {
   return recv(connection.get(), &byte, 1, 0) <= 0;
 }
 
-// Returns the near end of `connection`, which is the listener's peer, as gRPC writes it.
+// Returns the local address of `connection`, the listener's peer, in gRPC's format.
 std::string NameOf(const Descriptor& connection) {
   sockaddr_in near{};
   socklen_t size = sizeof near;
@@ -121,7 +121,7 @@ TEST_F(GrpcListenerTest, ClosesConnectionsBeyondTheLimitUntilOthersEnd) {
   EXPECT_EQ(listener_->Stats().open, 3);
   taken.pop_back();
   EXPECT_EQ(listener_->Stats().open, 2);
-  // The descriptor of the new connection may be that of one that ended, or a free one.
+  // The new connection may reuse the descriptor of an ended one.
   clients.push_back(Connect());
   taken.push_back(holder_.Next());
   EXPECT_TRUE(IsClosed(Connect()));
@@ -136,7 +136,7 @@ TEST_F(GrpcListenerTest, AReusedDescriptorDoesNotCountAsAConnection) {
   EXPECT_EQ(listener_->Stats().open, 0);
 }
 
-TEST_F(GrpcListenerTest, BreaksOffAConnectionByItsPeer) {
+TEST_F(GrpcListenerTest, ClosesTheConnectionOfAPeer) {
   const Descriptor wanted = Connect();
   const Descriptor taken = holder_.Next();
   const Descriptor other = Connect();
@@ -170,10 +170,10 @@ TEST_F(GrpcListenerTest, AfterStopConnectionsAreRefused) {
   listener_->Stop();
   EXPECT_LT(sluice::Connect(AF_INET, port).get(), 0);
   ASSERT_EQ(send(taken.get(), "x", 1, 0), 1);
-  EXPECT_FALSE(IsClosed(client)) << "what was handed over stays";
+  EXPECT_FALSE(IsClosed(client)) << "connections that were handed over stay open";
 }
 
-TEST(GrpcListenerHostTest, OneAddressHasNoMoreThanItsShareOfTheConnections) {
+TEST(GrpcListenerHostTest, OneAddressHasAtMostItsShareOfTheConnections) {
   Holder holder;
   const auto listener = *GrpcListener::Bind("127.0.0.1:0", {4, 2});
   listener->Start(holder.MakeAcceptor());
@@ -194,7 +194,7 @@ TEST(GrpcListenerHostTest, OneAddressHasNoMoreThanItsShareOfTheConnections) {
   taken.push_back(holder.Next());
 }
 
-// An acceptor that makes another connection whenever it is given one, so that one always waits.
+// An acceptor that opens a new connection for each one it receives, so that one always waits.
 class Flood final : public GrpcListener::Acceptor {
  public:
   Flood(int port, Gate* gate) : port_(port), gate_(gate) {}
@@ -249,7 +249,7 @@ TEST(GrpcListenerBindTest, ErrorsNameTheAddress) {
   EXPECT_EQ(GrpcListener::Bind(taken, {1, 1}).status().code(), absl::StatusCode::kUnavailable);
 }
 
-TEST(ReserveDescriptorsTest, ReservesAsManyAsTheHardLimitAllows) {
+TEST(ReserveDescriptorsTest, ReservesUpToTheHardLimit) {
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   EXPECT_EQ(ReserveDescriptors(10), 10);

@@ -30,7 +30,7 @@ TestDaemon::Options Impatient() {
   return options;
 }
 
-// A call that does not send its message until it is told to.
+// A call that sends its message only on request.
 class SlowCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   SlowCall(const std::shared_ptr<grpc::Channel>& channel, const std::string& path)
@@ -80,7 +80,7 @@ TEST(StreamedUnaryTest, ACallWhoseMessageDoesNotArriveEnds) {
   EXPECT_EQ(daemon.Metric("sluice_admitted_total"), 0);
 }
 
-TEST(StreamedUnaryTest, TooManyCallsThatWaitEndAtOnce) {
+TEST(StreamedUnaryTest, TooManyWaitingCallsEndAtOnce) {
   TestDaemon::Options options = TestDaemon::Options::WithHttp();
   options.server.grpc.max_calls = 2;
   TestDaemon daemon(options);
@@ -90,7 +90,7 @@ TEST(StreamedUnaryTest, TooManyCallsThatWaitEndAtOnce) {
   };
   std::list<SlowCall> calls;
   for (int i = 0; i < 3; ++i) calls.emplace_back(daemon.Channel(), kInfer);
-  // The server need not see the calls in the order in which they were made.
+  // The server may see the calls in another order.
   auto refused = calls.end();
   while (refused == calls.end()) {
     std::this_thread::yield();
@@ -103,7 +103,7 @@ TEST(StreamedUnaryTest, TooManyCallsThatWaitEndAtOnce) {
   SlowCall& second = calls.back();
   first.Cancel();
   EXPECT_EQ(first.Wait().error_code(), grpc::StatusCode::CANCELLED);
-  // The server hears of the cancellation later than the client.
+  // The server notices the cancellation later than the client.
   ModelInferResponse response;
   bool has_room = false;
   while (!has_room && !second.failed()) has_room = daemon.Infer(IdsRequest({1}), &response).ok();
@@ -124,7 +124,7 @@ TEST(StreamedUnaryTest, ALateMessageIsAnsweredAndDelaysNoOtherCall) {
   TestDaemon daemon;
   SlowCall call(daemon.Channel(), kInfer);
   ModelInferResponse response;
-  EXPECT_TRUE(daemon.Infer(IdsRequest({1}), &response).ok()) << "it holds nobody up";
+  EXPECT_TRUE(daemon.Infer(IdsRequest({1}), &response).ok()) << "it delays no other call";
   call.Send(IdsRequest({1, 2}).SerializeAsString());
   EXPECT_TRUE(call.Wait().ok());
   daemon.ExpectBalanced();
@@ -150,7 +150,7 @@ TEST(StreamedUnaryTest, TheTransferTimeoutExcludesTheModelsTime) {
     return daemon.Infer(IdsRequest({1}), &response);
   });
   gate.AwaitArrivals(1);
-  // The other call runs as long as this call's message is awaited.
+  // The other call runs while the server waits for this call's message.
   EXPECT_FALSE(SlowCall(daemon.Channel(), kInfer).Wait().ok());
   gate.Open();
   EXPECT_TRUE(running.get().ok());

@@ -1,4 +1,4 @@
-// Tests which calls the watch cancels, with calls of gRPC that wait for a server.
+// Tests the cancellations of the watch, with gRPC calls that wait for a server.
 #include "server/net/grpc_1_51/transfer_watch.h"
 
 #include <gmock/gmock.h>
@@ -61,7 +61,7 @@ class PendingCall {
 
   grpc_call* get() const { return call_; }
 
-  // Returns why the call has ended, once it has: the code and the message.
+  // Waits for the end of the call and returns its code and message.
   std::string AwaitEnd() {
     Next();
     ended_ = true;
@@ -71,7 +71,7 @@ class PendingCall {
     return end;
   }
 
-  // Ends the call, and returns why it ended: by this, unless it was cancelled before.
+  // Ends the call unless it was already cancelled, and returns its code and message.
   std::string End() {
     grpc_call_cancel_with_status(call_, GRPC_STATUS_ABORTED, "by the test", nullptr);
     return AwaitEnd();
@@ -128,14 +128,14 @@ TEST_F(TransferWatchTest, EveryWaitEndsAfterItsOwnPatience) {
   EXPECT_EQ(calls_[1].End(), kEndedByTest);
 }
 
-TEST_F(TransferWatchTest, OneWaitMoreThanTheMostIsCancelledAtOnce) {
+TEST_F(TransferWatchTest, AWaitAboveTheLimitIsCancelledAtOnce) {
   for (int i = 0; i < 4; ++i) Begin(i);
   EXPECT_THAT(calls_[3].AwaitEnd(), HasSubstr("server.grpc.max_calls"));
   EndAll();
   for (int i = 0; i < 3; ++i) EXPECT_EQ(calls_[i].End(), kEndedByTest);
 }
 
-// The older one of two answers of the same size is cut first.
+// Of two answers of the same size, the older one is cut first.
 TEST_F(TransferWatchTest, TheLargestAnswersAreCutUntilEnoughIsFree) {
   Begin(0, TransferWatch::Kind::kOutgoing, 5);
   Begin(1, TransferWatch::Kind::kOutgoing, 9);
@@ -154,7 +154,7 @@ TEST_F(TransferWatchTest, TheLargestAnswersAreCutUntilEnoughIsFree) {
   EXPECT_EQ(calls_[0].End(), kEndedByTest);
 }
 
-TEST_F(TransferWatchTest, AnswersAreTakenAfterTheEndOfIncomingMessages) {
+TEST_F(TransferWatchTest, AnswersAreStillReadAfterIncomingMessagesEnd) {
   Begin(0);
   Begin(1, TransferWatch::Kind::kOutgoing, 1);
   Begin(2);

@@ -144,7 +144,7 @@ TEST(DescribeRequest, TimesAreRelativeToTheArrival) {
   EXPECT_EQ(step.lookup(), "guard");
 }
 
-TEST(DescribeRequest, NamesRequestsThatSharedAStepAndHidesThoseOfOtherCallers) {
+TEST(DescribeRequest, NamesRequestsOfTheSameStepAndHidesIdsOfOtherCallers) {
   Explanation explanation = Explained();
   explanation.caller = "ann";
   const auto co_batched = std::make_shared<CoBatchedRequests>();
@@ -169,7 +169,7 @@ TEST(DescribeRequest, NamesRequestsThatSharedAStepAndHidesThoseOfOtherCallers) {
   EXPECT_EQ(DescribeRequest(explanation).steps(0).shared_with(1), step.shared_with(1));
 }
 
-TEST(AddHistory, NamesALadderWhereItChanges) {
+TEST(AddHistory, ListsALadderOnlyIfItChanges) {
   const MonoTime now(std::chrono::hours(1));
   const auto ladder = std::make_shared<const std::vector<Bucket>>(
       std::vector<Bucket>{{.tokens = 8, .sequences = 4}, {.tokens = 16, .sequences = 4}});

@@ -80,7 +80,7 @@ const BadTokenBiasRow kBadTokenBiasRows[] = {
     {.name = "ANumber", .text = "7", .error = "a JSON object"},
     {.name = "Null", .text = "null", .error = "a JSON object"},
     {.name = "AnObjectThatIsNotClosed", .text = R"({"1": 2)", .error = "a JSON object"},
-    {.name = "TextBehindTheObject", .text = R"({"1": 2} x)", .error = "a JSON object"},
+    {.name = "TextAfterTheObject", .text = R"({"1": 2} x)", .error = "a JSON object"},
     {.name = "AnObjectAsBias", .text = R"({"1": {"2": 3}})", .error = "a JSON object"},
     {.name = "AListAsBias", .text = R"({"1": [2]})", .error = "a JSON object"},
     {.name = "ABooleanAsBias", .text = R"({"1": true})", .error = "a JSON object"},
@@ -88,20 +88,20 @@ const BadTokenBiasRow kBadTokenBiasRows[] = {
     {.name = "ABiasThatIsNotANumber", .text = R"({"1": NaN})", .error = "a JSON object"},
     {.name = "AnIdBeyondTheVocabulary",
      .text = R"({"97": 1})",
-     .error = "token \"97\" is no integer in [0, 96]"},
+     .error = "token \"97\" is not an integer in [0, 96]"},
     {.name = "ANegativeId", .text = R"({"-1": 1})", .error = "token \"-1\""},
     {.name = "AnIdWithALeadingZero", .text = R"({"01": 1})", .error = "token \"01\""},
     {.name = "AnIdWithASpace", .text = R"({" 1": 1})", .error = "token \" 1\""},
     {.name = "AnEmptyId", .text = R"({"": 1})", .error = "token \"\""},
     {.name = "AnIdThatOverflows",
      .text = R"({"99999999999999999999": 1})",
-     .error = "is no integer"},
+     .error = "is not an integer"},
     {.name = "AnIdGivenTwice",
      .text = R"({"1": 1, "2": 1, "1": 1})",
      .error = "token 1 appears twice"},
     {.name = "ABiasBeyondItsRange",
      .text = R"({"1": 100.5})",
-     .error = "the bias of token 1 is no number in [-100, 100]"},
+     .error = "the bias of token 1 is not a number in [-100, 100]"},
     {.name = "AnInfiniteBias", .text = R"({"1": "inf"})", .error = "the bias of token 1"},
     {.name = "ATextAsBias", .text = R"({"1": "2"})", .error = "the bias of token 1"},
 };
@@ -134,7 +134,7 @@ TEST(TokenIdsTest, BothFormsYieldAscendingIds) {
   }
   EXPECT_EQ(IdsError("[]", &ids), "");
   EXPECT_THAT(ids, IsEmpty());
-  EXPECT_EQ(IdsError("[5.0]", &ids), "") << "an integer, however it is written";
+  EXPECT_EQ(IdsError("[5.0]", &ids), "") << "5.0 is an integer";
 }
 
 struct BadTokenIdsRow {
@@ -152,22 +152,22 @@ TEST_P(BadTokenIdsTable, TheErrorNamesTheEntryAndTheLimit) {
 const BadTokenIdsRow kBadTokenIdsRows[] = {
     {.name = "Nothing", .text = "", .error = "JSON array"},
     {.name = "AListThatIsNotClosed", .text = "[1", .error = "JSON array"},
-    {.name = "TextBehindTheList", .text = "[1] 2", .error = "JSON array"},
+    {.name = "TextAfterTheList", .text = "[1] 2", .error = "JSON array"},
     {.name = "AListInTheList", .text = "[[1]]", .error = "JSON array"},
     {.name = "AnObjectInTheList", .text = "[{}]", .error = "JSON array"},
     {.name = "ABooleanInTheList", .text = "[true]", .error = "JSON array"},
-    {.name = "Null", .text = "[null]", .error = "no token id"},
-    {.name = "ATextInTheList", .text = "[\"1\"]", .error = "no token id"},
+    {.name = "Null", .text = "[null]", .error = "not a token id"},
+    {.name = "ATextInTheList", .text = "[\"1\"]", .error = "not a token id"},
     {.name = "AnIdBeyondTheVocabulary",
      .text = "[97]",
-     .error = "token 97 is no integer in [0, 96]"},
+     .error = "token 97 is not an integer in [0, 96]"},
     {.name = "ANegativeId", .text = "[-1]", .error = "token -1"},
     {.name = "AFraction", .text = "[1.5]", .error = "token 1.5"},
     {.name = "AHugeNumber", .text = "[1e300]", .error = "token 1e+300"},
-    {.name = "ANumberOf64Bits", .text = "[18446744073709551615]", .error = "is no integer in"},
+    {.name = "ANumberOf64Bits", .text = "[18446744073709551615]", .error = "is not an integer in"},
     {.name = "AWordBeyondTheVocabulary",
      .text = "97",
-     .error = "token \"97\" is no integer in [0, 96]"},
+     .error = "token \"97\" is not an integer in [0, 96]"},
     {.name = "ACommaAtTheEnd", .text = "1,", .error = "token \"\""},
     {.name = "ASpaceBehindAComma", .text = "1, 2", .error = "token \" 2\""},
     {.name = "ALetter", .text = "a", .error = "token \"a\""},
@@ -222,8 +222,8 @@ const BadTextsRow kBadTextsRows[] = {
      .text = std::string(kMaxStopTextBytes + 1, 'x'),
      .error = "257 bytes"},
     {.name = "MoreTextsThanTheLimit", .text = TooManyTexts(), .error = "more than 16 entries"},
-    {.name = "ANumberInTheList", .text = "[1]", .error = "no text"},
-    {.name = "NullInTheList", .text = "[null]", .error = "no text"},
+    {.name = "ANumberInTheList", .text = "[1]", .error = "not a text"},
+    {.name = "NullInTheList", .text = "[null]", .error = "not a text"},
     {.name = "AListInTheList", .text = "[[\"a\"]]", .error = "JSON array of texts"},
     {.name = "AListThatIsNotClosed", .text = "[\"a\"", .error = "JSON array of texts"},
     {.name = "HalfASurrogatePair",
@@ -237,8 +237,7 @@ TEST(TextsTest, AParameterWithoutValueIsRefused) {
   EXPECT_NE(ErrorOf(ReadTexts("p", inference::InferParameter(), &texts)), "");
 }
 
-// Texts are read or refused however deep or damaged they are, and whatever is read is within the
-// limits.
+// Deep or damaged texts are read or refused, and all accepted values are within the limits.
 TEST(ParameterListTest, HostileTextsAreRefusedOrWithinTheLimits) {
   std::vector<kernels::TokenBias> bias;
   std::vector<int32_t> ids;

@@ -102,7 +102,7 @@ TEST(ReplyTest, CandidatesOfRowsOfDifferentLengthsArePadded) {
               ElementsAre(-5, -6, 0, 0, -7, -9, -8, -4));
 }
 
-// Row 0 has generated, so that more of its positions were computed than its prompt has.
+// Row 0 has generated tokens, so more positions were computed than its prompt has.
 TEST(ReplyTest, DiagnosticsArePaddedPerLayer) {
   const std::vector<int32_t> lengths = {2, 3};
   const int64_t layers = 2, heads = 3, longest = 3;
@@ -139,7 +139,7 @@ TEST(ReplyTest, LogitsAreCopiedUnchanged) {
   EXPECT_EQ(Values<float>(RawOutput(response, "logits")), reply.logits);
 }
 
-// The results that an engine would deliver for a request, in an order that is possible.
+// Results as an engine may deliver them for a request, in a possible order.
 struct Told {
   std::vector<GeneratedToken> tokens;
   std::vector<int32_t> top_ids;
@@ -174,7 +174,7 @@ Told RandomTold(std::mt19937_64& random, int32_t rows, int32_t num_top) {
   return told;
 }
 
-// However the tokens are divided among responses, these together equal the single response.
+// For any division of the tokens, the joined responses equal the single response.
 TEST(ReplyTest, SeveralResponsesTogetherEqualOne) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(seed);
@@ -204,7 +204,7 @@ TEST(ReplyTest, SeveralResponsesTogetherEqualOne) {
       joined.Add(response);
       from += count;
     }
-    EXPECT_EQ(joined.others.count("logits"), 0u) << "is of the last response";
+    EXPECT_EQ(joined.others.count("logits"), 0u) << "belongs to the last response";
     inference::ModelInferResponse last;
     builder.Build({}, &told.reply, &last);
     joined.Add(last);

@@ -29,7 +29,7 @@ TEST(PeekAtRequest, ReadsTheModel) {
   EXPECT_EQ(peek->model_version, "7");
 }
 
-TEST(PeekAtRequest, LeavesWhatDecidesAboutAdmissionToTheParser) {
+TEST(PeekAtRequest, LeavesParametersThatAffectAdmissionToTheParser) {
   for (const char* name : {"priority", "timeout"}) {
     ModelInferRequest request = IdsRequest({1});
     SetInt(&request, name, 1);
@@ -37,13 +37,13 @@ TEST(PeekAtRequest, LeavesWhatDecidesAboutAdmissionToTheParser) {
   }
 }
 
-TEST(PeekAtRequest, LooksAtFewFieldsOnly) {
+TEST(PeekAtRequest, ReadsOnlyAFewFields) {
   ModelInferRequest request = IdsRequest({1});
   for (int i = 0; i < 64; ++i) request.add_outputs()->set_name("output_ids");
   EXPECT_FALSE(PeekAtRequest(request.SerializeAsString()).has_value());
 }
 
-// Whatever is read from damaged messages is what the parser reads.
+// If a damaged message can be read, the result equals the parser's.
 TEST(PeekAtRequest, AgreesWithTheParser) {
   constexpr uint64_t kSeed = 11;
   SCOPED_TRACE(kSeed);

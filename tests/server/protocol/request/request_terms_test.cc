@@ -1,4 +1,4 @@
-// Tests that a message's parameters, and the terms of its call, become those of the request.
+// Tests that the request gets the parameters of its message and the properties of its call.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -60,8 +60,8 @@ TEST(RequestTermsTest, EditsAndStopsReachTheEngineAndTheReply) {
   EXPECT_EQ(stop.min_tokens, 3);
   ASSERT_EQ(valid->request.spec->edits.bias.size(), 1u);
   EXPECT_EQ(valid->request.spec->edits.bias[0].token, 7);
-  // The reply cuts its text by the same stop rules.
-  EXPECT_EQ(valid->reply.request, valid->request.spec) << "both share one";
+  // The reply uses the same stop rules to cut its text.
+  EXPECT_EQ(valid->reply.request, valid->request.spec) << "both share one spec";
   EXPECT_EQ(valid->request.spec->max_tokens, 9);
   EXPECT_TRUE(valid->request.spec->empty_final_response);
 }

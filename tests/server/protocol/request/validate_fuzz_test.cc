@@ -1,5 +1,6 @@
-// Tests of validation on valid requests with random damage: it returns for all bytes, and what it
-// accepts has the invariants that the engine needs. Most useful under the address sanitizer.
+// Tests of validation on valid requests with random damage. Validation returns for all bytes, and
+// accepted requests have the invariants that the engine needs. Most useful with the address
+// sanitizer.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -159,7 +160,7 @@ TEST(ValidateFuzzTest, AcceptedDamagedMessagesKeepTheInvariants) {
     ExpectEngineInvariants(*valid);
     if (HasFailure()) return;
   }
-  // Otherwise the damage would be too heavy or too light to show anything.
+  // Otherwise the damage would be too heavy or too light for a useful test.
   EXPECT_GT(accepted, 2'000);
   EXPECT_GT(parsed - accepted, 1'000);
   EXPECT_LT(parsed, 18'000);

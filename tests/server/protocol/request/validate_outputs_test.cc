@@ -1,4 +1,4 @@
-// Tests of the inputs and outputs of models other than those that generate from token ids.
+// Tests of the inputs and outputs of models that do not generate from token ids.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -75,7 +75,7 @@ TEST(ValidateOutputsTest, EachKindOfModelHasItsDefaultOutputs) {
   EXPECT_EQ(scores->request.spec->max_tokens, 0);
 }
 
-TEST(ValidateOutputsTest, NoTokensAreDrawnIfNoneAreReturned) {
+TEST(ValidateOutputsTest, DrawsNoTokensIfNoneAreReturned) {
   ModelInferRequest message = IdsRequest({1, 2});
   message.add_outputs()->set_name("embedding");
   EXPECT_EQ(Check(message)->request.spec->max_tokens, 0);
@@ -83,11 +83,11 @@ TEST(ValidateOutputsTest, NoTokensAreDrawnIfNoneAreReturned) {
   EXPECT_EQ(Check(message)->request.spec->max_tokens, 1);
 }
 
-TEST(ValidateOutputsTest, TheErrorSaysWhyAModelGeneratesNothing) {
+TEST(ValidateOutputsTest, TheErrorExplainsWhyAModelGeneratesNoTokens) {
   ModelInferRequest message = IdsRequest({1, 2});
   SetInt(&message, "max_tokens", 1);
   EXPECT_THAT(ErrorOf(message, Headless), HasSubstr("it has no head"));
-  EXPECT_THAT(ErrorOf(message, Bidirectional), HasSubstr("both directions"));
+  EXPECT_THAT(ErrorOf(message, Bidirectional), HasSubstr("bidirectional"));
   ModelInferRequest named = IdsRequest({1, 2});
   named.add_outputs()->set_name("output_ids");
   EXPECT_THAT(ErrorOf(named, Headless),
@@ -179,13 +179,13 @@ const BrokenVectorsRow kBrokenVectorsRows[] = {
 };
 SLUICE_TABLE(BrokenVectorsTable, kBrokenVectorsRows);
 
-TEST(ValidateOutputsTest, PromptsOfKindsThatTheModelDoesNotTakeAreRefused) {
+TEST(ValidateOutputsTest, RefusesPromptKindsThatTheModelDoesNotTake) {
   EXPECT_THAT(ErrorOf(Vectors({1, 2}, {1, 1, 2})), HasSubstr("inputs_embeds"));
   EXPECT_THAT(ErrorOf(IdsRequest({1}), Embedding),
               HasSubstr("is unknown; this model takes inputs_embeds"));
   ModelInferRequest twice = IdsRequest({1});
   AddInput(&twice, "inputs_embeds", "FP32", {1, 1, 2}, Bytes<float>({1, 2}));
-  EXPECT_THAT(ErrorOf(twice, Both), HasSubstr("excludes input_ids"));
+  EXPECT_THAT(ErrorOf(twice, Both), HasSubstr("cannot be combined with input_ids"));
   EXPECT_THAT(ErrorOf(ModelInferRequest(), Both),
               HasSubstr("input_ids is missing, and so is inputs_embeds"));
 }
@@ -194,13 +194,13 @@ TEST(ValidateOutputsTest, SeveralTokensNeedAModelThatCanContinue) {
   ModelInferRequest message = Vectors({1, 2}, {1, 1, 2});
   SetInt(&message, "max_tokens", 2);
   EXPECT_TRUE(Check(message, Both).ok());
-  EXPECT_THAT(ErrorOf(message, Embedding), HasSubstr("vectors only"));
+  EXPECT_THAT(ErrorOf(message, Embedding), HasSubstr("only embeddings"));
   ModelInferRequest ids = IdsRequest({1});
   SetInt(&ids, "max_tokens", 2);
   const Change end = [](ModelConfig* config) {
     config->serving.alignment = PositionAlignment::kEnd;
   };
-  EXPECT_THAT(ErrorOf(ids, end), HasSubstr("generates 1 at most"));
+  EXPECT_THAT(ErrorOf(ids, end), HasSubstr("the maximum is 1"));
   SetInt(&ids, "max_tokens", 1);
   EXPECT_TRUE(Check(ids, end).ok());
   ModelInferRequest scored = Vectors({1, 2}, {1, 1, 2});
@@ -231,7 +231,7 @@ TEST(ValidateOutputsTest, LongRowsAreCutAsTheRequestOrTheModelSpecifies) {
   EXPECT_EQ(right->request.tokens[64], 3);
   SetInt(&message, "max_tokens", 10);
   EXPECT_THAT(Check(message)->request.spec->lengths, ElementsAre(55, 1))
-      << "room for what is generated";
+      << "room for the generated tokens";
   SetText(&message, "truncate", "error");
   EXPECT_FALSE(Check(message, left).ok());
 }
@@ -247,7 +247,7 @@ TEST(ValidateOutputsTest, CandidatesAreScoredRowByRow) {
   EXPECT_NE(valid->request.outputs & kOutputCandidates, 0u);
   ModelInferRequest unwanted = message;
   unwanted.add_outputs()->set_name("logits");
-  EXPECT_THAT(ErrorOf(unwanted), HasSubstr("candidate_scores and candidate_order, neither"));
+  EXPECT_THAT(ErrorOf(unwanted), HasSubstr("candidate_scores or candidate_order; neither"));
   ModelInferRequest without = IdsRequest({1});
   without.add_outputs()->set_name("candidate_scores");
   EXPECT_THAT(ErrorOf(without), HasSubstr("needs the input candidate_ids"));
@@ -269,17 +269,17 @@ TEST(ValidateOutputsTest, ExclusionsMustLeaveEnoughTokens) {
   SetInt(&message, "num_top_logprobs", 95);
   EXPECT_TRUE(Check(message).ok());
   SetText(&message, "allowed_token_ids", "3,9");
-  EXPECT_THAT(ErrorOf(message), HasSubstr("no token to be drawn"));
+  EXPECT_THAT(ErrorOf(message), HasSubstr("no token to draw"));
   SetText(&message, "allowed_token_ids", "3,9,10");
   EXPECT_TRUE(Check(message).ok());
   SetText(&message, "logit_bias", "{\"10\": null}");
-  EXPECT_THAT(ErrorOf(message), HasSubstr("no token to be drawn"));
+  EXPECT_THAT(ErrorOf(message), HasSubstr("no token to draw"));
 
   std::vector<int32_t> all(97);
   for (int32_t i = 0; i < 97; ++i) all[static_cast<size_t>(i)] = i;
   ModelInferRequest none = IdsRequest({1});
   AddInput(&none, "exclude_ids", "INT32", {1, 97}, Bytes(all));
-  EXPECT_THAT(ErrorOf(none), HasSubstr("no token to be drawn"));
+  EXPECT_THAT(ErrorOf(none), HasSubstr("no token to draw"));
 }
 
 }  // namespace

@@ -88,7 +88,7 @@ TEST(ValidateTest, TextIsTokenized) {
   EXPECT_THAT(Validated(typed)->request.tokens, ElementsAre(256, 'a', 'b'));
 }
 
-TEST(ValidateTest, ATextBehindOneThatIsCutKeepsItsTokens) {
+TEST(ValidateTest, ATextAfterACutTextKeepsItsTokens) {
   for (const bool left : {false, true}) {
     ModelInferRequest message;
     AddInput(&message, "text_input", "BYTES", {2, 1},
@@ -98,7 +98,7 @@ TEST(ValidateTest, ATextBehindOneThatIsCutKeepsItsTokens) {
     const absl::StatusOr<ValidRequest> valid = Validated(message);
     ASSERT_TRUE(valid.ok()) << valid.status();
     std::vector<int32_t> expected(64, 'a');
-    expected[0] = 256;  // The tokens of the template stay on either side.
+    expected[0] = 256;  // The template's tokens stay on both sides.
     expected.insert(expected.end(), {256, 'b', 'c'});
     EXPECT_EQ(valid->request.tokens, expected);
     EXPECT_EQ(valid->reply.cut_tokens, 37);
@@ -170,7 +170,7 @@ TEST(ValidateTest, TopIdsNeedNumTopLogprobs) {
               ::testing::IsSupersetOf({Output::kTopIds, Output::kTopLogprobs}));
 
   message.add_outputs()->set_name("output_ids");
-  EXPECT_EQ(Validated(message)->request.spec->num_top, 0) << "nobody would see them";
+  EXPECT_EQ(Validated(message)->request.spec->num_top, 0) << "no output contains them";
 }
 
 TEST(ValidateTest, PromptAndGeneratedTokensShareThePositions) {

@@ -1,4 +1,4 @@
-// Validation of messages to the model of TextModel(), for the tests of its subjects.
+// Validates messages to the model of TextModel(), for tests.
 #pragma once
 
 #include <gtest/gtest.h>

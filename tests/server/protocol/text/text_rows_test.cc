@@ -95,7 +95,7 @@ std::vector<std::string> TokenizersWith(bool pairs) {
 
 class PairGoldenTest : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(PairGoldenTest, PairsAreFramedTypedAndCutAsTheOriginalDoes) {
+TEST_P(PairGoldenTest, PairsGetTheTemplateTypesAndCutsOfTheOriginal) {
   const json golden = ReadGolden("pairs.json");
   const json& expected = golden["tokenizers"][GetParam()];
   const json& replaced = expected["post_processor"];
@@ -105,7 +105,7 @@ TEST_P(PairGoldenTest, PairsAreFramedTypedAndCutAsTheOriginalDoes) {
     const json& pair = golden["texts"][i];
     for (const json& row : expected["pairs"][i]) {
       SCOPED_TRACE(row.dump() + " of " + pair.dump());
-      if (row["ids"].empty()) continue;  // a row needs a token
+      if (row["ids"].empty()) continue;  // a row needs at least one token
       ModelInferRequest message = Texts({pair[0]}, {pair[1]});
       const int64_t most = row["most"];
       model->config.max_positions = most == 0 ? 1000 : most;
@@ -134,7 +134,7 @@ TEST(TextRowsTest, ATokenizerWithoutATemplateOfPairsRefusesThem) {
   EXPECT_THAT(ErrorOf(testing::TextModel(), Texts({"a"}, {"b"})), HasSubstr("no template"));
 }
 
-TEST(TextRowsTest, OneTextStandsBeforeEachOfSeveralAndIsCutWithEachByItself) {
+TEST(TextRowsTest, OneTextIsPairedWithSeveralAndEachPairIsCutSeparately) {
   const auto model = Encoder("bert_uncased");
   const std::string query = "the server answers queues grow";
   const std::vector<std::string> documents = {"a", "the end of the text that it has", ""};
@@ -155,7 +155,7 @@ TEST(TextRowsTest, OneTextStandsBeforeEachOfSeveralAndIsCutWithEachByItself) {
   EXPECT_THAT(ErrorOf(model, Texts({"a", "b"}, {"c"})), HasSubstr("text_pair_input"));
 }
 
-TEST(TextRowsTest, ATextKeepsTheTokensAroundItWhenItIsCut) {
+TEST(TextRowsTest, ACutTextKeepsTheTemplateTokensAroundIt) {
   const auto model = Encoder("bert_uncased");
   const std::string text = "the server answers queues grow";
   const std::vector<int32_t> whole = Valid(model, Texts({text}, {})).tokens;
@@ -176,8 +176,8 @@ TEST(TextRowsTest, ATextKeepsTheTokensAroundItWhenItIsCut) {
   EXPECT_THAT(ErrorOf(model, Texts({text}, {text})), HasSubstr("tokens with its pair"));
 }
 
-// A window has 8 tokens, of which two stand around its part of the text.
-TEST(TextRowsTest, WindowsOverlapAndTheLastOneHasTheRest) {
+// A window has 8 tokens, including two template tokens around its part of the text.
+TEST(TextRowsTest, WindowsOverlapAndTheLastOneHasTheRemainingTokens) {
   const std::shared_ptr<Model> model = Encoder("bert_uncased");
   model->config.serving.classifier.labels = 2;
   ModelInferRequest message = Texts({"a b c d e f g h i j k", "a"}, {});
@@ -202,7 +202,7 @@ TEST(TextRowsTest, WindowsOverlapAndTheLastOneHasTheRest) {
   EXPECT_EQ(windows.tokens, tokens);
 }
 
-TEST(TextRowsTest, APromptThatIsNamedStandsBeforeTheText) {
+TEST(TextRowsTest, ANamedPromptIsPutBeforeTheText) {
   const std::shared_ptr<Model> model = Encoder("bert_uncased");
   model->config.serving.prompts = {{"query", "b c "}};
   ModelInferRequest message = Texts({"a"}, {});
@@ -212,7 +212,7 @@ TEST(TextRowsTest, APromptThatIsNamedStandsBeforeTheText) {
   EXPECT_THAT(ErrorOf(model, message), HasSubstr("the model has no prompt \"title\""));
 }
 
-TEST(TextRowsTest, TypesOfATemplateAreBoundedByTheModels) {
+TEST(TextRowsTest, TemplateTypesMustExistInTheModel) {
   const auto model = Encoder("bert_uncased");
   for (const int types : {0, 1}) {
     model->config.token_types = types;
@@ -234,7 +234,7 @@ ModelInferRequest Ids(const std::vector<int32_t>& types, const std::vector<int64
   return message;
 }
 
-TEST(TokenTypesTest, AreThoseOfTheTokensThatRemain) {
+TEST(TokenTypesTest, MatchTheTokensThatRemain) {
   const auto model = Encoder("bert_uncased");
   EXPECT_THAT(Valid(model, Ids({0, 1, 2, 2, 0, 99}, {2, 3})).types, ElementsAre(0, 1, 2, 2, 0));
   EXPECT_THAT(Valid(model, Ids({0, 0, 0, 0, 0, 7}, {2, 3})).types, IsEmpty());
@@ -253,7 +253,7 @@ TEST(TokenTypesTest, AreCheckedAgainstTheModelAndTheIds) {
   EXPECT_THAT(ErrorOf(model, Ids({0, 1}, {2, 1})), HasSubstr("token_type_ids"));
   ModelInferRequest texts = Texts({"a"}, {});
   AddInput(&texts, "token_type_ids", "INT32", {1, 1}, Bytes<int32_t>({1}));
-  EXPECT_THAT(ErrorOf(model, texts), HasSubstr("token_type_ids belongs to input_ids"));
+  EXPECT_THAT(ErrorOf(model, texts), HasSubstr("token_type_ids needs input_ids"));
   model->config.token_types = 0;
   EXPECT_THAT(ErrorOf(model, Ids({0, 0, 0, 0, 0, 0}, {2, 3})), HasSubstr("token_type_ids"));
 }

@@ -19,9 +19,9 @@ RequestSpec SpecOf(const std::vector<int32_t>& lengths, int64_t labels) {
   return spec;
 }
 
-// A text of 7 tokens in windows of 4 with one token before and two behind them, and a text of 1.
-// Windows 0, 1 and 2 have the tokens 0 to 3, 2 to 5 and 4 to 6.
-TEST(TextWindowsTest, TokensHaveTheScoresOfTheWindowInWhichTheyAreFartherFromAnEnd) {
+// A text of 7 tokens in windows of 4, with one template token before and two after, and a text of
+// 1. Windows 0, 1 and 2 have the tokens 0 to 3, 2 to 5 and 4 to 6.
+TEST(TextWindowsTest, TokensHaveTheScoresOfTheWindowWithMoreContext) {
   const TextWindows windows{.counts = {3, 1}, .overlap = 2, .before = 1, .behind = 2};
   const RequestSpec spec = SpecOf({7, 7, 6, 4}, 1);
   EXPECT_THAT(LengthsOfTexts(windows, spec.lengths), ElementsAre(10, 4));
@@ -33,7 +33,7 @@ TEST(TextWindowsTest, TokensHaveTheScoresOfTheWindowInWhichTheyAreFartherFromAnE
               ElementsAre(10, 0, 1, 2, 103, 104, 205, 206, 31, 32, 40, 300, 41, 42));
 }
 
-TEST(TextWindowsTest, AnOddOverlapGivesItsMiddleToTheFirstWindow) {
+TEST(TextWindowsTest, TheMiddleOfAnOddOverlapBelongsToTheFirstWindow) {
   const TextWindows windows{.counts = {2}, .overlap = 1};
   const RequestSpec spec = SpecOf({3, 2}, 2);
   Reply reply;
