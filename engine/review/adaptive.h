@@ -44,7 +44,7 @@ LadderReview ReviewLadder(const LadderOptions& ladder_options, const BatchOption
                           const LadderLimits& limits, const Ladder& present, const CostModel& costs,
                           const Traffic& traffic, const PlanCost& plan_cost, bool force);
 
-// Returns the review that adopts the ladder chosen by `ladder_options`, whatever its gain: the
+// Returns the review that adopts the ladder chosen by `ladder_options`, for any gain: the
 // strategy's own ladder or, for kAdaptive, the result of reviewing it for the recent traffic. The
 // memory limit applies. The gain is relative to `present`, and 0 without traffic. Returns
 // InvalidArgument, which names the option, if an option is out of range.

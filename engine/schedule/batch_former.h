@@ -48,7 +48,7 @@ struct BatchDecision {
 //   * a launched batch is not empty, fits its bucket and contains the head of the queue. Instead of
 //     the head it may contain a sequence whose deadline is near, or the first sequence that does
 //     not expire before the batch ends. While the head lacks pages or a place among the running
-//     sequences, it may contain only running sequences;
+//     sequences, running sequences may run without it;
 //   * no sequence is overtaken by more than max_overtakes others in total, unless it expires before
 //     the batch ends. Running sequences may always overtake but are counted, so that the pages that
 //     the head lacks become free;

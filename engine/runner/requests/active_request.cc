@@ -50,7 +50,7 @@ int64_t TopBytes(const Request& request) {
   return kSizeOf<int32_t> + (scores ? 2 : 1) * kSizeOf<float>;
 }
 
-// Returns the number of best tokens from which the candidates are chosen.
+// Returns the size of the pool of best tokens for choosing the candidates.
 int32_t PoolOf(const RequestSpec& spec) {
   const auto vocab = static_cast<int32_t>(spec.model->config.vocab_size);
   return spec.diversity > 0 ? kernels::DiversePool(spec.num_top, vocab) : spec.num_top;
