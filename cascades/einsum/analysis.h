@@ -95,10 +95,10 @@ std::string Describe(const EinsumRoles& roles);
 // Returns how often a fiber of the family is traversed from its beginning, or 0 if no einsum
 // iterates over it. The level of an einsum is the greatest level of its operands. It is one more if
 // an operand was reduced over a rank of the family and the einsum iterates again over the same
-// fiber, that is, over a dimension of the same input. An iteration's rank is no barrier: everything
-// that a body reads is ready in time. A carried tensor that is read after its iteration counts as
-// reduced. If an iteration traverses the fiber again for each of its places, only some passes are
-// counted.
+// fiber, that is, over a dimension of the same input. An iteration's rank does not raise the level:
+// everything that a body reads is ready in time. A carried tensor that is read after its iteration
+// counts as reduced. If an iteration traverses the fiber again for each of its places, only some
+// passes are counted.
 int Passes(const Cascade& cascade, std::string_view rank_or_symbol);
 
 // A result that lacks ranks of its reader's iteration, so that it is computed once for all of them:

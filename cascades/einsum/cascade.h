@@ -202,16 +202,16 @@ inline constexpr int64_t kMaxNumber = int64_t{1} << 31;  // a factor, an offset 
 
 // Returns InvalidArgument, with the statement that is wrong, unless the cascade is valid:
 //   - Ranks are declared. A name is a letter, then letters, digits and '_', and not a word of the
-//   notation. Each access has an index for every rank of its tensor.
+//     notation. Each access has an index for every rank of its tensor.
 //   - An einsum writes a tensor that no earlier one wrote, at indices that are single ranks, and
-//   reads inputs and earlier results. It iterates over the ranks of its result and its reduced
-//   ranks, which differ.
+//     reads inputs and earlier results. It iterates over the ranks of its result and its reduced
+//     ranks, which differ.
 //   - A difference or a quotient has no value at a point without a left operand, so its merge is
-//   not `or`. The merge of a quotient is not `all` either. Reductions of one einsum have the same
-//   operation and merge, which is `or` or `all`.
+//     not `or`. The merge of a quotient is not `all` either. Reductions of one einsum have the same
+//     operation and merge, which is `or` or `all`.
 //   - In an iteration over r, `init` writes the carried tensors at 0 of r, and `body` writes them
-//   at r+1 and every other tensor at r. A body reads its own results at r, or at r+1 after it wrote
-//   them there.
+//     at r+1 and every other tensor at r. A body reads its own results at r, or at r+1 after it
+//     wrote them there.
 absl::Status Check(const Cascade& cascade);
 
 // Returns the listed tensors, then the results that are not listed, which live in kTile. This

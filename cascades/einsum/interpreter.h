@@ -4,8 +4,8 @@
 //   if (results.ok()) Use(results->at("Y").values);
 //
 // A point of a tensor may have no value: a point outside the tensor's shape, or a point of a result
-// none of whose parts was visited (each part had no value or was excluded by a condition). Later
-// einsums skip points without a value, depending on Merge:
+// without a visited part (each part had no value or was excluded by a condition). Later einsums
+// skip points without a value, depending on Merge:
 //   and   the point is skipped unless both operands have a value
 //   or    the value of the only present operand is used
 //   left  the point is skipped unless the left operand has a value; if the right one has none, the

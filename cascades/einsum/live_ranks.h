@@ -18,10 +18,10 @@ double PlacesOf(const std::vector<std::string>& ranks, const Sizes& size_of);
 // A result is live along a rank if
 //   - a reader waits for the end of a pass over the rank's family,
 //   - it is summed over another rank, and an operand with one live place along that rank lacks the
-//   rank of the result: A[p, m] is computed once along m, so Y[p, f] = A[p, m] . V[m, f] is summed
-//   for all f at the same time,
+//     rank of the result: A[p, m] is computed once along m, so Y[p, f] = A[p, m] . V[m, f] is
+//     summed for all f at the same time,
 //   - an iteration carries it and has an einsum that lacks the rank, so that the rank's loop is not
-//   outside of the iteration.
+//     outside of the iteration.
 void FindLiveRanks(const Cascade& cascade, const Sizes& size_of, std::vector<TensorFacts>* tensors);
 
 }  // namespace sluice::einsum

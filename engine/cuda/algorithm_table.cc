@@ -131,7 +131,7 @@ std::string AlgorithmTable::Render(bool notes, int indent) const {
 std::string AlgorithmTable::Digest() const {
   StableHash hash;
   hash.Add(Render(/*notes=*/false, /*indent=*/-1));
-  const uint64_t folded = hash.value() ^ hash.value() >> 32;  // the low bits are poor
+  const uint64_t folded = hash.value() ^ hash.value() >> 32;  // the low bits by themselves are poor
   return absl::StrCat(absl::Hex(static_cast<uint32_t>(folded), absl::kZeroPad8));
 }
 

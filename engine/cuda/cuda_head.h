@@ -182,7 +182,7 @@ class CudaHead {
   float* target_logits_ = nullptr;             // [rows]
   double* factors_ = nullptr;                  // of runs of kDiverse
   Output output_ = {};
-  std::array<std::unique_ptr<DeviceGraph>, kKinds> graphs_;  // nullptr where none was captured
+  std::array<std::unique_ptr<DeviceGraph>, kKinds> graphs_;  // nullptr if none was captured
 };
 
 template <typename T>

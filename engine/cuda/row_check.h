@@ -2,10 +2,10 @@
 // it is an algorithm of the vendor's library or a kernel of this project. It serves only if it
 // passes on the device, with the weights and sizes of the model that it will serve:
 //   - The bits of a row are the same in every batch, for every number of rows, place of the row and
-//   neighbours.
+//     neighbours.
 //   - Rows agree with a reference in double, within a bound that the trial's maker states.
 //   - A value that is not finite reaches the output of its own row, because the engine recognises a
-//   broken row by it, and changes no other row.
+//     broken row by it, and changes no other row.
 //
 // The mechanism is the same for every op. Its maker supplies the rows, their batches, the expected
 // outputs of some of them, and the way to run a candidate on a batch.

@@ -127,7 +127,7 @@ TEST(EstimateAttention, SplitsKeepARecordOfEachSegmentHoweverManyRangesTheyHave)
     items[AttentionVariantName(each.variant)] = each.cost.work_items;
     written[AttentionVariantName(each.variant)] = each.analysis.traffic.StoresOf(Home::kArena);
   }
-  // split:auto takes as many as there are segments, of which 64 workers have several.
+  // split:auto uses one item per segment; 64 workers have several each.
   EXPECT_EQ(
       items,
       (std::map<std::string, int64_t>{

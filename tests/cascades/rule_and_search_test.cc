@@ -1,5 +1,5 @@
-// The daemon's rule for engine.attention.variant: auto (SelectAttention) takes the variant that the
-// search of this library finds quickest, and that was quickest where it was measured.
+// The daemon's rule for engine.attention.variant: auto (SelectAttention) takes the variant that is
+// quickest by the search of this library and by measurements.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace {
 using Kind = AttentionVariant::Kind;
 using nlohmann::json;
 
-// Another kind than one_pass has to be quicker by a tenth.
+// A kind other than one_pass must be quicker by a tenth.
 Kind Quickest(const std::map<Kind, double>& seconds) {
   const auto of = [&](Kind kind) {
     const auto found = seconds.find(kind);

@@ -1,5 +1,5 @@
-// RankMixer (arXiv 2507.15551), a ranking model of a fixed number of feature tokens: an exchange of
-// blocks between the tokens in place of attention, and an MLP of its own for each token.
+// RankMixer (arXiv 2507.15551), a ranking model of a fixed number of feature tokens. It exchanges
+// blocks between the tokens instead of attention, and has a separate MLP for each token.
 #include "engine/model/config_reader.h"
 #include "engine/model/families/family.h"
 

@@ -31,7 +31,7 @@ TermId SumOfPartials(TermPool& pool, std::vector<Condition> of_sum, std::vector<
 
 const Condition kSomeChunks = {{.terms = {{"c"}}}, Comparison::kLessEqual, {.terms = {{"p"}}}};
 
-// Makes a stream of a sum over chunks, whatever its conditions.
+// Makes a stream of a sum over chunks, regardless of its conditions.
 Terms StreamOfAny(TermGraph& graph, const Term& node) {
   Terms equal;
   if (!IsSum(node) || node.rank != "c") return equal;
@@ -47,7 +47,7 @@ TermId Excluded(TermGraph& graph, TermId y, TermId v, TermId u) {
   return graph.Map(Op::kSubtract, y, graph.Map(Op::kMultiply, along, u));
 }
 
-// Moves the exclusion into a fold, whatever ranks the parts have.
+// Moves the exclusion into a fold, regardless of the ranks of the parts.
 Terms ExcludeFromParts(TermGraph& graph, const Term& node) {
   Terms equal;
   if (!IsMap(node, Op::kSubtract)) return equal;
@@ -74,7 +74,7 @@ auto OfNumerators(
 }
 
 // Cuts a numerator into chunks. The maximum of each chunk is over `max_where`, and `correction`
-// returns the factor of a chunk's sum, given its own maximum and that of all chunks.
+// returns the factor of a chunk's sum, given its own maximum and the maximum of all chunks.
 TermId Cut(TermGraph& graph, const ShiftedExponential& summand, const Term& node,
            const std::function<TermId(TermId sum, TermId own, TermId all)>& correct) {
   const Partition chunks{"m", "c", "j", 3};

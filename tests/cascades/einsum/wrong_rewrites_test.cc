@@ -1,4 +1,4 @@
-// Rewrites that are wrong in one place each, to see that the check of the right ones would notice.
+// Rewrites with one error each, to show that the check of the right rewrites detects errors.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ TEST_P(WrongRewrites, AreCaught) {
   TermPool pool;
   AttentionTerm(pool, {});
   const TermId term = row().term(pool);
-  // A size of 1 hides some faults, so several draws are looked at.
+  // A size of 1 hides some faults, so several draws are checked.
   std::string caught;
   for (uint32_t draw = 0; draw < 20 && caught.empty(); ++draw) {
     caught =
@@ -33,8 +33,8 @@ TEST_P(WrongRewrites, AreCaught) {
   EXPECT_EQ(caught.find("other ranks") != std::string::npos, row().changes_ranks) << caught;
 }
 
-// Terms on which a rule without its side condition goes wrong.
-TEST_P(WrongRewrites, HaveTermsOnWhichTheRightRulesAreRight) {
+// Terms that a rule without its side condition changes wrongly.
+TEST_P(WrongRewrites, HaveTermsThatTheRightRulesKeep) {
   const uint32_t seed = std::random_device{}();
   TermPool pool;
   AttentionTerm(pool, {});

@@ -39,7 +39,7 @@ ModelConfig WideConfig(bool position_wise) {
   return config;
 }
 
-// Returns a config like those of the XSA language models of the parameter golf.
+// Returns a config like the XSA language models of the parameter golf.
 ModelConfig XsaLmConfig() {
   ModelConfig config = TinySluiceConfig(3);
   config.norm.weight = false;

@@ -52,7 +52,7 @@ std::string TestName(std::string name);
 std::vector<int32_t> RandomTokens(std::mt19937_64& random, int64_t length, int64_t vocab);
 
 // One sequence. With `inputs` [length, input_width] its rows are vectors, and its tokens only
-// determine the length and what is scored.
+// determine the length and the scored tokens.
 struct Prompt {
   std::vector<int32_t> tokens;
   std::vector<float> inputs = {};

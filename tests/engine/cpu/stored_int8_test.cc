@@ -1,4 +1,4 @@
-// A checkpoint that is stored in int8 gives the bits of one that is quantised when it is loaded.
+// A checkpoint stored in int8 gives the same bits as one that is quantised on load.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -31,7 +31,7 @@ TEST_P(StoredInt8Test, AStoredCheckpointGivesTheBitsOfQuantisingOnLoad) {
   Runner expected(on_load, options, bucket), runner(*stored, options, bucket);
   EXPECT_TRUE(SameBits(runner.Run(prompts)[0], expected.Run(prompts)[0]));
   EXPECT_EQ(runner.executable().weight_bytes(), expected.executable().weight_bytes());
-  // The head is in bf16, as the profile's name says where it is multiplied so.
+  // The head is in bf16; a profile that multiplies in bf16 has this in its name.
   Runner plain(stored_as_bf16, options, bucket);
   EXPECT_EQ(runner.executable().profile(), plain.executable().profile() + "-int8");
 }

@@ -123,7 +123,7 @@ TYPED_TEST(DeviceWeightsTest, LoadsDenseLayersAsInOut) {
   }
 }
 
-TYPED_TEST(DeviceWeightsTest, LoadsRowsOfOddLengthsWithZerosBehindThem) {
+TYPED_TEST(DeviceWeightsTest, LoadsRowsOfOddLengthsWithZerosAfterThem) {
   constexpr int64_t kIn = 30, kOut = 61, kPadded = 64;
   for (const char* dtype : kDTypes) {
     this->Write(dtype, {kOut, kIn});
@@ -158,7 +158,7 @@ TYPED_TEST(DeviceWeightsTest, LoadsJoinedLayersAsColumnsOfOne) {
   }
 }
 
-TYPED_TEST(DeviceWeightsTest, PacksWhatWasLoadedLastAndReleasesIt) {
+TYPED_TEST(DeviceWeightsTest, PacksTheLastLoadedTensorAndReleasesIt) {
   constexpr int32_t kIn = 70, kOut = 24;
   this->Write("F32", {kOut, kIn});
   std::vector<TypeParam> expected(kernels::cuda::PackedElements<TypeParam>(1, kIn, kOut));

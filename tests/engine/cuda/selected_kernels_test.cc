@@ -186,7 +186,7 @@ TYPED_TEST(SelectedKernelsTest, EveryCandidateOfProductsPassesItsTrial) {
 }
 
 // The reasons for refusing each fault, in attention and in products.
-TYPED_TEST(SelectedKernelsTest, ACandidateWithAFaultIsRefusedForIt) {
+TYPED_TEST(SelectedKernelsTest, ACandidateWithAFaultIsRefusedWithTheReason) {
   const std::pair<RowFault, const char*> kFaults[] = {
       {RowFault::kOtherOrderOfManyRows, "row [0-9]+ has other bits among [0-9]+ rows than among"},
       {RowFault::kOtherOrderByPlace, "row [0-9]+ has other bits at another place"},
@@ -213,7 +213,7 @@ TYPED_TEST(SelectedKernelsTest, AShapeIsTriedOnce) {
   EXPECT_THAT(choice.notices(), IsEmpty());
 }
 
-TYPED_TEST(SelectedKernelsTest, ACandidateThatDoesNotSupportAShapeIsPassedOver) {
+TYPED_TEST(SelectedKernelsTest, ACandidateThatDoesNotSupportAShapeIsSkipped) {
   KernelCandidates<TypeParam> candidates = AllCandidates<TypeParam>();
   GroupedProductCandidate<TypeParam> narrow = Spoilt(candidates.products.back(), RowFault::kNone);
   narrow.supports = [](const DeviceInfo&, const GroupedProductShape& shape) {
@@ -230,7 +230,7 @@ TYPED_TEST(SelectedKernelsTest, ACandidateThatDoesNotSupportAShapeIsPassedOver) 
   EXPECT_THAT(choice.Fingerprint(), HasSubstr("the product of 40 x 64 by 5 positions, bias: none"));
 }
 
-TYPED_TEST(SelectedKernelsTest, TunedKernelsServeOnTheirArchitectureAlone) {
+TYPED_TEST(SelectedKernelsTest, TunedKernelsServeOnlyOnTheirArchitecture) {
   const bool half = sizeof(TypeParam) == sizeof(BFloat16);
   for (const auto& [architecture, tier] :
        {std::pair("sm_80", "portable"), {"sm_90", half ? "hopper" : "portable"}}) {
@@ -260,7 +260,7 @@ TYPED_TEST(SelectedKernelsTest, TunedKernelsServeOnTheirArchitectureAlone) {
   }
 }
 
-TYPED_TEST(SelectedKernelsTest, AGpuOnWhichNoKernelPassesServesNoModel) {
+TYPED_TEST(SelectedKernelsTest, AGpuWithoutAPassingKernelServesNoModel) {
   KernelCandidates<TypeParam> candidates = AllCandidates<TypeParam>();
   candidates.products = {Spoilt(candidates.products.back(), RowFault::kDropsNaN),
                          Spoilt(candidates.products.back(), RowFault::kWrongValue)};
@@ -273,7 +273,7 @@ TYPED_TEST(SelectedKernelsTest, AGpuOnWhichNoKernelPassesServesNoModel) {
                     HasSubstr("; the wrong_value kernel is not used for ")));
 }
 
-TYPED_TEST(SelectedKernelsTest, HeadsThatNoKernelSupportsAreRefusedAsThePortableOneStates) {
+TYPED_TEST(SelectedKernelsTest, UnsupportedHeadsAreRefusedWithThePortableKernelsError) {
   SelectedKernels<TypeParam> choice = this->Offer(AllCandidates<TypeParam>());
   AttentionShape wide = kHeads;
   wide.head_dim = cuda::kMaxHeadDim + 8;
