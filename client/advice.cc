@@ -86,7 +86,7 @@ int64_t SmallestCapacity(const ModelBuckets& model) {
   return 0;
 }
 
-// Returns the cause of unused bucket tokens, and its cost, as far as the statistics show them;
+// Returns the cause of unused bucket tokens, and its cost, if the statistics show them;
 // `better` is a ladder that gains, or nullptr.
 std::string CauseOf(const ModelBuckets& model, const StrategyTrial* better) {
   std::string cause;

@@ -96,7 +96,7 @@ std::string StepText(const ExplainResponse::Step& step) {
                             step.step(), step.last_step(), 1000 * step.replay_seconds(),
                             Milliseconds(step.longest_replay_seconds()));
   return absl::StrFormat(
-      "%s: %s of its own, %d in all of %s, in bucket %s (%.1f%% used)%s; launched because %s; %s",
+      "%s: %s of its own, %d in total in %s, in bucket %s (%.1f%% used)%s; launched because %s; %s",
       which, Counted(step.own_tokens(), "token", "tokens"), step.batch_tokens(),
       Counted(step.batch_rows(), "row", "rows"), BucketName(step.bucket()),
       100.0 * static_cast<double>(step.batch_tokens()) / static_cast<double>(capacity),

@@ -25,7 +25,7 @@ template <>
 const std::vector<OptionSpec<Config>>& OptionSpecs<Config>() {
   using S = Config;
   static const auto& specs = *new auto(SpecsOfAllMembers<S>({
-      NoOption<S>(),  // `models`, a list of ModelSpec, which has specs of its own
+      NoOption<S>(),  // `models`, a list of ModelSpec, which has its own specs
       Live(SLUICE_OPTION(
           model_repository, Path{},
           "Directory of models to serve in addition to the list. It has NAME/config.json, or "

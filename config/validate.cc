@@ -105,7 +105,9 @@ absl::Status ValidateAddresses(const Config& config, const Origins& origins) {
     const std::string address = FindOption(path)->format(config);
     if (address == Quote("") || absl::EndsWith(address, ":0\"")) continue;
     const auto [other, free] = taken.emplace(address, path);
-    if (!free) return ErrorIn(origins, path, absl::StrCat(address, " is ", other->second, " too"));
+    if (!free)
+      return ErrorIn(origins, path,
+                     absl::StrCat(address, " is also ", other->second, "; use another port"));
   }
   return absl::OkStatus();
 }

@@ -73,7 +73,8 @@ inline constexpr Metric kBucketRowPadding{"sluice_bucket_row_padding_efficiency"
 inline constexpr Metric kBucketExecuted{"sluice_bucket_executed_efficiency",
                                         "Useful tokens / tokens computed, over all batches."};
 inline constexpr Metric kBucketHits{
-    "sluice_bucket_hit_ratio", "Share of the batches that would have run best in this bucket."};
+    "sluice_bucket_hit_ratio",
+    "Share of its batches that the ladder chose it for, rather than as a substitute."};
 inline constexpr Metric kBucketBatches{"sluice_bucket_batches_total", "Batches that used it."};
 inline constexpr Metric kBucketCost{"sluice_bucket_cost_seconds", "Decayed mean replay time."};
 inline constexpr Metric kBucketMemory{"sluice_bucket_memory_bytes", "Memory of its plan."};
@@ -171,8 +172,8 @@ inline constexpr Metric kCertificateExpiry{
     "When the certificate in use expires, in seconds since 1970; absent without TLS."};
 inline constexpr Metric kSecretReads{
     "sluice_secret_reads_total",
-    "Checks that found changed or unreadable files, by kind: certificate or callers, and result: "
-    "ok, or error (the last valid files stay in use)."};
+    "Checks that found new contents or a new error in the files, by kind: certificate or callers, "
+    "and result: ok, or error (the last valid files stay in use)."};
 
 // Connections and calls.
 inline constexpr Metric kConnectionsOpen{"sluice_connections_open",

@@ -53,7 +53,7 @@ class ReplyThreads {
   // `clock` is not owned and outlives the threads.
   explicit ReplyThreads(int count = 1, Clock* clock = Clock::Real());
 
-  // The number of deliveries of a thread above which the next thread is used.
+  // A thread with at least this many unfinished deliveries is skipped if another one has fewer.
   static constexpr int kFew = 8;
 
   // Posts the only delivery of a call to the first thread with few deliveries, or else to the

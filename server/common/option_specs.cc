@@ -63,9 +63,9 @@ const std::vector<OptionSpec<ConnectionOptions>>& OptionSpecs<ConnectionOptions>
       Advanced(SLUICE_DURATION(idle_timeout, Duration(kDayUs),
                                "A connection without calls for this long is closed. 0: never.")),
       SLUICE_DURATION(max_age, Duration(kDayUs),
-                      "The age of a connection, give or take a tenth, when the daemon closes it "
-                      "gracefully (GOAWAY). Clients connect again by themselves, and clients with "
-                      "a balancing policy find other replicas. 0: never."),
+                      "A connection of this age, give or take a tenth, is closed gracefully "
+                      "(GOAWAY). Clients connect again by themselves, and clients with a balancing "
+                      "policy find other replicas. 0: never."),
       Advanced(SLUICE_DURATION(age_grace, Duration(kDayUs),
                                "After max_age: time for the calls of a connection to end before "
                                "they are cut off. 0: they never are.")),

@@ -2,7 +2,7 @@
 //
 //   alice: token:5f0c1e...       # a bearer token, as the caller sends it
 //   alice: sha256:9f86d081...    # another token, as the hex form of its SHA-256; tokens of fewer
-//                                # than kMinTokenBytes are unknown all the same
+//                                # than kMinTokenBytes are never accepted
 //   # a name in the caller's certificate; its subject alternative names come first
 //   batch: certificate:batch.example.org tokens_per_second=1e5
 //   anonymous: none requests_per_second=5  # callers without any of these

@@ -56,7 +56,7 @@ TEST(ExplanationText, ListsWaitsAndStepsInOrderOfTime) {
       "to run.\n"
       "    1.000 ms  waits: requests expected soon save more device time than the delay costs, "
       "until 5.000 ms at the latest; a batch would have held 6 tokens of 1 row\n"
-      "    4.000 ms  runs in step 7 for 3.000 ms: 6 tokens of its own, 48 in all of 5 rows, "
+      "    4.000 ms  runs in step 7 for 3.000 ms: 6 tokens of its own, 48 in total in 5 rows, "
       "in bucket 64x8 (75.0% used); launched because no more sequences fitted the largest bucket; "
       "the ladder's own choice was still being prepared\n"
       "and 2 more steps.\n");
@@ -84,8 +84,8 @@ TEST(ExplanationText, MergesEqualStepsAndNamesTheirOtherRequests) {
   response.set_total_steps(3);
   const std::string text = Unwrapped(ExplanationText("r", response));
   EXPECT_THAT(text,
-              HasSubstr("    1.000 ms  runs in 3 steps, 3 to 6, for 0.050 to 0.070 ms each: "
-                        "1 token of its own, 5 in all of 5 rows, in bucket 16x16 (31.2% used); "
+              HasSubstr("    1.000 ms  runs in 3 steps, 3 to 6, for 0.050 to 0.070 ms each: 1 "
+                        "token of its own, 5 in total in 5 rows, in bucket 16x16 (31.2% used); "
                         "with requests a\\x1b, #00ff and 2 others; launched because "));
   EXPECT_THAT(text, Not(HasSubstr("more step")));
   step->clear_shared_with();

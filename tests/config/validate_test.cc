@@ -114,10 +114,12 @@ const ConfigClashRow kConfigClashRows[] = {
          "67108864, so the largest message could never be received",
      .spoil = [](Config* c) { c->server.grpc.memory_quota_bytes = 1000; }},
     {.name = "MetricsAtTheGrpcAddress",
-     .message = "default: server.metrics.address: \"0.0.0.0:8001\" is server.grpc.address too",
+     .message = "default: server.metrics.address: \"0.0.0.0:8001\" is also server.grpc.address; "
+                "use another port",
      .spoil = [](Config* c) { c->server.metrics.address = c->server.grpc.address; }},
     {.name = "HealthAtTheGrpcAddress",
-     .message = "default: server.grpc.health_address: \"0.0.0.0:8001\" is server.grpc.address too",
+     .message = "default: server.grpc.health_address: \"0.0.0.0:8001\" is also "
+                "server.grpc.address; use another port",
      .spoil = [](Config* c) { c->server.grpc.health_address = c->server.grpc.address; }},
     {.name = "ACertificateWithoutKey",
      .message =
@@ -136,7 +138,8 @@ const ConfigClashRow kConfigClashRows[] = {
                 "no caller could connect",
      .spoil = [](Config* c) { c->server.auth.anonymous = false; }},
     {.name = "AdminAtTheMetricsAddress",
-     .message = "default: server.admin.address: \"0.0.0.0:8002\" is server.metrics.address too",
+     .message = "default: server.admin.address: \"0.0.0.0:8002\" is also server.metrics.address; "
+                "use another port",
      .spoil = [](Config* c) { c->server.admin.address = c->server.metrics.address; }},
 };
 
