@@ -62,8 +62,8 @@ DASHBOARD = Dashboard(
                     "KV pages",
                     "short",
                     (f"sum by (state) (sluice_kv_pages{MODEL})", "{{state}}"),
-                    about="Idle pages are kept for prompts with the same beginning, and taken when others "
-                          "need them.",
+                    about="Idle pages are kept for prompts with the same beginning, and taken "
+                          "when others need them.",
                     stacked=True,
                     width=12,
                 ),

@@ -1,4 +1,4 @@
-{{/* The name of all objects: that of the release, or sluice-RELEASE. */}}
+{{/* The name of all objects: the name of the release, or sluice-RELEASE. */}}
 {{- define "sluice.name" -}}
 {{- if contains "sluice" .Release.Name -}}
 {{ .Release.Name | trunc 54 | trimSuffix "-" }}
