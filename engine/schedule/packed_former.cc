@@ -81,8 +81,8 @@ BatchDecision PackedFormer::WaitOrLaunch(BatchDecision launch, MonoTime due,
 }
 
 // Returns the best batch, or nullptr if deadlines count and every sequence would be late.
-PackedFormer::TrialBatch* PackedFormer::Best(const FormerInputs& inputs, MonoTime now,
-                                             bool heed_deadlines) {
+PackedFormer::TrialBatch* PackedFormer::BestBatch(const FormerInputs& inputs, MonoTime now,
+                                                  bool heed_deadlines) {
   best_.rate = 0;
   rescue_.rate = 0;
   const WaitingSequence* const first = heed_deadlines ? MostUrgent(inputs, now) : nullptr;

@@ -29,7 +29,7 @@ StepBudget::StepBudget(const BatchOptions& options, const SequenceQueue& queue,
   pages_ = inputs.available_pages - queue.running_pages() - running;
   new_may_join_ = options.continuous || running == 0;
   step_is_empty_ = running == 0;
-  *this = In(largest);
+  *this = ForBucket(largest);
   SLUICE_CHECK(valid());
 }
 

@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "engine/cuda/emulator/simt_device.h"
 #include "tests/support/device_lab.h"
 
@@ -84,7 +83,7 @@ TEST(SimtFailureTest, OneCallFailsAndTheDeviceContinues) {
       ASSERT_EQ(failed.size(), 1u) << NameOf(call);
       EXPECT_EQ(failed[0].code(), expected);
       EXPECT_THAT(std::string(failed[0].message()),
-                  HasSubstr(absl::StrCat(NameOf(call), ": error ", code)));
+                  HasSubstr(std::string(NameOf(call)) + ": error " + std::to_string(code)));
       for (const absl::Status& status : MakeEveryCall(*device)) EXPECT_TRUE(status.ok()) << status;
       EXPECT_THAT(device->fault(), IsEmpty());
     }
