@@ -65,8 +65,8 @@ absl::Status NoRoom(const MemoryBudget& budget, int64_t bytes, const Shortage& s
   const std::string need = absl::StrCat(shortage.what, " may need ", bytes, " bytes; ");
   if (bytes > budget.limit()) {
     return ReasonError(Reason::kRequest,
-                       absl::StrCat(need, "the limit for all requests together is  ",
-                                    budget.limit(), " (", shortage.option, ")"));
+                       absl::StrCat(need, "the limit for all callers together is ", budget.limit(),
+                                    " (", shortage.option, ")"));
   }
   return ReasonError(shortage.reason,
                      absl::StrCat(need, shortage.others, " (", shortage.option, ")"));
