@@ -93,8 +93,8 @@ TEST(MachinePace, ASpanEndsWhenTheNextBegins) {
   EXPECT_DOUBLE_EQ(pace.Between(milliseconds(10), milliseconds(20)), 1);
 }
 
-// The work of each span takes its measured time, and the parts of some work take as long as the
-// whole.
+// The work of each span takes its measured time, and splitting work does not change its total
+// time.
 TEST(MachinePace, RepeatsTheRunAndWorkMayBeSplitAnywhere) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(seed);

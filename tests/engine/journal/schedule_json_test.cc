@@ -10,7 +10,7 @@
 namespace sluice {
 namespace {
 
-TEST(BatchOptionsJson, ReadsBackWhatItWrites) {
+TEST(BatchOptionsJson, ReadsBackTheWrittenValues) {
   const BatchOptions options{.policy = PolicyKind::kFifoPacked,
                              .max_batch_tokens = 1000,
                              .max_batch_sequences = 7,

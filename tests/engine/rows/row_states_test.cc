@@ -258,7 +258,7 @@ TEST(RowStatesTest, ClassifiersRunOnSeveralThreadsWithTheSameBits) {
 }
 
 // The device pools: a step that computes the whole prompt returns one vector for each pooling.
-TEST(RowStatesTest, AsksForOneWholePromptSumAndTheMaxima) {
+TEST(RowStatesTest, RequestsOneWholePromptSumAndTheMaxima) {
   Poolings poolings;
   poolings.all = {Pooling::kMean, Pooling::kMax, Pooling::kMeanSqrtLen};
   const Request request = RequestFor(kOutputEmbedding, poolings);

@@ -255,7 +255,7 @@ WaitingSequence RandomSequence(std::mt19937_64* random, int32_t largest_prompt) 
   return sequence;
 }
 
-// Returns a random queue of which at most six sequences run.
+// Returns a random queue; at most six of its sequences run.
 std::vector<WaitingSequence> RandomQueue(std::mt19937_64* random) {
   std::vector<WaitingSequence> queue((*random)() % 60);
   for (WaitingSequence& sequence : queue) sequence = RandomSequence(random, 64);
@@ -347,8 +347,8 @@ TEST(PackedFormerRunning, DecisionsOnRandomQueuesKeepTheRules) {
   }
 }
 
-// A stream of small sequences, each of which runs for at most kLife steps and holds one page; ten
-// always wait. Counts the decisions until a sequence that needs all pages runs.
+// A stream of small sequences. Each runs for at most kLife steps and holds one page; ten always
+// wait. Counts the decisions until a sequence that needs all pages runs.
 class Stream {
  public:
   static constexpr int32_t kLife = 20;

@@ -56,7 +56,7 @@ class Memory {
           << "ticket " << sequence.ticket << " at " << p;
     }
   }
-  // Copies the tail with which the sequence begins, if that is its next step.
+  // Copies the tail at the beginning of the sequence, if its next step needs it.
   bool CopyTail(const Sequence& sequence) {
     const SequencePages& kv = sequence.kv;
     if (kv.copied_from < 0 || sequence.first_position != kv.shared) return false;

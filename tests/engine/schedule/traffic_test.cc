@@ -65,7 +65,7 @@ TEST(DecayedHistogram, EqualsTheSumOfDecayedAdds) {
   }
 }
 
-TEST(DecayedHistogram, ForgetsWhatHasDecayed) {
+TEST(DecayedHistogram, ForgetsDecayedCounts) {
   DecayedHistogram histogram(seconds(1));
   MonoTime now = kStart;
   for (int32_t tokens = 1; tokens <= 100'000; ++tokens) {

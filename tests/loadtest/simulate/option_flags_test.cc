@@ -54,7 +54,7 @@ TEST_F(OptionFlag, MayHaveAHigherMinimum) {
 TEST_F(OptionFlag, ShowsItsHelpAndDefault) {
   const std::string help = app_.help();
   EXPECT_THAT(help, HasSubstr("--max-batch-tokens TEXT=512"));
-  EXPECT_THAT(help, HasSubstr("0: not at all."));
+  EXPECT_THAT(help, HasSubstr("0: no delay."));
   EXPECT_THAT(help, testing::Not(HasSubstr("0: 4096")));
 }
 
