@@ -89,8 +89,8 @@ const std::vector<OptionSpec<LadderOptions>>& OptionSpecs<LadderOptions>() {
                       "larger buckets serve their batches, with the same results. Padded policies "
                       "wait for all of their buckets."),
       SLUICE_OPTION(file, Path{},
-                    "File that keeps the ladder and the measured costs between runs, so that a new "
-                    "process starts warm. The file is read before warm-up if it was written for "
+                    "File that keeps the ladder and the measured costs between runs. A new process "
+                    "then starts warm. The file is read before warm-up if it was written for "
                     "the same model, build and device. It is written after each change and at "
                     "shutdown. A relative path is resolved against the working directory. Models "
                     "after the first append their number: FILE.1. Empty: nothing is kept."),
@@ -216,8 +216,9 @@ const std::vector<OptionSpec<QueueOptions>>& OptionSpecs<QueueOptions>() {
                       "nothing. After an overload, the queue recovers within this time. 0: no "
                       "limit."),
       SLUICE_OPTION(max_caller_share, (Real{0.0, 1.0, /*above_min=*/true}),
-                    "The share of each queue limit, including max_wait, that one caller may use "
-                    "(server.auth.callers_file). Callers with queued requests share the limit "
+                    "The share of each queue limit that one caller may use "
+                    "(server.auth.callers_file). max_wait is one of these limits. Callers with "
+                    "queued requests share the limit "
                     "equally, and some room is always left for a caller with none. At 0.95, one "
                     "caller can use 95 % and ten callers 9.9 % each. 1: one caller may use the "
                     "whole queue."),
