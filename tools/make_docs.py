@@ -40,7 +40,7 @@ def options(text):
 def options_table(heading, rows, prefix):
     """Returns a section with a table; the names of `rows` begin with `prefix`."""
     lines = ["", f"### {heading}", "",
-             "| option | what it does | values | takes effect at a |", "|---|---|---|---|"]
+             "| option | effect | values | takes effect at a |", "|---|---|---|---|"]
     for name, words, values, live in rows:
         assert name.startswith(prefix), name
         lines.append(f"| `{name}` | {cell(words)} | {cell(values[:1].upper() + values[1:])} | "
@@ -68,44 +68,36 @@ def options_page(sluiced):
         "  log: {access_sample: 0.1}",
         "```",
         "```",
-        "sluiced --config sluice.yaml --check   # names what is wrong, and starts nothing",
+        "sluiced --config sluice.yaml --check   # prints all errors and does not start",
         "sluiced --config sluice.yaml --engine.queue.max-wait 1s",
         "```",
         "",
-        "`tools/make_docs.py` makes this page from `sluiced --help-all`. `config/sluice.yaml` is a "
-        "file of the",
-        "basic options.",
+        "`--config FILE` names a file of options. Every option can also be a flag or a variable of",
+        "the environment: `engine.batch.max_batch_tokens` is `--engine.batch.max-batch-tokens` and",
+        "`SLUICE_ENGINE_BATCH_MAX_BATCH_TOKENS`. A flag overrides the environment, which overrides",
+        "the file, which overrides the default. An unknown or duplicate key, a wrong type or a",
+        "value out of its range is an error. If there are names of an earlier release, one error",
+        "lists all of them with their replacements.",
         "",
-        "`--config FILE` names a file of options. Every option can also be given as a flag or in "
-        "the",
-        "environment: `engine.batch.max_batch_tokens` is `--engine.batch.max-batch-tokens` and",
-        "`SLUICE_ENGINE_BATCH_MAX_BATCH_TOKENS`. A flag wins over the environment, the environment "
-        "over the",
-        "file, and the file over the default. An unknown or duplicate key, a wrong type or a value "
-        "out of its",
-        "range is an error. If a file, the environment or the flags have names of an earlier "
-        "release, one",
-        "error lists all of them with their replacements.",
+        "A duration needs a unit (`us`, `ms`, `s`, `min`, `h`); only 0 needs none. A size without a",
+        "unit is in bytes.",
         "",
-        "A duration needs a unit (`us`, `ms`, `s`, `min`, `h`); only 0 needs none. A size without "
-        "a unit is in",
-        "bytes.",
+        "A change takes effect at a reload (SIGHUP, `sluice reload`) or at a restart. A reload logs",
+        "the changed options of both kinds.",
         "",
-        "A change takes effect at a reload (SIGHUP, `sluice reload`) or at a restart. A reload "
-        "names the changed",
-        "options of both kinds.",
+        "`tools/make_docs.py` makes this page from `sluiced --help-all`. `config/sluice.yaml` is a",
+        "file of the basic options.",
         "",
         "## Basic options",
         "",
-        "The options that an operator sets.",
+        "An operator sets these options.",
     ]
     models = [row[1:] for row in every if row[0] == "models"]
     lines += [
         "",
-        "`models` is a list of the models to serve. As a flag it is `--model NAME=DIR` or",
-        "`--model NAME:VERSION=DIR`, repeatable; in the environment `SLUICE_MODELS`, separated by "
-        "commas. Each",
-        "model has these keys:",
+        "`models` is the list of models to serve. The flag is `--model NAME=DIR` or",
+        "`--model NAME:VERSION=DIR`, once for each model. The variable is `SLUICE_MODELS`, with",
+        "commas between models. Each model has these keys:",
     ]
     lines += options_table("models", [(*row[:3], True) for row in models], "")
     for tier in ("basic", "advanced"):
