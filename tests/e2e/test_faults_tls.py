@@ -109,7 +109,8 @@ def test_a_reload_reads_certificates_and_reports_bad_ones(secure, files, authori
         mismatched(files, authority)
         failed = subprocess.run(reload, capture_output=True, text=True, timeout=PATIENCE_S)
         assert failed.returncode == 1
-        assert "server.tls: " in failed.stderr and "tls.key: does not match the certificate" in failed.stderr
+        assert "server.tls: " in failed.stderr
+        assert "tls.key: does not match the certificate" in failed.stderr
         shown = expiry(server)
         files.put(authority.pair(days=5))
         assert subprocess.run(reload, timeout=PATIENCE_S, stdout=subprocess.DEVNULL).returncode == 0
