@@ -68,10 +68,12 @@ class Engine {
                                         Clock* clock, Observer* observer);
   virtual ~Engine() = default;
 
-  // Loads each model of `serve` onto the backend and warms it up, while the current models are
-  // served. Then serves the new models and withdraws the models in `withdraw` in one step. After an
-  // error nothing has changed. Returns Unavailable (draining), NotFound (a snapshot to withdraw is
-  // not served), or an error from loading or warm-up. Concurrent calls run one after another.
+  // While the current models are served, loads each model of `serve` onto the backend and warms it
+  // up: prepares the plan of the largest bucket, and prepares and times the others that
+  // options.ladder.warm_up_us allows (all of them for a padded ladder). Then serves the new models
+  // and withdraws the models in `withdraw` in one step. After an error nothing has changed. Returns
+  // Unavailable (draining), NotFound (a snapshot to withdraw is not served), or an error from
+  // loading or warm-up. Concurrent calls run one after another.
   virtual absl::Status Exchange(const ModelChange& change) = 0;
   absl::Status Serve(std::shared_ptr<const Model> model) {
     return Exchange({.serve = {std::move(model)}, .withdraw = {}});

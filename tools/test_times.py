@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints the slowest tests of JUnit reports and tests above their budgets of processor time.
+"""Prints the slowest tests of JUnit reports, and every test above its budget of processor time.
 
 A line of the file of budgets is a number of processor seconds and a pattern for names of tests. The
 first pattern that matches a test gives its budget. A test's name is its program or file and its own

@@ -147,7 +147,7 @@ absl::StatusOr<double> PointCounter::Count(const Einsum& einsum) {
     }
   }
   std::ranges::sort(named);
-  if (named.empty()) named.emplace_back(1, 0);  // a place to compare constants
+  if (named.empty()) named.emplace_back(1, 0);  // one point, for conditions that name no rank
   System system;
   for (const auto& [size, rank] : named) system.sizes.push_back(size);
   for (const Inequality& each : constraints.all()) {

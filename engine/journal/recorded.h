@@ -16,9 +16,10 @@
 
 namespace sluice {
 
-// Returns the arrivals of a trace at their recorded times, with inputs reduced to `cap`. A sequence
-// has one step. With `generate` it has one step per output token of the trace, limited by `cap`.
-// Returns InvalidArgument with the file and the problem in the message.
+// Returns the arrivals of a trace at their recorded times. Inputs are cut to `cap` tokens. Without
+// `generate`, a sequence has one step. With `generate`, it has one step per output token (at least
+// one), but at most cap - input tokens + 1. Returns the system's error if the file cannot be read,
+// or InvalidArgument with the file and the problem if it is not a valid trace.
 absl::StatusOr<std::vector<Arrival>> ReadTraceArrivals(const std::string& path, int32_t cap,
                                                        bool generate);
 

@@ -85,8 +85,8 @@ class PlanCache {
             Observer* observer);
 
   // Prepares the bucket's plan, unless there is one, and publishes it. Returns the backend's error
-  // if that fails. A failed preparation is not tried again, unless it failed for lack of memory,
-  // because memory may have been freed since then.
+  // if that fails. A failed preparation is tried again only if it failed for lack of memory. Memory
+  // may have been freed since then.
   absl::Status Prepare(const Bucket& bucket);
 
   // Publishes an eager plan for a bucket that is required. It is used until Prepare succeeds.

@@ -7,7 +7,7 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-// A thread handles kWidth features at one place of a page, in all copies.
+// A thread copies kWidth features at one place of a page, for every walk.step-th page copy.
 template <typename T, int32_t kWidth>
 __global__ void CopyPagesKernel(OverRows<CopyPagesArgs<T>> args) {
   const CopyPagesArgs<T>& op = args.op;

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Answers the scoreboard's requests with one library in this process, and writes the answers.
 
-Runs with the library's interpreter. Writes an .npz with `values`, float32 [companies, requests,
-values], and `labels`, int32 [companies, requests]; or with `tokens`, int32 [companies, requests,
-tokens]. Also writes `cpu_s`, the total processor time.
+Run it with the Python interpreter in which the library is installed. Writes an .npz. It contains
+`values`, float32 [companies, requests, values], and `labels`, int32 [companies, requests]; or
+`tokens`, int32 [companies, requests, tokens]. It always contains `cpu_s`, the processor time of
+this process in seconds.
 """
 
 import argparse

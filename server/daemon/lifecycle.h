@@ -15,8 +15,8 @@ namespace sluice {
 void BlockSignals();
 
 // Waits for SIGTERM and SIGINT on its own thread from construction on, so that they are handled
-// even while the daemon starts. Calls `on_hangup`, which must return quickly, for each SIGHUP until
-// then. After the first SIGTERM or SIGINT, the next one ends the process with the status 128 +
+// even while the daemon starts. Until the first of them arrives, each SIGHUP calls `on_hangup`,
+// which must return quickly. The next SIGTERM or SIGINT ends the process with the status 128 +
 // signal, even if the drain hangs. Thread-safe; there is one per process.
 class Termination {
  public:

@@ -20,7 +20,8 @@ namespace sluice {
 // kAdaptive) and its costs, which are not measured again. Otherwise the file is ignored, with a
 // notice to the observer.
 // Returns the backend's errors, or InvalidArgument, which names the option, if an option is out of
-// range. Nothing is owned; all pointers outlive the result.
+// range. The objects that the pointers refer to are not owned and
+// outlive the result.
 absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
                                      const EngineOptions& options, Backend* backend, Clock* clock,
                                      Observer* observer);

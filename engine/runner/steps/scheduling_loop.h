@@ -22,7 +22,7 @@ namespace sluice {
 // until one of these is due. Only this thread calls sinks, except in EndRequest below.
 class SchedulingLoop {
  public:
-  // Starts the thread. Nothing is owned; all pointers outlive the loop.
+  // Starts the thread. The objects that the pointers refer to are not owned and outlive the loop.
   SchedulingLoop(const Model* model, const PreparedModel* prepared, int32_t row_multiple,
                  const EngineOptions& options, Clock* clock, Observer* observer, RunnerState* state,
                  Heartbeat* heartbeat, DecisionHistory* history);

@@ -267,8 +267,8 @@ TEST(Generation, ReusesPagesOfEarlierPromptsUnlessEveryPositionIsReported) {
   }
 }
 
-// The fake backend derives the diagnostics of a position from its token, so a position in the wrong
-// place is detected.
+// The fake backend derives the diagnostics from the token and its position, so the test detects a
+// token at a wrong position.
 TEST(Generation, DiagnosticsCoverTheTokensThatAreComputed) {
   Harness harness;
   const std::vector<std::vector<int32_t>> prompts = {{1, 2, 3}, {4}, {5, 6, 7, 8, 9}};

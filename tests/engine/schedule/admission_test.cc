@@ -308,7 +308,7 @@ TEST_F(ForecastErrorTest, FollowsRequestsThatWereNearlyRefused) {
   EXPECT_NEAR(first, 1.2, 1e-9);
   Learn(10, 15, 16);
   EXPECT_NEAR(error_.factor(), 1.5, 0.01);
-  Learn(10, 15, 50);  // had time left, so later requests may have delayed it
+  Learn(10, 15, 50);  // had 35 ms left, so later requests may have delayed it
   EXPECT_NEAR(error_.factor(), first, 0.01);
   Learn(10, 8, 16);
   EXPECT_NEAR(error_.factor(), 0.8, 0.01);
