@@ -91,7 +91,7 @@ absl::Status ValidateFiles(const Config& config, const Origins& origins) {
   const std::string& journal = config.engine.history.journal;
   if (!journal.empty() && journal == config.engine.ladder.file) {
     return ErrorIn(origins, "engine.history.journal",
-                   absl::StrCat(journal, "  is also the engine.ladder.file; use another file"));
+                   absl::StrCat(journal, " is also the engine.ladder.file; use another file"));
   }
   return absl::OkStatus();
 }

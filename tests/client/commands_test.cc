@@ -145,7 +145,7 @@ TEST_F(CommandsTest, AnErrorHasItsCodeAndMessage) {
 TEST_F(CommandsTest, SeveralModelsNeedAName) {
   service_.models = {"a", "b"};
   EXPECT_EQ(RunWith({"infer", "--text", "x"}), kExitFailed);
-  EXPECT_THAT(error_, HasSubstr("name one with --model: a, b"));
+  EXPECT_THAT(error_, HasSubstr("choose one with --model: a, b"));
   EXPECT_EQ(RunWith({"infer", "--text", "x", "--model", "b"}), kExitOk);
   service_.models = {};
   EXPECT_EQ(RunWith({"infer", "--text", "x"}), kExitFailed);

@@ -83,8 +83,8 @@ TEST_F(RootDirectoryTest, RefusesPathsAndLinksThatLeaveTheRoot) {
     EXPECT_THAT(Read(path), HasSubstr("out of the root directory")) << path;
   }
   EXPECT_THAT(Read("chained"), HasSubstr("symbolic link relative"));
-  EXPECT_THAT(Read(directory_.File("secret")), HasSubstr("no path below"));
-  EXPECT_THAT(Read(std::string("file\0x", 6)), HasSubstr("no path below"));
+  EXPECT_THAT(Read(directory_.File("secret")), HasSubstr("is not a path below"));
+  EXPECT_THAT(Read(std::string("file\0x", 6)), HasSubstr("is not a path below"));
   EXPECT_FALSE(root_->List("parent", 9).ok());
 }
 

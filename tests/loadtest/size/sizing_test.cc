@@ -45,7 +45,7 @@ TEST(SizeReplicas, FindsTheFewestReplicasForTheLoad) {
     EXPECT_LE(row.utilisation, 1 + 1e-9);
   }
   EXPECT_LE(sizing->rows.back().p99_seconds, 5e-3);
-  EXPECT_THAT(SizingTable(*sizing, Options()), HasSubstr("replicas bear"));
+  EXPECT_THAT(SizingTable(*sizing, Options()), HasSubstr("replicas can carry"));
   EXPECT_THAT(SizingYaml(*sizing, Options()), HasSubstr(", 16384]"));
   EXPECT_EQ(SizingToJson(*sizing, Options())["replicas"], sizing->replicas);
 
@@ -68,7 +68,7 @@ TEST(SizeReplicas, AMarginLeavesRoomForSlowerSteps) {
   ASSERT_EQ(recorded->replicas, 1);
   ASSERT_EQ(sizing->replicas, 1);
   EXPECT_NEAR(sizing->bears, recorded->bears / 1.2, 0.1 * recorded->bears);
-  EXPECT_THAT(SizingTable(*sizing, options), HasSubstr("where steps take 20 % longer"));
+  EXPECT_THAT(SizingTable(*sizing, options), HasSubstr("if steps take 20 % longer"));
 }
 
 TEST(SizeReplicas, ReportsTheRecordedRateAndItsPeak) {

@@ -45,7 +45,7 @@ TEST(OverloadTest, ARefusalNamesTheMemoryAndTheOption) {
   EXPECT_TRUE(absl::IsResourceExhausted(status));
   EXPECT_EQ(ReasonOf(status), Reason::kMemory);
   EXPECT_THAT(std::string(status.message()),
-              ::testing::HasSubstr("930 bytes of its 1000 (server.memory.limit_bytes)"));
+              ::testing::HasSubstr("930 bytes of its limit of 1000 (server.memory.limit_bytes)"));
 }
 
 }  // namespace
