@@ -194,8 +194,8 @@ class Runner:
         self._begin(None, self._log.mark())
 
     def _blame(self, outcome):
-        """Ends the case that runs, or else the one that the child should have started."""
         """Ends the running case, or else the case that the child should have started."""
+        self._finish(End(self._current or (self._left or ["end of the program"])[0], outcome))
 
     def _follow(self, child):
         """Reads a child's output to its end; returns whether another child should go on."""
