@@ -17,6 +17,9 @@ import subprocess
 import sys
 import tokenize
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import check_lines
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUDGETS = "tests/prose_budgets.txt"
 # Data, texts of others, and results of programs. This file and its test name the constructions.
@@ -249,11 +252,9 @@ def marks(passage):
             yield bisect.bisect_right(starts, match.start()) - 1, name, match[0]
 
 
-def tracked(root):
-    """Returns the names of the project's files."""
-    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-                            cwd=root, check=True, capture_output=True, text=True)
-    return [name for name in listed.stdout.splitlines() if not LEFT_OUT.match(name)]
+def texts(root):
+    """Returns the names of the project's files whose text counts."""
+    return [name for name in check_lines.files(root) if not LEFT_OUT.match(name)]
 
 
 def place_of(name):
@@ -337,7 +338,7 @@ def main():
     parser.add_argument("--lower", action="store_true", help=f"lower the budgets in {BUDGETS}")
     arguments = parser.parse_args()
 
-    places = count(ROOT, tracked(ROOT))
+    places = count(ROOT, texts(ROOT))
     if arguments.list:
         wanted = arguments.list.rstrip("/")
         for of_place in places.values():

@@ -7,15 +7,15 @@ and line. Reviewers read it from top to bottom (rule 8 of the rules for text in 
 
 import argparse
 import pathlib
-import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import check_lines
 import check_prose
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FOLDERS = ("base", "cascades", "client", "clients/python/sluice_client", "config", "engine",
-           "server", "verify")
+FOLDERS = ("base/", "cascades/", "client/", "clients/python/sluice_client/", "config/", "engine/",
+           "server/", "verify/")
 
 
 def messages(name, text):
@@ -31,11 +31,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build" / "messages.md")
     arguments = parser.parse_args()
-    listed = subprocess.run(["git", "ls-files", *FOLDERS], cwd=ROOT, check=True,
-                            capture_output=True, text=True).stdout.splitlines()
     rows = ["| place | message |", "|---|---|"]
-    for name in listed:
-        if name.endswith((".cc", ".h", ".py", ".inc")):
+    for name in check_lines.files(ROOT):
+        if name.startswith(FOLDERS) and name.endswith((".cc", ".h", ".py", ".inc")):
             for line, message in messages(name, (ROOT / name).read_text()):
                 rows.append(f"| {name}:{line} | {message.replace('|', chr(92) + '|')} |")
     arguments.out.parent.mkdir(exist_ok=True)
