@@ -192,7 +192,7 @@ def test_envoy_ends_calls_and_idle_streams_before_the_daemon():
     page = " ".join((DEPLOY / "README.md").read_text().split())
     assert "at most 300 s" in page and "Envoy ends a stream without traffic after 300 s" in page
     at_daemon = default_of("server.grpc.stream_idle_timeout")
-    assert f"stream_idle_timeout`, {at_daemon.replace('min', ' min')})" in page
+    assert f"after {at_daemon.replace('min', ' min')} (`server.grpc.stream_idle_timeout`)" in page
     assert 60 * int(at_daemon.removesuffix("min")) > times["stream_idle_timeout"]
 
 
