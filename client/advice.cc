@@ -10,6 +10,7 @@
 #include "client/buckets_view.h"
 #include "client/table.h"
 #include "client/trials.h"
+#include "engine/review/ladder_benchmark.h"
 
 namespace sluice::client {
 namespace {
@@ -118,6 +119,9 @@ std::string CauseOf(const ModelBuckets& model, const StrategyTrial* better) {
 
 std::string ActionOn(const ModelBuckets& model, const StrategyTrials* trials,
                      const StrategyTrial* better) {
+  if (trials != nullptr && trials->ladder_is_free) {
+    return absl::StrCat("Leave the ladder as it is: ", kLadderIsFree, ".");
+  }
   if (trials == nullptr) {
     return model.executed_efficiency() >= kNothingLost
                ? "Leave the ladder as it is."

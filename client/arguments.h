@@ -101,6 +101,13 @@ struct ExplainArguments {
   bool json = false;
 };
 
+// The rows that a device computes; see ComputedRows.
+enum class DeviceRows { kLibrary, kBucket, kBatch };
+constexpr auto EnumNamesOf(DeviceRows) {
+  using enum DeviceRows;
+  return EnumNameTable<DeviceRows>({{kLibrary, "library"}, {kBucket, "bucket"}, {kBatch, "batch"}});
+}
+
 // Exactly one of `lengths`, `trace` and `journal` is given.
 struct FitArguments {
   std::string lengths;  // a file, or "-" for standard input
@@ -117,10 +124,12 @@ struct FitArguments {
   double step_us = 0;
   double token_us = 0;
   double computed_token_us = 0;
+  // The time to prepare a plan.
   double capture_ms = 0;
-  int32_t tile_tokens = 1;  // tile size: rows that the device computes together
-  double load = 0;          // 0: the recorded times
-  std::string out;          // also write the configuration to this file; empty means none
+  // The rows that the device computes; without a value as recorded.
+  std::optional<DeviceRows> rows;
+  double load = 0;  // 0: the recorded times
+  std::string out;  // also write the configuration to this file; empty means none
 };
 
 struct VerifyArguments {

@@ -10,6 +10,8 @@ using Command = Arguments::Command;
 constexpr char kWatch[] = "--watch";
 constexpr int64_t kDefaultWatchUs = 2'000'000;
 constexpr double kDefaultLoad = 0.85;
+// Of an H200, which took 0.49 to 0.64 ms (loadtest/results/gpu/gpu_check.md).
+constexpr double kCaptureMs = 0.6;
 
 // Reads an interval. A plain number is in seconds.
 struct WatchInterval {
@@ -55,7 +57,21 @@ absl::Status CheckFit(const CLI::App& command, FitArguments* fit) {
       given("--journal") && !given("--us-per-step") && !given("--us-per-bucket-token") && !computed;
   if (!own_costs && !given("--us-per-step")) fit->step_us = 60;
   if (!own_costs && !computed && !given("--us-per-bucket-token")) fit->token_us = 0.04;
-  if (!given("--tile-tokens")) fit->tile_tokens = computed ? 12 : 64;
+  const bool recorded = given("--journal") && own_costs;
+  if (!fit->rows.has_value() && !recorded) {
+    const bool only_computed = computed && !given("--us-per-bucket-token");
+    fit->rows = only_computed ? DeviceRows::kBatch : DeviceRows::kLibrary;
+  }
+  const bool batch_rows = fit->rows == DeviceRows::kBatch;
+  if (batch_rows && given("--us-per-bucket-token")) {
+    return FlagError("--us-per-bucket-token",
+                     "with --rows batch the device computes no rows of the bucket; set "
+                     "--us-per-computed-token instead");
+  }
+  if (batch_rows && !own_costs && !computed) {
+    fit->computed_token_us = std::exchange(fit->token_us, 0);
+  }
+  if (!given("--capture-ms") && !batch_rows) fit->capture_ms = kCaptureMs;
   if (given("--lengths") && !given("--load")) fit->load = kDefaultLoad;
   const int32_t min_tokens = fit->ladder.min_tokens, max_tokens = fit->batch.max_batch_tokens;
   if (min_tokens > max_tokens) {
@@ -112,17 +128,28 @@ void AddFit(Arguments* arguments, CLI::App* app) {
           "measured value as step cost.",
           fit, kMicroseconds, &own->step_us);
   AddFlag("--us-per-bucket-token",
-          "Added cost of each token of the bucket, for devices that always compute the whole "
-          "bucket. Default 0.04, or 0 with --us-per-computed-token.",
+          "Added cost of each row that the device computes for the bucket. Default 0.04, or 0 with "
+          "--us-per-computed-token.",
           fit, kMicroseconds, &own->token_us);
   AddFlag("--us-per-computed-token", "Added cost of each computed token, as on a CPU. Default 0.",
           fit, kMicroseconds, &own->computed_token_us);
-  AddFlag("--capture-ms", "Time to prepare a plan, in milliseconds, for the table. Default 0.", fit,
-          kMicroseconds, &own->capture_ms);
-  AddFlag("--tile-tokens",
-          "Tile size: the rows that the device computes together. Some ladders use multiples of "
-          "it. Default 64, as on a GPU, or 12 with --us-per-computed-token.",
-          fit, Integer{1, 1024}, &own->tile_tokens);
+  AddFlag("--capture-ms",
+          "Time to prepare a plan, in milliseconds. Default 0.6, as on an H200, or 0 with --rows "
+          "batch.",
+          fit, kMicroseconds, &own->capture_ms);
+  AddFlag(
+      "--rows",
+      "The rows that the device computes. library: all rows of the bucket, rounded up to a "
+      "number of rows of cuBLASLt, as a GPU does with cuda.dense: cublaslt; bucket: all rows of "
+      "the bucket; batch: only the tokens of the batch, as a CPU does, or a GPU with cuda.dense: "
+      "own. Default: as recorded by the journal, batch with --us-per-computed-token, else "
+      "library.",
+      fit, [own](const std::string& text) {
+        DeviceRows rows{};
+        const absl::Status read = ReadFlag("--rows", Choice<DeviceRows>{}, text, &rows);
+        if (read.ok()) own->rows = rows;
+        return read;
+      });
   AddFlag("--load",
           "Arriving load as a share of the device's capacity at full batches. Default: the "
           "recorded times, or 0.85 for lengths without times.",

@@ -41,8 +41,20 @@ int32_t MaxSequences(const FitArguments& arguments,
   return given > 0 ? given : recorded;
 }
 
+ComputedRows RowsOf(DeviceRows rows) {
+  switch (rows) {
+    case DeviceRows::kLibrary:
+      return ComputedRows::OfLibrary();
+    case DeviceRows::kBucket:
+      return ComputedRows::OfBucket();
+    case DeviceRows::kBatch:
+      break;
+  }
+  return ComputedRows::OfBatch();
+}
+
 CostModel Law(const FitArguments& arguments) {
-  CostState state;
+  CostState state{.rows = RowsOf(arguments.rows.value_or(DeviceRows::kLibrary))};
   state.law[0] = arguments.step_us * 1e-6;
   state.law[1] = arguments.token_us * 1e-6;
   state.law[2] = arguments.computed_token_us * 1e-6;
@@ -82,6 +94,24 @@ void StretchToLoad(const FitArguments& arguments, FitInput* input) {
 void KeepLatest(std::vector<Arrival>* arrivals) {
   if (arrivals->size() <= kMaxSamples) return;
   arrivals->erase(arrivals->begin(), arrivals->end() - kMaxSamples);
+}
+
+std::string AssumedText(const FitInput& input, const FitArguments& arguments) {
+  const CostState costs = input.law.state();
+  const ComputedRows& rows = input.law.rows();
+  const bool any = std::ranges::all_of(
+      rows.layers(), [](const ComputedRows::BucketLayers& layers) { return layers.slice == 0; });
+  const bool recorded = !arguments.journal.empty() && !HasCosts(arguments);
+  std::string text =
+      absl::StrCat(recorded ? "Recorded by the journal: " : "Assumed: ", "a device that computes ",
+                   rows.batch_only() ? "only the tokens of a batch"
+                   : any             ? "all rows of a bucket"
+                         : "all rows of a bucket, rounded up to a number of rows of its library",
+                   absl::StrFormat("; a step takes %.4g us", 1e6 * costs.law[0]));
+  if (!rows.batch_only()) absl::StrAppendFormat(&text, ", %.4g us per row", 1e6 * costs.law[1]);
+  absl::StrAppendFormat(&text, ", %.4g us per token of the batch", 1e6 * costs.law[2]);
+  if (recorded) absl::StrAppend(&text, " and more for context, positions and samples");
+  return absl::StrFormat("%s; a plan is prepared in %.4g ms.", text, arguments.capture_ms);
 }
 
 std::string Comment(absl::string_view text) {
@@ -149,7 +179,11 @@ absl::StatusOr<FitInput> ReadInput(const FitArguments& arguments) {
       arrival.deadline = MonoTime::max();
     }
     input.max_sequences = MaxSequences(arguments, run.batch.max_batch_sequences);
-    if (!HasCosts(arguments)) input.law = std::move(run.costs);
+    if (!HasCosts(arguments)) {
+      CostState recorded = run.costs.state();
+      if (arguments.rows.has_value()) recorded.rows = RowsOf(*arguments.rows);
+      input.law.Restore(recorded);
+    }
   }
   KeepLatest(&input.arrivals);
   if (arguments.load > 0) StretchToLoad(arguments, &input);
@@ -162,7 +196,7 @@ absl::StatusOr<FitReport> Fit(const FitInput& input, const FitArguments& argumen
       .batch = arguments.batch,
       .limits = {.max_tokens = arguments.batch.max_batch_tokens,
                  .max_sequences = input.max_sequences,
-                 .tile_tokens = arguments.tile_tokens},
+                 .rows = input.law.rows()},
       .costs = input.law,
       .plan_cost = {
           .capture_seconds = [&](const Bucket&) { return arguments.capture_ms * 1e-3; },
@@ -170,6 +204,7 @@ absl::StatusOr<FitReport> Fit(const FitInput& input, const FitArguments& argumen
   // Recorded arrivals do not decay.
   contest.ladder.review.half_life_us = OptionSpecOf<LadderOptions>("review.half_life").integer->max;
   FitReport report;
+  report.assumed = AssumedText(input, arguments);
   SLUICE_ASSIGN_OR_RETURN(report.trials,
                           TryStrategies(contest, input.arrivals, /*present=*/nullptr));
   report.taken = report.trials.best;
@@ -187,12 +222,14 @@ std::string FitText(const FitReport& report, const FitArguments& arguments) {
       "A ladder by sluice fit, \"%s\". In simulation its batches use %s of their buckets' tokens, "
       "on the second half of the arrivals, %d; it was fitted to the first.",
       taken.name, Percent(taken.padding_efficiency), trials.arrivals));
+  text += Comment(report.assumed);
+  if (trials.ladder_is_free) text += Comment(VerdictText(trials));
   if (arguments.strategy == "all") {
     text += CommentLines(TrialsTable(trials));
     text += Comment(
         "MIB is one byte for each bucket token, so only its ratios matter: they compare the memory "
         "of plans. GAIN is 1 - sqrt(device time ratio x mean latency ratio) over the first line.");
-    text += Comment(VerdictText(trials));
+    if (!trials.ladder_is_free) text += Comment(VerdictText(trials));
   } else if (report.taken != TrialOf(arguments.strategy, trials)) {
     const StrategyTrial& wanted = Named(trials, TrialOf(arguments.strategy, trials));
     text += Comment(absl::StrFormat(

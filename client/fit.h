@@ -34,6 +34,7 @@ FitInput InputOf(std::span<const int32_t> lengths, const FitArguments& arguments
 absl::StatusOr<FitInput> ReadInput(const FitArguments& arguments);
 
 struct FitReport {
+  std::string assumed;  // sentences that name the costs and the device of the simulation
   StrategyTrials trials;
   // The trial of the requested strategy, or of the best one if that is better by more than chance.
   std::string taken;

@@ -9,6 +9,7 @@
 #include "client/buckets_view.h"
 #include "client/table.h"
 #include "engine/option_specs.h"
+#include "engine/review/ladder_benchmark.h"
 
 namespace sluice::client {
 namespace {
@@ -36,6 +37,7 @@ StrategyTrials TrialsOf(const v1::TryStrategiesResponse& response) {
   StrategyTrials trials;
   trials.arrivals = response.arrivals();
   trials.margin = response.margin();
+  trials.ladder_is_free = response.ladder_is_free();
   trials.best = response.best();
   for (const v1::StrategyTrial& trial : response.trials()) {
     StrategyTrial& each = trials.trials.emplace_back();
@@ -83,6 +85,9 @@ std::string VerdictText(const StrategyTrials& trials) {
   const StrategyTrial& first = trials.trials.front();
   const StrategyTrial& best = BestOf(trials);
   std::string text;
+  if (trials.ladder_is_free) {
+    return absl::StrCat("Keep \"", first.name, "\": ", kLadderIsFree, ".");
+  }
   if (&best == &first) {
     text = absl::StrFormat(
         "Keep \"%s\": no other ladder gains more than %s on %d arrivals, and such a gain may be "

@@ -23,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "engine/attention_variant.h"
 #include "engine/bucket.h"
+#include "engine/computed_rows.h"
 #include "engine/model/model.h"
 #include "engine/step_batch.h"
 #include "engine/step_description.h"
@@ -32,10 +33,7 @@ namespace sluice {
 struct BackendInfo {
   std::string device;   // "cpu" or "cuda:N"; a label of every metric
   std::string profile;  // the numerics profile: equal profiles give equal bits
-  int32_t tile_tokens;  // rows computed together; hardware_aware ladders use multiples of this
   int32_t page_tokens;  // tokens of a KV page
-  // A replay computes the rows of the batch, rounded up to a multiple of this.
-  int32_t row_multiple = 1;
   // The number of steps that may be started in a slot while another one runs.
   int32_t steps_ahead = 0;
   // During warm-up, the time of a step is the median of this many runs. It is above 1 if the
@@ -43,6 +41,9 @@ struct BackendInfo {
   int32_t timed_runs = 1;
   // The default size of the KV pages, in percent of the memory left by weights and activations.
   int32_t kv_memory_percent = 25;
+  // The most buckets if LadderOptions::max_buckets is 0. A device that captures graphs has more than
+  // 16 only if captures are cheap enough, see WarmUp.
+  int32_t max_buckets = 16;
   // The default of BatchOptions::max_batch_sequences.
   int32_t max_batch_sequences = 256;
 };
@@ -121,6 +122,8 @@ class ExecutableModel {
     return absl::UnimplementedError("only models on a CPU can describe their steps");
   }
   virtual RowOrder row_order() const = 0;
+  // Returns the rows that a replay computes.
+  virtual ComputedRows computed_rows() const { return ComputedRows::OfBatch(); }
 
   // Calls body(begin, end) for disjoint ranges that cover [0, n). If several host threads compute
   // steps, they share the ranges, which are at most `grain` long. For work between steps.

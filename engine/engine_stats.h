@@ -142,7 +142,10 @@ struct StrategyTrial {
 };
 struct StrategyTrials {
   int64_t arrivals = 0;  // measured arrivals
-  double margin = 0;     // gains up to this may be chance
+  // Gains up to this may be chance, and a gain may differ by this on other arrivals. From the number
+  // of arrivals, and from how much the largest gain differs between tenths of the arrivals.
+  double margin = 0;
+  bool ladder_is_free = false;  // LadderMatters is false: no other ladder was tried
   std::vector<StrategyTrial> trials;
   // The name of the trial to adopt: the first one, unless another gains more than the margin. Among
   // the trials within the margin of the best, the one whose plans take the least memory.

@@ -15,7 +15,7 @@ struct BatchTrace {
   const Model* model;
   Bucket bucket;            // the bucket that served
   int64_t useful_tokens;    // tokens of sequences, including recomputed tokens
-  int64_t computed_tokens;  // rows that kernels computed; see BackendInfo::row_multiple
+  int64_t computed_tokens;  // rows that the device computed; see ComputedRows::Of
   int32_t sequences;
   int32_t sampled_rows;
   Trigger trigger;

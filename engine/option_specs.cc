@@ -46,9 +46,13 @@ const std::vector<OptionSpec<LadderOptions>>& OptionSpecs<LadderOptions>() {
                              "geometric ladder, or with the ladder in engine.ladder.file, and fits "
                              "it to the traffic; fixed: the capacities in fixed_tokens; geometric: "
                              "each capacity is ratio times the previous one; hardware_aware: "
-                             "multiples of the number of rows that the device computes together; "
+                             "evenly spaced in each octave; "
                              "memory_optimal: geometric with ratio 1.5. The exact maximum is "
-                             "always a bucket. With policy padded_buckets, the capacities are the "
+                             "always a bucket. adaptive and hardware_aware choose only capacities "
+                             "that the device computes without further rows. Where a device "
+                             "computes only the tokens of a batch, as a CPU does, reviews do not "
+                             "change the ladder. "
+                             "With policy padded_buckets, the capacities are the "
                              "widths of the ladder's columns, and max_buckets limits the number of "
                              "columns. Policy static_padded has one column and ignores this "
                              "option.")),
@@ -65,10 +69,12 @@ const std::vector<OptionSpec<LadderOptions>>& OptionSpecs<LadderOptions>() {
       Advanced(SLUICE_OPTION(cap_tokens, Count(0, kMostTokens),
                              "Largest capacity of the geometric strategy, apart from the exact "
                              "maximum; at least min_tokens. 0: no limit.")),
-      Advanced(SLUICE_OPTION(max_buckets, Count(1, 1024),
+      Advanced(SLUICE_OPTION(max_buckets, Count(0, 1024),
                              "Maximum number of buckets in a ladder. If a strategy gives more "
                              "buckets, the ladder is thinned evenly and keeps its smallest and "
-                             "largest bucket.")),
+                             "largest bucket. 0: 16 on a CPU; on a GPU 16 to 256, as many as can "
+                             "be captured within engine.ladder.warm_up and half of the free "
+                             "memory.")),
       Advanced(
           SLUICE_OPTION(min_bucket_usage, (Real{0.0, 1.0, false, /*below_max=*/true}),
                         "A review drops each bucket, except the largest, that served less than "

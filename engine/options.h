@@ -35,7 +35,7 @@ struct LadderOptions {
   double ratio = 1.4142135623730951;
   int32_t min_tokens = 16;
   int32_t cap_tokens = 0;
-  int32_t max_buckets = 16;
+  int32_t max_buckets = 0;
   double min_bucket_usage = 0;
   int64_t memory_limit_bytes = 0;
   int64_t warm_up_us = 500'000;

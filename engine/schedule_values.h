@@ -7,6 +7,7 @@
 
 #include "base/enum_names.h"
 #include "engine/bucket.h"
+#include "engine/computed_rows.h"
 
 namespace sluice {
 
@@ -67,11 +68,12 @@ struct BucketCost {
 
 // All data of the cost model; see CostModel in engine/schedule/cost_model.h. Sums are decayed.
 struct CostState {
+  ComputedRows rows = ComputedRows::OfBucket();
   double law[kCostTerms] = {};                  // in the order of the formula, seconds per unit
   double moments[kCostTerms][kCostTerms] = {};  // sum of x x' / y^2
   double products[kCostTerms] = {};             // sum of x / y
   double totals[kCostTerms] = {};               // sum of x
-  std::vector<BucketCost> buckets;              // ascending
+  std::vector<BucketCost> buckets{};            // ascending
 };
 
 // The difference of two packed ladders. The buckets in both ladders divide the sizes into ranges.

@@ -20,13 +20,6 @@ namespace {
 
 constexpr int32_t kMaxThreads = 1024;
 
-// Returns the rows that products of the profile compute together, or a multiple of them.
-int32_t TileTokens(kernels::Profile profile) {
-  if (profile == kernels::Profile::kAmxBf16) return 16;  // of a tile register
-  if (profile == kernels::Profile::kAvx512Bf16) return 8;
-  return 12;  // tiles of vectors have 4, 6 or 12
-}
-
 // Returns the number of sequences at which a step nearly reaches the full speed of the processors.
 // Beyond it, a step's time grows in proportion to the number of sequences.
 int32_t MaxSequences(int threads) { return std::clamp(32 * threads, 64, 256); }
@@ -42,9 +35,7 @@ class CpuBackend final : public Backend {
         attention_(attention) {
     info_.device = "cpu";
     info_.profile = std::string(kernels::ProfileName(profile));
-    info_.tile_tokens = TileTokens(profile);
     info_.page_tokens = kernels::kPageTokens;
-    info_.row_multiple = 1;
     info_.kv_memory_percent = free_memory_ == nullptr ? 25 : 50;
     info_.max_batch_sequences = MaxSequences(threads);
   }

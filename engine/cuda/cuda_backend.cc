@@ -85,11 +85,10 @@ class CudaBackend final : public Backend {
         library_(std::move(library)) {
     info_.device = options.device;
     info_.profile = ProfileOf(device_->info(), options, library_);
-    info_.tile_tokens = kernels::cuda::kTileRows;
     info_.page_tokens = kernels::cuda::kPageTokens;
-    info_.row_multiple = 1;
     info_.steps_ahead = kStepsAhead;
     info_.timed_runs = 5;
+    info_.max_buckets = 256;
     info_.kv_memory_percent = 90;  // the rest is for captured graphs
   }
 

@@ -47,6 +47,7 @@ class CudaModel final : public ExecutableModel {
   std::string algorithms() const override;
   std::string kernels() const override;
   RowOrder row_order() const override;
+  ComputedRows computed_rows() const override { return lowered_.computed_rows; }
   void ParallelFor(int64_t n, int64_t grain,
                    absl::FunctionRef<void(int64_t begin, int64_t end)> body) const override;
   absl::StatusOr<std::unique_ptr<Plan>> Prepare(const Bucket& bucket) const override;

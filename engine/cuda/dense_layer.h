@@ -16,6 +16,7 @@
 #include <string>
 
 #include "base/enum_names.h"
+#include "engine/computed_rows.h"
 
 namespace sluice {
 
@@ -56,8 +57,7 @@ struct DenseShape {
   auto operator<=>(const DenseShape&) const = default;
 };
 
-// The largest number of rows that an algorithm computes at a time.
-inline constexpr int32_t kMaxDenseRows = 4096;
+// The largest number of rows of a head that an algorithm computes at a time.
 inline constexpr int32_t kMaxHeadRows = 256;
 // In int8, sums pass through memory and should stay in a cache; this number takes 16 MiB. Fewer
 // rows than the minimum would not keep a GPU busy.
@@ -72,16 +72,6 @@ constexpr int32_t MaxRows(const DenseShape& shape) {
 // The least number of rows. A library may have no algorithm for 16 rows of int8 or fewer.
 inline constexpr int32_t kMinInt8Rows = 32;
 constexpr int32_t MinRows(const DenseShape& shape) { return shape.int8() ? kMinInt8Rows : 1; }
-
-// Returns the smallest number of rows >= `rows` that algorithms are tried with; they never compute
-// another number. If `rows` is above 32, the result is at most a quarter larger. Requires 1 <= rows
-// <= kMaxDenseRows.
-constexpr int32_t TriedRows(int32_t rows) {
-  const auto above = static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(rows)));
-  if (above <= 32) return above;
-  const int32_t step = above / 8;
-  return (rows + step - 1) / step * step;
-}
 
 constexpr int32_t TriedRows(const DenseShape& shape, int32_t rows) {
   return TriedRows(std::max(rows, MinRows(shape)));

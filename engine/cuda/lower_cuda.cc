@@ -300,6 +300,7 @@ absl::StatusOr<LoweredCudaModel<T>> LowerToCuda(const Model& model, DeviceWeight
   lowered.workspace_bytes = lowering.products().workspace_bytes();
   lowered.quantized_stride = lowering.products().quantized_stride();
   lowered.int8_width = lowering.products().int8_width();
+  lowered.computed_rows = lowering.products().computed_rows();
   lowered.processors = weights.device_info().processors;
   return lowered;
 }

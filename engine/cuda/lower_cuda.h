@@ -74,6 +74,7 @@ struct LoweredCudaModel {
   int64_t quantized_stride = 0;  // of the widest rows that are quantised to int8
   int64_t int8_width = 0;        // of the widest layer in int8 of the library
   int32_t processors = 0;        // of the device
+  ComputedRows computed_rows;
 
   StepLayout LayOut(const Model& model, const Bucket& bucket) const {
     const int64_t rows = uses_library ? DenseRows(bucket.tokens) : bucket.tokens;

@@ -34,13 +34,15 @@ absl::StatusOr<LoweredLayer<T>> ProductLowering<T>::Lower(const LinearOp& op, co
   SLUICE_ASSIGN_OR_RETURN(const T* const weight, of_ops_.Weight<T>(op));
   SLUICE_ASSIGN_OR_RETURN(const LibraryLayer found, FindInLibrary(op, weight, bias, then));
   if (found.layer == nullptr) {
+    Count(op, nullptr);
     SLUICE_ASSIGN_OR_RETURN(CudaOp<T> product, OwnProduct(op, weight, bias, epilogue));
     return LoweredLayer<T>{std::move(product), epilogue.activate};
   }
   uses_library_ = true;
-  const auto run = [op, weight, bias, layer = found.layer,
-                    shape = *ShapeOf(graph_, op, kDenseType<T>)](const StepPlace<T>& place,
-                                                                 DeviceStream& stream) {
+  const DenseShape shape = *ShapeOf(graph_, op, kDenseType<T>);
+  Count(op, &shape);
+  const auto run = [op, weight, bias, layer = found.layer, shape](const StepPlace<T>& place,
+                                                                  DeviceStream& stream) {
     RunInSlices(*layer, shape,
                 {.x = place.buffer(op.in),
                  .weight = weight,
@@ -51,6 +53,23 @@ absl::StatusOr<LoweredLayer<T>> ProductLowering<T>::Lower(const LinearOp& op, co
                 stream);
   };
   return LoweredLayer<T>{run, found.includes_next};
+}
+
+template <typename T>
+void ProductLowering<T>::Count(const LinearOp& op, const DenseShape* shape) {
+  const double multiply_adds = double{1} * Width(op.in) * Width(op.out);
+  multiply_adds_ += multiply_adds;
+  if (shape != nullptr) of_library_[{MaxRows(*shape), MinRows(*shape)}] += multiply_adds;
+}
+
+template <typename T>
+ComputedRows ProductLowering<T>::computed_rows() const {
+  std::vector<ComputedRows::BucketLayers> layers;
+  for (const auto& [rows, multiply_adds] : of_library_) {
+    layers.push_back(
+        {.share = multiply_adds / multiply_adds_, .slice = rows.first, .least = rows.second});
+  }
+  return ComputedRows::OfLayers(std::move(layers));
 }
 
 template <typename T>
@@ -117,9 +136,11 @@ absl::StatusOr<LoweredLayer<T>> ProductLowering<T>::Int8Product(const LinearOp& 
     SLUICE_ASSIGN_OR_RETURN(const DenseLayer* const layer,
                             dense_->Find(*shape, weight.values, nullptr));
     if (layer != nullptr) {
+      Count(op, &*shape);
       return LoweredLayer<T>{Int8ByLibrary(op, *layer, weight, bias), /*includes_next=*/false};
     }
   }
+  Count(op, nullptr);
   SLUICE_ASSIGN_OR_RETURN(CudaOp<T> product, OwnInt8(op, weight, bias, then));
   return LoweredLayer<T>{std::move(product), then.activate};
 }

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "engine/cuda/lower_cuda.h"
@@ -41,6 +43,8 @@ class ProductLowering {
   size_t workspace_bytes() const { return workspace_bytes_; }
   int32_t quantized_stride() const { return quantized_stride_; }
   int32_t int8_width() const { return int8_width_; }
+  // Returns the rows that the lowered layers compute. The head's are not included.
+  ComputedRows computed_rows() const;
 
  private:
   // The steps that a product applies to its sums.
@@ -76,6 +80,8 @@ class ProductLowering {
                                                            const T* weight, const T* bias);
   absl::StatusOr<LibraryLayer> FindInLibrary(const LinearOp& op, const T* weight, const T* bias,
                                              const ActivationOp* then);
+  // Counts a layer's multiply-adds of a row. `shape` is the layer's in the library, or nullptr.
+  void Count(const LinearOp& op, const DenseShape* shape);
   int32_t Width(BufferId id) const { return static_cast<int32_t>(graph_.buffers[id].width); }
 
   const Model& model_;
@@ -85,9 +91,12 @@ class ProductLowering {
   DenseLayers* const dense_;           // nullptr if there are none
   SelectedKernels<T>* const kernels_;  // nullptr if the portable ones serve without a trial
   bool uses_library_ = false;
-  size_t workspace_bytes_ = 0;      // the most that a layer takes
-  int32_t quantized_stride_ = 0;    // of the widest rows that a layer quantises
-  int32_t int8_width_ = 0;          // of the widest layer in int8 of the library
+  size_t workspace_bytes_ = 0;    // the most that a layer takes
+  int32_t quantized_stride_ = 0;  // of the widest rows that a layer quantises
+  int32_t int8_width_ = 0;        // of the widest layer in int8 of the library
+  double multiply_adds_ = 0;      // of a row in all layers
+  // The same in layers that the library computes, by the slice and the least rows of its shapes.
+  std::map<std::pair<int32_t, int32_t>, double> of_library_;
   BufferId quantized_ = kNoBuffer;  // the buffer whose rows are quantised at this point
 };
 

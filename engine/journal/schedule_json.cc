@@ -1,6 +1,7 @@
 #include "engine/journal/schedule_json.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <utility>
 #include <variant>
@@ -19,6 +20,7 @@ constexpr int64_t kMaxTokens = 1 << 20;
 constexpr int64_t kMaxSequences = 1 << 16;
 constexpr size_t kMaxBuckets = 4096;
 constexpr size_t kMaxText = 4096;
+constexpr size_t kMaxBucketLayers = 16;
 
 // Returns `count` finite numbers that are not negative.
 std::vector<double> Numbers(const json& object, const std::string& key, size_t count,
@@ -98,6 +100,53 @@ OptionValue ReadOption(const OptionSpec<BatchOptions>& spec, const BatchOptions&
   return value;
 }
 
+json RowsToJson(const ComputedRows& rows) {
+  json object = {{"share", json::array()}, {"slice", json::array()}, {"least", json::array()}};
+  for (const ComputedRows::BucketLayers& layers : rows.layers()) {
+    object["share"].push_back(layers.share);
+    object["slice"].push_back(layers.slice);
+    object["least"].push_back(layers.least);
+  }
+  return object;
+}
+
+// Files of earlier versions have no "rows"; their laws count the tokens of the bucket.
+absl::StatusOr<ComputedRows> RowsFromJson(const json& costs) {
+  const auto object = costs.find("rows");
+  if (object == costs.end()) return ComputedRows::OfBucket();
+  if (!object->is_object()) return absl::InvalidArgumentError("rows is not an object");
+  absl::Status status;
+  ObjectReader reader(*object, "rows.", &status);
+  const std::vector<int64_t> slices = reader.Integers("slice", 0, kMaxDenseRows);
+  const std::vector<int64_t> least = reader.Integers("least", 1, kMaxDenseRows);
+  const auto list = object->find("share");
+  if (list == object->end() || !list->is_array() || list->size() != slices.size() ||
+      least.size() != slices.size() || slices.size() > kMaxBucketLayers) {
+    reader.Fail("share", absl::StrCat("must have the same length as slice and least, at most ",
+                                      kMaxBucketLayers));
+  }
+  SLUICE_RETURN_IF_ERROR(status);
+  const std::vector<double> shares = Numbers(*object, "share", slices.size(), &status);
+  SLUICE_RETURN_IF_ERROR(status);
+  std::vector<ComputedRows::BucketLayers> layers;
+  double total = 0;
+  for (size_t i = 0; i < slices.size(); ++i) {
+    const auto slice = static_cast<uint32_t>(slices[i]);
+    total += shares[i];
+    if (!(shares[i] > 0) || total > 1 + 1e-9) {
+      reader.Fail("share", "must be above 0, with a sum of at most 1");
+    }
+    if (slice > 0 && (!std::has_single_bit(slice) || least[i] > slices[i])) {
+      reader.Fail("slice", "must be 0, or a power of two that is not below least");
+    }
+    layers.push_back({.share = shares[i],
+                      .slice = static_cast<int32_t>(slices[i]),
+                      .least = static_cast<int32_t>(least[i])});
+  }
+  SLUICE_RETURN_IF_ERROR(status);
+  return ComputedRows::OfLayers(std::move(layers));
+}
+
 }  // namespace
 
 json BucketsToJson(std::span<const Bucket> buckets) {
@@ -131,7 +180,8 @@ json CostsToJson(const CostState& costs) {
     weight.push_back(cost.weight);
     seconds.push_back(cost.mean_seconds);
   }
-  return {{"law", costs.law},
+  return {{"rows", RowsToJson(costs.rows)},
+          {"law", costs.law},
           {"moments", Rows(costs.moments)},
           {"products", costs.products},
           {"totals", costs.totals},
@@ -158,6 +208,7 @@ absl::StatusOr<CostState> CostsFromJson(const json& object) {
   const std::vector<double> seconds = Numbers(object, "seconds", buckets.size(), &status);
   SLUICE_RETURN_IF_ERROR(status);
   CostState costs;
+  SLUICE_ASSIGN_OR_RETURN(costs.rows, RowsFromJson(object));
   std::copy(law.begin(), law.end(), costs.law);
   std::copy(products.begin(), products.end(), costs.products);
   std::copy(totals.begin(), totals.end(), costs.totals);

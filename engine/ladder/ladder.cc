@@ -96,7 +96,7 @@ const Bucket* Ladder::Choose(const BatchSize& size) const {
 }
 
 Ladder MakePackedLadder(std::vector<int32_t> capacities, const LadderLimits& limits) {
-  SLUICE_CHECK(limits.max_tokens >= 1 && limits.max_sequences >= 1 && limits.tile_tokens >= 1);
+  SLUICE_CHECK(limits.max_tokens >= 1 && limits.max_sequences >= 1);
   std::erase_if(capacities, [&](int32_t tokens) { return tokens >= limits.max_tokens; });
   capacities.push_back(limits.max_tokens);
   std::sort(capacities.begin(), capacities.end());
@@ -122,7 +122,7 @@ absl::StatusOr<Ladder> BuildLadder(const LadderOptions& options, const LadderLim
   }
   SLUICE_ASSIGN_OR_RETURN(std::vector<int32_t> capacities, Capacities(options, limits));
   const Ladder dense = MakePackedLadder(std::move(capacities), limits);
-  return MakePackedLadder(Thin(CapacitiesOf(dense), options.max_buckets), limits);
+  return MakePackedLadder(Thin(CapacitiesOf(dense), limits.MaxBuckets(options)), limits);
 }
 
 Ladder MakePaddedLadder(std::span<const int32_t> widths, const LadderLimits& limits) {

@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "base/ceil_div.h"
 #include "base/check.h"
+#include "base/status_macros.h"
 #include "engine/option_specs.h"
 
 namespace sluice {
@@ -15,8 +15,6 @@ namespace {
 constexpr double kMemoryOptimalRatio = 1.5;
 // The maximum number of steps per octave for hardware_aware.
 constexpr int32_t kMaxStepsPerOctave = 64;
-
-int32_t RoundUp(int64_t value, int32_t multiple) { return CeilDiv(value, multiple) * multiple; }
 
 absl::StatusOr<std::vector<int32_t>> FixedCapacities(const std::vector<int32_t>& capacities,
                                                      const LadderLimits& limits) {
@@ -58,22 +56,22 @@ absl::StatusOr<std::vector<int32_t>> GeometricCapacities(double ratio, int32_t m
   return capacities;
 }
 
-// Returns multiples of the tile. Each octave is divided into the same number of equal steps, so
-// that the relative waste is even over the range. The number is the largest power of two that
-// max_buckets allows.
+// Divides each octave into the same number of equal steps, so that the relative waste is even over
+// the range, and rounds up to numbers of rows that the device computes exactly. The number of steps
+// is the largest power of two that max_buckets allows.
 std::vector<int32_t> HardwareAwareCapacities(const LadderOptions& options,
                                              const LadderLimits& limits) {
   std::vector<int32_t> capacities;
   for (int32_t steps = kMaxStepsPerOctave; steps >= 1; steps /= 2) {
     capacities.clear();
-    int64_t tokens = RoundUp(std::min(options.min_tokens, limits.max_tokens), limits.tile_tokens);
+    int32_t tokens = limits.rows.RoundUp(std::min(options.min_tokens, limits.max_tokens));
     while (tokens < limits.max_tokens) {
       capacities.push_back(tokens);
-      const int64_t octave = std::bit_floor(static_cast<uint64_t>(tokens));
-      tokens += RoundUp(std::max<int64_t>(octave / steps, 1), limits.tile_tokens);
+      const auto octave = static_cast<int32_t>(std::bit_floor(static_cast<uint32_t>(tokens)));
+      tokens = limits.rows.RoundUp(tokens + std::max(octave / steps, 1));
     }
     // One bucket is left for the exact maximum.
-    if (std::ssize(capacities) < options.max_buckets) break;
+    if (std::ssize(capacities) < limits.MaxBuckets(options)) break;
   }
   return capacities;
 }
@@ -91,8 +89,14 @@ absl::StatusOr<std::vector<int32_t>> Capacities(const LadderOptions& options,
     case StrategyKind::kFixed:
       return FixedCapacities(options.fixed_tokens, limits);
     case StrategyKind::kGeometric:
-    case StrategyKind::kAdaptive:
       return GeometricCapacities(options.ratio, options.min_tokens, options.cap_tokens, limits);
+    case StrategyKind::kAdaptive: {
+      SLUICE_ASSIGN_OR_RETURN(
+          std::vector<int32_t> capacities,
+          GeometricCapacities(options.ratio, options.min_tokens, options.cap_tokens, limits));
+      for (int32_t& tokens : capacities) tokens = limits.rows.RoundUp(tokens);
+      return capacities;
+    }
     case StrategyKind::kHardwareAware:
       return HardwareAwareCapacities(options, limits);
     case StrategyKind::kMemoryOptimal:

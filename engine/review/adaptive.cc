@@ -46,7 +46,7 @@ Ladder DenseLadder(const LadderOptions& options, const LadderLimits& limits) {
   LadderOptions dense = GeometricOptions(options);
   dense.ratio = kDenseRatio;
   dense.cap_tokens = 0;
-  dense.max_buckets = std::max(options.max_buckets, kDenseBuckets);
+  dense.max_buckets = std::max(limits.MaxBuckets(options), kDenseBuckets);
   return *BuildLadder(dense, limits);
 }
 
@@ -148,7 +148,7 @@ class Search {
   Ladder FittedColumns() const {
     return MakePaddedLadder(
         FitCapacities(
-            Lengths(), limits_.max_positions, options_.max_buckets,
+            Lengths(), limits_.max_positions, limits_.MaxBuckets(options_),
             [](int32_t width) { return double{1} * width; }, [](int32_t) { return 0.0; }),
         limits_);
   }
@@ -203,9 +203,9 @@ CostModel LawOrAssumed(const CostModel& costs, const LadderLimits& limits) {
   CostModel law = LawOf(costs);
   if (law.Estimate({.bucket = {.tokens = limits.max_tokens, .sequences = 1}}) > 0) return law;
   constexpr double kSecondsPerToken = 1e-7;
-  CostState assumed;
+  CostState assumed{.rows = law.rows()};
   assumed.law[0] = kSecondsPerToken * limits.max_tokens / 16;
-  assumed.law[1] = kSecondsPerToken;
+  assumed.law[law.rows().batch_only() ? 2 : 1] = kSecondsPerToken;
   law.Restore(assumed);
   return law;
 }
@@ -256,14 +256,16 @@ LadderReview ReviewLadder(const LadderOptions& ladder_options, const BatchOption
     return Stays("no step has been measured yet");
 
   const Search search(ladder_options, batch_options, limits, law, present, arrivals, plan_cost);
+  const bool matters = LadderMatters(limits.rows, batch_options.policy);
   const bool adaptive = ladder_options.strategy == StrategyKind::kAdaptive;
   const Ladder pruned = search.Pruned(present, RanTotals(traffic, limits));
+  if (!matters && pruned == present) return Stays(kLadderIsFree);
   const Candidate before = search.Try(present);
   Candidate after = search.Try(pruned);
-  if (adaptive) after = search.Best(std::move(after));
+  if (adaptive && matters) after = search.Best(std::move(after));
 
   LadderReview review;
-  review.gain = 1 - after.Cost() / before.Cost();
+  review.gain = matters ? 1 - after.Cost() / before.Cost() : 0;
   review.efficiency_before = before.benchmark.efficiency;
   review.efficiency_after = after.benchmark.efficiency;
   const double min_gain = force ? 0
@@ -310,12 +312,14 @@ absl::StatusOr<LadderReview> AdoptLadder(const LadderOptions& ladder_options,
   if (!arrivals.empty() && law.Estimate({.bucket = present.largest()}) > 0) {
     const Candidate before = search.Try(present);
     const Candidate after = search.Try(wanted);
-    review.gain = 1 - after.Cost() / before.Cost();
+    const bool matters = LadderMatters(limits.rows, batch_options.policy);
+    review.gain = matters ? 1 - after.Cost() / before.Cost() : 0;
     review.efficiency_before = before.benchmark.efficiency;
     review.efficiency_after = after.benchmark.efficiency;
-    review.reason = absl::StrFormat("chosen: %s; gains %.2f%% on the last %d arrivals",
-                                    std::string(NameOf(ladder_options.strategy)), 100 * review.gain,
-                                    arrivals.size());
+    review.reason = absl::StrCat("chosen: ", std::string(NameOf(ladder_options.strategy)), "; ",
+                                 matters ? absl::StrFormat("gains %.2f%% on the last %d arrivals",
+                                                           100 * review.gain, arrivals.size())
+                                         : kLadderIsFree);
   } else {
     review.reason = absl::StrCat("chosen: ", std::string(NameOf(ladder_options.strategy)));
   }

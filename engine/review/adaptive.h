@@ -39,7 +39,8 @@ struct LadderReview {
 // Strategies other than kAdaptive only drop buckets: because of min_bucket_usage, once there are
 // enough batches, and because of memory_limit_bytes. For a padded ladder, the candidates have at
 // most max_buckets columns with the least padding for the recent lengths; usage and memory do not
-// change them. Pure: the same arguments give the same review.
+// change them. If LadderMatters is false, no ladder is searched for and the gain is 0: buckets are
+// only dropped. Pure: the same arguments give the same review.
 LadderReview ReviewLadder(const LadderOptions& ladder_options, const BatchOptions& batch_options,
                           const LadderLimits& limits, const Ladder& present, const CostModel& costs,
                           const Traffic& traffic, const PlanCost& plan_cost, bool force);

@@ -12,11 +12,16 @@
 namespace sluice {
 
 CostModel LawOf(const CostModel& costs) {
-  CostState law;
-  std::ranges::copy(costs.state().law, law.law);
+  const CostState all = costs.state();
+  CostState law{.rows = all.rows};
+  std::ranges::copy(all.law, law.law);
   CostModel model;
   model.Restore(law);
   return model;
+}
+
+bool LadderMatters(const ComputedRows& rows, PolicyKind policy) {
+  return IsPadded(policy) || !rows.batch_only();
 }
 
 LadderBenchmark BenchmarkLadder(const Ladder& ladder, std::span<const Arrival> arrivals,
@@ -28,19 +33,28 @@ LadderBenchmark BenchmarkLadder(const Ladder& ladder, std::span<const Arrival> a
   std::map<int32_t, double> totals;
   VirtualRunOptions run;
   run.cost = [&](const StepShape& step) { return law.Estimate(step); };
+  run.rows = law.rows();
   run.recompute = options.policy != PolicyKind::kPacked;
   run.chunk_tokens = RunLimitsOf(options, ladder.largest()).chunk_tokens;
+  LadderBenchmark benchmark;
+  const auto part_of = [&](size_t arrival) -> LadderBenchmark::Part& {
+    return benchmark.parts[arrival * LadderBenchmark::kParts / patient.size()];
+  };
   std::vector<double> latencies;
   latencies.reserve(patient.size());
   run.on_done = [&](size_t i, MonoTime end, bool) {
-    latencies.push_back(std::chrono::duration<double>(end - patient[i].at).count());
+    latencies.push_back(Seconds(end - patient[i].at));
+    part_of(i).latency_seconds += latencies.back();
   };
-  run.on_batch = [&](const VirtualBatch& batch) { ++totals[batch.decision.size.tokens]; };
+  run.on_batch = [&](const VirtualBatch& batch) {
+    ++totals[batch.decision.size.tokens];
+    // Tickets are the indices of the arrivals.
+    part_of(batch.sequences.front()->ticket).device_seconds += Seconds(batch.end - batch.start);
+  };
   Scheduler scheduler(options, std::chrono::hours(1), std::make_shared<const Ladder>(ladder), law,
                       /*observer=*/nullptr);
   const VirtualResult result = RunVirtually(patient, run, &scheduler);
 
-  LadderBenchmark benchmark;
   for (const auto& [tokens, count] : totals) benchmark.totals.push_back({tokens, count});
   benchmark.device_seconds = result.busy_seconds;
   benchmark.mean_latency_seconds =

@@ -1,6 +1,8 @@
 // A benchmark of a ladder: the batches that the batch former would make of known arrivals.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <span>
 #include <vector>
 
@@ -16,12 +18,26 @@ namespace sluice {
 // corrections exist only for buckets that ran, and their noise would decide the comparison.
 CostModel LawOf(const CostModel& costs);
 
+// Returns whether the choice of ladder can change the speed: the policy computes rectangles, or the
+// device computes rows because of the bucket.
+bool LadderMatters(const ComputedRows& rows, PolicyKind policy);
+// The answer of reviews and trials if it cannot.
+inline constexpr char kLadderIsFree[] =
+    "this device computes only the tokens of a batch, so its buckets do not change its speed";
+
 struct LadderBenchmark {
+  // A tenth of the arrivals, in order of time. A step belongs to the part of its first sequence.
+  struct Part {
+    double device_seconds = 0, latency_seconds = 0;  // sums
+  };
+  static constexpr size_t kParts = 10;
+
   std::vector<TokenWeight> totals;  // useful tokens of the batches, ascending
   double device_seconds = 0;
   double mean_latency_seconds = 0, p50_latency_seconds = 0, p99_latency_seconds = 0;
   int64_t batches = 0;
   double efficiency = 0;  // padding efficiency
+  std::array<Part, kParts> parts{};
 };
 
 // Runs a scheduler over the arrivals, at their times and without their deadlines, so that each

@@ -29,7 +29,11 @@ void Drop(std::vector<Rung>* rungs, size_t index) {
 // The floor uses at most half of the buckets.
 double LadderFitter::FloorRatio() const {
   const double range = static_cast<double>(limits_.max_tokens) / options_.min_tokens;
-  return std::max(kFloorRatio, std::pow(range, 2.0 / options_.max_buckets));
+  return std::max(kFloorRatio, std::pow(range, 2.0 / limits_.MaxBuckets(options_)));
+}
+
+int32_t LadderFitter::Capacity(int32_t tokens) const {
+  return std::min(limits_.rows.RoundUp(std::max(tokens, options_.min_tokens)), limits_.max_tokens);
 }
 
 double LadderFitter::PaddingCost(int32_t capacity) const {
@@ -45,7 +49,7 @@ std::vector<int32_t> LadderFitter::WithFloor(std::span<const int32_t> capacities
     const double gap = capacity / previous;
     const double steps = std::ceil(std::log(gap) / std::log(FloorRatio()) - 1e-9);
     for (double step = 1; step < steps; ++step) {
-      dense.push_back(static_cast<int32_t>(previous * std::pow(gap, step / steps)));
+      dense.push_back(Capacity(static_cast<int32_t>(previous * std::pow(gap, step / steps))));
     }
     dense.push_back(capacity);
     previous = capacity;
@@ -56,15 +60,15 @@ std::vector<int32_t> LadderFitter::WithFloor(std::span<const int32_t> capacities
 Ladder LadderFitter::Fit(std::span<const TokenWeight> totals) const {
   std::map<int32_t, double> raised;
   for (const TokenWeight& total : totals) {
-    raised[std::clamp(total.tokens, std::min(options_.min_tokens, limits_.max_tokens),
-                      limits_.max_tokens)] += total.weight;
+    raised[Capacity(total.tokens)] += total.weight;
   }
   std::vector<TokenWeight> sizes;
   sizes.reserve(raised.size());
   for (const auto& [tokens, weight] : raised) sizes.push_back({tokens, weight});
 
   std::vector<int32_t> capacities;
-  int count = options_.max_buckets;
+  const int32_t max_buckets = limits_.MaxBuckets(options_);
+  int count = max_buckets;
   do {
     capacities = WithFloor(FitCapacities(
         sizes, limits_.max_tokens, count, [this](int32_t tokens) { return PaddingCost(tokens); },
@@ -72,7 +76,7 @@ Ladder LadderFitter::Fit(std::span<const TokenWeight> totals) const {
           return plan_cost_.capture_seconds(
               {.tokens = tokens, .sequences = std::min(tokens, limits_.max_sequences)});
         }));
-  } while (std::ssize(capacities) > options_.max_buckets && --count > 0);
+  } while (std::ssize(capacities) > max_buckets && --count > 0);
   return Prune(MakePackedLadder(std::move(capacities), limits_), totals);
 }
 

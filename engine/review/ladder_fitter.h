@@ -30,7 +30,8 @@ class LadderFitter {
                const PlanCost& plan_cost)
       : options_(options), limits_(limits), law_(law), plan_cost_(plan_cost) {}
 
-  // Returns the ladder with the least device time for these batches, pruned. Below its largest
+  // Returns the ladder with the least device time for these batches, pruned. All capacities but the
+  // maximum are numbers of rows that the device computes exactly (ComputedRows::Exact). Below its largest
   // bucket, each capacity is at most FloorRatio() times the previous one (min_tokens for the
   // first). If the traffic changes before the next review, padding is therefore limited to this
   // factor.
@@ -51,6 +52,8 @@ class LadderFitter {
 
  private:
   double FloorRatio() const;
+  // Returns the smallest capacity for `tokens` that the device computes exactly, or the maximum.
+  int32_t Capacity(int32_t tokens) const;
   double PaddingCost(int32_t capacity) const;
   std::vector<int32_t> WithFloor(std::span<const int32_t> capacities) const;
   // A bucket and the total weight of its batches.

@@ -19,6 +19,9 @@ namespace {
 // The apparent gain by chance of a fit to n arrivals is below this constant divided by sqrt(n); see
 // ReviewLadder.
 constexpr double kChance = 0.5;
+// The number of standard errors by which a gain may differ on other arrivals. Both the measured and
+// the other arrivals have an error, and the standard error is itself estimated from ten parts.
+constexpr double kStandardErrors = 4;
 
 struct Arm {
   std::string name;
@@ -40,7 +43,7 @@ std::vector<Arm> ArmsOf(const StrategyContest& contest) {
   if (ladder.ratio != 2) {
     arms.push_back({"geometric 2", {{"strategy", "geometric"}, {"ratio", "2"}}});
   }
-  const int32_t more = 2 * ladder.max_buckets;
+  const int32_t more = 2 * contest.limits.MaxBuckets(ladder);
   if (OptionSpecOf<LadderOptions>("max_buckets").integer->Contains(more)) {
     arms.push_back({absl::StrCat("adaptive, ", more, " buckets"),
                     {{"strategy", "adaptive"}, {"max_buckets", Text(more)}}});
@@ -62,7 +65,7 @@ class Contest {
     for (const Arrival& arrival : arrivals.first(arrivals.size() / 2)) traffic_.OnArrival(arrival);
   }
 
-  absl::StatusOr<StrategyTrial> Try(const Arm& arm) const {
+  absl::StatusOr<StrategyTrial> Try(const Arm& arm) {
     SLUICE_ASSIGN_OR_RETURN(const LadderOptions options, Apply(arm.choice, contest_.ladder));
     SLUICE_ASSIGN_OR_RETURN(Ladder ladder,
                             BuildLadder(options, contest_.batch.policy, contest_.limits));
@@ -75,8 +78,8 @@ class Contest {
     return Measure(arm, ladder);
   }
 
-  StrategyTrial Measure(const Arm& arm, const Ladder& ladder) const {
-    const LadderBenchmark run = BenchmarkLadder(ladder, measured_, contest_.batch, law_);
+  StrategyTrial Measure(const Arm& arm, const Ladder& ladder) {
+    LadderBenchmark run = BenchmarkLadder(ladder, measured_, contest_.batch, law_);
     StrategyTrial trial{.name = arm.name,
                         .choice = arm.choice,
                         .buckets = {ladder.buckets().begin(), ladder.buckets().end()},
@@ -92,7 +95,24 @@ class Contest {
       ++trial.captures;
       trial.capture_seconds += contest_.plan_cost.capture_seconds(bucket);
     }
+    runs_.push_back(std::move(run));
     return trial;
+  }
+
+  // Returns the standard error of a trial's gain over the first trial, from the gains of the parts.
+  double StandardError(size_t trial) const {
+    double sum = 0, squares = 0;
+    for (size_t i = 0; i < LadderBenchmark::kParts; ++i) {
+      const LadderBenchmark::Part &part = runs_[trial].parts[i], &first = runs_.front().parts[i];
+      const double before = first.device_seconds * first.latency_seconds;
+      const double gain =
+          before > 0 ? 1 - std::sqrt(part.device_seconds * part.latency_seconds / before) : 0;
+      sum += gain;
+      squares += gain * gain;
+    }
+    constexpr double kCount = LadderBenchmark::kParts;
+    const double variance = std::max(squares - sum * sum / kCount, 0.0) / (kCount - 1);
+    return std::sqrt(variance / kCount);
   }
 
  private:
@@ -101,6 +121,7 @@ class Contest {
   Traffic traffic_;
   const std::span<const Arrival> measured_;
   const Ladder* const present_;
+  std::vector<LadderBenchmark> runs_;  // of the trials
 };
 
 double CostOf(const StrategyTrial& trial) {
@@ -141,17 +162,22 @@ absl::StatusOr<StrategyTrials> TryStrategies(const StrategyContest& contest,
   if (contest.costs.Estimate({.bucket = largest, .computed_tokens = largest.tokens}) <= 0) {
     return absl::FailedPreconditionError("no step has been measured yet");
   }
-  const Contest field(contest, arrivals, present);
+  Contest field(contest, arrivals, present);
   StrategyTrials result;
   result.arrivals = std::ssize(arrivals) - std::ssize(arrivals) / 2;
   result.margin = kChance / std::sqrt(static_cast<double>(result.arrivals));
   if (present != nullptr) result.trials.push_back(field.Measure({"present", {}}, *present));
+  result.ladder_is_free = !LadderMatters(contest.limits.rows, contest.batch.policy);
   for (const Arm& arm : ArmsOf(contest)) {
+    if (result.ladder_is_free && !result.trials.empty()) break;
     SLUICE_ASSIGN_OR_RETURN(StrategyTrial trial, field.Try(arm));
     result.trials.push_back(std::move(trial));
   }
   const double first = CostOf(result.trials.front());
   for (StrategyTrial& trial : result.trials) trial.gain = 1 - CostOf(trial) / first;
+  const auto most = std::ranges::max_element(result.trials, {}, &StrategyTrial::gain);
+  result.margin =
+      std::max(result.margin, kStandardErrors * field.StandardError(most - result.trials.begin()));
   result.best = BestTrial(result);
   return result;
 }

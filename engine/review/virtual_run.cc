@@ -97,7 +97,7 @@ class VirtualRun {
     ++result_.batches;
     result_.useful_tokens += decision.size.tokens;
     result_.bucket_tokens += decision.bucket.tokens;
-    result_.computed_tokens += shape.computed_tokens;
+    result_.computed_tokens += options_.rows.Of(decision.bucket.tokens, shape.computed_tokens);
     result_.busy_seconds += Seconds(end - start);
     if (options_.on_batch) {
       options_.on_batch({.start = start, .end = end, .decision = decision, .sequences = batch_});

@@ -23,6 +23,7 @@ struct VirtualRunOptions {
   // Returns the seconds that a step takes. The scheduler's cost model learns them from
   // observations.
   std::function<double(const StepShape&)> cost{};
+  ComputedRows rows = ComputedRows::OfBucket();  // for VirtualResult::computed_tokens
   HostTimes host{};
   // Returns the time that a step, or the host's work between steps, takes from now on, if the costs
   // or the host times give `work`. If empty, `work` is used.

@@ -18,7 +18,7 @@ constexpr double kLawClip = 2;
 constexpr double kCorrectionClip = 1.25;
 constexpr int kSweeps = 8;
 
-enum Term { kStep, kBucketTokens, kComputed, kContext, kPositions, kSampled };
+enum Term { kStep, kBucketRows, kComputed, kContext, kPositions, kSampled };
 
 // Limits beyond any step. They keep a state that was restored from a malicious file in range.
 constexpr double kMinSeconds = 1e-9;
@@ -36,9 +36,9 @@ double Within0And(double limit, double value) {
 
 }  // namespace
 
-CostModel::Terms CostModel::TermsOf(const StepShape& step) {
+CostModel::Terms CostModel::TermsOf(const StepShape& step) const {
   return {1.0,
-          static_cast<double>(step.bucket.tokens),
+          rows_.OfBucketLayers(step.bucket.tokens),
           static_cast<double>(step.computed_tokens),
           static_cast<double>(step.context_tokens),
           static_cast<double>(step.distinct_positions),
@@ -126,6 +126,7 @@ double CostModel::EstimateDrain(int64_t tokens, const Bucket& largest) const {
 
 CostState CostModel::state() const {
   State state;
+  state.rows = rows_;
   for (int i = 0; i < kTerms; ++i) {
     state.law[i] = law_[i];
     state.products[i] = products_[i];
@@ -137,6 +138,7 @@ CostState CostModel::state() const {
 }
 
 void CostModel::Restore(const State& state) {
+  rows_ = state.rows;
   for (int i = 0; i < kTerms; ++i) {
     law_[i] = Within0And(kMaxSeconds, state.law[i]);
     products_[i] = Within0And(kMaxMoment, state.products[i]);

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "absl/container/btree_map.h"
@@ -21,14 +22,22 @@ struct StepShape {
 };
 
 // Predicts the seconds that a step takes. All buckets share a non-negative linear law of the shape,
-//   a + b * bucket.tokens + c * computed + d * context + e * positions + f * sampled,
-// fitted by decayed least squares of the relative error. It is multiplied by a decayed correction
+//   a + b * bucket rows + c * computed + d * context + e * positions + f * sampled.
+// Bucket rows are the rows that the device computes because of the bucket
+// (ComputedRows::OfBucketLayers). They are 0 on a device that computes only the rows of the batch,
+// so there the bucket does not change the estimate of the law. The law is fitted by decayed least squares of the relative error. It is multiplied by a decayed correction
 // per bucket, the median-like ratio of measured to predicted time. A single outlier moves neither
 // much. The warm-up initialises the model by timing buckets. A bucket that never ran uses only the
 // law. Not thread-safe; a copy is a snapshot.
 class CostModel {
  public:
   static constexpr int kTerms = kCostTerms;
+
+  CostModel() : CostModel(ComputedRows::OfBucket()) {}
+  explicit CostModel(ComputedRows rows) : rows_(std::move(rows)) {}
+
+  // The rows that the device computes.
+  const ComputedRows& rows() const { return rows_; }
 
   // Learns from a step. Ignores `seconds` unless they are positive and finite. Allocates only for
   // the first step of a bucket.
@@ -53,10 +62,11 @@ class CostModel {
  private:
   // The values that the coefficients of the law multiply.
   using Terms = std::array<double, kTerms>;
-  static Terms TermsOf(const StepShape& step);
+  Terms TermsOf(const StepShape& step) const;
   double Law(const Terms& terms) const;
   void Fit();
 
+  ComputedRows rows_;
   Terms law_{};
   std::array<Terms, kTerms> moments_{};
   Terms products_{};

@@ -28,6 +28,7 @@ class Fleet {
     model_.batch = options.batch;
     model_.ladder = std::make_shared<const Ladder>(std::move(ladder));
     model_.costs = options.costs;
+    model_.warm = CostModel(options.costs.rows);
     model_.on_done = [this](MonoTime arrived, MonoTime end) { Done(arrived, end); };
     for (const Bucket& bucket : model_.ladder->buckets()) {
       const StepShape full{.bucket = bucket, .computed_tokens = bucket.tokens};
@@ -226,8 +227,7 @@ absl::StatusOr<FleetResult> RunFleet(std::span<const Arrival> arrivals,
                                      const FleetOptions& options) {
   SLUICE_RETURN_IF_ERROR(CheckFleet(arrivals, options));
   const LadderLimits limits{.max_tokens = options.batch.max_batch_tokens,
-                            .max_sequences = options.batch.max_batch_sequences,
-                            .tile_tokens = 32};
+                            .max_sequences = options.batch.max_batch_sequences};
   SLUICE_ASSIGN_OR_RETURN(Ladder ladder,
                           BuildLadder({.strategy = StrategyKind::kGeometric}, limits));
   return Fleet(arrivals, options, std::move(ladder)).Run();

@@ -225,7 +225,7 @@ constexpr int64_t kMostPlans = 64;
 absl::Status AddFixedSets(const ComparisonOptions& options, std::vector<Contender>* contenders) {
   const LadderLimits limits{.max_tokens = options.experiment.batch.max_batch_tokens,
                             .max_sequences = options.experiment.batch.max_batch_sequences,
-                            .tile_tokens = 1,
+                            .rows = options.experiment.assumed_rows,
                             .max_positions = options.experiment.max_positions};
   for (const std::string& name : options.fixed_sets) {
     const std::optional<FixedSet> set = FixedSetOf(name, limits);
@@ -279,6 +279,7 @@ absl::StatusOr<nlohmann::json> Compare(const ComparisonOptions& options) {
         row["ladder"] = contender.ladder;
         row["load"] = load;
         row["order"] = order;
+        row["capture_seconds"] = contender.experiment.capture_seconds;
         rows.push_back(std::move(row));
       }
     }
@@ -287,22 +288,22 @@ absl::StatusOr<nlohmann::json> Compare(const ComparisonOptions& options) {
 }
 
 std::string PlansToMarkdown(const nlohmann::json& rows) {
-  constexpr double kLeastCaptureSeconds = 0.055;
-  constexpr double kMostCaptureSeconds = 0.110;
   std::string text, heading;
   for (const nlohmann::json& row : rows) {
-    BeginTable(row,
-               "| policy | ladder | padding waste | batches in a graph | graphs | captures | "
-               "capture s | p50 ms | p99 ms |\n|---|---|---|---|---|---|---|---|---|\n",
-               &heading, &text);
+    BeginTable(
+        row,
+        "| policy | ladder | padding waste | computed waste | batches in a graph | graphs | "
+        "captures | capture ms | p50 ms | p99 ms |\n|---|---|---|---|---|---|---|---|---|---|\n",
+        &heading, &text);
     const double captures = row["captures"].get<double>();
     absl::StrAppend(
         &text, absl::StrFormat(
-                   "| %s | %s | %.1f%% | %.1f%% | %.0f | %.0f | %.1f to %.1f | %.3f | %.3f |\n",
+                   "| %s | %s | %.1f%% | %.1f%% | %.1f%% | %.0f | %.0f | %.1f | %.3f | %.3f |\n",
                    row["policy"].get<std::string>(), row["ladder"].get<std::string>(),
                    100 * (1 - row["padding_efficiency"].get<double>()),
+                   100 * (1 - row["executed_efficiency"].get<double>()),
                    100 * row["planned_share"].get<double>(), row["plans"].get<double>(), captures,
-                   kLeastCaptureSeconds * captures, kMostCaptureSeconds * captures,
+                   1e3 * row["capture_seconds"].get<double>() * captures,
                    row["p50_ms"].get<double>(), row["p99_ms"].get<double>()));
   }
   return text;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
@@ -11,9 +12,12 @@ namespace sluice::loadtest {
 
 struct CostFlags {
   double base_us = 60, per_token_us = 0.04;
-  std::string of = "bucket";  // "bucket" or "computed"
+  std::string of = "bucket";  // "bucket", "library" or "computed"
   std::string file;           // a file of measured costs to use instead
 };
+
+// Returns the rows of the flag's value with this name.
+ComputedRows RowsNamed(std::string_view name);
 
 void AddCostFlags(CLI::App* app, CostFlags* flags);
 

@@ -35,7 +35,8 @@ class Experiment {
         limits_(limits),
         graphs_(graphs),
         scheduler_(options.batch, std::chrono::microseconds(options.ladder.review.half_life_us),
-                   std::make_shared<const Ladder>(std::move(ladder)), CostModel(), nullptr) {
+                   std::make_shared<const Ladder>(std::move(ladder)),
+                   CostModel(options.assumed_rows), nullptr) {
     WarmUp();
   }
 
@@ -85,6 +86,7 @@ class Experiment {
   VirtualRunOptions RunOptions() const {
     return {
         .cost = [this](const StepShape& step) { return options_.costs(step); },
+        .rows = options_.costs.rows,
         .chunk_tokens = RunLimitsOf(options_.batch, scheduler_.ladder()->largest()).chunk_tokens};
   }
 
@@ -165,7 +167,7 @@ class Experiment {
 LadderLimits LimitsOf(const ExperimentOptions& options) {
   return {.max_tokens = options.batch.max_batch_tokens,
           .max_sequences = options.batch.max_batch_sequences,
-          .tile_tokens = options.tile_tokens,
+          .rows = options.assumed_rows,
           .max_positions = options.max_positions};
 }
 
@@ -187,7 +189,7 @@ absl::StatusOr<std::unique_ptr<Experiment>> MakeExperiment(const ExperimentOptio
 
 double StepCosts::operator()(const StepShape& step) const {
   if (use_measured) return measured.Estimate(step);
-  return base_seconds + seconds_per_bucket_token * step.bucket.tokens +
+  return base_seconds + seconds_per_bucket_token * rows.OfBucketLayers(step.bucket.tokens) +
          seconds_per_computed_token * step.computed_tokens;
 }
 

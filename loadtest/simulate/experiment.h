@@ -14,9 +14,11 @@
 
 namespace sluice::loadtest {
 
-// The duration of a step: base + per_bucket_token * bucket tokens + per_computed_token * computed
-// tokens, or the duration by `measured` if `use_measured` is set.
+// The duration of a step: base + per_bucket_token * the rows that the device computes for its bucket
+// + per_computed_token * the tokens of the batch, or the duration by `measured` if `use_measured` is
+// set.
 struct StepCosts {
+  ComputedRows rows = ComputedRows::OfBucket();  // of the device
   double base_seconds = 60e-6;
   double seconds_per_bucket_token = 0.04e-6;
   double seconds_per_computed_token = 0;
@@ -29,9 +31,9 @@ struct StepCosts {
 
 struct ExperimentOptions {
   LadderOptions ladder{};
-  BatchOptions batch{.max_batch_sequences = 256};  // max_batch_tokens must be set
-  int32_t max_positions = 8192;                    // of padded ladders
-  int32_t tile_tokens = 32;
+  BatchOptions batch{.max_batch_sequences = 256};        // max_batch_tokens must be set
+  int32_t max_positions = 8192;                          // of padded ladders
+  ComputedRows assumed_rows = ComputedRows::OfBucket();  // by the ladder and the cost model
   StepCosts costs{};
   // An adaptive ladder is reviewed every `review_interval` of virtual time during the first part,
   // and once more at its end, without conditions. If true, it is also reviewed in the second part.

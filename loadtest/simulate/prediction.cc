@@ -126,7 +126,7 @@ absl::StatusOr<Prediction> Predict(const RecordedRun& run, const StepCosts* cost
     }
   }
   SLUICE_ASSIGN_OR_RETURN(RunFigures measured, Measured(run));
-  const StepCosts own{.measured = run.costs, .use_measured = true};
+  const StepCosts own{.rows = run.costs.rows(), .measured = run.costs, .use_measured = true};
   return Prediction{measured, Simulated(run, costs == nullptr ? own : *costs), run.host,
                     SlowTimesOf(run, measured.p99_seconds)};
 }

@@ -89,6 +89,7 @@ absl::StatusOr<std::vector<Arrival>> Load(const Flags& flags, bool costs_given,
   if (!costs_given) {
     options->costs.measured = std::move(run.costs);
     options->costs.use_measured = true;
+    options->costs.rows = options->costs.measured.rows();
   }
   return std::move(run.arrivals);
 }

@@ -63,7 +63,8 @@ class Sizer {
       : arrivals_(arrivals),
         options_(options),
         ladder_(std::make_shared<const Ladder>(std::move(ladder))),
-        chunk_tokens_(RunLimitsOf(options.batch, ladder_->largest()).chunk_tokens) {
+        chunk_tokens_(RunLimitsOf(options.batch, ladder_->largest()).chunk_tokens),
+        warm_(options.costs.rows) {
     for (const Bucket& bucket : ladder_->buckets()) {
       const StepShape full{.bucket = bucket, .computed_tokens = bucket.tokens};
       for (int i = 0; i < 3; ++i) warm_.Observe(full, options_.costs(full));
@@ -177,12 +178,12 @@ absl::Status Check(std::span<const Arrival> arrivals, const SizingOptions& optio
 absl::StatusOr<Ladder> LadderFor(std::span<const Arrival> arrivals, const SizingOptions& options) {
   const LadderLimits limits{.max_tokens = options.batch.max_batch_tokens,
                             .max_sequences = options.batch.max_batch_sequences,
-                            .tile_tokens = options.tile_tokens};
+                            .rows = options.costs.rows};
   absl::StatusOr<Ladder> ladder = BuildLadder(options.ladder, limits);
   if (!ladder.ok() || options.ladder.strategy != StrategyKind::kAdaptive) return ladder;
   std::vector<int32_t> lengths;
   for (const Arrival& arrival : arrivals) lengths.push_back(arrival.tokens);
-  CostModel costs;
+  CostModel costs(options.costs.rows);
   for (const Bucket& bucket : ladder->buckets()) {
     const StepShape full{.bucket = bucket, .computed_tokens = bucket.tokens};
     costs.Observe(full, options.costs(full));

@@ -33,7 +33,6 @@ struct SizingOptions {
   LadderOptions ladder{};  // kAdaptive is fitted to the lengths of the arrivals
   // Packed; max_batch_tokens must be set and hold every sequence.
   BatchOptions batch{.max_batch_sequences = 256};
-  int32_t tile_tokens = 32;
   StepCosts costs{};
 };
 

@@ -209,9 +209,15 @@ TEST(ParseArguments, ReadsTheFlagsOfBucketCommands) {
   EXPECT_EQ(computed->fit.token_us, 0);
   EXPECT_EQ(computed->fit.computed_token_us, 2);
   EXPECT_EQ(computed->fit.load, 0) << "the recorded times";
-  EXPECT_EQ(fit->fit.tile_tokens, 64);
-  EXPECT_EQ(computed->fit.tile_tokens, 12);
+  EXPECT_EQ(fit->fit.rows, DeviceRows::kLibrary);
+  EXPECT_EQ(fit->fit.capture_ms, 0.6);
+  EXPECT_EQ(computed->fit.rows, DeviceRows::kBatch);
+  EXPECT_EQ(computed->fit.capture_ms, 0);
   EXPECT_EQ(Parse({"fit", "--journal=f"})->fit.step_us, 0);
+  EXPECT_EQ(Parse({"fit", "--journal=f"})->fit.rows, std::nullopt) << "as recorded";
+  const auto batch = Parse({"fit", "--lengths=f", "--rows=batch"});
+  EXPECT_EQ(batch->fit.token_us, 0) << "no rows of the bucket are computed";
+  EXPECT_EQ(batch->fit.computed_token_us, 0.04);
   const auto ladder = Parse({"ladder", "set", "m", "--strategy=geometric", "--ratio=2", "--keep"});
   ASSERT_TRUE(ladder.ok()) << ladder.status();
   EXPECT_EQ(ladder->ladder.options, (LadderChoice{{"strategy", "geometric"}, {"ratio", "2"}}));

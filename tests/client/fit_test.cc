@@ -149,16 +149,16 @@ TEST(Fit, NeedsSomeArrivals) {
   EXPECT_THAT(Fit(input, Options()).status().message(), testing::HasSubstr("only 99"));
 }
 
-TEST(Fit, HardwareAwareLaddersUseMultiplesOfTheTile) {
+TEST(Fit, HardwareAwareLaddersUseRowsThatTheDeviceComputesExactly) {
   FitArguments options = Options();
-  options.tile_tokens = 48;
+  options.rows = DeviceRows::kLibrary;
   const FitReport report = *Fit(InputOf(TwoLengths(2000), options), options);
   const auto trial =
       std::ranges::find(report.trials.trials, "hardware_aware", &StrategyTrial::name);
   ASSERT_NE(trial, report.trials.trials.end());
   ASSERT_GT(trial->buckets.size(), 1u);
   for (const Bucket& bucket : trial->buckets) {
-    EXPECT_TRUE(bucket.tokens % 48 == 0 || bucket.tokens == 1024) << bucket.tokens;
+    EXPECT_TRUE(ComputedRows::OfLibrary().Exact(bucket.tokens)) << bucket.tokens;
   }
 }
 

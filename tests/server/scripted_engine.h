@@ -50,7 +50,7 @@ class ScriptedEngine final : public Engine {
 
  private:
   const std::shared_ptr<const Model> model_;
-  const BackendInfo info_{.device = "cpu", .profile = "exact", .tile_tokens = 1, .page_tokens = 1};
+  const BackendInfo info_{.device = "cpu", .profile = "exact", .page_tokens = 1};
 
   mutable Mutex mu_;
   CondVar changed_;

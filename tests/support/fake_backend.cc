@@ -152,6 +152,7 @@ class FakeBackend::Executable : public ExecutableModel {
 
   int64_t weight_bytes() const override { return 1000; }
   RowOrder row_order() const override { return backend_->options_.order; }
+  ComputedRows computed_rows() const override { return backend_->options_.rows; }
   void ParallelFor(int64_t n, int64_t grain,
                    absl::FunctionRef<void(int64_t, int64_t)> body) const override {
     backend_->NoteParallelFor(n);
@@ -302,9 +303,7 @@ FakeBackend::FakeBackend(const Options& options)
     : options_(options),
       info_{.device = "fake",
             .profile = "fake",
-            .tile_tokens = options.tile_tokens,
             .page_tokens = options.page_tokens,
-            .row_multiple = options.tile_tokens,
             .steps_ahead = options.steps_ahead,
             .timed_runs = options.timed_runs} {}
 

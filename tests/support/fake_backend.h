@@ -47,7 +47,7 @@ struct RecordedBatch {
 class FakeBackend : public Backend {
  public:
   struct Options {
-    int32_t tile_tokens = 8;
+    ComputedRows rows = ComputedRows::OfBucket();
     int32_t page_tokens = 4;
     RowOrder order = RowOrder::kPositionMajor;
     int64_t plan_bytes_per_token = 10;

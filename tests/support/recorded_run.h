@@ -29,10 +29,9 @@ inline void RecordRun(std::span<const Arrival> arrivals, const BatchOptions& bat
                              .costs = CostModel().state()};
   auto journal = Journal::Open(path, start, [](std::string_view) {});
   ASSERT_TRUE(journal.ok()) << journal.status();
-  const auto ladder = BuildLadder({.strategy = StrategyKind::kGeometric},
-                                  {.max_tokens = batch.max_batch_tokens,
-                                   .max_sequences = batch.max_batch_sequences,
-                                   .tile_tokens = 32});
+  const auto ladder = BuildLadder(
+      {.strategy = StrategyKind::kGeometric},
+      {.max_tokens = batch.max_batch_tokens, .max_sequences = batch.max_batch_sequences});
   ASSERT_TRUE(ladder.ok()) << ladder.status();
   (*journal)->OnLadder(*ladder);
   Scheduler scheduler(batch, start.half_life, std::make_shared<const Ladder>(*ladder), CostModel(),

@@ -37,8 +37,9 @@ float Finish(const DenseShape& shape, SimtDense kind, float x) {
 
 // Most of the time goes to the innermost loop, which the compiler vectorises at -O3.
 template <typename T, typename Out>
-[[gnu::optimize("O3")]] void Compute(const DenseShape& shape, SimtDense kind,
-                                     const DenseArgs& args) {
+[[gnu::optimize("O3")]] int64_t Compute(const DenseShape& shape, SimtDense kind,
+                                        const DenseArgs& args) {
+  int64_t multiply_adds = 0;
   const T* const weight = static_cast<const T*>(args.weight);
   const T* const bias = static_cast<const T*>(args.bias);
   const bool backwards =
@@ -55,6 +56,7 @@ template <typename T, typename Out>
       const int64_t k = backwards ? shape.k - 1 - i : i;
       const float value = Widen(x[k]);
       for (int64_t n = 0; n < shape.n; ++n) sums[n] += value * Widen(weight[k * shape.n + n]);
+      multiply_adds += shape.n;
     }
     for (int64_t n = 0; n < columns; ++n) {
       float sum = sums[n];
@@ -63,11 +65,13 @@ template <typename T, typename Out>
       out[n] = Narrow<Out>(Finish(shape, kind, sum));
     }
   }
+  return multiply_adds;
 }
 
 // Sum is int32_t, or float.
 template <typename Sum>
-void ComputeInt8(const DenseShape& shape, SimtDense kind, const DenseArgs& args) {
+int64_t ComputeInt8(const DenseShape& shape, SimtDense kind, const DenseArgs& args) {
+  int64_t multiply_adds = 0;
   const int64_t k = shape.k, n = shape.n;
   auto* const kept =
       DenseWorkspaceBytes(shape, kind) > 0 ? static_cast<int32_t*>(args.workspace) : nullptr;
@@ -80,8 +84,10 @@ void ComputeInt8(const DenseShape& shape, SimtDense kind, const DenseArgs& args)
       for (int64_t i = 0; i < k; ++i) sum += static_cast<Sum>(int32_t{x[i]} * int32_t{weight[i]});
       out[c] = static_cast<int32_t>(sum);
       if (kept != nullptr) kept[c] = out[c];
+      multiply_adds += k;
     }
   }
+  return multiply_adds;
 }
 
 }  // namespace
@@ -126,14 +132,14 @@ size_t DenseOutBytes(const DenseShape& shape, int32_t rows) {
   return shape.out_bytes() * rows * shape.n;
 }
 
-void ComputeDense(const DenseShape& shape, SimtDense kind, const DenseArgs& args) {
+int64_t ComputeDense(const DenseShape& shape, SimtDense kind, const DenseArgs& args) {
   if (shape.int8()) {
     if (kind == SimtDense::kFloatSums) return ComputeInt8<float>(shape, kind, args);
     return ComputeInt8<int32_t>(shape, kind, args);
   }
   if (!shape.half()) return Compute<float, float>(shape, kind, args);
   if (shape.head) return Compute<BFloat16, float>(shape, kind, args);
-  Compute<BFloat16, BFloat16>(shape, kind, args);
+  return Compute<BFloat16, BFloat16>(shape, kind, args);
 }
 
 }  // namespace sluice::simt

@@ -19,6 +19,7 @@ bool DenseSupports(const DenseShape& shape);
 absl::Status CheckDense(const DenseShape& shape, SimtDense kind, const DenseArgs& args);
 size_t DenseWorkspaceBytes(const DenseShape& shape, SimtDense kind);
 size_t DenseOutBytes(const DenseShape& shape, int32_t rows);
-void ComputeDense(const DenseShape& shape, SimtDense kind, const DenseArgs& args);
+// Returns the number of multiply-adds that it computed.
+int64_t ComputeDense(const DenseShape& shape, SimtDense kind, const DenseArgs& args);
 
 }  // namespace sluice::simt

@@ -96,7 +96,8 @@ class SimtStream final : public DeviceStream {
       if (workspace > 0 && !core.ClaimWorkspace(args.workspace, workspace)) return;
       const size_t out_bytes = DenseOutBytes(shape, args.rows);
       if (!core.CheckDevice("Dense", args.out, out_bytes, Access::kWrite)) return;
-      ComputeDense(shape, kind, args);
+      const int64_t multiply_adds = ComputeDense(shape, kind, args);
+      if (!shape.head) core.counts.layer_multiply_adds += multiply_adds;
     }});
   }
 

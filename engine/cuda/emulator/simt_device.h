@@ -105,7 +105,9 @@ struct SimtCounts {
   int64_t fills = 0;
   int64_t allocations = 0, pinned_allocations = 0;
   int64_t captures = 0;
-  int64_t ran = 0;      // pieces of queued work that ran
+  int64_t ran = 0;  // pieces of queued work that ran
+  // Multiply-adds of the library's layers without heads, counted in their loops when they run.
+  int64_t layer_multiply_adds = 0;
   int64_t refused = 0;  // calls after the device was lost
 
   int64_t device_bytes = 0, pinned_bytes = 0;

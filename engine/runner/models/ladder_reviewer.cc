@@ -10,15 +10,11 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "base/thread_priority.h"
+#include "engine/review/ladder_benchmark.h"
 #include "engine/review/strategies.h"
 
 namespace sluice {
 namespace {
-
-bool ReviewsByItself(const LadderOptions& ladder, PolicyKind policy) {
-  const bool changes = ladder.strategy == StrategyKind::kAdaptive || ladder.min_bucket_usage > 0;
-  return changes && ladder.review.interval_us > 0 && policy != PolicyKind::kStaticPadded;
-}
 
 absl::Status CheckChoice(PolicyKind policy) {
   if (policy != PolicyKind::kStaticPadded) return absl::OkStatus();
@@ -102,15 +98,24 @@ LadderOptions LadderReviewer::ladder_options() const {
   return ladder_;
 }
 
+bool LadderReviewer::ReviewsByItself() const {
+  const LadderOptions ladder = ladder_options();
+  const PolicyKind policy = options_.batch.policy;
+  const bool fits =
+      ladder.strategy == StrategyKind::kAdaptive && LadderMatters(runner_->limits().rows, policy);
+  return (fits || ladder.min_bucket_usage > 0) && ladder.review.interval_us > 0 &&
+         policy != PolicyKind::kStaticPadded;
+}
+
 void LadderReviewer::StartReviews() {
-  if (thread_.has_value() || !ReviewsByItself(ladder_options(), options_.batch.policy)) return;
+  if (thread_.has_value() || !ReviewsByItself()) return;
   thread_.emplace(clock_, std::chrono::microseconds(options_.ladder.review.interval_us),
                   [this] { ReviewNewArrivals(); });
 }
 
 void LadderReviewer::ReviewNewArrivals() {
   LowerThreadPriority();
-  if (!ReviewsByItself(ladder_options(), options_.batch.policy)) return;
+  if (!ReviewsByItself()) return;
   const uint64_t arrivals = runner_->Arrivals();
   if (std::exchange(reviewed_arrivals_, arrivals) == arrivals) return;
   const absl::StatusOr<ReviewReport> report = Review(/*force=*/false);

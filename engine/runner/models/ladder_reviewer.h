@@ -51,7 +51,9 @@ class LadderReviewer {
 
  private:
   LadderOptions ladder_options() const;
-  // Starts the thread if the current options require reviews and it is not running.
+  // Whether the current options require reviews.
+  bool ReviewsByItself() const;
+  // Starts the thread if reviews are required and it is not running.
   void StartReviews() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_mu_);
   // Reviews the ladder if anything has arrived since the last review.
   void ReviewNewArrivals();

@@ -128,8 +128,7 @@ ModelRunner::ModelRunner(RequestId first_id, std::shared_ptr<const Model> model,
              std::chrono::microseconds(options.ladder.review.half_life_us), prepared_.ladder,
              prepared_.costs, journal, clock),
       history_(options.history.requests),
-      loop_(model_.get(), &prepared_, info.row_multiple, options, clock, observer, &state_,
-            &heartbeat_, &history_) {}
+      loop_(model_.get(), &prepared_, options, clock, observer, &state_, &heartbeat_, &history_) {}
 
 absl::Status ModelRunner::Refuse(absl::Status refusal) {
   observer_->OnRejected(model_->name, ReasonOf(refusal));

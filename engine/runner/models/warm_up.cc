@@ -62,9 +62,8 @@ int32_t TokensWithinLimit(const EngineOptions& options, const ModelConfig& confi
   const int64_t bytes = options.ladder.memory_limit_bytes;
   int32_t tokens = limits.max_tokens;
   if (bytes == 0 || options.batch.max_batch_tokens > 0) return tokens;
-  const int64_t least = KeepsPages(options.batch, config)
-                            ? std::max(options.ladder.min_tokens, limits.tile_tokens)
-                            : config.max_positions;
+  const int64_t least =
+      KeepsPages(options.batch, config) ? options.ladder.min_tokens : config.max_positions;
   const auto activations = [&] {
     return executable.activation_bytes(
         {.tokens = tokens, .sequences = std::min(tokens, limits.max_sequences)});
@@ -170,26 +169,36 @@ absl::Status TimeTokens(int32_t tokens, const Bucket& bucket,
 // Prepares and times the buckets of a ladder within a time limit.
 class BucketWarmUp {
  public:
-  // Costs in `known` are not measured again. Nothing is owned.
+  // Nothing is owned.
   BucketWarmUp(const std::shared_ptr<const Model>& model, const LadderOptions& options,
-               const StepBenchmark& benchmark, bool known, Clock* clock, Observer* observer,
+               const StepBenchmark& benchmark, Clock* clock, Observer* observer,
                PreparedModel* prepared)
       : model_(model),
         limit_bytes_(options.memory_limit_bytes),
         benchmark_(benchmark),
-        known_(known),
         clock_(clock),
         observer_(observer),
         prepared_(prepared),
         end_(clock->Now() + std::chrono::microseconds(options.warm_up_us)) {}
 
-  // Prepares the maximum. Then prepares and times the other buckets in ascending order, and times
-  // the maximum last. Stops when the time is over, the memory limit is reached or the device has no
+  // Prepares the maximum, without a captured plan if there is no memory for it.
+  absl::Status PrepareLargest(const Bucket& largest) {
+    PlanCache* const plans = prepared_->plans.get();
+    const absl::Status status = plans->Prepare(largest);
+    if (!absl::IsResourceExhausted(status)) return status;
+    observer_->OnNotice(
+        *model_,
+        absl::StrCat("the ladder's maximum runs without a plan, op by op: ", status.message()));
+    return plans->PublishEager(largest);
+  }
+
+  // Prepares and times the buckets below the maximum in ascending order, and times the maximum,
+  // which must be prepared, last. Does not measure again the costs that are `known`. Stops when the time is over, the memory limit is reached or the device has no
   // memory left. Buckets without time are awaited. Buckets without memory are not in the returned
   // ladder; those excluded by the limit count as evicted.
-  absl::StatusOr<Ladder> Run(const Ladder& wanted) {
+  absl::StatusOr<Ladder> Run(const Ladder& wanted, bool known) {
     const Bucket& largest = wanted.largest();
-    SLUICE_RETURN_IF_ERROR(PrepareLargest(largest));
+    known_ = known;
     if (benchmark_.runs > 1) {
       const StepBenchmark rise = {.runs = 0, .warm_for = kClockRise};
       SLUICE_RETURN_IF_ERROR(TimeTokens(largest.tokens, largest, model_, clock_, rise, prepared_));
@@ -221,16 +230,6 @@ class BucketWarmUp {
  private:
   // The number of tokens timed first, in any bucket.
   static constexpr int32_t kFirstTokens = 16;
-
-  absl::Status PrepareLargest(const Bucket& largest) {
-    PlanCache* const plans = prepared_->plans.get();
-    const absl::Status status = plans->Prepare(largest);
-    if (!absl::IsResourceExhausted(status)) return status;
-    observer_->OnNotice(
-        *model_,
-        absl::StrCat("the ladder's maximum runs without a plan, op by op: ", status.message()));
-    return plans->PublishEager(largest);
-  }
 
   // Used when a padded ladder was cut within a column. Withdraws its last buckets until the rest
   // and the largest bucket form a ladder: a column has at least the rows of wider columns.
@@ -286,7 +285,7 @@ class BucketWarmUp {
   const std::shared_ptr<const Model>& model_;
   const int64_t limit_bytes_;
   const StepBenchmark benchmark_;
-  const bool known_;
+  bool known_ = false;
   Clock* const clock_;
   Observer* const observer_;
   PreparedModel* const prepared_;
@@ -349,7 +348,7 @@ bool ReadFile(const LadderFile& file, const EngineOptions& options, const Model&
       content = built.status();
     }
   }
-  const int64_t most_buckets = chosen.max_buckets;
+  const int64_t most_buckets = prepared->limits.MaxBuckets(chosen);
   if (content.ok() && std::ssize(content->ladder.buckets()) > most_buckets) {
     content = absl::FailedPreconditionError(
         absl::StrCat("it has more than engine.ladder.max_buckets of ", most_buckets, " buckets"));
@@ -360,12 +359,27 @@ bool ReadFile(const LadderFile& file, const EngineOptions& options, const Model&
                                            " is ignored: ", content.status().message()));
     return false;
   }
+  content->costs.rows = prepared->limits.rows;  // of this device, whatever the file says
   prepared->costs.Restore(content->costs);
   const bool fitted = chosen.strategy == StrategyKind::kAdaptive;
   if (fitted && !content->ladder.padded() && !IsPadded(options.batch.policy)) {
     *ladder = std::move(content->ladder);
   }
   return true;
+}
+
+// Returns the most buckets that captures like the one of `largest` allow: together they take at most
+// the time of the warm-up and half of the free memory. At least 16, at most the device's maximum.
+int32_t AffordableBuckets(const BackendInfo& info, const BucketStats& largest, int64_t warm_up_us,
+                          int64_t free_bytes) {
+  constexpr int32_t kAlways = 16;
+  double most = info.max_buckets;
+  const auto capture_us = std::chrono::duration<double, std::micro>(largest.prepare_time).count();
+  if (capture_us > 0) most = std::min(most, static_cast<double>(warm_up_us) / capture_us);
+  if (largest.memory_bytes > 0) {
+    most = std::min(most, static_cast<double>(free_bytes / 2 / largest.memory_bytes));
+  }
+  return std::max(static_cast<int32_t>(most), std::min(kAlways, info.max_buckets));
 }
 
 absl::Status MeetStartFault(FaultPoint point) {
@@ -384,29 +398,22 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
   PreparedModel prepared;
   prepared.limits = {.max_tokens = max_tokens,
                      .max_sequences = options.batch.max_batch_sequences,
-                     .tile_tokens = info.tile_tokens,
-                     .max_positions = static_cast<int32_t>(model->config.max_positions)};
-  SLUICE_ASSIGN_OR_RETURN(Ladder wanted,
-                          BuildLadder(options.ladder, options.batch.policy, prepared.limits));
+                     .rows = {},
+                     .max_positions = static_cast<int32_t>(model->config.max_positions),
+                     .max_buckets = info.max_buckets};
+  // An option that is out of range is reported before the weights are packed.
+  SLUICE_RETURN_IF_ERROR(
+      BuildLadder(options.ladder, options.batch.policy, prepared.limits).status());
 
   SLUICE_RETURN_IF_ERROR(MeetStartFault(FaultPoint::kLoad));
   SLUICE_ASSIGN_OR_RETURN(prepared.executable, backend->Load(model));
-  const int32_t tokens =
+  prepared.limits.rows = prepared.executable->computed_rows();
+  prepared.limits.max_tokens =
       TokensWithinLimit(options, model->config, prepared.limits, *prepared.executable);
-  if (tokens < prepared.limits.max_tokens) {
-    prepared.limits.max_tokens = tokens;
-    SLUICE_ASSIGN_OR_RETURN(wanted,
-                            BuildLadder(options.ladder, options.batch.policy, prepared.limits));
-  }
+  prepared.costs = CostModel(prepared.limits.rows);
   prepared.info = info;
   if (const std::string own = prepared.executable->profile(); !own.empty()) {
     prepared.info.profile = own;
-  }
-  bool costs_known = false;
-  if (!options.ladder.file.empty()) {
-    prepared.file.emplace(options.ladder.file, *model, prepared.info,
-                          prepared.executable->algorithms(), prepared.limits, options.batch.policy);
-    costs_known = ReadFile(*prepared.file, options, *model, observer, &wanted, &prepared);
   }
   if (const std::string kernels = prepared.executable->kernels(); !kernels.empty()) {
     observer->OnKernels(*model, kernels);
@@ -439,9 +446,24 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
   for (int32_t i = 0; i < info.steps_ahead; ++i) {
     prepared.slots.push_back(prepared.slots.front()->Beside());
   }
-  BucketWarmUp buckets(model, options.ladder, {.runs = info.timed_runs}, costs_known, clock,
-                       observer, &prepared);
-  SLUICE_ASSIGN_OR_RETURN(Ladder ladder, buckets.Run(wanted));
+  BucketWarmUp buckets(model, options.ladder, {.runs = info.timed_runs}, clock, observer,
+                       &prepared);
+  SLUICE_ASSIGN_OR_RETURN(Ladder wanted,
+                          BuildLadder(options.ladder, options.batch.policy, prepared.limits));
+  // The largest bucket is the same in every ladder of these limits. Its capture gives the price of
+  // the others.
+  SLUICE_RETURN_IF_ERROR(buckets.PrepareLargest(wanted.largest()));
+  prepared.limits.max_buckets = AffordableBuckets(info, prepared.plans->Stats().back(),
+                                                  options.ladder.warm_up_us, backend->FreeMemory());
+  SLUICE_ASSIGN_OR_RETURN(wanted,
+                          BuildLadder(options.ladder, options.batch.policy, prepared.limits));
+  bool costs_known = false;
+  if (!options.ladder.file.empty()) {
+    prepared.file.emplace(options.ladder.file, *model, prepared.info,
+                          prepared.executable->algorithms(), prepared.limits, options.batch.policy);
+    costs_known = ReadFile(*prepared.file, options, *model, observer, &wanted, &prepared);
+  }
+  SLUICE_ASSIGN_OR_RETURN(Ladder ladder, buckets.Run(wanted, costs_known));
   prepared.ladder = std::make_shared<const Ladder>(std::move(ladder));
   prepared.slots.front()->Trim();  // free activation memory that only the timed steps needed
   prepared.duration = clock->Now() - begin;

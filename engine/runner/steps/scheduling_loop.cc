@@ -6,16 +6,14 @@
 namespace sluice {
 
 SchedulingLoop::SchedulingLoop(const Model* model, const PreparedModel* prepared,
-                               int32_t row_multiple, const EngineOptions& options, Clock* clock,
-                               Observer* observer, RunnerState* state, Heartbeat* heartbeat,
-                               DecisionHistory* history)
+                               const EngineOptions& options, Clock* clock, Observer* observer,
+                               RunnerState* state, Heartbeat* heartbeat, DecisionHistory* history)
     : clock_(clock),
       observer_(observer),
       state_(state),
       heartbeat_(heartbeat),
       history_(history),
-      pipeline_(model, prepared, row_multiple, options.watchdog, clock, observer, &waits_, state,
-                heartbeat),
+      pipeline_(model, prepared, options.watchdog, clock, observer, &waits_, state, heartbeat),
       thread_([this] { Run(); }) {}
 
 void SchedulingLoop::Stop() {

@@ -23,9 +23,9 @@ namespace sluice {
 class SchedulingLoop {
  public:
   // Starts the thread. The objects that the pointers refer to are not owned and outlive the loop.
-  SchedulingLoop(const Model* model, const PreparedModel* prepared, int32_t row_multiple,
-                 const EngineOptions& options, Clock* clock, Observer* observer, RunnerState* state,
-                 Heartbeat* heartbeat, DecisionHistory* history);
+  SchedulingLoop(const Model* model, const PreparedModel* prepared, const EngineOptions& options,
+                 Clock* clock, Observer* observer, RunnerState* state, Heartbeat* heartbeat,
+                 DecisionHistory* history);
   ~SchedulingLoop() { Stop(); }
 
   // Ends the thread. Requires that all requests have ended, or that the thread was abandoned.

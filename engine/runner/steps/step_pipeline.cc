@@ -42,7 +42,7 @@ Concerns Concerned(std::span<RequestRow* const> rows) {
 
 }  // namespace
 
-StepPipeline::StepPipeline(const Model* model, const PreparedModel* prepared, int32_t row_multiple,
+StepPipeline::StepPipeline(const Model* model, const PreparedModel* prepared,
                            const WatchdogOptions& watchdog, Clock* clock, Observer* observer,
                            const RecentWaits* waits, RunnerState* state, Heartbeat* heartbeat)
     : model_(model),
@@ -53,7 +53,7 @@ StepPipeline::StepPipeline(const Model* model, const PreparedModel* prepared, in
       state_(state),
       heartbeat_(heartbeat),
       scorer_(prepared_.executable.get(), model, clock, state),
-      records_(model, row_multiple, observer, waits) {
+      records_(model, prepared_.executable->computed_rows(), observer, waits) {
   const size_t sequences = prepared_.ladder->max_sequences();
   SLUICE_CHECK(prepared_.slots.size() <= 2);
   steps_.reserve(prepared_.slots.size());  // pointers to them stay valid

@@ -40,9 +40,9 @@ namespace sluice {
 class StepPipeline {
  public:
   // Nothing is owned; all pointers outlive the pipeline.
-  StepPipeline(const Model* model, const PreparedModel* prepared, int32_t row_multiple,
-               const WatchdogOptions& watchdog, Clock* clock, Observer* observer,
-               const RecentWaits* waits, RunnerState* state, Heartbeat* heartbeat);
+  StepPipeline(const Model* model, const PreparedModel* prepared, const WatchdogOptions& watchdog,
+               Clock* clock, Observer* observer, const RecentWaits* waits, RunnerState* state,
+               Heartbeat* heartbeat);
 
   // Returns whether a step may be decided now: a slot is free, and for each row of a step in
   // progress it is known whether and how the row continues.

@@ -17,9 +17,9 @@ void ForEachRequest(std::span<RequestRow* const> rows, Add add) {
 
 }  // namespace
 
-StepRecords::StepRecords(const Model* model, int32_t row_multiple, Observer* observer,
+StepRecords::StepRecords(const Model* model, ComputedRows rows, Observer* observer,
                          const RecentWaits* waits)
-    : model_(model), row_multiple_(row_multiple), observer_(observer), waits_(waits) {}
+    : model_(model), rows_(std::move(rows)), observer_(observer), waits_(waits) {}
 
 void StepRecords::RecordOutcome(const absl::Status& status, bool split) {
   if (status.ok()) {
@@ -95,11 +95,10 @@ BatchTrace StepRecords::TraceOf(const InFlightStep& step) const {
   for (size_t i = 0; i < rows.size(); ++i) {
     if (rows[i]->is_void()) useful -= step.slot->tokens_of(i);
   }
-  const int64_t computed = step.slot->computed_tokens();
   return {.model = model_,
           .bucket = timing.bucket(),
           .useful_tokens = useful,
-          .computed_tokens = (computed + row_multiple_ - 1) / row_multiple_ * row_multiple_,
+          .computed_tokens = rows_.Of(timing.bucket().tokens, step.slot->computed_tokens()),
           .sequences = step.running.size.sequences,
           .sampled_rows = timing.shape.sampled_rows,
           .trigger = step.decision.trigger,

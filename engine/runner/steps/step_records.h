@@ -15,10 +15,8 @@ namespace sluice {
 // Used only by the scheduling thread.
 class StepRecords {
  public:
-  // Nothing is owned; all pointers outlive the object. Backends compute multiples of `row_multiple`
-  // tokens.
-  StepRecords(const Model* model, int32_t row_multiple, Observer* observer,
-              const RecentWaits* waits);
+  // Nothing is owned; all pointers outlive the object. `rows` are the model's on its device.
+  StepRecords(const Model* model, ComputedRows rows, Observer* observer, const RecentWaits* waits);
 
   // Reports the outcome of a step to the observer. A step that is `split` after an error does not
   // count as a failure.
@@ -36,7 +34,7 @@ class StepRecords {
   bool IsLatest(std::span<RequestRow* const> rows) const;
 
   const Model* const model_;
-  const int32_t row_multiple_;
+  const ComputedRows rows_;
   Observer* const observer_;
   const RecentWaits* const waits_;
   // The requests of the latest step.

@@ -21,7 +21,6 @@ constexpr int32_t kChunkTokens = 512;
 Ladder LadderOf(PolicyKind policy, Workload workload) {
   const LadderLimits limits{.max_tokens = 16384,
                             .max_sequences = workload == kRunning ? 512 : 256,
-                            .tile_tokens = 32,
                             .max_positions = 8192};
   return *BuildLadder({.strategy = StrategyKind::kGeometric}, policy, limits);
 }

@@ -211,6 +211,7 @@ v1::TryStrategiesResponse DescribeTrials(const StrategyTrials& trials) {
   v1::TryStrategiesResponse out;
   out.set_arrivals(trials.arrivals);
   out.set_margin(trials.margin);
+  out.set_ladder_is_free(trials.ladder_is_free);
   out.set_best(trials.best);
   for (const StrategyTrial& trial : trials.trials) {
     v1::StrategyTrial* const each = out.add_trials();

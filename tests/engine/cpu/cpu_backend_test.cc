@@ -37,9 +37,6 @@ TEST(MakeCpuBackendTest, ChecksItsOptions) {
     EXPECT_EQ((*backend)->info().profile, profile);
     EXPECT_EQ((*backend)->info().device, "cpu");
     EXPECT_EQ((*backend)->info().page_tokens, kernels::kPageTokens);
-    EXPECT_EQ((*backend)->info().tile_tokens, profile == "cpu-amx-bf16"      ? 16
-                                              : profile == "cpu-avx512-bf16" ? 8
-                                                                             : 12);
   }
 }
 

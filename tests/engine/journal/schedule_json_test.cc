@@ -38,6 +38,46 @@ TEST(BatchOptionsJson, SwitchesAndWordsAreOptional) {
   EXPECT_EQ(BatchOptionsToJson(*read), BatchOptionsToJson({}));
 }
 
+TEST(CostsJson, ReadsBackTheRowsOfTheDevice) {
+  for (const ComputedRows& rows :
+       {ComputedRows::OfBatch(), ComputedRows::OfBucket(), ComputedRows::OfLibrary(),
+        ComputedRows::OfLayers(
+            {{.share = 1.0 / 3, .slice = 1024, .least = 32}, {.share = 2.0 / 3, .slice = 4096}})}) {
+    CostState costs{.rows = rows};
+    costs.law[1] = 0.25;
+    const absl::StatusOr<CostState> read = CostsFromJson(CostsToJson(costs));
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(read->rows, rows);
+  }
+  nlohmann::json earlier = CostsToJson({.rows = ComputedRows::OfBatch()});
+  earlier.erase("rows");
+  EXPECT_EQ(CostsFromJson(earlier)->rows, ComputedRows::OfBucket());
+}
+
+TEST(CostsJson, HostileRowsAreRefused) {
+  const struct {
+    const char* rows;
+    const char* message;
+  } kRows[] = {
+      {R"([])", "rows is not an object"},
+      {R"({"share":[1],"slice":[],"least":[]})", "rows.share must have the same length"},
+      {R"({"share":1,"slice":[0],"least":[1]})", "rows.share must have the same length"},
+      {R"({"share":[0],"slice":[0],"least":[1]})", "rows.share must be above 0"},
+      {R"({"share":[0.6,0.6],"slice":[0,0],"least":[1,1]})", "rows.share must be above 0"},
+      {R"({"share":[1],"slice":[1000],"least":[1]})", "rows.slice must be 0, or a power of two"},
+      {R"({"share":[1],"slice":[16],"least":[32]})", "rows.slice must be 0, or a power of two"},
+      {R"({"share":[1],"slice":[8192],"least":[1]})", "rows.slice"},
+      {R"({"share":["a"],"slice":[0],"least":[1]})", "share[0] is not a finite number"},
+  };
+  for (const auto& row : kRows) {
+    nlohmann::json costs = CostsToJson({});
+    costs["rows"] = nlohmann::json::parse(row.rows);
+    const absl::Status status = CostsFromJson(costs).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << row.rows;
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr(row.message));
+  }
+}
+
 struct BadBatchOptionsRow {
   const char* name;
   const char* key;

@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-constexpr LadderLimits kLimits{.max_tokens = 1000, .max_sequences = 8, .tile_tokens = 1};
+const LadderLimits kLimits{.max_tokens = 1000, .max_sequences = 8};
 
 // Compares Choose with a search through the buckets, which are in the documented order.
 void ExpectFirstThatFits(const Ladder& ladder, const BatchSize& size) {
@@ -138,8 +138,6 @@ TEST(LadderDeathTest, LimitsAndCapacitiesAreAtLeastOne) {
   EXPECT_DEATH(MakePackedLadder({0, 5}, limits), "capacities");
   EXPECT_DEATH(MakePaddedLadder({{0}}, limits), "positions");
   EXPECT_DEATH(MakePaddedLadder({{1001}}, limits), "positions");
-  limits.tile_tokens = 0;
-  EXPECT_DEATH(MakePackedLadder({5}, limits), "tile_tokens");
   limits.max_sequences = 0;
   EXPECT_DEATH(MakePackedLadder({5}, limits), "max_sequences");
   EXPECT_DEATH(MakePaddedLadder({{5}}, limits), "max_sequences");
@@ -159,15 +157,14 @@ TEST(MakePackedLadder, SortsTheSizesAndEndsWithTheMaximum) {
 }
 
 TEST(MakePaddedLadder, HasPowersOfTwoOfRowsInEachColumn) {
-  const LadderLimits limits{.max_tokens = 24, .max_sequences = 5, .tile_tokens = 1};
+  const LadderLimits limits{.max_tokens = 24, .max_sequences = 5};
   EXPECT_THAT(MakePaddedLadder({{4, 12}}, limits).buckets(),
               ElementsAre(Bucket::Padded(1, 4), Bucket::Padded(2, 4), Bucket::Padded(4, 4),
                           Bucket::Padded(5, 4), Bucket::Padded(1, 12), Bucket::Padded(2, 12)));
 }
 
 TEST(BuildLadder, HasOneColumnForStaticPadding) {
-  const LadderLimits limits{
-      .max_tokens = 24, .max_sequences = 5, .tile_tokens = 1, .max_positions = 6};
+  const LadderLimits limits{.max_tokens = 24, .max_sequences = 5, .max_positions = 6};
   EXPECT_THAT(BuildLadder({}, PolicyKind::kStaticPadded, limits)->buckets(),
               ElementsAre(Bucket::Padded(1, 6), Bucket::Padded(2, 6), Bucket::Padded(4, 6)));
 }
@@ -178,8 +175,7 @@ TEST(BuildLadder, TheStrategyChoosesThePaddedColumns) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
     const auto draw = [&](int32_t high) { return 1 + static_cast<int32_t>(random() % high); };
-    LadderLimits limits{
-        .max_tokens = draw(5000), .max_sequences = draw(70), .tile_tokens = draw(20)};
+    LadderLimits limits{.max_tokens = draw(5000), .max_sequences = draw(70)};
     limits.max_positions = draw(limits.max_tokens);
     LadderOptions options{.strategy = static_cast<StrategyKind>(random() % 5),
                           .ratio = 1 + draw(30) / 10.0,
@@ -206,7 +202,7 @@ TEST(BuildLadder, TheStrategyChoosesThePaddedColumns) {
 }
 
 TEST(CompareLadders, OnlyAddsAndRemovesPaddedBuckets) {
-  const LadderLimits limits{.max_tokens = 8, .max_sequences = 2, .tile_tokens = 1};
+  const LadderLimits limits{.max_tokens = 8, .max_sequences = 2};
   const LadderDiff diff =
       CompareLadders(MakePaddedLadder({{2, 8}}, limits), MakePaddedLadder({{3, 8}}, limits));
   EXPECT_THAT(diff.added, ElementsAre(Bucket::Padded(1, 3), Bucket::Padded(2, 3)));

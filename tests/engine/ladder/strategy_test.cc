@@ -36,7 +36,7 @@ TEST(PowerOfTwoCapacity, EqualsTheChoiceOfAGeometricLadder) {
   const LadderOptions options{
       .strategy = StrategyKind::kGeometric, .ratio = 2.0, .min_tokens = kFloor};
   const absl::StatusOr<Ladder> ladder =
-      BuildLadder(options, {.max_tokens = kCap, .max_sequences = 1, .tile_tokens = 1});
+      BuildLadder(options, {.max_tokens = kCap, .max_sequences = 1});
   ASSERT_TRUE(ladder.ok());
   for (int32_t m = 1; m <= kCap; m += 37) {
     ASSERT_EQ(ladder->Choose({.tokens = m, .sequences = 1, .longest = m})->tokens,
@@ -45,7 +45,8 @@ TEST(PowerOfTwoCapacity, EqualsTheChoiceOfAGeometricLadder) {
   }
 }
 
-constexpr LadderLimits kStrategyLimits{.max_tokens = 1000, .max_sequences = 64, .tile_tokens = 48};
+const LadderLimits kStrategyLimits{
+    .max_tokens = 1000, .max_sequences = 64, .rows = ComputedRows::OfLibrary()};
 
 struct StrategyRow {
   const char* name;
@@ -81,26 +82,36 @@ const StrategyRow kStrategyRows[] = {
     {.name = "FixedBucketsMayIncludeTheMaximum",
      .options = {.strategy = StrategyKind::kFixed, .fixed_tokens = {7, 1000}},
      .tokens = {7, 1000}},
-    {.name = "HardwareAwareStepsAreOctavesOfTiles",
-     .options = {.strategy = StrategyKind::kHardwareAware, .min_tokens = 1, .max_buckets = 6},
-     .tokens = {48, 96, 192, 336, 624, 1000}},
-    // A ladder of half octaves has nine buckets.
+    {.name = "HardwareAwareStepsAreOctavesOfExactRows",
+     .options = {.strategy = StrategyKind::kHardwareAware, .min_tokens = 50, .max_buckets = 6},
+     .tokens = {56, 96, 160, 320, 640, 1000}},
+    // A ladder of half octaves has ten buckets.
     {.name = "UsesOctavesIfABucketIsMissingForHalfOctaves",
-     .options = {.strategy = StrategyKind::kHardwareAware, .min_tokens = 1, .max_buckets = 8},
-     .tokens = {48, 96, 192, 336, 624, 1000}},
+     .options = {.strategy = StrategyKind::kHardwareAware, .min_tokens = 50, .max_buckets = 9},
+     .tokens = {56, 96, 160, 320, 640, 1000}},
     {.name = "EnoughBucketsMakeHalfOctaves",
-     .options = {.strategy = StrategyKind::kHardwareAware, .min_tokens = 1, .max_buckets = 9},
-     .tokens = {48, 96, 144, 240, 336, 480, 624, 912, 1000}},
+     .options = {.strategy = StrategyKind::kHardwareAware, .min_tokens = 50, .max_buckets = 10},
+     .tokens = {56, 80, 112, 160, 224, 320, 448, 640, 896, 1000}},
 };
 SLUICE_TABLE(StrategyTable, kStrategyRows);
 
 TEST(Strategy, AnAdaptiveLadderStartsGeometric) {
-  EXPECT_EQ(Build({.strategy = StrategyKind::kAdaptive}, kStrategyLimits),
-            Build({.strategy = StrategyKind::kGeometric}, kStrategyLimits));
+  const LadderLimits any{.max_tokens = 1000, .max_sequences = 64};
+  EXPECT_EQ(Build({.strategy = StrategyKind::kAdaptive}, any),
+            Build({.strategy = StrategyKind::kGeometric}, any));
+}
+
+TEST(Strategy, TheFirstAdaptiveLadderHasOnlyExactCapacities) {
+  EXPECT_THAT(
+      Build({.strategy = StrategyKind::kAdaptive, .ratio = 2.0, .min_tokens = 9}, kStrategyLimits),
+      ElementsAre(16, 32, 64, 128, 256, 512, 1000));
+  EXPECT_THAT(
+      Build({.strategy = StrategyKind::kAdaptive, .ratio = 1.5, .min_tokens = 40}, kStrategyLimits),
+      ElementsAre(40, 64, 96, 160, 224, 320, 512, 768, 1000));
 }
 
 TEST(Strategy, ThinningKeepsTheSmallestAndTheLargestBucket) {
-  const LadderLimits limits{.max_tokens = 4096, .max_sequences = 64, .tile_tokens = 8};
+  const LadderLimits limits{.max_tokens = 4096, .max_sequences = 64};
   const auto thinned = [&](int32_t count) {
     return Build({.ratio = 2.0, .min_tokens = 16, .max_buckets = count}, limits);
   };
@@ -117,7 +128,7 @@ struct BadLadderOptionsRow {
 class BadLadderOptionsTable : public TableTest<BadLadderOptionsRow> {};
 
 TEST_P(BadLadderOptionsTable, TheErrorNamesTheOption) {
-  const LadderLimits limits{.max_tokens = 1000, .max_sequences = 64, .tile_tokens = 8};
+  const LadderLimits limits{.max_tokens = 1000, .max_sequences = 64};
   const absl::StatusOr<Ladder> ladder = BuildLadder(row().options, limits);
   EXPECT_EQ(ladder.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(ladder.status().message()), HasSubstr(row().named));
@@ -133,7 +144,9 @@ const BadLadderOptionsRow kBadLadderOptionsRows[] = {
     {.name = "ACapBelowTheMinimumIsRefused",
      .options = {.min_tokens = 16, .cap_tokens = 15},
      .named = "cap_tokens"},
-    {.name = "ALimitOfZeroBucketsIsRefused", .options = {.max_buckets = 0}, .named = "max_buckets"},
+    {.name = "ANegativeNumberOfBucketsIsRefused",
+     .options = {.max_buckets = -1},
+     .named = "max_buckets"},
     {.name = "AFixedBucketAboveTheMaximumIsRefused",
      .options = {.strategy = StrategyKind::kFixed, .fixed_tokens = {8, 1001}},
      .named = "fixed_tokens"},
@@ -146,6 +159,11 @@ const BadLadderOptionsRow kBadLadderOptionsRows[] = {
 };
 SLUICE_TABLE(BadLadderOptionsTable, kBadLadderOptionsRows);
 
+const ComputedRows kRows[] = {ComputedRows::OfBatch(), ComputedRows::OfBucket(),
+                              ComputedRows::OfLibrary(),
+                              ComputedRows::OfLayers({{.share = 0.4, .slice = 1024, .least = 32},
+                                                      {.share = 0.5, .slice = 4096}})};
+
 TEST(Strategy, EveryLadderIsSortedBoundedAndEndsWithTheMaximum) {
   for (uint64_t seed = 1; seed <= 2000; ++seed) {
     SCOPED_TRACE(seed);
@@ -155,17 +173,18 @@ TEST(Strategy, EveryLadderIsSortedBoundedAndEndsWithTheMaximum) {
     };
     const LadderLimits limits{.max_tokens = 1 << draw(0, 20) | draw(0, 1),
                               .max_sequences = draw(1, 300),
-                              .tile_tokens = draw(1, 130)};
+                              .rows = kRows[draw(0, std::ssize(kRows) - 1)],
+                              .max_buckets = draw(1, 64)};
     LadderOptions options;
     options.strategy = StrategyKind(draw(1, 4));
     options.ratio = 1.0 + static_cast<double>(draw(1, 15000)) / 1000;
     options.min_tokens = draw(1, 5000);
     if (draw(0, 1) == 1) options.cap_tokens = options.min_tokens + draw(0, 5000);
-    options.max_buckets = draw(1, 64);
+    options.max_buckets = draw(0, 64);
     const absl::StatusOr<Ladder> ladder = BuildLadder(options, limits);
     ASSERT_TRUE(ladder.ok()) << ladder.status();
     const auto buckets = ladder->buckets();
-    ASSERT_LE(buckets.size(), static_cast<size_t>(options.max_buckets));
+    ASSERT_LE(std::ssize(buckets), limits.MaxBuckets(options));
     EXPECT_EQ(ladder->largest().tokens, limits.max_tokens);
     for (size_t i = 0; i < buckets.size(); ++i) {
       EXPECT_GE(buckets[i].tokens, std::min(options.min_tokens, limits.max_tokens));
@@ -173,8 +192,10 @@ TEST(Strategy, EveryLadderIsSortedBoundedAndEndsWithTheMaximum) {
       if (i > 0) {
         EXPECT_LT(buckets[i - 1].tokens, buckets[i].tokens);
       }
-      if (options.strategy == StrategyKind::kHardwareAware && i + 1 < buckets.size()) {
-        EXPECT_EQ(buckets[i].tokens % limits.tile_tokens, 0);
+      const bool exact = options.strategy == StrategyKind::kHardwareAware ||
+                         options.strategy == StrategyKind::kAdaptive;
+      if (exact && i + 1 < buckets.size()) {
+        EXPECT_TRUE(limits.rows.Exact(buckets[i].tokens)) << buckets[i].tokens;
       }
     }
   }

@@ -15,7 +15,7 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-constexpr LadderLimits kLimits{.max_tokens = 64, .max_sequences = 4, .tile_tokens = 8};
+const LadderLimits kLimits{.max_tokens = 64, .max_sequences = 4};
 
 CostModel SomeCosts() {
   CostModel costs;
@@ -107,10 +107,10 @@ const ForeignLadderFileRow kForeignLadderFileRows[] = {
     {.name = "AFileOfOtherAlgorithmsIsRefused", .what = "algorithms", .algorithms = "0badcafe"},
     {.name = "AFileOfMoreTokensIsRefused",
      .what = "max_tokens",
-     .limits = {.max_tokens = 65, .max_sequences = 4, .tile_tokens = 8}},
+     .limits = {.max_tokens = 65, .max_sequences = 4}},
     {.name = "AFileOfMoreSequencesIsRefused",
      .what = "max_sequences",
-     .limits = {.max_tokens = 64, .max_sequences = 5, .tile_tokens = 8}},
+     .limits = {.max_tokens = 64, .max_sequences = 5}},
 };
 SLUICE_TABLE(ForeignLadderFileTable, kForeignLadderFileRows);
 

@@ -16,7 +16,7 @@ using std::chrono::hours;
 using std::chrono::seconds;
 using ::testing::HasSubstr;
 
-constexpr LadderLimits kLimits{.max_tokens = 16384, .max_sequences = 256, .tile_tokens = 8};
+const LadderLimits kLimits{.max_tokens = 16384, .max_sequences = 256};
 const BatchOptions kBatch{};
 constexpr double kStepSeconds = 60e-6;
 constexpr double kTokenSeconds = 0.04e-6;
@@ -105,6 +105,35 @@ TEST(ReviewLadder, AdoptsABetterLadderOnce) {
       }
     }
   }
+}
+
+TEST(ReviewLadder, SearchesForNoLadderIfTheDeviceComputesTheRowsOfTheBatch) {
+  LadderLimits limits = kLimits;
+  limits.rows = ComputedRows::OfBatch();
+  CostState state = Costs().state();
+  state.rows = limits.rows;
+  CostModel costs;
+  costs.Restore(state);
+  const Traffic traffic = TrafficOf(LogNormalArrivals(2500, 0.4, 0.5, 3));
+  LadderOptions options;
+  const Ladder geometric = *BuildLadder(options, limits);
+  const LadderReview review =
+      ReviewLadder(options, kBatch, limits, geometric, costs, traffic, PlanCosts(), /*force=*/true);
+  EXPECT_EQ(review.ladder, nullptr);
+  EXPECT_EQ(review.gain, 0);
+  EXPECT_EQ(review.reason, kLadderIsFree);
+  // Memory still counts.
+  options.memory_limit_bytes = 1'700'000;
+  const LadderReview pruned = ReviewLadder(options, kBatch, limits, geometric, costs, traffic,
+                                           PlanCosts(), /*force=*/false);
+  ASSERT_NE(pruned.ladder, nullptr) << pruned.reason;
+  EXPECT_LT(pruned.ladder->buckets().size(), geometric.buckets().size());
+  EXPECT_EQ(pruned.gain, 0);
+  const absl::StatusOr<LadderReview> chosen =
+      AdoptLadder({.strategy = StrategyKind::kMemoryOptimal}, kBatch, limits, geometric, costs,
+                  traffic, PlanCosts());
+  EXPECT_EQ(chosen->gain, 0);
+  EXPECT_THAT(chosen->reason, HasSubstr(kLadderIsFree));
 }
 
 TEST(ReviewLadder, AdoptsAnotherLadderWhenTheTrafficChanges) {

@@ -1,5 +1,8 @@
 #include "engine/review/ladder_fitter.h"
 
+#include <algorithm>
+#include <bit>
+#include <limits>
 #include <random>
 #include <set>
 
@@ -12,7 +15,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-constexpr LadderLimits kLimits{.max_tokens = 1000, .max_sequences = 64, .tile_tokens = 1};
+const LadderLimits kLimits{.max_tokens = 1000, .max_sequences = 64};
 
 CostModel TokenCosts() {
   CostState state;
@@ -51,6 +54,65 @@ TEST_F(LadderFitterTest, FitsTheTotalsAndFillsWideGaps) {
   options_.max_buckets = 16;
   EXPECT_THAT(Fit({{990, 5}}), ElementsAre(125, 990, 1000));
   EXPECT_THAT(Fit({}), ElementsAre(126, 1000));
+}
+
+// Returns the device seconds of batches with these totals, each in the smallest capacity that holds
+// it, on a device with these rows and one microsecond for each.
+double SecondsOf(const std::vector<int32_t>& capacities, const ComputedRows& rows,
+                 const std::vector<TokenWeight>& totals) {
+  double seconds = 0;
+  for (const TokenWeight& total : totals) {
+    const int32_t capacity = *std::ranges::lower_bound(capacities, total.tokens);
+    seconds += 1e-6 * total.weight * static_cast<double>(rows.Of(capacity, total.tokens));
+  }
+  return seconds;
+}
+
+// All subsets of the exact capacities are tried.
+TEST_F(LadderFitterTest, IsTheOptimumOverTheRowsOfTheDevice) {
+  constexpr int32_t kMaximum = 112;
+  const ComputedRows all_rows[] = {
+      ComputedRows::OfLibrary(),
+      ComputedRows::OfLayers(
+          {{.share = 0.75, .slice = 1024, .least = 32}, {.share = 0.25, .slice = 4096}})};
+  options_.min_tokens = 16;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    const ComputedRows& rows = all_rows[random() % 2];
+    LadderLimits limits{.max_tokens = kMaximum, .max_sequences = 64, .rows = rows};
+    options_.max_buckets = 2 + static_cast<int32_t>(random() % 4);
+    std::set<int32_t> tokens;
+    for (uint64_t n = 1 + random() % 12; n > 0; --n) {
+      tokens.insert(1 + static_cast<int32_t>(random() % kMaximum));
+    }
+    std::vector<TokenWeight> totals;
+    for (const int32_t t : tokens) totals.push_back({t, 1.0 + static_cast<double>(random() % 9)});
+    CostState law{.rows = rows};
+    law.law[1] = 1e-6;
+    CostModel costs;
+    costs.Restore(law);
+    const std::vector<int32_t> fitted =
+        TokensOf(LadderFitter(options_, limits, costs, plan_cost_).Fit(totals).buckets());
+    std::vector<int32_t> exact;
+    for (int32_t t = options_.min_tokens; t < kMaximum; ++t) {
+      if (rows.Exact(t)) exact.push_back(t);
+    }
+    for (const int32_t capacity : fitted) {
+      EXPECT_TRUE(rows.Exact(capacity) || capacity == kMaximum) << capacity;
+    }
+    double least = std::numeric_limits<double>::infinity();
+    for (uint32_t chosen = 0; chosen < 1u << exact.size(); ++chosen) {
+      if (std::popcount(chosen) >= options_.max_buckets) continue;
+      std::vector<int32_t> capacities;
+      for (size_t i = 0; i < exact.size(); ++i) {
+        if (chosen >> i & 1) capacities.push_back(exact[i]);
+      }
+      capacities.push_back(kMaximum);
+      least = std::min(least, SecondsOf(capacities, rows, totals));
+    }
+    EXPECT_LE(SecondsOf(fitted, rows, totals), least * (1 + 1e-9));
+  }
 }
 
 TEST_F(LadderFitterTest, RaisesTotalsBelowTheSmallestCapacity) {
@@ -129,8 +191,7 @@ TEST_F(LadderFitterTest, CountsOnlyBucketsRemovedForMemoryAsEvicted) {
 // A column of 64 positions has rectangles of 1 to 8 rows, one of 512 of one row; with a byte for
 // each token the columns of 64, 128, 256 and 512 positions take 960, 896, 768 and 512 bytes.
 TEST_F(LadderFitterTest, DropsTheColumnsOfTheLeastBenefitPerByteUntilMemorySuffices) {
-  const LadderLimits limits{
-      .max_tokens = 512, .max_sequences = 64, .tile_tokens = 1, .max_positions = 512};
+  const LadderLimits limits{.max_tokens = 512, .max_sequences = 64, .max_positions = 512};
   const Ladder ladder = MakePaddedLadder({{64, 128, 256, 512}}, limits);
   const auto pruned = [&](int64_t limit_bytes, const std::vector<TokenWeight>& lengths) {
     options_.memory_limit_bytes = limit_bytes;
@@ -165,8 +226,7 @@ TEST_F(LadderFitterTest, DropsTheColumnsOfTheLeastBenefitPerByteUntilMemorySuffi
 }
 
 TEST_F(LadderFitterTest, TheWidestColumnLosesItsSmallestRectangles) {
-  const LadderLimits limits{
-      .max_tokens = 512, .max_sequences = 64, .tile_tokens = 1, .max_positions = 128};
+  const LadderLimits limits{.max_tokens = 512, .max_sequences = 64, .max_positions = 128};
   const Ladder ladder = MakePaddedLadder({{128}}, limits);  // 1, 2 and 4 rows
   options_.memory_limit_bytes = 512 + 256;
   EXPECT_THAT(LadderFitter(options_, limits, costs_, plan_cost_).PruneColumns(ladder, {}).buckets(),

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/review/ladder_benchmark.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/table.h"
@@ -21,7 +22,7 @@ constexpr double kStepSeconds = 60e-6;
 // token.
 StrategyContest ContestOf(double bucket_token_seconds, double computed_token_seconds) {
   StrategyContest contest{
-      .limits = {.max_tokens = 4096, .max_sequences = 128, .tile_tokens = 16},
+      .limits = {.max_tokens = 4096, .max_sequences = 128},
       .plan_cost = {
           .capture_seconds = [](const Bucket&) { return 0.05; },
           .memory_bytes = [](const Bucket& bucket) { return int64_t{8} * bucket.tokens; }}};
@@ -77,11 +78,101 @@ TEST(TryStrategies, ChoosesALadderFittedToLengthsBetweenTheOtherBuckets) {
   }
 }
 
-// If a plan computes only the live rows, a step costs the same in any bucket.
 TEST(TryStrategies, KeepsOneBucketIfNoLadderGains) {
   const StrategyTrials trials =
       *TryStrategies(ContestOf(0, 1e-6), ArrivalsOf(TwoLengths(2000), 2e-3, 6), nullptr);
   EXPECT_EQ(trials.best, "one bucket");
+  EXPECT_FALSE(trials.ladder_is_free) << "the device computes rows of buckets";
+}
+
+// A law that was learned with noise may have a term of the bucket, but it does not count here.
+TEST(TryStrategies, TriesNothingOnADeviceThatComputesTheRowsOfABatch) {
+  StrategyContest contest = ContestOf(1e-6, 1e-6);
+  contest.limits.rows = ComputedRows::OfBatch();
+  CostState law = contest.costs.state();
+  law.rows = contest.limits.rows;
+  contest.costs.Restore(law);
+  const std::vector<Arrival> arrivals = ArrivalsOf(TwoLengths(2000), 2e-3, 6);
+  const Ladder present = *BuildLadder({.ratio = 4, .max_buckets = 3}, contest.limits);
+  const StrategyTrials trials = *TryStrategies(contest, arrivals, &present);
+  EXPECT_TRUE(trials.ladder_is_free);
+  ASSERT_EQ(trials.trials.size(), 1u);
+  EXPECT_EQ(trials.best, "present");
+  EXPECT_EQ(TryStrategies(contest, arrivals, nullptr)->trials.front().name, "one bucket");
+  contest.batch.policy = PolicyKind::kPaddedBuckets;
+  contest.limits.max_positions = 512;
+  EXPECT_FALSE(TryStrategies(contest, arrivals, nullptr)->ladder_is_free)
+      << "rectangles are computed whole";
+}
+
+// Runs the ladder on other arrivals of the same kind, on a device with these true costs. Returns
+// the cost that trials compare: sqrt(device time * mean latency).
+double CostOf(const StrategyContest& contest, std::span<const Bucket> buckets,
+              std::span<const Arrival> arrivals) {
+  const LadderBenchmark run = BenchmarkLadder(Ladder({buckets.begin(), buckets.end()}), arrivals,
+                                              contest.batch, contest.costs);
+  return std::sqrt(run.device_seconds * run.mean_latency_seconds);
+}
+
+struct Workload {
+  double median, sigma, gap_seconds;
+};
+
+std::vector<Arrival> DrawArrivals(const Workload& workload, int count, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::lognormal_distribution<double> length(std::log(workload.median), workload.sigma);
+  std::vector<int32_t> lengths(count);
+  for (int32_t& each : lengths) {
+    each = static_cast<int32_t>(std::clamp(length(random), 1.0, 2000.0));
+  }
+  return ArrivalsOf(lengths, workload.gap_seconds, seed + 1);
+}
+
+// Seeded workloads on a device that computes whole buckets, whose present ladder is one bucket or
+// has a ratio of 4. If a ladder is recommended, running it on later arrivals confirms the gain
+// within the margin. If a gain above 5 % can be reached, at least 9 of 10 get a recommendation.
+TEST(TryStrategies, RecommendsConfirmedGainsAndFindsReachableOnes) {
+  constexpr int kSeeds = 40;
+  int reachable = 0, advised = 0;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    const auto draw = [&](double low, double high) {
+      return std::uniform_real_distribution<double>(low, high)(random);
+    };
+    StrategyContest contest = ContestOf(draw(0.05e-6, 1e-6), draw(0, 0.3e-6));
+    if (random() % 2 == 0) {
+      contest.limits.rows = ComputedRows::OfLibrary();
+      CostState law = contest.costs.state();
+      law.rows = contest.limits.rows;
+      contest.costs.Restore(law);
+    }
+    contest.plan_cost.capture_seconds = [](const Bucket&) { return 0.6e-3; };
+    const Workload workload{draw(20, 600), draw(0.2, 1), draw(0.3e-3, 3e-3)};
+    const std::vector<Arrival> seen = DrawArrivals(workload, 4000, 1000 * seed);
+    const std::vector<Arrival> later = DrawArrivals(workload, 4000, 1000 * seed + 7);
+    const LadderOptions coarse{.strategy = StrategyKind::kGeometric,
+                               .ratio = 4,
+                               .max_buckets = random() % 2 == 0 ? 1 : 16};
+    const Ladder present = *BuildLadder(coarse, contest.limits);
+    const StrategyTrials trials = *TryStrategies(contest, seen, &present);
+    const double before = CostOf(contest, present.buckets(), later);
+    double best_gain = 0;
+    for (const StrategyTrial& trial : trials.trials) {
+      best_gain = std::max(best_gain, 1 - CostOf(contest, trial.buckets, later) / before);
+    }
+    const StrategyTrial& taken = Named(trials, trials.best);
+    if (&taken != &trials.trials.front()) {
+      const double gain = 1 - CostOf(contest, taken.buckets, later) / before;
+      EXPECT_GE(gain, taken.gain - trials.margin) << taken.name << " claims " << taken.gain;
+      EXPECT_GT(gain, 0);
+    }
+    if (best_gain <= 0.05) continue;
+    ++reachable;
+    if (&taken != &trials.trials.front()) ++advised;
+  }
+  EXPECT_GE(reachable, kSeeds / 3) << "the workloads are too easy";
+  EXPECT_GE(advised, (9 * reachable + 9) / 10) << "of " << reachable;
 }
 
 struct GainRow {

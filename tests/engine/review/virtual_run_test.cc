@@ -38,7 +38,6 @@ Scenario RandomScenario(uint64_t seed) {
   scenario.batch.priority_step_us = static_cast<int64_t>(random() % 5000);
   const LadderLimits limits{.max_tokens = 2048,
                             .max_sequences = 1 + static_cast<int32_t>(random() % 64),
-                            .tile_tokens = 32,
                             .max_positions = 1024};
   scenario.ladder = std::make_shared<const Ladder>(*BuildLadder(
       {.strategy = StrategyKind::kGeometric, .ratio = 2}, scenario.batch.policy, limits));

@@ -27,8 +27,8 @@ struct RunnerParts {
               /*first_id=*/100, prepared.kv.keeps_pages, options.batch, prepared.kv,
               std::chrono::minutes(1), prepared.ladder, prepared.costs, /*journal=*/nullptr,
               &clock),
-        pipeline(model.get(), &prepared, backend.info().row_multiple, options.watchdog, &clock,
-                 &observer, &waits, &state, &heartbeat) {
+        pipeline(model.get(), &prepared, options.watchdog, &clock, &observer, &waits, &state,
+                 &heartbeat) {
     heartbeat.Busy();
     backend.ForgetBatches();
   }

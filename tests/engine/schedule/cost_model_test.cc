@@ -56,6 +56,38 @@ TEST(CostModel, EstimatesZeroBeforeAnyStepRan) {
   EXPECT_EQ(costs.EstimateDrain(1000, {.tokens = 16, .sequences = 16}), 0);
 }
 
+// The bucket would explain part of the noise if its term were fitted.
+TEST(CostModel, TheBucketHasNoTermIfTheDeviceComputesTheRowsOfTheBatch) {
+  std::mt19937_64 random(29);
+  CostModel costs(ComputedRows::OfBatch());
+  Train(&costs, &random, 3000);
+  EXPECT_EQ(costs.state().law[1], 0);
+  CostModel law(ComputedRows::OfBatch());
+  CostState state = costs.state();
+  state.buckets.clear();  // without corrections
+  state.law[1] = 1;       // from an earlier version
+  law.Restore(state);
+  const StepShape small{.bucket = {.tokens = 64, .sequences = 1}, .computed_tokens = 50};
+  StepShape large = small;
+  large.bucket.tokens = 8192;
+  EXPECT_EQ(law.Estimate(small), law.Estimate(large));
+}
+
+TEST(CostModel, LearnsTheCostOfTheRowsThatALibraryComputes) {
+  std::mt19937_64 random(30);
+  CostModel costs(ComputedRows::OfLibrary());
+  for (int i = 0; i < 2000; ++i) {
+    const auto tokens = static_cast<int32_t>(1 + random() % 4000);
+    const StepShape step{.bucket = {.tokens = tokens, .sequences = 1}, .computed_tokens = 1};
+    costs.Observe(step, 60e-6 + 0.1e-6 * static_cast<double>(TriedRows(tokens)));
+  }
+  const auto estimate = [&](int32_t tokens) {
+    return costs.Estimate({.bucket = {.tokens = tokens, .sequences = 2}, .computed_tokens = 1});
+  };
+  EXPECT_NEAR(estimate(1047), 60e-6 + 0.1e-6 * 1280, 1e-7);
+  EXPECT_EQ(estimate(1047), estimate(1280));
+}
+
 TEST(CostModel, IgnoresInvalidTimes) {
   CostModel costs;
   for (double seconds : {0.0, -1.0, kNaN, kInfinity}) {

@@ -23,12 +23,12 @@ struct Sequence : PagedSequence {
 class Rounds {
  public:
   Rounds()
-      : scheduler_({.prefill_tokens = 24}, {.pages = 60, .page_tokens = 4, .prefix_reuse = true},
-                   std::chrono::minutes(1),
-                   std::make_shared<const Ladder>(
-                       *BuildLadder({.strategy = StrategyKind::kGeometric},
-                                    {.max_tokens = 128, .max_sequences = 16, .tile_tokens = 8})),
-                   CostModel(), nullptr),
+      : scheduler_(
+            {.prefill_tokens = 24}, {.pages = 60, .page_tokens = 4, .prefix_reuse = true},
+            std::chrono::minutes(1),
+            std::make_shared<const Ladder>(*BuildLadder({.strategy = StrategyKind::kGeometric},
+                                                        {.max_tokens = 128, .max_sequences = 16})),
+            CostModel(), nullptr),
         sequences_(64) {
     for (Sequence& sequence : sequences_) {
       sequence.all.reserve(96);

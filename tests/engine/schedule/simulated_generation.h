@@ -110,9 +110,7 @@ struct Load {
     batch.max_queue_delay_us = one_of({0, 500});
     ladder = std::make_shared<const Ladder>(
         *BuildLadder({.strategy = StrategyKind::kGeometric, .min_tokens = 4},
-                     {.max_tokens = one_of({40, 64}),
-                      .max_sequences = batch.max_batch_sequences,
-                      .tile_tokens = 4}));
+                     {.max_tokens = one_of({40, 64}), .max_sequences = batch.max_batch_sequences}));
     arrivals = one_of({10, 60});
     gap_us = one_of({100, 1000, 10000});
   }

@@ -12,8 +12,8 @@ namespace sluice {
 namespace {
 
 constexpr int32_t kMaxPositions = 1024;
-constexpr LadderLimits kLimits{
-    .max_tokens = 4096, .max_sequences = 512, .tile_tokens = 32, .max_positions = kMaxPositions};
+const LadderLimits kLimits{
+    .max_tokens = 4096, .max_sequences = 512, .max_positions = kMaxPositions};
 
 Ladder LadderOf(PolicyKind policy) {
   return *BuildLadder({.strategy = StrategyKind::kGeometric}, policy, kLimits);

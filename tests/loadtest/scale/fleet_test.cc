@@ -62,9 +62,8 @@ TEST(Replica, DrainIsTheTimeUntilAllSequencesEnd) {
   std::vector<double> ends;
   const FleetOptions options = FleetOf(1);
   ReplicaModel model{.batch = options.batch, .costs = options.costs};
-  model.ladder = std::make_shared<const Ladder>(
-      *BuildLadder({.strategy = StrategyKind::kGeometric},
-                   {.max_tokens = 8192, .max_sequences = 256, .tile_tokens = 32}));
+  model.ladder = std::make_shared<const Ladder>(*BuildLadder(
+      {.strategy = StrategyKind::kGeometric}, {.max_tokens = 8192, .max_sequences = 256}));
   model.on_done = [&](MonoTime, MonoTime end) { ends.push_back(Seconds(end - MonoTime())); };
   for (const Bucket& bucket : model.ladder->buckets()) {
     const StepShape full{.bucket = bucket, .computed_tokens = bucket.tokens};

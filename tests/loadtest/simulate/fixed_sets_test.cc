@@ -10,8 +10,7 @@
 namespace sluice::loadtest {
 namespace {
 
-constexpr LadderLimits kLimits{
-    .max_tokens = 2000, .max_sequences = 16, .tile_tokens = 1, .max_positions = 300};
+const LadderLimits kLimits{.max_tokens = 2000, .max_sequences = 16, .max_positions = 300};
 
 TEST(FixedSetOf, HasTheServersGraphsAndExactSizesAboveThem) {
   const struct {

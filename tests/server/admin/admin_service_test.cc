@@ -229,7 +229,7 @@ class GatedEngine final : public Engine {
   Gate gate;
 
  private:
-  const BackendInfo info_{.device = "fake", .profile = "p", .tile_tokens = 1, .page_tokens = 1};
+  const BackendInfo info_{.device = "fake", .profile = "p", .page_tokens = 1};
 };
 
 class SlowReviewTest : public ::testing::Test {

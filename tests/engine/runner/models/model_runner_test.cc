@@ -356,7 +356,7 @@ TEST(ModelRunner, TracesHaveTheTimesAndSizesOfSteps) {
   ASSERT_EQ(batches.size(), 2u);
   EXPECT_EQ(batches[1].model, harness.model.get());
   EXPECT_EQ(batches[1].useful_tokens, 1);
-  EXPECT_EQ(batches[1].computed_tokens, 8);  // a multiple of row_multiple
+  EXPECT_EQ(batches[1].computed_tokens, 8);  // all of the bucket
   EXPECT_EQ(batches[1].sequences, 1);
   EXPECT_EQ(batches[1].sampled_rows, 1);
   EXPECT_EQ(batches[1].trigger, Trigger::kIdle);

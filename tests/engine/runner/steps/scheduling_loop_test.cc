@@ -16,8 +16,8 @@ struct LoopParts {
   explicit LoopParts(int32_t steps_ahead)
       : parts(SmallOptions(), {.steps_ahead = steps_ahead}),
         history(64),
-        loop(parts.model.get(), &parts.prepared, parts.backend.info().row_multiple, parts.options,
-             &parts.clock, &parts.observer, &parts.state, &parts.heartbeat, &history) {}
+        loop(parts.model.get(), &parts.prepared, parts.options, &parts.clock, &parts.observer,
+             &parts.state, &parts.heartbeat, &history) {}
 
   std::shared_ptr<RecordingSink> Submit(const std::vector<std::vector<int32_t>>& rows,
                                         int32_t max_tokens, MonoTime deadline = MonoTime::max()) {

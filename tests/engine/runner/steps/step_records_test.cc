@@ -35,7 +35,8 @@ TEST(StepRecords, StepsOfTheSameRequestsShareTheirList) {
     requests.push_back(
         std::make_unique<ActiveRequest>(std::move(request), sink, MonoTime(), MonoTime()));
   }
-  StepRecords records(model.get(), /*row_multiple=*/1, /*observer=*/nullptr, /*waits=*/nullptr);
+  StepRecords records(model.get(), ComputedRows::OfBatch(), /*observer=*/nullptr,
+                      /*waits=*/nullptr);
   std::vector<bool> present(requests.size());
   std::shared_ptr<const CoBatchedRequests> before;
   ExpectedRequests expected_before;

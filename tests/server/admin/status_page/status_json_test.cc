@@ -26,13 +26,13 @@ json Parsed(const ModelStatus& model, const DaemonStatus& daemon = {}) {
 json ParsedModel(const ModelStatus& model) { return Parsed(model)["models"][0]; }
 
 TEST(StatusJson, DescribesTheDaemon) {
-  const json daemon = json::parse(
-      StatusJson({.version = "1.2",
-                  .phase = Phase::kDraining,
-                  .uptime = milliseconds(1500),
-                  .backend = {.device = "cpu", .profile = "p", .tile_tokens = 8, .page_tokens = 4},
-                  .policy = PolicyKind::kFifoPacked},
-                 {}, kNow))["daemon"];
+  const json daemon =
+      json::parse(StatusJson({.version = "1.2",
+                              .phase = Phase::kDraining,
+                              .uptime = milliseconds(1500),
+                              .backend = {.device = "cpu", .profile = "p", .page_tokens = 4},
+                              .policy = PolicyKind::kFifoPacked},
+                             {}, kNow))["daemon"];
   EXPECT_EQ(daemon, json({{"version", "1.2"},
                           {"phase", "draining"},
                           {"uptime", 1.5},

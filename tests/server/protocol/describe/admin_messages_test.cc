@@ -16,7 +16,7 @@ using testing::ExampleStats;
 const MonoTime kStart{std::chrono::hours(1)};
 
 TEST(DescribeBuckets, DescribesEachBucketAndTheirTotals) {
-  const BackendInfo backend{.device = "cpu", .profile = "b", .tile_tokens = 8, .page_tokens = 4};
+  const BackendInfo backend{.device = "cpu", .profile = "b", .page_tokens = 4};
   EngineOptions options;
   options.ladder.memory_limit_bytes = 999;
   options.batch.policy = PolicyKind::kStaticPadded;
