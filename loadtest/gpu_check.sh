@@ -6,22 +6,24 @@ set -uo pipefail
 usage() {
   cat <<'USAGE'
 usage: gpu_check.sh [--out FOLDER] [--only PART,...] [--budget SECONDS] [--resume [FOLDER]] [--rehearse]
-                    [--programs FILE | --libraries FILE]
-       gpu_check.sh --pack FILE [--architectures LIST] [--cuda FOLDER] [--rehearse]
+                    [--trace FILE] [--programs FILE | --libraries FILE]
+       gpu_check.sh --pack FILE [--trace FILE] [--architectures LIST] [--cuda FOLDER] [--rehearse]
        gpu_check.sh --pack-libraries FILE
 
-Runs, on the first GPU: the table of kernels, compute-sanitizer, the device tests, the benchmarks of
+Runs, on the first GPU: the evidence for buckets, the table of kernels, compute-sanitizer, the device tests, the benchmarks of
 plans and kernels, PyTorch's peers, the search for cuBLASLt's algorithms, ncu, and the daemon under
 load. If a case fails, crashes or hangs, it is reported and the others run. Cases for which there is
 no time are listed. Exit status: 0 all succeeded, 1 something failed, 3 no device.
 
   --out FOLDER          folder of the results, which are written during the run (default: $OUT if
                         that is set, else loadtest/results/gpu)
-  --only PART,...       only these parts: table ceilings memcheck racecheck kernel-tests engine-own
+  --only PART,...       only these parts: buckets trace table ceilings memcheck racecheck kernel-tests engine-own
                         engine-cublaslt steps plans products rows peers draws tune ncu daemon
   --budget SECONDS      for all parts together (530); with few parts each gets more
   --resume [FOLDER]     skips the cases that have an outcome in this folder of an earlier run
                         (default: the folder of --out)
+  --trace FILE          CSV of arrivals (arrival_s, input_tokens, output_tokens) whose lengths the
+                        part trace sends; a pack includes it. Without it the part is not measured
   --rehearse            uses the emulator and the release build: tests the kit, times nothing
   --programs FILE       a pack made by --pack; not needed in an unpacked pack. Without it the
                         programs are built here, with nvcc and cmake
@@ -50,7 +52,7 @@ readonly data=(loadtest/gpu_check.sh loadtest/gpu models/demo tests/goldens)
 readonly packages=(libabsl-dev libgmock-dev libgtest-dev libicu-dev nlohmann-json3-dev)
 readonly most_pack_bytes=$((64 << 20))
 
-programs='' libraries='' out='' only='' budget='' resume='' rehearse=false pack='' architectures=''
+trace='' programs='' libraries='' out='' only='' budget='' resume='' rehearse=false pack='' architectures=''
 cuda='' pack_libraries=''
 while [ $# -gt 0 ]; do
   case $1 in
@@ -59,7 +61,7 @@ while [ $# -gt 0 ]; do
       resume=.
       if [ $# -ge 2 ] && [ "${2#--}" = "$2" ]; then resume=$2; shift; fi
       ;;
-    --programs | --libraries | --out | --only | --budget | --pack | --pack-libraries | --architectures | --cuda)
+    --trace | --programs | --libraries | --out | --only | --budget | --pack | --pack-libraries | --architectures | --cuda)
       [ $# -ge 2 ] || { usage >&2; exit 2; }
       option=${1#--}
       declare "${option//-/_}=$2"
@@ -73,7 +75,7 @@ done
 
 # absolute PATH: resolves PATH from the folder in which the script was called.
 absolute() { case $1 in /*) echo "$1" ;; *) echo "$invoked_from/$1" ;; esac; }
-for option in programs libraries out pack cuda pack_libraries; do
+for option in trace programs libraries out pack cuda pack_libraries; do
   [ -z "${!option}" ] || declare "$option=$(absolute "${!option}")"
 done
 
@@ -154,6 +156,7 @@ pack() {
     sort -u | xargs -r cp -L -t "$folder/programs/lib" || return 1
   ! $rehearse || touch "$folder/programs/emulator"
   tar -cf - --exclude=__pycache__ "${data[@]}" | tar -xf - -C "$folder" || return 1
+  [ -z "$trace" ] || cp "$trace" "$folder/trace.csv" || return 1
   case $1 in
     *.xz) tar -cJf "$1" -C "$folder" . ;;
     *) tar -czf "$1" -C "$folder" . ;;
@@ -205,6 +208,9 @@ out=${out:-${OUT:-$PWD/loadtest/results/gpu}}
 options=()
 ! $rehearse || options+=(--rehearse)
 [ -z "$only" ] || options+=(--only "$only")
+[ -n "$trace" ] || [ ! -e trace.csv ] || trace=$PWD/trace.csv          # of an unpacked pack
+[ -n "$trace" ] || [ ! -e "$work/pack/trace.csv" ] || trace=$work/pack/trace.csv # of --programs
+[ -z "$trace" ] || options+=(--trace "$trace")
 [ -z "$budget" ] || options+=(--budget "$budget")
 case $resume in
   '') ;;

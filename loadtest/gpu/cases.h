@@ -31,6 +31,8 @@ std::vector<Case> CeilingCases(Scale scale);  // a copy, and a product of the li
 std::vector<Case> RowCases(Scale scale);      // embedding, norms, RoPE, activation, mix, XSA
 std::vector<Case> ProductCases(Scale scale);  // projections, attention
 std::vector<Case> DrawCases(Scale scale);     // sampling, top-k, reductions, small algebra
+// Fills of a bucket by replay and by separate launches, for three sizes of models, both products.
+std::vector<Case> BucketCases(Scale scale);
 // Captures, replay against eager launches, and fill against a matched graph, with a random model.
 std::vector<Case> PlanCases(Scale scale);
 // Steps of an eighth of Llama-3-8B (see StepModel): decode, prefill and scoring.

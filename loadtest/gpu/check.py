@@ -6,6 +6,7 @@ succeeded, 1 if a part or a case failed, 3 if there is no device.
 """
 
 import argparse
+import functools
 import json
 import os
 import pathlib
@@ -17,6 +18,7 @@ import time
 
 import daemon_cases
 import report
+import trace_cases
 from cases import Runner, bench_event, gtest_event, gtest_names
 from results import NO_TIME, Results
 
@@ -38,13 +40,14 @@ PROFILED = [
 class Check:
     """The state that the parts share: programs, results and the remaining time."""
 
-    def __init__(self, programs, environment, device, results, give_up, rehearsal):
+    def __init__(self, programs, environment, device, results, give_up, rehearsal, trace=None):
         self.programs = programs
         self.root = ROOT
         self.ours = environment  # of Sluice's programs; others have their own libraries
         self.device = device
         self.results = results
         self.rehearsal = rehearsal
+        self.trace = trace  # the file of --trace
         self.give_up = give_up
         self.deadline = give_up
         self.library = device.get("library", "")
@@ -220,11 +223,22 @@ def profiles(check):
 
 
 def daemon(check):
+    return daemon_part(check, daemon_cases.CASES)
+
+
+def trace(check):
+    with trace_cases.Traces(check.trace) as traces:
+        cases = [(name, functools.partial(traces.run, model=model, product=product, ladder=ladder))
+                 for name, model, product, ladder in trace_cases.cases()]
+        return daemon_part(check, cases[:2] if check.rehearsal else cases)
+
+
+def daemon_part(check, cases):
     if not check.program("sluiced").exists():
         return "not measured: no daemon next to the programs"
     settled, left = check.results.settled(check.part), []
-    names = [name for name, _ in daemon_cases.CASES]
-    for name, run in daemon_cases.CASES:
+    names = [name for name, _ in cases]
+    for name, run in cases:
         if name in settled:
             continue
         if check.deadline - time.monotonic() < 5:
@@ -238,6 +252,8 @@ def daemon(check):
 
 # The parts in order of importance, each with the most seconds that it may take.
 PARTS = {
+    "buckets": (140, bench_part(60)),
+    "trace": (160, trace),
     "table": (10, kernel_table),
     "ceilings": (15, bench_part(15)),
     "memcheck": (30, gtest_part("kernels_test", SANITIZED_TESTS, tool="memcheck")),
@@ -326,6 +342,7 @@ def main():
     parser.add_argument("--budget", type=float, default=530, help="seconds")
     parser.add_argument("--resume", type=pathlib.Path, help="folder of an earlier run")
     parser.add_argument("--rehearse", action="store_true")
+    parser.add_argument("--trace", type=pathlib.Path, help="CSV for the part trace")
     arguments = parser.parse_args()
     only = [name for name in arguments.only.split(",") if name] or list(PARTS)
     if unknown := set(only) - set(PARTS):
@@ -342,7 +359,8 @@ def main():
     if device is None:
         return 3
     results = Results(arguments.out.resolve(), arguments.resume)
-    check = Check(programs, environment, device, results, give_up, arguments.rehearse)
+    check = Check(programs, environment, device, results, give_up, arguments.rehearse,
+                  arguments.trace)
     results.add(device=device, machine=driver_text(), rehearsal=check.rehearsal)
     try:
         for name in PARTS:

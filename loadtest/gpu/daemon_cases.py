@@ -35,16 +35,18 @@ def free_port():
 
 
 class Daemon:
-    """A daemon that serves the demo model; `faults` has the syntax of base/fault_injection.h."""
+    """A daemon that serves the demo model, or the one in the folder `model`; `faults` has the syntax
+    of base/fault_injection.h.
+    """
 
-    def __init__(self, check, *options, faults=""):
+    def __init__(self, check, *options, faults="", model=None, batch_tokens=1024):
         self._check = check
         self.grpc, self.http, self.admin = (f"127.0.0.1:{free_port()}" for _ in range(3))
         command = [
-            check.program("sluiced"), "--model", f"demo={check.root / DEMO}", "--device",
+            check.program("sluiced"), "--model", f"demo={model or check.root / DEMO}", "--device",
             "cpu" if check.rehearsal else "cuda:0", "--server.grpc.address", self.grpc,
             "--server.metrics.address", self.http, "--server.admin.address", self.admin,
-            "--engine.batch.max-batch-tokens", "1024", *options
+            "--engine.batch.max-batch-tokens", str(batch_tokens), *options
         ]
         self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL,
                                         stdout=check.results.log.file,
@@ -74,9 +76,13 @@ class Daemon:
                 expect(time.monotonic() < give_up, "the daemon was not ready in time")
                 time.sleep(0.05)
 
+    def metrics(self):
+        """Returns the lines of the page of metrics."""
+        return self._get("/metrics").splitlines()
+
     def metric(self, name):
         """Returns the sum of the metric's samples."""
-        lines = [line for line in self._get("/metrics").splitlines() if line.startswith(name)]
+        lines = [line for line in self.metrics() if line.startswith(name)]
         return sum(float(line.split()[-1]) for line in lines if line[len(name)] in "{ ")
 
     def client(self, *arguments, address=None, limit_s=60):
@@ -87,6 +93,13 @@ class Daemon:
         ], env=self._check.ours, capture_output=True, text=True, timeout=limit_s)
         self._check.results.log.write(done.stdout + done.stderr)
         return done.returncode, done.stdout + done.stderr
+
+    def load(self, *arguments, limit_s=90):
+        """Runs the load generator to its end and returns its status."""
+        command = [self._check.program("sluice-load"), "run", "--server", self.grpc, *arguments]
+        return subprocess.run([str(word) for word in command], env=self._check.ours,
+                              stdin=subprocess.DEVNULL, stdout=self._check.results.log.file,
+                              stderr=self._check.results.log.file, timeout=limit_s).returncode
 
     def infer(self, identity):
         return self.client("infer", "--ids", "5,17,3", "--max-tokens", "4", "--id", identity,

@@ -54,8 +54,9 @@ constexpr char kFaultsVariable[] = "SLUICE_GPU_BENCH_FAULTS";
 
 // The parts in the order of the cases.
 const std::vector<std::pair<std::string, std::vector<Case> (*)(Scale)>> kParts = {
-    {"ceilings", CeilingCases}, {"steps", StepCases}, {"plans", PlanCases},
-    {"products", ProductCases}, {"rows", RowCases},   {"draws", DrawCases}};
+    {"buckets", BucketCases}, {"ceilings", CeilingCases}, {"steps", StepCases},
+    {"plans", PlanCases},     {"products", ProductCases}, {"rows", RowCases},
+    {"draws", DrawCases}};
 
 struct Arguments {
   std::string verb;
