@@ -202,7 +202,7 @@ def errors_page():
         "name of its",
         "status. An error of a stream has no trailer; its status is in the parameter `error_code` "
         "of the",
-        "response. Made by `tools/make_docs.py` of `base/reason.h`.",
+        "response. Made by `tools/make_docs.py` from `base/reason.h`.",
         "",
         "| reason | status | HTTP | retry | fault | cause | what to do |",
         "|---|---|---|---|---|---|---|",
