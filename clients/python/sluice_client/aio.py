@@ -157,7 +157,7 @@ class AsyncClient:
     async def models(
         self, *, ready: bool = False, **options: Unpack[kinds.CallOptions]
     ) -> list[results.IndexEntry]:
-        """Lists the models in the daemon's repository, or only the ready ones."""
+        """Lists the served models and the daemon's repository, or only the ready ones."""
         kinds.check_options(kinds.CallOptions, options)
         return await self._run(tasks.models(ready), options)
 

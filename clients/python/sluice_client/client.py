@@ -153,7 +153,7 @@ class Client:
     def models(
         self, *, ready: bool = False, **options: Unpack[kinds.CallOptions]
     ) -> list[results.IndexEntry]:
-        """Lists the models in the daemon's repository, or only the ready ones."""
+        """Lists the served models and the daemon's repository, or only the ready ones."""
         kinds.check_options(kinds.CallOptions, options)
         return self._run(tasks.models(ready), options)
 

@@ -109,7 +109,7 @@ class ModelInfo:
 
 
 class IndexEntry(NamedTuple):
-    """A version of a model in the daemon's repository."""
+    """A version of a model that is served or in the daemon's repository."""
 
     name: str
     version: str

@@ -229,7 +229,7 @@ def metadata(model: str, options: Mapping[str, Any]) -> Task[results.ModelInfo]:
 
 
 def models(ready: bool) -> Task[list[results.IndexEntry]]:
-    """Lists the models in the daemon's repository, or only the ready ones."""
+    """Lists the served models and the daemon's repository, or only the ready ones."""
     method = _protocol.REPOSITORY_INDEX
     response = yield Call(method, method.request(ready=ready))
     return [

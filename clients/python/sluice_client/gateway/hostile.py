@@ -230,7 +230,7 @@ class Fields:
         return value if value is default else check_token_ids(self.path(name), value)
 
     def ignore(self, *names: str) -> None:
-        """Reads fields that have no effect on the daemon."""
+        """Reads fields that have no effect by the definition of their API."""
         for name in names:
             self._rest.pop(name, None)
 
