@@ -26,8 +26,8 @@ using admin::v1::SetLadderRequest;
 using admin::v1::TryStrategiesRequest;
 using admin::v1::TryStrategiesResponse;
 
-// The number of reviews that may wait, and the number of step descriptions. They run one at a time,
-// so a longer queue would only mean longer waits; callers should try again later.
+// The number of calls about ladders that may wait, and of calls of DescribeStep. Each kind runs one
+// at a time, so a longer queue would only mean longer waits; callers should try again later.
 constexpr size_t kMaxWaiting = 8;
 
 }  // namespace

@@ -13,8 +13,8 @@
 namespace sluice {
 namespace {
 
-// A waiting call takes some KiB for metadata, and gRPC's state. This is the share of all such
-// calls.
+// By default, one call for each 64 KiB of the limit may wait. A waiting call takes some KiB for its
+// metadata and gRPC's state, so all of them together take only a part of the limit.
 constexpr int64_t kBytesPerCall = 64 << 10;
 
 constexpr int64_t kMiB = int64_t{1} << 20;

@@ -4,8 +4,8 @@
 //   auto limits = ComputeMemoryLimits(options, queue_bytes, models, ResidentBytes());
 //   SLUICE_RETURN_IF_ERROR(limits.Check());
 //
-// Each line is enforced by one part: gRPC's quota, a MemoryBudget, the queue's max_bytes, or the
-// measured memory of a loaded model.
+// Each line is a limit that is enforced (gRPC's quota, a MemoryBudget, the queue's max_bytes) or
+// memory that a model took when it was loaded.
 #pragma once
 
 #include <cstdint>

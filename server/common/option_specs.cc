@@ -160,8 +160,8 @@ const std::vector<OptionSpec<AdminOptions>>& OptionSpecs<AdminOptions>() {
                     "that is a loopback address."),
       SLUICE_OPTION(open_to_network, Boolean{},
                     "Serve without `secured` at an address that is not a loopback address. Every "
-                    "client that reaches it can then load and unload models. Without this option "
-                    "the daemon does not start."),
+                    "client that reaches it can then change the served models and their ladders. "
+                    "Without this option the daemon does not start."),
   }));
   return specs;
 }

@@ -29,8 +29,8 @@ class Overload {
   struct Parts {
     int64_t limit = 0;                  // of the process, in bytes
     std::function<int64_t()> resident;  // returns the resident bytes
-    std::function<void(int64_t)>
-        cut;  // ends the largest unread answers, about this many bytes in total
+    // Ends the largest unread answers, about this many bytes in total.
+    std::function<void(int64_t)> cut;
   };
   explicit Overload(Parts parts) : parts_(std::move(parts)) {}
 

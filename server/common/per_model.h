@@ -38,7 +38,8 @@ class PerModel {
     return value;
   }
 
-  // Drops unused values of models that calls of this method have seen unserved for at least `keep`.
+  // Drops the values of models that have not been served for at least `keep`, as far as the calls
+  // of this method have seen. Keeps values that a caller still holds.
   void Retire(IsServed is_served, MonoTime now, nanoseconds keep) {
     MutexLock lock(&mu_);
     absl::erase_if(entries_, [&](const auto& item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {

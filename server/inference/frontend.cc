@@ -216,7 +216,7 @@ absl::Status InferenceFrontend::Read(const grpc::ByteBuffer& bytes, const CallCo
 
 absl::StatusOr<RequestId> InferenceFrontend::Submit(const inference::ModelInferRequest& message,
                                                     CallContext call, MakeSink make_sink) {
-  int64_t taken = 0;  // tokens taken from the caller's limit; returned if the engine refuses
+  int64_t taken = 0;  // tokens taken from the caller's limit; returned if the request is refused
   const auto make =
       [&](const std::shared_ptr<const Model>& model) -> absl::StatusOr<Engine::Submission> {
     SLUICE_RETURN_IF_ERROR(CheckInterruption());

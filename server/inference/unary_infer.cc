@@ -59,8 +59,8 @@ class UnarySink final : public Sink,
  private:
   absl::StatusOr<RequestId> Submit(const grpc::ByteBuffer& bytes, CallContext context);
 
-  InferenceFrontend* const
-      frontend_;  // may be destroyed once the call has been prepared and has ended
+  // May be destroyed once the call has been prepared and has ended.
+  InferenceFrontend* const frontend_;
   ReplyThreads* const replies_;
   const MonoTime deadline_;
   // These are set before the engine has the sink.

@@ -30,7 +30,8 @@ class ModelManager {
       : engine_(engine), log_(log), weights_(weights) {}
 
   // Serves `models` and the highest version of each model in `repository`, and nothing else. An
-  // empty `repository` means none. A served model that has not changed on disk is not loaded again.
+  // empty `repository` means none. A served model is not loaded again if its files and options are
+  // the same.
   absl::Status Apply(const std::vector<ModelSpec>& models, const std::string& repository);
 
   // Loads the named model from the configuration or the repository, even if it is already served.

@@ -86,7 +86,7 @@ struct CallerStats {
   std::string caller;
   int64_t requests = 0;  // the admitted requests and tokens
   int64_t tokens = 0;
-  int64_t refused = 0;  // the refused requests
+  int64_t refused = 0;  // the requests that exceeded a limit
 };
 
 // Identifies callers with the callers file. Reads the file again at each Look, and keeps its last

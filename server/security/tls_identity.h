@@ -31,8 +31,7 @@ absl::StatusOr<TlsIdentity> ReadTlsFiles(const TlsOptions& options);
 //   * a certificate, of the daemon or of its chain, that has expired or is not valid yet at `now`;
 //   * a chain in which a certificate is not signed by the next;
 //   * a key that does not match the certificate, or a pair that OpenSSL refuses to serve (for
-// example
-//     because it is too weak);
+//     example because it is too weak);
 //   * an authority file without certificates.
 absl::Status CheckTlsIdentity(const TlsOptions& options, std::chrono::system_clock::time_point now,
                               TlsIdentity* identity);

@@ -155,7 +155,7 @@ void HttpConnections::Poll() {
 void HttpConnections::AcceptFrom(int listener) {
   Descriptor accepted(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (accepted.get() < 0) {
-    // Without a descriptor the socket stays readable; MakeRoom closes the oldest connection.
+    // Without a descriptor the socket stays readable, so MakeRoom closes a connection.
     if (WouldBlock() || errno == ECONNABORTED || MakeRoom()) return;
     accepts_from_ = Clock::Real()->Now() + kRetry;
     return;

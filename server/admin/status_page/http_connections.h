@@ -43,8 +43,9 @@ std::optional<HttpRequest> ParseHttpHead(std::string_view head);
 
 // Reads one request per connection, writes the answer and closes the connection. One thread does
 // this for all connections and never waits for a peer, so a slow peer does not delay the others.
-// When there are too many connections, the thread closes the oldest one that has sent no request. A
-// second thread makes the answers that take long.
+// When there are too many connections, the thread closes the oldest one that waits for its peer: it
+// has sent no whole request, or its answer is written. If there is none, it closes the oldest one.
+// A second thread makes the answers that take long.
 class HttpConnections {
  public:
   struct Limits {

@@ -76,8 +76,9 @@ bool Has(const Model& model, const OutputInfo& info);
 const OutputInfo* FindOutput(std::string_view name, const Model& model);
 
 // Returns whether the output is a default, for requests that name no outputs. The defaults are:
-// - for a classifier, the scores, the label if labels have names, and the token counts and offsets
-//   if tokens are classified;
+// - for a classifier of texts, the scores, and the label if labels have names;
+// - for a classifier of tokens, the scores and counts of tokens, their labels if labels have names,
+//   and their offsets if the model has a tokenizer;
 // - for a model that generates, the generated tokens;
 // - for a multi-vector model, the embeddings of tokens and the token counts;
 // - for a model whose files define a sparse embedding, that embedding;

@@ -74,8 +74,7 @@ class Prompt {
   IntMatrix types_;
   TextRows texts_;                // without rows if the prompt is not text
   std::vector<int32_t> lengths_;  // per row
-  std::vector<int32_t>
-      skipped_;  // per row, the tokens cut at its start; empty if no row was cut there
+  std::vector<int32_t> skipped_;  // per row, the tokens cut at its start; empty if no row was cut
   int64_t cut_tokens_ = 0;
 };
 

@@ -3,8 +3,8 @@
 // Each window has the template's tokens around it, and neighbours share some tokens of the text.
 // The request has a row for each window; the answer has a row for each text:
 // - The scores of a text are the means of its windows' scores.
-// - A token in two windows has the scores of the window where it is farther from an end: the first
-//   half of the shared tokens, including a middle one, comes from the first window.
+// - A token has the scores of the window where it is farther from an end. Of the tokens that two
+//   neighbours share, the first half, including a middle one, has the scores of the first window.
 // - The template's tokens before the text come from the first window, and the ones after it from
 //   the last.
 #pragma once
@@ -18,9 +18,9 @@
 namespace sluice {
 
 struct TextWindows {
-  std::vector<int32_t> counts =
-      {};               // windows of each text, >= 1; empty if texts are not read in windows
-  int32_t overlap = 0;  // the tokens that neighbours share
+  // The windows of each text, >= 1. Empty if texts are not read in windows.
+  std::vector<int32_t> counts = {};
+  int32_t overlap = 0;             // the tokens that neighbours share
   int32_t before = 0, behind = 0;  // the template's tokens around each window
 };
 
