@@ -74,13 +74,13 @@ inline constexpr Metric kBucketExecuted{"sluice_bucket_executed_efficiency",
                                         "Useful tokens / tokens computed, over all batches."};
 inline constexpr Metric kBucketHits{
     "sluice_bucket_hit_ratio",
-    "Share of its batches that the ladder chose it for, rather than as a substitute."};
+    "Share of its batches in which it was the ladder's choice, not a substitute."};
 inline constexpr Metric kBucketBatches{"sluice_bucket_batches_total", "Batches that used it."};
 inline constexpr Metric kBucketCost{"sluice_bucket_cost_seconds", "Decayed mean replay time."};
 inline constexpr Metric kBucketMemory{"sluice_bucket_memory_bytes", "Memory of its plan."};
 inline constexpr Metric kBucketActivations{
     "sluice_bucket_activation_bytes",
-    "Activations of a slot whose largest bucket is this one; all buckets share one slot's."};
+    "The activations of a slot if this bucket is the largest; all buckets share the slot."};
 inline constexpr Metric kBucketReady{"sluice_bucket_ready",
                                      "1 if its plan is prepared and published, else 0."};
 
