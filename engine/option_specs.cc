@@ -90,8 +90,8 @@ const std::vector<OptionSpec<LadderOptions>>& OptionSpecs<LadderOptions>() {
       SLUICE_DURATION(warm_up, Duration(600 * kSecondUs),
                       "How long buckets are prepared and timed before a model is ready. They are "
                       "prepared in ascending order. The plan of the largest bucket is always "
-                      "prepared, and the smallest bucket is always timed. The other buckets are "
-                      "prepared while the model serves, the most requested first. Until then, "
+                      "prepared, and the smallest bucket is always timed. The remaining buckets "
+                      "are prepared while the model serves, the most requested first. Until then, "
                       "larger buckets serve their batches, with the same results. Padded policies "
                       "wait for all of their buckets."),
       SLUICE_OPTION(file, Path{},
