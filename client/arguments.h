@@ -159,8 +159,8 @@ struct PlanArguments {
   std::string model_directory;
   std::string model;  // a served model, instead of a directory
   std::string model_version;
-  std::string
-      device;  // "cpu" or empty: this machine's processor; else a file that describes a device
+  // "cpu" or empty: this machine's processor; else a file that describes a device.
+  std::string device;
   int64_t context = 0;  // 0 for 4096, or the model's longest sequence if that is less
   int64_t sequences = 1;
   int64_t tokens = 0;  // of each sequence; 0: 1, or the whole context if attention is bidirectional

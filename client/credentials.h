@@ -15,8 +15,8 @@ struct ConnectionArguments {
   std::string ca;    // PEM file of the authorities to trust; empty means the system's
   std::string cert;  // PEM files of the caller's certificate and key; empty means none
   std::string key;
-  std::string
-      server_name;    // the name that the server's certificate must have; empty means its host
+  // The name that the server's certificate must have. Empty means the server's host.
+  std::string server_name;
   std::string token;  // empty means none
 };
 

@@ -125,8 +125,8 @@ int RunFile(const Arguments& arguments, const Connection& connection, const Cons
                    << "\n";
     return kExitUsage;
   }
-  // The model is looked up once, not for each line. If every line names its model, no lookup is
-  // needed.
+  // The model is looked up once, not for each line. A server with several models is not an error
+  // here, because the lines may name their models.
   if (defaults.model_name().empty()) {
     const auto model = OnlyModel(connection);
     if (model.ok()) {

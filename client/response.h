@@ -56,8 +56,9 @@ nlohmann::json ResponseJson(const inference::ModelInferResponse& response, const
 // Returns one line of JSON, even if strings hold invalid UTF-8.
 std::string JsonLine(const nlohmann::json& value);
 
-// Returns readable text: the generated text or ids, then a table of candidates if there are any.
-// With `all`, every other tensor follows; long ones are cut.
+// Returns readable text: the generated text or ids, then a table of candidates if there are any,
+// then the other tensors; long ones are cut. Without `all`, the details that every response has,
+// such as logprobs, are left out after a text, ids or a table.
 std::string ResponseText(const Tensors& tensors, bool all);
 
 }  // namespace sluice::client

@@ -8,8 +8,9 @@
 namespace sluice::client {
 
 // Turns pieces of text that should be UTF-8 into valid UTF-8. A character that is cut at the end of
-// a piece is held back until it is complete. Each longest invalid prefix of a character, and each
-// byte that cannot start one, becomes U+FFFD, as Unicode recommends in chapter 3.9.
+// a piece is held back until it is complete. In invalid text, each longest prefix of a
+// character, and each byte that starts no character, becomes U+FFFD, as Unicode recommends in
+// chapter 3.9.
 class Utf8Stream {
  public:
   // With `controls`, control characters pass. Otherwise all but tab and line feed become U+FFFD
