@@ -57,8 +57,8 @@ class AttentionSearch {
 
   Cascade Definition() { return WithXsa(pool_, definition_, "definition"); }
 
-  // Returns the cheapest term that the kernel computes with at most these work items, and counts
-  // the terms in `found`.
+  // Returns the cheapest term that the kernel computes with at most `most_work_items` work items,
+  // and counts the terms in `found`.
   absl::StatusOr<AttentionEstimate> Find(const AttentionVariant& variant, int64_t most_work_items,
                                          AttentionEstimates* found) const {
     const einsum::Circumstances circumstances = {resident_bytes_, most_work_items};

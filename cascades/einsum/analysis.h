@@ -101,8 +101,8 @@ std::string Describe(const EinsumRoles& roles);
 // passes are counted.
 int Passes(const Cascade& cascade, std::string_view rank_or_symbol);
 
-// A result that lacks ranks of its reader's iteration, so that it is computed once for all of them:
-// |v|^2 lacks the query head within its group. Ranks that it lost by reduction don't count.
+// A result that lacks ranks that its reader iterates over, so that it is computed once for all of
+// them: |v|^2 lacks the query head within its group. Ranks that it lost by reduction don't count.
 struct Hoist {
   std::string tensor;
   std::string reader;

@@ -43,8 +43,8 @@ Optimized Optimize(TermPool& pool, TermId term, const std::vector<std::vector<Ru
                    int64_t limit, const std::function<double(TermId)>& cost);
 
 // Returns the rules of AllRules in three stages: scales; divisions and projections; chunks. The
-// rules of quotients are left out: they make single numbers of a query cheaper, but the variants
-// many.
+// rules of quotients are left out: they make only single numbers of a query cheaper, and lead to
+// many more variants.
 std::vector<std::vector<Rule>> StagesOf(const RuleOptions& options);
 
 }  // namespace sluice::einsum

@@ -160,8 +160,8 @@ class Lowering {
     return inside;
   }
 
-  // Computes the terms that the iteration over the streams reads from outside. These may include an
-  // iteration that computes some of its terms or streams.
+  // Computes the terms that the iteration over the streams reads from outside. These may include
+  // another iteration, which may compute some of this iteration's terms or streams.
   void EmitOutside(const std::vector<TermId>& streams) {
     const std::set<TermId> inside = InsideOf(streams);
     std::vector<TermId> readers = streams;

@@ -10,8 +10,8 @@ namespace {
 
 using ApplyRule = decltype(Rule::apply);
 
-// Returns whether `weak` admits every point that `strong` admits. May return false if this is not
-// obvious.
+// Returns whether `weak` admits every point that `strong` admits. May return false although it
+// does.
 bool Implies(const std::vector<Condition>& strong, const std::vector<Condition>& weak) {
   return std::ranges::all_of(weak, [&](const Condition& needed) {
     Condition strict = needed;

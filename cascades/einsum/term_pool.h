@@ -49,8 +49,8 @@ class TermPool : public TermGraph {
   std::unordered_map<std::string, TermId> ids_;    // by NodeText
 };
 
-// Returns the operation as text, with the ids of its arguments: "(x #1 #2)". Only equal terms have
-// equal texts.
+// Returns the operation as text, with the ids of its arguments: "(x #1 #2)". Two terms
+// have equal texts if and only if they are equal.
 std::string NodeText(const Term& term);
 
 // Above this many bytes of text, a part of a term is written as its id.
