@@ -77,7 +77,8 @@ class Quantizer {
       const bool stored = linear != nullptr && linear->layout == MatrixLayout::kOutIn;
       if (stored && linear->weight.run == 0) candidates_.insert(linear->weight.name);
     }
-    // A tensor that another op also reads stays unchanged.
+    // A tensor is not quantised if it is also read in another layout, by the head, or by the
+    // embedding.
     for (const GraphOp& op : model_->graph.ops) {
       const auto* const linear = std::get_if<LinearOp>(&op);
       if (linear != nullptr && linear->layout != MatrixLayout::kOutIn) {
@@ -146,7 +147,8 @@ class Quantizer {
     std::vector<int32_t> channels;  // that are kept, ascending
   };
 
-  // Returns whether an error is small enough; false for NaN.
+  // Returns whether a layer with this error is quantised. If keep_above is 0, all layers are.
+  // Otherwise a layer whose error is NaN is not.
   bool IsGood(const Squares& squares) const {
     return options_.keep_above == 0 || squares.relative() <= options_.keep_above;
   }

@@ -163,7 +163,7 @@ class Finder {
     const auto* const linear = std::get_if<LinearOp>(&ops_[op]);
     if (linear == nullptr || linear->accumulate || linear->position_bias) return false;
     if (linear->layout != MatrixLayout::kOutIn || linear->weight.run != 0) return false;
-    // A tensor that several projections share has different rows of each.
+    // If several projections share the tensor, each must have its own rows of it.
     const auto sharers = std::ranges::count_if(users_.at(linear->weight.name), [&](size_t user) {
       const auto* const other = std::get_if<LinearOp>(&ops_[user]);
       return other == nullptr || other->weight.first == linear->weight.first;
