@@ -182,8 +182,8 @@ absl::Status SetModels(const std::vector<std::string>& texts, const std::string&
   return absl::OkStatus();
 }
 
-// Returns whether Kubernetes sets the variable in pods, for a service whose name begins with
-// SLUICE.
+// Returns whether Kubernetes may set a variable of this name in pods, for a service such as
+// sluice-server.
 bool IsServiceLink(absl::string_view name) {
   return absl::StrContains(name, "_SERVICE_HOST") || absl::StrContains(name, "_SERVICE_PORT") ||
          absl::StrContains(name, "_TCP") || absl::EndsWith(name, "_PORT");
