@@ -81,7 +81,8 @@ Descriptor ListenOne(const addrinfo& wanted, int port, bool both_families) {
 // family is enough.
 bool IsMissingFamily(int error) { return error == EAFNOSUPPORT || error == EADDRNOTAVAIL; }
 
-// Returns no sockets, with errno set, if there is no address or if an address is taken.
+// Returns no sockets, with errno set, if no address has a family of this machine, or if one of the
+// addresses cannot be used for another reason.
 ListeningSockets ListenAll(const addrinfo* wanted, bool both_families) {
   ListeningSockets result;
   for (; wanted != nullptr; wanted = wanted->ai_next) {

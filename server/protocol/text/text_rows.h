@@ -50,8 +50,8 @@ class TextRows {
   }
   // Fills the tokens of the request and, unless all are 0, the types.
   absl::Status Copy(Request* request) const;
-  // Returns the bytes of each token of all rows, without the prompt's tokens. Requires that no text
-  // is part of a pair and that texts were encoded as located.
+  // Returns the bytes in its text of each token of all rows. Tokens of the template and the prompt
+  // have no bytes. Requires that no text is part of a pair and that texts were encoded as located.
   std::vector<ByteRange> Ranges() const;
 
  private:
