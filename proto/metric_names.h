@@ -205,8 +205,8 @@ inline constexpr Metric kIdleStreamsEnded{
     "server.grpc.stream_idle_timeout."};
 inline constexpr Metric kMemoryBytes{
     "sluice_memory_bytes",
-    "Memory in use now, by use: the entries of the memory plan that are counted, and all, the "
-    "resident memory of the process."};
+    "Memory in use now, by use: parsed_requests, unread_answers, and all, the resident memory of "
+    "the process."};
 inline constexpr Metric kMemoryLimitBytes{
     "sluice_memory_limit_bytes", "The memory limits by use; all is server.memory.limit_bytes."};
 inline constexpr Metric kOverload{
