@@ -10,9 +10,8 @@
 
 namespace sluice::client {
 
-// Handles SIGINT while it exists. The first signal calls the function that is set. If no function
-// is set, or after the first call, a signal ends the process at once with kExitInterrupted. It is
-// thread-safe.
+// Handles SIGINT while it exists. A signal calls the function that is set, at most once for each
+// Set. Any other signal ends the process at once with kExitInterrupted. Thread-safe.
 class Interrupts {
  public:
   // Requires that no other thread has been started: later threads inherit its signal mask.

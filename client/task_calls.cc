@@ -104,8 +104,8 @@ absl::Status AppendTerms(const inference::ModelInferResponse& response, size_t r
   return absl::OkStatus();
 }
 
-// Calls the model for the texts in parts of the largest allowed size. `fill` puts a part into a
-// request, and `take` takes its rows from the response.
+// Calls the model for the texts in parts of at most kRowsAtOnce. `fill` puts a part into a request,
+// and `take` takes its rows from the response.
 absl::Status ForParts(
     const Connection& connection, const inference::ModelInferRequest& base,
     const std::vector<std::string>& texts,

@@ -1,4 +1,4 @@
-// Calls a model for texts, in requests of the largest allowed size, and collects the rows.
+// Calls a model for texts, at most 128 in a request, and collects the rows.
 #pragma once
 
 #include <cstdint>
