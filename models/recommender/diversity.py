@@ -29,9 +29,10 @@ def similarity(vectors):
 
 
 def choose(scores, vectors, diversity, count):
-    """Returns the indexes of `count` candidates, which are sorted by descending score.
+    """Returns the indexes of `count` candidates. The candidates are given by descending score.
 
-    Each one in turn maximises (1 - d) * sum of scores + d * log det S, where S is the similarity.
+    Each choice in turn maximises (1 - d) * sum of scores + d * log det S, where S is the
+    similarity of the chosen candidates.
     """
     diversity = float(np.float32(diversity))  # as it is served
     similar, chosen = similarity(vectors), []
