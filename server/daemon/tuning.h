@@ -11,7 +11,7 @@ namespace sluice {
 // of locks to find deadlocks; this is switched off because gRPC takes many locks for each call.
 void TuneProcess();
 
-// Returns free memory below blocks still in use to the system; malloc never does this by itself.
+// Gives free memory below blocks still in use back to the system; malloc never does this by itself.
 // Should be called from time to time. It takes about a millisecond, during which other threads may
 // wait for memory.
 void TrimHeaps();
