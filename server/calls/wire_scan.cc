@@ -53,9 +53,11 @@ class WireScan {
     const bool many = cost_.parts > limits_.parts;
     return ReasonError(
         Reason::kRequest,
-        many ? absl::StrCat("the request has more than ", limits_.parts,
-                            " parts: inputs, outputs, parameters, texts and unknown fields")
-             : absl::StrCat("the request takes more than ", limits_.bytes, " bytes in memory"));
+        many ? absl::StrCat(
+                   "the request has more than ", limits_.parts,
+                   " parts (inputs, outputs, parameters, texts and unknown fields); split it")
+             : absl::StrCat("the request takes more than ", limits_.bytes,
+                            " bytes in memory; split it"));
   }
 
   // Scans up to the end of the current limit.

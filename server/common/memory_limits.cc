@@ -58,7 +58,9 @@ std::string MemoryLimits::Text() const {
 absl::Status MemoryLimits::Check() const {
   if (sum() <= limit) return absl::OkStatus();
   return absl::ResourceExhaustedError(
-      absl::StrCat("the configuration needs more memory than the limit: ", Text()));
+      absl::StrCat("the configuration needs more memory than the limit; lower one of the options "
+                   "listed, or raise the limit: ",
+                   Text()));
 }
 
 int64_t ProcessMemoryLimit(const MemoryOptions& options) {

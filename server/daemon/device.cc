@@ -30,7 +30,8 @@ absl::StatusOr<GpuChoice> ChooseIndex(int index, const GpuAccess& gpus) {
     return absl::FailedPreconditionError(absl::StrCat(wanted, count.status().message()));
   }
   if (*count == 0) {
-    return absl::FailedPreconditionError(absl::StrCat(wanted, "this host has no visible GPU"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(wanted, "this host has no visible GPU; set device to auto or cpu"));
   }
   if (index >= *count) {
     return absl::FailedPreconditionError(

@@ -44,7 +44,7 @@ void EngineHealth::OnStepsRecovered(const Model& model) {
 
 void EngineHealth::OnHang(const Model& model, const Hang& hang) {
   const bool replay = hang.in_step;
-  log_->Error("hung; the process exits and must be restarted",
+  log_->Error("the model hung; the process exits and must be restarted",
               {{"model", model.name},
                {"version", model.version},
                {"in", replay ? "replay" : "scheduling"},

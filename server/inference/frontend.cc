@@ -66,10 +66,10 @@ absl::Status NoRoom(const MemoryBudget& budget, int64_t bytes, const Shortage& s
   if (bytes > budget.limit()) {
     return ReasonError(Reason::kRequest,
                        absl::StrCat(need, "the limit for all callers together is ", budget.limit(),
-                                    " (", shortage.option, ")"));
+                                    " (", shortage.option, "). Send a smaller request"));
   }
   return ReasonError(shortage.reason,
-                     absl::StrCat(need, shortage.others, " (", shortage.option, ")"));
+                     absl::StrCat(need, shortage.others, " (", shortage.option, "); retry later"));
 }
 
 int64_t DrawSeed() {
@@ -240,7 +240,7 @@ absl::StatusOr<RequestId> InferenceFrontend::Submit(const inference::ModelInferR
     const absl::Status status =
         context_.health.ready()
             ? id.status()
-            : ReasonError(Reason::kUnavailable, "the daemon is not ready: models are being loaded");
+            : ReasonError(Reason::kUnavailable, "the daemon is not ready or is draining");
     context_.metrics->OnRejected("", ReasonOf(status));
     return status;
   }
@@ -273,12 +273,12 @@ absl::StatusOr<ValidRequest> InferenceFrontend::ValidateAndCharge(
 }
 
 absl::Status InferenceFrontend::RefuseUnread(const Model& model, int64_t bytes) {
-  const absl::Status status =
-      NoRoom(context_.unread, bytes,
-             {.what = "the reply",
-              .others = "too many answers of this caller or of all callers wait to be made or read",
-              .option = "server.grpc.max_unread_bytes",
-              .reason = Reason::kUnreadAnswers});
+  const absl::Status status = NoRoom(
+      context_.unread, bytes,
+      {.what = "the reply",
+       .others = "too many answers of this caller or of all callers wait to be computed or read",
+       .option = "server.grpc.max_unread_bytes",
+       .reason = Reason::kUnreadAnswers});
   context_.metrics->OnRejected(model.name, ReasonOf(status));
   return status;
 }

@@ -93,7 +93,8 @@ absl::StatusOr<std::vector<ModelManager::Target>> ModelManager::Targets(
     }
     if (names.contains(found.name)) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "model ", found.name, " is in the list of models and in the model repository"));
+          "model ", found.name,
+          " is in the list of models and in the model repository; remove it from one of them"));
     }
     SLUICE_ASSIGN_OR_RETURN(Target target,
                             FromRepository(*repository, found, found.versions.back()));

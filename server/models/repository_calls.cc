@@ -17,7 +17,7 @@ using Parameters = google::protobuf::Map<std::string, Parameter>;
 
 absl::Status CheckRepository(const std::string& repository) {
   if (repository.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError("repository_name must be empty: there is one repository");
+  return absl::InvalidArgumentError("repository_name must be empty: there is only one repository");
 }
 
 absl::StatusOr<int64_t> ReadVersion(const Parameter& parameter) {
@@ -50,8 +50,10 @@ absl::Status WithModelOf(const Request& request, const Act& act) {
   SLUICE_RETURN_IF_ERROR(CheckRepository(request.repository_name()));
   SLUICE_ASSIGN_OR_RETURN(const std::optional<int64_t> version, VersionIn(request.parameters()));
   if (!IsRepositoryName(request.model_name())) {
-    return absl::InvalidArgumentError(absl::StrCat("model_name: ", Printable(request.model_name()),
-                                                   " is not a valid model name"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("model_name: ", Printable(request.model_name()),
+                     " is not a valid model name; expected 1 to 128 of the characters "
+                     "A-Z a-z 0-9 _ . -, and no dot at the start"));
   }
   return act(request.model_name(), version);
 }

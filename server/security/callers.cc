@@ -67,9 +67,10 @@ BucketRate Caller::Tokens() const {
 
 absl::Status Caller::Refuse(const char* unit, const BucketRate& rate, nanoseconds wait) const {
   account_->refused.fetch_add(1, std::memory_order_relaxed);
-  const absl::Status status = ReasonError(
-      Reason::kRateLimited, absl::StrCat("caller ", name_, ": more than ", rate.per_second, " ",
-                                         unit, " per second (bursts of ", rate.burst, ")"));
+  const absl::Status status =
+      ReasonError(Reason::kRateLimited,
+                  absl::StrCat("caller ", name_, ": more than ", rate.per_second, " ", unit,
+                               " per second (bursts of ", rate.burst, "); retry later"));
   return WithPushback(status, absl::FromChrono(wait));
 }
 
@@ -164,7 +165,8 @@ absl::StatusOr<std::shared_ptr<const Caller>> Callers::Identify(
                                                       : known->file.tokens.find(DigestOf(*token));
     if (found != known->file.tokens.end()) return known->callers[found->second];
     unknown_tokens_.fetch_add(1, std::memory_order_relaxed);
-    return ReasonError(Reason::kTokenUnknown, "the bearer token is unknown");
+    return ReasonError(Reason::kTokenUnknown,
+                       "the bearer token is not in server.auth.callers_file");
   }
   if (const std::optional<size_t> owner = CertificateOwner(context, known->file)) {
     return known->callers[*owner];
@@ -173,7 +175,7 @@ absl::StatusOr<std::shared_ptr<const Caller>> Callers::Identify(
   missing_credentials_.fetch_add(1, std::memory_order_relaxed);
   return ReasonError(Reason::kCredentialMissing,
                      "no bearer token (metadata authorization), and no certificate of "
-                     "a known caller");
+                     "a known caller; send one of them");
 }
 
 std::vector<CallerStats> Callers::Stats() const {

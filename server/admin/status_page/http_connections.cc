@@ -227,7 +227,7 @@ bool HttpConnections::Read(Id id, Connection* connection) {
     return Respond(id, head, connection);
   }
   if (bytes.size() <= limits_.head_bytes) return true;
-  return Send({.status = 431, .body = "the head is too large\n"},
+  return Send({.status = 431, .body = "the head of the request is too large\n"},
               /*head_alone=*/false, connection);
 }
 
@@ -250,7 +250,8 @@ bool HttpConnections::Respond(Id id, std::string_view head, Connection* connecti
         Wake();
       });
   if (!posted) {
-    return Send({.status = 503, .body = "too many requests\n"}, head_alone, connection);
+    return Send({.status = 503, .body = "too many requests; retry later\n"}, head_alone,
+                connection);
   }
   connection->late = true;
   connection->state = Connection::State::kWaiting;

@@ -116,17 +116,20 @@ std::optional<float> BiasOf(const Item& item) {
 
 absl::Status ReadIdArray(absl::string_view name, const inference::InferParameter& value,
                          int64_t vocab, size_t most, std::vector<int32_t>* out) {
-  return ReadFlat(name, value, FlatReader::Kind::kArray, "a JSON array of token ids",
-                  [&](const std::string&, const Item& item) {
-                    if (out->size() == most) return TooMany(name, most);
-                    const auto* id = std::get_if<double>(&item);
-                    if (id == nullptr) {
-                      return ParameterError(name, "has an entry that is not a token id");
-                    }
-                    SLUICE_RETURN_IF_ERROR(CheckId(name, *id, vocab));
-                    out->push_back(static_cast<int32_t>(*id));
-                    return absl::OkStatus();
-                  });
+  return ReadFlat(
+      name, value, FlatReader::Kind::kArray, "a JSON array of token ids",
+      [&](const std::string&, const Item& item) {
+        if (out->size() == most) return TooMany(name, most);
+        const auto* id = std::get_if<double>(&item);
+        if (id == nullptr) {
+          return ParameterError(
+              name, absl::StrCat("has an entry that is not a token id; expected integers in [0, ",
+                                 vocab - 1, "]"));
+        }
+        SLUICE_RETURN_IF_ERROR(CheckId(name, *id, vocab));
+        out->push_back(static_cast<int32_t>(*id));
+        return absl::OkStatus();
+      });
 }
 
 absl::Status SplitIds(absl::string_view name, absl::string_view text, int64_t vocab, size_t most,
@@ -200,7 +203,9 @@ absl::Status ReadTexts(absl::string_view name, const inference::InferParameter& 
   }
   const auto take = [&](const std::string&, const Item& item) {
     const auto* text = std::get_if<std::string>(&item);
-    if (text == nullptr) return ParameterError(name, "has an entry that is not a text");
+    if (text == nullptr)
+      return ParameterError(name,
+                            "has an entry that is not a text; expected a JSON array of texts");
     return AddText(name, *text, out);
   };
   return ReadFlat(name, value, FlatReader::Kind::kArray, "a JSON array of texts", take);

@@ -79,7 +79,10 @@ struct Reading {
         ReadTokenIds(name(), value, config.vocab_size,
                      static_cast<size_t>(info.range.MaxFor(config)), &field(spec));
     if (status.ok() && info.range.min > 0 && field(spec).empty()) {
-      return ParameterError(name(), "is empty, so no token could be drawn");
+      return ParameterError(
+          name(),
+          "is empty, so no token could be drawn; list at least one token, or leave "
+          "the parameter out to allow all tokens");
     }
     return status;
   }
@@ -114,8 +117,8 @@ absl::Status CheckChoice(const RequestSpec& spec, const ModelConfig& config) {
                                    : std::any_of(allowed.begin(), allowed.end(), free);
   if (any) return absl::OkStatus();
   return ParameterError(allowed.empty() ? "logit_bias" : "allowed_token_ids",
-                        "leaves no token to draw; logit_bias bans tokens, and min_tokens bans "
-                        "tokens that would end a row");
+                        "leaves no token to draw. Allow more tokens: logit_bias bans tokens, and "
+                        "min_tokens bans tokens that would end a row");
 }
 
 absl::Status CheckNamesPrompt(const RequestSpec& spec, const ServingConfig& serving) {
@@ -135,15 +138,15 @@ absl::Status CheckNamesPrompt(const RequestSpec& spec, const ServingConfig& serv
 absl::Status CheckPooling(const ServingConfig& serving) {
   if (serving.dense.empty() && serving.pooling.all.size() == 1) return absl::OkStatus();
   return ParameterError("pooling",
-                        "the model's files fix the pooling, which dense layers or "
-                        "concatenation follow");
+                        "cannot be set: the model's files fix the pooling, because dense layers or "
+                        "a concatenation follow it. Leave the parameter out");
 }
 
 absl::Status CheckTogether(const RequestSpec& spec, const ModelConfig& config) {
   const int64_t max_tokens = spec.max_tokens;
   if (spec.stop.min_tokens > max_tokens) {
     return ParameterError("min_tokens", absl::StrCat("is ", spec.stop.min_tokens,
-                                                     ", above max_tokens, which is ", max_tokens));
+                                                     "; the maximum is max_tokens, ", max_tokens));
   }
   return CheckChoice(spec, config);
 }

@@ -53,9 +53,10 @@ absl::Status CheckChoice(int64_t row, std::span<const int32_t> excluded,
                          int64_t vocab) {
   const auto count = std::ssize(excluded);
   if (spec.num_top + count > vocab) {
-    return InputError("exclude_ids", absl::StrCat("leaves row ", row, " ", vocab - count,
-                                                  " tokens, fewer than num_top_logprobs, which is ",
-                                                  spec.num_top));
+    return InputError("exclude_ids",
+                      absl::StrCat("leaves ", vocab - count, " tokens for row ", row,
+                                   ", but num_top_logprobs is ", spec.num_top,
+                                   "; exclude fewer tokens or lower num_top_logprobs"));
   }
   const auto free = [&](int32_t token) {
     return !std::binary_search(excluded.begin(), excluded.end(), token) &&
@@ -70,7 +71,8 @@ absl::Status CheckChoice(int64_t row, std::span<const int32_t> excluded,
     any = both + count < vocab;
   }
   if (any) return absl::OkStatus();
-  return InputError("exclude_ids", absl::StrCat("leaves row ", row, " no token to draw"));
+  return InputError("exclude_ids", absl::StrCat("leaves no token to draw for row ", row,
+                                                "; exclude fewer tokens"));
 }
 
 absl::Status ReadExcluded(const InputTensor& tensor, int64_t rows, const ModelConfig& config,

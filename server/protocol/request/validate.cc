@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "kernels/diversity.h"
 #include "server/common/status.h"
@@ -50,7 +51,8 @@ bool IsTop(const OutputInfo& info) { return (info.mask & kOutputTopCandidates) !
 
 absl::Status CheckNeeds(const OutputInfo& info, absl::string_view name,
                         const RequestedExtras& extras) {
-  if (IsTop(info) && !extras.top) return OutputError(name, "needs the parameter num_top_logprobs");
+  if (IsTop(info) && !extras.top)
+    return OutputError(name, "needs the parameter num_top_logprobs, at least 1");
   if ((info.mask & kOutputCandidates) != 0 && !extras.candidates) {
     return OutputError(name, "needs the input candidate_ids");
   }
@@ -85,7 +87,7 @@ absl::Status ReadOutputs(const inference::ModelInferRequest& message, const Mode
                          absl::StrCat("is unknown to this model, which has ", NamesOf(model)));
     }
     if (!requested.parameters().empty()) {
-      return OutputError(requested.name(), "takes no parameters");
+      return OutputError(requested.name(), "takes no parameters; remove them");
     }
     if (std::count(outputs->begin(), outputs->end(), info->output) != 0) {
       return OutputError(requested.name(), "appears twice");
@@ -112,14 +114,14 @@ absl::Status CheckDiversity(const RequestSpec& spec, const Request& request) {
                           "candidate_order; none was requested");
   }
   if (top && spec.num_top > kernels::kMaxDiverse) {
-    return ParameterError(
-        "num_top_logprobs",
-        absl::StrCat("is ", spec.num_top, "; with diversity it is at most ", kernels::kMaxDiverse));
+    return ParameterError("num_top_logprobs",
+                          absl::StrCat("is ", spec.num_top, "; with diversity the maximum is ",
+                                       kernels::kMaxDiverse));
   }
   const auto candidates = std::ssize(request.candidates.Of(0));
   if (candidates > kernels::kMaxDiversePool) {
     return InputError("candidate_ids",
-                      absl::StrCat("has ", candidates, " a row; with diversity it has at most ",
+                      absl::StrCat("has ", candidates, " columns; with diversity the maximum is ",
                                    kernels::kMaxDiversePool));
   }
   return absl::OkStatus();
@@ -224,8 +226,9 @@ absl::Status CheckReplySize(const ReplyExtents& extents, const RequestLimits& li
   }
   return ReasonError(
       Reason::kRequest,
-      absl::StrCat("the reply may need ", bytes, " bytes; the limit is ", limits.max_reply_bytes,
-                   " (max_message_bytes); request fewer rows, tokens ", "or outputs"));
+      absl::StrCat("the reply may need ", absl::StrFormat("%.0f", bytes), " bytes; the limit is ",
+                   limits.max_reply_bytes,
+                   " (server.grpc.max_message_bytes). Request fewer rows, tokens or outputs"));
 }
 
 absl::Status CheckStop(const StopRules& stop, const Model& model) {
@@ -279,10 +282,11 @@ absl::Status CheckRoom(const RequestSpec& spec, const Model& model, uint32_t out
       cuts ? std::min(positions, std::max<int64_t>(limit - max_tokens, 1)) : positions));
   const int32_t longest = prompt->longest();
   if (longest + max_tokens <= limit) return absl::OkStatus();
-  return ReasonError(Reason::kParameter, absl::StrCat("parameter max_tokens is ", max_tokens,
-                                                      " and the longest row has ", longest,
-                                                      " tokens; together they may be at most ",
-                                                      limit, " (the model's max_positions + 1)"));
+  return ReasonError(
+      Reason::kParameter,
+      absl::StrCat("parameter max_tokens is ", max_tokens, " and the longest row has ", longest,
+                   " tokens; together they may be at most ", limit,
+                   " (the model's max_positions + 1). Lower max_tokens or shorten the row"));
 }
 
 // A priority of 0 stands for the default.
@@ -324,7 +328,9 @@ absl::Status CheckWindows(const inference::ModelInferRequest& message, const Req
                           "cannot be combined with truncate; set only one of them");
   }
   if ((outputs & ~(kOutputScores | kOutputTokenScores)) == 0) return absl::OkStatus();
-  return ParameterError("window_overlap", "is only for the outputs of classifiers");
+  return ParameterError("window_overlap",
+                        "is only for the outputs of classifiers; request only scores, label, "
+                        "token_scores, token_labels and token_offsets");
 }
 
 std::string_view PromptText(const RequestSpec& spec, const Model& model) {
@@ -344,7 +350,8 @@ absl::Status CheckPriority(const inference::ModelInferRequest& message, const Re
   }
   return ReasonError(Reason::kPriority,
                      absl::StrCat("parameter priority is ", spec.priority,
-                                  "; the most urgent level of this caller is ", call.max_priority));
+                                  "; this caller may use levels ", call.max_priority, " to ",
+                                  kPriorityLevels, ". Request one of them, or no level"));
 }
 
 absl::Status CheckId(const std::string& id) {

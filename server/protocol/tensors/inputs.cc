@@ -39,6 +39,7 @@ absl::Status CheckPrompt(const InputTensors& inputs, const Model& model) {
     for (size_t i = 1; i < possible.size(); ++i) {
       absl::StrAppend(&problem, ", and so is ", possible[i]);
     }
+    if (possible.size() > 1) absl::StrAppend(&problem, "; send one of them");
     return InputError(possible.front(), problem);
   }
   if (given.size() == 1) return absl::OkStatus();
@@ -50,7 +51,7 @@ absl::Status CheckPrompt(const InputTensors& inputs, const Model& model) {
 absl::Status CheckCompanions(const InputTensors& inputs) {
   for (const Input input : {Input::kInputLengths, Input::kTokenTypeIds}) {
     if (!inputs.has(input) || !inputs.has(Input::kTextInput)) continue;
-    return InputError(Name(input), "needs input_ids, which is absent");
+    return InputError(Name(input), "cannot be combined with text_input; give only one of them");
   }
   if (inputs.has(Input::kTextPairInput) && !inputs.has(Input::kTextInput)) {
     return InputError("text_pair_input", "needs text_input, which is absent");

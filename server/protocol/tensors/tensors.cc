@@ -26,12 +26,13 @@ absl::Status CheckOnlyKind(const InputHeader& header, int64_t typed) {
                       contents.fp64_contents_size() + contents.bytes_contents_size();
   if (all == typed) return absl::OkStatus();
   return InputError(header.name(),
-                    absl::StrCat("has contents of other datatypes than ", header.datatype()));
+                    absl::StrCat("has contents of other datatypes than ", header.datatype(),
+                                 "; use only the field of its datatype"));
 }
 
 absl::Status CheckHeader(const InputHeader& header, bool has_raw) {
   if (!header.parameters().empty()) {
-    return InputError(header.name(), "takes no parameters");
+    return InputError(header.name(), "takes no parameters; remove them");
   }
   if (has_raw && header.has_contents()) {
     return InputError(header.name(),
@@ -87,13 +88,15 @@ absl::StatusOr<std::vector<std::string_view>> WalkStrings(const InputHeader& hea
                                                           std::string_view raw) {
   const int64_t count = header.shape(0);
   if (std::ssize(raw) / kSizeOf<uint32_t> < count) {
-    return InputError(header.name(), absl::StrCat("has ", raw.size(), " raw bytes, too few for ",
-                                                  count, " elements"));
+    return InputError(header.name(),
+                      absl::StrCat("has ", raw.size(), " raw bytes, too few for ", count,
+                                   " elements; each has a 4-byte length and its bytes"));
   }
   std::vector<std::string_view> strings(count);
   for (int64_t i = 0; i < count; ++i) {
     if (!TakeString(&raw, &strings[i])) {
-      return InputError(header.name(), absl::StrCat("ends within element ", i));
+      return InputError(header.name(), absl::StrCat("ends within element ", i,
+                                                    "; expected a 4-byte length and its bytes"));
     }
   }
   if (!raw.empty()) {
@@ -113,9 +116,10 @@ absl::StatusOr<std::vector<InputTensor>> FindInputs(const inference::ModelInferR
                                                     std::span<const absl::string_view> names) {
   const bool has_raw = message.raw_input_contents_size() > 0;
   if (has_raw && message.raw_input_contents_size() != message.inputs_size()) {
-    return ReasonError(Reason::kInput,
-                       absl::StrCat("raw_input_contents has ", message.raw_input_contents_size(),
-                                    " entries for ", message.inputs_size(), " inputs"));
+    return ReasonError(
+        Reason::kInput,
+        absl::StrCat("raw_input_contents has ", message.raw_input_contents_size(), " entries for ",
+                     message.inputs_size(), " inputs; expected one for each"));
   }
   std::vector<InputTensor> found(names.size());
   for (int i = 0; i < message.inputs_size(); ++i) {

@@ -148,8 +148,8 @@ absl::Status TextRows::Cut(int64_t row, Truncation truncation, int64_t most) {
   const int64_t left = most - RowTemplate().specials();
   if (left < 0) {
     return TextError(Input::kTextInput, row,
-                     absl::StrCat("cannot be cut to ", most, " tokens: the tokenizer puts ",
-                                  RowTemplate().specials(), " around it"));
+                     absl::StrCat("cannot be cut to ", most, " tokens: the tokenizer adds ",
+                                  RowTemplate().specials(), " special tokens"));
   }
   const int64_t second = pairs() ? kept_[1][row].count : 0;
   const auto [first_kept, second_kept] = LongestFirst(kept_[0][row].count, second, left);
@@ -171,8 +171,9 @@ absl::StatusOr<TextWindows> TextRows::Split(int32_t overlap, int64_t most, int64
                       .behind = static_cast<int32_t>(parts.end() - text - 1)};
   const int64_t room = most - RowTemplate().specials(), step = room - overlap;
   if (step <= 0) {
-    return InputError("window_overlap", absl::StrCat("is ", overlap, "; a window has ", room,
-                                                     " tokens of a text, and must have more"));
+    return InputError("window_overlap",
+                      absl::StrCat("is ", overlap, "; a window has ", room,
+                                   " tokens of a text, and the overlap must be smaller"));
   }
   std::vector<Kept> all;
   for (const Kept& whole : kept_[0]) {
@@ -181,7 +182,8 @@ absl::StatusOr<TextWindows> TextRows::Split(int32_t overlap, int64_t most, int64
     if (std::ssize(all) + windows.counts.back() > most_rows) {
       return TextError(Input::kTextInput, std::ssize(windows.counts) - 1,
                        absl::StrCat("brings the request to more than ", most_rows,
-                                    " windows; each window counts as a row (max_rows)"));
+                                    " windows; each window counts as a row (server.grpc.max_rows). "
+                                    "Send fewer or shorter texts"));
     }
     for (int64_t i = 0; i < windows.counts.back(); ++i) {
       all.push_back({whole.begin + i * step, std::min(room, whole.count - i * step)});

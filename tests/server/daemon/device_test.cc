@@ -73,7 +73,8 @@ const ChooseGpuRow kChooseGpuRows[] = {
      .choice = {Kind::kCuda, 3},
      .gpus = 0,
      .error = absl::FailedPreconditionError(
-         "device: cuda:3 is configured, but this host has no visible GPU")},
+         "device: cuda:3 is configured, but this host has no visible GPU; "
+         "set device to auto or cpu")},
     {.name = "AGpuBeyondTheLastIsAnError",
      .choice = {Kind::kCuda, 2},
      .gpus = 2,

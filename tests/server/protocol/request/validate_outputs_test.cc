@@ -265,7 +265,7 @@ TEST(ValidateOutputsTest, ExclusionsMustLeaveEnoughTokens) {
   AddInput(&message, "exclude_ids", "INT32", {1, 4}, Bytes<int32_t>({9, -1, 3, 9}));
   EXPECT_THAT(Check(message)->request.excluded.Of(0), ElementsAre(3, 9));
   SetInt(&message, "num_top_logprobs", 96);
-  EXPECT_THAT(ErrorOf(message), HasSubstr("leaves row 0 95 tokens"));
+  EXPECT_THAT(ErrorOf(message), HasSubstr("leaves 95 tokens for row 0"));
   SetInt(&message, "num_top_logprobs", 95);
   EXPECT_TRUE(Check(message).ok());
   SetText(&message, "allowed_token_ids", "3,9");
