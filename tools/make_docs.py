@@ -179,7 +179,8 @@ def errors_page():
         "",
         "```",
         "grpc-status: 8 (RESOURCE_EXHAUSTED)",
-        "grpc-message: engine.queue.max_tokens of 65536 tokens reached for requests of priority 2",
+        "grpc-message: the queue is full for priority 2, which may use 58983 tokens "
+        "(engine.queue.max_tokens); retry later",
         "sluice-reason: queue_full",
         "grpc-retry-pushback-ms: 120",
         "```",

@@ -62,7 +62,8 @@ absl::StatusOr<ModelRepository::Found> ModelRepository::Find(std::string_view na
   if (!IsRepositoryName(name)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "\"", absl::CHexEscape(absl::string_view(name.data(), std::min(name.size(), kMaxName))),
-        "\" is not a model name: [A-Za-z0-9_.-]{1,", kMaxName, "}, no dot at the start"));
+        "\" is not a valid model name; expected 1 to ", kMaxName,
+        " of the characters A-Z a-z 0-9 _ . -, and no dot at the start"));
   }
   Found found = Inspect(std::string(name));
   if (!found.status.ok()) return found.status;

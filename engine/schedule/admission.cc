@@ -30,14 +30,16 @@ int64_t Part(int64_t bound, double share) {
 
 absl::Status TooLarge(absl::string_view bound, int64_t limit, absl::string_view unit,
                       int64_t wanted) {
-  return ReasonError(Reason::kRequest, absl::StrCat("the request takes ", wanted, " ", unit,
-                                                    ", more than ", bound, " of ", limit));
+  return ReasonError(Reason::kRequest,
+                     absl::StrCat("the request takes ", wanted, " ", unit, "; the limit is ", limit,
+                                  " (", bound, "). Send a smaller request"));
 }
 
 absl::Status Full(absl::string_view bound, int64_t limit, absl::string_view unit,
                   absl::string_view who) {
-  return ReasonError(Reason::kQueueFull, absl::StrCat(bound, " of ", limit, " ", unit,
-                                                      " reached for requests of ", who));
+  return ReasonError(Reason::kQueueFull,
+                     absl::StrCat("the queue is full for ", who, ", which may use ", limit, " ",
+                                  unit, " (", bound, "); retry later"));
 }
 
 // Returns the cost of one step in which `sequences` sequences each generate a token, or of several
@@ -116,7 +118,8 @@ absl::Status AdmissionBudget::CheckShare(const RequestLoad& load, const Bounds& 
   return ReasonError(
       Reason::kQueueFull,
       absl::StrCat("the requests of caller ", load.caller, " have reached their share of ", bound,
-                   "; the rest is kept for other callers (engine.queue.max_caller_share)"));
+                   "; the rest is kept for other callers (engine.queue.max_caller_share). Retry "
+                   "later"));
 }
 
 void AdmissionBudget::Add(const RequestLoad& load, int64_t sign, Bounds* total) {

@@ -41,10 +41,10 @@ absl::StatusOr<int32_t> MaxBatchTokens(const BatchOptions& options, const ModelC
                             : options.max_batch_tokens;
   if (limit < least) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "engine.batch.max_batch_tokens is ", limit, ", below the model's max_positions of ",
-        config.max_positions, ": a sequence must fit in a batch, because ",
+        "engine.batch.max_batch_tokens is ", limit, "; the minimum is ", least,
+        ", the model's max_positions, because ",
         config.causal ? "this engine.batch.policy" : "this model",
-        " computes its sequences whole"));
+        " computes each sequence in one step. Set it to at least ", least, ", or to 0"));
   }
   const int64_t most = OptionSpecOf<BatchOptions>("max_batch_tokens").integer->max;
   if (limit < 1 || std::max(limit, config.max_positions) > most) {
@@ -80,7 +80,8 @@ absl::Status CheckRoom(const ExecutableModel& executable, const Bucket& capacity
   if (activations + kv <= free_bytes) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
       "the model takes ", activations, " bytes of activations (engine.batch.max_batch_tokens) and ",
-      kv, " of KV pages (engine.kv.memory_bytes), but only ", free_bytes, " are free for models"));
+      kv, " of KV pages (engine.kv.memory_bytes), but only ", free_bytes,
+      " are free for models. Lower these options"));
 }
 
 // How a step is timed.
@@ -320,11 +321,11 @@ absl::StatusOr<PagedScheduler::Options> PageOptionsFor(const EngineOptions& opti
                                 std::max<int64_t>(capacity.sequences * sequence, least));
   }
   if (pages < least) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("engine.kv.memory_bytes of ", options.kv.memory_bytes, " holds ", pages,
-                     " pages of ", page_bytes, " bytes; the largest step of ", capacity.tokens,
-                     " tokens, or the longest sequence of ", config.max_positions, ", takes ",
-                     least, ", ", least * page_bytes, " bytes"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "engine.kv.memory_bytes of ", options.kv.memory_bytes, " holds ", pages, " pages of ",
+        page_bytes, " bytes; the minimum is ", least, " pages, ", least * page_bytes,
+        " bytes, for the largest step (", capacity.tokens, " tokens) and the longest sequence (",
+        config.max_positions, " tokens). Set it to at least ", least * page_bytes, ", or to 0"));
   }
   kv.pages = std::min<int64_t>(pages, kMaxPages);
   return kv;

@@ -20,12 +20,13 @@ absl::Status CheckLengths(const Request& request, int64_t max_positions, int64_t
     const int32_t length = request.spec->lengths[row];
     if (length > max_positions) {
       return ReasonError(Reason::kInput,
-                         absl::StrCat("row ", row, " has ", length,
-                                      " tokens, more than the model's limit of ", max_positions));
+                         absl::StrCat("row ", row, " has ", length, " tokens; expected 1 to ",
+                                      max_positions, " (the model's max_positions)"));
     }
     if (only_length > 0 && length != only_length) {
-      return ReasonError(Reason::kInput, absl::StrCat("row ", row, " has ", length,
-                                                      " tokens, the model takes ", only_length));
+      return ReasonError(Reason::kInput,
+                         absl::StrCat("row ", row, " has ", length, " tokens; expected exactly ",
+                                      only_length, ", as in every row of this model"));
     }
   }
   return absl::OkStatus();
@@ -33,23 +34,24 @@ absl::Status CheckLengths(const Request& request, int64_t max_positions, int64_t
 
 absl::Status UnreachableError() {
   return ReasonError(Reason::kDeadlineUnreachable,
-                     "by the forecast, the answer would not be complete before the deadline");
+                     "by the forecast, the answer would not be complete before the deadline; retry "
+                     "later, or set a later deadline");
 }
 
 absl::Status TooLongError(nanoseconds max_wait, int priority) {
   return ReasonError(
       Reason::kQueueFull,
       absl::StrCat(
-          "engine.queue.max_wait of ",
+          "the request would wait too long: engine.queue.max_wait of ",
           FormatQuantity(std::chrono::duration_cast<std::chrono::microseconds>(max_wait).count(),
                          Unit::kMicroseconds),
-          " reached for requests of priority ", priority, " without an earlier deadline"));
+          " is reached for priority ", priority, " or for this caller; retry later"));
 }
 
 }  // namespace
 
 absl::Status HungError() {
-  return ReasonError(Reason::kHung, "the model's device does not answer");
+  return ReasonError(Reason::kHung, "the model's device does not answer; retry at another replica");
 }
 
 absl::Status AdmissionControl::Closed() const {

@@ -77,8 +77,9 @@ RequestRow* CandidateScorer::Next() {
 void CandidateScorer::Leave(RequestRow* row, bool finite) {
   MutexLock lock(&state_->mu);
   if (!finite) {
-    state_->requests.Fail(row->owner, absl::InternalError(absl::StrCat("scores of row ", row->index,
-                                                                       " are not finite")));
+    state_->requests.Fail(row->owner, absl::InternalError(absl::StrCat(
+                                          "scores of row ", row->index,
+                                          " are not finite; check the model with sluice verify")));
   }
   rows_.pop_front();
   state_->requests.EndScoring(row);

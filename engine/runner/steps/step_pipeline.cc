@@ -29,7 +29,7 @@ absl::Status StepError(const absl::Status& replayed) {
   }
   if (!absl::IsResourceExhausted(replayed)) return replayed;
   return ReasonError(Reason::kDeviceMemory,
-                     absl::StrCat("the device has not enough memory for the request's step: ",
+                     absl::StrCat("the device has too little memory for the request's step: ",
                                   replayed.message()));
 }
 
@@ -395,8 +395,9 @@ void StepPipeline::RequeueOrFinishRows(const InFlightStep& step, const StepShape
     }
     ActiveRequest* const request = row->owner;
     if (outcome == RowOutcome::kNotFinite) {
-      state_->requests.Fail(request, absl::InternalError(absl::StrCat("logits of row ", row->index,
-                                                                      " are not finite")));
+      state_->requests.Fail(request, absl::InternalError(absl::StrCat(
+                                         "logits of row ", row->index,
+                                         " are not finite; check the model with sluice verify")));
     }
     if (request->status.ok()) scorer_.Take(row);
     if (outcome == RowOutcome::kContinues && request->status.ok()) {

@@ -262,7 +262,8 @@ TEST_F(WarmUpTest, ErrorsNameTheInvalidOption) {
   absl::Status status = Run(options).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("engine.batch.max_batch_tokens is 63"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("max_positions of 64"));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("the minimum is 64, the model's max_positions"));
 
   options = SmallOptions();
   options.ladder.strategy = StrategyKind::kGeometric;
@@ -327,7 +328,7 @@ TEST_F(WarmUpTest, TheNumberOfPagesDependsOnFreeMemory) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("engine.kv.memory_bytes of 72 holds 18 pages of 4 bytes"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("takes 19, 76 bytes"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("the minimum is 19 pages, 76 bytes"));
 }
 
 TEST(WarmUp, TakesAQuarterOfLittleFreeMemory) {

@@ -89,7 +89,7 @@ const AdmissionControlRow kAdmissionControlRows[] = {
     {.name = "ARowBeyondThePositionsIsTooLarge",
      .lengths = {4, 65},
      .reason = Reason::kInput,
-     .message = "row 1 has 65 tokens, more than the model's limit of 64"},
+     .message = "row 1 has 65 tokens; expected 1 to 64 (the model's max_positions)"},
     {.name = "ADeadlineThatHasPassedIsMissed",
      .deadline = kNow,
      .reason = Reason::kDeadline,
@@ -125,7 +125,8 @@ TEST(AdmissionControl, AModelOfOneLengthRefusesOtherLengths) {
   EXPECT_TRUE(AdmissionControl::Examine(RequestWith({8, 8}), 8, kNow, 8).ok());
   const absl::Status refusal = AdmissionControl::Examine(RequestWith({8, 7}), 8, kNow, 8);
   EXPECT_EQ(ReasonOf(refusal), Reason::kInput);
-  EXPECT_EQ(refusal.message(), "row 1 has 7 tokens, the model takes 8");
+  EXPECT_EQ(refusal.message(),
+            "row 1 has 7 tokens; expected exactly 8, as in every row of this model");
 }
 
 TEST(AdmissionControl, TheWaitLimitsRequestsWithoutADeadline) {
