@@ -165,7 +165,8 @@ absl::StatusOr<std::vector<TraceRow>> ParseTrace(absl::string_view text) {
     if (rows.empty()) first = row.arrival_s;
     row.arrival_s -= first;
     const double before = rows.empty() ? 0 : rows.back().arrival_s;
-    if (row.arrival_s < before) return reader.Wrong("arrival_s decreases");
+    if (row.arrival_s < before)
+      return reader.Wrong("arrival_s decreases; sort the rows by arrival_s");
     if (rows.size() == kMaxRows) return reader.Wrong("a trace has at most 20000000 rows");
     rows.push_back(row);
   }

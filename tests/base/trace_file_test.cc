@@ -105,7 +105,7 @@ const BadTraceRow kBadTraceRows[] = {
     {.name = "ATraceWithoutRows", .text = "arrival_s,input_tokens\n", .error = "no row"},
     {.name = "ADecreasingArrival",
      .text = "arrival_s,input_tokens\n1,2\n0.5,2",
-     .error = "line 3: arrival_s decreases"},
+     .error = "line 3: arrival_s decreases; sort the rows by arrival_s"},
     {.name = "ALineThatIsShort",
      .text = "arrival_s,input_tokens\n1",
      .error = "line 2: input_tokens"},
