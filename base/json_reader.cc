@@ -217,8 +217,11 @@ ObjectReader ObjectReader::Object(const std::string& key) {
 }
 
 void ObjectReader::AllowOnly(std::initializer_list<const char*> keys) {
+  std::string known;
+  for (const char* const name : keys) known.append(known.empty() ? "" : ", ").append(name);
   for (const auto& [key, value] : object_->items()) {
-    if (std::find(keys.begin(), keys.end(), key) == keys.end()) Fail(key, "is not a known key");
+    if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
+    Fail(key, absl::StrCat("is not a known key, must be one of: ", known));
   }
 }
 

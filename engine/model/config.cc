@@ -80,7 +80,9 @@ void RefuseUnsupported(const json& document, const Known& known, ObjectReader& r
   };
   for (const auto& [key, neutral] : NeutralValues().items()) {
     if (root.Has(key) && !own(key) && document[key] != neutral) {
-      root.Fail(key, "is not supported");
+      root.Fail(key, neutral.is_null()
+                         ? std::string("is not supported")
+                         : absl::StrCat("is not supported, must be ", neutral.dump()));
     }
   }
   const Architecture& architecture = *known.architecture;
@@ -91,7 +93,7 @@ void RefuseUnsupported(const json& document, const Known& known, ObjectReader& r
   if (own("layer_types")) return;
   const json layer_types = document.value("layer_types", json::array());
   for (const json& type : layer_types) {
-    if (type != "full_attention") root.Fail("layer_types", "has more than full_attention");
+    if (type != "full_attention") root.Fail("layer_types", "has a type other than full_attention");
   }
 }
 
@@ -228,12 +230,15 @@ void CheckMixer(ObjectReader& root, ObjectReader& extensions, const ModelConfig&
   if (config.parallel_blocks) extensions.Fail("mixer", "exchange needs block \"sequential\"");
   if (config.attention_gate || config.qkv_silu || config.qk_norm || config.query_gain ||
       config.branch_scale || config.positions == PositionKind::kRope || config.window > 0) {
-    extensions.Fail("mixer", "exchange has none of attention's options and no rotary positions");
+    extensions.Fail("mixer",
+                    "exchange has no attention, so it cannot be combined with options of "
+                    "attention, rotary positions or a window");
   }
   for (const Projection p : {Projection::kQ, Projection::kK, Projection::kV, Projection::kO}) {
     if (std::ranges::find(config.position_wise.layers[static_cast<int>(p)], true) !=
         config.position_wise.layers[static_cast<int>(p)].end()) {
-      extensions.Fail("position_wise", "names a projection of attention, which is absent");
+      extensions.Fail("position_wise",
+                      "names a projection of attention, but mixer exchange has no attention");
     }
   }
   if (config.hidden_size % config.heads != 0) {
@@ -241,9 +246,9 @@ void CheckMixer(ObjectReader& root, ObjectReader& extensions, const ModelConfig&
                                           config.heads, " rows of an exchange"));
   }
   if (config.max_positions != config.heads) {
-    extensions.Fail(
-        "mixer", absl::StrCat("exchange needs as many rows in a sequence as heads, ", config.heads,
-                              "; the positions are ", config.max_positions));
+    extensions.Fail("mixer",
+                    absl::StrCat("exchange needs one position for each head, ", config.heads,
+                                 "; the maximum number of positions is ", config.max_positions));
   }
 }
 

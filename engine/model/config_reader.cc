@@ -172,7 +172,7 @@ void ReadLayerTypes(ObjectReader& root, ModelConfig& config,
     const nlohmann::json& type = (*types)[layer];
     config.windowed[layer] = type == "sliding_attention";
     if (!config.windowed[layer] && type != "full_attention") {
-      root.Fail("layer_types", "has more than full_attention and sliding_attention");
+      root.Fail("layer_types", "has a type other than full_attention and sliding_attention");
     }
   }
 }

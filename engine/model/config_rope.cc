@@ -115,7 +115,7 @@ ObjectReader ParametersOf(ObjectReader& root, const char* layers) {
 // both into `rope_parameters`.
 void ReadRope(ObjectReader& root, ModelConfig& config, const RopeKeys& keys) {
   if (root.Has("rope_scaling") && root.Has("rope_parameters")) {
-    root.Fail("rope_scaling", "and rope_parameters exclude each other");
+    root.Fail("rope_scaling", "and rope_parameters are both set; set only one");
   }
   ObjectReader scaling = root.Has("rope_parameters") ? ParametersOf(root, "full_attention")
                                                      : root.Object("rope_scaling");

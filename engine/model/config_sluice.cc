@@ -70,7 +70,7 @@ void ReadAttention(ObjectReader& extensions, ModelConfig& config) {
   config.window = object.Integer("window", 0, kMaxModelPositions, 0);
   config.windowed = object.Flags("windowed", config.layers);
   if (object.Has("windowed") != (config.window > 0)) {
-    object.Fail("windowed", "and attention.window need each other");
+    object.Fail("windowed", "and attention.window must be set together");
   }
   config.score_scale = static_cast<float>(object.Number("scale", 1e-6, 1e6, 0));
   config.score_soft_cap = static_cast<float>(object.Number("soft_cap", 0, 1e6, 0));

@@ -40,7 +40,8 @@ absl::StatusOr<KeptChannels> FindKept(const Checkpoint& checkpoint, const std::s
     const int32_t channel = ChannelAt(words, i);
     if (channel >= in || channel <= (i == 0 ? -1 : kept.channels.back())) {
       return absl::InvalidArgumentError(absl::StrCat("tensor ", name, " has channel ", channel,
-                                                     ", must ascend within [0, ", in - 1, "]"));
+                                                     "; channels must ascend within [0, ", in - 1,
+                                                     "]"));
     }
     kept.channels.push_back(channel);
   }

@@ -52,7 +52,8 @@ class Walk {
       } else if (ahead_.empty()) {
         return Opened(name);
       } else if (stack_.size() == kMaxFolders) {
-        return absl::InvalidArgumentError(absl::StrCat(ShownPath(path_), " is too deep"));
+        return absl::InvalidArgumentError(
+            absl::StrCat(ShownPath(path_), " is nested deeper than ", kMaxFolders, " folders"));
       } else {
         stack_.push_back(std::move(next));
       }

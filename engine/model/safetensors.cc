@@ -50,7 +50,7 @@ absl::StatusOr<std::vector<int64_t>> ReadShape(const std::string& name, const js
   std::vector<int64_t> shape;
   for (const json& size : value) {
     if (!size.is_number_unsigned() || size.get<uint64_t>() > INT64_MAX) {
-      return Invalid(name, "shape has a value that is not a size");
+      return Invalid(name, "shape has a value that is not an integer of at least 0");
     }
     shape.push_back(size.get<int64_t>());
   }
@@ -83,7 +83,7 @@ absl::StatusOr<SafetensorsEntry> ReadEntry(const std::string& name, const json& 
   const json& offsets = value["data_offsets"];
   if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
       !offsets[1].is_number_unsigned()) {
-    return Invalid(name, "data_offsets is not a pair of offsets");
+    return Invalid(name, "data_offsets is not a list of two integers of at least 0");
   }
   const uint64_t begin = offsets[0].get<uint64_t>();
   const uint64_t end = offsets[1].get<uint64_t>();
@@ -116,7 +116,10 @@ absl::Status CheckFilled(const std::vector<SafetensorsEntry>& ascending, std::st
 }  // namespace
 
 absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensors(std::string_view file) {
-  if (file.size() < kSizeBytes) return absl::InvalidArgumentError("no safetensors header size");
+  if (file.size() < kSizeBytes)
+    return absl::InvalidArgumentError(absl::StrCat("no safetensors header size: the file has ",
+                                                   file.size(), " bytes; expected at least ",
+                                                   kSizeBytes));
   static_assert(std::endian::native == std::endian::little);
   uint64_t header_bytes;
   std::memcpy(&header_bytes, file.data(), kSizeBytes);

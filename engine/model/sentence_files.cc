@@ -185,7 +185,7 @@ class SentenceFiles {
       }
     }
     if (width_ == 0 && !serving_.sparse && serving_.classifier.labels == 0) {
-      return absl::InvalidArgumentError(absl::StrCat(kModulesFile, " has no Pooling"));
+      return absl::InvalidArgumentError(absl::StrCat(kModulesFile, " has no Pooling module"));
     }
     if (width_ > 0) serving_.normalize = normalizes_;
     serving_.sentence_modules = true;
@@ -252,8 +252,8 @@ class SentenceFiles {
     dense.bias = object.Boolean("bias", true);
     dense.function = ReadFunction(object, "activation_function");
     if (dense.in != width_) {
-      object.Fail("in_features",
-                  absl::StrCat("is ", dense.in, "; the module before it has ", width_));
+      object.Fail("in_features", absl::StrCat("is ", dense.in, "; expected ", width_,
+                                              ", the output size of the module before it"));
     }
     width_ = dense.out;
     serving_.dense.push_back(std::move(dense));
@@ -309,7 +309,7 @@ class SentenceFiles {
         root.Fail("prompts", absl::StrCat("has ", named->size(), "; the limit is ", kMaxPrompts));
       }
       for (const auto& [name, text] : named->items()) {
-        if (name.size() > kMaxNamedBytes) root.Fail("prompts", "has a name above 256 bytes");
+        if (name.size() > kMaxNamedBytes) root.Fail("prompts", "has a name of more than 256 bytes");
         serving_.prompts.push_back({name, prompts.String(name, kMaxPromptBytes, "")});
       }
     }

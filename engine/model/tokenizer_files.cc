@@ -65,8 +65,8 @@ class BoundedTokenizer final : public Tokenizer {
   absl::Status CheckIds(const std::vector<int32_t>& ids) const {
     for (const int32_t id : ids) {
       if (id < vocab_size_) continue;
-      return absl::OutOfRangeError(
-          absl::StrCat("token ", id, " of it is not among the model's ", vocab_size_));
+      return absl::OutOfRangeError(absl::StrCat(
+          "token ", id, " of the text is not one of the model's ", vocab_size_, " tokens"));
     }
     return absl::OkStatus();
   }
@@ -79,8 +79,9 @@ class BoundedTokenizer final : public Tokenizer {
 absl::Status CheckTemplate(const TextTemplate& texts, int64_t vocab_size) {
   for (const TextTemplate::Part& part : texts.parts) {
     if (part.text != TextTemplate::kNoText || part.token < vocab_size) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "post_processor adds token ", part.token, ", which is not among the model's ", vocab_size));
+    return absl::InvalidArgumentError(absl::StrCat("post_processor adds token ", part.token,
+                                                   ", which is not one of the model's ", vocab_size,
+                                                   " tokens"));
   }
   return absl::OkStatus();
 }

@@ -18,13 +18,13 @@ constexpr Architecture kHstuArchitectures[] = {
 void ReadHstu(ObjectReader& root, ModelConfig& config) {
   ReadSizes(root, config, {.head_dim = "attention_dim", .intermediate_factor = 1});
   if (root.Integer("linear_dim", 1, kMaxWidth, config.head_dim) != config.head_dim) {
-    root.Fail("linear_dim", "other than attention_dim is not supported");
+    root.Fail("linear_dim", "must be attention_dim");
   }
   root.Choice("linear_config", {"uvqk"});
   root.Choice("linear_activation", {"silu"});
   root.Choice("normalization", {"rel_bias", "hstu_rel_bias"});
   for (const char* const key : {"concat_ua", "enable_relative_attention_bias"}) {
-    if (root.Boolean(key, false)) root.Fail(key, "is not supported");
+    if (root.Boolean(key, false)) root.Fail(key, "must be false");
   }
   config.positions = PositionKind::kLearned;
   config.position_rows = config.max_positions;

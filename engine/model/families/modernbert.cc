@@ -25,7 +25,7 @@ void ReadHeads(ObjectReader& root, ModelConfig& config) {
   classifier.pooler = true;
   classifier.activation = PoolerActivation::kGelu;
   if (config.head_activation != Activation::kGelu) {
-    root.Fail("classifier_activation", "is not supported unless gelu");
+    root.Fail("classifier_activation", "is not supported, must be \"gelu\"");
   }
   classifier.pooler_module = "head.dense";
   classifier.pooler_bias = config.head_transform_bias;

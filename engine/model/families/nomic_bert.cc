@@ -26,7 +26,8 @@ void ReadRotatedBert(ObjectReader& root, ModelConfig& config, double theta) {
 }
 
 void ReadNomicBert(ObjectReader& root, ModelConfig& config) {
-  if (root.Has("n_embd")) root.Fail("n_embd", "is not supported, as transformers has other keys");
+  if (root.Has("n_embd"))
+    root.Fail("n_embd", "is not supported; expected the keys that transformers writes");
   ReadRotatedBert(root, config, 1000);
   config.activation = ReadActivation(root, "hidden_act", "silu");
   config.head_activation = config.activation;

@@ -27,10 +27,10 @@ void ReadOpt(ObjectReader& root, ModelConfig& config) {
   }
   for (const char* const key :
        {"do_layer_norm_before", "enable_bias", "layer_norm_elementwise_affine"}) {
-    if (!root.Boolean(key, true)) root.Fail(key, "is not supported unless true");
+    if (!root.Boolean(key, true)) root.Fail(key, "must be true");
   }
   if (root.Boolean("_remove_final_layer_norm", false)) {
-    root.Fail("_remove_final_layer_norm", "is not supported");
+    root.Fail("_remove_final_layer_norm", "must be false");
   }
 }
 

@@ -72,7 +72,7 @@ absl::StatusOr<AddedTokens> AddedTokens::Parse(const nlohmann::json* list,
   if (list == nullptr || list->is_null()) return added;
   if (!list->is_array() || list->size() > kMaxAddedTokens) {
     return absl::InvalidArgumentError(
-        absl::StrCat("added_tokens is not a list of at most ", kMaxAddedTokens));
+        absl::StrCat("added_tokens is not a list of at most ", kMaxAddedTokens, " tokens"));
   }
   absl::Status status;
   for (size_t i = 0; i < list->size() && status.ok(); ++i) {

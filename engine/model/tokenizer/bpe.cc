@@ -162,7 +162,7 @@ MergeTable ReadMerges(const Vocabulary& vocabulary, const std::string& prefix,
 
 std::unique_ptr<const SubwordModel> ReadBpe(ObjectReader& fields) {
   if (fields.Has("dropout") && fields.Number("dropout", 0, 1) > 0) {
-    fields.Fail("dropout", "makes encoding random, which is not supported");
+    fields.Fail("dropout", "makes encoding random, which is not supported; must be 0");
   }
   auto vocabulary = Vocabulary::Parse(fields.Find("vocab"), fields.PathOf("vocab"));
   if (!vocabulary.ok()) {

@@ -209,8 +209,8 @@ absl::StatusOr<std::string> Replace(std::string_view text, const std::vector<Spa
   size_t size = 0;
   for (const Span& span : spans) size += span.match ? content.size() : span.end - span.begin;
   if (size > kMaxTextBytes) {
-    return absl::OutOfRangeError(
-        absl::StrCat("the tokenizer makes ", size, " bytes of it; the limit is ", kMaxTextBytes));
+    return absl::OutOfRangeError(absl::StrCat("the tokenizer makes ", size,
+                                              " bytes of the text; the limit is ", kMaxTextBytes));
   }
   std::string replaced;
   replaced.reserve(size);

@@ -23,7 +23,7 @@ int32_t ReadPair(const std::string& key, ObjectReader& fields) {
   const bool valid = pair != nullptr && pair->is_array() && pair->size() == 2 &&
                      (*pair)[1].is_number_unsigned() && (*pair)[1].get<uint64_t>() < kMaxTokens;
   if (valid) return (*pair)[1].get<int32_t>();
-  fields.Fail(key, "is not a token and its id");
+  fields.Fail(key, "is not a list of a token and its id");
   return kNoToken;
 }
 
@@ -50,7 +50,8 @@ TextTemplates ReadRoberta(ObjectReader& fields) {
 std::vector<int32_t> ReadIds(const std::string& token, ObjectReader& specials) {
   ObjectReader special = specials.Object(token);
   const std::vector<int64_t> wide = special.Integers("ids", 0, kMaxTokens - 1);
-  if (wide.empty() || wide.size() > kMaxFrame) specials.Fail(token, "has no list of ids");
+  if (wide.empty() || wide.size() > kMaxFrame)
+    specials.Fail(token, absl::StrCat("has no list of 1 to ", kMaxFrame, " ids"));
   return {wide.begin(), wide.end()};
 }
 
@@ -59,7 +60,7 @@ std::vector<int32_t> ReadIds(const std::string& token, ObjectReader& specials) {
 TextTemplate ReadParts(const std::string& key, int texts, ObjectReader& fields) {
   const nlohmann::json* const list = fields.Find(key);
   if (list == nullptr || !list->is_array() || list->size() > kMaxFrame) {
-    fields.Fail(key, absl::StrCat("is not a list of at most ", kMaxFrame));
+    fields.Fail(key, absl::StrCat("is not a list of at most ", kMaxFrame, " parts"));
     return TextTemplate::TextOnly();
   }
   ObjectReader specials = fields.Object("special_tokens");
@@ -90,7 +91,8 @@ TextTemplate ReadParts(const std::string& key, int texts, ObjectReader& fields) 
   }
   for (int text = 0; text < 2; ++text) {
     if (times[text] == (text < texts ? 1 : 0)) continue;
-    fields.Fail(key, absl::StrCat("has the text ", text == 0 ? "A " : "B ", times[text], " times"));
+    fields.Fail(key, absl::StrCat("has the text ", text == 0 ? "A " : "B ", times[text],
+                                  " times; expected ", text < texts ? 1 : 0));
   }
   return read;
 }

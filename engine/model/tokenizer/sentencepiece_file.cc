@@ -32,7 +32,7 @@ absl::Status AddPiece(std::string_view message, SentencePieceFile* file) {
     return absl::InvalidArgumentError(absl::StrCat(name, " has type ", type, ", not supported"));
   }
   if (text.empty() || !file->vocabulary.Add(text, id)) {
-    return absl::InvalidArgumentError(absl::StrCat(name, " is empty, too long or there twice"));
+    return absl::InvalidArgumentError(absl::StrCat(name, " is empty, too long or a duplicate"));
   }
   file->scores.push_back(static_cast<double>(score));
   file->types.push_back(static_cast<Type>(type));

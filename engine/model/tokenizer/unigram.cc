@@ -93,7 +93,7 @@ class Unigram final : public SubwordModel {
       return absl::OkStatus();
     }
     if (pieces_.unknown == kNoToken) {
-      return absl::FailedPreconditionError("the tokenizer has no token for a character of it");
+      return absl::FailedPreconditionError("the tokenizer has no token for one of its characters");
     }
     ids->push_back(pieces_.unknown);
     return absl::OkStatus();
@@ -123,7 +123,7 @@ std::unique_ptr<const SubwordModel> ReadUnigram(ObjectReader& fields) {
   UnigramPieces pieces;
   for (size_t id = 0; id < list->size(); ++id) {
     if (AddPiece((*list)[id], id, &pieces)) continue;
-    fields.Fail(absl::StrCat("vocab[", id, "]"), "is not a piece of its own with its score");
+    fields.Fail(absl::StrCat("vocab[", id, "]"), "is not a list of a unique piece and its score");
     return nullptr;
   }
   pieces.segmented.assign(list->size(), true);

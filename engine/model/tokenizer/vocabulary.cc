@@ -21,7 +21,7 @@ absl::StatusOr<Vocabulary> Vocabulary::Parse(const nlohmann::json* object,
                        vocabulary.Add(text, id.get<int32_t>());
     if (valid) continue;
     return absl::InvalidArgumentError(absl::StrCat(path, ".", absl::CEscape(text.substr(0, 64)),
-                                                   " has no id of its own, an integer below ",
+                                                   " has no unique id, an integer below ",
                                                    kMaxTokens));
   }
   return vocabulary;

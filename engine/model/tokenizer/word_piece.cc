@@ -65,7 +65,7 @@ class WordLevel final : public SubwordModel {
   absl::Status Encode(std::string_view piece, std::vector<int32_t>* ids) const override {
     const int32_t id = vocabulary_.IdOf(piece);
     if (id == kNoToken && unknown_ == kNoToken) {
-      return absl::FailedPreconditionError("the tokenizer has no token for a word of it");
+      return absl::FailedPreconditionError("the tokenizer has no token for one of its words");
     }
     ids->push_back(id == kNoToken ? unknown_ : id);
     return absl::OkStatus();

@@ -121,7 +121,7 @@ TEST_F(KeptChannelsTest, ErrorsNameTheTensorAndTheExpectedValue) {
   for (const auto& [values, wrong] : std::map<std::vector<int32_t>, std::string>{
            {{0, 9, 32}, "32"}, {{0, 9, 9}, "9"}, {{4, 3, 5}, "3"}, {{-1, 3, 5}, "-1"}}) {
     EXPECT_THAT(error(listing(values)), HasSubstr("tensor " + channels + " has channel " + wrong +
-                                                  ", must ascend within [0, 31]"));
+                                                  "; channels must ascend within [0, 31]"));
   }
   EXPECT_THAT(error([&](auto& tensors) { Remove(tensors, channels); }),
               HasSubstr("tensor " + channels + " is missing"));

@@ -59,7 +59,7 @@ TEST_F(TokenizerFilesTest, ASpecialTokenWithoutATextIsIgnored) {
 TEST_F(TokenizerFilesTest, RefusesTextsWithTokensThatTheModelLacks) {
   Write("tokenizer.json", kWords);
   EXPECT_THAT(std::string((*Load(1))->Encode("a b").status().message()),
-              HasSubstr("token 1 of it is not among the model's 1"));
+              HasSubstr("token 1 of the text is not one of the model's 1 tokens"));
   EXPECT_TRUE((*Load(1))->Encode("a").ok());
 }
 
