@@ -64,9 +64,9 @@ class CpuBackend final : public Backend {
     const int64_t bytes = model.checkpoint.bytes();
     const int64_t free_bytes = FreeMemory();
     if (bytes <= free_bytes) return absl::OkStatus();
-    return absl::ResourceExhaustedError(absl::StrCat("the model's weights take ", bytes,
-                                                     " bytes, but only ", free_bytes,
-                                                     " are free for models"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the model's weights take ", bytes, " bytes, but only ", free_bytes,
+                     " are free for models. Serve fewer models, or give the daemon more memory"));
   }
 
   const std::function<int64_t()> free_memory_;  // nullptr if only the system limits it
@@ -84,7 +84,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuOptions& option
                                                         std::function<int64_t()> free_memory) {
   if (options.threads < 0 || options.threads > kMaxThreads) {
     return absl::InvalidArgumentError(
-        absl::StrCat("cpu threads is ", options.threads, ", must be in [0, ", kMaxThreads, "]"));
+        absl::StrCat("cpu.threads is ", options.threads, ", must be in [0, ", kMaxThreads, "]"));
   }
   SLUICE_ASSIGN_OR_RETURN(auto profile, kernels::ParseProfile(options.profile));
   const int threads = options.threads > 0 ? options.threads : kernels::AvailableCpus();

@@ -276,8 +276,9 @@ class CpuLowering {
     SLUICE_ASSIGN_OR_RETURN(auto head, weights_.Dense(op.weight, MatrixLayout::kOutIn, Width(op.in),
                                                       config_.vocab_size, PrecisionOf(model_, op)));
     if (!head.kept_channels().empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("tensor ", NameOfKeptChannels(op.weight.name),
-                                                     " is not supported: a head keeps none"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor ", NameOfKeptChannels(op.weight.name),
+                       " is not supported: a head has no kept channels"));
     }
     return MakeCpuHead(op.in, std::move(head),
                        {std::move(bias), op.soft_cap, model_.items ? &*model_.items : nullptr});

@@ -113,10 +113,11 @@ absl::Status CheckMemory(int64_t bytes) {
   constexpr int64_t kUnknown = int64_t{1} << 30;
   const int64_t free = CgroupFreeMemory(ReadSystemFile).value_or(kUnknown);
   if (bytes <= free / 2) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat("a profile of this step takes ", bytes,
-                                                   " bytes for keys, values and "
-                                                   "activations, more than half of the ",
-                                                   free, " that are free"));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("a profile of this step takes ", bytes,
+                   " bytes for keys, values and "
+                   "activations, more than half of the ",
+                   free, " that are free. Lower sequences, tokens or context."));
 }
 
 double MedianOf(std::vector<double> values) {
@@ -131,8 +132,9 @@ absl::StatusOr<std::vector<double>> TimeOps(const CpuModel& executable, const Mo
                                             const StepSizes& step) {
   const int64_t rows = step.sequences * step.tokens;
   if (rows > kMaxProfiledRows) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("sequences x tokens is ", rows, ", a profile has at most ", kMaxProfiledRows));
+    return absl::InvalidArgumentError(absl::StrCat("sequences x tokens is ", rows,
+                                                   "; a profile has at most ", kMaxProfiledRows,
+                                                   ". Lower sequences or tokens."));
   }
   SLUICE_RETURN_IF_ERROR(CheckDuration(model, step));
   const Bucket bucket = {static_cast<int32_t>(rows), static_cast<int32_t>(step.sequences)};

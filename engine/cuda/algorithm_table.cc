@@ -168,9 +168,9 @@ absl::StatusOr<std::optional<AlgorithmTable>> ChooseTable(const std::string& gpu
   absl::StatusOr<AlgorithmTable> table = AlgorithmTable::Parse(*text);
   if (!table.ok()) return prefixed(file, table.status());
   if (table->gpu() == gpu && table->library() == library) return *std::move(table);
-  return absl::FailedPreconditionError(absl::StrCat(file, ": it is for ", table->gpu(), " with ",
-                                                    table->library(), ", not for ", gpu, " with ",
-                                                    library));
+  return absl::FailedPreconditionError(absl::StrCat(
+      file, ": it is for ", table->gpu(), " with ", table->library(), ", not for ", gpu, " with ",
+      library, "; write a table with gpu_bench tune, or leave the option empty"));
 }
 
 }  // namespace sluice

@@ -148,15 +148,15 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(std::unique_ptr<Device>
                                                          const CudaBackendOptions& options) {
   if (options.dtype != "f32" && options.dtype != "bf16") {
     return absl::InvalidArgumentError(
-        absl::StrCat("cuda dtype is \"", options.dtype, "\", must be f32 or bf16"));
+        absl::StrCat("cuda.dtype is \"", options.dtype, "\", must be f32 or bf16"));
   }
   if (options.dense != "auto" && options.dense != "own" && options.dense != "cublaslt") {
     return absl::InvalidArgumentError(
-        absl::StrCat("cuda dense is \"", options.dense, "\", must be auto, own or cublaslt"));
+        absl::StrCat("cuda.dense is \"", options.dense, "\", must be auto, own or cublaslt"));
   }
   if (options.kernels != "auto" && options.kernels != "portable") {
     return absl::InvalidArgumentError(
-        absl::StrCat("cuda kernels is \"", options.kernels, "\", must be auto or portable"));
+        absl::StrCat("cuda.kernels is \"", options.kernels, "\", must be auto or portable"));
   }
   SLUICE_ASSIGN_OR_RETURN(Library library, FindLibrary(*device, options));
   return std::make_unique<CudaBackend>(std::move(device), options, std::move(library));

@@ -256,7 +256,7 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index,
   SLUICE_ASSIGN_OR_RETURN(const int count, CudaDeviceCount());
   if (index < 0 || index >= count) {
     return absl::InvalidArgumentError(
-        absl::StrCat("GPU ", index, " does not exist; there are ", count));
+        absl::StrCat("GPU ", index, " does not exist; the number of GPUs is ", count));
   }
   cudaDeviceProp properties;
   SLUICE_RETURN_IF_ERROR(
@@ -264,7 +264,8 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index,
   const std::string name = absl::StrCat("GPU ", index, " (", properties.name, ", sm_",
                                         properties.major, properties.minor, ")");
   if (properties.major < 8) {
-    return absl::FailedPreconditionError(absl::StrCat(name, " lacks compute capability 8.0"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(name, " lacks compute capability 8.0, which the CUDA kernels need"));
   }
   SLUICE_RETURN_IF_ERROR(ToStatus(cudaSetDevice(index), "cudaSetDevice"));
   SLUICE_ASSIGN_OR_RETURN(std::vector<KernelInfo> kernels, PrepareKernels(properties));

@@ -90,9 +90,9 @@ absl::StatusOr<std::unique_ptr<ExecutableModel>> CudaModel<T>::Load(
         "no vendor library computes the dense layers, which is slower: ", options.missing_library));
   }
   if (library && options.table == nullptr) {
-    loaded->notices_.push_back(absl::StrCat("there is no table of algorithms for ",
-                                            device.info().name,
-                                            " and this library, whose own order decides"));
+    loaded->notices_.push_back(absl::StrCat(
+        "there is no table of algorithms for ", device.info().name,
+        " and this library; the library's own order decides. gpu_bench tune writes a table"));
   }
   if (options.tried_kernels) {
     const std::vector<std::string>& refused = loaded->kernels_->notices();

@@ -19,7 +19,7 @@ template <typename T>
 absl::Status PortableAttentionSupports(const DeviceInfo& device, const AttentionShape& shape) {
   if (shape.head_dim > cuda::kMaxHeadDim) {
     return absl::UnimplementedError(absl::StrCat(
-        "head_dim is ", shape.head_dim, ", the CUDA kernels go up to ", cuda::kMaxHeadDim));
+        "head_dim is ", shape.head_dim, "; the CUDA kernels support at most ", cuda::kMaxHeadDim));
   }
   const int32_t limit = device.shared_bytes_limit;
   const int32_t bytes = cuda::AttentionSharedBytes<T>(shape.head_dim, limit);

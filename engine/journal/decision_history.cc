@@ -82,7 +82,8 @@ absl::StatusOr<Explanation> DecisionHistory::Find(std::string_view request_id) c
   }
   return absl::NotFoundError(absl::StrCat(
       "no request '", absl::CHexEscape(absl::string_view(request_id.data(), request_id.size())),
-      "' is among the last ", capacity_, " of a model that had an id and ended"));
+      "' is among a model's last ", capacity_,
+      " finished requests with an id (engine.history.requests)"));
 }
 
 }  // namespace sluice

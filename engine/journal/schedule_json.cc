@@ -28,7 +28,8 @@ std::vector<double> Numbers(const json& object, const std::string& key, size_t c
   std::vector<double> numbers(count);
   const auto it = object.find(key);
   if (it == object.end() || !it->is_array() || it->size() != count) {
-    status->Update(absl::InvalidArgumentError(absl::StrCat(key, " is not a list of ", count)));
+    status->Update(
+        absl::InvalidArgumentError(absl::StrCat(key, " is not a list of ", count, " numbers")));
     return numbers;
   }
   for (size_t i = 0; i < count; ++i) {
@@ -36,7 +37,7 @@ std::vector<double> Numbers(const json& object, const std::string& key, size_t c
     if (number.is_number()) numbers[i] = number.get<double>();
     if (!number.is_number() || !std::isfinite(numbers[i]) || numbers[i] < 0) {
       status->Update(absl::InvalidArgumentError(
-          absl::StrCat(key, "[", i, "] is not a finite number from 0 on")));
+          absl::StrCat(key, "[", i, "] is not a finite number of 0 or more")));
     }
   }
   return numbers;

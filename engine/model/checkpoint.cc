@@ -115,7 +115,7 @@ absl::Status Checkpoint::Add(std::shared_ptr<const MappedFile> file, const std::
     if (Lists(entry.name)) {
       return InFile(file_name,
                     absl::InvalidArgumentError(absl::StrCat("tensor ", absl::CEscape(entry.name),
-                                                            " is in another shard already")));
+                                                            " is in another shard too")));
     }
     if (const auto dtype = WeightDType(entry.dtype)) {
       tensors_.emplace(std::move(entry.name),

@@ -149,8 +149,7 @@ absl::StatusOr<StrategyTrials> TryStrategies(const StrategyContest& contest,
                                              std::span<const Arrival> arrivals,
                                              const Ladder* present) {
   if (contest.batch.policy == PolicyKind::kStaticPadded) {
-    return absl::FailedPreconditionError(
-        "static_padded has one column; there is no ladder to choose");
+    return absl::FailedPreconditionError("the ladder of static_padded has one column and is fixed");
   }
   if (std::ssize(arrivals) < kMinArrivals) {
     return absl::FailedPreconditionError(
@@ -160,7 +159,8 @@ absl::StatusOr<StrategyTrials> TryStrategies(const StrategyContest& contest,
   const Bucket largest{.tokens = contest.limits.max_tokens,
                        .sequences = contest.limits.max_sequences};
   if (contest.costs.Estimate({.bucket = largest, .computed_tokens = largest.tokens}) <= 0) {
-    return absl::FailedPreconditionError("no step has been measured yet");
+    return absl::FailedPreconditionError(
+        "no step has been measured yet; retry after some requests");
   }
   Contest field(contest, arrivals, present);
   StrategyTrials result;

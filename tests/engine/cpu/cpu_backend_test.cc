@@ -27,7 +27,7 @@ using ::testing::HasSubstr;
 
 TEST(MakeCpuBackendTest, ChecksItsOptions) {
   EXPECT_EQ(MakeCpuBackend({.threads = -1}).status().message(),
-            "cpu threads is -1, must be in [0, 1024]");
+            "cpu.threads is -1, must be in [0, 1024]");
   EXPECT_FALSE(MakeCpuBackend({.threads = 1025}).ok());
   EXPECT_EQ(MakeCpuBackend({.profile = "cpu-fast"}).status().code(),
             absl::StatusCode::kInvalidArgument);

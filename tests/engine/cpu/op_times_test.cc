@@ -91,7 +91,9 @@ TEST_F(ProfileTest, RefusesStepsThatTakeTooMuch) {
   config.max_positions = 1 << 20;
   Load(config);
   const auto rows = Profile({.sequences = 65536, .tokens = 2, .context = 2});
-  EXPECT_EQ(rows.status().message(), "sequences x tokens is 131072, a profile has at most 65536");
+  EXPECT_EQ(
+      rows.status().message(),
+      "sequences x tokens is 131072; a profile has at most 65536. Lower sequences or tokens.");
   const auto time = Profile({.sequences = 65536, .context = 1 << 20});
   EXPECT_EQ(time.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(time.status().message()),

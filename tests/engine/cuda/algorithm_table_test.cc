@@ -223,10 +223,12 @@ TEST(ChooseTableTest, AFileReplacesTheCommittedTablesAndMustFitTheGpuAndLibrary)
   const std::string other = absl::StrReplaceAll(Table().Text(), {{"\"n\": 5", "\"n\": 6"}});
   const std::string_view texts[] = {other};
   EXPECT_EQ(ChooseTable("GPU", "library1", path, texts).value()->Text(), Table().Text());
-  EXPECT_EQ(ChooseTable("GPU", "library2", path, texts).status(),
-            absl::FailedPreconditionError(absl::StrCat("cuda.algorithms: ", path,
-                                                       ": it is for GPU with library1, not for GPU "
-                                                       "with library2")));
+  EXPECT_EQ(
+      ChooseTable("GPU", "library2", path, texts).status(),
+      absl::FailedPreconditionError(absl::StrCat("cuda.algorithms: ", path,
+                                                 ": it is for GPU with library1, not for GPU "
+                                                 "with library2; write a table with gpu_bench "
+                                                 "tune, or leave the option empty")));
   EXPECT_EQ(ChooseTable("GPU2", "library1", path, texts).status().code(),
             absl::StatusCode::kFailedPrecondition);
   WriteTestFile(path, std::string(AlgorithmTable::kMaxBytes + 1, ' '));

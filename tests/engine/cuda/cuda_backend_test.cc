@@ -243,7 +243,7 @@ TEST_F(CudaModelTest, HeadsOfMoreThan256ValuesAreUnimplemented) {
   config.head_dim = 258;
   backend_ = MakeCudaBackend(simt::MakeSimtDevice({}), {.dtype = "f32"}).value();
   EXPECT_EQ(backend_->Load(RandomModel(config, 3)).status(),
-            absl::UnimplementedError("head_dim is 258, the CUDA kernels go up to 256"));
+            absl::UnimplementedError("head_dim is 258; the CUDA kernels support at most 256"));
 }
 
 // The limits of compute capability 8.0 and 8.6, and one that no GPU has.

@@ -93,8 +93,8 @@ TEST_F(CudaCandidatesTest, AMissingTableOfAlgorithmsIsANotice) {
   Load(TinyConfig(1), library, "cublaslt");
   EXPECT_EQ(backend_->info().profile, "cuda-simt-f32-pretended-simt_emulator-1");
   EXPECT_THAT(executable_->notices(),
-              ElementsAre("there is no table of algorithms for SIMT emulator and this library, "
-                          "whose own order decides"));
+              ElementsAre("there is no table of algorithms for SIMT emulator and this library; "
+                          "the library's own order decides. gpu_bench tune writes a table"));
 }
 
 TEST_F(CudaCandidatesTest, TheLibraryIsUsedIfItIsFound) {
@@ -160,7 +160,7 @@ TEST_F(CudaCandidatesTest, KernelsThatPassATrialServeWithTheSameBits) {
   EXPECT_EQ(backend_->info().profile, "cuda-simt-f32") << "this GPU has no tuned kernels";
   EXPECT_EQ(logits(), untried);
   EXPECT_EQ(MakeCudaBackend(simt::MakeSimtDevice(), {.kernels = "best"}).status(),
-            absl::InvalidArgumentError("cuda kernels is \"best\", must be auto or portable"));
+            absl::InvalidArgumentError("cuda.kernels is \"best\", must be auto or portable"));
 }
 
 TEST_F(CudaCandidatesTest, ATunedTierIsPartOfTheProfileAndItsUseOfTheAlgorithms) {

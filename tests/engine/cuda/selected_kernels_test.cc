@@ -278,7 +278,7 @@ TYPED_TEST(SelectedKernelsTest, UnsupportedHeadsAreRefusedWithThePortableKernels
   AttentionShape wide = kHeads;
   wide.head_dim = cuda::kMaxHeadDim + 8;
   EXPECT_EQ(this->Choose(choice, wide).status(),
-            absl::UnimplementedError("head_dim is 264, the CUDA kernels go up to 256"));
+            absl::UnimplementedError("head_dim is 264; the CUDA kernels support at most 256"));
 }
 
 TYPED_TEST(SelectedKernelsTest, ReturnsErrorsOfTheDevice) {

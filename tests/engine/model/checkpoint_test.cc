@@ -102,7 +102,7 @@ TEST_P(BadIndexTable, TheErrorNamesTheFault) {
 const BadIndexRow kBadIndexRows[] = {
     {.name = "ATensorOfTwoShardsIsRefused",
      .weight_map = R"({"a": "one.safetensors", "b": "two.safetensors"})",
-     .error = "two.safetensors: tensor a is in another shard already"},
+     .error = "two.safetensors: tensor a is in another shard too"},
     {.name = "AMissingTensorIsRefused",
      .weight_map = R"({"a": "one.safetensors", "x": "one.safetensors"})",
      .error = "tensor x is missing"},
