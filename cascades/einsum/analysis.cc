@@ -63,7 +63,7 @@ class Analyzer {
     }
     if (cascade_.ranks.empty()) {
       return absl::InvalidArgumentError(
-          "the cascade has no rank, so that nothing is iterated over");
+          "the cascade has no rank, so nothing is iterated over; declare a rank");
     }
     Analysis analysis;
     analysis.stream = stream.empty() ? LargestStream() : std::string(stream);

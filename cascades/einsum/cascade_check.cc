@@ -328,13 +328,15 @@ class Checker {
         return Wrong("it reduces rank ", Quoted(each.rank), ", which is not declared");
       }
       if (!space->insert(each.rank).second) {
-        return Wrong("it reduces rank ", Quoted(each.rank), ", which its result has or it reduced");
+        return Wrong("it reduces rank ", Quoted(each.rank),
+                     ", which its result has or which is already reduced");
       }
       if (each.op == Op::kSubtract || each.op == Op::kDivide) {
         return Wrong("it reduces by ", NameOf(each.op), ", whose result depends on the order");
       }
       if (each.merge != Merge::kOr && each.merge != Merge::kAll) {
-        return Wrong("the merge of a reduction is 'or' or 'all', not '", NameOf(each.merge), "'");
+        return Wrong("the merge of a reduction must be 'or' or 'all', not '", NameOf(each.merge),
+                     "'");
       }
       if (each.op != einsum.reduce[0].op || each.merge != einsum.reduce[0].merge) {
         return Wrong("its reductions differ in their operation");
@@ -385,8 +387,8 @@ class Checker {
     if (IsNext(index, iterated) && state.is_carried && state.is_written_in_body) {
       return absl::OkStatus();
     }
-    return Wrong("it reads ", Quoted(access.tensor), " at a place of ", iterated,
-                 " that is not written then");
+    return Wrong("it reads ", Quoted(access.tensor), " at an index of ", iterated,
+                 " that is not written yet");
   }
 
   // Checks that the ranks of an index are in `space`, unless that is null.

@@ -36,7 +36,8 @@ absl::StatusOr<DeviceDescription> ReadDeviceDescription(std::string_view json) {
         absl::StrCat("a device description has at most ", kLongestText, " bytes"));
   }
   SLUICE_ASSIGN_OR_RETURN(const nlohmann::json root, ParseJson(json, /*max_depth=*/3));
-  if (!root.is_object()) return absl::InvalidArgumentError("a device description is an object");
+  if (!root.is_object())
+    return absl::InvalidArgumentError("a device description must be a JSON object");
   absl::Status status;
   ObjectReader reader(root, "", &status);
   reader.AllowOnly({"name", "workers", "flops_per_second", "bf16_flops_per_second",

@@ -319,7 +319,7 @@ class Parser {
 absl::StatusOr<Cascade> Parse(std::string_view text) {
   if (text.size() > kMaxTextBytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the text has ", text.size(), " bytes, more than ", kMaxTextBytes));
+        absl::StrCat("the text has ", text.size(), " bytes; the limit is ", kMaxTextBytes));
   }
   SLUICE_ASSIGN_OR_RETURN(Cascade cascade, Parser(text).Run());
   SLUICE_RETURN_IF_ERROR(Check(cascade));

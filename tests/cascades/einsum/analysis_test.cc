@@ -170,7 +170,7 @@ TEST(Hoists, TheSquareOfAValueLacksTheHeadWithinItsGroup) {
 
 TEST(Analyze, ACascadeWithoutARankIsRefused) {
   EXPECT_EQ(Analyze(ParseOrDie("Z = 1 . 2"), {}).status().message(),
-            "the cascade has no rank, so that nothing is iterated over");
+            "the cascade has no rank, so nothing is iterated over; declare a rank");
 }
 
 }  // namespace
