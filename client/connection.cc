@@ -186,9 +186,10 @@ absl::StatusOr<std::string> OnlyModel(const Connection& connection) {
   }
   if (names.size() == 1) return *names.begin();
   return absl::FailedPreconditionError(
-      names.empty() ? "the server serves no model"
-                    : absl::StrCat("the server serves several models; choose one with --model: ",
-                                   absl::StrJoin(names, ", ")));
+      names.empty()
+          ? "the server serves no model; list one in its configuration, or run sluice load"
+          : absl::StrCat("the server serves several models; choose one with --model: ",
+                         absl::StrJoin(names, ", ")));
 }
 
 std::string FailureText(const absl::Status& status, const std::string& server) {

@@ -29,8 +29,8 @@ constexpr auto kTriggerMeanings = [] {
   return EnumNameTable<Trigger>(
       {{kFull, "no more sequences fitted the largest bucket"},
        {kDelay, "a sequence had waited for max_queue_delay"},
-       {kDeadline, "a sequence would have missed its deadline by waiting on"},
-       {kIdle, "nothing was to be gained by waiting"},
+       {kDeadline, "a sequence would have missed its deadline by waiting longer"},
+       {kIdle, "waiting would have gained nothing"},
        {kDrain, "the daemon was shutting down"}});
 }();
 

@@ -51,7 +51,8 @@ class Reader {
         if (heading_) continue;
       }
       if (absl::StripAsciiWhitespace(line).empty()) continue;
-      if (lengths.size() == kMaxLengths) return Error(absl::StrCat("more than ", kMaxLengths));
+      if (lengths.size() == kMaxLengths)
+        return Error(absl::StrCat("more than ", kMaxLengths, " lengths"));
       SLUICE_ASSIGN_OR_RETURN(const int32_t length, Length(Cell(line, column_)));
       lengths.push_back(length);
     }
@@ -72,7 +73,8 @@ class Reader {
       }
       number = found - names.begin() + 1;
     }
-    if (number < 1) return Error("columns count from 1");
+    if (number < 1)
+      return Error(absl::StrCat("expected a column number of at least 1, got ", number));
     column_ = number - 1;
     int64_t ignored;
     heading_ = !absl::SimpleAtoi(Cell(first, column_), &ignored);

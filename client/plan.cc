@@ -83,7 +83,8 @@ absl::StatusOr<StepDescription> ProfileOf(const PlanArguments& plan,
                                           std::shared_ptr<const Model> model) {
   if (model->checkpoint.tensors().empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--profile: ", plan.model_directory, " has no weights"));
+        absl::StrCat("--profile: ", plan.model_directory,
+                     " has no weights; a profile needs the model's .safetensors files"));
   }
   SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend,
                           MakeCpuBackend({.threads = plan.threads}, {.variant = plan.variant}));

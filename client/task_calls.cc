@@ -65,9 +65,8 @@ absl::Status AppendTokens(const inference::ModelInferResponse& response, size_t 
   const auto* counts = ValuesOf<int32_t>(tensors, "token_count", rows);
   if (values == nullptr || names == nullptr || offsets == nullptr || counts == nullptr ||
       labels == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the model ", response.model_name(),
-                     " has no classifier of tokens whose labels have names"));
+    return absl::InvalidArgumentError(absl::StrCat("the model ", response.model_name(),
+                                                   " has no token classifier with named labels"));
   }
   for (size_t row = 0; row < rows; ++row) {
     std::vector<LabelledToken>& of_row = all->emplace_back();
@@ -93,7 +92,8 @@ absl::Status AppendTerms(const inference::ModelInferResponse& response, size_t r
   const auto* weights = ValuesOf<float>(tensors, "sparse_weights", count);
   if (ids == nullptr || weights == nullptr) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the model ", response.model_name(), " returns no sparse embedding"));
+        absl::StrCat("the model ", response.model_name(),
+                     " returns no sparse embedding; use a masked language model"));
   }
   for (size_t row = 0; row < rows; ++row) {
     std::vector<Term>& terms = all->emplace_back();
@@ -232,9 +232,10 @@ absl::StatusOr<std::vector<double>> Relevances(const Connection& connection,
   if (scores == nullptr) return Cosines(connection, request, metadata, query, documents);
   const int64_t labels = scores->shape_size() > 0 ? scores->shape(scores->shape_size() - 1) : 0;
   if (labels != 1 || Find(metadata.inputs(), "text_pair_input") == nullptr) {
-    return absl::FailedPreconditionError(absl::StrCat("the model ", request.model_name(),
-                                                      " has a classifier of ", labels,
-                                                      " labels that gives no score of a pair"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("the classifier of the model ", request.model_name(), " has ", labels,
+                     " labels and cannot score a pair of texts; rerank with a cross-encoder or an "
+                     "embedding model"));
   }
   const TextCall call{.request = request, .output = "scores", .partner = &query};
   SLUICE_ASSIGN_OR_RETURN(const TextRows rows, CallForTexts(connection, call, documents));

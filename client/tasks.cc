@@ -40,7 +40,7 @@ int CompleteTask(const Arguments& arguments, const Connection& connection, const
   }
   if (task->texts.empty() || task->texts.size() > kMaxTexts) {
     *console.error << "sluice: there are " << (task->texts.empty() ? "no" : "too many")
-                   << " texts; 1 to " << kMaxTexts << " are taken\n";
+                   << " texts; expected 1 to " << kMaxTexts << "\n";
     return kExitUsage;
   }
   return CompleteRequest(*task, arguments, connection, console, &task->request);
