@@ -55,7 +55,9 @@ async def read_body(
 
     `hold` is called with the size of each piece that arrives, and may refuse it.
     """
-    too_long = Refused(413, f"the body has more than {limits.max_body_bytes} bytes")
+    too_long = Refused(
+        413, f"the body has more than {limits.max_body_bytes} bytes (--max-body-bytes)"
+    )
     if length is not None and length.isdecimal() and int(length[:20]) > limits.max_body_bytes:
         raise too_long
     try:
@@ -64,7 +66,7 @@ async def read_body(
         )
     except asyncio.TimeoutError:
         raise Refused(
-            408, f"the body did not arrive within {limits.body_timeout_s:g} s"
+            408, f"the body did not arrive within {limits.body_timeout_s:g} s (--body-timeout)"
         ) from None
 
 
@@ -128,12 +130,12 @@ def _check_structure(body: bytes, limits: Limits) -> None:
 def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) != len(pairs):
-        raise Refused(400, "an object has a duplicate key")
+        raise Refused(400, "an object of the body has a duplicate key")
     return made
 
 
 def _no_constant(name: str) -> float:
-    raise Refused(400, f"{name} is not a valid JSON number")
+    raise Refused(400, f"the body has {name}, which is not a valid JSON number")
 
 
 _NONE: Any = object()
@@ -209,7 +211,7 @@ class Fields:
         if not isinstance(value, list):
             raise self.refuse(name, "is not a list")
         if len(value) > most:
-            raise self.refuse(name, f"has {len(value)} values; {most} are allowed")
+            raise self.refuse(name, f"has {len(value)} values; at most {most} are allowed")
         return value
 
     def objects(self, name: str, default: Any = _NONE, most: int = 1 << 62) -> Any:
@@ -267,7 +269,7 @@ def check_text(where: str, value: Any, most: int = 1 << 62) -> str:
         why = f"{where[:100]!r} is not valid Unicode: it has an unpaired surrogate"
         raise Refused(400, why, where) from None
     if size > most:
-        raise Refused(400, f"{where} has {size} bytes; {most} are allowed", where)
+        raise Refused(400, f"{where} has {size} bytes; the limit is {most}", where)
     return value
 
 
@@ -276,7 +278,8 @@ def check_number(where: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise Refused(400, f"{where} is not a number", where)
     if not abs(value) <= sys.float_info.max:
-        raise Refused(400, f"{where} is too large", where)
+        raise Refused(400, f"{where} is too large; expected a number in the range of a double",
+                      where)
     return float(value)
 
 
@@ -284,5 +287,6 @@ def check_token_ids(where: str, value: Sequence[Any]) -> list[int]:
     """Checks that `value` is a list of token ids, and returns it."""
     for each in value:
         if isinstance(each, bool) or not isinstance(each, int) or not 0 <= each < 2**31:
-            raise Refused(400, f"{where} has a value that is not a token id", where)
+            raise Refused(400, f"{where} has a value that is not a token id; expected integers of at"
+                          " least 0", where)
     return list(value)

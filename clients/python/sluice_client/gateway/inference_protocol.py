@@ -63,7 +63,7 @@ async def infer(gateway: Gateway, call: HttpCall) -> Answer:
         tensor, binary = _input(each, binary)
         inputs.append(tensor)
     if binary:
-        raise Refused(400, f"{len(binary)} bytes remain after the last input")
+        raise Refused(400, f"{len(binary)} bytes remain after the binary data of the last input")
     outputs = {}
     for each in fields.objects("outputs", []):
         name, is_binary = _output(each)

@@ -184,7 +184,8 @@ class Endpoint:
         def hold(size: int) -> None:
             nonlocal held
             if gateway.pending_bytes + size > gateway.limits.max_pending_bytes:
-                raise Refused(503, "the gateway holds too many requests (--max-pending-bytes)")
+                raise Refused(503, "the gateway holds too many bytes of requests"
+                              " (--max-pending-bytes); retry later")
             held += size
             gateway.pending_bytes += size
 
@@ -242,7 +243,8 @@ class Endpoint:
             raise Refused(403, f"pages of the origin {origin[:100]!r} are not allowed"
                           " (--allow-origin)")
         if self._gateway.in_flight > self._gateway.limits.max_in_flight:
-            raise Refused(503, "the gateway has too many calls in progress (--max-in-flight)")
+            raise Refused(503, "the gateway has too many calls in progress (--max-in-flight);"
+                          " retry later")
 
     async def _answer(self, call: HttpCall, writer: _Writer) -> None:
         try:
@@ -371,7 +373,8 @@ def call_options(
     timeout_s = limits.timeout_s
     if (asked := headers.get("x-request-timeout-ms")) is not None:
         if not asked.isdecimal() or not asked.isascii() or not 0 < len(asked) <= 12:
-            raise Refused(400, "x-request-timeout-ms must be milliseconds, at most 12 digits")
+            raise Refused(400, "the header x-request-timeout-ms must be a number of milliseconds"
+                          " of at most 12 digits")
         timeout_s = min(int(asked) / 1000, limits.max_timeout_s)
     request_id = headers.get("x-request-id", "")
     if len(request_id) > 256 or not _printable(request_id):
@@ -381,7 +384,7 @@ def call_options(
         value = headers.get(name)
         if value is not None:
             if not _printable(value):
-                raise Refused(400, f"{name} has characters that are not printable ASCII")
+                raise Refused(400, f"the header {name} has characters that are not printable ASCII")
             passed.append((name, value))
     if traceparent is not None:
         passed = [each for each in passed if each[0] != "traceparent"]
