@@ -132,15 +132,15 @@ class Parser {
       const OptionSpec<RateOptions>& spec = OptionSpecOf<RateOptions>(name);
       RateOptions parsed;
       if (!spec.parse(parts.second, &parsed)) {
-        return Problem(absl::StrCat(name, " is ", spec.expected));
+        return Problem(absl::StrCat(name, " must be ", spec.expected));
       }
       if (value->has_value()) return Problem(absl::StrCat(name, " is already set for this name"));
       *value = std::get<double>(spec.get(parsed));
       return absl::OkStatus();
     }
     return Problem(
-        "a limit is one of requests_per_second, requests_burst, tokens_per_second, tokens_burst, "
-        "max_priority, followed by = and a number");
+        "unknown limit; expected requests_per_second, requests_burst, tokens_per_second, "
+        "tokens_burst or max_priority, followed by = and a number");
   }
 
   static absl::Status MaxPriority(absl::string_view text, std::optional<int>* most) {

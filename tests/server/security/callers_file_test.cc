@@ -107,7 +107,7 @@ const BadCallerRow kBadCallerRows[] = {
      .error = "1 to 256 bytes"},
     {.name = "AnUnknownLimit",
      .line = "a: token:0123456789abcdef requests=5",
-     .error = "a limit is one of"},
+     .error = "unknown limit; expected requests_per_second"},
     {.name = "ALimitWithoutValue",
      .line = "a: token:0123456789abcdef requests_per_second",
      .error = "a number in [0, 1e+09]"},
