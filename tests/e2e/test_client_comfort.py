@@ -123,7 +123,7 @@ def test_explain_groups_equal_steps_and_filters_by_model(demo):
     result = sluice("explain", "--server", demo.admin, "long", "--model", "other")
     assert "no model 'other'; served: demo" in result.stderr
     result = sluice("explain", "--server", demo.admin, "unknown")
-    assert re.search(r"among the last \d\d+ of a model that had an id", result.stderr)
+    assert re.search(r"among a model's last \d\d+ finished requests with an id", result.stderr)
 
 
 def test_scores_of_candidates_are_shown(demo):

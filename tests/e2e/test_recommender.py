@@ -89,8 +89,9 @@ def test_order_of_candidates_equals_numpy(daemon):
     [
         ({"diversity": 1.5, "num_top_logprobs": 3}, 0, "diversity is 1.5"),
         ({"diversity": 0.5}, 0, "requires one of the outputs top_ids"),
-        ({"diversity": 0.5, "num_top_logprobs": 129}, 0, "with diversity it is at most 128"),
-        ({"diversity": 0.5}, 513, "candidate_ids has 513 a row; with diversity it has at most 512"),
+        ({"diversity": 0.5, "num_top_logprobs": 129}, 0, "with diversity the maximum is 128"),
+        ({"diversity": 0.5}, 513,
+         "candidate_ids has 513 columns; with diversity the maximum is 512"),
     ],
 )
 def test_unsupported_uses_of_diversity_are_refused(daemon, parameters, candidates, error):

@@ -105,8 +105,8 @@ def _logit_bias(fields: Fields) -> Optional[dict[int, float]]:
     made = {}
     for token, bias in value.items():
         if not (token.isascii() and token.isdecimal()) or len(token) > 10:
-            raise fields.refuse("logit_bias", "has a key that is not a token id; expected an integer"
-                                " of at least 0")
+            raise fields.refuse("logit_bias", "has a key that is not a token id; expected an"
+                                " integer of at least 0")
         made[int(token)] = check_number("logit_bias", bias)
     return made or None
 

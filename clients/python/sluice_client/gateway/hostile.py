@@ -287,6 +287,6 @@ def check_token_ids(where: str, value: Sequence[Any]) -> list[int]:
     """Checks that `value` is a list of token ids, and returns it."""
     for each in value:
         if isinstance(each, bool) or not isinstance(each, int) or not 0 <= each < 2**31:
-            raise Refused(400, f"{where} has a value that is not a token id; expected integers of at"
-                          " least 0", where)
+            raise Refused(400, f"{where} has a value that is not a token id; expected integers of"
+                          " at least 0", where)
     return list(value)
