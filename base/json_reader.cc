@@ -159,7 +159,7 @@ std::string ObjectReader::String(const std::string& key, size_t max_bytes,
   }
   const auto& text = value->get_ref<const std::string&>();
   if (text.size() <= max_bytes) return text;
-  Fail(key, absl::StrCat("has ", text.size(), " bytes, the limit is ", max_bytes));
+  Fail(key, absl::StrCat("has ", text.size(), " bytes; the limit is ", max_bytes));
   return "";
 }
 

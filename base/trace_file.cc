@@ -80,7 +80,7 @@ class CsvReader {
     ++line_;
     const size_t end = std::min(rest_.find('\n'), rest_.size());
     if (end > kMaxLineBytes) {
-      return Wrong(absl::StrCat("has ", end, " bytes, the limit is ", kMaxLineBytes));
+      return Wrong(absl::StrCat("has ", end, " bytes; the limit is ", kMaxLineBytes));
     }
     row_ = absl::StripAsciiWhitespace(rest_.substr(0, end));
     rest_.remove_prefix(std::min(end + 1, rest_.size()));
@@ -131,7 +131,7 @@ absl::StatusOr<std::vector<TraceRow>> ParseJsonLines(absl::string_view text) {
     if (line.empty()) continue;
     if (line.size() > kMaxLineBytes) {
       return WrongLine(number,
-                       absl::StrCat("has ", line.size(), " bytes, the limit is ", kMaxLineBytes));
+                       absl::StrCat("has ", line.size(), " bytes; the limit is ", kMaxLineBytes));
     }
     absl::StatusOr<TraceRow> row = ReadJsonRow(line);
     if (!row.ok()) return WrongLine(number, row.status().message());

@@ -57,7 +57,7 @@ absl::StatusOr<Shards> ParseIndex(std::string_view text) {
   }
   if (shards.size() > kMaxShards) {
     return absl::InvalidArgumentError(
-        absl::StrCat(shards.size(), " shards, the limit is ", kMaxShards));
+        absl::StrCat(shards.size(), " shards; the limit is ", kMaxShards));
   }
   return shards;
 }

@@ -112,7 +112,7 @@ void ReadTokens(ObjectReader& root, ModelConfig& config) {
   const std::vector<int64_t> eos = root.Integers("eos_token_id", 0, last);
   if (eos.size() > kMaxEosTokens) {
     root.Fail("eos_token_id",
-              absl::StrCat("names ", eos.size(), " tokens, the limit is ", kMaxEosTokens));
+              absl::StrCat("names ", eos.size(), " tokens; the limit is ", kMaxEosTokens));
   }
   for (int64_t id : eos) {
     config.eos_token_ids.push_back(id);

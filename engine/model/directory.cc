@@ -191,7 +191,7 @@ absl::StatusOr<std::string> Directory::Read(const std::string& name, size_t max_
   SLUICE_ASSIGN_OR_RETURN(const size_t size, SizeOf(file, name));
   if (size > max_bytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat(Shown(name), " has ", size, " bytes, the limit is ", max_bytes));
+        absl::StrCat(Shown(name), " has ", size, " bytes; the limit is ", max_bytes));
   }
   std::string text(size, '\0');
   SLUICE_ASSIGN_OR_RETURN(const size_t have, ReadAll(file, name, text.data(), text.size()));

@@ -126,7 +126,7 @@ absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensors(std::string_view 
   const uint64_t limit = std::min<uint64_t>(file.size() - kSizeBytes, kMaxHeaderBytes);
   if (header_bytes > limit) {
     return absl::InvalidArgumentError(
-        absl::StrCat("safetensors header of ", header_bytes, " bytes, the limit is ", limit));
+        absl::StrCat("safetensors header of ", header_bytes, " bytes; the limit is ", limit));
   }
   auto header = ParseJson(file.substr(kSizeBytes, header_bytes), kMaxHeaderDepth);
   if (!header.ok()) {

@@ -136,9 +136,9 @@ SLUICE_TABLE(BadTraceTable, kBadTraceRows);
 TEST(ParseTrace, RejectsLongLines) {
   const std::string commas(70'000, ',');
   EXPECT_EQ(ParseTrace(commas).status(),
-            absl::InvalidArgumentError("line 1: has 70000 bytes, the limit is 65536"));
+            absl::InvalidArgumentError("line 1: has 70000 bytes; the limit is 65536"));
   EXPECT_EQ(ParseTrace("arrival_s,input_tokens\n1,2\n" + commas + "\n").status(),
-            absl::InvalidArgumentError("line 3: has 70000 bytes, the limit is 65536"));
+            absl::InvalidArgumentError("line 3: has 70000 bytes; the limit is 65536"));
 }
 
 TEST(ParseLengthCounts, RejectsInvalidCounts) {

@@ -165,11 +165,11 @@ TEST(DirectoryTest, ReadsFilesUpToTheLimitAndRefusesLargerOnes) {
   EXPECT_EQ(*opened->Read("x", 4), text);
   EXPECT_EQ(*opened->Read("empty", 0), "");
   EXPECT_EQ(opened->Read("x", 3).status(),
-            absl::InvalidArgumentError("x has 4 bytes, the limit is 3"));
+            absl::InvalidArgumentError("x has 4 bytes; the limit is 3"));
   // The file is a hole that takes no space on the disk; nothing of its size may be allocated.
   std::filesystem::resize_file(directory.File("x"), std::uintmax_t{1} << 40);
   EXPECT_EQ(opened->Read("x", 4).status(),
-            absl::InvalidArgumentError("x has 1099511627776 bytes, the limit is 4"));
+            absl::InvalidArgumentError("x has 1099511627776 bytes; the limit is 4"));
 }
 
 // A service whose standard input is closed gets its number for the next file that it opens.
@@ -192,7 +192,7 @@ TEST(CheckpointTest, RefusesTooManyShards) {
   }
   weight_map.back() = '}';
   WriteIndex(directory, weight_map);
-  EXPECT_THAT(OpenError(directory), HasSubstr("4097 shards, the limit is 4096"));
+  EXPECT_THAT(OpenError(directory), HasSubstr("4097 shards; the limit is 4096"));
 }
 
 TEST(CheckpointTest, RefusesLinksAndFilesThatAreNotRegular) {

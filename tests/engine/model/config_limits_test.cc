@@ -47,7 +47,7 @@ const ConfigLimitRow kConfigLimitRows[] = {
            return json{{"vocab_size", 1000}, {"eos_token_id", ids}};
          },
      .limit = 256,
-     .error = "eos_token_id names 257 tokens, the limit is 256"},
+     .error = "eos_token_id names 257 tokens; the limit is 256"},
     {.name = "TheWidthOfAHeadThatFollowsFromOthers",
      .patch =
          [](int64_t width) {

@@ -380,7 +380,7 @@ TEST(ConfigTest, RefusesTooManyEosTokens) {
   EXPECT_TRUE(ParseModelConfig(config.dump()).ok());
   config["eos_token_id"].push_back(7);
   EXPECT_EQ(ParseModelConfig(config.dump()).status(),
-            absl::InvalidArgumentError("eos_token_id names 257 tokens, the limit is 256"));
+            absl::InvalidArgumentError("eos_token_id names 257 tokens; the limit is 256"));
 }
 
 struct BadConfigJsonRow {

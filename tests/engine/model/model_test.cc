@@ -76,7 +76,7 @@ TEST(LoadModelTest, ErrorsNameTheFile) {
   WriteTestFile(directory.File("config.json"), "{}");
   EXPECT_THAT(message(), HasSubstr("config.json: architectures"));
   WriteTestFile(directory.File("config.json"), std::string((1 << 20) + 1, ' '));
-  EXPECT_THAT(message(), HasSubstr("config.json has 1048577 bytes, the limit is 1048576"));
+  EXPECT_THAT(message(), HasSubstr("config.json has 1048577 bytes; the limit is 1048576"));
   WriteTestFile(directory.File("config.json"), testing::ConfigJson(testing::TinyConfig()));
   EXPECT_THAT(message(), HasSubstr("model.safetensors"));
   std::filesystem::remove(directory.File("config.json"));
