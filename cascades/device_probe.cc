@@ -1,6 +1,7 @@
 #include "cascades/device_probe.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -182,7 +183,8 @@ absl::StatusOr<einsum::DeviceDescription> ReadDeviceFile(const std::string& path
   constexpr std::streamsize kMostBytes = 64 << 10;
   std::ifstream file(path, std::ios::binary);
   std::string text(kMostBytes + 1, '\0');
-  if (!file.is_open()) return absl::NotFoundError(absl::StrCat(path, ": cannot be opened"));
+  if (!file.is_open())
+    return absl::NotFoundError(absl::StrCat("cannot read ", path, ": ", strerror(errno)));
   file.read(text.data(), kMostBytes + 1);
   text.resize(static_cast<size_t>(file.gcount()));
   auto device = einsum::ReadDeviceDescription(text);

@@ -1,8 +1,10 @@
 #include "client/fit.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <ostream>
 #include <random>
@@ -259,7 +261,8 @@ absl::StatusOr<FitInput> ReadAll(const FitArguments& own, const Console& console
   if (!standard_input) file.open(own.lengths);
   std::istream* const in = standard_input ? console.in : &file;
   if (!in->good()) {
-    return absl::InvalidArgumentError(absl::StrCat(own.lengths, ": cannot be read"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot read ", own.lengths, ": ", strerror(errno)));
   }
   SLUICE_ASSIGN_OR_RETURN(
       const std::vector<int32_t> lengths,
@@ -284,7 +287,7 @@ int RunFit(const Arguments& arguments, const Console& console) {
   if (own.out.empty()) return kExitOk;
   std::ofstream out(own.out);
   if (out << text << std::flush) return kExitOk;
-  *console.error << "sluice: --out: " << own.out << ": cannot be written\n";
+  *console.error << "sluice: --out: cannot write " << own.out << ": " << strerror(errno) << "\n";
   return kExitFailed;
 }
 

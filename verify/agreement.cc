@@ -1,7 +1,9 @@
 #include "verify/agreement.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <memory>
 #include <numbers>
@@ -244,7 +246,7 @@ absl::StatusOr<Text> TextOf(const Model& model, const std::string& line) {
 
 absl::StatusOr<std::vector<Text>> ReadTexts(const Model& model, const std::string& path) {
   std::ifstream file(path);
-  if (!file) return absl::NotFoundError(absl::StrCat(path, ": cannot be opened"));
+  if (!file) return absl::NotFoundError(absl::StrCat("cannot read ", path, ": ", strerror(errno)));
   std::vector<Text> texts;
   std::string line;
   for (int64_t number = 1; std::getline(file, line) && texts.size() < kMaxTexts; ++number) {

@@ -24,7 +24,7 @@ TEST(VerifyAgainstF32Test, ErrorsNameTheFileAndTheLine) {
   const TemporaryDirectory directory;
   testing::WriteModel(testing::TinyConfig(1), 1, kernels::DType::kBF16, directory.path());
   const std::string text = directory.File("text");
-  EXPECT_EQ(Error(directory.path(), text), text + ": cannot be opened");
+  EXPECT_EQ(Error(directory.path(), text), "cannot read " + text + ": No such file or directory");
   WriteTestFile(text, "1 2 3\n4 61\n");
   EXPECT_EQ(Error(directory.path(), text),
             text + ": line 2: is not a list of token ids in [0, 60]; the model has no tokenizer");

@@ -112,7 +112,7 @@ TEST_F(QuantizeTest, ErrorsNameTheFile) {
   const auto error = [&](const std::string& text, const std::string& out) {
     return QuantizeModel(model(), {.text = text, .out = out}).status().ToString();
   };
-  EXPECT_THAT(error(out("none.txt"), out("a")), HasSubstr("none.txt: cannot be opened"));
+  EXPECT_THAT(error(out("none.txt"), out("a")), HasSubstr("none.txt: No such file or directory"));
   EXPECT_THAT(error(text(), model()), HasSubstr("model: has a model already"));
   ASSERT_EQ(error(text(), out("a")), "OK");
   EXPECT_THAT(QuantizeModel(out("a"), {.text = text(), .out = out("b")}).status().ToString(),

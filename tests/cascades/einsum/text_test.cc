@@ -174,7 +174,7 @@ SLUICE_TABLE(SyntaxTable, kSyntaxRows);
 TEST(Text, IsBounded) {
   const std::string text(kMaxTextBytes + 1, ' ');
   EXPECT_TRUE(Parse(text.substr(1)).ok());
-  EXPECT_THAT(std::string(Parse(text).status().message()), HasSubstr("more than 65536"));
+  EXPECT_THAT(std::string(Parse(text).status().message()), HasSubstr("the limit is 65536"));
 }
 
 }  // namespace
