@@ -68,7 +68,7 @@ const std::vector<OptionSpec<ConnectionOptions>>& OptionSpecs<ConnectionOptions>
                       "policy find other replicas. 0: never."),
       Advanced(SLUICE_DURATION(age_grace, Duration(kDayUs),
                                "After max_age: time for the calls of a connection to end before "
-                               "they are cut off. 0: they never are.")),
+                               "they are cut off. 0: never.")),
       Advanced(SLUICE_DURATION(keepalive_time, Duration(kDayUs),
                                "A peer that sent nothing for this long is pinged. 0: never.")),
       Advanced(SLUICE_DURATION(keepalive_timeout, Timeout(10 * kMinuteUs),
@@ -100,8 +100,9 @@ const std::vector<OptionSpec<GrpcOptions>>& OptionSpecs<GrpcOptions>() {
           max_unread_bytes, Size(0, 16 * kTebibyte),
           "Memory of all answers that are not yet sent, or that callers have not read. Each "
           "request reserves the memory that its answer may need. If too little is left, the "
-          "request ends with RESOURCE_EXHAUSTED, reason unread_answers. One caller gets no more "
-          "than it leaves to others. 0: an eighth of server.memory.limit_bytes.")),
+          "request ends with RESOURCE_EXHAUSTED, reason unread_answers. A caller may "
+          "take at most the amount that then remains for others, so a single caller gets about "
+          "half. 0: an eighth of server.memory.limit_bytes.")),
       Advanced(SLUICE_OPTION(max_metadata_bytes, Size(1 << 10, 1 << 24),
                              "Largest sum of a call's metadata: names, values and 32 bytes for "
                              "each. Clients that implement HTTP/2 correctly send no more; the "
