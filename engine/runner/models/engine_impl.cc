@@ -228,13 +228,20 @@ class EngineImpl : public Engine {
     } else {
       SLUICE_ASSIGN_OR_RETURN(const int64_t number, ParseVersion(version));
       served = table_.Find(name, number);
-      if (served == nullptr && table_.FindHighest(name) != nullptr) {
-        return absl::NotFoundError(
-            absl::StrCat("model ", Quoted(name), " has no version ", number));
-      }
+      if (served == nullptr && table_.FindHighest(name) != nullptr) return NoVersion(name, number);
     }
     if (served == nullptr) return NoModel(name);
     return served;
+  }
+
+  // Returns NotFound with the served versions of the model.
+  absl::Status NoVersion(std::string_view name, int64_t version) const {
+    std::set<int64_t> versions;
+    for (const ModelTable::Lease& served : table_.All()) {
+      if (served->model()->name == name) versions.insert(served->model()->version);
+    }
+    return absl::NotFoundError(absl::StrCat("model ", Quoted(name), " has no version ", version,
+                                            "; served: ", absl::StrJoin(versions, ", ")));
   }
 
   // Returns NotFound with the names of some served models.
