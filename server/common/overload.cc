@@ -30,7 +30,7 @@ void Overload::Look() {
 absl::Status Overload::Refusal() const {
   return ReasonError(Reason::kMemory,
                      absl::StrCat("the daemon uses ", resident(), " bytes of its limit of ",
-                                  parts_.limit, " (server.memory.limit_bytes)"));
+                                  parts_.limit, " (server.memory.limit_bytes); retry later"));
 }
 
 }  // namespace sluice

@@ -44,7 +44,7 @@ class Health::Watcher final : public grpc::ServerBidiReactor<Bytes, Bytes> {
       return;
     }
     if (health_->ended_) {
-      EndLocked(absl::UnavailableError("shutting down"));
+      EndLocked(absl::UnavailableError("the server is shutting down"));
       return;
     }
     health_->watch()->Begin(context->c_call(), "the watch's message did not arrive", &wait_);
@@ -160,7 +160,7 @@ void Health::EndWatches() {
   MutexLock lock(&mu_);
   ended_ = true;
   while (!watchers_.empty()) {
-    (*watchers_.begin())->EndLocked(absl::UnavailableError("shutting down"));
+    (*watchers_.begin())->EndLocked(absl::UnavailableError("the server is shutting down"));
   }
 }
 
