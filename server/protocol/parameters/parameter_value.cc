@@ -3,6 +3,7 @@
 #include <cmath>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "server/common/status.h"
@@ -131,7 +132,8 @@ absl::Status Expected(absl::string_view name, const inference::InferParameter& v
 }
 
 absl::Status ParameterError(absl::string_view name, absl::string_view problem) {
-  return ReasonError(Reason::kParameter, absl::StrCat("parameter ", name, ": ", problem));
+  const absl::string_view separator = absl::StartsWith(problem, "is ") ? " " : ": ";
+  return ReasonError(Reason::kParameter, absl::StrCat("parameter ", name, separator, problem));
 }
 
 }  // namespace sluice

@@ -43,7 +43,7 @@ absl::Status ReadFlag(absl::string_view name, const inference::InferParameter& v
 // Returns the error "parameter NAME is VALUE; expected EXPECTED".
 absl::Status Expected(absl::string_view name, const inference::InferParameter& value,
                       absl::string_view expected);
-// Returns the error "parameter NAME: PROBLEM".
+// Returns the error "parameter NAME: PROBLEM", or "parameter NAME is ..." if the problem starts so.
 absl::Status ParameterError(absl::string_view name, absl::string_view problem);
 
 }  // namespace sluice

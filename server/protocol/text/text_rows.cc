@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/interruption.h"
+#include "base/reason.h"
 #include "base/status_macros.h"
 
 namespace sluice {
@@ -171,9 +172,9 @@ absl::StatusOr<TextWindows> TextRows::Split(int32_t overlap, int64_t most, int64
                       .behind = static_cast<int32_t>(parts.end() - text - 1)};
   const int64_t room = most - RowTemplate().specials(), step = room - overlap;
   if (step <= 0) {
-    return InputError("window_overlap",
-                      absl::StrCat("is ", overlap, "; a window has ", room,
-                                   " tokens of a text, and the overlap must be smaller"));
+    return ReasonError(Reason::kInput,
+                       absl::StrCat("parameter window_overlap is ", overlap, "; a window has ",
+                                    room, " tokens of a text, and the overlap must be smaller"));
   }
   std::vector<Kept> all;
   for (const Kept& whole : kept_[0]) {
