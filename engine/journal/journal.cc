@@ -278,7 +278,8 @@ absl::Status Journal::WriteAll(std::string_view lines) {
   if (bytes_ + std::ssize(lines) > most_bytes_) {
     bytes_ = most_bytes_;  // do not append later lines that are short enough to fit
     return absl::ResourceExhaustedError(
-        absl::StrCat("it has reached engine.history.journal_bytes, ", most_bytes_));
+        absl::StrCat("it has reached engine.history.journal_bytes, ", most_bytes_,
+                     "; to start a new journal, move the file away and reload the model"));
   }
   std::string_view rest = lines;
   absl::Status status;

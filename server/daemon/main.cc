@@ -165,7 +165,7 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
     });
     const absl::Status status = reloader->LoadModels();
     if (termination.requested()) {
-      log->Info("ended while models were loaded", {{"signal", termination.Await()}});
+      log->Info("the daemon ended while it was loading models", {{"signal", termination.Await()}});
       return absl::OkStatus();
     }
     SLUICE_RETURN_IF_ERROR(WithLimits(status, *server));

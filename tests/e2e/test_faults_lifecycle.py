@@ -143,7 +143,7 @@ def test_sigterm_ends_the_daemon_during_model_loading():
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, output
-    assert "ended while models were loaded" in output
+    assert "ended while it was loading models" in output
     assert " ready: " not in output
 
 
