@@ -328,7 +328,8 @@ absl::StatusOr<std::string> QuantizeModel(const std::string& model_directory,
   if (!(*model)->config.embeds_ids()) {
     return named(absl::InvalidArgumentError("takes no token ids, so texts cannot be used"));
   }
-  if (AnyQuantized(**model)) return named(absl::InvalidArgumentError("is quantised already"));
+  if (AnyQuantized(**model))
+    return named(absl::InvalidArgumentError("is already quantised; name the original model"));
   SLUICE_ASSIGN_OR_RETURN(const std::vector<Text> texts, ReadTexts(**model, options.text));
   auto entering = CollectRows(*model, texts);
   if (!entering.ok()) return named(entering.status());

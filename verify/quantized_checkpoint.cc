@@ -235,15 +235,17 @@ absl::Status WriteQuantizedCheckpoint(const Checkpoint& checkpoint,
   const fs::path from = model_directory, to = out;
   std::error_code error;
   if (!fs::exists(from / kConfigFile, error)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(model_directory, ": has no config.json of its own; name the folder that has"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        model_directory, ": has no config.json of its own; name the folder that has one"));
   }
   if (fs::exists(to / kConfigFile, error) || fs::exists(to / kWeightsFile, error)) {
-    return absl::AlreadyExistsError(absl::StrCat(out, ": has a model already"));
+    return absl::AlreadyExistsError(
+        absl::StrCat(out, ": already contains a model; name another directory"));
   }
   // The model's files are copied. The copy would not end if the target were inside their folder.
   if (IsInside(to, from)) {
-    return absl::InvalidArgumentError(absl::StrCat(out, ": is inside the model's folder"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(out, ": is inside the model's folder; name another directory"));
   }
   fs::create_directories(to, error);
   if (error) return absl::UnavailableError(absl::StrCat(out, ": ", error.message()));

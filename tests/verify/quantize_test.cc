@@ -113,10 +113,10 @@ TEST_F(QuantizeTest, ErrorsNameTheFile) {
     return QuantizeModel(model(), {.text = text, .out = out}).status().ToString();
   };
   EXPECT_THAT(error(out("none.txt"), out("a")), HasSubstr("none.txt: No such file or directory"));
-  EXPECT_THAT(error(text(), model()), HasSubstr("model: has a model already"));
+  EXPECT_THAT(error(text(), model()), HasSubstr("model: already contains a model"));
   ASSERT_EQ(error(text(), out("a")), "OK");
   EXPECT_THAT(QuantizeModel(out("a"), {.text = text(), .out = out("b")}).status().ToString(),
-              HasSubstr("a: is quantised already"));
+              HasSubstr("a: is already quantised"));
 }
 
 TEST_F(QuantizeTest, AReferenceMustHaveTheSameInputsAndOutputs) {
