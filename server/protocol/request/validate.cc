@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "kernels/diversity.h"
 #include "server/common/status.h"
@@ -226,8 +225,8 @@ absl::Status CheckReplySize(const ReplyExtents& extents, const RequestLimits& li
   }
   return ReasonError(
       Reason::kRequest,
-      absl::StrCat("the reply may need ", absl::StrFormat("%.0f", bytes), " bytes; the limit is ",
-                   limits.max_reply_bytes,
+      absl::StrCat("the reply may need ", static_cast<int64_t>(std::min(bytes, 9e18)),
+                   " bytes; the limit is ", limits.max_reply_bytes,
                    " (server.grpc.max_message_bytes). Request fewer rows, tokens or outputs"));
 }
 
