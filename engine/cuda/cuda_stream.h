@@ -199,7 +199,9 @@ class CudaStream final : public DeviceStream {
     if (status_.ok()) RecordError(cudaGraphUpload(executable, stream_), "cudaGraphUpload");
     SLUICE_RETURN_IF_ERROR(Synchronize());
     (void)cudaMemGetInfo(&free_after, &total);
-    if (free_after < free_before) captured->set_memory_bytes(free_before - free_after);
+    captured->set_memory_bytes(free_after < free_before
+                                   ? static_cast<int64_t>(free_before - free_after)
+                                   : captured->nodes() * kNodeBytes);
     core_.CountCapture();
     return captured;
   }

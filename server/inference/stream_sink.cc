@@ -74,6 +74,7 @@ ModelStreamInferResponse StreamSink::Error(const absl::Status& status) {
   message.mutable_infer_response()->set_id(builder_.spec().request->id);
   auto& parameters = *message.mutable_infer_response()->mutable_parameters();
   parameters["error_code"].set_string_param(absl::StatusCodeToString(status.code()));
+  parameters["error_reason"].set_string_param(std::string(NameOf(ReasonOf(status))));
   if (status.code() == absl::StatusCode::kResourceExhausted) {
     parameters["retry_pushback_ms"].set_int64_param(
         PushbackMs(PushbackOf(status, session_->Pushback())));

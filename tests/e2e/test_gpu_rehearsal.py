@@ -41,7 +41,10 @@ def test_roofline_matches_the_kernels():
 def rehearsal(tmp_path_factory):
     """Packs the emulator's programs, unpacks them in another folder and runs them there."""
     folder = tmp_path_factory.mktemp("gpu_check")
-    packed = check("--pack", folder / "pack.tar.gz", "--rehearse",
+    trace = folder / "arrivals.csv"
+    rows = "".join(f"{i},{3 + 7 * i % 200},1\n" for i in range(50))
+    trace.write_text("arrival_s,input_tokens,output_tokens\n" + rows)
+    packed = check("--pack", folder / "pack.tar.gz", "--trace", trace, "--rehearse",
                    environment={"SLUICE_GPU_CHECK_BUILD": "0"})
     assert packed.returncode == 0, packed.stdout + packed.stderr
     bare = folder / "bare"
@@ -88,6 +91,25 @@ def test_the_rehearsal_has_kernels_plans_algorithms_and_the_daemon(rehearsal):
     daemon = outcomes(out, "daemon")
     assert daemon.pop("illegal access").startswith(("ok", "not measured:"))
     assert set(daemon.values()) == {"ok"} and len(daemon) >= 7
+
+
+def test_the_rehearsal_has_the_evidence_for_buckets(rehearsal):
+    _, out = rehearsal
+    report = json.loads((out / "gpu_check.json").read_text())
+    names = {m["name"] for m in report["figures"]}
+    for fill in (50, 70, 90, 100):
+        assert f"step, replay at {fill}%" in names
+        assert f"step, launches one by one at {fill}%" in names
+    computed = {(m["shape"], m["name"]): m["value"] for m in report["figures"]
+                if m["name"].startswith("computed rows")}
+    library = "tiny, prefill, cublaslt; bucket of 24 tokens"
+    own = library.replace("cublaslt", "own")
+    assert computed[library, "computed rows at 50%"] == 32, "24 rows are no number of the library"
+    assert computed[own, "computed rows at 50%"] == 12
+    traces = outcomes(out, "trace")
+    assert set(traces.values()) == {"ok"} and len(traces) == 2
+    efficiencies = [m["value"] for m in report["figures"] if m["name"] == "executed efficiency"]
+    assert len(efficiencies) == 2 and all(0 < value <= 1 for value in efficiencies)
 
 
 def tune(*arguments):

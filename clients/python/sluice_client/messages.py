@@ -122,6 +122,7 @@ def part_of(response: Message) -> Answer:
         raise error_of(
             str(answer.parameters.get("error_code", "UNKNOWN")),
             response.error_message,
+            reason=str(answer.parameters.get("error_reason", "")),
             retry_after_ms=str(answer.parameters.get("retry_pushback_ms", "")),
         )
     return answer

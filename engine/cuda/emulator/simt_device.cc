@@ -29,7 +29,10 @@ class SimtGraph final : public DeviceGraph {
     --core_.counts.graphs;
   }
   int64_t nodes() const override { return std::ssize(work_); }
-  int64_t memory_bytes() const override { return core_.options().graph_bytes; }
+  int64_t memory_bytes() const override {
+    const int64_t shown = core_.options().graph_bytes;
+    return shown > 0 ? shown : nodes() * kNodeBytes;
+  }
   const std::vector<Work>& work() const { return work_; }
 
  private:

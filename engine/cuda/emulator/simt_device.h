@@ -122,7 +122,9 @@ struct SimtOptions {
   std::string architecture = "simt";  // DeviceInfo::architecture, which candidates ask for
   int32_t processors = 1;             // few, so that persistent kernels loop
   int64_t memory_bytes = 1 << 30;
-  int64_t graph_bytes = 0;  // the part of memory_bytes that each captured graph takes
+  // The part of memory_bytes that each captured graph takes; 0: it takes none, like a driver that
+  // shows none.
+  int64_t graph_bytes = 0;
   int32_t shared_bytes_limit = 227 << 10;  // of a block
   // The algorithms of the library; if empty, there is no library. The first word of an algorithm is
   // its SimtDense. A kept algorithm may be one that is not offered here; another first word is

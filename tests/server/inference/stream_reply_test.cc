@@ -95,6 +95,7 @@ TEST_F(StreamReplyTest, AnErrorEndsTheRequestButNotTheStream) {
   EXPECT_EQ(response.infer_response().id(), "a");
   const auto& parameters = response.infer_response().parameters();
   EXPECT_EQ(parameters.at("error_code").string_param(), "INTERNAL");
+  EXPECT_EQ(parameters.at("error_reason").string_param(), "internal");
   EXPECT_EQ(parameters.count("retry_pushback_ms"), 0u);
 
   engine_.RefuseAll(absl::ResourceExhaustedError("full"));
