@@ -35,7 +35,7 @@ int64_t BestOf(const SampledRow& row, int64_t vocab) {
   return row.target >= 0 ? top : std::max(top, kernels::CandidatesToDraw(row.params, vocab));
 }
 
-// Selects the diverse tokens from the best tokens in the row's lists.
+// Reduces the best tokens in the row's lists to the diverse tokens among them.
 void Diversify(const SampledRow& row, const ItemHead& items) {
   if (!(row.diversity > 0)) return;
   int32_t chosen[kernels::kMaxDiverse];

@@ -10,7 +10,8 @@ namespace sluice {
 
 // How an op quantises rows that it writes or reads.
 struct RowQuantization {
-  Quantization weights = Quantization::kNone;  // of the layers that read the rows
+  // The quantisation of the layers that read the rows; kNone if the op does not quantise rows.
+  Quantization weights = Quantization::kNone;
   // [width], factors for the features of a row before it is quantised: 0 for channels that the
   // reading layers keep unquantised, else 1. Empty if they keep none.
   std::vector<float> factors = {};
@@ -23,7 +24,7 @@ struct RowQuantization {
 // of quantised rows at a time.
 std::vector<RowQuantization> QuantizationOfOps(const Model& model);
 
-// Returns the widest rows that a layer of the model multiplies so, or 0.
+// Returns the width of the widest quantised rows that a layer of the model reads, or 0.
 int64_t WidestQuantizedRow(const Model& model);
 
 }  // namespace sluice

@@ -37,7 +37,7 @@ KvMemory::~KvMemory() {
   if (provider_.joinable()) provider_.join();
 }
 
-// More memory is requested when half of it is used.
+// Requests the next pages. The request after this one comes when half of these pages are used.
 void KvMemory::RequestBehind(int32_t page) {
   const int32_t end = std::min(pages_ - page, ahead_) + page;
   next_notice_ = end < pages_ ? end - ahead_ / 2 : kNever;

@@ -47,7 +47,7 @@ class KvMemory {
   const int32_t pages_;
   const int64_t page_bytes_;
   const int32_t ahead_;                 // the number of pages that are provided ahead
-  int32_t next_notice_;                 // the use of this page requests more
+  int32_t next_notice_;                 // the use of this or a later page requests more
   std::atomic<int32_t> requested_ = 0;  // the end of the pages to be provided, or kStop
   std::thread provider_;                // none without memory; last, because it uses the others
 };

@@ -15,7 +15,7 @@ namespace {
 
 // The work items of a thread in split:auto. More items even out their ends.
 constexpr int64_t kItemsPerThread = 4;
-// An order is clearly quicker if its share of the other order's time is below this.
+// An order is clearly quicker if its time is below this share of the other order's time.
 constexpr double kClearlyQuicker = 0.9;
 
 // Returns how many of the threads compute, on average, until the last of `items` equal work items

@@ -36,7 +36,8 @@ class RecentWaits {
 struct RequestHistory {
   static constexpr size_t kSteps = 64, kWaits = 64;  // the first ones are kept
 
-  // Adds a step. If it is equal to the last step, increments the last step's count instead.
+  // Adds a step. If it has the same tokens, batch, bucket, trigger, lookup and co-batched requests
+  // as the last step, and no wait was added since, merges it into the last step instead.
   void Add(const ExplainedStep& step);
   // Adds the waits decided since the last call.
   void AddWaits(const RecentWaits& recent, MonoTime queued);

@@ -92,7 +92,8 @@ class Recorder {
   // A step, including the host's work before and after it.
   struct Step {
     JournalObserve observed;
-    MonoTime woken, begun;  // by the first arrival, if the host was idle
+    // If the host was idle, `woken` is the arrival that woke it. Otherwise the two are equal.
+    MonoTime woken, begun;
     size_t sequences;
     // From its end until the next step, if the next step waited for the host; otherwise unknown.
     std::optional<double> turnaround_seconds{};

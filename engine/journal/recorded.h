@@ -26,8 +26,8 @@ absl::StatusOr<std::vector<Arrival>> ReadTraceArrivals(const std::string& path, 
 // The last run in a journal that has arrivals.
 struct RecordedRun {
   std::vector<Arrival> arrivals;  // ascending in time
-  // The end of the last step of each arrival; MonoTime::max() if it did not end. Exact for devices
-  // that run one step at a time.
+  // The end of the last step of each arrival; MonoTime::max() if no step of it ended. Exact for
+  // devices that run one step at a time.
   std::vector<MonoTime> ends;
   bool recompute = false;  // whether later steps compute the whole prefix again
   BatchOptions batch;
@@ -38,7 +38,7 @@ struct RecordedRun {
   // The costs at the end of the run, corrected over the whole run: for each bucket, the sum of the
   // estimates equals the sum of the measured times.
   CostModel costs;
-  HostTimes host;  // zero if steps are started ahead
+  HostTimes host;  // wake and turnaround only from steps that were not started ahead
   MachinePace pace;
   int64_t steps = 0;
   double step_seconds = 0;  // total time of all steps

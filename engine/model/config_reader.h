@@ -28,7 +28,7 @@ struct SizeKeys {
 
 // Reads sizes, without grouped queries.
 void ReadSizes(ObjectReader& root, ModelConfig& config, const SizeKeys& keys);
-// Reads the sizes under Llama's keys. The heads of queries may be grouped.
+// Reads the sizes under Llama's keys. Several heads may share a KV head (grouped queries).
 void ReadLlamaSizes(ObjectReader& root, ModelConfig& config);
 // Sets the common properties of GPT-2 and BERT: layer norms with weight and bias, a plain MLP,
 // biases everywhere and learned positions.
@@ -76,7 +76,8 @@ void ReadLayerTypes(ObjectReader& root, ModelConfig& config,
 // The default window of transformers for most families, if the config states none.
 inline constexpr int64_t kUsualWindow = 4096;
 
-// Reads these and sliding_window. null, or absence if `absent` is 0, means no window in any layer.
+// Reads the layer types and sliding_window. If sliding_window is null, or absent and `absent` is 0,
+// no layer has a window.
 void ReadWindows(ObjectReader& root, ModelConfig& config, const std::function<bool(int64_t)>& usual,
                  int64_t absent = kUsualWindow);
 

@@ -65,9 +65,10 @@ std::vector<double> ReadDivisors(ObjectReader& scaling, const char* key, int64_t
   return divisors;
 }
 
-// If sequences are no longer than in training, the short factors are used; otherwise the long
-// factors are used for all positions. transformers chooses again for each length, so the keys of a
-// growing sequence would change when it exceeds the limit.
+// By default, sequences are limited to the length in training, and the short factors are used. With
+// sluice.long_context, all positions are allowed, and the long factors are used for all of them.
+// transformers instead chooses for each length, so that the keys of a growing sequence would change
+// when it exceeds the length in training.
 void ReadLongRope(ObjectReader& root, ObjectReader& scaling, ModelConfig& config,
                   RopeConfig& rope) {
   ObjectReader& owner = scaling.Has("original_max_position_embeddings") ? scaling : root;

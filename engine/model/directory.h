@@ -17,8 +17,8 @@ namespace sluice {
 enum class FileAccess { kMap, kCopy };
 
 // A regular file whose bytes are in memory while this object lives. As with every mapping,
-// truncating a mapped file kills the process (SIGBUS), so model files are replaced by renaming.
-// base/mapped_files.h then names the file.
+// truncating a mapped file kills the process (SIGBUS); base/mapped_files.h then names the file.
+// Model files must therefore be replaced by renaming.
 class MappedFile {
  public:
   // Opens a path and follows symbolic links.

@@ -38,7 +38,7 @@ struct Model {
 // Settings of a served model from the daemon's configuration, in addition to its directory.
 struct ModelOptions {
   std::optional<QuantizationConfig> quantization{};  // replaces config.json's
-  std::optional<KvType> kv_dtype{};                  // the same
+  std::optional<KvType> kv_dtype{};                  // also replaces config.json's
   FileAccess weights = FileAccess::kMap;
 
   bool operator==(const ModelOptions&) const = default;

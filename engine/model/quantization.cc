@@ -40,8 +40,8 @@ void RequireInt8(ObjectReader& group, const char* key, const char* strategy, boo
   }
 }
 
-// Reads the rows of a group: a computed size, or a multiple of the largest, whose scales are then
-// repeated; 0 for a whole column, which `whole` stands for.
+// Reads the rows of a group: a size that the kernels compute, or a multiple of the largest of
+// these, whose scales are then repeated; 0 for a whole column, which `whole` stands for.
 int64_t ReadGroup(ObjectReader& object, const char* key, int64_t whole) {
   constexpr int64_t kMaxGroup = 1 << 16, kLargest = 128;
   const int64_t group = object.Integer(key, -1, kMaxGroup, whole);

@@ -6,8 +6,8 @@
 //   "quantization_group": 64          the rows of a group in int4: 32, 64 or 128
 //   "quantize_head": false            the head too, in int8; otherwise it stays as it is stored
 // or by a checkpoint that stores quantised tensors, as described in "quantization_config"
-// (compressed-tensors, AWQ and GPTQ). Layers that are stored in int8 may compute input channels in
-// floats (kept_channels.h). The embedding always keeps its stored precision.
+// (compressed-tensors, AWQ and GPTQ). Layers that are stored in int8 may compute some input
+// channels in floats (kept_channels.h). The embedding always keeps its stored precision.
 #pragma once
 
 #include <cstdint>
@@ -70,7 +70,7 @@ struct StoredQuantization {
 QuantizationConfig ReadQuantization(ObjectReader& extensions);
 StoredQuantization ReadStoredQuantization(ObjectReader& root);
 
-// The multiplication of an op's weights.
+// The precision in which an op's weights are multiplied.
 struct WeightPrecision {
   Quantization quantization = Quantization::kNone;
   int64_t group = 0;    // of kInt4
@@ -83,7 +83,7 @@ WeightPrecision PrecisionOf(const Model& model, const HeadOp& op);
 // Returns InvalidArgument unless a layer of this layout can be read from a tensor that is stored
 // quantised.
 absl::Status CheckStoredLayout(const TensorPart& part, MatrixLayout layout);
-// Returns whether any op's weights are multiplied in this way.
+// Returns whether any op of the model multiplies weights in this quantisation.
 bool AnyIn(const Model& model, Quantization quantization);
 inline bool AnyQuantized(const Model& model) {
   return AnyIn(model, Quantization::kInt8) || AnyIn(model, Quantization::kInt4);

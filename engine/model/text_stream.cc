@@ -10,8 +10,8 @@ namespace sluice {
 namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
-// A character has at most four bytes. If more tokens have no settled text, the first of them
-// completes no character.
+// A character has at most four bytes. If more than this many tokens have no settled text, the first
+// of them is not part of an incomplete character.
 constexpr size_t kMaxUnsettled = 3;
 // The most tokens in a row that have no text of their own: spaces, which a decoder drops at the
 // beginning of a text.
@@ -85,9 +85,9 @@ void TextStream::Finish(std::string* text) {
   Show(held_.size(), text);
 }
 
-// Settles the first `tokens` tokens of the window. Of the tokens settled before, only the last ones
-// that are needed for a text are kept. Without any, the following text would be decoded as the
-// beginning of a text.
+// Settles the first `tokens` tokens of the window. Of the tokens settled before, keeps only as many
+// of the last ones as give the settled tokens a text. Without such a text, the following text would
+// be decoded as the beginning of a text.
 void TextStream::Settle(size_t tokens) {
   size_t begin = settled_;
   const auto size = [&] {

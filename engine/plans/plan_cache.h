@@ -8,7 +8,7 @@
 //   * Plans are prepared one at a time, on the calling thread, and published by replacing an
 //     immutable snapshot. A lookup costs one atomic load and a binary search. Only the first lookup
 //     after a publication takes the lock, to fetch the new snapshot.
-//   * A withdrawn plan is destroyed when the last Reader with a snapshot of it looks up or
+//   * A withdrawn plan is destroyed when the last Reader whose snapshot contains it looks up or
 //     refreshes again, so not before the end of a replay that uses it.
 #pragma once
 
@@ -89,7 +89,8 @@ class PlanCache {
   // may have been freed since then.
   absl::Status Prepare(const Bucket& bucket);
 
-  // Publishes an eager plan for a bucket that is required. It is used until Prepare succeeds.
+  // Publishes an eager plan (Plan::eager), which needs no preparation, for a required bucket. It is
+  // used until Prepare succeeds.
   absl::Status PublishEager(const Bucket& bucket);
 
   // Announces plans that will be prepared later. Lookups of such a bucket are counted until its
@@ -114,8 +115,8 @@ class PlanCache {
   int64_t ladder_bytes() const;
 
   struct Found {
-    const CachedPlan* plan =
-        nullptr;  // nullptr if no plan serves; valid until the reader's next call
+    // nullptr if no plan fits the step. Valid until the reader's next call.
+    const CachedPlan* plan = nullptr;
     Lookup lookup = Lookup::kMissOverCapacity;
   };
 
@@ -147,8 +148,8 @@ class PlanCache {
   };
 
  private:
-  // The state of a bucket: awaited, ready, failed (`status` is the error; a plan may be eager), or
-  // withdrawn (neither plan nor error).
+  // The state of a bucket: awaited, ready, failed (`status` is the error; a plan, if any, is
+  // eager), or withdrawn (neither plan nor error).
   struct Entry {
     absl::Status status;
     std::shared_ptr<const CachedPlan> plan;

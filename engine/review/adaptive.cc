@@ -198,7 +198,7 @@ std::vector<TokenWeight> RanTotals(const Traffic& traffic, const LadderLimits& l
 }
 
 // Returns the law of `costs`. If nothing was measured, returns a law whose fixed cost per step
-// equals a sixteenth of the largest bucket's tokens.
+// equals the cost of a sixteenth of the largest bucket's tokens.
 CostModel LawOrAssumed(const CostModel& costs, const LadderLimits& limits) {
   CostModel law = LawOf(costs);
   if (law.Estimate({.bucket = {.tokens = limits.max_tokens, .sequences = 1}}) > 0) return law;

@@ -38,9 +38,9 @@ struct LadderReview {
 // gain exceeds review.min_gain plus a margin for chance, or with `force` if it gains anything.
 // Strategies other than kAdaptive only drop buckets: because of min_bucket_usage, once there are
 // enough batches, and because of memory_limit_bytes. For a padded ladder, the candidates have at
-// most max_buckets columns with the least padding for the recent lengths; usage and memory do not
-// change them. If LadderMatters is false, no ladder is searched for and the gain is 0: buckets are
-// only dropped. Pure: the same arguments give the same review.
+// most max_buckets columns with the least padding for the recent lengths; columns are dropped only
+// because of memory_limit_bytes. If LadderMatters is false, no ladder is searched for and the gain
+// is 0: buckets are only dropped. Pure: the same arguments give the same review.
 LadderReview ReviewLadder(const LadderOptions& ladder_options, const BatchOptions& batch_options,
                           const LadderLimits& limits, const Ladder& present, const CostModel& costs,
                           const Traffic& traffic, const PlanCost& plan_cost, bool force);
@@ -58,8 +58,9 @@ absl::StatusOr<LadderReview> AdoptLadder(const LadderOptions& ladder_options,
 // Returns a packed ladder for sequences of these lengths if nothing else is known, for `sluice fit`
 // and a new deployment. It is fitted to the batches that the batch former makes of a sample of the
 // lengths, in random order, at moderate and high load. Without `costs`, the fixed cost of a step
-// equals a sixteenth of the largest bucket's tokens. Requires `lengths` in [1, limits.max_tokens]
-// and `ladder_options` that BuildLadder accepts. The cost of plans, usage and memory are ignored.
+// equals the cost of a sixteenth of the largest bucket's tokens. Requires `lengths` in [1,
+// limits.max_tokens] and `ladder_options` that BuildLadder accepts. The cost of plans, usage and
+// memory are ignored.
 Ladder FitLadder(std::span<const int32_t> lengths, const LadderOptions& ladder_options,
                  const BatchOptions& batch_options, const LadderLimits& limits,
                  const CostModel& costs);

@@ -45,9 +45,10 @@ class LadderFitter {
   // Returns the buckets of `ladder` that Prune removes only because of memory_limit_bytes.
   std::vector<Bucket> Evicted(const Ladder& ladder, std::span<const TokenWeight> totals) const;
 
-  // Removes columns from the padded `ladder` while it needs more than memory_limit_bytes: first the
-  // columns with the least benefit per byte for sequences of these lengths, which ascend. If the
-  // widest column needs more by itself, it loses its smallest rectangles; the largest is kept.
+  // Returns the padded `ladder` without the columns that do not fit memory_limit_bytes. First
+  // removes the columns with the least benefit per byte for sequences of these lengths, which
+  // ascend. If the widest column needs more by itself, it loses its smallest rectangles; the
+  // largest is kept.
   Ladder PruneColumns(const Ladder& ladder, std::span<const TokenWeight> lengths) const;
 
  private:

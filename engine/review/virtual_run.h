@@ -29,14 +29,15 @@ struct VirtualRunOptions {
   // or the host times give `work`. If empty, `work` is used.
   std::function<nanoseconds(MonoTime now, nanoseconds work)> stretch{};
   // If true, a sequence with several steps computes its whole prefix again in each step. Otherwise
-  // it continues with one token, and its deadline can also end it between two steps.
+  // it continues with one token. In both cases, its deadline can also end it between two steps.
   bool recompute = false;
   // The maximum number of prompt tokens per step if any arrival generates. Otherwise, or if 0, the
   // tokens of the largest bucket. A longer prompt is computed in chunks, which together count as
   // one of the arrival's steps. With `recompute`, prompts are not cut. See RunLimitsOf.
   int32_t chunk_tokens = 0;
-  // on_batch is called after each batch (times are relative to the run), and on_done for each
-  // sequence that ended at `end`, because it ran or expired before it ran. May be empty.
+  // on_batch is called after each batch, and on_done for each sequence that ended at `end`: with
+  // `ran` if it ran to its end, otherwise it expired. Times are in the run's virtual time. May be
+  // empty.
   std::function<void(const VirtualBatch&)> on_batch{};
   std::function<void(size_t arrival, MonoTime end, bool ran)> on_done{};
   // Called at the first arrival's time, then at each time that it returns, until it returns

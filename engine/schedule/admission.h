@@ -24,14 +24,14 @@ struct RequestLoad {
 
 // The limits of the queue: waiting and running requests, their tokens and their memory. A request
 // of level p is accepted if the total stays within priority_share^(p - 1) of each limit (rounded
-// up), so that the rest is reserved for more urgent levels. If the queue is empty, a request may
-// use each limit completely.
+// up), so that the rest is reserved for more urgent levels. If no other request waits or runs, a
+// request may use each limit completely.
 //
-// A caller with requests may add another one while its load is at most s / (1 - s) times the room
-// that is then left, where s = max_caller_share (the dynamic thresholds of Choudhury and Hahne,
-// 1998). So a single caller can use s of each limit, n callers share all but 1 / (1 + n s / (1 -
-// s)) of it equally, and a caller with no requests finds room. If max_bytes is 0, bytes are counted
-// but not limited. Not thread-safe.
+// A caller that already has requests may add another one if its load so far is at most s / (1 - s)
+// times the room left after the new request, where s = max_caller_share (the dynamic thresholds of
+// Choudhury and Hahne, 1998). So a single caller can use s of each limit, n callers share all but
+// 1 / (1 + n s / (1 - s)) of it equally, and a caller with no requests finds room. If max_bytes is
+// 0, bytes are counted but not limited. Not thread-safe.
 class AdmissionBudget {
  public:
   explicit AdmissionBudget(const QueueOptions& options);
@@ -80,9 +80,9 @@ class AdmissionBudget {
 };
 
 // Returns the time until all waiting sequences have begun, at the measured costs, while `running`
-// other sequences run. It is the time of their prompts in full batches, plus the time until places
-// are free: for each sequence without a free place, the expected steps, shared by the sequences
-// that run together. Each step attends to about `context` positions.
+// other sequences run. It is the time of their prompts in full batches, plus the expected steps of
+// the sequences without a free place, in batches of all sequences that can run together. In each
+// step, a sequence attends to about `context` positions.
 nanoseconds TimeOfQueue(int64_t running, int64_t context, const Scheduler& scheduler);
 
 // A request with a deadline that is checked for admission.
@@ -107,10 +107,10 @@ nanoseconds TimeNeeded(const Due& due, int64_t running, const Scheduler& schedul
 
 // Learns the error of such estimates from admitted requests that were nearly refused. Other
 // requests give no information about the limit, because later requests may have delayed them; they
-// let the factor return to 1. Under overload, many requests are at the limit, and a forecast
-// slightly too low would make all of them miss their deadlines. The margin is therefore twice the
-// observed mean deviation, as in the retransmission timeout of TCP (RFC 6298). A missed deadline
-// counts as if the request had taken twice the allowed time. Not thread-safe.
+// let the factor return to its first value. Under overload, many requests are at the limit, and a
+// forecast slightly too low would make all of them miss their deadlines. The margin is therefore
+// twice the observed mean deviation, as in the retransmission timeout of TCP (RFC 6298). A missed
+// deadline counts as if the request had taken twice the allowed time. Not thread-safe.
 class ForecastError {
  public:
   // The factor for estimates, including the margin; in [1/4, 8].

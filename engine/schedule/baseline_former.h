@@ -15,7 +15,7 @@ namespace sluice {
 //     preferred size that it reaches;
 //   * kPaddedBuckets: one queue per length bucket, like the classic bucketing libraries: of the
 //     first kWindow sequences, the sequences in the same ladder column as the head. A sequence is
-//     excluded if it would overtake another more often than max_overtakes allows.
+//     excluded if another would then be overtaken more often than max_overtakes allows.
 // With max_queue_delay, a batch that has room left and includes all waiting sequences is delayed
 // until its oldest sequence has waited for that time, or one of its sequences may miss its
 // deadline.

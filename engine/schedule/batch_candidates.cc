@@ -78,8 +78,8 @@ void BatchCandidates::PickUrgent(const SequenceQueue& queue, MonoTime until) {
   std::sort(jumped_.begin(), jumped_.end(), before);
 }
 
-// Appends after the urgent sequences the sequences of the window, and running sequences at any
-// position.
+// Appends the other sequences after the urgent sequences: the new sequences of the window, and the
+// running sequences of the whole queue.
 void BatchCandidates::AddOthers(const SequenceQueue& queue) {
   const auto before = Before(queue);
   fresh_.resize(window_end_);

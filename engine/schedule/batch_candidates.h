@@ -17,9 +17,9 @@ namespace sluice {
 //
 // A sequence is excluded if it would not fit even if it were the only one added to the decodes,
 // because KV pages or a place among the running sequences are missing. Running sequences may always
-// overtake an excluded sequence. At most max_overtakes other sequences may overtake it, so that
-// eventually pages and places become free for it. If nothing runs, a sequence is excluded only if
-// such a barrier stops it.
+// overtake an excluded sequence. Other sequences may overtake it only as far as max_overtakes
+// allows, so that eventually pages and places become free for it. If nothing runs, a sequence is
+// excluded only if such a barrier stops it.
 class BatchCandidates {
  public:
   // The length of the window after the prefix. Sequences in it may fill up a batch.
@@ -43,8 +43,8 @@ class BatchCandidates {
   const StepBudget& budget() const { return budget_; }
   StepBudget BudgetIn(const Bucket& bucket) const { return budget_.ForBucket(bucket); }
 
-  // Returns the maximum number of sequences in a batch that overtake excluded sequences, for
-  // ordered()[index] to still join it. Unlimited for urgent and for running sequences.
+  // ordered()[index] may join a batch only while fewer than this many sequences of the batch
+  // overtake excluded sequences. Unlimited for urgent and for running sequences.
   int32_t MayPass(size_t index) const { return may_pass_[index]; }
   // The index of the first sequence in ordered() that overtakes an excluded sequence. Urgent
   // sequences do not count.
@@ -73,7 +73,7 @@ class BatchCandidates {
   std::vector<WaitingSequence*> fresh_, others_;
   std::vector<WaitingSequence*> prompts_;  // running, their prompts not yet computed
   std::vector<int32_t>
-      allowance_;          // by index of others_: allowed overtakes of the sequences ahead of it
+      allowance_;          // by index of others_: how many may overtake the sequences ahead of it
   size_t window_end_ = 0;  // in fresh_
 };
 

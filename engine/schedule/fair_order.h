@@ -30,8 +30,8 @@ class FairOrder {
     sequence->deferred = start - sequence->queued;
   }
 
-  // Records that a sequence begins. Of sequences that begin together, called for the first in
-  // order.
+  // Records that a sequence begins. If several begin together, call it only for the first of them
+  // in queue order.
   void Take(const WaitingSequence& sequence) {
     if (sequence.caller == 0) return;
     now_ = std::max(now_, sequence.queued + sequence.deferred);

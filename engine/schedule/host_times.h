@@ -56,7 +56,8 @@ class HostTimesFit {
 
   double turnarounds_ = 0, x_ = 0, xx_ = 0, y_ = 0, xy_ = 0, n_ = 0, xn_ = 0;
   double wakes_ = 0, wake_seconds_ = 0;
-  // Sums over the steps: z is `foreseen`; the last two sums are divided by the expected time.
+  // Sums over the steps; z is `foreseen`. The terms of the last two are divided by the step's
+  // expected time.
   double expected_ = 0, took_ = 0, arrivals_ = 0, z_ = 0, z_took_ = 0, z_arrivals_ = 0;
 };
 

@@ -10,7 +10,7 @@
 namespace sluice {
 namespace {
 
-// At this capacity the set never grows: it has at most this many live pages per slot, and then
+// With this many slots per page, an index never grows: at most half of its slots hold pages, so it
 // cleans up erased entries in place.
 constexpr size_t kSlotsPerPage = 2;
 

@@ -80,7 +80,8 @@ BatchDecision PackedFormer::WaitOrLaunch(BatchDecision launch, MonoTime due,
   return launch;
 }
 
-// Returns the best batch, or nullptr if deadlines count and every sequence would be late.
+// Returns the best batch. Returns nullptr if deadlines count and every sequence would be late, or
+// if a running step's sequences hold the pages that all others need.
 PackedFormer::TrialBatch* PackedFormer::BestBatch(const FormerInputs& inputs, MonoTime now,
                                                   bool heed_deadlines) {
   best_.rate = 0;
@@ -138,7 +139,7 @@ const WaitingSequence* PackedFormer::MostUrgent(const FormerInputs& inputs, Mono
   return nullptr;
 }
 
-// Sets trial_ to the batch for `bucket`: the decodes and all fitting candidates whose deadline is
+// Sets trial_ to the batch for `bucket`: the decodes and the fitting candidates whose deadline is
 // not before `end`. Returns false if the batch would be empty, or would contain only decodes
 // although candidates wait. Such a batch is so cheap that it would always win.
 bool PackedFormer::Compose(const FormerInputs& inputs, const Bucket& bucket, MonoTime end) {

@@ -34,8 +34,8 @@ namespace sluice {
 // cost, a stream of urgent sequences would starve the others. If every sequence would be late, the
 // queue is served without regard to deadlines, because the estimate may be wrong.
 //
-// max_overtakes. A sequence is overtaken by at most this many others. A sequence at its limit is a
-// barrier to sequences that do not run.
+// max_overtakes. A sequence is overtaken by at most this many others in total. A sequence that has
+// reached this limit is a barrier to sequences that do not run.
 //
 // Waiting. A batch is delayed only if no sequence runs, the batch would contain every waiting
 // sequence and max_queue_delay > 0; see WorthWaiting.
@@ -74,7 +74,7 @@ class PackedFormer : public BatchFormer {
 
   // Scratch of a decision.
   std::vector<uint64_t> by_size_;   // tokens and index of each sequence that may fill the batch
-  std::vector<int32_t> allowance_;  // by index: allowed overtakes of the sequences ahead of it
+  std::vector<int32_t> allowance_;  // by index: how many may overtake those ahead of it
   TrialBatch trial_, best_, rescue_;
   StepBudget budget_;    // of trial_
   int32_t passing_ = 0;  // sequences of trial_ that overtook others

@@ -91,8 +91,8 @@ class PagedScheduler {
   bool reuses_prefixes() const { return prefix_reuse_; }
   struct Counts {
     int64_t preemptions = 0;
-    int64_t prefix_tokens = 0;  // tokens of begun prompts that could be cached
-    int64_t reused_tokens = 0;  // the part that was found
+    int64_t prefix_tokens = 0;  // tokens of begun prompts that may reuse pages
+    int64_t reused_tokens = 0;  // of these, the tokens found in published pages
   };
   const Counts& counts() const { return counts_; }
 
