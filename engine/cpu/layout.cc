@@ -33,8 +33,8 @@ ArenaLayout LayOutArena(const Model& model, const Bucket& bucket, const kernels:
   for (const GraphBuffer& buffer : model.graph.buffers) {
     layout.buffers.push_back(take(bucket.tokens * buffer.width));
   }
-  // Reserves room for rows of k values that are quantised for int8 weights, or for int4 weights if
-  // the model has any.
+  // Reserves room for quantised rows of k values. Rows for int8 weights and, if the model has any,
+  // rows for int4 weights use the same room in turn.
   const auto take_quantized = [&](int64_t rows, int64_t k, bool int4) {
     if (k == 0) return end;
     const auto bytes = [&](bool sums) {

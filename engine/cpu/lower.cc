@@ -170,7 +170,7 @@ class CpuLowering {
     };
   }
 
-  // Rotates queries, and keys as it writes them to pages with the values. Where attention reads the
+  // Rotates queries, and keys as it writes them to pages with the values. If attention reads the
   // step's own rows instead, keys are rotated in place and nothing is written.
   CpuOpOr operator()(const RopeStoreOp& op) {
     std::shared_ptr<const RopeTable>& table = rope_[static_cast<size_t>(op.rope)];

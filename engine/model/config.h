@@ -12,7 +12,8 @@
 //     "width": n,                           values of a row; default hidden_size
 //     "adapter": "none" | "dense" | "position_wise",   maps a row to hidden_size; none: unchanged
 //     "bias": false }                       of a dense adapter
-// Families whose tensor names support them (Llama, Qwen2, Sluice) also read:
+// Families with ModelFamily::takes_extensions (Llama, Mistral, Qwen, RankMixer, SmolLM3, Sluice)
+// accept an input adapter, and also read:
 //   "position_wise": {
 //     "projections": {"q": [layers], "k": [..], "v": [..], "o": [..],
 //                     "gate": [..], "up": [..], "down": [..]},

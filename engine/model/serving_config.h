@@ -32,8 +32,8 @@ class ObjectReader;
 struct ModelConfig;
 
 // The way to combine states into one: their mean, the first or the last one, the largest value of
-// each feature, the mean weighted by position p + 1, or their sum divided by the root of their
-// number.
+// each feature, the mean with weight p + 1 for the state of position p, or their sum divided by the
+// root of their number.
 enum class Pooling { kMean, kCls, kLast, kMax, kWeightedMean, kMeanSqrtLen };
 constexpr auto EnumNamesOf(Pooling) {
   using enum Pooling;
@@ -71,7 +71,7 @@ constexpr auto EnumNamesOf(PositionAlignment) {
   return EnumNameTable<PositionAlignment>({{kStart, "start"}, {kEnd, "end"}});
 }
 
-// The scaling of a row's scores before they are returned.
+// The scaling of a row's scores, all of them together, before they are returned.
 enum class ScoreScale { kRaw, kSoftmax, kSigmoid, kLogSoftmax };
 
 enum class PoolerActivation { kTanh, kRelu, kGelu };

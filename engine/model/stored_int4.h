@@ -38,7 +38,7 @@ struct StoredInt4 {
   int64_t group = 0;
   std::vector<uint8_t> codes;  // [rows, in]
   std::vector<float> scales;   // [rows, ceil(in / group)]
-  std::vector<uint8_t> zeros;  // like scales, or empty where all are 8
+  std::vector<uint8_t> zeros;  // like scales, or empty if all are 8
 };
 
 // Reads rows [first, first + rows) of a layer of [out, in]. Errors name tensor and shape.

@@ -5,9 +5,9 @@
 // thread-safe. Does not allocate after construction.
 //
 // A page is in one of three states: free; held by one or more sequences; or idle, which means that
-// it is not held but kept until the page is needed. The page that has been idle longest is taken
-// first; of one sequence's pages, the last one is taken first. available() counts free and idle
-// pages.
+// it is not held but kept until the page is needed. If no page is free, the page that has been idle
+// longest is taken; of one sequence's pages, the last one is taken first. available() counts free
+// and idle pages.
 //
 // When the positions of a full page have been computed, the page is published under all tokens up
 // to its end. Tokens are compared one by one (no hash is trusted), so equal pages become the same

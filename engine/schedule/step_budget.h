@@ -18,7 +18,8 @@ struct RunLimits {
 };
 // Returns prefill_tokens and the sequences of the largest bucket, or less if that bucket is small.
 // Then a chunk gets the tokens left after one token for each other sequence, but at least half of
-// the bucket, and the number of running sequences is limited so that they fit with a chunk.
+// the bucket, and the number of running sequences is limited so that they fit with a chunk. If
+// prefill_tokens is 0 or the policy is not kPacked, a chunk may fill the largest bucket.
 RunLimits RunLimitsOf(const BatchOptions& options, const Bucket& largest);
 
 // Returns whether the sequence generates, its next step is one token and its prompt is complete.
@@ -65,7 +66,7 @@ class StepBudget {
   }
 
   int32_t decodes_ = 0;
-  int32_t prompt_tokens_ = 0;  // maximum prompt tokens in any bucket
+  int32_t prompt_tokens_ = 0;  // maximum prompt tokens of a step, for every bucket
   int32_t tokens_ = 0;
   int32_t sequences_ = 0;
   int64_t free_places_ = 0;

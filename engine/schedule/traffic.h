@@ -46,7 +46,7 @@ class DecayedHistogram {
 // The properties of an arrival that scheduling depends on.
 struct Arrival {
   MonoTime at{};
-  int32_t tokens = 0;  // tokens of its first step
+  int32_t tokens = 0;  // to compute of its prompt, which counts as one step even in chunks
   int32_t steps = 1;   // step batches that carry it; see RunVirtually
   int priority = kDefaultPriority;
   uint32_t caller = 0;  // see WaitingSequence
