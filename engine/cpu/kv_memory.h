@@ -15,8 +15,8 @@ namespace sluice {
 //
 // The system provides memory when it is first written, which takes tens of milliseconds if a
 // hypervisor must supply it. Pages come into use in the order of their numbers, in all arrays at
-// once. A thread therefore touches the memory of the next pages before a step writes to them. The
-// object is used by one other thread.
+// once. A thread therefore makes the system provide the memory of the next pages before a step
+// writes to them. The object is used by one other thread.
 class KvMemory {
  public:
   // Requires that `memory` holds `pages` of `page_bytes` for each of `arrays`.
