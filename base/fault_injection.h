@@ -25,7 +25,7 @@
 //                          a GPU accesses memory that does not exist; not for the CPU, where the
 //                          daemon crashes
 //   COUNT   the number of times that the fault is used, from the first time on; default: no limit
-// At each point the first fault of the list is used that applies and is not used up.
+// At each point the daemon uses the first fault of the list that applies and is not used up.
 #pragma once
 
 #include <atomic>

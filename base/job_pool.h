@@ -46,7 +46,7 @@ class JobPool {
   mutable Mutex mu_;
   CondVar changed_;
   FairShare places_ ABSL_GUARDED_BY(mu_);                                        // of waiting jobs
-  absl::flat_hash_map<std::string, std::deque<Job>> jobs_ ABSL_GUARDED_BY(mu_);  // not empty
+  absl::flat_hash_map<std::string, std::deque<Job>> jobs_ ABSL_GUARDED_BY(mu_);  // none empty
   std::deque<std::string> turns_ ABSL_GUARDED_BY(mu_);  // the owners in jobs_, the next one first
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 

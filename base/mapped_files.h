@@ -28,9 +28,9 @@ class MappingName {
   Entry* const entry_;
 };
 
-// Installs a handler of SIGBUS that writes the name of the faulty range to standard error. Then the
-// process ends as it would have without the handler. The handler calls only functions that are safe
-// in signal handlers.
+// Installs a handler of SIGBUS that writes the name of the range with the fault's address to
+// standard error. Then the process ends as it would have without the handler. The handler calls
+// only functions that are safe in signal handlers.
 void NameMappingsOnFault();
 
 }  // namespace sluice
