@@ -117,7 +117,7 @@ class Engine {
     return absl::OkStatus();
   }
 
-  // Ends the request with Cancelled soon after. Has no effect if the request is unknown or done.
+  // Ends the request with Cancelled soon. Has no effect if the request is unknown or done.
   virtual void Cancel(RequestId id) = 0;
 
   virtual void Drain(MonoTime deadline) = 0;

@@ -49,7 +49,8 @@ struct StopRules {
   std::vector<int32_t> ids;        // in addition to the model's eos; ascending
   std::vector<std::string> texts;  // UTF-8, not empty; only if the model has a tokenizer
   bool ignore_eos = false;
-  int32_t min_tokens = 0;  // before this many tokens, no stop token or stop text ends the row
+  // Until the row has this many tokens, no token that ends it is drawn and stop texts are ignored.
+  int32_t min_tokens = 0;
 };
 
 // Changes to the logits before a token is drawn; see kernels::LogitEdits. Defaults change nothing.

@@ -139,8 +139,8 @@ class StepBatch {
   // Empty if every token is of type 0.
   std::span<const int32_t> types() const { return types_; }
   std::span<const float> inputs() const { return inputs_; }  // [tokens(), input_width]
-  // The positions, including the offset of their sequence, clamped to the model's last position,
-  // which padding may reach.
+  // The positions, including the offset of their sequence. Positions of padding are at most the
+  // model's last position.
   std::span<const int32_t> positions() const { return positions_; }
   std::span<const int32_t> kv_slots() const { return kv_slots_; }  // page * page_tokens + offset
   // Groups of adjacent rows with equal position; in position-major order, one group per position.

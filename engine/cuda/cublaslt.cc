@@ -103,8 +103,8 @@ ProductTypes TypesOf(const DenseShape& shape) {
 }
 
 // The product as the library sees it, column-major: out^T [n, rows] = W^T [n, k] x^T [k, rows]. The
-// buffers of out, W and x are used unchanged. The library supports int8 only in another form: W
-// itself is stored and is transposed; k and n must then be multiples of 4.
+// buffers of out, W and x are used unchanged. For int8 the library supports only another form: the
+// buffer has W, column-major, and the product transposes it. k and n must then be multiples of 4.
 class Product {
  public:
   using Functions = CublasLt::Functions;

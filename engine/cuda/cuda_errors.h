@@ -12,8 +12,8 @@ inline constexpr int32_t kCudaOutOfMemory = 2;
 inline constexpr int32_t kCudaCaptureUnsupported = 900, kCudaCaptureInvalidated = 901;
 
 // Returns whether the device is lost after a call that returned `code`. `probe` is the code that
-// the runtime then returned for a harmless call, which uses the device and queues nothing. Every
-// later call returns a sticky error, so the probe also finds sticky errors that no list contains.
+// the runtime then returned for a harmless call, which uses the device and queues nothing. After a
+// sticky error every later call fails, so the probe also finds sticky errors that no list contains.
 // `waited` is whether the call waited for queued work. If such a call fails, it is unknown when the
 // work's memory is free.
 bool LosesDevice(int32_t code, int32_t probe, bool waited = false);

@@ -35,7 +35,7 @@ CudaSlot<T>::CudaSlot(const Owner& owner, const Bucket& largest, int32_t pages,
 
 template <typename T>
 CudaSlot<T>::~CudaSlot() {
-  // A cancelled step is never finished, but it still uses the memory.
+  // An abandoned step is never finished, but it still uses the memory.
   if (under_way_ > 0) AwaitAll();
   const MutexLock lock(&registry_->mutex);
   std::erase(registry_->slots, this);

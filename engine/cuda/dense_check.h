@@ -1,4 +1,4 @@
-// A trial of whether an algorithm of the vendor's library computes a layer correctly.
+// A trial of whether an algorithm of the vendor's library computes a layer as the engine requires.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ namespace sluice {
 // last rows, in every number that a layer may compute, so each row is tried at several places.
 std::vector<std::vector<int32_t>> DenseBatches(const DenseShape& shape);
 
-// The inputs and expected outputs of a RowCheck for the layers of one shape. The
-// library's promise about the bits of a row is weaker than our own, so each layer is tried with all
-// numbers of rows that it may compute (TriedRows). The error of a row is at most k 2^-24 sum|w|,
-// the worst case of float sums of |x| <= 1. If out is bfloat16, 2^-7 of the sum before f is added,
-// which allows for rounding twice; if it is float, 2^-16.
+// The inputs and expected outputs of a RowCheck for the layers of one shape. The library's promise
+// about the bits of a row is weaker than our own, so each layer is tried with all numbers of rows
+// that it may compute (TriedRows). The error of a row is at most k 2^-24 sum|w|, the worst case of
+// float sums of |x| <= 1. If out is bfloat16, 2^-7 of the sum before f is added, which allows for
+// rounding twice; if it is float, 2^-16.
 class DenseCheck {
  public:
   // Layers are tried with `weight` [k, n] and `bias` on the device, which outlive this.

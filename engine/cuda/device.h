@@ -39,7 +39,7 @@ struct KernelInfo {
   std::string name;          // with the type of the argument
   int32_t registers = 0;     // of a thread
   int32_t local_bytes = 0;   // of a thread: registers that were spilled, and arrays
-  int32_t shared_bytes = 0;  // of a block, without a launch's own
+  int32_t shared_bytes = 0;  // of a block, without the memory that a launch adds
   int32_t max_threads = 0;   // of a block
   // The blocks of max_threads that a processor runs at a time if a launch adds no shared memory.
   int32_t blocks_per_processor = 0;

@@ -1,4 +1,4 @@
-// A trial of whether an algorithm of the vendor's library multiplies in int8 correctly.
+// A trial of whether an algorithm of the vendor's library multiplies in int8 as the engine needs.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@
 
 namespace sluice {
 
-// The inputs and expected outputs of a RowCheck for the layers of one shape. Sums are
-// exact, so a layer that passes has the same bits as our kernel. Expected rows are computed with
-// integer sums and have no error bound. One row has the largest sums that the weight allows, to
-// detect rounding or saturation on the way. Sums become numbers in the same way as when the layer
-// serves, and the scales of some rows are not finite.
+// The inputs and expected outputs of a RowCheck for the layers of one shape. Sums are exact, so a
+// layer that passes has the same bits as our kernel. Expected rows are computed with integer sums,
+// and no error is allowed. One row has the largest sums that the weight allows, to detect rounding
+// or saturation on the way. Sums become numbers in the same way as when the layer serves, and the
+// scales of some rows are not finite.
 class Int8Check {
  public:
   // Layers are tried with `weight` [n, k] on the device, which outlives this.

@@ -1,6 +1,6 @@
-// A trial of whether a candidate computes rows correctly. A candidate computes the rows of an op:
-// it is an algorithm of the vendor's library or a kernel of this project. It serves only if it
-// passes on the device, with the weights and sizes of the model that it will serve:
+// A trial of whether a candidate computes rows as the engine requires. A candidate computes the
+// rows of an op: it is an algorithm of the vendor's library or a kernel of this project. It serves
+// only if it passes on the device, with the weights and sizes of the model that it will serve:
 //   - The bits of a row are the same in every batch, for every number of rows, place of the row and
 //     neighbours.
 //   - Rows agree with a reference in double, within a bound that the trial's maker states.
@@ -35,7 +35,7 @@ struct RowCheckSpec {
 
   int64_t width = 0;            // the values of a row's output
   bool half = false;            // whether they are bfloat16, not float
-  uint8_t initial_byte = 0xFF;  // of the output before a run
+  uint8_t initial_byte = 0xFF;  // the value of each output byte before a run
   // The rows of each batch, by number, in the order of their outputs. The first has all rows.
   std::vector<std::vector<int32_t>> batches = {};
   std::vector<Expected> expected = {};

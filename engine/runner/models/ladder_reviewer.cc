@@ -36,7 +36,7 @@ double Interpolate(const std::vector<BucketStats>& known, int32_t tokens,
 
 PlanCost PlanCostFrom(std::vector<BucketStats> stats) {
   std::erase_if(stats, [](const BucketStats& bucket) { return !bucket.ready; });
-  // The widths of a padded ladder ascend in positions.
+  // The buckets of a padded ladder ascend in positions, not in tokens.
   std::ranges::stable_sort(stats, {},
                            [](const BucketStats& bucket) { return bucket.bucket.tokens; });
   SLUICE_CHECK(!stats.empty());  // the maximum is always ready

@@ -19,8 +19,8 @@ namespace sluice {
 // Concurrency contract
 //   * If the strategy or min_bucket_usage requires reviews and the policy has a choice of ladder, a
 //     thread of low priority reviews the ladder every review.interval_us, unless nothing arrived
-//     since the last review. Review and Choose may also be called from any thread. Reviews run one
-//     after another, and begin once all plans that were left for later are prepared.
+//     since the last review. Review and Choose may also be called from any thread. All of them run
+//     one after another, and begin once all plans that were left for later are prepared.
 //   * A review copies its inputs under the runner's lock, and decides and prepares plans without
 //     it. The runner switches to the changed ladder when all of its plans are ready. Then the plans
 //     that are no longer needed are withdrawn. While the plans of both ladders exist, they may

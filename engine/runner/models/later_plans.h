@@ -17,10 +17,10 @@ namespace sluice {
 //   * A thread of low priority prepares the runner's awaited plans one after another, each time the
 //     plan that was looked up most, and ends. Until then, steps run in larger buckets. No review
 //     may change the ladder before that; see Finish.
-//   * Results do not depend on the bucket, so they do not change. Costs are not measured here but
-//     by the first steps in a bucket.
+//   * Results have the same bits with any set of ready plans, because no result depends on the
+//     bucket. Costs are not measured here but by the first steps in a bucket.
 //   * A bucket whose plan cannot be prepared is removed from the ladder, with a notice. If the
-//     device has no memory left or the limit is reached, all awaited buckets are removed.
+//     device has no memory left or memory_limit_bytes is reached, all awaited buckets are removed.
 class LaterPlans {
  public:
   // Neither pointer is owned; both outlive this. A limit of 0 means none.

@@ -194,7 +194,8 @@ class BucketWarmUp {
   }
 
   // Prepares and times the buckets below the maximum in ascending order, and times the maximum,
-  // which must be prepared, last. Does not measure again the costs that are `known`. Stops when the time is over, the memory limit is reached or the device has no
+  // which must be prepared, last. If the costs are `known`,
+  // only the smallest steps of a packed ladder are timed. Stops when the time is over, the memory limit is reached or the device has no
   // memory left. Buckets without time are awaited. Buckets without memory are not in the returned
   // ladder; those excluded by the limit count as evicted.
   absl::StatusOr<Ladder> Run(const Ladder& wanted, bool known) {

@@ -17,11 +17,10 @@ namespace sluice {
 // Loads a model and prepares it. After loading, takes options.ladder.warm_up_us, or longer if the
 // largest plan and the smallest steps need more. The remaining buckets are left to LaterPlans, but
 // a padded ladder is prepared completely. If the ladder file applies, starts with its ladder (for
-// kAdaptive) and its costs, which are not measured again. Otherwise the file is ignored, with a
-// notice to the observer.
+// kAdaptive) and its costs; of a packed ladder only the smallest steps are then timed. If the file
+// does not apply, it is ignored with a notice to the observer.
 // Returns the backend's errors, or InvalidArgument, which names the option, if an option is out of
-// range. The objects that the pointers refer to are not owned and
-// outlive the result.
+// range. The objects that the pointers refer to are not owned and outlive the result.
 absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
                                      const EngineOptions& options, Backend* backend, Clock* clock,
                                      Observer* observer);

@@ -39,7 +39,7 @@ class AdmissionControl {
   // A finished row that generated tokens.
   struct GeneratedRow {
     int64_t tokens = 0;           // generated tokens
-    int64_t most_tokens = 0;      // its max_tokens, > 1
+    int64_t most_tokens = 0;      // the most that it was allowed, > 1
     int64_t computed_prompt = 0;  // prompt tokens that were not found in the cache
     int64_t context = 0;          // positions attended to in its middle step
   };
@@ -63,8 +63,9 @@ class AdmissionControl {
   static absl::Status Examine(const Request& request, int64_t max_positions, MonoTime now,
                               int64_t only_length = 0);
   // Takes `load` from the budget, or refuses the request if the model is closed, the deadline
-  // cannot be met, the expected wait is longer than max_wait (not checked for a request with an
-  // earlier deadline), or a limit would be exceeded. `running` is the number of running sequences.
+  // cannot be met, the expected wait is longer than max_wait allows for its priority and caller
+  // (not checked if the deadline is earlier than that), or a limit would be exceeded. `running` is
+  // the number of running sequences.
   // If the request has a deadline, sets `needed` to the forecast.
   absl::Status Reserve(const Request& request, const RequestLoad& load, const Scheduler& scheduler,
                        int64_t running, MonoTime now, nanoseconds* needed);

@@ -72,15 +72,13 @@ class RequestTable {
   Requests TakeAll(const absl::Status& status);
 
   bool empty() const { return requests_.empty() && ended_.empty(); }
-  int64_t running_requests() const {
-    return running_requests_;
-  }  // a step carried one of their rows
+  // Requests with a row that a step has carried.
+  int64_t running_requests() const { return running_requests_; }
   int64_t waiting_requests() const { return std::ssize(requests_) - running_requests_; }
   // The number of sequences in steps, plus sequences that wait for their next step with KV pages.
   int64_t running_sequences() const;
-  int64_t remaining_tokens() const {
-    return remaining_tokens_;
-  }                                                   // tokens that steps may still compute
+  // The number of tokens that steps may still compute.
+  int64_t remaining_tokens() const { return remaining_tokens_; }
   uint64_t arrivals() const { return last_ticket_; }  // rows admitted
   int64_t steps() const { return steps_; }            // steps that ended
 

@@ -33,8 +33,8 @@ class ExecutionSlot {
   };
   // Returns the maximum tokens and the maximum sequences over all buckets.
   static Bucket CapacityOf(const Ladder& ladder);
-  // Creates a slot for every bucket of `ladder`. Both pointers must outlive the slot. Returns the
-  // backend's errors.
+  // Creates a slot that can run every bucket of `ladder`. Both pointers must outlive the slot.
+  // Returns the backend's errors.
   static absl::StatusOr<std::unique_ptr<ExecutionSlot>> Create(const ExecutableModel* executable,
                                                                const Model* model,
                                                                const Ladder& ladder,

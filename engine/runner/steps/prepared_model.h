@@ -27,8 +27,8 @@ struct PreparedModel {
   int64_t evicted = 0;               // buckets excluded by memory_limit_bytes
   PagedScheduler::Options kv;
   std::vector<std::unique_ptr<ExecutionSlot>> slots;  // one for each step that may be in progress
-  // Restored from the ladder file, or measured. At least the smallest bucket is measured, once full
-  // and once with another shape.
+  // Restored from the ladder file, or measured in at least the smallest bucket, with two steps of
+  // different shapes for each number of tokens.
   CostModel costs;
   std::optional<LadderFile> file;  // if configured
   LadderChoice ladder_kept;        // the choice in the file, which is applied

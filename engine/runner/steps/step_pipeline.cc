@@ -314,8 +314,7 @@ bool StepPipeline::Conclude(InFlightStep* step, const absl::Status& status) {
 
 void StepPipeline::Deliver(InFlightStep* step) {
   const MonoTime begin = clock_->Now();
-  InjectStepFault(FaultPoint::kDeliver, step->running.rows)
-      .IgnoreError();  // this fault only delays
+  InjectStepFault(FaultPoint::kDeliver, step->running.rows).IgnoreError();  // it only delays
   step->delivery.Send();
   step->trace.deliver += clock_->Now() - begin;
   observer_->OnBatch(step->trace);
