@@ -37,7 +37,7 @@ inline constexpr double kMinRest = 1e-10;
 // The most tokens in a diverse top list, and the most tokens that it is chosen from.
 inline constexpr int32_t kMaxDiverse = 128, kMaxDiversePool = 512;
 
-// Returns how many of the n tokens, the best ones, are candidates for `count` diverse ones.
+// Returns the number of best tokens, of n, that `count` diverse ones are chosen from.
 constexpr int32_t DiversePool(int32_t count, int32_t n) {
   return std::min({4 * count, kMaxDiversePool, n});
 }

@@ -12,7 +12,6 @@ namespace sluice::kernels {
 // typical_p. Each keeps at least one token, and all except typical_p keep the most likely one. The
 // draw inverts the cumulative distribution of the kept tokens: in descending order of probability
 // if top_k (< n), top_p or typical_p is on, otherwise in index order.
-// top_k (< n), top_p or typical_p is on, otherwise in index order.
 //
 // Locally typical sampling (Meister et al. 2022, arXiv 2202.00666): let p be the distribution after
 // the other filters and H its entropy. typical_p keeps the tokens with |log p(i) + H| <= d, for the

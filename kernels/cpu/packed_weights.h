@@ -54,8 +54,8 @@ class PackedWeights {
   // bitwise the same results. The dtype must not be kI8.
   static PackedWeights Pack(const Context& context, const WeightSource& source);
   // Quantises to int8 by columns, that is by output channels: a value is round(w * (127 / max|w|)),
-  // ties to even, and the column's scale is max|w| / 127. If a value is not finite, its scale
-  // is NaN. A matrix stored as kI8 stays unchanged, with its scales and its kept channels.
+  // ties to even, and the column's scale is max|w| / 127. If a value is not finite, the scale of
+  // its column is NaN. A matrix stored as kI8 stays unchanged, with its scales and kept channels.
   static PackedWeights PackInt8(const Context& context, const WeightSource& source);
   // Quantises to int4 by columns, in groups of `group` rows (32, 64 or 128): with m the value of
   // the largest magnitude in a group (the first of equal ones), its scale is m / -8 and a code is

@@ -9,8 +9,8 @@
 namespace sluice::kernels::cuda {
 
 // k is cut into up to kMaxSegments segments of at least kMinSegment. All segments but the last have
-// the same multiple of kMinSegment, which depends only on k. The sums of the segments are added in
-// ascending order.
+// the same depth, a multiple of kMinSegment that depends only on k. The sums of the segments are
+// added in ascending order.
 inline constexpr int32_t kMaxSegments = 8, kMinSegment = 512;
 SLUICE_HOST_DEVICE constexpr int32_t SegmentDepth(int32_t k) {
   constexpr int32_t kMost = kMaxSegments * kMinSegment;

@@ -3,8 +3,8 @@
 //   form kNorm:    z = y - g (y . v) v / max(|v|, eps)^2
 //   form kSquared: z = y - g (y . v) v / max(|v|^2, eps)
 //   g = gate[h] (tanh already applied), 1 without a gate
-// Without a gate, a row with y = v becomes exactly zero, unless eps bounds the divisor. At position
-// 0, y is always v.
+// Without a gate, a row with y = v becomes exactly zero, unless eps bounds the divisor. In causal
+// attention y = v at position 0.
 // Diagnostics, of y and independent of the form:
 //   cos_sim = |y . v| / max(|v|, 1e-6),  proj_frac = cos_sim / max(|y|, 1e-6)
 //

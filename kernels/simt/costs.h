@@ -9,15 +9,15 @@
 // warp afterwards: the i-th access that each lane makes from one place in the code since the warp's
 // last barrier or collective. This has limits:
 // - Lanes that take different paths count as if they met again at the next access from the same
-// place. A GPU may run their accesses separately, so the counters are lower bounds.
+//   place. A GPU may run their accesses separately, so the counters are lower bounds.
 // - In nested loops whose inner trip counts differ between lanes, accesses of different iterations
-// of the outer loop may be combined.
+//   of the outer loop may be combined.
 // - The accesses are the ones that the host's compiler emits. Like nvcc, it removes a repeated
-// read, but it may decide differently in single cases. Local variables are registers.
+//   read, but it may decide differently in single cases. Local variables are registers.
 // - An assigned struct counts as accesses to its members if the compiler splits it, and otherwise
-// as the widest accesses that its address allows. LoadWhole and StoreWhole count as one access.
+//   as the widest accesses that its address allows. LoadWhole and StoreWhole count as one access.
 // - An atomic addition is one instruction, even if its result is not used. Additions of a warp to
-// one address are not combined; nvcc may combine them if their results are not used.
+//   one address are not combined; nvcc may combine them if their results are not used.
 // - The products of a warpgroup (kernels/simt/warpgroup.h) read shared memory without costs.
 // - Caches are not modelled: two accesses to the same bytes count twice.
 #pragma once

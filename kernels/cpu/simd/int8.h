@@ -86,9 +86,9 @@ struct Int8Table {
   int32_t value_bytes_int4;
   // A kernel may read this many rows after the last one. Their content does not matter.
   int32_t slack_rows;
-  // Quantises a row of k values, each times its factor if `factors` is not nullptr: value = round(x
-  // * (127 / max|x|)), ties to even, and *scale = max|x| / 127. If a value is not finite, the scale
-  // is NaN.
+  // Quantises a row of k values, each times its factor if `factors` is not nullptr:
+  // value = round(x * (127 / max|x|)), ties to even, and *scale = max|x| / 127. If a value is not
+  // finite, the scale is NaN.
   void (*quantize_row)(const float* x, const float* factors, int64_t k, void* out, float* scale);
   void (*gemm)(const Int8Block& block);
   // The same for products with int4 weights, which encode values in another way. Also writes
