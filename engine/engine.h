@@ -10,7 +10,7 @@
 //   request.spec = std::move(spec);
 //   request.tokens = {5, 17, 3};
 //   auto id = engine->Submit(std::move(request), sink, Clock::Real()->Now());
-//   // If ok, sink->OnTokens is called for generated tokens, then sink->OnDone once.
+//   // If ok, sink->OnTokens is called as tokens are generated, then sink->OnDone once.
 //
 // Concurrency contract
 //   * All methods are thread-safe. Submit, Cancel and Stats never block on a running batch.

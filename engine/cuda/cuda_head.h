@@ -82,7 +82,7 @@ class CudaHead {
 
   // The kinds of runs. Runs with many candidates are rare and not captured. kScore computes
   // log-probabilities of given tokens with our kernels and writes no logits. kDiverse chooses
-  // candidates, up to the most that a request may ask for.
+  // candidates, up to the maximum number that a request may have.
   enum Kind { kWide, kNarrow, kManyTop, kScore, kDiverse, kKinds };
 
   // The input of a run, which the host sends in one copy.

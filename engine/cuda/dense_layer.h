@@ -116,7 +116,7 @@ class DenseLayer {
   virtual void Run(const DenseArgs& args, DeviceStream& stream) const = 0;
   virtual size_t workspace_bytes() const = 0;  // up to kMaxWorkspaceBytes
   virtual DenseAlgorithm algorithm() const = 0;
-  virtual std::string Describe() const = 0;  // for logs
+  virtual std::string Describe() const = 0;  // the algorithm, for logs and notes of tables
 };
 
 }  // namespace sluice

@@ -93,7 +93,7 @@ class DeviceWeights {
   template <typename T>
   absl::Status SendColumnsTo(const Tensor& tensor, const TensorPart& part, int64_t columns,
                              int64_t in, T* out, int64_t out_stride);
-  // Copies `count` values from the `first` on, counted without those between the rows.
+  // Copies `count` values from value `first` on. Skips values between the rows, which do not count.
   static void Gather(const Source& source, int64_t first, int64_t count, void* to);
 
   // Quantises the columns times `factors`, and releases both.

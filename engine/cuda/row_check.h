@@ -29,7 +29,7 @@ struct RowCheckSpec {
     std::vector<double> values, bounds;
   };
 
-  // The initial bytes of outputs to which a candidate adds. Read as a number, they have nearly the
+  // The initial bytes of outputs that a candidate adds to. Read as a number, they have nearly the
   // same value in both types.
   static constexpr uint8_t kKept = 0x3F;
 

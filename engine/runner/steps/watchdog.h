@@ -75,8 +75,8 @@ class Heartbeat {
 };
 
 // Decides from successive samples of a heartbeat whether its thread hangs. The time between two
-// samples counts for at most about one `tick`, because the process or the machine may have been
-// suspended between them. Uses no clock, lock or thread.
+// samples counts for at most 2 * `tick`, because the process or the machine may have been suspended
+// between them. Uses no clock, lock or thread.
 class HangDetector {
  public:
   // `busy` is the time limit of phases other than a step and idleness.
