@@ -160,7 +160,7 @@ void ModelTable::Destroy(Entry* entry) {
   AwaitEnd(entry);
   std::unique_ptr<Entry> removed = Remove(entry);
   removed->lent.lease = nullptr;
-  removed->lent.loan->AwaitReturn();  // leases from Find by request id, or from All
+  removed->lent.loan->AwaitReturn();  // leases from FindRequest or All
   const Place place = removed->place;
   removed = nullptr;
   Return(place);

@@ -26,8 +26,9 @@ class StepDelivery {
   void Collect(std::span<RequestRow* const> rows, std::span<RowOutcome> outcomes, MonoTime now,
                ExecutionSlot* slot);
 
-  // Calls OnTokens once for each request that receives tokens; the rows of a request are adjacent.
-  // Requires that the requests still exist, and that no later step of their rows was finished.
+  // Calls OnTokens once for each request that requested tokens and has new ones; the rows of a
+  // request are adjacent. Requires that the requests still exist, and that no later step of their
+  // rows was finished.
   void Send();
 
  private:
