@@ -69,8 +69,8 @@ class Memory {
   // Turns the asynchronous copy to these bytes, which was noted before, into a write of `actor`.
   void Arrive(uintptr_t address, size_t bytes, uint32_t actor);
 
-  // Returns the last writers of the granules of these bytes, which are in one buffer. Each writer
-  // is listed once.
+  // Returns the last writers of the granules of these bytes, which are in one buffer. Adjacent
+  // granules with the same writer add it once.
   std::vector<Actor> WritersOf(uintptr_t address, size_t bytes);
   // The part of the running block's order that does not come from barriers.
   BlockOrder& order() { return order_; }

@@ -1,8 +1,9 @@
 // Attention of a block of query rows with one KV head. Included by table.inc; see vec.h.
 //
-// Up to kQueries (row, head) pairs form a tile that reads each KV page once. All tiles of a block
-// read a segment of keys before the next segment. Every sum of a query includes only its own
-// visible keys, so its bits do not depend on the other queries of the tile.
+// Up to kQueries (row, head) pairs form a tile that reads each KV page once. In one pass over keys
+// that do not fit a near cache, all tiles of a block read a segment before the next segment. Every
+// sum of a query includes only its own visible keys, so its bits do not depend on the other queries
+// of the tile.
 #pragma once
 
 #include "kernels/cpu/simd/attention_fold.h"
