@@ -305,7 +305,8 @@ FakeBackend::FakeBackend(const Options& options)
             .profile = "fake",
             .page_tokens = options.page_tokens,
             .steps_ahead = options.steps_ahead,
-            .timed_runs = options.timed_runs} {}
+            .timed_runs = options.timed_runs,
+            .max_buckets = options.max_buckets} {}
 
 absl::StatusOr<std::unique_ptr<ExecutableModel>> FakeBackend::Load(
     std::shared_ptr<const Model> model) {

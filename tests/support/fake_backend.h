@@ -57,6 +57,7 @@ class FakeBackend : public Backend {
     int32_t poison_token = -1;      // rows that see this token are not finite
     int32_t steps_ahead = 0;
     int32_t timed_runs = 1;
+    int32_t max_buckets = 16;
   };
   explicit FakeBackend(const Options& options);
   FakeBackend() : FakeBackend(Options{}) {}

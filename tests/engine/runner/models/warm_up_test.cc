@@ -116,6 +116,45 @@ const TimeRow kTimeRows[] = {
 };
 SLUICE_TABLE(TimeTable, kTimeRows);
 
+// The largest bucket is prepared first; it takes the given time, and 10 bytes for each of its 64
+// tokens.
+struct PriceRow {
+  const char* name;
+  int32_t device_buckets;  // BackendInfo::max_buckets
+  int64_t capture_us, warm_up_us, free_bytes;
+  int32_t buckets;  // the most of a ladder
+};
+class PriceTable : public TableTest<PriceRow, WarmUpTest> {};
+
+TEST_P(PriceTable, TheFirstCaptureDecidesTheNumberOfBuckets) {
+  FakeBackend device({.free_memory = row().free_bytes, .max_buckets = row().device_buckets});
+  device.OnPrepare([this](const Bucket&) {
+    clock_.Advance(std::chrono::microseconds(row().capture_us));
+    return absl::OkStatus();
+  });
+  EngineOptions options = SmallOptions();
+  options.ladder.max_buckets = 0;
+  options.ladder.warm_up_us = row().warm_up_us;
+  const absl::StatusOr<PreparedModel> prepared =
+      WarmUp(model_, options, &device, &clock_, &observer_);
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  EXPECT_EQ(prepared->limits.max_buckets, row().buckets);
+  EXPECT_EQ(prepared->limits.MaxBuckets(options.ladder), row().buckets);
+  options.ladder.max_buckets = 3;
+  EXPECT_EQ(prepared->limits.MaxBuckets(options.ladder), 3) << "the option has priority";
+}
+
+constexpr int64_t kPlenty = 1 << 20;
+const PriceRow kPriceRows[] = {
+    {"ThoseThatFitIntoTheWarmUp", 256, 600, 60'000, kPlenty, 100},
+    {"AtMostTheDevicesMaximum", 256, 600, 600'000, kPlenty, 256},
+    {"ThoseThatFitIntoHalfOfTheFreeMemory", 256, 1, 600'000, 640 * 120, 60},
+    {"Always16", 256, 600, 0, kPlenty, 16},
+    {"FewerIfTheDeviceHasFewer", 8, 600, 600'000, kPlenty, 8},
+    {"ADefaultOf16IsNotRaised", 16, 1, 600'000, kPlenty, 16},
+};
+SLUICE_TABLE(PriceTable, kPriceRows);
+
 // A ladder of one large bucket is timed at doubling sizes until the time is over.
 TEST_F(WarmUpTest, ALargeBucketIsTimedAtSmallSizesFirst) {
   backend_.OnReplay([this](const RecordedBatch& batch) {
