@@ -79,7 +79,7 @@ void AttentionCheck<T>::DrawSequences() {
 
 template <typename T>
 std::vector<typename AttentionCheck<T>::Pieces> AttentionCheck<T>::Batches() const {
-  const auto whole = [this](int32_t s) { return Piece{s, 0, sequences_[s].queries}; };
+  const auto whole = [this](int32_t s) { return SequenceRows{s, 0, sequences_[s].queries}; };
   std::vector<Pieces> batches = {{whole(0), whole(1), whole(2)},
                                  {whole(2), whole(1), whole(0)},
                                  {whole(0)},
@@ -87,7 +87,7 @@ std::vector<typename AttentionCheck<T>::Pieces> AttentionCheck<T>::Batches() con
                                  {whole(2), whole(0)}};
   if (!shape_.causal) return batches;
   // Steps of one row, and steps that group the rows differently.
-  const auto row = [](int32_t s, int32_t r) { return Piece{s, r, 1}; };
+  const auto row = [](int32_t s, int32_t r) { return SequenceRows{s, r, 1}; };
   const int32_t prompt = sequences_[0].queries;
   batches.push_back({row(0, prompt - 1), row(1, sequences_[1].queries - 1), row(2, 0)});
   batches.push_back({row(1, 0), {0, 0, (prompt + 1) / 2}});
@@ -98,7 +98,7 @@ std::vector<typename AttentionCheck<T>::Pieces> AttentionCheck<T>::Batches() con
 template <typename T>
 std::vector<int32_t> AttentionCheck<T>::RowsOf(const Pieces& pieces) const {
   std::vector<int32_t> rows;
-  for (const Piece& piece : pieces) {
+  for (const SequenceRows& piece : pieces) {
     for (int32_t i = 0; i < piece.count; ++i) {
       rows.push_back(sequences_[piece.sequence].first_row + piece.first + i);
     }
@@ -138,7 +138,7 @@ void AttentionCheck<T>::PutBatch(const Pieces& pieces) {
   std::vector<T> q;
   std::vector<cuda::AttentionSequence> steps;
   int32_t rows = 0;
-  for (const Piece& piece : pieces) {
+  for (const SequenceRows& piece : pieces) {
     const Sequence& sequence = sequences_[piece.sequence];
     const auto from = sequence.q.begin() + piece.first * q_width();
     q.insert(q.end(), from, from + piece.count * q_width());

@@ -45,11 +45,11 @@ class AttentionCheck {
     int32_t first_position() const { return length - queries; }
   };
   // Rows of a sequence in one step.
-  struct Piece {
+  struct SequenceRows {
     int32_t sequence;
     int32_t first, count;  // of the sequence's rows
   };
-  using Pieces = std::vector<Piece>;
+  using Pieces = std::vector<SequenceRows>;
   struct Batch {
     const T* q;
     const kernels::cuda::AttentionSequence* sequences;

@@ -66,7 +66,7 @@ std::vector<DeviceWeights::Columns> OpWeights::ColumnsOf(const LinearOp& op,
                                                          TensorPart LinearOp::*first) const {
   const bool weights = first == &LinearOp::weight;
   std::vector<DeviceWeights::Columns> columns = {{&(op.*first), Out(op)}};
-  for (const LinearOp::Part& part : op.more) {
+  for (const LinearOp::JoinedLayer& part : op.more) {
     columns.push_back({weights ? &part.weight : &part.bias, part.width});
     columns.front().count -= part.width;
   }

@@ -17,7 +17,7 @@ absl::StatusOr<void*> UploadRing::NextPiece(size_t bytes) {
 }
 
 const void* UploadRing::Send(size_t bytes) {
-  Piece& piece = pieces_[next_];
+  StagingBuffer& piece = pieces_[next_];
   stream_.CopyToDevice(landed_.get(), piece.memory.get(), bytes);
   stream_.Record(*piece.copied);
   next_ = (next_ + 1) % pieces_.size();
@@ -37,7 +37,7 @@ absl::Status UploadRing::Finish() {
 absl::Status UploadRing::Grow(size_t bytes) {
   SLUICE_RETURN_IF_ERROR(Finish());
   bytes_ = std::min(most_bytes_, std::bit_ceil(bytes));
-  for (Piece& piece : pieces_) {
+  for (StagingBuffer& piece : pieces_) {
     SLUICE_ASSIGN_OR_RETURN(piece.memory, device_.AllocatePinned(bytes_));
     SLUICE_ASSIGN_OR_RETURN(piece.copied, device_.CreateEvent());
   }

@@ -42,7 +42,7 @@ class UploadRing {
  private:
   absl::Status Grow(size_t bytes);
 
-  struct Piece {
+  struct StagingBuffer {
     PinnedMemory memory;
     std::unique_ptr<DeviceEvent> copied;
   };
@@ -51,7 +51,7 @@ class UploadRing {
   DeviceStream& stream_;
   const size_t most_bytes_;
   size_t bytes_ = 0;  // the size of a piece's memory
-  std::array<Piece, 2> pieces_;
+  std::array<StagingBuffer, 2> pieces_;
   size_t next_ = 0;      // index in pieces_
   DeviceMemory landed_;  // the piece on the device; the stream orders its uses
 };

@@ -94,12 +94,12 @@ struct LinearOp {
   bool accumulate;     // add to `out` (the residual)
   // The columns of `out` after the columns of `weight`, if several layers are joined; each has a
   // bias if `bias` is present. BuildGraph joins none.
-  struct Part {
+  struct JoinedLayer {
     TensorPart weight;
     TensorPart bias;
     int64_t width;
   };
-  std::vector<Part> more = {};
+  std::vector<JoinedLayer> more = {};
 
   bool position_wise() const { return layout == MatrixLayout::kPositionInOut; }
 };

@@ -77,7 +77,7 @@ class BoundedTokenizer final : public Tokenizer {
 };
 
 absl::Status CheckTemplate(const TextTemplate& texts, int64_t vocab_size) {
-  for (const TextTemplate::Part& part : texts.parts) {
+  for (const TextTemplate::Element& part : texts.parts) {
     if (part.text != TextTemplate::kNoText || part.token < vocab_size) continue;
     return absl::InvalidArgumentError(absl::StrCat("post_processor adds token ", part.token,
                                                    ", which is not one of the model's ", vocab_size,

@@ -37,7 +37,7 @@ LadderBenchmark BenchmarkLadder(const Ladder& ladder, std::span<const Arrival> a
   run.recompute = options.policy != PolicyKind::kPacked;
   run.chunk_tokens = RunLimitsOf(options, ladder.largest()).chunk_tokens;
   LadderBenchmark benchmark;
-  const auto part_of = [&](size_t arrival) -> LadderBenchmark::Part& {
+  const auto part_of = [&](size_t arrival) -> LadderBenchmark::Tenth& {
     return benchmark.parts[arrival * LadderBenchmark::kParts / patient.size()];
   };
   std::vector<double> latencies;

@@ -27,7 +27,7 @@ inline constexpr char kLadderIsFree[] =
 
 struct LadderBenchmark {
   // A tenth of the arrivals, in order of time. A step belongs to the part of its first sequence.
-  struct Part {
+  struct Tenth {
     double device_seconds = 0, latency_seconds = 0;  // sums
   };
   static constexpr size_t kParts = 10;
@@ -37,7 +37,7 @@ struct LadderBenchmark {
   double mean_latency_seconds = 0, p50_latency_seconds = 0, p99_latency_seconds = 0;
   int64_t batches = 0;
   double efficiency = 0;  // padding efficiency
-  std::array<Part, kParts> parts{};
+  std::array<Tenth, kParts> parts{};
 };
 
 // Runs a scheduler over the arrivals, at their times and without their deadlines, so that each

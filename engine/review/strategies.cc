@@ -103,7 +103,7 @@ class Contest {
   double StandardError(size_t trial) const {
     double sum = 0, squares = 0;
     for (size_t i = 0; i < LadderBenchmark::kParts; ++i) {
-      const LadderBenchmark::Part &part = runs_[trial].parts[i], &first = runs_.front().parts[i];
+      const LadderBenchmark::Tenth &part = runs_[trial].parts[i], &first = runs_.front().parts[i];
       const double before = first.device_seconds * first.latency_seconds;
       const double gain =
           before > 0 ? 1 - std::sqrt(part.device_seconds * part.latency_seconds / before) : 0;

@@ -69,11 +69,11 @@ class SequenceQueue {
   int64_t tokens() const { return tokens_; }
   // The work of the sequences that have not begun: the tokens of their prompts, and their expected
   // number of steps after the prompts.
-  struct Work {
+  struct FreshWork {
     int64_t prompt_tokens = 0;
     int64_t later_steps = 0;
   };
-  const Work& fresh_work() const { return fresh_work_; }
+  const FreshWork& fresh_work() const { return fresh_work_; }
 
   // Returns the total of queued prompts that have not begun, are due at or before `deadline` and
   // have `priority` or a more urgent level. Only tokens that must still be computed count. O(log
@@ -105,7 +105,7 @@ class SequenceQueue {
   absl::btree_set<Key, std::less<Key>, Allocator<Key>> arrivals_{Allocator<Key>(&nodes_)};
   std::array<DueTotals, kPriorityLevels> due_;  // of prompts that have not begun, by level
   int64_t tokens_ = 0;
-  Work fresh_work_;
+  FreshWork fresh_work_;
   int64_t running_pages_ = 0;
 };
 

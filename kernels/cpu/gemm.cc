@@ -10,7 +10,7 @@ namespace sluice::kernels {
 namespace {
 
 // A part of a product. The bias, if any, and `out` begin at its first row and column.
-struct Part {
+struct Block {
   int64_t matrix, row, rows, col, cols;
   const float* bias;
   float* out;
@@ -51,7 +51,7 @@ class Multiplier {
   }
 
   template <typename Args>  // GemmArgs or TiledGemmArgs
-  void Multiply(const Part& part, const Args& args) const {
+  void Multiply(const Block& part, const Args& args) const {
     if (weights_.format() == WeightFormat::kInt8) return MultiplyInt8(part, args);
     if (weights_.format() == WeightFormat::kInt4) return MultiplyInt4(part, args.quantized);
     (weights_.format() == WeightFormat::kBF16 ? table_.gemm_bf16 : table_.gemm_f32)(
@@ -73,7 +73,7 @@ class Multiplier {
   static constexpr int64_t kInt8Columns = 128;
 
   template <typename Args>
-  simd::KeptChannels KeptOf(const Part& part, const Args& args) const {
+  simd::KeptChannels KeptOf(const Block& part, const Args& args) const {
     const std::span<const int32_t> channels = weights_.kept_channels();
     if (channels.empty()) return {};
     SLUICE_CHECK(args.x != nullptr);
@@ -86,7 +86,7 @@ class Multiplier {
   }
 
   template <typename Args>
-  void MultiplyInt8(const Part& part, const Args& args) const {
+  void MultiplyInt8(const Block& part, const Args& args) const {
     const QuantizedRows& rows = args.quantized;
     SLUICE_CHECK(rows.k() == weights_.k() && rows.sums(0) == nullptr);
     int8_.gemm({.x = rows.row(part.row),
@@ -105,7 +105,7 @@ class Multiplier {
                 .kept = KeptOf(part, args)});
   }
 
-  void MultiplyInt4(const Part& part, const QuantizedRows& rows) const {
+  void MultiplyInt4(const Block& part, const QuantizedRows& rows) const {
     SLUICE_CHECK(rows.k() == weights_.k() && rows.sums(0) != nullptr);
     int8_.gemm_int4({.x = rows.row(part.row),
                      .stride = rows.stride(),

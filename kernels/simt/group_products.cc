@@ -125,7 +125,7 @@ void GroupProducts::Issue(float* d, int32_t columns, const GroupOperand& a,
     const std::byte* const from =
         i < rows ? RowOfA(a, first_row + i / 2, i % 2) : PieceOfB(b, order, i - rows);
     machine.ReadForProduct(from, kPieceBytes, /*issued=*/true);
-    Piece& piece = product.pieces.emplace_back(Piece{.from = from, .seen = {}});
+    OperandBytes& piece = product.pieces.emplace_back(OperandBytes{.from = from, .seen = {}});
     std::memcpy(piece.seen, from, kPieceBytes);
   }
   products_.push_back(std::move(product));
@@ -152,7 +152,7 @@ void GroupProducts::Wait(int pending_groups, const CallSite& site) {
         std::memcmp(product->seen, product->fragment, sizeof(product->seen)) != 0) {
       machine.Fail("multiplies operands that change before it waits");
     }
-    for (const Piece& piece : product->pieces) {
+    for (const OperandBytes& piece : product->pieces) {
       machine.ReadForProduct(piece.from, kPieceBytes, /*issued=*/false);
       if (std::memcmp(piece.seen, piece.from, kPieceBytes) != 0) {
         machine.Fail("multiplies operands that change before it waits");

@@ -37,14 +37,14 @@ class GroupProducts {
  private:
   static constexpr int32_t kPieceBytes = 16;
   // A piece of an operand that this thread reads, with its content.
-  struct Piece {
+  struct OperandBytes {
     const std::byte* from;
     std::byte seen[kPieceBytes];
   };
   struct Product {
     float* d;
     int64_t group;
-    std::vector<Piece> pieces;
+    std::vector<OperandBytes> pieces;
     const uint32_t* fragment;
     uint32_t seen[4];  // in the fragment
   };

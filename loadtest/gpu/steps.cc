@@ -176,13 +176,13 @@ StepShape StepShape::Fresh(int32_t tokens, int32_t longest) {
 
 int32_t StepShape::tokens() const {
   int32_t sum = 0;
-  for (const Piece& piece : pieces) sum += piece.count;
+  for (const SequenceRows& piece : pieces) sum += piece.count;
   return sum;
 }
 
 int32_t StepShape::pages(int32_t page_tokens) const {
   int32_t sum = 0;
-  for (const Piece& piece : pieces) {
+  for (const SequenceRows& piece : pieces) {
     sum += (piece.first_position + piece.count + page_tokens - 1) / page_tokens;
   }
   return sum;
@@ -256,7 +256,7 @@ void Steps::Start(const Plan& plan, Slot& slot, const StepShape& shape) {
                         .result = result++});
   };
   int32_t offset = 0;
-  for (const StepShape::Piece& piece : shape.pieces) {
+  for (const StepShape::SequenceRows& piece : shape.pieces) {
     const auto sequence = static_cast<int32_t>(std::ssize(sequences_));
     const int32_t end = piece.first_position + piece.count;
     const int32_t* const tokens = tokens_.data() + offset;
@@ -273,7 +273,7 @@ void Steps::Start(const Plan& plan, Slot& slot, const StepShape& shape) {
     }
   }
   if (shape.rows == StepShape::Rows::kLast) {
-    const StepShape::Piece& last = shape.pieces.back();
+    const StepShape::SequenceRows& last = shape.pieces.back();
     sample(static_cast<int32_t>(std::ssize(sequences_)) - 1, last.first_position + last.count - 1,
            -1);
   }

@@ -18,12 +18,12 @@ std::shared_ptr<const Model> PatternModel(const ModelConfig& config);
 
 // The tokens and the sampled rows of a step.
 struct StepShape {
-  struct Piece {
+  struct SequenceRows {
     int32_t first_position, count;
   };
   enum class Rows { kLast, kLastOfEach, kAllScored };
 
-  std::vector<Piece> pieces;  // one per sequence
+  std::vector<SequenceRows> pieces;  // one per sequence
   Rows rows = Rows::kLast;
   float temperature = 0;
 

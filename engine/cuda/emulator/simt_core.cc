@@ -99,7 +99,7 @@ void Core::RemoveQueue(const std::shared_ptr<WorkQueue>& queue) {
   std::erase(queues_, queue);
 }
 
-void Core::Push(WorkQueue& queue, Work work) {
+void Core::Push(WorkQueue& queue, QueuedWork work) {
   queue.works.push_back(std::move(work));
   ++queue.queued;
   if (options_.order == SimtOrder::kEarly) RunUntil(queue, queue.queued);
@@ -135,7 +135,7 @@ bool Core::RunAny() {
 }
 
 void Core::RunFirst(WorkQueue& queue) {
-  const Work work = std::move(queue.works.front());
+  const QueuedWork work = std::move(queue.works.front());
   queue.works.pop_front();
   ++queue.done;
   if (!error_.ok() || work.after != nullptr) return;
@@ -186,7 +186,7 @@ void Core::FreePinned(void* memory) {
   const auto found = pinned_.find(begin);
   if (found == pinned_.end()) return RecordFault("released pinned memory is not allocated");
   for (const auto& queue : queues_) {
-    for (const Work& work : queue->works) {
+    for (const QueuedWork& work : queue->works) {
       const auto host = reinterpret_cast<uintptr_t>(work.host);
       if (work.host_bytes > 0 && Overlap(begin, found->second, host, work.host_bytes)) {
         RecordFault("released pinned memory is in use by a queued copy");

@@ -27,7 +27,7 @@ namespace sluice::simt {
 struct WorkQueue;
 
 // A piece of queued work.
-struct Work {
+struct QueuedWork {
   std::function<void()> run;
   // If not null, the work waits until the queue has done this number of works.
   std::shared_ptr<WorkQueue> after = nullptr;
@@ -39,7 +39,7 @@ struct Work {
 
 // The work of one stream. It outlives the stream while events refer to it.
 struct WorkQueue {
-  std::deque<Work> works;
+  std::deque<QueuedWork> works;
   int64_t queued = 0, done = 0;
 
   bool MayRun() const {
@@ -50,7 +50,7 @@ struct WorkQueue {
 
 // A capture under way, of the thread that began it.
 struct Capture {
-  std::vector<Work> work;
+  std::vector<QueuedWork> work;
   bool invalid = false;  // whether the thread made a call that breaks captures
 };
 
@@ -81,7 +81,7 @@ class Core {
 
   std::shared_ptr<WorkQueue> AddQueue();
   void RemoveQueue(const std::shared_ptr<WorkQueue>& queue);
-  void Push(WorkQueue& queue, Work work);
+  void Push(WorkQueue& queue, QueuedWork work);
   // Runs work until `ticket` works of the queue are done.
   void RunUntil(WorkQueue& queue, int64_t ticket);
 

@@ -20,7 +20,7 @@ using Lock = std::lock_guard<std::mutex>;
 
 class SimtGraph final : public DeviceGraph {
  public:
-  SimtGraph(Core& core, std::vector<Work> work) : core_(core), work_(std::move(work)) {
+  SimtGraph(Core& core, std::vector<QueuedWork> work) : core_(core), work_(std::move(work)) {
     ++core_.counts.graphs;
     ++core_.counts.captures;
   }
@@ -33,11 +33,11 @@ class SimtGraph final : public DeviceGraph {
     const int64_t shown = core_.options().graph_bytes;
     return shown > 0 ? shown : nodes() * kNodeBytes;
   }
-  const std::vector<Work>& work() const { return work_; }
+  const std::vector<QueuedWork>& work() const { return work_; }
 
  private:
   Core& core_;
-  const std::vector<Work> work_;
+  const std::vector<QueuedWork> work_;
 };
 
 class SimtEvent final : public DeviceEvent {
@@ -196,7 +196,7 @@ class SimtStream final : public DeviceStream {
     if (!Accepts(SimtCall::kRun)) return;
     ++core_.counts.runs;
     core_.counts.nodes += graph.nodes();
-    for (const Work& work : static_cast<SimtGraph&>(graph).work()) Queue(work);
+    for (const QueuedWork& work : static_cast<SimtGraph&>(graph).work()) Queue(work);
   }
 
   absl::Status TakeStatus() override {
@@ -230,7 +230,7 @@ class SimtStream final : public DeviceStream {
     core_.counts.*bytes += static_cast<int64_t>(n);
   }
 
-  void Queue(Work work) {
+  void Queue(QueuedWork work) {
     if (capture_ != nullptr) {
       capture_->work.push_back(std::move(work));
     } else {

@@ -122,8 +122,9 @@ int32_t AddedTokens::IdOf(std::string_view content) const {
   return kNoToken;
 }
 
-std::vector<AddedTokens::Part> AddedTokens::Find(const Trie& trie, std::string_view text) const {
-  std::vector<Part> parts;
+std::vector<AddedTokens::TextSpan> AddedTokens::Find(const Trie& trie,
+                                                     std::string_view text) const {
+  std::vector<TextSpan> parts;
   size_t done = 0;
   for (size_t at = 0; at < text.size();) {
     const Trie::Match match = trie.Longest(text.substr(at));

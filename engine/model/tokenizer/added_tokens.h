@@ -35,15 +35,17 @@ class AddedTokens {
   void AddSpecial(int32_t id, std::string content);
 
   // A part of a text: a token, or text between tokens, whose `id` is kNoToken.
-  struct Part {
+  struct TextSpan {
     std::string_view text;
     int32_t id;
   };
   // FindRaw finds the tokens with `normalized` false in an unchanged text; FindNormalized finds the
   // others in a normalized text. The leftmost token is found first, and the longest if several
   // begin there.
-  std::vector<Part> FindRaw(std::string_view text) const { return Find(raw_, text); }
-  std::vector<Part> FindNormalized(std::string_view text) const { return Find(normalized_, text); }
+  std::vector<TextSpan> FindRaw(std::string_view text) const { return Find(raw_, text); }
+  std::vector<TextSpan> FindNormalized(std::string_view text) const {
+    return Find(normalized_, text);
+  }
 
   // Returns nullptr if the id does not belong to an added token.
   const AddedToken* Get(int32_t id) const;
@@ -53,7 +55,7 @@ class AddedTokens {
   int32_t IdOf(std::string_view content) const;
 
  private:
-  std::vector<Part> Find(const Trie& trie, std::string_view text) const;
+  std::vector<TextSpan> Find(const Trie& trie, std::string_view text) const;
 
   std::vector<AddedToken> tokens_;
   absl::flat_hash_map<int32_t, size_t> by_id_;

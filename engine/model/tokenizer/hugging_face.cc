@@ -64,7 +64,7 @@ class HuggingFaceTokenizer final : public Tokenizer {
                                                   std::vector<ByteRange>* ranges) const {
     std::vector<int32_t> ids;
     const std::string valid = ToValidUtf8(text);
-    for (const AddedTokens::Part& part : parts_.added.FindRaw(valid)) {
+    for (const AddedTokens::TextSpan& part : parts_.added.FindRaw(valid)) {
       const size_t begin = part.text.data() - valid.data();
       if (part.id != kNoToken) {
         ids.push_back(part.id);
@@ -103,19 +103,19 @@ class HuggingFaceTokenizer final : public Tokenizer {
     if (ranges != nullptr) {
       SLUICE_ASSIGN_OR_RETURN(places, PlaceMap::Make(text, normal, parts_.normalizer));
     }
-    for (const AddedTokens::Part& part : parts_.added.FindNormalized(normal)) {
+    for (const AddedTokens::TextSpan& part : parts_.added.FindNormalized(normal)) {
       const size_t begin = part.text.data() - normal.data();
       if (part.id != kNoToken) {
         ids->push_back(part.id);
         if (places) ranges->push_back(places->Of(begin, begin + part.text.size()));
         continue;
       }
-      std::vector<Piece> pieces;
+      std::vector<PreToken> pieces;
       pieces.push_back(
           {.text = std::string(part.text), .first = first && begin == 0, .begin = begin});
       SLUICE_RETURN_IF_ERROR(parts_.pre_tokenizer.Apply(&pieces));
       InterruptionCounter counter;
-      for (const Piece& piece : pieces) {
+      for (const PreToken& piece : pieces) {
         if (std::ssize(*ids) > most) return absl::OkStatus();
         SLUICE_RETURN_IF_ERROR(counter.Check());
         if (piece.text.empty()) continue;

@@ -91,7 +91,7 @@ ByteRange PlaceMap::Of(size_t from, size_t to) const {
   return TrimmedRange(text_.substr(begin, (last + 1)->first - begin), begin);
 }
 
-std::vector<std::pair<size_t, size_t>> SpansOf(std::span<const int32_t> ids, const Piece& piece,
+std::vector<std::pair<size_t, size_t>> SpansOf(std::span<const int32_t> ids, const PreToken& piece,
                                                const Vocabulary& vocabulary) {
   std::vector<std::pair<size_t, size_t>> spans;
   if (!piece.located) spans.resize(ids.size());

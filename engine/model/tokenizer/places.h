@@ -46,7 +46,7 @@ class PlaceMap {
 
 // Returns the bytes of the normalised text that each token of a piece stands for; none if they are
 // unknown.
-std::vector<std::pair<size_t, size_t>> SpansOf(std::span<const int32_t> ids, const Piece& piece,
+std::vector<std::pair<size_t, size_t>> SpansOf(std::span<const int32_t> ids, const PreToken& piece,
                                                const Vocabulary& vocabulary);
 
 }  // namespace sluice::tokenize

@@ -12,7 +12,7 @@
 namespace sluice::tokenize {
 namespace {
 
-using Part = TextTemplate::Part;
+using Element = TextTemplate::Element;
 
 constexpr size_t kMaxFrame = 256;
 constexpr int64_t kMaxTypeId = 65535;
@@ -41,7 +41,7 @@ TextTemplates ReadRoberta(ObjectReader& fields) {
   const int32_t cls = ReadPair("cls", fields), sep = ReadPair("sep", fields);
   const TextTemplate single{{{.token = cls}, {.text = 0}, {.token = sep}}};
   TextTemplate pair = single;
-  for (const Part& part : {Part{.token = sep}, Part{.text = 1}, Part{.token = sep}}) {
+  for (const Element& part : {Element{.token = sep}, Element{.text = 1}, Element{.token = sep}}) {
     pair.parts.push_back(part);
   }
   return {single, pair};
@@ -117,7 +117,7 @@ std::optional<TextTemplates> Read(const std::string& type, ObjectReader& fields)
 // Puts `outer` around the text that `inner` frames already.
 TextTemplate Around(const TextTemplate& outer, const TextTemplate& inner) {
   TextTemplate around;
-  for (const Part& part : outer.parts) {
+  for (const Element& part : outer.parts) {
     if (part.text == TextTemplate::kNoText) {
       around.parts.push_back(part);
     } else {
@@ -131,21 +131,21 @@ TextTemplate Around(const TextTemplate& outer, const TextTemplate& inner) {
 void PairSingles(TextTemplates* templates) {
   if (!templates->pair) return;
   templates->pair = templates->single;
-  for (Part part : templates->single.parts) {
+  for (Element part : templates->single.parts) {
     if (part.text == 0) part.text = 1;
     part.type = 1;
     templates->pair->parts.push_back(part);
   }
 }
 
-bool IsToken(const Part& part, int32_t token) {
+bool IsToken(const Element& part, int32_t token) {
   return part.text == TextTemplate::kNoText && part.token == token;
 }
 
 }  // namespace
 
 void SetBos(int32_t bos, bool wanted, TextTemplates* templates) {
-  std::vector<Part>& parts = templates->single.parts;
+  std::vector<Element>& parts = templates->single.parts;
   if (bos == kNoToken || IsToken(parts.front(), bos) == wanted) return;
   if (wanted) {
     parts.insert(parts.begin(), {.token = bos});
@@ -156,7 +156,7 @@ void SetBos(int32_t bos, bool wanted, TextTemplates* templates) {
 }
 
 void SetEos(int32_t eos, bool wanted, TextTemplates* templates) {
-  std::vector<Part>& parts = templates->single.parts;
+  std::vector<Element>& parts = templates->single.parts;
   if (eos == kNoToken || IsToken(parts.back(), eos) == wanted) return;
   if (wanted) {
     parts.push_back({.token = eos});

@@ -15,7 +15,8 @@
 namespace sluice::tokenize {
 namespace {
 
-using SplitTransform = std::function<absl::Status(const Piece& piece, std::vector<Piece>* out)>;
+using SplitTransform =
+    std::function<absl::Status(const PreToken& piece, std::vector<PreToken>* out)>;
 
 // The words of GPT-2, each with the space before it.
 constexpr char kByteLevelWords[] =
@@ -27,7 +28,7 @@ struct Cut {
   SplitBehavior behavior = SplitBehavior::kIsolated;
   bool invert = false;
 
-  absl::Status operator()(const Piece& piece, std::vector<Piece>* out) const {
+  absl::Status operator()(const PreToken& piece, std::vector<PreToken>* out) const {
     SLUICE_ASSIGN_OR_RETURN(auto spans, pattern->Find(piece.text));
     for (Span& span : spans) span.match = span.match != invert;
     size_t source = piece.begin, before = 0;  // where in both the part begins
@@ -61,8 +62,8 @@ SplitTransform MakeByteLevel(ObjectReader& fields) {
   const bool prefix = fields.Boolean("add_prefix_space", true);
   const bool words = fields.Boolean("use_regex", true);
   const Cut cut{Builtin(kByteLevelWords)};
-  return [=](const Piece& piece, std::vector<Piece>* out) {
-    Piece whole = piece;
+  return [=](const PreToken& piece, std::vector<PreToken>* out) {
+    PreToken whole = piece;
     if (prefix && !whole.text.starts_with(' ')) {
       whole.text.insert(0, 1, ' ');
       whole.inserted = 1;
@@ -75,7 +76,7 @@ SplitTransform MakeByteLevel(ObjectReader& fields) {
       out->push_back(std::move(whole));
     }
     for (size_t i = begin; i < out->size(); ++i) {
-      Piece& made = (*out)[i];
+      PreToken& made = (*out)[i];
       made.text = BytesToCharacters(made.text);
       made.byte_level = true;
       // The space that was put before the text is a character of two bytes now.
@@ -105,11 +106,11 @@ SplitTransform MakeMetaspace(ObjectReader& fields) {
   if (CountCodePoints(mark) != 1) fields.Fail("replacement", "is not one character");
   const std::shared_ptr<const Pattern> space = MakeLiteralPattern(" ");
   const Cut cut{MakeLiteralPattern(mark), SplitBehavior::kMergedWithNext};
-  return [=](const Piece& piece, std::vector<Piece>* out) -> absl::Status {
+  return [=](const PreToken& piece, std::vector<PreToken>* out) -> absl::Status {
     const auto spans = space->Find(piece.text);
     SLUICE_ASSIGN_OR_RETURN(auto text, Replace(piece.text, *spans, mark));
     const bool wanted = prepend == Prepend::kAlways || (prepend == Prepend::kFirst && piece.first);
-    Piece marked = piece;
+    PreToken marked = piece;
     marked.text = std::move(text);
     marked.mark = mark;
     marked.located = piece.located && piece.text.find(mark) == piece.text.npos;
@@ -139,10 +140,10 @@ SplitTransform MakeDigits(ObjectReader& fields) {
 SplitTransform MakeBert() {
   const Cut words{MakeClassPattern(IsSpace), SplitBehavior::kRemoved};
   const Cut marks{MakeClassPattern(IsPunctuation)};
-  return [=](const Piece& piece, std::vector<Piece>* out) {
-    std::vector<Piece> parts;
+  return [=](const PreToken& piece, std::vector<PreToken>* out) {
+    std::vector<PreToken> parts;
     absl::Status status = words(piece, &parts);
-    for (const Piece& part : parts) status.Update(marks(part, out));
+    for (const PreToken& part : parts) status.Update(marks(part, out));
     return status;
   };
 }
@@ -172,7 +173,7 @@ void MakeSplitTransforms(const std::string& type, ObjectReader& fields,
 
 }  // namespace
 
-size_t SourceBytes(const Piece& piece, size_t from, size_t to) {
+size_t SourceBytes(const PreToken& piece, size_t from, size_t to) {
   from = std::max(from, piece.inserted);
   if (to <= from) return 0;
   const std::string_view text = std::string_view(piece.text).substr(from, to - from);
@@ -198,10 +199,10 @@ absl::StatusOr<PreTokenizer> PreTokenizer::Parse(const nlohmann::json* object) {
   return pre_tokenizer;
 }
 
-absl::Status PreTokenizer::Apply(std::vector<Piece>* pieces) const {
+absl::Status PreTokenizer::Apply(std::vector<PreToken>* pieces) const {
   for (const SplitTransform& transform : transforms_) {
-    std::vector<Piece> next;
-    for (const Piece& piece : *pieces) {
+    std::vector<PreToken> next;
+    for (const PreToken& piece : *pieces) {
       SLUICE_RETURN_IF_ERROR(transform(piece, &next));
     }
     *pieces = std::move(next);

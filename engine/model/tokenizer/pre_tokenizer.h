@@ -12,7 +12,7 @@
 namespace sluice::tokenize {
 
 // A part of a text that is encoded separately.
-struct Piece {
+struct PreToken {
   std::string text;    // UTF-8
   bool first = false;  // whether it begins the text
   // The origin of the piece, for the places of tokens: the byte of the normalised text where it
@@ -25,7 +25,7 @@ struct Piece {
 };
 
 // Returns how many bytes of the normalised text the bytes [from, to) of a piece stand for.
-size_t SourceBytes(const Piece& piece, size_t from, size_t to);
+size_t SourceBytes(const PreToken& piece, size_t from, size_t to);
 
 // Supports ByteLevel, Metaspace, Whitespace, WhitespaceSplit, BertPreTokenizer, Split, Punctuation,
 // Digits and Sequences of these.
@@ -34,11 +34,11 @@ class PreTokenizer {
   // Works as Normalizer::Parse.
   static absl::StatusOr<PreTokenizer> Parse(const nlohmann::json* object);
 
-  absl::Status Apply(std::vector<Piece>* pieces) const;
+  absl::Status Apply(std::vector<PreToken>* pieces) const;
 
  private:
   // Splits one piece into many.
-  using Transform = std::function<absl::Status(const Piece& piece, std::vector<Piece>* out)>;
+  using Transform = std::function<absl::Status(const PreToken& piece, std::vector<PreToken>* out)>;
 
   std::vector<Transform> transforms_;
 };

@@ -6,11 +6,11 @@ namespace sluice {
 
 int64_t TextTemplate::specials() const {
   return std::count_if(parts.begin(), parts.end(),
-                       [](const Part& part) { return part.text == kNoText; });
+                       [](const Element& part) { return part.text == kNoText; });
 }
 
 void TextTemplate::Append(std::span<const std::span<const int32_t>> texts, TypedTokens* row) const {
-  for (const Part& part : parts) {
+  for (const Element& part : parts) {
     if (part.text == kNoText) {
       row->ids.push_back(part.token);
     } else {

@@ -16,14 +16,14 @@ struct TypedTokens {
 
 struct TextTemplate {
   static constexpr int32_t kNoText = -1;
-  struct Part {
+  struct Element {
     int32_t text = kNoText;  // the index of a text, inserted here
     int32_t token = 0;       // the inserted token if there is no text
     int32_t type = 0;        // of all tokens of the part
 
-    bool operator==(const Part&) const = default;
+    bool operator==(const Element&) const = default;
   };
-  std::vector<Part> parts;
+  std::vector<Element> parts;
 
   // Returns the template of a text without tokens around it.
   static TextTemplate TextOnly() { return {{{.text = 0}}}; }

@@ -30,34 +30,34 @@ void SchedulingLoop::Run() {
   heartbeat_->Busy();
   while (true) {
     switch (NextWork()) {
-      case Work::kLaunch:
+      case NextAction::kLaunch:
         if (!pipeline_.Launch(std::exchange(decided_, nullptr))) return;
         break;
-      case Work::kFinish:
+      case NextAction::kFinish:
         if (!pipeline_.FinishOldest()) return;
         break;
-      case Work::kDeliver:
+      case NextAction::kDeliver:
         pipeline_.DeliverFinished();
         break;
-      case Work::kEnd:
+      case NextAction::kEnd:
         EndFinished();
         break;
-      case Work::kScore:
+      case NextAction::kScore:
         pipeline_.scorer().ScoreSlice();
         break;
-      case Work::kReleasePlans:
+      case NextAction::kReleasePlans:
         pipeline_.ReleaseStalePlans();
         break;
-      case Work::kTrim:
+      case NextAction::kTrim:
         pipeline_.Trim();
         break;
-      case Work::kStop:
+      case NextAction::kStop:
         return;
     }
   }
 }
 
-SchedulingLoop::Work SchedulingLoop::NextWork() {
+SchedulingLoop::NextAction SchedulingLoop::NextWork() {
   MutexLock lock(&state_->mu);
   while (true) {
     const MonoTime now = clock_->Now();
@@ -65,25 +65,25 @@ SchedulingLoop::Work SchedulingLoop::NextWork() {
     const bool all_told = !pipeline_.has_undelivered() && !state_->requests.has_ended();
     const bool device_idle = pipeline_.runs_ahead() && !pipeline_.has_step_under_way();
     const bool under_way = pipeline_.has_step_under_way();
-    if (!under_way && pipeline_.trim_at() <= now) return Work::kTrim;
+    if (!under_way && pipeline_.trim_at() <= now) return NextAction::kTrim;
     // If the host computes steps, a step under way has only been laid out.
     const bool score =
         pipeline_.scorer().IsDue(under_way) && (pipeline_.runs_ahead() || !under_way);
     const bool may_launch = device_idle || (all_told && (pipeline_.runs_ahead() || !score));
-    if (may_launch && pipeline_.MayDecide(now) && Decide(now)) return Work::kLaunch;
-    if (pipeline_.has_undelivered()) return Work::kDeliver;
+    if (may_launch && pipeline_.MayDecide(now) && Decide(now)) return NextAction::kLaunch;
+    if (pipeline_.has_undelivered()) return NextAction::kDeliver;
     if (state_->requests.has_ended()) {
       state_->requests.TakeEnded(&finished_);
       state_->ending = true;
-      return Work::kEnd;
+      return NextAction::kEnd;
     }
-    if (score) return Work::kScore;
-    if (pipeline_.has_step_under_way()) return Work::kFinish;
-    if (!pipeline_.scorer().empty()) return Work::kScore;
-    if (pipeline_.HasStalePlans()) return Work::kReleasePlans;
+    if (score) return NextAction::kScore;
+    if (pipeline_.has_step_under_way()) return NextAction::kFinish;
+    if (!pipeline_.scorer().empty()) return NextAction::kScore;
+    if (pipeline_.HasStalePlans()) return NextAction::kReleasePlans;
     if (state_->stopping) {
       heartbeat_->Idle();
-      return Work::kStop;
+      return NextAction::kStop;
     }
     Sleep();
   }

@@ -36,13 +36,13 @@ class SchedulingLoop {
   void EndRequest(ActiveRequest* request, Reply reply);
 
  private:
-  enum class Work { kLaunch, kFinish, kDeliver, kEnd, kScore, kReleasePlans, kTrim, kStop };
+  enum class NextAction { kLaunch, kFinish, kDeliver, kEnd, kScore, kReleasePlans, kTrim, kStop };
 
   void Run();
   // Waits until there is something to do. Results of a finished step are delivered before the next
   // batch is launched, unless the device is idle and could work during the delivery. Candidates are
   // scored in their turn; if the device is not the host, also during a step.
-  Work NextWork();
+  NextAction NextWork();
   void Sleep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
   void EndFinished();
   bool Decide(MonoTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);

@@ -68,7 +68,7 @@ void StepDelivery::Collect(std::span<RequestRow* const> rows, std::span<RowOutco
 
 void StepDelivery::Send() {
   const GeneratedToken* tokens = tokens_.data();
-  for (const Part& part : parts_) {
+  for (const RequestTokens& part : parts_) {
     if ((part.request->request.outputs & (kOutputTokens | kOutputTopCandidates)) != 0) {
       part.request->sink->OnTokens(tokens, part.count);
     }

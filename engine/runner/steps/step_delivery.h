@@ -32,7 +32,7 @@ class StepDelivery {
   void Send();
 
  private:
-  struct Part {
+  struct RequestTokens {
     ActiveRequest* request;
     int64_t count;  // number of its tokens in tokens_, after the tokens of earlier parts
   };
@@ -41,7 +41,7 @@ class StepDelivery {
   RowOutcome CollectRow(size_t i, RequestRow* row, ExecutionSlot* slot);
 
   std::vector<GeneratedToken> tokens_;
-  std::vector<Part> parts_;
+  std::vector<RequestTokens> parts_;
   std::string text_;
 };
 

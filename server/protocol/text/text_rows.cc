@@ -98,7 +98,7 @@ absl::StatusOr<TextRows::Kept> TextRows::EncodeText(Input input, int64_t index,
 absl::Status TextRows::MeasurePrompt(std::string_view prompt) {
   SLUICE_ASSIGN_OR_RETURN(const auto tokens,
                           model_->tokenizer->EncodeBare(prompt, Tokenizer::kNoLimit));
-  const std::vector<TextTemplate::Part>& parts = RowTemplate().parts;
+  const std::vector<TextTemplate::Element>& parts = RowTemplate().parts;
   const auto text =
       std::find_if(parts.begin(), parts.end(), [](const auto& part) { return part.text == 0; });
   prompt_tokens_ = std::ssize(tokens) + (text - parts.begin());
@@ -164,7 +164,7 @@ absl::Status TextRows::Cut(int64_t row, Truncation truncation, int64_t most) {
 }
 
 absl::StatusOr<TextWindows> TextRows::Split(int32_t overlap, int64_t most, int64_t most_rows) {
-  const std::vector<TextTemplate::Part>& parts = RowTemplate().parts;
+  const std::vector<TextTemplate::Element>& parts = RowTemplate().parts;
   const auto text =
       std::find_if(parts.begin(), parts.end(), [](const auto& part) { return part.text == 0; });
   TextWindows windows{.overlap = overlap,
@@ -197,7 +197,7 @@ absl::StatusOr<TextWindows> TextRows::Split(int32_t overlap, int64_t most, int64
 std::vector<ByteRange> TextRows::Ranges() const {
   std::vector<ByteRange> all;
   for (int64_t row = 0; row < rows(); ++row) {
-    for (const TextTemplate::Part& part : RowTemplate().parts) {
+    for (const TextTemplate::Element& part : RowTemplate().parts) {
       if (part.text == TextTemplate::kNoText) {
         all.push_back(ByteRange());
         continue;

@@ -61,13 +61,13 @@ TEST(LongTextTest, PiecesHoldNoMoreThanTheirText) {
     const json object = {{"type", type}};
     const auto splitter = tokenize::PreTokenizer::Parse(&object);
     ASSERT_TRUE(splitter.ok()) << splitter.status();
-    tokenize::Piece whole;
+    tokenize::PreToken whole;
     for (int i = 0; i < 20'000; ++i) whole.text += "a 1, ";
-    std::vector<tokenize::Piece> pieces = {std::move(whole)};
+    std::vector<tokenize::PreToken> pieces = {std::move(whole)};
     ASSERT_TRUE(splitter->Apply(&pieces).ok());
     EXPECT_GT(pieces.size(), 10'000u);
     size_t held = 0;
-    for (const tokenize::Piece& piece : pieces) held += piece.text.capacity();
+    for (const tokenize::PreToken& piece : pieces) held += piece.text.capacity();
     EXPECT_LT(held, 100 * pieces.size());
   }
 }

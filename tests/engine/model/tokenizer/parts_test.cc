@@ -169,7 +169,7 @@ TEST(SubwordModelTest, AnOldFileHasNoType) {
 TEST(SpansOf, AnUnmatchedLastTokenSpansTheRest) {
   Vocabulary vocabulary;
   ASSERT_TRUE(vocabulary.Add("a", 0) && vocabulary.Add("##b", 1) && vocabulary.Add("##x", 2));
-  const Piece piece{.text = "abc"};
+  const PreToken piece{.text = "abc"};
   const auto spans = [&](std::vector<int32_t> ids) { return SpansOf(ids, piece, vocabulary); };
   using Spans = std::vector<std::pair<size_t, size_t>>;
   EXPECT_EQ(spans({0, 1}), (Spans{{0, 1}, {1, 2}}));
