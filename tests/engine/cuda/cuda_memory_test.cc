@@ -49,6 +49,8 @@ class TimedModel final : public ExecutableModel {
   int64_t weight_bytes() const override { return model_->weight_bytes(); }
   std::vector<std::string> notices() const override { return model_->notices(); }
   RowOrder row_order() const override { return model_->row_order(); }
+  // Its times depend on the bucket.
+  ComputedRows computed_rows() const override { return ComputedRows::OfBucket(); }
   int64_t page_bytes() const override { return model_->page_bytes(); }
   int64_t activation_bytes(const Bucket& largest) const override {
     return model_->activation_bytes(largest);
