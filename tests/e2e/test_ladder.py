@@ -84,14 +84,35 @@ def test_keeping_needs_a_ladder_file(demo):
     assert run.returncode == 1 and "engine.ladder.file is empty" in run.stderr
 
 
-def test_strategies_are_tried_on_the_recorded_traffic(daemon):
-    served = daemon("--engine.ladder.review.interval", "0")
-    run = sluice("ladder", "try", "demo", "--server", served.admin)
-    assert run.returncode == 1 and "only 0 sequences arrived" in run.stderr
+def serve_prompts(served):
     with served.client() as client:
         for at in range(120):
             infer(client, ids_inputs([[256] + [65] * (at % 50)]), ["prompt_logprobs"],
                   max_tokens=0)
+
+
+def test_no_ladder_is_recommended_where_buckets_do_not_change_the_speed(daemon):
+    """A CPU computes only the tokens of a batch."""
+    served = daemon("--engine.ladder.ratio", "4", "--engine.ladder.max-buckets", "3")
+    serve_prompts(served)
+    trials = json.loads(
+        sluice("ladder", "try", "demo", "--json", "--server", served.admin).stdout)
+    assert [trial["name"] for trial in trials["trials"]] == [trials["best"]] == ["present"]
+    assert trials["ladder_is_free"] is True
+    reason = "this device computes only the tokens of a batch"
+    assert reason in sluice("ladder", "try", "demo", "--server", served.admin).stdout
+    review = sluice("review", "--force", "--server", served.admin)
+    assert review.returncode == 0 and reason in review.stdout
+    assert reason in " ".join(
+        sluice("buckets", "--advise", "--server", served.admin).stdout.split())
+
+
+def test_strategies_are_tried_on_the_recorded_traffic(daemon):
+    served = daemon("--engine.ladder.review.interval", "0", "--engine.batch.policy",
+                    "padded_buckets")
+    run = sluice("ladder", "try", "demo", "--server", served.admin)
+    assert run.returncode == 1 and "only 0 sequences arrived" in run.stderr
+    serve_prompts(served)
     run = sluice("ladder", "try", "demo", "--json", "--server", served.admin)
     assert run.returncode == 0, run.stderr
     trials = json.loads(run.stdout)
