@@ -22,7 +22,7 @@ using admin::v1::ModelBuckets;
 constexpr int64_t kBatchesForUse = 1000;
 
 constexpr double kLowHitRate = 0.95;
-constexpr double kLowPaddingEfficiency = 0.85;
+constexpr double kLowBucketFill = 0.85;
 constexpr double kLowExecutedEfficiency = 0.9;
 constexpr double kNothingLost = 0.995;
 constexpr int64_t kWorthFreeing = 1 << 20;  // bytes
@@ -149,10 +149,10 @@ std::optional<Advice> AdviseOnLadder(const ModelBuckets& model, const StrategyTr
   if (Padded(model) && trials == nullptr) return std::nullopt;
   const StrategyTrial* better = nullptr;
   if (trials != nullptr && trials->best != trials->trials.front().name) better = &BestOf(*trials);
-  const bool low = model.padding_efficiency() < kLowPaddingEfficiency;
+  const bool low = model.bucket_fill() < kLowBucketFill;
   if (!low && better == nullptr) return std::nullopt;
-  return Advice{absl::StrCat(low ? "Low efficiency: " : "The ladder could fit better: ",
-                             Percent(1 - model.padding_efficiency()),
+  return Advice{absl::StrCat(low ? "Low bucket fill: " : "The ladder could fit better: ",
+                             Percent(1 - model.bucket_fill()),
                              " of the bucket tokens were not used.", CauseOf(model, better)),
                 ActionOn(model, trials, better)};
 }

@@ -76,7 +76,7 @@ void AddFlags(Flags* flags, Arguments* arguments, CLI::App* app) {
   models->add_flag("--json", arguments->models.json,
                    Help("Print JSON, with the types and shapes of inputs and outputs."));
   models->callback([=] { arguments->command = Command::kModels; });
-  CLI::App* stats = AddCommand("stats", "Show counts, durations and padding efficiency.", app);
+  CLI::App* stats = AddCommand("stats", "Show counts, durations and bucket fill.", app);
   stats->add_option("--model", arguments->stats.model, "Only this model.");
   stats->add_option("--metrics-address", arguments->stats.metrics_address, Help(kMetricsHelp));
   stats->callback([=] { arguments->command = Command::kStats; });

@@ -37,7 +37,7 @@ std::vector<std::string> Row(const v1::BucketUse& use, int64_t all_batches) {
           StateOf(use),
           absl::StrCat(use.batches()),
           Percent(all_batches == 0 ? 0 : batches / static_cast<double>(all_batches)),
-          if_used(Percent(use.padding_efficiency())),
+          if_used(Percent(use.bucket_fill())),
           if_used(Percent(use.executed_efficiency())),
           if_used(Percent(use.hit_rate())),
           if_used(absl::StrFormat("%.1f", static_cast<double>(use.rows()) / batches)),
@@ -82,9 +82,8 @@ std::string CostText(const v1::CostLaw& law) {
 std::string TotalsText(const v1::ModelBuckets& model) {
   std::string text = absl::StrFormat("batches     %d, plan cache hit rate %s\n", model.batches(),
                                      model.batches() == 0 ? "-" : Percent(model.hit_rate()));
-  absl::StrAppendFormat(&text, "efficiency  padding %s, executed %s\n",
-                        PercentWithBar(model.padding_efficiency()),
-                        Percent(model.executed_efficiency()));
+  absl::StrAppendFormat(&text, "bucket fill %s, executed efficiency %s\n",
+                        PercentWithBar(model.bucket_fill()), Percent(model.executed_efficiency()));
   std::string memory =
       absl::StrFormat("plans %.2f MiB, activations %.2f MiB", Mebibytes(model.plan_memory_bytes()),
                       Mebibytes(model.activation_memory_bytes()));
@@ -149,8 +148,8 @@ std::string AgeText(double seconds) {
 }
 
 std::string BucketsText(const v1::ModelBuckets& model) {
-  Table table({"BUCKET", "STATE", "BATCHES", "SHARE", "PADDING", "EXECUTED", "HITS", "ROWS",
-               "COST MS", "MIB", "USED"});
+  Table table({"BUCKET", "STATE", "BATCHES", "SHARE", "FILL", "EXECUTED", "HITS", "ROWS", "COST MS",
+               "MIB", "USED"});
   for (const v1::BucketUse& use : model.buckets()) table.AddRow(Row(use, model.batches()));
   const auto in_ladder = std::count_if(model.buckets().begin(), model.buckets().end(),
                                        [](const v1::BucketUse& use) { return use.in_ladder(); });
@@ -180,9 +179,9 @@ std::string ReviewText(const v1::RunReviewResponse& response) {
   absl::StrAppendFormat(&text,
                         "gain        %s of device time and mean latency (geometric mean) on the "
                         "recent traffic\n"
-                        "efficiency  padding %s before, %s after, on the recent traffic\n",
-                        Percent(response.gain()), Percent(response.efficiency_before()),
-                        Percent(response.efficiency_after()));
+                        "bucket fill %s before, %s after, on the recent traffic\n",
+                        Percent(response.gain()), Percent(response.bucket_fill_before()),
+                        Percent(response.bucket_fill_after()));
   return text;
 }
 

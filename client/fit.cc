@@ -223,7 +223,7 @@ std::string FitText(const FitReport& report, const FitArguments& arguments) {
   std::string text = Comment(absl::StrFormat(
       "A ladder by sluice fit, \"%s\". In simulation its batches use %s of their buckets' tokens, "
       "on the second half of the arrivals, %d; it was fitted to the first.",
-      taken.name, Percent(taken.padding_efficiency), trials.arrivals));
+      taken.name, Percent(taken.bucket_fill), trials.arrivals));
   text += Comment(report.assumed);
   if (trials.ladder_is_free) text += Comment(VerdictText(trials));
   if (arguments.strategy == "all") {

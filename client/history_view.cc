@@ -69,7 +69,7 @@ v1::HistoryStretch Joined(const v1::ModelBuckets& model, int begin, int end) {
 
 std::string HistoryText(const v1::ModelBuckets& model) {
   if (model.history().empty()) return "No history yet. It starts when the model is ready.\n";
-  Table table({"SINCE", "BATCHES", "PADDING EFF", "EXECUTED EFF", "HITS", "LENGTH P50", "P90",
+  Table table({"SINCE", "BATCHES", "BUCKET FILL", "EXECUTED EFF", "HITS", "LENGTH P50", "P90",
                "P99", "LADDER"});
   const int size = model.history_size();
   const int lines = std::min(size, kMaxCurveLines);

@@ -45,7 +45,7 @@ std::string StatisticsTable(const inference::ModelStatisticsResponse& statistics
 
 std::string EfficiencyTable(const inference::ModelStatisticsResponse& statistics,
                             const std::vector<Sample>& samples) {
-  Table table({"MODEL", "VERSION", "USEFUL TOKENS", "PADDING EFF", "EXECUTED EFF", "PLAN HITS",
+  Table table({"MODEL", "VERSION", "USEFUL TOKENS", "BUCKET FILL", "EXECUTED EFF", "PLAN HITS",
                "WAITING", "RUNNING", "REJECTED"});
   for (const auto& model : statistics.model_stats()) {
     const std::map<std::string, std::string> labels = {{"model", model.name()},

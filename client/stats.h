@@ -12,7 +12,7 @@ namespace sluice::client {
 // Returns the counts since the model was loaded and the mean durations of successful requests.
 std::string StatisticsTable(const inference::ModelStatisticsResponse& statistics);
 
-// Returns the efficiencies of the same models from the metrics: padding efficiency = useful /
+// Returns the efficiencies of the same models from the metrics: bucket fill = useful /
 // bucket tokens, executed efficiency = useful / computed tokens, plan hits = hits / lookups.
 std::string EfficiencyTable(const inference::ModelStatisticsResponse& statistics,
                             const std::vector<Sample>& samples);

@@ -47,7 +47,7 @@ StrategyTrials TrialsOf(const v1::TryStrategiesResponse& response) {
       each.buckets.push_back(
           {.tokens = bucket.tokens(), .sequences = bucket.rows(), .positions = bucket.positions()});
     }
-    each.padding_efficiency = trial.padding_efficiency();
+    each.bucket_fill = trial.bucket_fill();
     each.device_seconds = trial.device_seconds();
     each.mean_latency_seconds = trial.mean_latency_seconds();
     each.p50_latency_seconds = trial.p50_latency_seconds();
@@ -68,10 +68,10 @@ const StrategyTrial& BestOf(const StrategyTrials& trials) {
 }
 
 std::string TrialsTable(const StrategyTrials& trials) {
-  Table table({"LADDER", "BUCKETS", "PADDING", "DEVICE S", "MEAN MS", "P50 MS", "P99 MS", "MIB",
+  Table table({"LADDER", "BUCKETS", "FILL", "DEVICE S", "MEAN MS", "P50 MS", "P99 MS", "MIB",
                "CAPTURES", "GAIN"});
   for (const StrategyTrial& trial : trials.trials) {
-    table.AddRow({trial.name, absl::StrCat(trial.buckets.size()), Percent(trial.padding_efficiency),
+    table.AddRow({trial.name, absl::StrCat(trial.buckets.size()), Percent(trial.bucket_fill),
                   absl::StrFormat("%.3f", trial.device_seconds),
                   Milliseconds(trial.mean_latency_seconds), Milliseconds(trial.p50_latency_seconds),
                   Milliseconds(trial.p99_latency_seconds),

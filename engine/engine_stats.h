@@ -131,7 +131,7 @@ struct StrategyTrial {
   std::string name;     // "present", or the strategy and its changed options
   LadderChoice choice;  // empty for the present ladder
   std::vector<Bucket> buckets;
-  double padding_efficiency = 0;
+  double bucket_fill = 0;
   double device_seconds = 0;
   double mean_latency_seconds = 0, p50_latency_seconds = 0, p99_latency_seconds = 0;
   int64_t batches = 0;
@@ -158,7 +158,7 @@ struct ReviewReport {
   std::vector<Bucket> before, after;  // `after` is in use once its plans are prepared
   LadderDiff diff;
   double gain = 0;  // see LadderReview
-  double efficiency_before = 0, efficiency_after = 0;
+  double bucket_fill_before = 0, bucket_fill_after = 0;
   std::string reason;
 };
 

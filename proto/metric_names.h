@@ -66,10 +66,10 @@ inline constexpr Metric kPlanCaptureSeconds{"sluice_plan_capture_seconds",
 // until the bucket has been used.
 inline constexpr Metric kBucketTokens{"sluice_bucket_capacity_tokens", "Tokens that fit."};
 inline constexpr Metric kBucketRows{"sluice_bucket_capacity_rows", "Sequences that fit."};
-inline constexpr Metric kBucketPadding{"sluice_bucket_padding_efficiency",
-                                       "Useful tokens / capacity, over all batches."};
-inline constexpr Metric kBucketRowPadding{"sluice_bucket_row_padding_efficiency",
-                                          "Sequences / capacity, over all batches."};
+inline constexpr Metric kBucketFill{"sluice_bucket_fill",
+                                    "Useful tokens / capacity, over all batches."};
+inline constexpr Metric kBucketRowFill{"sluice_bucket_row_fill",
+                                       "Sequences / capacity, over all batches."};
 inline constexpr Metric kBucketExecuted{"sluice_bucket_executed_efficiency",
                                         "Useful tokens / tokens computed, over all batches."};
 inline constexpr Metric kBucketHits{

@@ -13,7 +13,7 @@ DASHBOARD = Dashboard(
             "At a glance",
             [
                 stat(
-                    "Padding efficiency",
+                    "Bucket fill",
                     "percentunit",
                     tokens_ratio("useful", "bucket"),
                     "Useful / bucket tokens.",
@@ -61,9 +61,9 @@ DASHBOARD = Dashboard(
             "Efficiency",
             [
                 heat_rows(
-                    "Padding efficiency per bucket",
+                    "Bucket fill per bucket",
                     "percentunit",
-                    (f"avg by (bucket) (sluice_bucket_padding_efficiency{MODEL})", "{{bucket}}"),
+                    (f"avg by (bucket) (sluice_bucket_fill{MODEL})", "{{bucket}}"),
                     "Over all batches of the bucket so far. Red rows with many batches waste most.",
                 ),
                 heat_rows(
@@ -79,12 +79,12 @@ DASHBOARD = Dashboard(
                     (f"max by (bucket) (sluice_bucket_capacity_rows{MODEL})", "rows"),
                     (f"sum by (bucket) (sluice_bucket_batches_total{MODEL})", "batches"),
                     (
-                        f"avg by (bucket) (sluice_bucket_padding_efficiency{MODEL})",
-                        "padding efficiency",
+                        f"avg by (bucket) (sluice_bucket_fill{MODEL})",
+                        "bucket fill",
                     ),
                     (
-                        f"avg by (bucket) (sluice_bucket_row_padding_efficiency{MODEL})",
-                        "row efficiency",
+                        f"avg by (bucket) (sluice_bucket_row_fill{MODEL})",
+                        "row fill",
                     ),
                     (
                         f"avg by (bucket) (sluice_bucket_executed_efficiency{MODEL})",
@@ -94,8 +94,8 @@ DASHBOARD = Dashboard(
                     (f"avg by (bucket) (sluice_bucket_cost_seconds{MODEL})", "cost"),
                     (f"max by (bucket) (sluice_bucket_memory_bytes{MODEL})", "memory"),
                     units={
-                        "padding efficiency": "percentunit",
-                        "row efficiency": "percentunit",
+                        "bucket fill": "percentunit",
+                        "row fill": "percentunit",
                         "executed efficiency": "percentunit",
                         "hit ratio": "percentunit",
                         "cost": "s",

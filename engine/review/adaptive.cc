@@ -266,8 +266,8 @@ LadderReview ReviewLadder(const LadderOptions& ladder_options, const BatchOption
 
   LadderReview review;
   review.gain = matters ? 1 - after.Cost() / before.Cost() : 0;
-  review.efficiency_before = before.benchmark.efficiency;
-  review.efficiency_after = after.benchmark.efficiency;
+  review.bucket_fill_before = before.benchmark.bucket_fill;
+  review.bucket_fill_after = after.benchmark.bucket_fill;
   const double min_gain = force ? 0
                                 : ladder_options.review.min_gain +
                                       kOptimism / std::sqrt(static_cast<double>(arrivals.size()));
@@ -314,8 +314,8 @@ absl::StatusOr<LadderReview> AdoptLadder(const LadderOptions& ladder_options,
     const Candidate after = search.Try(wanted);
     const bool matters = LadderMatters(limits.rows, batch_options.policy);
     review.gain = matters ? 1 - after.Cost() / before.Cost() : 0;
-    review.efficiency_before = before.benchmark.efficiency;
-    review.efficiency_after = after.benchmark.efficiency;
+    review.bucket_fill_before = before.benchmark.bucket_fill;
+    review.bucket_fill_after = after.benchmark.bucket_fill;
     review.reason = absl::StrCat("chosen: ", std::string(NameOf(ladder_options.strategy)), "; ",
                                  matters ? absl::StrFormat("gains %.2f%% on the last %d arrivals",
                                                            100 * review.gain, arrivals.size())

@@ -25,8 +25,8 @@ struct LadderReview {
   // Both factors count, because a busy device uses saved time for smaller batches that start
   // earlier. 0 if there was no candidate; negative if buckets had to be dropped.
   double gain = 0;
-  double efficiency_before = 0;  // padding efficiency on the recent arrivals, replayed
-  double efficiency_after = 0;
+  double bucket_fill_before = 0;  // bucket fill on the recent arrivals, replayed
+  double bucket_fill_after = 0;
   std::string reason;  // a sentence for logs and `sluice buckets`
 };
 

@@ -63,7 +63,7 @@ LadderBenchmark BenchmarkLadder(const Ladder& ladder, std::span<const Arrival> a
   benchmark.p50_latency_seconds = QuantileOfSorted<double>(latencies, 0.5);
   benchmark.p99_latency_seconds = QuantileOfSorted<double>(latencies, 0.99);
   benchmark.batches = result.batches;
-  benchmark.efficiency = result.padding_efficiency();
+  benchmark.bucket_fill = result.bucket_fill();
   return benchmark;
 }
 

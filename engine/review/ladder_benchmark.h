@@ -36,7 +36,7 @@ struct LadderBenchmark {
   double device_seconds = 0;
   double mean_latency_seconds = 0, p50_latency_seconds = 0, p99_latency_seconds = 0;
   int64_t batches = 0;
-  double efficiency = 0;  // padding efficiency
+  double bucket_fill = 0;  // useful tokens / bucket tokens
   std::array<Tenth, kParts> parts{};
 };
 

@@ -83,7 +83,7 @@ class Contest {
     StrategyTrial trial{.name = arm.name,
                         .choice = arm.choice,
                         .buckets = {ladder.buckets().begin(), ladder.buckets().end()},
-                        .padding_efficiency = run.efficiency,
+                        .bucket_fill = run.bucket_fill,
                         .device_seconds = run.device_seconds,
                         .mean_latency_seconds = run.mean_latency_seconds,
                         .p50_latency_seconds = run.p50_latency_seconds,

@@ -176,7 +176,7 @@ class VirtualRun {
 
 }  // namespace
 
-double VirtualResult::padding_efficiency() const {
+double VirtualResult::bucket_fill() const {
   return bucket_tokens == 0
              ? 0
              : static_cast<double>(useful_tokens) / static_cast<double>(bucket_tokens);

@@ -53,9 +53,9 @@ struct VirtualResult {
   int64_t bucket_tokens = 0;
   int64_t computed_tokens = 0;
   double busy_seconds = 0;
-  double span_seconds = 0;            // from the first arrival to the end of the last batch
-  double latency_sum_seconds = 0;     // from arrival to end
-  double padding_efficiency() const;  // useful / bucket
+  double span_seconds = 0;         // from the first arrival to the end of the last batch
+  double latency_sum_seconds = 0;  // from arrival to end
+  double bucket_fill() const;      // useful / bucket
 };
 
 // Runs until all arrivals have ended. Requires that `arrivals` ascend in time, that each fits the

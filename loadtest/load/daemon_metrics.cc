@@ -35,8 +35,8 @@ void ReadBuckets(const std::vector<Sample>& samples, const std::string& model, R
     bucket.bucket = id;
     if (name == "capacity_tokens") bucket.tokens = sample.value;
     if (name == "batches_total") bucket.batches = sample.value;
-    if (name == "padding_efficiency" && std::isfinite(sample.value)) {
-      bucket.padding_efficiency = sample.value;
+    if (name == "fill" && std::isfinite(sample.value)) {
+      bucket.bucket_fill = sample.value;
     }
   }
 }

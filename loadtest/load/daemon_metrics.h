@@ -28,9 +28,9 @@ struct Reconciliation {
 
 struct BucketShare {
   std::string bucket;
-  double tokens = 0;              // the capacity
-  double batches = 0;             // batches that used the bucket in the phase
-  double padding_efficiency = 0;  // useful / capacity tokens since the daemon started
+  double tokens = 0;       // the capacity
+  double batches = 0;      // batches that used the bucket in the phase
+  double bucket_fill = 0;  // useful / capacity tokens since the daemon started
 };
 
 // The values of the page at one moment, summed over the other labels.

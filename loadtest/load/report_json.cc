@@ -70,7 +70,7 @@ json BucketsJson(const Reading& first, const Reading& last) {
     list.push_back({{"bucket", name},
                     {"tokens", bucket.tokens},
                     {"batches", batches},
-                    {"padding_efficiency_since_start", bucket.padding_efficiency}});
+                    {"bucket_fill_since_start", bucket.bucket_fill}});
   }
   return list;
 }
@@ -143,7 +143,7 @@ json ServerJson(const std::vector<Reading>& readings, const Reconciliation& coun
          {"queued_tokens", now.queued_tokens},
          {"batches", batches},
          {"batch_tokens", Ratio(useful, batches)},
-         {"padding_efficiency", Ratio(useful, now.bucket_tokens - before.bucket_tokens)},
+         {"bucket_fill", Ratio(useful, now.bucket_tokens - before.bucket_tokens)},
          {"executed_efficiency", Ratio(useful, now.computed_tokens - before.computed_tokens)},
          {"rejected", now.rejected - before.rejected}});
   }
@@ -152,7 +152,7 @@ json ServerJson(const std::vector<Reading>& readings, const Reconciliation& coun
   const double useful = last.useful_tokens - first.useful_tokens;
   return {{"series", std::move(series)},
           {"buckets", BucketsJson(first, last)},
-          {"padding_efficiency", Ratio(useful, last.bucket_tokens - first.bucket_tokens)},
+          {"bucket_fill", Ratio(useful, last.bucket_tokens - first.bucket_tokens)},
           {"executed_efficiency", Ratio(useful, last.computed_tokens - first.computed_tokens)},
           {"captures", last.captures - first.captures},
           {"reused_share", Ratio(last.reused_tokens - first.reused_tokens,

@@ -62,7 +62,7 @@ struct Field {
   double (*value)(const Measurement&);
 };
 constexpr Field kFields[] = {
-    {"padding_efficiency", [](const Measurement& m) { return m.padding_efficiency; }},
+    {"bucket_fill", [](const Measurement& m) { return m.bucket_fill; }},
     {"executed_efficiency", [](const Measurement& m) { return m.executed_efficiency; }},
     {"goodput_tokens_per_s", [](const Measurement& m) { return m.tokens_per_second; }},
     {"busy_share", [](const Measurement& m) { return m.busy_share; }},
@@ -300,7 +300,7 @@ std::string PlansToMarkdown(const nlohmann::json& rows) {
         &text, absl::StrFormat(
                    "| %s | %s | %.1f%% | %.1f%% | %.1f%% | %.0f | %.0f | %.1f | %.3f | %.3f |\n",
                    row["policy"].get<std::string>(), row["ladder"].get<std::string>(),
-                   100 * (1 - row["padding_efficiency"].get<double>()),
+                   100 * (1 - row["bucket_fill"].get<double>()),
                    100 * (1 - row["executed_efficiency"].get<double>()),
                    100 * row["planned_share"].get<double>(), row["plans"].get<double>(), captures,
                    1e3 * row["capture_seconds"].get<double>() * captures,
@@ -313,17 +313,17 @@ std::string ToMarkdown(const nlohmann::json& rows) {
   std::string text, heading;
   for (const nlohmann::json& row : rows) {
     BeginTable(row,
-               "| policy | ladder | padding eff. | executed eff. | Mtok/s in time | p50 ms | "
+               "| policy | ladder | bucket fill | executed eff. | Mtok/s in time | p50 ms | "
                "p99 ms | batches | captures |\n|---|---|---|---|---|---|---|---|---|\n",
                &heading, &text);
     absl::StrAppend(
-        &text, absl::StrFormat("| %s | %s | %.3f | %.3f | %.2f | %.3f | %.3f | %.0f | %.0f |\n",
-                               row["policy"].get<std::string>(), row["ladder"].get<std::string>(),
-                               row["padding_efficiency"].get<double>(),
-                               row["executed_efficiency"].get<double>(),
-                               row["goodput_tokens_per_s"].get<double>() / 1e6,
-                               row["p50_ms"].get<double>(), row["p99_ms"].get<double>(),
-                               row["batches"].get<double>(), row["captures"].get<double>()));
+        &text,
+        absl::StrFormat("| %s | %s | %.3f | %.3f | %.2f | %.3f | %.3f | %.0f | %.0f |\n",
+                        row["policy"].get<std::string>(), row["ladder"].get<std::string>(),
+                        row["bucket_fill"].get<double>(), row["executed_efficiency"].get<double>(),
+                        row["goodput_tokens_per_s"].get<double>() / 1e6,
+                        row["p50_ms"].get<double>(), row["p99_ms"].get<double>(),
+                        row["batches"].get<double>(), row["captures"].get<double>()));
   }
   return text;
 }

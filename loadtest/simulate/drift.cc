@@ -47,9 +47,9 @@ absl::Status RunSeed(const DriftOptions& options, uint64_t seed, std::span<Phase
   for (size_t i = 0; i < phases.size(); ++i) {
     const Measurement& adaptive = live[i];
     SLUICE_ASSIGN_OR_RETURN(const Measurement optimum, RunExperiment(experiment, {}, arrivals[i]));
-    phases[i].adaptive.push_back(adaptive.padding_efficiency);
-    phases[i].optimum.push_back(optimum.padding_efficiency);
-    phases[i].share.push_back(adaptive.padding_efficiency / optimum.padding_efficiency);
+    phases[i].adaptive.push_back(adaptive.bucket_fill);
+    phases[i].optimum.push_back(optimum.bucket_fill);
+    phases[i].share.push_back(adaptive.bucket_fill / optimum.bucket_fill);
     phases[i].p50_ms.push_back(adaptive.p50_seconds * 1e3);
     phases[i].captures.push_back(static_cast<double>(adaptive.captures));
     phases[i].changes.push_back(static_cast<double>(adaptive.changes));

@@ -134,7 +134,7 @@ class Experiment {
   void Fill(const VirtualResult& result, int64_t tokens_in_time, std::vector<double> latencies) {
     std::sort(latencies.begin(), latencies.end());
     Measurement& m = measurement_;
-    m.padding_efficiency = result.padding_efficiency();
+    m.bucket_fill = result.bucket_fill();
     if (result.computed_tokens > 0) {
       m.executed_efficiency =
           static_cast<double>(result.useful_tokens) / static_cast<double>(result.computed_tokens);

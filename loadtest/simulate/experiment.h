@@ -50,7 +50,7 @@ struct ExperimentOptions {
 };
 
 struct Measurement {
-  double padding_efficiency = 0;
+  double bucket_fill = 0;
   double executed_efficiency = 0;
   double tokens_per_second = 0;  // of the sequences that ended in time
   double busy_share = 0;         // the share of time that the device is busy

@@ -32,7 +32,7 @@ class LadderSearch {
 
  private:
   double EfficiencyOf(const Ladder& ladder) const {
-    return BenchmarkLadder(ladder, arrivals_, options_, law_).efficiency;
+    return BenchmarkLadder(ladder, arrivals_, options_, law_).bucket_fill;
   }
 
   // Returns whether any of the moves improved the result.

@@ -11,7 +11,7 @@
 namespace sluice::loadtest {
 
 // Returns a ladder with the same number of buckets as `start` and the same largest one. Moves one
-// capacity at a time, by decreasing steps, while the padding efficiency on these arrivals grows.
+// capacity at a time, by decreasing steps, while the bucket fill on these arrivals grows.
 // The result is a local optimum, not an upper bound. Runs the batch former several hundred times
 // over all the arrivals.
 Ladder SearchLadder(const Ladder& start, std::span<const Arrival> arrivals,

@@ -101,7 +101,7 @@ class Sizer {
                   .p99_seconds = Quantile(sum.latencies, 0.99)};
     if (sum.span_seconds > 0) row.utilisation = sum.busy_seconds / replicas / sum.span_seconds;
     if (sum.bucket_tokens > 0) {
-      row.padding_efficiency =
+      row.bucket_fill =
           static_cast<double>(sum.useful_tokens) / static_cast<double>(sum.bucket_tokens);
     }
     row.share_within = static_cast<double>(sum.within) / static_cast<double>(arrivals_.size());

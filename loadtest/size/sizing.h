@@ -41,7 +41,7 @@ struct SizingRow {
   int replicas = 0;
   double p50_seconds = 0, p99_seconds = 0;  // of the sequences that ran
   double utilisation = 0;                   // the share of the replicas' time in steps
-  double padding_efficiency = 0;
+  double bucket_fill = 0;
   double share_within = 0;  // share of all sequences within objective and deadline
   bool meets = false;
 };

@@ -24,11 +24,11 @@ std::string SizingTable(const Sizing& sizing, const SizingOptions& options) {
       recorded.seconds, recorded.sequences_per_second, recorded.busiest_second,
       recorded.tokens_per_second);
   absl::StrAppend(&text,
-                  "replicas    p50 ms    p99 ms  utilisation  padding eff.  within objective\n");
+                  "replicas    p50 ms    p99 ms  utilisation  bucket fill  within objective\n");
   for (const SizingRow& row : sizing.rows) {
     absl::StrAppendFormat(&text, "%8d %9.3f %9.3f %12.3f %13.3f %10.4f  %s\n", row.replicas,
                           row.p50_seconds * 1e3, row.p99_seconds * 1e3, row.utilisation,
-                          row.padding_efficiency, row.share_within, row.meets ? "yes" : "no");
+                          row.bucket_fill, row.share_within, row.meets ? "yes" : "no");
   }
   if (sizing.replicas == 0) {
     absl::StrAppendFormat(&text, "%d replicas cannot end %.4g of the sequences within %.4g ms.\n",
@@ -60,7 +60,7 @@ nlohmann::json SizingToJson(const Sizing& sizing, const SizingOptions& options) 
                     {"p50_ms", row.p50_seconds * 1e3},
                     {"p99_ms", row.p99_seconds * 1e3},
                     {"utilisation", row.utilisation},
-                    {"padding_efficiency", row.padding_efficiency},
+                    {"bucket_fill", row.bucket_fill},
                     {"share_within", row.share_within},
                     {"meets", row.meets}});
   }

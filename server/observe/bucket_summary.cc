@@ -32,9 +32,9 @@ BucketSummary Summarize(std::span<const BucketStats> buckets) {
   }
   return {.batches = batches,
           .hit_rate = Ratio(hits, batches),
-          .padding_efficiency = Ratio(useful, capacity),
+          .bucket_fill = Ratio(useful, capacity),
           .executed_efficiency = Ratio(useful, computed),
-          .row_efficiency = Ratio(rows, row_capacity),
+          .row_fill = Ratio(rows, row_capacity),
           .memory_overhead = exact == 0 ? 0 : Ratio(activations, exact) - 1};
 }
 

@@ -17,9 +17,9 @@ std::string BucketLabel(const Bucket& bucket);
 struct BucketSummary {
   int64_t batches = 0;
   double hit_rate = 0;             // batches served by the ladder's own choice / batches
-  double padding_efficiency = 0;   // useful / bucket tokens
+  double bucket_fill = 0;          // useful / bucket tokens
   double executed_efficiency = 0;  // useful / computed tokens
-  double row_efficiency = 0;       // sequences / bucket sequences
+  double row_fill = 0;             // sequences / bucket sequences
   // Bytes of activations for the buckets of all batches / bytes for their exact sizes, - 1.
   double memory_overhead = 0;
 };

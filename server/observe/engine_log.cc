@@ -39,8 +39,8 @@ void EngineLog::OnReview(const Model& model, const ReviewReport& report) {
   add("merged", report.diff.merged);
   add("split", report.diff.split);
   fields.push_back({"gain", report.gain});
-  fields.push_back({"efficiency_before", report.efficiency_before});
-  fields.push_back({"efficiency_after", report.efficiency_after});
+  fields.push_back({"bucket_fill_before", report.bucket_fill_before});
+  fields.push_back({"bucket_fill_after", report.bucket_fill_after});
   fields.push_back({"buckets", std::ssize(report.after)});
   log_->Info("ladder changed", fields);
 }

@@ -29,8 +29,8 @@ void AddBucket(const BucketStats& stats, const Labels& model, MetricSnapshot* sn
   snapshot->Gauge(metric::kBucketReady, labels, stats.ready ? 1 : 0);
   if (stats.batches == 0) return;
   const BucketSummary summary = Summarize({&stats, 1});
-  snapshot->Gauge(metric::kBucketPadding, labels, summary.padding_efficiency);
-  snapshot->Gauge(metric::kBucketRowPadding, labels, summary.row_efficiency);
+  snapshot->Gauge(metric::kBucketFill, labels, summary.bucket_fill);
+  snapshot->Gauge(metric::kBucketRowFill, labels, summary.row_fill);
   snapshot->Gauge(metric::kBucketExecuted, labels, summary.executed_efficiency);
   snapshot->Gauge(metric::kBucketHits, labels, summary.hit_rate);
   snapshot->Gauge(metric::kBucketCost, labels, stats.cost_seconds);

@@ -34,7 +34,7 @@ ModelBuckets Healthy() {
   AddBucket(256, 5000, &model);
   model.set_batches(10000);
   model.set_hit_rate(0.999);
-  model.set_padding_efficiency(0.95);
+  model.set_bucket_fill(0.95);
   model.set_executed_efficiency(1);
   model.set_shape_entropy_bits(2.5);
   return model;
@@ -74,7 +74,7 @@ const AdviseRow kAdviseRows[] = {
          [](ModelBuckets* m) {
            MakePadded(m);
            m->set_executed_efficiency(0.6);
-           m->set_padding_efficiency(0.6);
+           m->set_bucket_fill(0.6);
          },
      .words = {{"40.0%", "padded_buckets", "engine.batch.policy: packed"}}},
     {.name = "APaddedLayoutThatWastesLittleIsNotNamed", .spoil = MakePadded},
@@ -105,17 +105,17 @@ const AdviseRow kAdviseRows[] = {
     {.name = "LowEfficiencyWithoutTrialsNamesNoLadder",
      .spoil =
          [](ModelBuckets* m) {
-           m->set_padding_efficiency(0.7);
+           m->set_bucket_fill(0.7);
            m->set_executed_efficiency(0.7);
          },
      .words = {{"30.0%", "sluice ladder try"}}},
     {.name = "LowEfficiencyIsHarmlessIfOnlyUsedRowsAreComputed",
-     .spoil = [](ModelBuckets* m) { m->set_padding_efficiency(0.2); },
+     .spoil = [](ModelBuckets* m) { m->set_bucket_fill(0.2); },
      .words = {{"80.0%", "No work is wasted", "Leave the ladder as it is."}}},
     {.name = "SmallBatchesAreNamedAsTheCause",
      .spoil =
          [](ModelBuckets* m) {
-           m->set_padding_efficiency(0.1);
+           m->set_bucket_fill(0.1);
            m->set_executed_efficiency(0.1);
            auto* size = m->add_batch_totals();
            size->set_tokens(1);
@@ -152,9 +152,9 @@ const AdviseRow kAdviseRows[] = {
      .spoil =
          [](ModelBuckets* m) {
            m->set_hit_rate(0.5);
-           m->set_padding_efficiency(0.5);
+           m->set_bucket_fill(0.5);
          },
-     .words = {{"hit rate"}, {"Low efficiency"}}},
+     .words = {{"hit rate"}, {"Low bucket fill"}}},
 };
 SLUICE_TABLE(AdviseTable, kAdviseRows);
 
@@ -175,7 +175,7 @@ StrategyTrials Trials(const std::string& other, double gain, const LadderChoice&
 TEST(AdviseWithTrials, ProposesTheBestLadderWithItsGain) {
   ModelBuckets model = Healthy();
   model.set_model_name("m");
-  model.set_padding_efficiency(0.7);
+  model.set_bucket_fill(0.7);
   model.set_executed_efficiency(0.7);
   const StrategyTrials trials =
       Trials("geometric 2", 0.125, {{"strategy", "geometric"}, {"ratio", "2"}});
@@ -201,7 +201,7 @@ TEST(AdviseWithTrials, ProposesNoLadderWithoutGain) {
   ModelBuckets model = Healthy();
   const StrategyTrials trials = Trials("adaptive", 0.02, {{"strategy", "adaptive"}});
   EXPECT_TRUE(Advise(model, &trials).empty());
-  model.set_padding_efficiency(0.5);
+  model.set_bucket_fill(0.5);
   const std::vector<Advice> advice = Advise(model, &trials);
   ASSERT_EQ(advice.size(), 1u);
   EXPECT_THAT(advice[0].action, HasSubstr("Leave the ladder as it is: on the last 400 arrivals"));

@@ -97,7 +97,7 @@ class BucketCommandsTest : public CommandFixture {
 
 TEST_F(BucketCommandsTest, BucketsPrintsATableAndAdvice) {
   EXPECT_EQ(RunWith({"buckets"}), kExitOk);
-  EXPECT_THAT(out_, HasSubstr("PADDING"));
+  EXPECT_THAT(out_, HasSubstr("FILL"));
   EXPECT_THAT(out_, testing::Not(HasSubstr("too few")));
   EXPECT_EQ(RunWith({"buckets", "--advise"}), kExitOk);
   EXPECT_THAT(out_, HasSubstr("too few"));

@@ -44,7 +44,7 @@ v1::ModelBuckets Model() {
   used->set_in_ladder(true);
   used->set_batches(3);
   used->set_rows(6);
-  used->set_padding_efficiency(0.5);
+  used->set_bucket_fill(0.5);
   used->set_executed_efficiency(1);
   used->set_hit_rate(1);
   used->set_cost_seconds(0.0021);
@@ -69,7 +69,7 @@ v1::ModelBuckets Model() {
 TEST(BucketsText, HasALineForEachBucket) {
   const std::string text = BucketsText(Model());
   EXPECT_THAT(
-      text, HasSubstr("64x8    ready            3  75.0%  50.0%    100.0%    100.0%  2.0   2.100"));
+      text, HasSubstr("64x8    ready            3  75.0%  50.0%  100.0%    100.0%  2.0   2.100"));
   EXPECT_THAT(text, HasSubstr("4x8p    withdrawn        0   0.0%  -"));
   EXPECT_THAT(text, HasSubstr("never"));
   EXPECT_THAT(text, testing::Not(HasSubstr("\x1b")))

@@ -31,7 +31,7 @@ Observation HealthyServer() {
   served->set_strategy("adaptive");
   served->set_batches(10000);
   served->set_hit_rate(1);
-  served->set_padding_efficiency(1);
+  served->set_bucket_fill(1);
   served->set_executed_efficiency(1);
   return {.server = "a:1",
           .metrics_address = "a:2",

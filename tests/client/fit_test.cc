@@ -48,8 +48,8 @@ TEST(Fit, GivesALadderWithinItsBounds) {
     const StrategyTrial& taken = Taken(report);
     EXPECT_LE(taken.buckets.size(), 12u) << "at most twice max_buckets";
     EXPECT_EQ(taken.buckets.back().tokens, 1024);
-    EXPECT_GT(taken.padding_efficiency, 0);
-    EXPECT_LE(taken.padding_efficiency, 1);
+    EXPECT_GT(taken.bucket_fill, 0);
+    EXPECT_LE(taken.bucket_fill, 1);
     // The same lengths give the same answer.
     EXPECT_EQ(FitText(*Fit(InputOf(lengths, Options()), Options()), Options()),
               FitText(report, Options()));
@@ -61,7 +61,7 @@ TEST(Fit, TakesTheFittedLadderForLengthsBetweenFixedBuckets) {
   options.load = 0.05;  // most batches have one request, so a bucket per length is best
   const FitReport report = *Fit(InputOf(TwoLengths(4000), options), options);
   EXPECT_THAT(report.taken, testing::HasSubstr("adaptive"));
-  EXPECT_GT(Taken(report).padding_efficiency, 0.9);
+  EXPECT_GT(Taken(report).bucket_fill, 0.9);
 }
 
 // For any requested strategy, no other tried strategy is better by more than chance.
@@ -167,7 +167,7 @@ TEST(FitText, IsConfigurationThatProducesTheLadder) {
   options.strategy = "all";
   const FitReport report = *Fit(InputOf(TwoLengths(2000), options), options);
   const std::string text = FitText(report, options);
-  for (const char* column : {"PADDING", "P50 MS", "P99 MS", "MIB", "CAPTURES", "GAIN"}) {
+  for (const char* column : {"FILL", "P50 MS", "P99 MS", "MIB", "CAPTURES", "GAIN"}) {
     EXPECT_THAT(text, testing::HasSubstr(column));
   }
   Config config;

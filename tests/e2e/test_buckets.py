@@ -35,12 +35,12 @@ def test_buckets_count_each_batch_once(daemon):
     uses = model["buckets"]
     assert sum(int(use["batches"]) for use in uses) == int(model["batches"]) == 40
     assert sum(int(use["useful_tokens"]) for use in uses) == sum(range(1, 41))
-    assert model["padding_efficiency"] == pytest.approx(
+    assert model["bucket_fill"] == pytest.approx(
         sum(int(use["useful_tokens"]) for use in uses)
         / sum(int(use["bucket_tokens"]) for use in uses))
     batches = [(int(use["batches"]), int(use["activation_memory_bytes"])) for use in uses]
     # Activations have parts that do not grow with tokens.
-    assert 0 < model["memory_overhead"] < 1 / model["padding_efficiency"] - 1
+    assert 0 < model["memory_overhead"] < 1 / model["bucket_fill"] - 1
     assert all(size > 0 for count, size in batches if count > 0)
     assert model["hit_rate"] == 1
     assert [size["tokens"] for size in model["lengths"]] == list(range(1, 41))
@@ -79,7 +79,7 @@ def history(served):
 def test_the_table_of_buckets_has_bars_and_totals(demo):
     run = sluice("buckets", "--advise", "--server", demo.admin)
     assert run.returncode == 0, run.stderr
-    assert "PADDING" in run.stdout and "[" in run.stdout
+    assert "FILL" in run.stdout and "[" in run.stdout
     assert "step cost" in run.stdout and "us" in run.stdout.split("step cost")[1]
 
 

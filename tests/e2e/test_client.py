@@ -44,7 +44,7 @@ def test_models_and_stats_print_tables(demo):
     models = sluice(demo, "models")
     assert models.returncode == 0 and "demo" in models.stdout and "READY" in models.stdout
     stats = sluice(demo, "stats", "--metrics-address", demo.http)
-    assert stats.returncode == 0 and "PADDING EFF" in stats.stdout
+    assert stats.returncode == 0 and "BUCKET FILL" in stats.stdout
 
 
 @pytest.mark.parametrize("command", [["infer", "--text", "a"], ["health"]])

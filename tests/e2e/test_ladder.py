@@ -121,5 +121,5 @@ def test_strategies_are_tried_on_the_recorded_traffic(daemon):
     gains = {trial["name"]: trial["gain"] for trial in trials["trials"]}
     assert max(gains.values()) <= gains[trials["best"]] + trials["margin"]
     run = sluice("ladder", "try", "demo", "--server", served.admin)
-    assert "PADDING" in run.stdout
+    assert "FILL" in run.stdout
     assert "over a single bucket" in run.stdout or "gains nothing" in run.stdout

@@ -145,7 +145,7 @@ def check_buckets(browser, samples):
     for label, cells in rows.items():
         batches = metric(samples, "sluice_bucket_batches_total", {"bucket": label})
         assert number(cells[1]) == batches
-        for cell, name in ((3, "padding_efficiency"), (4, "executed_efficiency"), (6, "hit_ratio")):
+        for cell, name in ((3, "bucket_fill"), (4, "executed_efficiency"), (6, "hit_ratio")):
             ratio = metric(samples, f"sluice_bucket_{name}", {"bucket": label})
             expected = f"{100 * ratio:.1f} %" if batches else "–"
             assert cells[cell] == expected, (label, name)

@@ -189,8 +189,8 @@ absl::Status LadderReviewer::Adopt(const ModelRunner::ReviewState& state, Ladder
                                    ReviewReport* report) {
   report->before = report->after = BucketsOf(*state.ladder);
   report->gain = review.gain;
-  report->efficiency_before = review.efficiency_before;
-  report->efficiency_after = review.efficiency_after;
+  report->bucket_fill_before = review.bucket_fill_before;
+  report->bucket_fill_after = review.bucket_fill_after;
   report->reason = std::move(review.reason);
   absl::Status prepared;
   if (review.ladder != nullptr) prepared = Prepare(*state.ladder, *review.ladder);

@@ -175,7 +175,7 @@ absl::Status BucketsBench::Finish() {
     const auto& law = buckets.cost_law();
     buckets_.push_back({{"profile", buckets.profile()},
                         {"memory_overhead", buckets.memory_overhead()},
-                        {"padding_efficiency", buckets.padding_efficiency()},
+                        {"bucket_fill", buckets.bucket_fill()},
                         {"executed_efficiency", buckets.executed_efficiency()},
                         {"hit_rate", buckets.hit_rate()},
                         {"plan_memory_bytes", buckets.plan_memory_bytes()},

@@ -59,7 +59,7 @@ json LoadJson(const LoadResult& load, const std::vector<Measurement>& rounds) {
   result["p99_ms"] = spread([](const auto& each) { return each.p99_ms; });
   result["client_lateness_p99_ms"] = spread([](const auto& each) { return each.lateness_p99_ms; });
   result["calls"] = Sum(rounds, [](const auto& each) { return each.calls; });
-  result["padding_efficiency"] = efficiency.padding;
+  result["bucket_fill"] = efficiency.padding;
   result["executed_efficiency"] = efficiency.executed;
   result["bucket_overhead"] = efficiency.bucket_overhead();
   result["useful_tokens_per_batch"] = efficiency.tokens_per_batch;
@@ -172,7 +172,7 @@ std::string BucketsTables(const BucketsResult& result) {
   std::string text =
       "| arm | sequences/s (min to max) | useful tokens/s | useful tokens / CPU s | useful tokens "
       "/ "
-      "batch | executed eff. | padding eff. | bucket overhead "
+      "batch | executed eff. | bucket fill | bucket overhead "
       "|\n|---|---|---|---|---|---|---|---|\n";
   for (size_t arm = 0; arm < result.arms.size(); ++arm) text += PeakRow(result, arm);
   text += "\n| p50 / p99 (min to max) in ms at |";

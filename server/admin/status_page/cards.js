@@ -42,7 +42,7 @@ function tiles(model) {
          sparkline(past.map(p => p.waiting), 'waiting sequences over the last minutes')),
     tile('Latency, 99 %', 'p99', latency.total ? seconds(latency.total.p99) : '–',
          latency.total ? `median ${seconds(latency.total.p50)}` : 'no request has ended yet'),
-    tile('Padding efficiency', 'padding_efficiency', used ? percent(batches.padding_efficiency) : '–',
+    tile('Bucket fill', 'bucket_fill', used ? percent(batches.bucket_fill) : '–',
          'useful tokens / bucket tokens'),
     tile('Bucket hits', 'hit_rate', used ? percent(batches.hit_rate) : '–', `of ${count(batches.count)} batches`),
     tile('Queue empty in', 'drain', seconds(queue.drain), 'estimated, at the measured cost'),
@@ -55,13 +55,13 @@ function bucketName(bucket) {
 }
 function ladderCard(model) {
   const {batches, buckets} = model;
-  const head = row([['bucket'], ['batches'], ['share', 'wide'], ['padding efficiency'], ['executed efficiency', 'wide'],
+  const head = row([['bucket'], ['batches'], ['share', 'wide'], ['bucket fill'], ['executed efficiency', 'wide'],
                     ['rows filled', 'wide'], ['hits', 'wide'], ['cost'], ['memory', 'wide'], ['last used', 'wide']], 'th');
   const rows = buckets.map(b => {
     const ratio = (value, style) => b.batches ? meter(value, style) : '–';
     const made = row([
       [bucketName(b)], [count(b.batches)], [b.batches ? meter(b.batches / batches.count, 'second') : '', 'wide'],
-      [ratio(b.padding_efficiency)], [ratio(b.executed_efficiency), 'wide'], [ratio(b.row_efficiency), 'wide'],
+      [ratio(b.bucket_fill)], [ratio(b.executed_efficiency), 'wide'], [ratio(b.row_fill), 'wide'],
       [b.batches ? percent(b.hit_rate) : '–', 'wide'], [b.cost ? seconds(b.cost) : '–'], [bytes(b.memory_bytes), 'wide'],
       [b.last_used_age === null ? 'never' : ago(b.last_used_age), 'wide']]);
     made.dataset.bucket = b.bucket;
@@ -71,7 +71,7 @@ function ladderCard(model) {
   const ladder = buckets.filter(b => b.in_ladder).length;
   const note = `${model.strategy}, ${ladder} buckets. TOKENSxROWS of a packed bucket, ROWSxPOSITIONSp of a padded one. ` +
       `Of all batches: executed efficiency ${percent(batches.executed_efficiency)}, rows filled ` +
-      `${percent(batches.row_efficiency)}, memory overhead ${percent(batches.memory_overhead)}.`;
+      `${percent(batches.row_fill)}, memory overhead ${percent(batches.memory_overhead)}.`;
   return card('whole', 'Ladder', note, element('table', {'aria-label': 'Buckets'}, head, ...rows));
 }
 function historyCard({history}) {
@@ -79,7 +79,7 @@ function historyCard({history}) {
   const batches = history.stretches.reduce((sum, each) => sum + each.batches, 0);
   return card('whole', 'The last hours',
       'Lines: capacities of the ladder, by powers of two. Band: lengths of sequences from the median to 99 %, with a line at ' +
-      '90 %. Bars: padding efficiency of each minute.', band(history),
+      '90 %. Bars: bucket fill of each minute.', band(history),
       list([['changes of the ladder', 'history_changes', count(history.ladders.length - 1)],
             ['batches', 'history_batches', count(batches)]]));
 }
@@ -169,8 +169,8 @@ function reviewCard({ladder, review}) {
       element('span', {class: review.adopted ? 'adopted' : ''}, review.adopted ? 'adopted' : 'not adopted'), ` – ${review.reason}`);
   const changes = ['added', 'removed', 'merged', 'split'].filter(key => review[key].length)
       .map(key => [key, `review_${key}`, review[key].join(', ')]);
-  if (review.efficiency_after) {
-    changes.unshift(['efficiency', 'review_efficiency', `${percent(review.efficiency_before)} → ${percent(review.efficiency_after)}`]);
+  if (review.bucket_fill_after) {
+    changes.unshift(['bucket fill', 'review_bucket_fill', `${percent(review.bucket_fill_before)} → ${percent(review.bucket_fill_after)}`]);
   }
   return card('', 'Ladder reviews', '', verdict, list(changes), totals);
 }

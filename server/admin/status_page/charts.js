@@ -40,7 +40,7 @@ function histogram(sizes, label, marks = []) {
   }
   return svg;
 }
-// Draws lengths between the capacities of the ladder over time, and padding efficiency below them.
+// Draws lengths between the capacities of the ladder over time, and bucket fill below them.
 function band({ladders, stretches}) {
   const kWidth = Math.min(1130, innerWidth - 60), kLadder = 130, kBars = 40, kEnd = kLadder + 14 + kBars;
   const first = stretches[0].begin, high = Math.max(...ladders.flat());
@@ -59,7 +59,7 @@ function band({ladders, stretches}) {
     if (!each.batches) continue;
     const share = each.useful_tokens / each.bucket_tokens;
     const bar = shape('rect', {x: left, width, y: kEnd - kBars * share, height: kBars * share, fill: 'var(--main)'});
-    bar.append(shape('title', {}, `${ago(each.end)}: padding efficiency ${percent(share)}, executed ` +
+    bar.append(shape('title', {}, `${ago(each.end)}: bucket fill ${percent(share)}, executed ` +
         `${percent(each.useful_tokens / each.computed_tokens)}, ${count(each.batches)} batches`));
     svg.append(bar);
   }

@@ -26,9 +26,9 @@ json DescribeBucket(const BucketStats& stats, MonoTime now) {
           {"in_ladder", stats.in_ladder},
           {"batches", stats.batches},
           {"hit_rate", summary.hit_rate},
-          {"padding_efficiency", summary.padding_efficiency},
+          {"bucket_fill", summary.bucket_fill},
           {"executed_efficiency", summary.executed_efficiency},
-          {"row_efficiency", summary.row_efficiency},
+          {"row_fill", summary.row_fill},
           {"cost", stats.cost_seconds},
           {"memory_bytes", stats.memory_bytes},
           {"last_used_age", used ? Age(stats.last_used, now) : json()}};
@@ -41,9 +41,9 @@ json DescribeAllBuckets(std::span<const BucketStats> buckets) {
   return {{"count", summary.batches},
           {"useful_tokens", useful},
           {"hit_rate", summary.hit_rate},
-          {"padding_efficiency", summary.padding_efficiency},
+          {"bucket_fill", summary.bucket_fill},
           {"executed_efficiency", summary.executed_efficiency},
-          {"row_efficiency", summary.row_efficiency},
+          {"row_fill", summary.row_fill},
           {"memory_overhead", summary.memory_overhead}};
 }
 
@@ -114,8 +114,8 @@ json DescribeReview(const std::optional<RecentActivity::Review>& review, MonoTim
           {"adopted", report.changed},
           {"reason", report.reason},
           {"gain", report.gain},
-          {"efficiency_before", report.efficiency_before},
-          {"efficiency_after", report.efficiency_after},
+          {"bucket_fill_before", report.bucket_fill_before},
+          {"bucket_fill_after", report.bucket_fill_after},
           {"added", LabelArray(report.diff.added)},
           {"removed", LabelArray(report.diff.removed)},
           {"merged", LabelArray(report.diff.merged)},

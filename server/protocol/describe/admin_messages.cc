@@ -45,7 +45,7 @@ void Write(const BucketStats& stats, MonoTime now, v1::BucketUse* out) {
   out->set_bucket_tokens(stats.bucket_tokens);
   out->set_computed_tokens(stats.computed_tokens);
   const BucketSummary summary = Summarize({&stats, 1});
-  out->set_padding_efficiency(summary.padding_efficiency);
+  out->set_bucket_fill(summary.bucket_fill);
   out->set_executed_efficiency(summary.executed_efficiency);
   out->set_hit_rate(summary.hit_rate);
   out->set_cost_seconds(stats.cost_seconds);
@@ -148,7 +148,7 @@ v1::ModelBuckets DescribeBuckets(const ModelStats& stats, const BackendInfo& bac
   const BucketSummary all = Summarize(stats.buckets);
   out.set_batches(all.batches);
   out.set_hit_rate(all.hit_rate);
-  out.set_padding_efficiency(all.padding_efficiency);
+  out.set_bucket_fill(all.bucket_fill);
   out.set_executed_efficiency(all.executed_efficiency);
   out.set_memory_overhead(all.memory_overhead);
   out.set_plan_memory_bytes(stats.plan_memory_bytes);
@@ -202,8 +202,8 @@ v1::RunReviewResponse DescribeReview(const ReviewReport& report) {
   Write(report.diff.merged, out.mutable_merged());
   Write(report.diff.split, out.mutable_split());
   out.set_gain(report.gain);
-  out.set_efficiency_before(report.efficiency_before);
-  out.set_efficiency_after(report.efficiency_after);
+  out.set_bucket_fill_before(report.bucket_fill_before);
+  out.set_bucket_fill_after(report.bucket_fill_after);
   return out;
 }
 
@@ -218,7 +218,7 @@ v1::TryStrategiesResponse DescribeTrials(const StrategyTrials& trials) {
     each->set_name(trial.name);
     each->mutable_options()->insert(trial.choice.begin(), trial.choice.end());
     Write(trial.buckets, each->mutable_buckets());
-    each->set_padding_efficiency(trial.padding_efficiency);
+    each->set_bucket_fill(trial.bucket_fill);
     each->set_device_seconds(trial.device_seconds);
     each->set_mean_latency_seconds(trial.mean_latency_seconds);
     each->set_p50_latency_seconds(trial.p50_latency_seconds);

@@ -80,7 +80,7 @@ LadderReview Review(const LadderOptions& options, const Ladder& present, const T
 }
 
 double EfficiencyOf(const Ladder& ladder, std::span<const Arrival> arrivals) {
-  return BenchmarkLadder(ladder, arrivals, kBatch, Costs()).efficiency;
+  return BenchmarkLadder(ladder, arrivals, kBatch, Costs()).bucket_fill;
 }
 
 TEST(ReviewLadder, AdoptsABetterLadderOnce) {
@@ -95,7 +95,7 @@ TEST(ReviewLadder, AdoptsABetterLadderOnce) {
       const LadderReview first = Review(options, geometric, TrafficOf(arrivals(0)));
       ASSERT_NE(first.ladder, nullptr) << first.reason;
       EXPECT_GT(first.gain, options.review.min_gain);
-      EXPECT_GT(first.efficiency_after, first.efficiency_before);
+      EXPECT_GT(first.bucket_fill_after, first.bucket_fill_before);
       EXPECT_FALSE(first.diff.empty());
       EXPECT_GT(EfficiencyOf(*first.ladder, arrivals(1)), EfficiencyOf(geometric, arrivals(1)));
       for (uint64_t part = 2; part < 4; ++part) {
@@ -260,7 +260,7 @@ TEST(ReviewLadder, CountsTheStepsThatGenerate) {
   const LadderReview review = Review(options, present, TrafficOf(arrivals), /*force=*/true);
   ASSERT_NE(review.ladder, nullptr) << review.reason;
   EXPECT_LT(review.ladder->buckets().front().tokens, 100);
-  EXPECT_GT(review.efficiency_after, review.efficiency_before);
+  EXPECT_GT(review.bucket_fill_after, review.bucket_fill_before);
 }
 
 // Each step of the arrivals is replayed several times, so even a few arrivals with very long

@@ -77,7 +77,7 @@ TEST(BucketsReportTest, ComputesEfficiencyFromSumsAndOverheadFromBuckets) {
   BucketsResult result = TwoRounds();
   result.loads[0].arms[2][1].useful_tokens = 100;
   const nlohmann::json load = ArmJson(result, 2)["loads"][0];
-  EXPECT_DOUBLE_EQ(load["padding_efficiency"], 0.8);
+  EXPECT_DOUBLE_EQ(load["bucket_fill"], 0.8);
   EXPECT_DOUBLE_EQ(load["executed_efficiency"], 1);
   EXPECT_DOUBLE_EQ(load["bucket_overhead"], 0.25);
   EXPECT_DOUBLE_EQ(load["useful_tokens_per_batch"], 40);

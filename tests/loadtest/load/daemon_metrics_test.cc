@@ -23,10 +23,10 @@ sluice_batches_total{model="m",trigger="full"} 7
 sluice_batches_total{model="m",trigger="idle"} 3
 sluice_bucket_capacity_tokens{model="m",bucket="128"} 128
 sluice_bucket_batches_total{model="m",bucket="128"} 10
-sluice_bucket_padding_efficiency{model="m",bucket="128"} 0.6
+sluice_bucket_fill{model="m",bucket="128"} 0.6
 sluice_bucket_capacity_tokens{model="m",bucket="256"} 256
 sluice_bucket_batches_total{model="m",bucket="256"} 0
-sluice_bucket_padding_efficiency{model="m",bucket="256"} NaN
+sluice_bucket_fill{model="m",bucket="256"} NaN
 )";
 
 TEST(ParseReading, SumsOverTheOtherLabelsOfTheModel) {
@@ -41,7 +41,7 @@ TEST(ParseReading, SumsOverTheOtherLabelsOfTheModel) {
   EXPECT_EQ(reading->prompt_tokens, 600);
   ASSERT_EQ(reading->buckets.size(), 2u);
   EXPECT_EQ(reading->buckets.at("128").tokens, 128);
-  EXPECT_EQ(reading->buckets.at("256").padding_efficiency, 0) << "NaN: never used";
+  EXPECT_EQ(reading->buckets.at("256").bucket_fill, 0) << "NaN: never used";
 }
 
 TEST(ParseReading, RefusesOtherPages) {
@@ -64,14 +64,14 @@ TEST(ServerJson, ShowsTheDifferenceBetweenReadings) {
   Reading last = later;
   last.at_s = 1.1;
   const nlohmann::json server = ServerJson({*page, later, last}, {});
-  EXPECT_EQ(server["padding_efficiency"], 0.6);
+  EXPECT_EQ(server["bucket_fill"], 0.6);
   EXPECT_EQ(server["executed_efficiency"], 0.75);
   EXPECT_EQ(server["reused_share"], 0.25);
   ASSERT_EQ(server["series"].size(), 1u);
   EXPECT_EQ(server["series"][0]["batch_tokens"], 30);
   ASSERT_EQ(server["buckets"].size(), 1u) << "only the used buckets";
   EXPECT_EQ(server["buckets"][0]["batches"], 2);
-  EXPECT_TRUE(ServerJson({*page, *page}, {})["padding_efficiency"].is_null());
+  EXPECT_TRUE(ServerJson({*page, *page}, {})["bucket_fill"].is_null());
   EXPECT_TRUE(ServerJson({*page, *page}, {})["reused_share"].is_null()) << "no prompt was started";
 }
 

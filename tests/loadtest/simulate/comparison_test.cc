@@ -32,7 +32,7 @@ TEST(Compare, RanksPoliciesInTheExpectedOrder) {
   ASSERT_TRUE(rows.ok()) << rows.status();
   ASSERT_EQ(rows->size(), 4u);
   const auto efficiency = [&](const std::string& policy) {
-    return Value(*rows, policy, "padding_efficiency");
+    return Value(*rows, policy, "bucket_fill");
   };
   EXPECT_GT(efficiency("packed"), efficiency("fifo_packed"));
   EXPECT_GT(efficiency("fifo_packed"), efficiency("padded_buckets"));

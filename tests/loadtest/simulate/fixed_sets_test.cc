@@ -68,7 +68,7 @@ TEST(Compare, ComparesEachFixedSetWithTheSameNumberOfAdaptiveBuckets) {
   EXPECT_EQ((*rows)[1]["ladder"], "adaptive:10");
   EXPECT_LE((*rows)[1]["plans"], 10);
   EXPECT_EQ((*rows)[2]["captures"], 0);
-  EXPECT_LT((*rows)[2]["padding_efficiency"], (*rows)[1]["padding_efficiency"]);
+  EXPECT_LT((*rows)[2]["bucket_fill"], (*rows)[1]["bucket_fill"]);
   options.fixed_sets = {"none"};
   EXPECT_FALSE(Compare(options).ok());
 }

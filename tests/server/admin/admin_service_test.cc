@@ -61,7 +61,7 @@ TEST_F(AdminTest, CountsServedRequestsInTheirBuckets) {
   EXPECT_EQ(batches, model.batches());
   EXPECT_EQ(batches, 5);
   EXPECT_EQ(useful, 15);
-  EXPECT_GT(model.padding_efficiency(), 0);
+  EXPECT_GT(model.bucket_fill(), 0);
   ASSERT_EQ(model.lengths_size(), 1);
   EXPECT_EQ(model.lengths(0).tokens(), 3);
 }

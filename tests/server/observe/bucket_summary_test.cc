@@ -35,9 +35,9 @@ TEST(Summarize, WeighsBucketsByTheirTokens) {
   const BucketSummary all = Summarize(buckets);
   EXPECT_EQ(all.batches, 11);
   EXPECT_DOUBLE_EQ(all.hit_rate, 10.0 / 11);
-  EXPECT_DOUBLE_EQ(all.padding_efficiency, 140.0 / 200);
+  EXPECT_DOUBLE_EQ(all.bucket_fill, 140.0 / 200);
   EXPECT_DOUBLE_EQ(all.executed_efficiency, 140.0 / 145);
-  EXPECT_DOUBLE_EQ(all.row_efficiency, 22.0 / 48);
+  EXPECT_DOUBLE_EQ(all.row_fill, 22.0 / 48);
   EXPECT_DOUBLE_EQ(all.memory_overhead, (11'000.0 + 7 * 200) / (11'000 + 7 * 140) - 1);
 }
 
@@ -45,9 +45,9 @@ TEST(Summarize, WithoutBatchesAllRatiosAreZero) {
   const BucketStats unused = Used({.tokens = 10, .sequences = 4}, 0, 0, 0, 0, 0);
   for (const BucketSummary& none : {Summarize({}), Summarize({&unused, 1})}) {
     EXPECT_EQ(none.hit_rate, 0);
-    EXPECT_EQ(none.padding_efficiency, 0);
+    EXPECT_EQ(none.bucket_fill, 0);
     EXPECT_EQ(none.executed_efficiency, 0);
-    EXPECT_EQ(none.row_efficiency, 0);
+    EXPECT_EQ(none.row_fill, 0);
     EXPECT_EQ(none.memory_overhead, 0);
   }
 }

@@ -82,16 +82,16 @@ TEST(StatusJson, BucketRatiosEqualTheBucketSummary) {
   const BucketSummary all = Summarize(stats.buckets);
   EXPECT_EQ(model["batches"]["count"], 4);
   EXPECT_EQ(model["batches"]["useful_tokens"], 48);
-  EXPECT_EQ(model["batches"]["padding_efficiency"], all.padding_efficiency);
+  EXPECT_EQ(model["batches"]["bucket_fill"], all.bucket_fill);
   EXPECT_EQ(model["batches"]["executed_efficiency"], all.executed_efficiency);
   EXPECT_EQ(model["batches"]["hit_rate"], all.hit_rate);
   ASSERT_EQ(model["buckets"].size(), 2u);
   const json& used = model["buckets"][0];
   EXPECT_EQ(used["bucket"], "16x8");
-  EXPECT_EQ(used["padding_efficiency"], 0.75);
+  EXPECT_EQ(used["bucket_fill"], 0.75);
   EXPECT_EQ(used["executed_efficiency"], 0.96);
   EXPECT_EQ(used["hit_rate"], 0.75);
-  EXPECT_EQ(used["row_efficiency"], 9.0 / 32);
+  EXPECT_EQ(used["row_fill"], 9.0 / 32);
   EXPECT_EQ(used["last_used_age"], 5);
   const json& withdrawn = model["buckets"][1];
   EXPECT_EQ(withdrawn["bucket"], "4x16p");
@@ -165,7 +165,7 @@ TEST(StatusJson, DescribesTheLatestReview) {
   review.report.changed = true;
   review.report.reason = "why";
   review.report.diff.added = {{.tokens = 16, .sequences = 8}};
-  review.report.efficiency_after = 0.9;
+  review.report.bucket_fill_after = 0.9;
   const json told =
       ParsedModel({.stats = ExampleStats(kNow),
                    .recent = {.batches = {}, .requests = {}, .review = review}})["review"];
@@ -174,7 +174,7 @@ TEST(StatusJson, DescribesTheLatestReview) {
   EXPECT_EQ(told["reason"], "why");
   EXPECT_EQ(told["added"], json({"16x8"}));
   EXPECT_EQ(told["removed"], json::array());
-  EXPECT_EQ(told["efficiency_after"], 0.9);
+  EXPECT_EQ(told["bucket_fill_after"], 0.9);
 }
 
 TEST(StatusJson, TheHistoryHasEachLadderOnce) {

@@ -44,7 +44,7 @@ TEST(DescribeBuckets, DescribesEachBucketAndTheirTotals) {
   EXPECT_TRUE(used.ready());
   EXPECT_TRUE(used.in_ladder());
   EXPECT_EQ(used.rows(), 9);
-  EXPECT_DOUBLE_EQ(used.padding_efficiency(), 0.75);
+  EXPECT_DOUBLE_EQ(used.bucket_fill(), 0.75);
   EXPECT_DOUBLE_EQ(used.executed_efficiency(), 0.96);
   EXPECT_DOUBLE_EQ(used.hit_rate(), 0.75);
   EXPECT_DOUBLE_EQ(used.prepare_seconds(), 0.02);
@@ -83,8 +83,8 @@ TEST(DescribeReview, ListsTheChanges) {
                       .after = {a, b},
                       .diff = {.added = {b}, .removed = {}, .merged = {}, .split = {}},
                       .gain = 0.1,
-                      .efficiency_before = 0.5,
-                      .efficiency_after = 0.9,
+                      .bucket_fill_before = 0.5,
+                      .bucket_fill_after = 0.9,
                       .reason = "why"});
   EXPECT_TRUE(review.changed());
   EXPECT_EQ(review.reason(), "why");
@@ -93,7 +93,7 @@ TEST(DescribeReview, ListsTheChanges) {
   ASSERT_EQ(review.added_size(), 1);
   EXPECT_EQ(review.added(0).tokens(), 16);
   EXPECT_EQ(review.removed_size() + review.merged_size() + review.split_size(), 0);
-  EXPECT_DOUBLE_EQ(review.efficiency_after(), 0.9);
+  EXPECT_DOUBLE_EQ(review.bucket_fill_after(), 0.9);
 }
 
 Explanation Explained() {
