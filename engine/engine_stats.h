@@ -2,6 +2,7 @@
 // and the admin API.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -41,19 +42,30 @@ constexpr auto EnumNamesOf(Lookup) {
                                 {kMissMemory, "memory"}});
 }
 inline std::string_view LookupName(Lookup lookup) { return NameOf(lookup); }
+inline constexpr int kLookups = CountEnumerators<Lookup>();
 
-// The statistics of a bucket at one point in time.
+// The upper bounds of the histogram of a bucket's replay times, in seconds. One more interval has
+// the longer times. There are few, because every bucket has a histogram.
+inline constexpr std::array<double, 8> kReplayBounds = {0.00025, 0.001, 0.004, 0.016,
+                                                        0.064,   0.256, 1.024, 4.096};
+
+// The statistics of a bucket at one point in time. Counts of batches only grow while the model is
+// loaded.
 struct BucketStats {
   Bucket bucket;
   bool ready = false;     // its plan is published
   bool in_ladder = true;  // false once it is withdrawn or evicted; only its history is kept
   int64_t batches = 0;
   int64_t hits = 0;  // batches that it served as the ladder's choice
+  // Batches that it served in place of the ladder's choice, by the reason; kHit has none.
+  std::array<int64_t, kLookups> misses{};
   int64_t useful_tokens = 0;
   int64_t computed_tokens = 0;
   int64_t bucket_tokens = 0;  // batches * bucket.tokens
   int64_t sequences = 0;
-  int64_t memory_bytes = 0;      // of its plan
+  nanoseconds replay{0};                                    // the time of its batches on the device
+  std::array<int64_t, kReplayBounds.size() + 1> replays{};  // batches by replay time; kReplayBounds
+  int64_t memory_bytes = 0;                                 // of its plan
   int64_t activation_bytes = 0;  // memory of a slot whose largest bucket is this one
   // Memory of slots of exactly the size of its batches, summed over the batches. It is estimated
   // from the mean tokens and rows of the batches.
@@ -94,6 +106,8 @@ struct KvStats {
 struct ModelStats {
   std::shared_ptr<const Model> model;
   std::vector<BucketStats> buckets;  // ascending; buckets of the ladder and withdrawn buckets
+  // The sums of the counts of withdrawn buckets that are no longer listed. Its bucket is empty.
+  BucketStats forgotten_buckets;
   int64_t waiting_requests = 0;
   int64_t running_requests = 0;
   int64_t waiting_sequences = 0;  // rows that hold no KV pages
@@ -106,6 +120,8 @@ struct ModelStats {
   nanoseconds estimated_drain{0};
   // The time until a request that is admitted now is at the head of the queue, at those costs.
   nanoseconds estimated_wait{0};
+  // The tokens per second in full batches of the largest bucket, at those costs; 0 if unknown.
+  double device_tokens_per_second = 0;
   int64_t steps = 0;
   int64_t plan_memory_bytes = 0;
   SlotMemory slot_memory;
@@ -123,6 +139,8 @@ struct ModelStats {
   LadderChanges ladder_changes;
   LadderOptions ladder_options;  // the options in effect for this model
   LadderChoice ladder_kept;      // the choice kept for a restart; empty: the configuration
+  // A sentence if memory_limit_bytes made the ladder smaller at start, or if it cannot be met.
+  std::string memory_limit_effect;
 };
 
 // The result of a ladder on recent traffic: the second half of the recent arrivals, run on virtual
@@ -133,6 +151,7 @@ struct StrategyTrial {
   std::vector<Bucket> buckets;
   double bucket_fill = 0;
   double device_seconds = 0;
+  double wasted_share = 0;  // of device_seconds, by EmptyRowSeconds
   double mean_latency_seconds = 0, p50_latency_seconds = 0, p99_latency_seconds = 0;
   int64_t batches = 0;
   int64_t plan_bytes = 0;      // of all its plans

@@ -2,6 +2,7 @@
 // measured costs, changes of a ladder.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -75,6 +76,15 @@ struct CostState {
   double totals[kCostTerms] = {};               // sum of x
   std::vector<BucketCost> buckets{};            // ascending
 };
+
+// Returns the device time that the law of `costs` gives for rows that were computed without a
+// useful token: the difference of the law for these steps, and the law for steps in buckets of
+// exactly the useful tokens. A bucket token counts only if the device computed its row.
+inline double EmptyRowSeconds(const CostState& costs, int64_t useful_tokens,
+                              int64_t computed_tokens) {
+  const double per_row = costs.law[1] + costs.law[2];  // bucket token, computed token
+  return per_row * static_cast<double>(std::max<int64_t>(computed_tokens - useful_tokens, 0));
+}
 
 // The difference of two packed ladders. The buckets in both ladders divide the sizes into ranges.
 // Within a range, p old buckets (only in the former ladder) are replaced by q new buckets (only in

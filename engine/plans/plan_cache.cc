@@ -1,6 +1,7 @@
 #include "engine/plans/plan_cache.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "base/check.h"
@@ -13,11 +14,31 @@ int32_t Mean(int64_t sum, int64_t count) {
   return static_cast<int32_t>(std::max<int64_t>((sum + count / 2) / count, 1));
 }
 
+// Returns the interval of kReplayBounds that has the time.
+size_t IntervalOf(nanoseconds replay) {
+  const double seconds = std::chrono::duration<double>(replay).count();
+  return std::ranges::lower_bound(kReplayBounds, seconds) - kReplayBounds.begin();
+}
+
+// Adds the counts of `bucket` to `sum`.
+void AddCounts(const BucketStats& bucket, BucketStats* sum) {
+  sum->batches += bucket.batches;
+  sum->hits += bucket.hits;
+  for (size_t i = 0; i < bucket.misses.size(); ++i) sum->misses[i] += bucket.misses[i];
+  sum->useful_tokens += bucket.useful_tokens;
+  sum->computed_tokens += bucket.computed_tokens;
+  sum->bucket_tokens += bucket.bucket_tokens;
+  sum->sequences += bucket.sequences;
+  sum->replay += bucket.replay;
+  for (size_t i = 0; i < bucket.replays.size(); ++i) sum->replays[i] += bucket.replays[i];
+}
+
 }  // namespace
 
 void BucketUse::Record(const BatchTrace& batch) {
-  batches_.fetch_add(1, std::memory_order_relaxed);
-  if (batch.lookup == Lookup::kHit) hits_.fetch_add(1, std::memory_order_relaxed);
+  lookups_[static_cast<int>(batch.lookup)].fetch_add(1, std::memory_order_relaxed);
+  replays_[IntervalOf(batch.replay)].fetch_add(1, std::memory_order_relaxed);
+  replay_ns_.fetch_add(batch.replay.count(), std::memory_order_relaxed);
   useful_tokens_.fetch_add(batch.useful_tokens, std::memory_order_relaxed);
   computed_tokens_.fetch_add(batch.computed_tokens, std::memory_order_relaxed);
   sequences_.fetch_add(batch.sequences, std::memory_order_relaxed);
@@ -25,15 +46,25 @@ void BucketUse::Record(const BatchTrace& batch) {
 }
 
 BucketStats BucketUse::Stats(const Bucket& bucket) const {
-  const int64_t batches = batches_.load(std::memory_order_relaxed);
-  return {.bucket = bucket,
-          .batches = batches,
-          .hits = hits_.load(std::memory_order_relaxed),
-          .useful_tokens = useful_tokens_.load(std::memory_order_relaxed),
-          .computed_tokens = computed_tokens_.load(std::memory_order_relaxed),
-          .bucket_tokens = batches * bucket.tokens,
-          .sequences = sequences_.load(std::memory_order_relaxed),
-          .last_used = MonoTime(MonoTime::duration(last_used_.load(std::memory_order_relaxed)))};
+  BucketStats stats{
+      .bucket = bucket,
+      .hits = lookups_[static_cast<int>(Lookup::kHit)].load(std::memory_order_relaxed),
+      .useful_tokens = useful_tokens_.load(std::memory_order_relaxed),
+      .computed_tokens = computed_tokens_.load(std::memory_order_relaxed),
+      .sequences = sequences_.load(std::memory_order_relaxed),
+      .replay = nanoseconds(replay_ns_.load(std::memory_order_relaxed)),
+      .last_used = MonoTime(MonoTime::duration(last_used_.load(std::memory_order_relaxed)))};
+  stats.batches = stats.hits;
+  for (int i = 0; i < kLookups; ++i) {
+    if (Lookup{i} == Lookup::kHit) continue;
+    stats.misses[i] = lookups_[i].load(std::memory_order_relaxed);
+    stats.batches += stats.misses[i];
+  }
+  for (size_t i = 0; i < replays_.size(); ++i) {
+    stats.replays[i] = replays_[i].load(std::memory_order_relaxed);
+  }
+  stats.bucket_tokens = stats.batches * bucket.tokens;
+  return stats;
 }
 
 PlanCache::PlanCache(const Model* model, const ExecutableModel* executable, Clock* clock,
@@ -140,11 +171,13 @@ void PlanCache::ForgetLongestUnused() {
     oldest_use = used;
     oldest = it;
   }
-  if (withdrawn > kMaxWithdrawn) entries_.erase(oldest);
+  if (withdrawn <= kMaxWithdrawn) return;
+  AddCounts(oldest->second.use->Stats(oldest->first), &forgotten_);
+  entries_.erase(oldest);
 }
 
-std::vector<BucketStats> PlanCache::Stats() const {
-  std::vector<BucketStats> stats = Counts();
+std::vector<BucketStats> PlanCache::Stats(BucketStats* forgotten) const {
+  std::vector<BucketStats> stats = Counts(forgotten);
   for (BucketStats& bucket : stats) {
     if (bucket.batches == 0) continue;
     const Bucket mean = {.tokens = Mean(bucket.useful_tokens, bucket.batches),
@@ -154,8 +187,9 @@ std::vector<BucketStats> PlanCache::Stats() const {
   return stats;
 }
 
-std::vector<BucketStats> PlanCache::Counts() const {
+std::vector<BucketStats> PlanCache::Counts(BucketStats* forgotten) const {
   MutexLock lock(&mu_);
+  if (forgotten != nullptr) *forgotten = forgotten_;
   std::vector<BucketStats> stats;
   stats.reserve(entries_.size());
   for (const auto& [bucket, entry] : entries_) {

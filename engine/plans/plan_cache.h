@@ -12,6 +12,7 @@
 //     refreshes again, so not before the end of a replay that uses it.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -44,8 +45,9 @@ class BucketUse {
   BucketStats Stats(const Bucket& bucket) const;
 
  private:
-  std::atomic<int64_t> batches_{0};
-  std::atomic<int64_t> hits_{0};
+  std::array<std::atomic<int64_t>, kLookups> lookups_{};  // batches by the result of the lookup
+  std::array<std::atomic<int64_t>, kReplayBounds.size() + 1> replays_{};
+  std::atomic<int64_t> replay_ns_{0};
   std::atomic<int64_t> useful_tokens_{0};
   std::atomic<int64_t> computed_tokens_{0};
   std::atomic<int64_t> sequences_{0};
@@ -76,9 +78,9 @@ class PlanCache {
   };
 
  public:
-  // The number of withdrawn buckets whose history is kept. Above it, the least recently used bucket
-  // is forgotten.
-  static constexpr size_t kMaxWithdrawn = 256;
+  // The number of withdrawn buckets whose history is kept, which limits the series of a model in
+  // /metrics. Above it, the least recently used bucket is forgotten.
+  static constexpr size_t kMaxWithdrawn = 64;
 
   // The arguments are not owned and outlive the cache.
   PlanCache(const Model* model, const ExecutableModel* executable, Clock* clock,
@@ -108,7 +110,8 @@ class PlanCache {
   // Returns the statistics of all buckets that ever had an entry (see kMaxWithdrawn), ascending;
   // buckets without a plan are not ready. The fields that come from the scheduler, in_ladder and
   // cost_seconds, have their defaults.
-  std::vector<BucketStats> Stats() const;
+  // If `forgotten` is not nullptr, sets it to the sums of the counts of all forgotten buckets.
+  std::vector<BucketStats> Stats(BucketStats* forgotten = nullptr) const;
   const Model& model() const { return *model_; }
   int64_t memory_bytes() const;  // of the published plans
   // Returns the memory of the published plans plus a slot for the largest of them.
@@ -165,7 +168,7 @@ class PlanCache {
   // prepared.
   absl::Status Known(const Bucket& bucket) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Like Stats, without exact_activation_bytes.
-  std::vector<BucketStats> Counts() const;
+  std::vector<BucketStats> Counts(BucketStats* forgotten) const;
   void ForgetLongestUnused() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -180,6 +183,7 @@ class PlanCache {
   Mutex prepare_mu_;  // one preparation at a time; taken before mu_
   mutable Mutex mu_;
   absl::btree_map<Bucket, Entry> entries_ ABSL_GUARDED_BY(mu_);
+  BucketStats forgotten_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<const Snapshot> snapshot_ ABSL_GUARDED_BY(mu_) = std::make_shared<Snapshot>();
 };
 

@@ -57,6 +57,8 @@ LadderBenchmark BenchmarkLadder(const Ladder& ladder, std::span<const Arrival> a
 
   for (const auto& [tokens, count] : totals) benchmark.totals.push_back({tokens, count});
   benchmark.device_seconds = result.busy_seconds;
+  benchmark.useful_tokens = result.useful_tokens;
+  benchmark.computed_tokens = result.computed_tokens;
   benchmark.mean_latency_seconds =
       result.latency_sum_seconds / static_cast<double>(std::max<int64_t>(result.sequences, 1));
   std::ranges::sort(latencies);

@@ -34,6 +34,7 @@ struct LadderBenchmark {
 
   std::vector<TokenWeight> totals;  // useful tokens of the batches, ascending
   double device_seconds = 0;
+  int64_t useful_tokens = 0, computed_tokens = 0;
   double mean_latency_seconds = 0, p50_latency_seconds = 0, p99_latency_seconds = 0;
   int64_t batches = 0;
   double bucket_fill = 0;  // useful tokens / bucket tokens

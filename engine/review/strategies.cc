@@ -54,6 +54,13 @@ std::vector<Arm> ArmsOf(const StrategyContest& contest) {
   return arms;
 }
 
+// Returns the share of the device time that computed rows without a useful token.
+double WastedShare(const LadderBenchmark& run, const CostModel& law) {
+  if (run.device_seconds <= 0) return 0;
+  const double wasted = EmptyRowSeconds(law.state(), run.useful_tokens, run.computed_tokens);
+  return std::min(wasted / run.device_seconds, 1.0);
+}
+
 class Contest {
  public:
   Contest(const StrategyContest& contest, std::span<const Arrival> arrivals, const Ladder* present)
@@ -85,6 +92,7 @@ class Contest {
                         .buckets = {ladder.buckets().begin(), ladder.buckets().end()},
                         .bucket_fill = run.bucket_fill,
                         .device_seconds = run.device_seconds,
+                        .wasted_share = WastedShare(run, law_),
                         .mean_latency_seconds = run.mean_latency_seconds,
                         .p50_latency_seconds = run.p50_latency_seconds,
                         .p99_latency_seconds = run.p99_latency_seconds,

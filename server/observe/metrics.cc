@@ -31,7 +31,6 @@ using SeriesLabels = prometheus::Labels;
 
 constexpr int kCodes = 17;
 constexpr int kTriggers = CountEnumerators<Trigger>();
-constexpr int kLookups = CountEnumerators<Lookup>();
 
 // The bounds of histograms of durations, in steps of 1-2.5-5 from 0.1 ms. Generation may take
 // minutes.

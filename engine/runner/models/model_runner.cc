@@ -76,6 +76,12 @@ void DescribeRequests(const RequestTable& requests, ModelStats* stats) {
   stats->steps = requests.steps();
 }
 
+// Returns the tokens per second in full batches of `largest`, or 0 if the costs are not known.
+double FullRate(const CostModel& costs, const Bucket& largest) {
+  const double seconds = costs.EstimateDrain(largest.tokens, largest);
+  return seconds > 0 ? largest.tokens / seconds : 0;
+}
+
 void DescribeQueue(const SequenceQueue& queue, MonoTime now, ModelStats* stats) {
   stats->waiting_sequences = queue.size() - queue.running();
   stats->queued_tokens = queue.tokens();
@@ -86,7 +92,7 @@ void DescribeQueue(const SequenceQueue& queue, MonoTime now, ModelStats* stats) 
 
 ModelStats StatsOf(const PreparedModel& prepared, const RunnerState& state, MonoTime now) {
   ModelStats stats;
-  stats.buckets = prepared.plans->Stats();
+  stats.buckets = prepared.plans->Stats(&stats.forgotten_buckets);
   stats.plan_memory_bytes = prepared.plans->memory_bytes();
   stats.slot_memory = prepared.slots.front()->memory();
   stats.profile = prepared.info.profile;
@@ -94,6 +100,7 @@ ModelStats StatsOf(const PreparedModel& prepared, const RunnerState& state, Mono
   const Checkpoint& files = prepared.plans->model().checkpoint;
   (files.copied() ? stats.copied_bytes : stats.mapped_bytes) = files.bytes();
   stats.ladder_changes.evicted = prepared.evicted;
+  stats.memory_limit_effect = prepared.memory_limit_effect;
   stats.attention = prepared.executable->attention();
   stats.kernels = prepared.executable->kernels();
   stats.time_to_ready = prepared.duration;
@@ -106,6 +113,7 @@ ModelStats StatsOf(const PreparedModel& prepared, const RunnerState& state, Mono
   stats.estimated_drain = std::chrono::duration_cast<nanoseconds>(
       std::chrono::duration<double>(scheduler.costs().EstimateDrain(
           state.requests.remaining_tokens(), scheduler.ladder()->largest())));
+  stats.device_tokens_per_second = FullRate(scheduler.costs(), scheduler.ladder()->largest());
   stats.estimated_wait = state.admission.Wait(state.requests.running_sequences(), scheduler);
   stats.costs = scheduler.costs().state();
   if (prepared.kv.keeps_pages) stats.kv = DescribeKv(state.scheduler);

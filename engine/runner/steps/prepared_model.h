@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -25,6 +26,7 @@ struct PreparedModel {
   std::shared_ptr<const Ladder> ladder;
   std::unique_ptr<PlanCache> plans;  // one for each bucket of the ladder, prepared or awaited
   int64_t evicted = 0;               // buckets excluded by memory_limit_bytes
+  std::string memory_limit_effect;   // in sentences, with the cost; empty if there is none
   PagedScheduler::Options kv;
   std::vector<std::unique_ptr<ExecutionSlot>> slots;  // one for each step that may be in progress
   // Restored from the ladder file, or measured in at least the smallest bucket, with two steps of

@@ -1,10 +1,15 @@
 #include "engine/plans/plan_cache.h"
 
+#include <array>
 #include <atomic>
 #include <map>
+#include <numeric>
 #include <random>
+#include <set>
 #include <thread>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "tests/support/fake_backend.h"
 #include "tests/support/fake_clock.h"
@@ -237,12 +242,79 @@ TEST_F(PlanCacheTest, ForgetsTheLeastRecentlyUsedWithdrawnBucket) {
     ASSERT_TRUE(cache_->Prepare(bucket(i)).ok());
     BatchTrace batch{};
     batch.start = clock_.Now() - std::chrono::seconds(i == 7 ? 1 : 0);
+    batch.useful_tokens = batch.computed_tokens = 1;
+    batch.sequences = 1;
+    batch.replay = std::chrono::milliseconds(2);
     Find(&reader, bucket(i)).plan->use().Record(batch);
   }
   for (size_t i = 0; i <= PlanCache::kMaxWithdrawn; ++i) cache_->Withdraw(bucket(i));
-  const std::vector<BucketStats> stats = cache_->Stats();
+  BucketStats forgotten;
+  const std::vector<BucketStats> stats = cache_->Stats(&forgotten);
   EXPECT_EQ(stats.size(), PlanCache::kMaxWithdrawn);
   for (const BucketStats& left : stats) EXPECT_NE(left.bucket, bucket(7));
+  EXPECT_EQ(forgotten.batches, 1);
+  EXPECT_EQ(forgotten.hits, 1);
+  EXPECT_EQ(forgotten.useful_tokens, 1);
+  EXPECT_EQ(forgotten.bucket_tokens, bucket(7).tokens);
+  EXPECT_EQ(forgotten.replay, std::chrono::milliseconds(2));
+}
+
+// Buckets come and go, and the sums of the counts never fall: a bucket keeps its counts when it
+// leaves the ladder, and a forgotten bucket moves them to the sums of forgotten buckets.
+TEST_F(PlanCacheTest, SumsOfCountsAreExactWhileBucketsComeAndGo) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(absl::StrCat("seed ", seed));
+  std::mt19937_64 random(seed);
+  PlanCache::Reader reader(cache_.get());
+  BucketStats total;
+  std::set<int32_t> published;
+  for (int step = 0; step < 2000; ++step) {
+    const Bucket bucket{.tokens = 1 + static_cast<int32_t>(random() % 300), .sequences = 1};
+    if (published.insert(bucket.tokens).second) {
+      ASSERT_TRUE(cache_->Prepare(bucket).ok());
+    } else if (random() % 2 == 0) {
+      published.erase(bucket.tokens);
+      cache_->Withdraw(bucket);
+      continue;
+    }
+    clock_.Advance(std::chrono::milliseconds(1));
+    BatchTrace batch{};
+    batch.useful_tokens = static_cast<int64_t>(random() % bucket.tokens);
+    batch.computed_tokens = bucket.tokens;
+    batch.sequences = 1;
+    batch.start = clock_.Now();
+    batch.replay = std::chrono::microseconds(random() % 10'000'000);
+    batch.lookup = Lookup{static_cast<int>(random() % kLookups)};
+    Find(&reader, bucket).plan->use().Record(batch);
+    ++total.batches;
+    total.hits += batch.lookup == Lookup::kHit ? 1 : 0;
+    total.useful_tokens += batch.useful_tokens;
+    total.computed_tokens += bucket.tokens;
+    total.replay += batch.replay;
+  }
+  BucketStats sum;
+  std::vector<BucketStats> all = cache_->Stats(&sum);
+  EXPECT_GT(sum.batches, 0) << "no bucket was forgotten";
+  int64_t misses = 0, replays = 0;
+  all.push_back(std::exchange(sum, {}));
+  for (const BucketStats& bucket : all) {
+    sum.batches += bucket.batches;
+    sum.hits += bucket.hits;
+    sum.useful_tokens += bucket.useful_tokens;
+    sum.computed_tokens += bucket.computed_tokens;
+    sum.bucket_tokens += bucket.bucket_tokens;
+    sum.replay += bucket.replay;
+    misses = std::accumulate(bucket.misses.begin(), bucket.misses.end(), misses);
+    replays = std::accumulate(bucket.replays.begin(), bucket.replays.end(), replays);
+  }
+  EXPECT_EQ(sum.batches, total.batches);
+  EXPECT_EQ(sum.hits, total.hits);
+  EXPECT_EQ(misses, total.batches - total.hits);
+  EXPECT_EQ(replays, total.batches);
+  EXPECT_EQ(sum.useful_tokens, total.useful_tokens);
+  EXPECT_EQ(sum.computed_tokens, total.computed_tokens);
+  EXPECT_EQ(sum.bucket_tokens, total.computed_tokens) << "each batch computed its whole bucket";
+  EXPECT_EQ(sum.replay, total.replay);
 }
 
 TEST_F(PlanCacheTest, AWithdrawnPlanServesItsReaderUntilTheNextCall) {
@@ -268,8 +340,10 @@ TEST_F(PlanCacheTest, CountsBatchesByBucket) {
   batch.sequences = 3;
   batch.start = clock_.Now();
   batch.lookup = Lookup::kHit;
+  batch.replay = std::chrono::milliseconds(1);  // the upper bound of an interval belongs to it
   Find(&reader, kSmall).plan->use().Record(batch);
   batch.lookup = Lookup::kMissNotPrepared;
+  batch.replay = std::chrono::seconds(5);
   Find(&reader, kSmall).plan->use().Record(batch);
   const std::vector<BucketStats> stats = cache_->Stats();
   ASSERT_EQ(stats.size(), 2u);
@@ -281,6 +355,9 @@ TEST_F(PlanCacheTest, CountsBatchesByBucket) {
   EXPECT_EQ(stats[0].computed_tokens, 24);
   EXPECT_EQ(stats[0].bucket_tokens, 32);
   EXPECT_EQ(stats[0].sequences, 6);
+  EXPECT_EQ(stats[0].misses[static_cast<int>(Lookup::kMissNotPrepared)], 1);
+  EXPECT_EQ(stats[0].replay, std::chrono::milliseconds(5001));
+  EXPECT_EQ(stats[0].replays, (std::array<int64_t, 9>{0, 1, 0, 0, 0, 0, 0, 0, 1}));
   EXPECT_EQ(stats[0].last_used, clock_.Now());
   EXPECT_EQ(stats[1].last_used, MonoTime());
   EXPECT_EQ(stats[1].batches, 0);

@@ -74,6 +74,7 @@ TEST(TryStrategies, ChoosesALadderFittedToLengthsBetweenTheOtherBuckets) {
     EXPECT_DOUBLE_EQ(trial.capture_seconds, 0.05 * static_cast<double>(trial.captures));
     EXPECT_LE(trial.p50_latency_seconds, trial.p99_latency_seconds);
     EXPECT_GT(trial.bucket_fill, 0);
+    EXPECT_EQ(trial.wasted_share, 0) << "a packed step computes only its tokens";
     EXPECT_TRUE(Apply(trial.choice, contest.ladder).ok());
   }
 }
