@@ -40,11 +40,12 @@ int LadderSize(const ModelBuckets& model) {
 }
 
 std::optional<Advice> AdviseOnPaddedLayout(const ModelBuckets& model) {
-  if (!Padded(model) || model.executed_efficiency() >= kLowExecutedEfficiency) return std::nullopt;
-  return Advice{
-      absl::StrCat("The padded layout of ", model.policy(), " spends ",
-                   Percent(1 - model.executed_efficiency()), " of its computation on padding."),
-      "Pack tokens instead: engine.batch.policy: packed."};
+  if (!Padded(model) || model.last_hour().executed_efficiency() >= kLowExecutedEfficiency)
+    return std::nullopt;
+  return Advice{absl::StrCat("The padded layout of ", model.policy(), " spends ",
+                             Percent(1 - model.last_hour().executed_efficiency()),
+                             " of its computation on padding."),
+                "Pack tokens instead: engine.batch.policy: packed."};
 }
 
 std::optional<Advice> AdviseOnMemory(const ModelBuckets& model) {
@@ -61,8 +62,8 @@ std::optional<Advice> AdviseOnMemory(const ModelBuckets& model) {
 }
 
 std::optional<Advice> AdviseOnHits(const ModelBuckets& model) {
-  if (model.hit_rate() >= kLowHitRate) return std::nullopt;
-  return Advice{absl::StrCat("Low hit rate: only ", Percent(model.hit_rate()),
+  if (model.last_hour().hit_rate() >= kLowHitRate) return std::nullopt;
+  return Advice{absl::StrCat("Low hit rate: only ", Percent(model.last_hour().hit_rate()),
                              " of the batches ran in the bucket that the ladder chose for them."),
                 "Plans are prepared too late or were evicted; sluice_plan_lookups_total counts the "
                 "reasons. Keep the ladder between runs (engine.ladder.file), review it less often "
@@ -109,9 +110,9 @@ std::string CauseOf(const ModelBuckets& model, const StrategyTrial* better) {
     absl::StrAppendFormat(&cause, " The ladder follows the traffic too slowly: %d reviews so far.",
                           model.ladder_changes().reviews());
   }
-  if (model.executed_efficiency() >= kNothingLost) {
+  if (model.last_hour().executed_efficiency() >= kNothingLost) {
     absl::StrAppend(&cause, " No work is wasted (executed efficiency ",
-                    Percent(model.executed_efficiency()),
+                    Percent(model.last_hour().executed_efficiency()),
                     "): unused bucket capacity costs nothing on this device.");
   }
   return cause;
@@ -123,7 +124,7 @@ std::string ActionOn(const ModelBuckets& model, const StrategyTrials* trials,
     return absl::StrCat("Leave the ladder as it is: ", kLadderIsFree, ".");
   }
   if (trials == nullptr) {
-    return model.executed_efficiency() >= kNothingLost
+    return model.last_hour().executed_efficiency() >= kNothingLost
                ? "Leave the ladder as it is."
                : "Once 100 sequences have arrived, run sluice ladder try to find a better ladder.";
   }
@@ -149,10 +150,10 @@ std::optional<Advice> AdviseOnLadder(const ModelBuckets& model, const StrategyTr
   if (Padded(model) && trials == nullptr) return std::nullopt;
   const StrategyTrial* better = nullptr;
   if (trials != nullptr && trials->best != trials->trials.front().name) better = &BestOf(*trials);
-  const bool low = model.bucket_fill() < kLowBucketFill;
+  const bool low = model.last_hour().bucket_fill() < kLowBucketFill;
   if (!low && better == nullptr) return std::nullopt;
   return Advice{absl::StrCat(low ? "Low bucket fill: " : "The ladder could fit better: ",
-                             Percent(1 - model.bucket_fill()),
+                             Percent(1 - model.last_hour().bucket_fill()),
                              " of the bucket tokens were not used.", CauseOf(model, better)),
                 ActionOn(model, trials, better)};
 }
@@ -181,8 +182,8 @@ std::optional<Advice> AdviseOnUnused(const ModelBuckets& model) {
 }  // namespace
 
 std::vector<Advice> Advise(const ModelBuckets& model, const StrategyTrials* trials) {
-  if (model.batches() < kBatchesToJudgeBy) {
-    return {{absl::StrFormat("Only %d batches have run, too few for advice.", model.batches()),
+  if (const int64_t batches = model.last_hour().batches(); batches < kBatchesToJudgeBy) {
+    return {{absl::StrFormat("Only %d batches ran in the last hour, too few for advice.", batches),
              absl::StrFormat("Run this command again after %d batches.", kBatchesToJudgeBy)}};
   }
   std::vector<Advice> advice;

@@ -10,7 +10,7 @@
 
 namespace sluice::client {
 
-// With fewer batches the figures of a model are too noisy for advice.
+// With fewer batches in the last hour, the figures of a model are too noisy for advice.
 inline constexpr int64_t kBatchesToJudgeBy = 100;
 
 struct Advice {
@@ -18,10 +18,10 @@ struct Advice {
   std::string action;   // the change to make
 };
 
-// Returns the advice, with the largest benefit first, or an empty list if nothing should change.
-// Another ladder is advised only if `trials` of the model's recent traffic show a gain, and the
-// advice includes the gain; without trials, no other ladder is advised. docs/buckets.md explains
-// the rules and their limits.
+// Returns the advice on the last hour, with the largest benefit first, or an empty list if nothing
+// should change. Another ladder is advised only if `trials` of the model's recent traffic show a
+// gain, and the advice includes the gain; without trials, no other ladder is advised.
+// docs/buckets.md explains the rules and their limits.
 std::vector<Advice> Advise(const admin::v1::ModelBuckets& model,
                            const StrategyTrials* trials = nullptr);
 

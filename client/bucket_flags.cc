@@ -169,7 +169,7 @@ void AddBucketCommands(Arguments* arguments, CLI::App* app) {
   AddModel("Only this model.", buckets, &shown);
   buckets->add_flag("--advise", shown.advise, "Advise what to change, and why.");
   buckets->add_flag("--history", shown.history,
-                    Help("Also show the last hours: efficiency, lengths, ladder changes."));
+                    Help("Also show the last hours: bucket fill, lengths, ladder changes."));
   buckets
       ->add_option_function<std::vector<std::string>>(
           kWatch,

@@ -17,32 +17,48 @@ namespace sluice::client {
 namespace {
 
 using admin::v1::GetBucketsResponse;
+using admin::v1::ModelBuckets;
 
 constexpr char kClearTerminal[] = "\x1b[H\x1b[2J";
 
-// Returns the advice for each model. The daemon tries the strategies, which takes a while, so this
-// runs once and not on every redraw of --watch.
-std::vector<std::vector<Advice>> AdviseAll(const GetBucketsResponse& response,
-                                           const BucketsArguments& arguments,
-                                           const Connection& connection) {
-  std::vector<std::vector<Advice>> all;
-  for (const admin::v1::ModelBuckets& model : response.models()) {
-    std::optional<StrategyTrials> trials;
-    if (arguments.watch_us == 0 && model.batches() >= kBatchesToJudgeBy) {
-      const auto tried = connection.TryStrategies(model.model_name(), model.model_version());
-      if (tried.ok() && tried->trials_size() > 0) trials = TrialsOf(*tried);
-    }
-    all.push_back(Advise(model, trials.has_value() ? &*trials : nullptr));
+// A model, with simulations of all strategies on its recent traffic and the advice, where these are
+// needed.
+struct Judged {
+  const ModelBuckets& model;
+  std::optional<StrategyTrials> trials = std::nullopt;
+  std::vector<Advice> advice{};
+
+  const StrategyTrials* found() const { return trials.has_value() ? &*trials : nullptr; }
+};
+
+// The daemon simulates the strategies, which takes a while, so this is not done on every redraw of
+// --watch, nor if no ladder could waste less time and no advice is asked for.
+Judged Judge(const ModelBuckets& model, const BucketsArguments& arguments,
+             const Connection& connection) {
+  Judged judged{.model = model};
+  const bool needed = arguments.advise || WastedTime(model);
+  const bool enough = model.last_hour().batches() >= kBatchesToJudgeBy;
+  if (arguments.watch_us == 0 && needed && enough) {
+    const auto tried = connection.TryStrategies(model.model_name(), model.model_version());
+    if (tried.ok() && tried->trials_size() > 0) judged.trials = TrialsOf(*tried);
   }
-  return all;
+  if (arguments.advise) judged.advice = Advise(model, judged.found());
+  return judged;
 }
 
-nlohmann::json BucketsJson(const GetBucketsResponse& response,
-                           const std::vector<std::vector<Advice>>& all) {
+nlohmann::json BucketsJson(const GetBucketsResponse& response, const std::vector<Judged>& all,
+                           bool advise) {
   nlohmann::json json = ToJson(response);
   for (size_t i = 0; i < all.size(); ++i) {
-    nlohmann::json& advice = json["models"][i]["advice"] = nlohmann::json::array();
-    for (const Advice& each : all[i]) {
+    nlohmann::json& model = json["models"][i];
+    if (const StrategyTrials* const trials = all[i].found(); trials != nullptr) {
+      const StrategyTrial& best = BestOf(*trials);
+      model["best_ladder"] = {
+          {"name", best.name}, {"wasted_share", best.wasted_share}, {"arrivals", trials->arrivals}};
+    }
+    if (!advise) continue;
+    nlohmann::json& advice = model["advice"] = nlohmann::json::array();
+    for (const Advice& each : all[i].advice) {
       advice.push_back({{"finding", each.finding}, {"action", each.action}});
     }
   }
@@ -51,17 +67,20 @@ nlohmann::json BucketsJson(const GetBucketsResponse& response,
 
 void Print(const GetBucketsResponse& response, const BucketsArguments& arguments,
            const Connection& connection, std::ostream* out) {
-  std::vector<std::vector<Advice>> all;
-  if (arguments.advise) all = AdviseAll(response, arguments, connection);
+  std::vector<Judged> all;
+  all.reserve(response.models_size());
+  for (const ModelBuckets& model : response.models()) {
+    all.push_back(Judge(model, arguments, connection));
+  }
   if (arguments.json) {
-    *out << JsonLine(BucketsJson(response, all));
+    *out << JsonLine(BucketsJson(response, all, arguments.advise));
     return;
   }
-  for (int i = 0; i < response.models_size(); ++i) {
-    if (i > 0) *out << "\n";
-    *out << BucketsText(response.models(i));
-    if (arguments.history) *out << "\n" << HistoryText(response.models(i));
-    if (arguments.advise) *out << "\n" << AdviceText(all[i]);
+  for (const Judged& judged : all) {
+    if (&judged != &all.front()) *out << "\n";
+    *out << BucketsText(judged.model, judged.found());
+    if (arguments.history) *out << "\n" << HistoryText(judged.model);
+    if (arguments.advise) *out << "\n" << AdviceText(judged.advice);
   }
 }
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "base/text_wrap.h"
 #include "client/table.h"
+#include "client/trials.h"
 
 namespace sluice::client {
 namespace {
@@ -29,18 +30,20 @@ std::string StateOf(const v1::BucketUse& use) {
   return use.ready() ? "ready" : "preparing";
 }
 
+// Returns the columns of a bucket; the counts are over the last hour.
 std::vector<std::string> Row(const v1::BucketUse& use, int64_t all_batches) {
-  const double batches = static_cast<double>(use.batches());
-  const bool used = use.batches() > 0;
+  const v1::BatchCounts& hour = use.last_hour();
+  const auto batches = static_cast<double>(hour.batches());
+  const bool used = hour.batches() > 0;
   const auto if_used = [used](std::string text) { return used ? std::move(text) : "-"; };
   return {BucketName(use.bucket()),
           StateOf(use),
-          absl::StrCat(use.batches()),
+          absl::StrCat(hour.batches()),
           Percent(all_batches == 0 ? 0 : batches / static_cast<double>(all_batches)),
-          if_used(Percent(use.bucket_fill())),
-          if_used(Percent(use.executed_efficiency())),
-          if_used(Percent(use.hit_rate())),
-          if_used(absl::StrFormat("%.1f", static_cast<double>(use.rows()) / batches)),
+          if_used(Percent(hour.bucket_fill())),
+          if_used(Percent(hour.executed_efficiency())),
+          if_used(Percent(hour.hit_rate())),
+          if_used(absl::StrFormat("%.1f", static_cast<double>(hour.rows()) / batches)),
           use.cost_seconds() > 0 ? absl::StrFormat("%.3f", 1000 * use.cost_seconds()) : "-",
           absl::StrFormat("%.2f", Mebibytes(use.memory_bytes())),
           AgeText(use.last_used_age_seconds())};
@@ -65,6 +68,12 @@ std::string QuantilesText(const Sizes& sizes) {
                          Quantile(sizes, 0.9), Quantile(sizes, 0.99), sizes.rbegin()->tokens());
 }
 
+// Returns a length of time such as "60 min" or "5 s".
+std::string LengthText(double seconds) {
+  return seconds < 120 ? absl::StrFormat("%.0f s", seconds)
+                       : absl::StrFormat("%.0f min", seconds / 60);
+}
+
 std::string CostText(const v1::CostLaw& law) {
   std::vector<std::string> terms;
   const auto add = [&](double seconds, const char* unit) {
@@ -79,11 +88,19 @@ std::string CostText(const v1::CostLaw& law) {
   return terms.empty() ? "not measured yet" : absl::StrJoin(terms, " + ");
 }
 
-std::string TotalsText(const v1::ModelBuckets& model) {
-  std::string text = absl::StrFormat("batches     %d, plan cache hit rate %s\n", model.batches(),
-                                     model.batches() == 0 ? "-" : Percent(model.hit_rate()));
+std::string TotalsText(const v1::ModelBuckets& model, const StrategyTrials* trials) {
+  const v1::BatchCounts& hour = model.last_hour();
+  const bool used = hour.batches() > 0;
+  std::string text =
+      absl::StrFormat("batches     %d in the last %s, plan cache hit rate %s; %d since the start\n",
+                      hour.batches(), LengthText(model.last_hour_seconds()),
+                      used ? Percent(hour.hit_rate()) : "-", model.batches());
   absl::StrAppendFormat(&text, "bucket fill %s, executed efficiency %s\n",
-                        PercentWithBar(model.bucket_fill()), Percent(model.executed_efficiency()));
+                        PercentWithBar(hour.bucket_fill()), Percent(hour.executed_efficiency()));
+  absl::StrAppendFormat(&text, "device      busy %s, useful tokens %s of its %.0f tokens/s\n",
+                        Percent(model.busy_share()), Percent(model.useful_share()),
+                        model.device_tokens_per_second());
+  absl::StrAppend(&text, WasteText(model, trials));
   std::string memory =
       absl::StrFormat("plans %.2f MiB, activations %.2f MiB", Mebibytes(model.plan_memory_bytes()),
                       Mebibytes(model.activation_memory_bytes()));
@@ -131,6 +148,32 @@ std::string BucketName(const v1::Bucket& bucket) {
                                 : absl::StrCat(bucket.tokens(), "x", bucket.rows());
 }
 
+bool WastedTime(const v1::ModelBuckets& model) {
+  return model.last_hour().computed_tokens() > model.last_hour().useful_tokens();
+}
+
+std::string WasteText(const v1::ModelBuckets& model, const StrategyTrials* trials) {
+  std::string text;
+  if (model.last_hour().batches() == 0) {
+    text = "no batch ran in the last hour";
+  } else if (!WastedTime(model)) {
+    text =
+        "0.0% of the device's time in the last hour: it computed only rows with useful tokens, so "
+        "no ladder wastes less";
+  } else {
+    text = absl::StrCat(Percent(model.wasted_share()),
+                        " of the device's time in the last hour, on rows without a useful token");
+    if (trials != nullptr) {
+      const StrategyTrial& best = BestOf(*trials);
+      absl::StrAppendFormat(
+          &text,
+          "; the best ladder (\"%s\") would waste %s, in a simulation of the last %d arrivals",
+          best.name, Percent(best.wasted_share), trials->arrivals);
+    }
+  }
+  return Labelled("wasted", kIndent, text);
+}
+
 double Mebibytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
 std::string Bar(double share, int width) {
@@ -147,17 +190,18 @@ std::string AgeText(double seconds) {
   return absl::StrFormat("%.0f h", seconds / 3600);
 }
 
-std::string BucketsText(const v1::ModelBuckets& model) {
+std::string BucketsText(const v1::ModelBuckets& model, const StrategyTrials* trials) {
   Table table({"BUCKET", "STATE", "BATCHES", "SHARE", "FILL", "EXECUTED", "HITS", "ROWS", "COST MS",
                "MIB", "USED"});
-  for (const v1::BucketUse& use : model.buckets()) table.AddRow(Row(use, model.batches()));
+  for (const v1::BucketUse& use : model.buckets())
+    table.AddRow(Row(use, model.last_hour().batches()));
   const auto in_ladder = std::count_if(model.buckets().begin(), model.buckets().end(),
                                        [](const v1::BucketUse& use) { return use.in_ladder(); });
   Table heading(
       {"MODEL", "VERSION", "DEVICE", "PROFILE", "ATTENTION", "POLICY", "STRATEGY", "BUCKETS"});
   heading.AddRow({model.model_name(), model.model_version(), model.device(), model.profile(),
                   model.attention(), model.policy(), model.strategy(), absl::StrCat(in_ladder)});
-  return absl::StrCat(heading.Render(), "\n", table.Render(), "\n", TotalsText(model));
+  return absl::StrCat(heading.Render(), "\n", table.Render(), "\n", TotalsText(model, trials));
 }
 
 std::string ReviewText(const v1::RunReviewResponse& response) {

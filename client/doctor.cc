@@ -196,10 +196,19 @@ void LookAtBuckets(const Observation& seen, Findings* findings) {
     return;
   }
   for (const auto& model : seen.buckets->models()) {
-    if (model.batches() < kBatchesToJudgeBy) {
+    if (!model.memory_limit_effect().empty()) {
+      findings->push_back({Level::kAdvice,
+                           absl::StrCat("memory limit of ", Printable(model.model_name()), ": ",
+                                        Printable(model.memory_limit_effect())),
+                           "Raise engine.ladder.memory_limit_bytes, or set another limit for this "
+                           "model: memory_limit_bytes under the key ladder of the model."});
+    }
+    const int64_t batches = model.last_hour().batches();
+    if (batches < kBatchesToJudgeBy) {
       findings->push_back(
-          {Level::kGood, absl::StrCat(Printable(model.model_name()), " ran ", model.batches(),
-                                      " batches, too few to judge its buckets")});
+          {Level::kGood, absl::StrCat(Printable(model.model_name()), " ran ", batches,
+                                      " batches in the last hour, too few "
+                                      "to judge its buckets")});
       continue;
     }
     const std::vector<Advice> advice = Advise(model);

@@ -57,6 +57,7 @@ StrategyTrials TrialsOf(const v1::TryStrategiesResponse& response) {
     each.captures = trial.captures();
     each.capture_seconds = trial.capture_seconds();
     each.gain = trial.gain();
+    each.wasted_share = trial.wasted_share();
   }
   return trials;
 }

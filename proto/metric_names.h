@@ -47,6 +47,15 @@ inline constexpr Metric kBackendErrors{
     "sluice_backend_errors_total",
     "Failed replays and hangs, by kind: hang, or the status code in lower case."};
 
+inline constexpr Metric kDeviceBusy{
+    "sluice_device_busy_seconds_total",
+    "Time with a step of the model on the device. Its rate is the share of time in which the "
+    "device is busy."};
+inline constexpr Metric kDeviceRate{
+    "sluice_device_tokens_per_second",
+    "Tokens per second in full batches of the largest bucket, at the measured costs of steps; 0 if "
+    "not measured."};
+
 // Batches and plans.
 inline constexpr Metric kTokens{
     "sluice_tokens_total",
@@ -61,21 +70,26 @@ inline constexpr Metric kPlanCaptures{"sluice_plan_captures_total",
 inline constexpr Metric kPlanCaptureSeconds{"sluice_plan_capture_seconds",
                                             "Time to prepare a plan."};
 
-// Metrics of each bucket that is in the ladder or whose history is kept. The label bucket is
-// TOKENSxROWS for a packed bucket and ROWSxPOSITIONSp for a padded one. Ratios and cost are absent
-// until the bucket has been used.
-inline constexpr Metric kBucketTokens{"sluice_bucket_capacity_tokens", "Tokens that fit."};
-inline constexpr Metric kBucketRows{"sluice_bucket_capacity_rows", "Sequences that fit."};
-inline constexpr Metric kBucketFill{"sluice_bucket_fill",
-                                    "Useful tokens / capacity, over all batches."};
-inline constexpr Metric kBucketRowFill{"sluice_bucket_row_fill",
-                                       "Sequences / capacity, over all batches."};
-inline constexpr Metric kBucketExecuted{"sluice_bucket_executed_efficiency",
-                                        "Useful tokens / tokens computed, over all batches."};
-inline constexpr Metric kBucketHits{
-    "sluice_bucket_hit_ratio",
-    "Share of its batches in which it was the ladder's choice, not a substitute."};
-inline constexpr Metric kBucketBatches{"sluice_bucket_batches_total", "Batches that used it."};
+// Counters of each bucket, since the model was loaded. The label bucket is TOKENSxROWS for a packed
+// bucket and ROWSxPOSITIONSp for a padded one. A bucket that left the ladder keeps its counters;
+// only the 64 used last are kept, and the counters of the others are added to the bucket "other".
+// A model has at most engine.ladder.max_buckets + 65 values of this label (for a padded ladder, its
+// buckets + 65), with 20 series each.
+inline constexpr Metric kBucketTokens{
+    "sluice_bucket_tokens_total",
+    "By kind: useful, computed, and capacity (the kind bucket of sluice_tokens_total)."};
+inline constexpr Metric kBucketBatches{
+    "sluice_bucket_batches_total",
+    "Batches that it served, by result: hit (it was the ladder's choice) or miss (it was a "
+    "substitute), and reason of a miss."};
+inline constexpr Metric kBucketSequences{"sluice_bucket_sequences_total",
+                                         "Sequences of these batches."};
+inline constexpr Metric kBucketReplay{"sluice_bucket_replay_seconds",
+                                      "Time of these batches on the device."};
+
+// The state of each bucket in the ladder. The cost is absent until the bucket has been used.
+inline constexpr Metric kBucketCapacityTokens{"sluice_bucket_capacity_tokens", "Tokens that fit."};
+inline constexpr Metric kBucketCapacityRows{"sluice_bucket_capacity_rows", "Sequences that fit."};
 inline constexpr Metric kBucketCost{"sluice_bucket_cost_seconds", "Decayed mean replay time."};
 inline constexpr Metric kBucketMemory{"sluice_bucket_memory_bytes", "Memory of its plan."};
 inline constexpr Metric kBucketActivations{

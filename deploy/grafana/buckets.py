@@ -1,7 +1,24 @@
 """How well the ladder fits the traffic, and its costs."""
 
 from panels import Dashboard, heat_rows, histogram, series, stat, table
-from queries import GOOD_HIGH, MODEL, RANGE, VARIABLES, rate, ratio, select, tokens_ratio
+from queries import (
+    BAD_HIGH,
+    GOOD_HIGH,
+    HOUR,
+    MODEL,
+    RANGE,
+    VARIABLES,
+    busy,
+    rate,
+    ratio,
+    select,
+    tokens_ratio,
+    useful_share,
+    wasted,
+)
+
+TOKENS = "sluice_bucket_tokens_total"
+BATCHES = "sluice_bucket_batches_total"
 
 DASHBOARD = Dashboard(
     "sluice-buckets",
@@ -16,38 +33,38 @@ DASHBOARD = Dashboard(
                     "Bucket fill",
                     "percentunit",
                     tokens_ratio("useful", "bucket"),
-                    "Useful / bucket tokens.",
+                    "Useful / bucket tokens, last hour.",
                     GOOD_HIGH,
                 ),
                 stat(
                     "Executed efficiency",
                     "percentunit",
                     tokens_ratio("useful", "computed"),
-                    "Useful / computed tokens.",
+                    "Useful / computed tokens, last hour.",
                     GOOD_HIGH,
                 ),
                 stat(
                     "Hit ratio",
                     "percentunit",
                     ratio(
-                        rate("sluice_plan_lookups_total", select(result="hit")),
-                        rate("sluice_plan_lookups_total"),
+                        rate("sluice_plan_lookups_total", select(result="hit"), window=HOUR),
+                        rate("sluice_plan_lookups_total", window=HOUR),
                     ),
-                    "Batches that ran in their best bucket.",
+                    "Batches that ran in their best bucket, last hour.",
                     GOOD_HIGH,
                 ),
                 stat(
-                    "Shape entropy",
-                    "short",
-                    f"max(sluice_shape_entropy_bits{MODEL})",
-                    "Bits; of the batches' useful tokens.",
-                    decimals=1,
+                    "Device busy",
+                    "percentunit",
+                    busy(),
+                    "Share of the last hour with a step on the device.",
                 ),
                 stat(
-                    "Memory overhead",
+                    "Wasted",
                     "percentunit",
-                    f"max(sluice_memory_overhead{MODEL})",
-                    "Of the buckets over exact sizes.",
+                    wasted(),
+                    "Share of the busy time spent on rows without a useful token, last hour.",
+                    BAD_HIGH,
                 ),
                 stat(
                     "Buckets",
@@ -63,13 +80,13 @@ DASHBOARD = Dashboard(
                 heat_rows(
                     "Bucket fill per bucket",
                     "percentunit",
-                    (f"avg by (bucket) (sluice_bucket_fill{MODEL})", "{{bucket}}"),
-                    "Over all batches of the bucket so far. Red rows with many batches waste most.",
+                    (tokens_ratio("useful", "capacity", TOKENS, "bucket"), "{{bucket}}"),
+                    "Over the last hour. Red rows with many batches waste most.",
                 ),
                 heat_rows(
                     "Batches per bucket",
                     "ops",
-                    (rate("sluice_bucket_batches_total", by="bucket"), "{{bucket}}"),
+                    (rate(BATCHES, by="bucket"), "{{bucket}}"),
                     high=None,
                 ),
                 table(
@@ -77,22 +94,30 @@ DASHBOARD = Dashboard(
                     "bucket",
                     (f"max by (bucket) (sluice_bucket_capacity_tokens{MODEL})", "tokens"),
                     (f"max by (bucket) (sluice_bucket_capacity_rows{MODEL})", "rows"),
-                    (f"sum by (bucket) (sluice_bucket_batches_total{MODEL})", "batches"),
+                    (f"sum by (bucket) (increase({BATCHES}{MODEL}{HOUR}))", "batches"),
+                    (tokens_ratio("useful", "capacity", TOKENS, "bucket"), "bucket fill"),
                     (
-                        f"avg by (bucket) (sluice_bucket_fill{MODEL})",
-                        "bucket fill",
-                    ),
-                    (
-                        f"avg by (bucket) (sluice_bucket_row_fill{MODEL})",
+                        ratio(
+                            rate("sluice_bucket_sequences_total", by="bucket", window=HOUR),
+                            f"{rate(BATCHES, by='bucket', window=HOUR)} * on (bucket) "
+                            f"max by (bucket) (sluice_bucket_capacity_rows{MODEL})",
+                        ),
                         "row fill",
                     ),
                     (
-                        f"avg by (bucket) (sluice_bucket_executed_efficiency{MODEL})",
+                        tokens_ratio("useful", "computed", TOKENS, "bucket"),
                         "executed efficiency",
                     ),
-                    (f"avg by (bucket) (sluice_bucket_hit_ratio{MODEL})", "hit ratio"),
+                    (
+                        ratio(
+                            rate(BATCHES, select(result="hit"), "bucket", HOUR),
+                            rate(BATCHES, by="bucket", window=HOUR),
+                        ),
+                        "hit ratio",
+                    ),
                     (f"avg by (bucket) (sluice_bucket_cost_seconds{MODEL})", "cost"),
                     (f"max by (bucket) (sluice_bucket_memory_bytes{MODEL})", "memory"),
+                    about="Batches and shares are over the last hour.",
                     units={
                         "bucket fill": "percentunit",
                         "row fill": "percentunit",
@@ -173,7 +198,22 @@ DASHBOARD = Dashboard(
                         ),
                         "{{pod}}",
                     ),
-                    about="Mean since the start.",
+                    about="Mean since the start; plans are seldom prepared.",
+                ),
+                series(
+                    "Misses per bucket",
+                    "ops",
+                    (
+                        rate(BATCHES, select(result="miss"), "bucket, reason"),
+                        "{{bucket}} {{reason}}",
+                    ),
+                    about="Batches that ran in the bucket in place of a better one.",
+                ),
+                series(
+                    "Memory overhead",
+                    "percentunit",
+                    (f"max by (pod) (sluice_memory_overhead{MODEL})", "{{pod}}"),
+                    about="Activations of the buckets over exact sizes, since the start.",
                 ),
                 series(
                     "Memory of the plans",
@@ -191,6 +231,22 @@ DASHBOARD = Dashboard(
                     (f"avg by (bucket) (sluice_bucket_cost_seconds{MODEL})", "{{bucket}}"),
                     width=12,
                     about="Decayed mean of a replay.",
+                ),
+                series(
+                    "Mean step per bucket",
+                    "s",
+                    (
+                        ratio(
+                            rate("sluice_bucket_replay_seconds_sum", by="bucket", window=HOUR),
+                            rate("sluice_bucket_replay_seconds_count", by="bucket", window=HOUR),
+                        ),
+                        "{{bucket}}",
+                    ),
+                    width=12,
+                    about="Mean time on the device over the last hour.",
+                ),
+                histogram(
+                    "Step times of all buckets", "s", "sluice_bucket_replay_seconds", MODEL
                 ),
                 series(
                     "Cost law",

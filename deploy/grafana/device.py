@@ -1,7 +1,7 @@
 """How busy the devices are, and the use of their memory."""
 
 from panels import Dashboard, series
-from queries import MODEL, VARIABLES, rate, select
+from queries import MODEL, VARIABLES, rate, select, useful_share
 
 DASHBOARD = Dashboard(
     "sluice-device",
@@ -16,14 +16,16 @@ DASHBOARD = Dashboard(
                     "Busy",
                     "percentunit",
                     (
-                        rate(
-                            "sluice_stage_duration_seconds_sum",
-                            select(stage="replay"),
-                            "pod, device",
-                        ),
-                        "{{pod}}, {{device}}",
+                        rate("sluice_device_busy_seconds_total", by="pod, device, model"),
+                        "{{pod}}, {{device}}, {{model}}",
                     ),
-                    about="Share of the time in which a step runs.",
+                    about="Share of the time with a step of the model on the device.",
+                ),
+                series(
+                    "Useful tokens",
+                    "percentunit",
+                    (useful_share("pod, model"), "{{pod}}, {{model}}"),
+                    about="Over the last hour, as a share of the device's rate in full batches.",
                 ),
                 series("Steps", "ops", (rate("sluice_engine_steps_total", by="pod"), "{{pod}}")),
                 series(

@@ -3,6 +3,8 @@
 MODEL = '{job="sluice",model=~"$model",version=~"$version",pod=~"$pod"}'
 DAEMON = '{job="sluice",pod=~"$pod"}'
 RANGE = "[$__rate_interval]"
+# The window of the figures that rate buckets and the device, as in rules.yml.
+HOUR = "[1h]"
 
 VARIABLES = {
     "model": ('label_values(sluice_requests_total{job="sluice"}, model)', "Model"),
@@ -19,8 +21,8 @@ def select(**labels):
     return MODEL[:-1] + "".join(f',{name}="{value}"' for name, value in labels.items()) + "}"
 
 
-def rate(metric, selector=MODEL, by=""):
-    return f"sum{f' by ({by})' if by else ''} (rate({metric}{selector}{RANGE}))"
+def rate(metric, selector=MODEL, by="", window=RANGE):
+    return f"sum{f' by ({by})' if by else ''} (rate({metric}{selector}{window}))"
 
 
 def quantiles(metric, selector=MODEL):
@@ -39,9 +41,39 @@ def mean(metric, by=""):
     return ratio(rate(f"{metric}_sum", by=by), rate(f"{metric}_count", by=by))
 
 
-def tokens_ratio(part, whole):
-    """Of two kinds of sluice_tokens_total."""
-    return ratio(*(rate("sluice_tokens_total", select(kind=kind)) for kind in (part, whole)))
+def tokens_ratio(part, whole, metric="sluice_tokens_total", by=""):
+    """Of two kinds of tokens over the last hour."""
+    return ratio(*(rate(metric, select(kind=kind), by, HOUR) for kind in (part, whole)))
+
+
+def busy(by=""):
+    """The share of the last hour with a step on the device, the mean over the series."""
+    of = f" by ({by})" if by else ""
+    return f"avg{of} (rate(sluice_device_busy_seconds_total{MODEL}{HOUR}))"
+
+
+def wasted():
+    """The share of the steps' time in the last hour that computed rows without a useful token."""
+    replica = "model, version, pod"
+    computed, useful = (
+        rate("sluice_tokens_total", select(kind=kind), replica, HOUR)
+        for kind in ("computed", "useful")
+    )
+    selector = MODEL[:-1] + ',term=~"bucket_token|computed_token"}'
+    cost = f"sum by ({replica}) (sluice_cost_law{selector})"
+    return ratio(
+        f"sum(({computed} - {useful}) * {cost})",
+        rate("sluice_device_busy_seconds_total", window=HOUR),
+    )
+
+
+def useful_share(by=""):
+    """Useful tokens over the last hour as a share of the devices' rate."""
+    of = f" by ({by})" if by else ""
+    return ratio(
+        rate("sluice_tokens_total", select(kind="useful"), by, HOUR),
+        f"sum{of} (sluice_device_tokens_per_second{MODEL})",
+    )
 
 
 # Thresholds: (from this value on, colour).

@@ -25,19 +25,23 @@ std::string Label(const Sample& sample, const std::string& name) {
 }
 
 void ReadBuckets(const std::vector<Sample>& samples, const std::string& model, Reading& reading) {
+  std::map<std::string, std::map<std::string, double>> tokens;  // by bucket and kind
   for (const Sample& sample : samples) {
     constexpr absl::string_view kPrefix = "sluice_bucket_";
     if (sample.name.rfind(std::string(kPrefix), 0) != 0 || Label(sample, "model") != model)
       continue;
     const std::string name = sample.name.substr(kPrefix.size());
     const std::string id = Label(sample, "bucket");
+    if (id == "other") continue;  // the sums of buckets that left the ladder long ago
     BucketShare& bucket = reading.buckets[id];
     bucket.bucket = id;
     if (name == "capacity_tokens") bucket.tokens = sample.value;
-    if (name == "batches_total") bucket.batches = sample.value;
-    if (name == "fill" && std::isfinite(sample.value)) {
-      bucket.bucket_fill = sample.value;
-    }
+    if (name == "batches_total") bucket.batches += sample.value;
+    if (name == "tokens_total") tokens[id][Label(sample, "kind")] = sample.value;
+  }
+  for (auto& [id, kinds] : tokens) {
+    if (kinds["capacity"] > 0)
+      reading.buckets[id].bucket_fill = kinds["useful"] / kinds["capacity"];
   }
 }
 

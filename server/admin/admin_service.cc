@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -55,8 +56,10 @@ absl::Status AdminService::FillBuckets(const GetBucketsRequest& request,
   for (const ModelStats& stats : context_.engine->Stats()) {
     if (only != nullptr && only != stats.model) continue;
     admin::v1::ModelBuckets* const model = response->add_models();
+    const std::vector<HistoryStretch> history = context_.history.Of(stats, now);
     *model = DescribeBuckets(stats, context_.engine->backend_info(), context_.engine_options, now);
-    if (request.history()) AddHistory(context_.history.Of(stats, now), now, model);
+    AddLastHour(LastHour(history, now), stats, model);
+    if (request.history()) AddHistory(history, now, model);
   }
   return absl::OkStatus();
 }

@@ -1,6 +1,9 @@
 // Metrics that are read at each scrape instead of being counted as events happen.
 #pragma once
 
+#include <cstdint>
+#include <limits>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +23,19 @@ class MetricSnapshot {
   }
   void Counter(const metric::Metric& metric, const Labels& labels, double value) {
     Add(metric, prometheus::MetricType::Counter, labels).counter.value = value;
+  }
+  // `counts` has one more entry than `bounds`, for the observations above all bounds.
+  void Histogram(const metric::Metric& metric, const Labels& labels, std::span<const double> bounds,
+                 std::span<const int64_t> counts, double sum) {
+    prometheus::ClientMetric::Histogram& out =
+        Add(metric, prometheus::MetricType::Histogram, labels).histogram;
+    out.sample_sum = sum;
+    for (size_t i = 0; i < counts.size(); ++i) {
+      out.sample_count += counts[i];
+      out.bucket.push_back(
+          {.cumulative_count = out.sample_count,
+           .upper_bound = i < bounds.size() ? bounds[i] : std::numeric_limits<double>::infinity()});
+    }
   }
   std::vector<prometheus::MetricFamily> Take() { return std::move(families_); }
 

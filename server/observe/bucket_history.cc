@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "server/observe/bucket_summary.h"
-
 namespace sluice {
 namespace {
 
@@ -17,16 +15,54 @@ std::shared_ptr<const std::vector<Bucket>> LadderOf(
   return std::make_shared<const std::vector<Bucket>>(std::move(ladder));
 }
 
+// Returns the counts of each bucket of `after` since `before`, without buckets that had no batch. A
+// bucket that `before` lacks, because it is new or was forgotten, starts from 0.
+std::vector<BucketCounts> UsedSince(std::span<const BucketCounts> before,
+                                    std::span<const BucketCounts> after) {
+  std::vector<BucketCounts> used;
+  auto former = before.begin();
+  for (const BucketCounts& each : after) {
+    while (former != before.end() && former->bucket < each.bucket) ++former;
+    const bool known = former != before.end() && former->bucket == each.bucket;
+    const BatchCounts counts = Since(known ? former->counts : BatchCounts(), each.counts);
+    if (counts.batches > 0) used.push_back({each.bucket, counts});
+  }
+  return used;
+}
+
 }  // namespace
 
+HistoryStretch Joined(std::span<const HistoryStretch> stretches) {
+  HistoryStretch joined = stretches.back();
+  joined.begin = stretches.front().begin;
+  joined.all = {};
+  std::map<Bucket, BatchCounts> buckets;
+  for (const HistoryStretch& stretch : stretches) {
+    joined.all.Add(stretch.all);
+    for (const BucketCounts& each : stretch.buckets) buckets[each.bucket].Add(each.counts);
+  }
+  joined.buckets.clear();
+  for (const auto& [bucket, counts] : buckets) joined.buckets.push_back({bucket, counts});
+  return joined;
+}
+
+HistoryStretch LastHour(std::span<const HistoryStretch> stretches, MonoTime now) {
+  const auto recent = std::ranges::find_if(stretches, [now](const HistoryStretch& stretch) {
+    return stretch.end > now - std::chrono::hours(1);
+  });
+  const std::span<const HistoryStretch> hour = stretches.subspan(recent - stretches.begin());
+  if (!hour.empty()) return Joined(hour);
+  HistoryStretch empty;
+  empty.begin = empty.end = now;
+  return empty;
+}
+
 BucketHistory::Counted BucketHistory::CountedIn(const ModelStats& stats, MonoTime now) {
-  Counted counted{.at = now, .steps = stats.steps};
+  Counted counted{.at = now, .steps = stats.steps, .all = CountsOf(stats.forgotten_buckets)};
+  counted.buckets.reserve(stats.buckets.size());
   for (const BucketStats& bucket : stats.buckets) {
-    counted.batches += bucket.batches;
-    counted.hits += bucket.hits;
-    counted.useful_tokens += bucket.useful_tokens;
-    counted.computed_tokens += bucket.computed_tokens;
-    counted.bucket_tokens += bucket.bucket_tokens;
+    counted.buckets.push_back({bucket.bucket, CountsOf(bucket)});
+    counted.all.Add(counted.buckets.back().counts);
   }
   return counted;
 }
@@ -36,18 +72,11 @@ HistoryStretch BucketHistory::StretchOf(const OfModel& model, const ModelStats& 
   const Counted end = CountedIn(stats, now);
   // The counts of a model that was loaded again start from 0.
   const Counted begin = end.steps < model.begin.steps ? Counted{} : model.begin;
-  // The engine may have dropped counts of buckets that were withdrawn long ago.
-  const auto since = [](int64_t before, int64_t after) {
-    return std::max<int64_t>(after - before, 0);
-  };
   const std::vector<TokenWeight>& lengths = stats.traffic.lengths;
   return {.begin = model.begin.at,
           .end = now,
-          .batches = since(begin.batches, end.batches),
-          .hits = since(begin.hits, end.hits),
-          .useful_tokens = since(begin.useful_tokens, end.useful_tokens),
-          .computed_tokens = since(begin.computed_tokens, end.computed_tokens),
-          .bucket_tokens = since(begin.bucket_tokens, end.bucket_tokens),
+          .all = Since(begin.all, end.all),
+          .buckets = UsedSince(begin.buckets, end.buckets),
           .length_p50 = WeightedQuantile(lengths, 0.5),
           .length_p90 = WeightedQuantile(lengths, 0.9),
           .length_p99 = WeightedQuantile(lengths, 0.99),

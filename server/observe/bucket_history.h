@@ -1,5 +1,5 @@
-// The last hours of each model: its ladder, the arriving lengths, and the efficiency of its
-// batches.
+// The last hours of each model: its ladder, the arriving lengths, and the counts of its batches by
+// bucket.
 #pragma once
 
 #include <array>
@@ -15,22 +15,39 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "engine/engine_stats.h"
+#include "server/observe/bucket_summary.h"
 #include "server/observe/recent_activity.h"
 
 namespace sluice {
 
+// The counts of one bucket in an interval.
+struct BucketCounts {
+  Bucket bucket;
+  BatchCounts counts;
+};
+
 // An interval of time: the sums over its batches, and the lengths and the ladder at its end.
 struct HistoryStretch {
   MonoTime begin{}, end{};
-  int64_t batches = 0, hits = 0;
-  int64_t useful_tokens = 0, computed_tokens = 0, bucket_tokens = 0;
+  BatchCounts all{};
+  std::vector<BucketCounts> buckets{};  // ascending; without buckets that had no batch
   // Quantiles of the decayed lengths, as the ladder is fitted to them; 0 if nothing has arrived.
   int32_t length_p50 = 0, length_p90 = 0, length_p99 = 0;
   // Ascending. Intervals with the same ladder share the object.
   std::shared_ptr<const std::vector<Bucket>> ladder;
 };
 
-// Thread-safe. Its memory is limited to kStretches intervals per model, and their ladders.
+// Returns the sums over the intervals, with the lengths and the ladder of the last one. Requires at
+// least one interval, in the order of time.
+HistoryStretch Joined(std::span<const HistoryStretch> stretches);
+
+// Returns the sums over the intervals of `stretches` that ended less than an hour before `now`, so
+// up to the last hour and a minute; without intervals, an empty interval at `now`. `stretches` is a
+// result of BucketHistory::Of.
+HistoryStretch LastHour(std::span<const HistoryStretch> stretches, MonoTime now);
+
+// Thread-safe. Its memory is limited to kStretches intervals per model, with the buckets that were
+// used in each, and their ladders.
 class BucketHistory {
  public:
   static constexpr std::chrono::minutes kInterval{1};
@@ -48,8 +65,9 @@ class BucketHistory {
   // The engine's counts at the start of the current interval.
   struct Counted {
     MonoTime at{};
-    int64_t steps = 0, batches = 0, hits = 0;
-    int64_t useful_tokens = 0, computed_tokens = 0, bucket_tokens = 0;
+    int64_t steps = 0;
+    BatchCounts all{};                    // with the forgotten buckets
+    std::vector<BucketCounts> buckets{};  // ascending
   };
   struct OfModel {
     Counted begin;

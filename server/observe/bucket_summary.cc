@@ -1,6 +1,9 @@
 #include "server/observe/bucket_summary.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
+#include "server/common/durations.h"
 
 namespace sluice {
 namespace {
@@ -17,7 +20,7 @@ std::string BucketLabel(const Bucket& bucket) {
 }
 
 BucketSummary Summarize(std::span<const BucketStats> buckets) {
-  int64_t batches = 0, hits = 0, useful = 0, computed = 0, capacity = 0, rows = 0, row_capacity = 0;
+  int64_t batches = 0, hits = 0, useful = 0, computed = 0, capacity = 0;
   int64_t activations = 0, exact = 0;
   for (const BucketStats& bucket : buckets) {
     batches += bucket.batches;
@@ -25,17 +28,64 @@ BucketSummary Summarize(std::span<const BucketStats> buckets) {
     useful += bucket.useful_tokens;
     computed += bucket.computed_tokens;
     capacity += bucket.bucket_tokens;
-    rows += bucket.sequences;
     activations += bucket.batches * bucket.activation_bytes;
     exact += bucket.exact_activation_bytes;
-    row_capacity += bucket.batches * bucket.bucket.sequences;
   }
   return {.batches = batches,
           .hit_rate = Ratio(hits, batches),
           .bucket_fill = Ratio(useful, capacity),
           .executed_efficiency = Ratio(useful, computed),
-          .row_fill = Ratio(rows, row_capacity),
           .memory_overhead = exact == 0 ? 0 : Ratio(activations, exact) - 1};
+}
+
+void BatchCounts::Add(const BatchCounts& other) {
+  batches += other.batches;
+  hits += other.hits;
+  sequences += other.sequences;
+  useful_tokens += other.useful_tokens;
+  computed_tokens += other.computed_tokens;
+  bucket_tokens += other.bucket_tokens;
+  replay += other.replay;
+}
+
+BatchCounts CountsOf(const BucketStats& bucket) {
+  return {.batches = bucket.batches,
+          .hits = bucket.hits,
+          .sequences = bucket.sequences,
+          .useful_tokens = bucket.useful_tokens,
+          .computed_tokens = bucket.computed_tokens,
+          .bucket_tokens = bucket.bucket_tokens,
+          .replay = bucket.replay};
+}
+
+BatchCounts Since(const BatchCounts& before, const BatchCounts& after) {
+  const auto since = [&](auto BatchCounts::*count) {
+    return std::max(after.*count - before.*count, decltype(after.*count - before.*count){});
+  };
+  return {.batches = since(&BatchCounts::batches),
+          .hits = since(&BatchCounts::hits),
+          .sequences = since(&BatchCounts::sequences),
+          .useful_tokens = since(&BatchCounts::useful_tokens),
+          .computed_tokens = since(&BatchCounts::computed_tokens),
+          .bucket_tokens = since(&BatchCounts::bucket_tokens),
+          .replay = since(&BatchCounts::replay)};
+}
+
+BatchRatios RatiosOf(const BatchCounts& counts) {
+  return {.hit_rate = Ratio(counts.hits, counts.batches),
+          .bucket_fill = Ratio(counts.useful_tokens, counts.bucket_tokens),
+          .executed_efficiency = Ratio(counts.useful_tokens, counts.computed_tokens)};
+}
+
+DeviceUse UseOf(const BatchCounts& counts, nanoseconds interval, const ModelStats& stats) {
+  const double seconds = Seconds(interval), busy = Seconds(counts.replay);
+  if (seconds <= 0 || busy <= 0) return {};
+  const double wasted = EmptyRowSeconds(stats.costs, counts.useful_tokens, counts.computed_tokens);
+  const double full = stats.device_tokens_per_second * seconds;
+  const auto useful = static_cast<double>(counts.useful_tokens);
+  return {.busy_share = std::min(busy / seconds, 1.0),
+          .wasted_share = std::min(wasted / busy, 1.0),
+          .useful_share = full > 0 ? useful / full : 0};
 }
 
 std::vector<TokenWeight> Coarsen(std::span<const TokenWeight> entries, size_t count) {

@@ -19,21 +19,41 @@ Labels With(Labels labels, const std::string& name, const std::string& value) {
   return labels;
 }
 
+// Adds the counts of a bucket's batches.
+void AddCounts(const BucketStats& stats, const Labels& labels, MetricSnapshot* snapshot) {
+  const auto tokens = [&](const char* kind, int64_t count) {
+    snapshot->Counter(metric::kBucketTokens, With(labels, "kind", kind),
+                      static_cast<double>(count));
+  };
+  tokens("useful", stats.useful_tokens);
+  tokens("computed", stats.computed_tokens);
+  tokens("capacity", stats.bucket_tokens);
+  const auto batches = [&](const char* result, std::string_view reason, int64_t count) {
+    snapshot->Counter(metric::kBucketBatches,
+                      With(With(labels, "result", result), "reason", std::string(reason)),
+                      static_cast<double>(count));
+  };
+  batches("hit", "", stats.hits);
+  for (int i = 0; i < kLookups; ++i) {
+    // A step that is over capacity runs in no bucket.
+    if (Lookup{i} == Lookup::kHit || Lookup{i} == Lookup::kMissOverCapacity) continue;
+    batches("miss", NameOf(Lookup{i}), stats.misses[i]);
+  }
+  snapshot->Counter(metric::kBucketSequences, labels, static_cast<double>(stats.sequences));
+  snapshot->Histogram(metric::kBucketReplay, labels, kReplayBounds, stats.replays,
+                      Seconds(stats.replay));
+}
+
 void AddBucket(const BucketStats& stats, const Labels& model, MetricSnapshot* snapshot) {
   const Labels labels = With(model, "bucket", BucketLabel(stats.bucket));
-  snapshot->Gauge(metric::kBucketTokens, labels, stats.bucket.tokens);
-  snapshot->Gauge(metric::kBucketRows, labels, stats.bucket.sequences);
-  snapshot->Counter(metric::kBucketBatches, labels, static_cast<double>(stats.batches));
+  AddCounts(stats, labels, snapshot);
+  if (!stats.in_ladder) return;
+  snapshot->Gauge(metric::kBucketCapacityTokens, labels, stats.bucket.tokens);
+  snapshot->Gauge(metric::kBucketCapacityRows, labels, stats.bucket.sequences);
   snapshot->Gauge(metric::kBucketMemory, labels, static_cast<double>(stats.memory_bytes));
   snapshot->Gauge(metric::kBucketActivations, labels, static_cast<double>(stats.activation_bytes));
   snapshot->Gauge(metric::kBucketReady, labels, stats.ready ? 1 : 0);
-  if (stats.batches == 0) return;
-  const BucketSummary summary = Summarize({&stats, 1});
-  snapshot->Gauge(metric::kBucketFill, labels, summary.bucket_fill);
-  snapshot->Gauge(metric::kBucketRowFill, labels, summary.row_fill);
-  snapshot->Gauge(metric::kBucketExecuted, labels, summary.executed_efficiency);
-  snapshot->Gauge(metric::kBucketHits, labels, summary.hit_rate);
-  snapshot->Gauge(metric::kBucketCost, labels, stats.cost_seconds);
+  if (stats.batches > 0) snapshot->Gauge(metric::kBucketCost, labels, stats.cost_seconds);
 }
 
 void AddLadder(const ModelStats& stats, const Labels& labels, MetricSnapshot* snapshot) {
@@ -49,7 +69,16 @@ void AddLadder(const ModelStats& stats, const Labels& labels, MetricSnapshot* sn
   snapshot->Counter(metric::kLadderEvictions, labels, static_cast<double>(changes.evicted));
   snapshot->Counter(metric::kLadderReviews, labels, static_cast<double>(changes.reviews));
   snapshot->Gauge(metric::kMemoryOverhead, labels, Summarize(stats.buckets).memory_overhead);
-  for (const BucketStats& bucket : stats.buckets) AddBucket(bucket, labels, snapshot);
+  nanoseconds busy = stats.forgotten_buckets.replay;
+  for (const BucketStats& bucket : stats.buckets) {
+    AddBucket(bucket, labels, snapshot);
+    busy += bucket.replay;
+  }
+  if (stats.forgotten_buckets.batches > 0) {
+    AddCounts(stats.forgotten_buckets, With(labels, "bucket", "other"), snapshot);
+  }
+  snapshot->Counter(metric::kDeviceBusy, labels, Seconds(busy));
+  snapshot->Gauge(metric::kDeviceRate, labels, stats.device_tokens_per_second);
 }
 
 void AddTraffic(const ModelStats& stats, const Labels& labels, MetricSnapshot* snapshot) {

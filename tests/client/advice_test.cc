@@ -33,9 +33,10 @@ ModelBuckets Healthy() {
   AddBucket(64, 5000, &model);
   AddBucket(256, 5000, &model);
   model.set_batches(10000);
-  model.set_hit_rate(0.999);
-  model.set_bucket_fill(0.95);
-  model.set_executed_efficiency(1);
+  model.mutable_last_hour()->set_batches(1000);
+  model.mutable_last_hour()->set_hit_rate(0.999);
+  model.mutable_last_hour()->set_bucket_fill(0.95);
+  model.mutable_last_hour()->set_executed_efficiency(1);
   model.set_shape_entropy_bits(2.5);
   return model;
 }
@@ -67,14 +68,14 @@ TEST_P(AdviseTable, NamesTheProblemAndTheRemedy) {
 const AdviseRow kAdviseRows[] = {
     {.name = "AHealthyModelNeedsNoAdvice", .spoil = [](ModelBuckets*) {}},
     {.name = "TooFewBatchesAreReported",
-     .spoil = [](ModelBuckets* m) { m->set_batches(99); },
+     .spoil = [](ModelBuckets* m) { m->mutable_last_hour()->set_batches(99); },
      .words = {{"99 batches", "100"}}},
     {.name = "APaddedLayoutThatWastesMuchIsNamed",
      .spoil =
          [](ModelBuckets* m) {
            MakePadded(m);
-           m->set_executed_efficiency(0.6);
-           m->set_bucket_fill(0.6);
+           m->mutable_last_hour()->set_executed_efficiency(0.6);
+           m->mutable_last_hour()->set_bucket_fill(0.6);
          },
      .words = {{"40.0%", "padded_buckets", "engine.batch.policy: packed"}}},
     {.name = "APaddedLayoutThatWastesLittleIsNotNamed", .spoil = MakePadded},
@@ -100,23 +101,23 @@ const AdviseRow kAdviseRows[] = {
            m->set_ladder_memory_bytes(8 * kMiB);
          }},
     {.name = "ALowHitRateIsNamed",
-     .spoil = [](ModelBuckets* m) { m->set_hit_rate(0.9); },
+     .spoil = [](ModelBuckets* m) { m->mutable_last_hour()->set_hit_rate(0.9); },
      .words = {{"90.0%", "engine.ladder.file"}}},
     {.name = "LowEfficiencyWithoutTrialsNamesNoLadder",
      .spoil =
          [](ModelBuckets* m) {
-           m->set_bucket_fill(0.7);
-           m->set_executed_efficiency(0.7);
+           m->mutable_last_hour()->set_bucket_fill(0.7);
+           m->mutable_last_hour()->set_executed_efficiency(0.7);
          },
      .words = {{"30.0%", "sluice ladder try"}}},
     {.name = "LowEfficiencyIsHarmlessIfOnlyUsedRowsAreComputed",
-     .spoil = [](ModelBuckets* m) { m->set_bucket_fill(0.2); },
+     .spoil = [](ModelBuckets* m) { m->mutable_last_hour()->set_bucket_fill(0.2); },
      .words = {{"80.0%", "No work is wasted", "Leave the ladder as it is."}}},
     {.name = "SmallBatchesAreNamedAsTheCause",
      .spoil =
          [](ModelBuckets* m) {
-           m->set_bucket_fill(0.1);
-           m->set_executed_efficiency(0.1);
+           m->mutable_last_hour()->set_bucket_fill(0.1);
+           m->mutable_last_hour()->set_executed_efficiency(0.1);
            auto* size = m->add_batch_totals();
            size->set_tokens(1);
            size->set_weight(70);
@@ -151,8 +152,8 @@ const AdviseRow kAdviseRows[] = {
     {.name = "SeveralRulesApplyAtOnce",
      .spoil =
          [](ModelBuckets* m) {
-           m->set_hit_rate(0.5);
-           m->set_bucket_fill(0.5);
+           m->mutable_last_hour()->set_hit_rate(0.5);
+           m->mutable_last_hour()->set_bucket_fill(0.5);
          },
      .words = {{"hit rate"}, {"Low bucket fill"}}},
 };
@@ -175,8 +176,8 @@ StrategyTrials Trials(const std::string& other, double gain, const LadderChoice&
 TEST(AdviseWithTrials, ProposesTheBestLadderWithItsGain) {
   ModelBuckets model = Healthy();
   model.set_model_name("m");
-  model.set_bucket_fill(0.7);
-  model.set_executed_efficiency(0.7);
+  model.mutable_last_hour()->set_bucket_fill(0.7);
+  model.mutable_last_hour()->set_executed_efficiency(0.7);
   const StrategyTrials trials =
       Trials("geometric 2", 0.125, {{"strategy", "geometric"}, {"ratio", "2"}});
   const std::vector<Advice> advice = Advise(model, &trials);
@@ -201,7 +202,7 @@ TEST(AdviseWithTrials, ProposesNoLadderWithoutGain) {
   ModelBuckets model = Healthy();
   const StrategyTrials trials = Trials("adaptive", 0.02, {{"strategy", "adaptive"}});
   EXPECT_TRUE(Advise(model, &trials).empty());
-  model.set_bucket_fill(0.5);
+  model.mutable_last_hour()->set_bucket_fill(0.5);
   const std::vector<Advice> advice = Advise(model, &trials);
   ASSERT_EQ(advice.size(), 1u);
   EXPECT_THAT(advice[0].action, HasSubstr("Leave the ladder as it is: on the last 400 arrivals"));

@@ -25,7 +25,10 @@ class FakeAdmin : public v1::Admin::Service {
     if (request->model_name() == "absent") return {grpc::StatusCode::NOT_FOUND, "no model"};
     auto* model = response->add_models();
     model->set_model_name("demo");
-    model->set_batches(++calls);
+    model->mutable_last_hour()->set_batches(++calls + (wasteful ? 1000 : 0));
+    model->mutable_last_hour()->set_useful_tokens(60);
+    model->mutable_last_hour()->set_computed_tokens(wasteful ? 80 : 60);
+    model->set_wasted_share(0.25);
     (*model->mutable_ladder_options())["ratio"] = "1.5";
     (*model->mutable_ladder_kept())["strategy"] = "geometric";
     return grpc::Status::OK;
@@ -50,6 +53,7 @@ class FakeAdmin : public v1::Admin::Service {
     if (request->model_name() == "new") {
       return {grpc::StatusCode::FAILED_PRECONDITION, "only 3 sequences arrived"};
     }
+    ++simulations;
     response->set_arrivals(500);
     response->set_margin(0.02);
     response->set_best("geometric 2");
@@ -57,6 +61,7 @@ class FakeAdmin : public v1::Admin::Service {
     v1::StrategyTrial* const trial = response->add_trials();
     trial->set_name("geometric 2");
     trial->set_gain(0.25);
+    trial->set_wasted_share(0.125);
     (*trial->mutable_options())["strategy"] = "geometric";
     (*trial->mutable_options())["ratio"] = "2";
     return grpc::Status::OK;
@@ -78,6 +83,8 @@ class FakeAdmin : public v1::Admin::Service {
   }
 
   int calls = 0;
+  int simulations = 0;
+  bool wasteful = false;  // the device computed rows without useful tokens
 };
 
 class BucketCommandsTest : public CommandFixture {
@@ -103,6 +110,25 @@ TEST_F(BucketCommandsTest, BucketsPrintsATableAndAdvice) {
   EXPECT_THAT(out_, HasSubstr("too few"));
   EXPECT_EQ(RunWith({"buckets", "--model", "absent"}), kExitFailed);
   EXPECT_THAT(error_, HasSubstr("NOT_FOUND"));
+}
+
+TEST_F(BucketCommandsTest, BucketsPrintsTheWastedTimeAndTheBestLaddersIfTimeWasWasted) {
+  EXPECT_EQ(RunWith({"buckets"}), kExitOk);
+  EXPECT_THAT(out_, HasSubstr("wasted      0.0% of the device's time"));
+  EXPECT_EQ(admin_.simulations, 0) << "no ladder could waste less";
+  admin_.wasteful = true;
+  EXPECT_EQ(RunWith({"buckets"}), kExitOk);
+  EXPECT_THAT(out_, HasSubstr("wasted      25.0% of the device's time"));
+  EXPECT_THAT(out_, HasSubstr("(\"geometric 2\")"));
+  EXPECT_THAT(out_, HasSubstr("waste 12.5%"));
+  EXPECT_EQ(admin_.simulations, 1);
+  EXPECT_EQ(RunWith({"buckets", "--advise"}), kExitOk);
+  EXPECT_EQ(admin_.simulations, 2) << "the advice uses the same simulation";
+  EXPECT_EQ(RunWith({"buckets", "--json"}), kExitOk);
+  EXPECT_EQ(json::parse(out_)["models"][0]["best_ladder"],
+            json({{"name", "geometric 2"}, {"wasted_share", 0.125}, {"arrivals", 500}}));
+  EXPECT_EQ(RunWith({"buckets", "--watch"}), kExitOk);
+  EXPECT_EQ(admin_.simulations, 3) << "--watch does not simulate";
 }
 
 TEST_F(BucketCommandsTest, BucketsPrintsJson) {

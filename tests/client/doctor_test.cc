@@ -29,10 +29,10 @@ Observation HealthyServer() {
   served->set_model_name("demo");
   served->set_policy("packed");
   served->set_strategy("adaptive");
-  served->set_batches(10000);
-  served->set_hit_rate(1);
-  served->set_bucket_fill(1);
-  served->set_executed_efficiency(1);
+  served->mutable_last_hour()->set_batches(10000);
+  served->mutable_last_hour()->set_hit_rate(1);
+  served->mutable_last_hour()->set_bucket_fill(1);
+  served->mutable_last_hour()->set_executed_efficiency(1);
   return {.server = "a:1",
           .metrics_address = "a:2",
           .admin_address = "a:3",
@@ -89,6 +89,11 @@ const DoctorRow kDoctorRows[] = {
     {"NoServer", [](auto* seen) { seen->ready = absl::UnavailableError("refused"); }, Level::kBad,
      "the server at a:1 does not answer: refused"},
     {"NotReady", [](auto* seen) { seen->ready = false; }, Level::kBad, "is not ready"},
+    {"AMemoryLimitThatChangedTheLadder",
+     [](auto* seen) {
+       seen->buckets->mutable_models(0)->set_memory_limit_effect("Left out 2 of 4 buckets.");
+     },
+     Level::kAdvice, "memory limit of demo: Left out 2 of 4 buckets."},
     {"AModelThatFailed",
      [](auto* seen) {
        auto* model = seen->index->add_models();

@@ -1,12 +1,15 @@
 """Tests the buckets of real daemons, `sluice review`, `sluice fit` and `sluice explain`."""
 
 import json
+import random
+import secrets
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import SLUICE
 from infer import ids_inputs, infer
-from waiting import PATIENCE_S
+from waiting import PATIENCE_S, wait_until
 
 
 def sluice(*arguments, stdin=None):
@@ -48,6 +51,72 @@ def test_buckets_count_each_batch_once(daemon):
     for use in uses:
         label = f"{use['bucket']['tokens']}x{use['bucket']['rows']}"
         assert served.metric("sluice_bucket_batches_total", bucket=label) == int(use["batches"])
+        assert use["last_hour"]["batches"] == use["batches"], "the model was loaded just now"
+    hour = model["last_hour"]
+    assert int(hour["batches"]) == 40 and int(hour["useful_tokens"]) == sum(range(1, 41))
+    assert hour["bucket_fill"] == pytest.approx(model["bucket_fill"])
+    assert 0 < model["busy_share"] <= 1 and 0 < model["useful_share"]
+    assert 0 < model["last_hour_seconds"] < 3660
+    assert model["device_tokens_per_second"] > 0
+
+
+def sums_by_label(samples, name, *labels):
+    """Returns the sums of the samples of `name` by the values of some labels."""
+    sums = {}
+    for (sample, pairs), value in samples.items():
+        if sample == name:
+            key = tuple(dict(pairs)[label] for label in labels)
+            sums[key] = sums.get(key, 0) + value
+    return sums
+
+
+def test_counters_of_buckets_sum_to_the_totals_after_random_traffic(daemon):
+    """Prompts of random lengths, some of which generate, while the ladder changes."""
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    served = daemon("--engine.ladder.review.interval", "0", "--engine.ladder.max-buckets", "6")
+    requests = [(draw.randint(1, 120), draw.choice((0, 0, 3))) for _ in range(150)]
+    with served.client() as client, ThreadPoolExecutor(4) as callers:
+        for begin in range(0, len(requests), 50):
+            sent = requests[begin:begin + 50]
+            list(callers.map(lambda request: infer(
+                client, ids_inputs([[256] + [65] * (request[0] - 1)]), max_tokens=request[1]),
+                sent))
+            choice = ("--strategy", "geometric", "--ratio", str(draw.choice((1.3, 1.7, 2, 3))),
+                      "--min-tokens", str(draw.randint(1, 20)))
+            run = sluice("ladder", "set", "demo", *choice, "--server", served.admin)
+            assert run.returncode == 0, run.stderr
+    # A step is counted after its answer.
+    wait_until(lambda: served.metric("sluice_batches_total")
+               == served.metric("sluice_engine_steps_total"))
+    samples = served.metrics()
+    total = sums_by_label(samples, "sluice_tokens_total", "kind")
+    by_kind = sums_by_label(samples, "sluice_bucket_tokens_total", "kind")
+    assert by_kind["useful",] == total["useful",] > 0
+    assert by_kind["computed",] == total["computed",]
+    assert by_kind["capacity",] == total["bucket",]
+    lookups = sums_by_label(samples, "sluice_plan_lookups_total", "result", "reason")
+    batches = sums_by_label(samples, "sluice_bucket_batches_total", "result", "reason")
+    assert batches == {key: lookups[key] for key in batches}
+    assert sum(batches.values()) == sum(sums_by_label(samples, "sluice_batches_total").values())
+    (sequences,) = sums_by_label(samples, "sluice_bucket_sequences_total").values()
+    (rows,) = sums_by_label(samples, "sluice_batch_rows_sum").values()
+    assert sequences == rows
+    (busy,) = sums_by_label(samples, "sluice_device_busy_seconds_total").values()
+    (replays,) = sums_by_label(samples, "sluice_bucket_replay_seconds_sum").values()
+    stages = sums_by_label(samples, "sluice_stage_duration_seconds_sum", "stage")
+    assert busy == pytest.approx(replays) == pytest.approx(stages["replay",])
+    buckets_used = sums_by_label(samples, "sluice_bucket_batches_total", "bucket")
+    counts = sums_by_label(samples, "sluice_bucket_replay_seconds_count", "bucket")
+    assert counts == buckets_used and len(counts) > 6, "withdrawn buckets keep their counters"
+    for (bucket,), number in counts.items():
+        fitting = [value for (sample, pairs), value in samples.items()
+                   if sample == "sluice_bucket_replay_seconds_bucket"
+                   and {("bucket", bucket), ("le", "+Inf")} <= set(pairs)]
+        assert fitting == [number], bucket
+    (model,) = json.loads(sluice("buckets", "--json", "--server", served.admin).stdout)["models"]
+    assert int(model["last_hour"]["batches"]) == sum(batches.values())
 
 
 def test_the_history_has_the_batches_since_the_daemon_was_ready(daemon):
@@ -81,6 +150,7 @@ def test_the_table_of_buckets_has_bars_and_totals(demo):
     assert run.returncode == 0, run.stderr
     assert "FILL" in run.stdout and "[" in run.stdout
     assert "step cost" in run.stdout and "us" in run.stdout.split("step cost")[1]
+    assert "wasted      " in run.stdout and "device      busy " in run.stdout
 
 
 def test_review_fits_the_ladder_to_the_traffic(daemon):

@@ -145,10 +145,13 @@ def check_buckets(browser, samples):
     for label, cells in rows.items():
         batches = metric(samples, "sluice_bucket_batches_total", {"bucket": label})
         assert number(cells[1]) == batches
-        for cell, name in ((3, "bucket_fill"), (4, "executed_efficiency"), (6, "hit_ratio")):
-            ratio = metric(samples, f"sluice_bucket_{name}", {"bucket": label})
-            expected = f"{100 * ratio:.1f} %" if batches else "–"
-            assert cells[cell] == expected, (label, name)
+        useful, computed, capacity = (
+            metric(samples, "sluice_bucket_tokens_total", {"bucket": label, "kind": kind})
+            for kind in ("useful", "computed", "capacity"))
+        hits = metric(samples, "sluice_bucket_batches_total", {"bucket": label, "result": "hit"})
+        for cell, part, whole in ((3, useful, capacity), (4, useful, computed), (6, hits, batches)):
+            expected = f"{100 * part / whole:.1f} %" if batches else "–"
+            assert cells[cell] == expected, (label, cell)
 
 
 def test_the_colours_follow_the_system_setting(daemon, browser):

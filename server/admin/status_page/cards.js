@@ -32,8 +32,8 @@ function tiles(model) {
   const past = history.get(keyOf(model));
   const tokens = rates(past, 'tokens'), requests = rates(past, 'requests');
   const latest = list => list.length ? short(list[list.length - 1]) : '–';
-  const {batches, queue, latency} = model;
-  const used = batches.count > 0;
+  const {last_hour: hour, queue, latency} = model;
+  const used = hour.batches > 0;
   return [
     tile('Tokens/s', 'tokens_rate', latest(tokens), `${latest(requests)} requests/s`,
          sparkline(tokens, 'tokens per second over the last minutes')),
@@ -42,9 +42,13 @@ function tiles(model) {
          sparkline(past.map(p => p.waiting), 'waiting sequences over the last minutes')),
     tile('Latency, 99 %', 'p99', latency.total ? seconds(latency.total.p99) : '–',
          latency.total ? `median ${seconds(latency.total.p50)}` : 'no request has ended yet'),
-    tile('Bucket fill', 'bucket_fill', used ? percent(batches.bucket_fill) : '–',
-         'useful tokens / bucket tokens'),
-    tile('Bucket hits', 'hit_rate', used ? percent(batches.hit_rate) : '–', `of ${count(batches.count)} batches`),
+    tile('Device busy', 'busy_share', used ? percent(hour.busy_share) : '–',
+         used ? `last hour; ${percent(hour.wasted_share)} of it wasted on empty rows` : 'no batch in the last hour'),
+    tile('Useful tokens', 'useful_share', used ? percent(hour.useful_share) : '–',
+         `last hour; of the device's ${short(hour.device_tokens_per_second)} tokens/s`),
+    tile('Bucket fill', 'bucket_fill', used ? percent(hour.bucket_fill) : '–',
+         'last hour; useful tokens / bucket tokens'),
+    tile('Bucket hits', 'hit_rate', used ? percent(hour.hit_rate) : '–', `last hour; of ${count(hour.batches)} batches`),
     tile('Queue empty in', 'drain', seconds(queue.drain), 'estimated, at the measured cost'),
   ];
 }
@@ -54,14 +58,14 @@ function bucketName(bucket) {
   return hint ? `${bucket.bucket} (${hint})` : bucket.bucket;
 }
 function ladderCard(model) {
-  const {batches, buckets} = model;
+  const {batches, buckets, last_hour: hour} = model;
   const head = row([['bucket'], ['batches'], ['share', 'wide'], ['bucket fill'], ['executed efficiency', 'wide'],
                     ['rows filled', 'wide'], ['hits', 'wide'], ['cost'], ['memory', 'wide'], ['last used', 'wide']], 'th');
   const rows = buckets.map(b => {
     const ratio = (value, style) => b.batches ? meter(value, style) : '–';
     const made = row([
-      [bucketName(b)], [count(b.batches)], [b.batches ? meter(b.batches / batches.count, 'second') : '', 'wide'],
-      [ratio(b.bucket_fill)], [ratio(b.executed_efficiency), 'wide'], [ratio(b.row_fill), 'wide'],
+      [bucketName(b)], [count(b.batches)], [b.batches ? meter(b.batches / hour.batches, 'second') : '', 'wide'],
+      [ratio(b.bucket_fill)], [ratio(b.executed_efficiency), 'wide'], [ratio(b.sequences / (b.batches * b.rows)), 'wide'],
       [b.batches ? percent(b.hit_rate) : '–', 'wide'], [b.cost ? seconds(b.cost) : '–'], [bytes(b.memory_bytes), 'wide'],
       [b.last_used_age === null ? 'never' : ago(b.last_used_age), 'wide']]);
     made.dataset.bucket = b.bucket;
@@ -69,9 +73,10 @@ function ladderCard(model) {
     return made;
   });
   const ladder = buckets.filter(b => b.in_ladder).length;
-  const note = `${model.strategy}, ${ladder} buckets. TOKENSxROWS of a packed bucket, ROWSxPOSITIONSp of a padded one. ` +
-      `Of all batches: executed efficiency ${percent(batches.executed_efficiency)}, rows filled ` +
-      `${percent(batches.row_fill)}, memory overhead ${percent(batches.memory_overhead)}.`;
+  const limited = model.memory_limit_effect ? ` ${model.memory_limit_effect}` : '';
+  const note = `${model.strategy}, ${ladder} buckets. Counts and shares are over the last hour. TOKENSxROWS of a packed ` +
+      `bucket, ROWSxPOSITIONSp of a padded one. Executed efficiency of all buckets ` +
+      `${percent(hour.executed_efficiency)}, memory overhead since the start ${percent(batches.memory_overhead)}.${limited}`;
   return card('whole', 'Ladder', note, element('table', {'aria-label': 'Buckets'}, head, ...rows));
 }
 function historyCard({history}) {

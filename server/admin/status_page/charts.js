@@ -59,8 +59,9 @@ function band({ladders, stretches}) {
     if (!each.batches) continue;
     const share = each.useful_tokens / each.bucket_tokens;
     const bar = shape('rect', {x: left, width, y: kEnd - kBars * share, height: kBars * share, fill: 'var(--main)'});
-    bar.append(shape('title', {}, `${ago(each.end)}: bucket fill ${percent(share)}, executed ` +
-        `${percent(each.useful_tokens / each.computed_tokens)}, ${count(each.batches)} batches`));
+    bar.append(shape('title', {}, `${ago(each.end)}: bucket fill ${percent(share)}, executed efficiency ` +
+        `${percent(each.useful_tokens / each.computed_tokens)}, device busy ` +
+        `${percent(each.replay / (each.begin - each.end))}, ${count(each.batches)} batches`));
     svg.append(bar);
   }
   if (area[0].length) {

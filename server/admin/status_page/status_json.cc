@@ -17,34 +17,50 @@ using nlohmann::json;
 
 json Age(MonoTime then, MonoTime now) { return std::max(0.0, Seconds(now - then)); }
 
-json DescribeBucket(const BucketStats& stats, MonoTime now) {
-  const BucketSummary summary = Summarize({&stats, 1});
+// The counts and ratios of the bucket over the last hour.
+json DescribeBucket(const BucketStats& stats, const HistoryStretch& hour, MonoTime now) {
+  const auto found = std::ranges::find(hour.buckets, stats.bucket, &BucketCounts::bucket);
+  const BatchCounts counts = found == hour.buckets.end() ? BatchCounts() : found->counts;
+  const BatchRatios ratios = RatiosOf(counts);
   const bool used = stats.last_used != MonoTime{};
   return {{"bucket", BucketLabel(stats.bucket)},
           {"tokens", stats.bucket.tokens},
+          {"rows", stats.bucket.sequences},
           {"ready", stats.ready},
           {"in_ladder", stats.in_ladder},
-          {"batches", stats.batches},
-          {"hit_rate", summary.hit_rate},
-          {"bucket_fill", summary.bucket_fill},
-          {"executed_efficiency", summary.executed_efficiency},
-          {"row_fill", summary.row_fill},
+          {"batches", counts.batches},
+          {"sequences", counts.sequences},
+          {"hit_rate", ratios.hit_rate},
+          {"bucket_fill", ratios.bucket_fill},
+          {"executed_efficiency", ratios.executed_efficiency},
+          {"replay", Seconds(counts.replay)},
           {"cost", stats.cost_seconds},
           {"memory_bytes", stats.memory_bytes},
           {"last_used_age", used ? Age(stats.last_used, now) : json()}};
 }
 
-json DescribeAllBuckets(std::span<const BucketStats> buckets) {
-  const BucketSummary summary = Summarize(buckets);
-  int64_t useful = 0;
-  for (const BucketStats& bucket : buckets) useful += bucket.useful_tokens;
-  return {{"count", summary.batches},
-          {"useful_tokens", useful},
-          {"hit_rate", summary.hit_rate},
-          {"bucket_fill", summary.bucket_fill},
-          {"executed_efficiency", summary.executed_efficiency},
-          {"row_fill", summary.row_fill},
-          {"memory_overhead", summary.memory_overhead}};
+// The counts since the model was loaded.
+json DescribeAllBuckets(const ModelStats& stats) {
+  BatchCounts all = CountsOf(stats.forgotten_buckets);
+  for (const BucketStats& bucket : stats.buckets) all.Add(CountsOf(bucket));
+  return {{"count", all.batches},
+          {"useful_tokens", all.useful_tokens},
+          {"memory_overhead", Summarize(stats.buckets).memory_overhead}};
+}
+
+json DescribeLastHour(const HistoryStretch& hour, const ModelStats& stats) {
+  const nanoseconds length = hour.end - hour.begin;
+  const BatchRatios ratios = RatiosOf(hour.all);
+  const DeviceUse use = UseOf(hour.all, length, stats);
+  return {{"seconds", Seconds(length)},
+          {"batches", hour.all.batches},
+          {"hit_rate", ratios.hit_rate},
+          {"bucket_fill", ratios.bucket_fill},
+          {"executed_efficiency", ratios.executed_efficiency},
+          {"busy_share", use.busy_share},
+          {"wasted_share", use.wasted_share},
+          {"useful_share", use.useful_share},
+          {"device_tokens_per_second", stats.device_tokens_per_second}};
 }
 
 json Sizes(std::span<const TokenWeight> entries) {
@@ -144,10 +160,11 @@ json DescribeHistory(std::span<const HistoryStretch> history, MonoTime now) {
     }
     stretches.push_back({{"begin", Age(stretch.begin, now)},
                          {"end", Age(stretch.end, now)},
-                         {"batches", stretch.batches},
-                         {"useful_tokens", stretch.useful_tokens},
-                         {"bucket_tokens", stretch.bucket_tokens},
-                         {"computed_tokens", stretch.computed_tokens},
+                         {"batches", stretch.all.batches},
+                         {"useful_tokens", stretch.all.useful_tokens},
+                         {"bucket_tokens", stretch.all.bucket_tokens},
+                         {"computed_tokens", stretch.all.computed_tokens},
+                         {"replay", Seconds(stretch.all.replay)},
                          {"lengths", {stretch.length_p50, stretch.length_p90, stretch.length_p99}},
                          {"ladder", ladders.size() - 1}});
   }
@@ -168,7 +185,10 @@ json DescribeQueue(const ModelStats& stats) {
 json DescribeModel(const ModelStatus& model, MonoTime now) {
   const ModelStats& stats = model.stats;
   json buckets = json::array(), decisions = json::array();
-  for (const BucketStats& bucket : stats.buckets) buckets.push_back(DescribeBucket(bucket, now));
+  const HistoryStretch hour = LastHour(model.history, now);
+  for (const BucketStats& bucket : stats.buckets) {
+    buckets.push_back(DescribeBucket(bucket, hour, now));
+  }
   for (const BatchTrace& batch : model.recent.batches) {
     decisions.push_back(DescribeBatch(batch, now));
   }
@@ -179,7 +199,8 @@ json DescribeModel(const ModelStatus& model, MonoTime now) {
           {"steps", stats.steps},
           {"attention", AttentionVariantName(stats.attention)},
           {"queue", DescribeQueue(stats)},
-          {"batches", DescribeAllBuckets(stats.buckets)},
+          {"batches", DescribeAllBuckets(stats)},
+          {"last_hour", DescribeLastHour(hour, stats)},
           {"buckets", std::move(buckets)},
           {"lengths", Sizes(stats.traffic.lengths)},
           {"batch_tokens", Sizes(stats.traffic.batch_tokens)},
@@ -192,6 +213,7 @@ json DescribeModel(const ModelStatus& model, MonoTime now) {
           {"kv", DescribeKv(stats.kv)},
           {"decisions", std::move(decisions)},
           {"ladder", DescribeLadder(stats.ladder_changes)},
+          {"memory_limit_effect", stats.memory_limit_effect},
           {"review", DescribeReview(model.recent.review, now)},
           {"history", DescribeHistory(model.history, now)},
           {"memory",

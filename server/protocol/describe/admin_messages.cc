@@ -35,6 +35,20 @@ void Write(std::span<const TokenWeight> entries, Sizes* out) {
   }
 }
 
+void Write(const BatchCounts& counts, v1::BatchCounts* out) {
+  out->set_batches(counts.batches);
+  out->set_hits(counts.hits);
+  out->set_rows(counts.sequences);
+  out->set_useful_tokens(counts.useful_tokens);
+  out->set_computed_tokens(counts.computed_tokens);
+  out->set_bucket_tokens(counts.bucket_tokens);
+  out->set_replay_seconds(Seconds(counts.replay));
+  const BatchRatios ratios = RatiosOf(counts);
+  out->set_bucket_fill(ratios.bucket_fill);
+  out->set_executed_efficiency(ratios.executed_efficiency);
+  out->set_hit_rate(ratios.hit_rate);
+}
+
 void Write(const BucketStats& stats, MonoTime now, v1::BucketUse* out) {
   Write(stats.bucket, out->mutable_bucket());
   out->set_ready(stats.ready);
@@ -143,7 +157,9 @@ v1::ModelBuckets DescribeBuckets(const ModelStats& stats, const BackendInfo& bac
   out.set_attention(AttentionVariantName(stats.attention));
   out.set_policy(std::string(NameOf(options.batch.policy)));
   out.set_strategy(std::string(NameOf(stats.ladder_options.strategy)));
-  out.set_memory_limit_bytes(options.ladder.memory_limit_bytes);
+  out.set_memory_limit_bytes(stats.ladder_options.memory_limit_bytes);
+  out.set_memory_limit_effect(stats.memory_limit_effect);
+  out.set_device_tokens_per_second(stats.device_tokens_per_second);
   for (const BucketStats& bucket : stats.buckets) Write(bucket, now, out.add_buckets());
   const BucketSummary all = Summarize(stats.buckets);
   out.set_batches(all.batches);
@@ -172,17 +188,39 @@ v1::ModelBuckets DescribeBuckets(const ModelStats& stats, const BackendInfo& bac
   return out;
 }
 
+void AddLastHour(const HistoryStretch& hour, const ModelStats& stats, v1::ModelBuckets* model) {
+  Write(hour.all, model->mutable_last_hour());
+  const nanoseconds length = hour.end - hour.begin;
+  model->set_last_hour_seconds(Seconds(length));
+  const DeviceUse use = UseOf(hour.all, length, stats);
+  model->set_busy_share(use.busy_share);
+  model->set_wasted_share(use.wasted_share);
+  model->set_useful_share(use.useful_share);
+  for (size_t i = 0; i < stats.buckets.size(); ++i) {
+    const auto used =
+        std::ranges::find(hour.buckets, stats.buckets[i].bucket, &BucketCounts::bucket);
+    Write(used == hour.buckets.end() ? BatchCounts() : used->counts,
+          model->mutable_buckets(static_cast<int>(i))->mutable_last_hour());
+  }
+}
+
 void AddHistory(std::span<const HistoryStretch> history, MonoTime now, v1::ModelBuckets* model) {
   const std::vector<Bucket>* former = nullptr;
   for (const HistoryStretch& stretch : history) {
     v1::HistoryStretch* const out = model->add_history();
     out->set_begin_age_seconds(Seconds(now - stretch.begin));
     out->set_end_age_seconds(Seconds(now - stretch.end));
-    out->set_batches(stretch.batches);
-    out->set_hits(stretch.hits);
-    out->set_useful_tokens(stretch.useful_tokens);
-    out->set_bucket_tokens(stretch.bucket_tokens);
-    out->set_computed_tokens(stretch.computed_tokens);
+    out->set_batches(stretch.all.batches);
+    out->set_hits(stretch.all.hits);
+    out->set_useful_tokens(stretch.all.useful_tokens);
+    out->set_bucket_tokens(stretch.all.bucket_tokens);
+    out->set_computed_tokens(stretch.all.computed_tokens);
+    out->set_replay_seconds(Seconds(stretch.all.replay));
+    for (const BucketCounts& each : stretch.buckets) {
+      v1::BucketCounts* const bucket = out->add_buckets();
+      Write(each.bucket, bucket->mutable_bucket());
+      Write(each.counts, bucket->mutable_counts());
+    }
     out->set_length_p50(stretch.length_p50);
     out->set_length_p90(stretch.length_p90);
     out->set_length_p99(stretch.length_p99);
@@ -228,6 +266,7 @@ v1::TryStrategiesResponse DescribeTrials(const StrategyTrials& trials) {
     each->set_captures(trial.captures);
     each->set_capture_seconds(trial.capture_seconds);
     each->set_gain(trial.gain);
+    each->set_wasted_share(trial.wasted_share);
   }
   return out;
 }

@@ -17,6 +17,10 @@ inline constexpr size_t kMaxReportedSizes = 1024;
 admin::v1::ModelBuckets DescribeBuckets(const ModelStats& stats, const BackendInfo& backend,
                                         const EngineOptions& options, MonoTime now);
 
+// Adds the last hour (LastHour) to the description of `stats` by DescribeBuckets.
+void AddLastHour(const HistoryStretch& hour, const ModelStats& stats,
+                 admin::v1::ModelBuckets* model);
+
 // Appends the intervals to a description of the model.
 void AddHistory(std::span<const HistoryStretch> history, MonoTime now,
                 admin::v1::ModelBuckets* model);

@@ -22,11 +22,16 @@ sluice_prefix_tokens_total{model="m",result="miss"} 500
 sluice_batches_total{model="m",trigger="full"} 7
 sluice_batches_total{model="m",trigger="idle"} 3
 sluice_bucket_capacity_tokens{model="m",bucket="128"} 128
-sluice_bucket_batches_total{model="m",bucket="128"} 10
-sluice_bucket_fill{model="m",bucket="128"} 0.6
+sluice_bucket_batches_total{model="m",bucket="128",result="hit",reason=""} 8
+sluice_bucket_batches_total{model="m",bucket="128",result="miss",reason="evicted"} 2
+sluice_bucket_tokens_total{model="m",bucket="128",kind="useful"} 768
+sluice_bucket_tokens_total{model="m",bucket="128",kind="computed"} 960
+sluice_bucket_tokens_total{model="m",bucket="128",kind="capacity"} 1280
 sluice_bucket_capacity_tokens{model="m",bucket="256"} 256
-sluice_bucket_batches_total{model="m",bucket="256"} 0
-sluice_bucket_fill{model="m",bucket="256"} NaN
+sluice_bucket_batches_total{model="m",bucket="256",result="hit",reason=""} 0
+sluice_bucket_tokens_total{model="m",bucket="256",kind="useful"} 0
+sluice_bucket_tokens_total{model="m",bucket="256",kind="capacity"} 0
+sluice_bucket_batches_total{model="m",bucket="other",result="hit",reason=""} 7
 )";
 
 TEST(ParseReading, SumsOverTheOtherLabelsOfTheModel) {
@@ -41,7 +46,9 @@ TEST(ParseReading, SumsOverTheOtherLabelsOfTheModel) {
   EXPECT_EQ(reading->prompt_tokens, 600);
   ASSERT_EQ(reading->buckets.size(), 2u);
   EXPECT_EQ(reading->buckets.at("128").tokens, 128);
-  EXPECT_EQ(reading->buckets.at("256").bucket_fill, 0) << "NaN: never used";
+  EXPECT_EQ(reading->buckets.at("128").batches, 10) << "hits and misses";
+  EXPECT_DOUBLE_EQ(reading->buckets.at("128").bucket_fill, 0.6);
+  EXPECT_EQ(reading->buckets.at("256").bucket_fill, 0) << "never used";
 }
 
 TEST(ParseReading, RefusesOtherPages) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "tests/server/protocol/messages.h"
@@ -21,6 +23,7 @@ class BucketHistoryTest : public ::testing::Test {
     bucket.useful_tokens += useful;
     bucket.computed_tokens += useful + 1;
     bucket.bucket_tokens += batches * bucket.bucket.tokens;
+    bucket.replay += batches * std::chrono::milliseconds(10);
     stats_.steps += batches;
   }
   void EndStretch() {
@@ -38,7 +41,7 @@ TEST_F(BucketHistoryTest, StartsWhenAModelIsFirstSeen) {
   EXPECT_TRUE(Stretches().empty());
   EndStretch();
   ASSERT_EQ(Stretches().size(), 1u);
-  EXPECT_EQ(Stretches()[0].batches, 0) << "earlier batches are in no interval";
+  EXPECT_EQ(Stretches()[0].all.batches, 0) << "earlier batches are in no interval";
 }
 
 TEST_F(BucketHistoryTest, EachIntervalHasItsBatches) {
@@ -49,17 +52,82 @@ TEST_F(BucketHistoryTest, EachIntervalHasItsBatches) {
   now_ += minutes(1);
   const std::vector<HistoryStretch> stretches = Stretches();
   ASSERT_EQ(stretches.size(), 2u);
-  EXPECT_EQ(stretches[0].batches, 3);
-  EXPECT_EQ(stretches[0].hits, 2);
-  EXPECT_EQ(stretches[0].useful_tokens, 30);
-  EXPECT_EQ(stretches[0].computed_tokens, 31);
-  EXPECT_EQ(stretches[0].bucket_tokens, 3 * stats_.buckets[0].bucket.tokens);
+  EXPECT_EQ(stretches[0].all.batches, 3);
+  EXPECT_EQ(stretches[0].all.hits, 2);
+  EXPECT_EQ(stretches[0].all.useful_tokens, 30);
+  EXPECT_EQ(stretches[0].all.computed_tokens, 31);
+  EXPECT_EQ(stretches[0].all.bucket_tokens, 3 * stats_.buckets[0].bucket.tokens);
   EXPECT_EQ(stretches[0].end, stretches[1].begin);
   EXPECT_EQ(stretches[0].end - stretches[0].begin, minutes(1));
-  EXPECT_EQ(stretches[1].batches, 2);
-  EXPECT_EQ(stretches[1].useful_tokens, 50);
+  EXPECT_EQ(stretches[1].all.batches, 2);
+  EXPECT_EQ(stretches[1].all.useful_tokens, 50);
   EXPECT_EQ(stretches[1].end, now_);
   EXPECT_EQ(stretches[1].length_p50, 7);  // 3 weighs 1.5, and 7 weighs 2
+}
+
+TEST_F(BucketHistoryTest, EachIntervalHasItsBatchesByBucket) {
+  EndStretch();
+  RunBatches(3, 30);
+  EndStretch();
+  stats_.buckets.push_back({.bucket = {.tokens = 4096, .sequences = 8}, .batches = 7, .hits = 5});
+  EndStretch();
+  EndStretch();
+  const std::vector<HistoryStretch> stretches = Stretches();
+  ASSERT_EQ(stretches[0].buckets.size(), 1u);
+  EXPECT_EQ(stretches[0].buckets[0].bucket, stats_.buckets[0].bucket);
+  EXPECT_EQ(stretches[0].buckets[0].counts.batches, 3);
+  EXPECT_EQ(stretches[0].buckets[0].counts.useful_tokens, 30);
+  EXPECT_EQ(stretches[0].buckets[0].counts.replay, std::chrono::milliseconds(30));
+  ASSERT_EQ(stretches[1].buckets.size(), 1u) << "a new bucket starts from 0";
+  EXPECT_EQ(stretches[1].buckets[0].bucket.tokens, 4096);
+  EXPECT_EQ(stretches[1].buckets[0].counts.hits, 5);
+  EXPECT_EQ(stretches[1].all.batches, 7);
+  EXPECT_TRUE(stretches[2].buckets.empty()) << "no batch ran";
+}
+
+// The counts of a forgotten bucket move to the sums of forgotten buckets.
+TEST_F(BucketHistoryTest, AForgottenBucketDoesNotChangeTheSums) {
+  EndStretch();
+  RunBatches(3, 30);
+  stats_.forgotten_buckets = std::exchange(stats_.buckets[0], {.bucket = {.tokens = 99}});
+  stats_.buckets[0].batches = 2;
+  std::ranges::sort(stats_.buckets, {}, &BucketStats::bucket);
+  EndStretch();
+  EXPECT_EQ(Stretches()[0].all.batches, 5);
+  EXPECT_EQ(Stretches()[0].all.useful_tokens, 30);
+  ASSERT_EQ(Stretches()[0].buckets.size(), 1u);
+  EXPECT_EQ(Stretches()[0].buckets[0].counts.batches, 2);
+}
+
+// For 90 minutes, minute i has i batches. The clock is injected.
+TEST_F(BucketHistoryTest, TheLastHourHasTheIntervalsThatEndedInIt) {
+  EXPECT_EQ(LastHour({}, now_).end - LastHour({}, now_).begin, minutes(0));
+  EndStretch();
+  for (int64_t i = 1; i <= 90; ++i) {
+    RunBatches(i, 10 * i);
+    EndStretch();
+  }
+  RunBatches(1000, 2000);
+  now_ += std::chrono::seconds(30);
+  // The current half minute, and the intervals from the one that ended 59.5 minutes ago.
+  const HistoryStretch hour = LastHour(Stretches(), now_);
+  EXPECT_EQ(hour.end, now_);
+  EXPECT_EQ(hour.end - hour.begin, std::chrono::seconds(60 * 60 + 30));
+  const int64_t batches = (31 + 90) * 60 / 2 + 1000;
+  EXPECT_EQ(hour.all.batches, batches);
+  EXPECT_EQ(hour.all.useful_tokens, 10 * (batches - 1000) + 2000);
+  ASSERT_EQ(hour.buckets.size(), 1u);
+  EXPECT_EQ(hour.buckets[0].counts.batches, batches);
+  EXPECT_EQ(hour.all.replay, batches * std::chrono::milliseconds(10));
+  stats_.device_tokens_per_second = 100;
+  stats_.costs.law[1] = 0.001;
+  stats_.costs.law[2] = 0.002;
+  const DeviceUse use = UseOf(hour.all, hour.end - hour.begin, stats_);
+  const double busy = 0.01 * static_cast<double>(batches);
+  EXPECT_DOUBLE_EQ(use.busy_share, busy / 3630);
+  // One computed row for each call of RunBatches had no useful token.
+  EXPECT_DOUBLE_EQ(use.wasted_share, 0.003 * 61 / busy);
+  EXPECT_DOUBLE_EQ(use.useful_share, static_cast<double>(hour.all.useful_tokens) / 3630 / 100);
 }
 
 TEST_F(BucketHistoryTest, IntervalsShareALadderUntilItChanges) {
@@ -83,8 +151,8 @@ TEST_F(BucketHistoryTest, AModelThatIsLoadedAgainCountsFromZero) {
   stats_.steps = 0;
   for (BucketStats& bucket : stats_.buckets) bucket = {.bucket = bucket.bucket};
   RunBatches(4, 40);
-  EXPECT_EQ(Stretches().back().batches, 4);
-  EXPECT_EQ(Stretches().back().useful_tokens, 40);
+  EXPECT_EQ(Stretches().back().all.batches, 4);
+  EXPECT_EQ(Stretches().back().all.useful_tokens, 40);
 }
 
 TEST_F(BucketHistoryTest, KeepsTheLatestIntervalsOfServedModels) {
@@ -93,8 +161,8 @@ TEST_F(BucketHistoryTest, KeepsTheLatestIntervalsOfServedModels) {
     EndStretch();
   }
   EXPECT_EQ(Stretches().size(), BucketHistory::kStretches + 1);
-  EXPECT_EQ(Stretches()[0].batches, 5);
-  EXPECT_EQ(Stretches()[BucketHistory::kStretches - 1].batches, BucketHistory::kStretches + 4);
+  EXPECT_EQ(Stretches()[0].all.batches, 5);
+  EXPECT_EQ(Stretches()[BucketHistory::kStretches - 1].all.batches, BucketHistory::kStretches + 4);
   history_.Add({}, now_);
   EXPECT_TRUE(Stretches().empty());
 }

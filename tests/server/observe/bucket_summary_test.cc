@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <random>
 
 namespace sluice {
@@ -37,7 +38,6 @@ TEST(Summarize, WeighsBucketsByTheirTokens) {
   EXPECT_DOUBLE_EQ(all.hit_rate, 10.0 / 11);
   EXPECT_DOUBLE_EQ(all.bucket_fill, 140.0 / 200);
   EXPECT_DOUBLE_EQ(all.executed_efficiency, 140.0 / 145);
-  EXPECT_DOUBLE_EQ(all.row_fill, 22.0 / 48);
   EXPECT_DOUBLE_EQ(all.memory_overhead, (11'000.0 + 7 * 200) / (11'000 + 7 * 140) - 1);
 }
 
@@ -47,9 +47,44 @@ TEST(Summarize, WithoutBatchesAllRatiosAreZero) {
     EXPECT_EQ(none.hit_rate, 0);
     EXPECT_EQ(none.bucket_fill, 0);
     EXPECT_EQ(none.executed_efficiency, 0);
-    EXPECT_EQ(none.row_fill, 0);
     EXPECT_EQ(none.memory_overhead, 0);
   }
+}
+
+TEST(UseOf, AllSharesAreZeroWithoutBatchesOrTime) {
+  const ModelStats stats;
+  const BatchCounts none, some{.batches = 1, .useful_tokens = 5, .replay = std::chrono::seconds(1)};
+  for (const DeviceUse& use :
+       {UseOf(none, std::chrono::hours(1), stats), UseOf(some, nanoseconds(0), stats)}) {
+    EXPECT_EQ(use.busy_share, 0);
+    EXPECT_EQ(use.wasted_share, 0);
+    EXPECT_EQ(use.useful_share, 0);
+  }
+  EXPECT_EQ(UseOf(some, std::chrono::seconds(4), stats).busy_share, 0.25);
+  EXPECT_EQ(UseOf(some, std::chrono::seconds(4), stats).useful_share, 0) << "no measured rate";
+}
+
+// With fixed costs, the steps take 0.1 s, and 0.002 s for each computed row.
+TEST(UseOf, WastedTimeIsTheTimeThatStepsOfExactSizesWouldSave) {
+  ModelStats stats;
+  stats.costs.law[0] = 0.1;
+  stats.costs.law[1] = 0.0005;
+  stats.costs.law[2] = 0.0015;
+  const auto seconds = [](int64_t steps, int64_t rows) {
+    return 0.1 * static_cast<double>(steps) + 0.002 * static_cast<double>(rows);
+  };
+  const double took = seconds(10, 1000), exact = seconds(10, 600);
+  const BatchCounts counts{
+      .batches = 10,
+      .useful_tokens = 600,
+      .computed_tokens = 1000,
+      .bucket_tokens = 1000,
+      .replay = std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(took))};
+  EXPECT_NEAR(UseOf(counts, std::chrono::minutes(1), stats).wasted_share, 1 - exact / took, 1e-9);
+  BatchCounts live = counts;
+  live.computed_tokens = live.useful_tokens;
+  EXPECT_EQ(UseOf(live, std::chrono::minutes(1), stats).wasted_share, 0)
+      << "empty rows of the bucket that the device does not compute cost nothing";
 }
 
 TEST(WeightedQuantile, IsTheFirstSizeThatReachesItsShare) {

@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <map>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "server/observe/metrics.h"
 #include "tests/server/observe/scrape.h"
 #include "tests/server/scripted_engine.h"
@@ -49,6 +52,71 @@ TEST(EngineMetricsTest, CollectsKvPagesAndSequences) {
   for (const auto& [series, value] : expected) {
     EXPECT_EQ(SumOf(samples, series.first, series.second), value) << series.first << series.second;
   }
+}
+
+TEST(EngineMetricsTest, CollectsTheCountersOfEachBucketAndOfForgottenBuckets) {
+  testing::ScriptedEngine engine;
+  ModelStats stats;
+  const auto used = [](Bucket bucket, int64_t scale) {
+    BucketStats counts{.bucket = bucket,
+                       .batches = 10 * scale,
+                       .hits = 6 * scale,
+                       .useful_tokens = 70 * scale,
+                       .computed_tokens = 80 * scale,
+                       .bucket_tokens = 90 * scale,
+                       .sequences = 20 * scale,
+                       .replay = scale * std::chrono::milliseconds(1500)};
+    counts.misses[static_cast<int>(Lookup::kMissEvicted)] = 3 * scale;
+    counts.misses[static_cast<int>(Lookup::kMissNotPrepared)] = scale;
+    counts.replays[1] = 4 * scale;
+    counts.replays.back() = 6 * scale;
+    return counts;
+  };
+  stats.buckets = {used({.tokens = 64, .sequences = 8}, 1),
+                   used({.tokens = 128, .sequences = 8}, 2)};
+  stats.buckets[1].in_ladder = false;
+  stats.forgotten_buckets = used({}, 3);
+  stats.device_tokens_per_second = 1234;
+  engine.SetStats(stats);
+  const auto samples = testing::ParseSamples(
+      Metrics("cpu", "1.2.3").Render(EngineMetrics(engine, /*log_dropped=*/0)));
+  const std::pair<std::string, double> buckets[] = {{"64x8", 1}, {"128x8", 2}, {"other", 3}};
+  for (const auto& [bucket, scale] : buckets) {
+    const auto sum = [&](const std::string& name, const std::string& label) {
+      return SumOf(samples, name, absl::StrCat("bucket=\"", bucket, "\",", label));
+    };
+    SCOPED_TRACE(bucket);
+    EXPECT_EQ(sum("sluice_bucket_tokens_total", "device=\"cpu\",kind=\"useful\""), 70 * scale);
+    EXPECT_EQ(sum("sluice_bucket_tokens_total", "device=\"cpu\",kind=\"computed\""), 80 * scale);
+    EXPECT_EQ(sum("sluice_bucket_tokens_total", "device=\"cpu\",kind=\"capacity\""), 90 * scale);
+    EXPECT_EQ(sum("sluice_bucket_batches_total", ""), 10 * scale);
+    EXPECT_EQ(sum("sluice_bucket_sequences_total", ""), 20 * scale);
+    EXPECT_EQ(sum("sluice_bucket_replay_seconds_count", ""), 10 * scale);
+    EXPECT_EQ(sum("sluice_bucket_replay_seconds_sum", ""), 1.5 * scale);
+  }
+  EXPECT_EQ(SumOf(samples, "sluice_bucket_batches_total", "result=\"hit\""), 36);
+  EXPECT_EQ(SumOf(samples, "sluice_bucket_batches_total", "reason=\"evicted\",result=\"miss\""),
+            18);
+  EXPECT_EQ(SumOf(samples, "sluice_bucket_replay_seconds_bucket", "le=\"0.00025\""), 0);
+  EXPECT_EQ(SumOf(samples, "sluice_bucket_replay_seconds_bucket", "le=\"0.001\""), 24);
+  EXPECT_EQ(SumOf(samples, "sluice_bucket_replay_seconds_bucket", "le=\"4.096\""), 24);
+  EXPECT_EQ(SumOf(samples, "sluice_bucket_replay_seconds_bucket", "le=\"+Inf\""), 60);
+  EXPECT_EQ(SumOf(samples, "sluice_device_busy_seconds_total"), 9);
+  EXPECT_EQ(SumOf(samples, "sluice_device_tokens_per_second"), 1234);
+  EXPECT_EQ(SumOf(samples, "sluice_bucket_capacity_tokens"), 64) << "only of the ladder";
+}
+
+// docs/metrics.md states this number.
+TEST(EngineMetricsTest, ABucketHasTwentySeriesOfCounters) {
+  testing::ScriptedEngine engine;
+  ModelStats stats;
+  stats.buckets = {{.bucket = {.tokens = 64, .sequences = 8}, .in_ladder = false}};
+  engine.SetStats(stats);
+  const auto samples = testing::ParseSamples(
+      Metrics("cpu", "1.2.3").Render(EngineMetrics(engine, /*log_dropped=*/0)));
+  EXPECT_EQ(std::ranges::count_if(
+                samples, [](const auto& each) { return each.first.starts_with("sluice_bucket_"); }),
+            20);
 }
 
 }  // namespace

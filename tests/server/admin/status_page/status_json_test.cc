@@ -76,25 +76,52 @@ TEST(StatusJson, QueueAndTotalsEqualTheEnginesStatistics) {
   EXPECT_EQ(model["tokens_per_second"], 70);
 }
 
-TEST(StatusJson, BucketRatiosEqualTheBucketSummary) {
-  const ModelStats stats = ExampleStats(kNow);
-  const json model = ParsedModel({.stats = stats, .recent = {}});
-  const BucketSummary all = Summarize(stats.buckets);
-  EXPECT_EQ(model["batches"]["count"], 4);
+TEST(StatusJson, RatiosOfBucketsAreOverTheLastHour) {
+  ModelStats stats = ExampleStats(kNow);
+  stats.device_tokens_per_second = 20;
+  stats.memory_limit_effect = "Smaller.";
+  HistoryStretch minute;
+  minute.begin = kNow - seconds(60);
+  minute.end = kNow;
+  minute.ladder = std::make_shared<const std::vector<Bucket>>();
+  minute.all = {.batches = 4,
+                .hits = 3,
+                .sequences = 9,
+                .useful_tokens = 48,
+                .computed_tokens = 50,
+                .bucket_tokens = 64,
+                .replay = seconds(15)};
+  minute.buckets = {{.bucket = stats.buckets[0].bucket, .counts = minute.all}};
+  HistoryStretch old = minute;
+  old.begin = kNow - seconds(8000);
+  old.end = kNow - seconds(7000);
+  const json model = ParsedModel({.stats = stats, .recent = {}, .history = {old, minute}});
+  EXPECT_EQ(model["batches"]["count"], 4) << "since the start";
   EXPECT_EQ(model["batches"]["useful_tokens"], 48);
-  EXPECT_EQ(model["batches"]["bucket_fill"], all.bucket_fill);
-  EXPECT_EQ(model["batches"]["executed_efficiency"], all.executed_efficiency);
-  EXPECT_EQ(model["batches"]["hit_rate"], all.hit_rate);
+  EXPECT_EQ(model["memory_limit_effect"], "Smaller.");
+  EXPECT_EQ(model["last_hour"], json({{"seconds", 60.0},
+                                      {"batches", 4},
+                                      {"hit_rate", 0.75},
+                                      {"bucket_fill", 0.75},
+                                      {"executed_efficiency", 0.96},
+                                      {"busy_share", 0.25},
+                                      {"wasted_share", 2 * 5.0 / 15},
+                                      {"useful_share", 48.0 / (60 * 20)},
+                                      {"device_tokens_per_second", 20.0}}));
   ASSERT_EQ(model["buckets"].size(), 2u);
   const json& used = model["buckets"][0];
   EXPECT_EQ(used["bucket"], "16x8");
+  EXPECT_EQ(used["batches"], 4);
+  EXPECT_EQ(used["sequences"], 9);
+  EXPECT_EQ(used["rows"], 8);
   EXPECT_EQ(used["bucket_fill"], 0.75);
   EXPECT_EQ(used["executed_efficiency"], 0.96);
   EXPECT_EQ(used["hit_rate"], 0.75);
-  EXPECT_EQ(used["row_fill"], 9.0 / 32);
+  EXPECT_EQ(used["replay"], 15);
   EXPECT_EQ(used["last_used_age"], 5);
   const json& withdrawn = model["buckets"][1];
   EXPECT_EQ(withdrawn["bucket"], "4x16p");
+  EXPECT_EQ(withdrawn["batches"], 0);
   EXPECT_EQ(withdrawn["in_ladder"], false);
   EXPECT_TRUE(withdrawn["last_used_age"].is_null());
 }

@@ -18,12 +18,14 @@ const MonoTime kStart{std::chrono::hours(1)};
 TEST(DescribeBuckets, DescribesEachBucketAndTheirTotals) {
   const BackendInfo backend{.device = "cpu", .profile = "b", .page_tokens = 4};
   EngineOptions options;
-  options.ladder.memory_limit_bytes = 999;
   options.batch.policy = PolicyKind::kStaticPadded;
   ModelStats stats = ExampleStats(kStart);
   stats.attention = {AttentionVariant::Kind::kTwoPass};
   stats.profile = "p";
   stats.ladder_options.strategy = StrategyKind::kMemoryOptimal;
+  stats.ladder_options.memory_limit_bytes = 999;
+  stats.memory_limit_effect = "Smaller.";
+  stats.device_tokens_per_second = 250;
   stats.ladder_kept = {{"ratio", "3"}};
   const auto model = DescribeBuckets(stats, backend, options, kStart);
   EXPECT_EQ(model.model_name(), "text");
@@ -37,6 +39,8 @@ TEST(DescribeBuckets, DescribesEachBucketAndTheirTotals) {
   EXPECT_EQ(model.ladder_options().at("max_buckets"), "16");
   EXPECT_EQ(model.ladder_kept().at("ratio"), "3");
   EXPECT_EQ(model.memory_limit_bytes(), 999);
+  EXPECT_EQ(model.memory_limit_effect(), "Smaller.");
+  EXPECT_EQ(model.device_tokens_per_second(), 250);
   ASSERT_EQ(model.buckets_size(), 2);
   const auto& used = model.buckets(0);
   EXPECT_EQ(used.bucket().tokens(), 16);
@@ -169,6 +173,37 @@ TEST(DescribeRequest, NamesRequestsOfTheSameStepAndHidesIdsOfOtherCallers) {
   EXPECT_EQ(DescribeRequest(explanation).steps(0).shared_with(1), step.shared_with(1));
 }
 
+TEST(AddLastHour, AddsTheCountsOfTheModelAndOfEachBucket) {
+  ModelStats stats = ExampleStats(kStart);
+  stats.device_tokens_per_second = 10;
+  auto model = DescribeBuckets(stats, {}, {}, kStart);
+  HistoryStretch hour;
+  hour.begin = kStart - std::chrono::seconds(100);
+  hour.end = kStart;
+  hour.all = {.batches = 8,
+              .hits = 6,
+              .sequences = 9,
+              .useful_tokens = 50,
+              .computed_tokens = 51,
+              .bucket_tokens = 100,
+              .replay = std::chrono::seconds(25)};
+  hour.buckets = {{.bucket = stats.buckets[0].bucket, .counts = hour.all}};
+  AddLastHour(hour, stats, &model);
+  EXPECT_EQ(model.last_hour_seconds(), 100);
+  EXPECT_DOUBLE_EQ(model.busy_share(), 0.25);
+  EXPECT_DOUBLE_EQ(model.wasted_share(), (2.0 + 3) / 25);  // law[1] + law[2] for one row
+  EXPECT_DOUBLE_EQ(model.useful_share(), 0.05);
+  for (const auto& counts : {model.last_hour(), model.buckets(0).last_hour()}) {
+    EXPECT_EQ(counts.batches(), 8);
+    EXPECT_EQ(counts.rows(), 9);
+    EXPECT_EQ(counts.replay_seconds(), 25);
+    EXPECT_DOUBLE_EQ(counts.bucket_fill(), 0.5);
+    EXPECT_DOUBLE_EQ(counts.executed_efficiency(), 50.0 / 51);
+    EXPECT_DOUBLE_EQ(counts.hit_rate(), 0.75);
+  }
+  EXPECT_EQ(model.buckets(1).last_hour().batches(), 0);
+}
+
 TEST(AddHistory, ListsALadderOnlyIfItChanges) {
   const MonoTime now(std::chrono::hours(1));
   const auto ladder = std::make_shared<const std::vector<Bucket>>(
@@ -177,11 +212,14 @@ TEST(AddHistory, ListsALadderOnlyIfItChanges) {
   for (HistoryStretch& stretch : history) stretch.ladder = ladder;
   history[0] = {.begin = now - std::chrono::seconds(90),
                 .end = now - std::chrono::seconds(30),
-                .batches = 5,
-                .hits = 4,
-                .useful_tokens = 50,
-                .computed_tokens = 60,
-                .bucket_tokens = 70,
+                .all = {.batches = 5,
+                        .hits = 4,
+                        .useful_tokens = 50,
+                        .computed_tokens = 60,
+                        .bucket_tokens = 70,
+                        .replay = std::chrono::seconds(2)},
+                .buckets = {{.bucket = {.tokens = 16, .sequences = 4},
+                             .counts = {.batches = 3, .sequences = 6}}},
                 .length_p50 = 3,
                 .length_p90 = 6,
                 .length_p99 = 9,
@@ -199,6 +237,11 @@ TEST(AddHistory, ListsALadderOnlyIfItChanges) {
   EXPECT_EQ(first.useful_tokens(), 50);
   EXPECT_EQ(first.computed_tokens(), 60);
   EXPECT_EQ(first.bucket_tokens(), 70);
+  EXPECT_EQ(first.replay_seconds(), 2);
+  ASSERT_EQ(first.buckets_size(), 1);
+  EXPECT_EQ(first.buckets(0).bucket().tokens(), 16);
+  EXPECT_EQ(first.buckets(0).counts().batches(), 3);
+  EXPECT_EQ(first.buckets(0).counts().rows(), 6);
   EXPECT_EQ(first.length_p50(), 3);
   EXPECT_EQ(first.length_p90(), 6);
   EXPECT_EQ(first.length_p99(), 9);
