@@ -35,18 +35,22 @@ std::string PropertyOf(const Listed& model, const std::string& name) {
   return found == model.metadata->properties().end() ? "-" : found->second;
 }
 
-// Returns the names of the tensors, wrapped to kTerminalColumns.
-std::string NamesText(const char* heading, const TensorList& tensors) {
-  const std::string names =
-      absl::StrJoin(tensors, ", ", [](std::string* out, const TensorMetadata& tensor) {
-        absl::StrAppend(out, absl::Utf8SafeCHexEscape(tensor.name()));
-      });
+// Returns the words after the heading, wrapped to kTerminalColumns.
+std::string LineText(const char* heading, const std::string& words) {
   std::string text;
-  for (const std::string& line : Wrap(names, kTerminalColumns - kNameColumn)) {
+  for (const std::string& line : Wrap(words, kTerminalColumns - kNameColumn)) {
     absl::StrAppendFormat(&text, "  %-*s%s\n", static_cast<int>(kNameColumn - 2),
                           text.empty() ? heading : "", line);
   }
   return text;
+}
+
+// Returns the names of the tensors after the heading.
+std::string NamesText(const char* heading, const TensorList& tensors) {
+  return LineText(heading,
+                  absl::StrJoin(tensors, ", ", [](std::string* out, const TensorMetadata& tensor) {
+                    absl::StrAppend(out, absl::Utf8SafeCHexEscape(tensor.name()));
+                  }));
 }
 
 std::string ModelsText(const std::vector<Listed>& models) {
@@ -65,6 +69,8 @@ std::string ModelsText(const std::vector<Listed>& models) {
                     absl::Utf8SafeCHexEscape(index.version()), "\n",
                     NamesText("takes", metadata->inputs()),
                     NamesText("returns", metadata->outputs()));
+    const std::string limit = PropertyOf(model, "memory_limit");
+    if (limit != "-") absl::StrAppend(&tensors, LineText("limit", absl::Utf8SafeCHexEscape(limit)));
   }
   return table.Render() + tensors;
 }

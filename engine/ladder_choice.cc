@@ -12,8 +12,9 @@
 namespace sluice {
 namespace {
 
-constexpr const char* kChoosable[] = {"strategy",   "fixed_tokens", "ratio",           "min_tokens",
-                                      "cap_tokens", "max_buckets",  "min_bucket_usage"};
+constexpr const char* kChoosable[] = {"strategy",         "fixed_tokens",      "ratio",
+                                      "min_tokens",       "cap_tokens",        "max_buckets",
+                                      "min_bucket_usage", "memory_limit_bytes"};
 
 }  // namespace
 

@@ -85,8 +85,9 @@ const std::vector<OptionSpec<LadderOptions>>& OptionSpecs<LadderOptions>() {
                              "limit, buckets are dropped, but never the exact maximum: at start "
                              "the largest buckets, later the buckets with the least benefit per "
                              "MiB. At start the maximum itself is reduced if needed, unless "
-                             "engine.batch.max_batch_tokens or the model requires it. 0: no "
-                             "limit.")),
+                             "engine.batch.max_batch_tokens or the model requires it. The log, "
+                             "sluice models and sluice doctor show the effect at start with its "
+                             "cost. A model can have a limit of its own. 0: no limit.")),
       SLUICE_DURATION(warm_up, Duration(600 * kSecondUs),
                       "How long buckets are prepared and timed before a model is ready. They are "
                       "prepared in ascending order. The plan of the largest bucket is always "

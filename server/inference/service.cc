@@ -98,6 +98,9 @@ void InferenceService::AddModelMethods() {
           (*answer->mutable_properties())["ready_after"] =
               absl::StrFormat("%.1fs", Seconds(stats.time_to_ready));
           if (!stats.kernels.empty()) (*answer->mutable_properties())["kernels"] = stats.kernels;
+          if (const std::string limit = DescribeMemoryLimit(stats); !limit.empty()) {
+            (*answer->mutable_properties())["memory_limit"] = limit;
+          }
         }
         return absl::OkStatus();
       });

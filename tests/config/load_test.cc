@@ -193,7 +193,8 @@ constexpr BadConfigFileRow kBadConfigFileRows[] = {
      .text = "models:\n  - name: a\n    path: b\n    ladder: {file: x}\n",
      .message =
          "f.yaml:4: models[0].ladder: \"file\" cannot be chosen for a model; expected one of "
-         "strategy, fixed_tokens, ratio, min_tokens, cap_tokens, max_buckets, min_bucket_usage"},
+         "strategy, fixed_tokens, ratio, min_tokens, cap_tokens, max_buckets, min_bucket_usage, "
+         "memory_limit_bytes"},
     {.name = "AnOptionOfAModelsLadderBeyondItsRange",
      .text = "models:\n  - name: a\n    path: b\n    ladder:\n      ratio: 1\n",
      .message = "f.yaml:5: models[0].ladder: ratio: expected a number in (1, 16], got \"1\""},

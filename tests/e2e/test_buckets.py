@@ -7,7 +7,7 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from conftest import SLUICE
+from conftest import DEMO, SLUICE
 from infer import ids_inputs, infer
 from waiting import PATIENCE_S, wait_until
 
@@ -117,6 +117,26 @@ def test_counters_of_buckets_sum_to_the_totals_after_random_traffic(daemon):
         assert fitting == [number], bucket
     (model,) = json.loads(sluice("buckets", "--json", "--server", served.admin).stdout)["models"]
     assert int(model["last_hour"]["batches"]) == sum(batches.values())
+
+
+def test_the_memory_limit_of_a_model_is_shown_with_its_cost(daemon, tmp_path):
+    config = tmp_path / "sluiced.yaml"
+    config.write_text("engine: {ladder: {warm_up: 0s}}\n"
+                      f"models: [{{name: demo, path: {DEMO}, ladder: "
+                      "{strategy: geometric, memory_limit_bytes: 1KiB}}]\n")
+    served = daemon("--config", str(config), models=())
+    model = buckets(served)
+    assert int(model["memory_limit_bytes"]) == 1024
+    assert model["ladder_options"]["memory_limit_bytes"] == "1KiB"
+    assert "cannot be met" in model["memory_limit_effect"]
+    shown = sluice("models", "--server", served.grpc)
+    assert shown.returncode == 0, shown.stderr
+    assert "cannot be met" in " ".join(shown.stdout.split("limit")[1:])
+    found = sluice("doctor", "--server", served.grpc, "--metrics-address", served.http,
+                   "--admin", served.admin)
+    assert "memory limit of demo" in found.stdout
+    status, output = served.stop()
+    assert status == 0 and "engine.ladder.memory_limit_bytes of 1024 bytes" in output
 
 
 def test_the_history_has_the_batches_since_the_daemon_was_ready(daemon):

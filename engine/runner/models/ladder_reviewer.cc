@@ -12,6 +12,7 @@
 #include "base/thread_priority.h"
 #include "engine/review/ladder_benchmark.h"
 #include "engine/review/strategies.h"
+#include "engine/runner/models/memory_limit.h"
 
 namespace sluice {
 namespace {
@@ -160,6 +161,10 @@ absl::StatusOr<ReviewReport> LadderReviewer::Choose(const LadderChoice& choice, 
                                       state.traffic, PlanCostFrom(known)));
   ReviewReport report;
   SLUICE_RETURN_IF_ERROR(Adopt(state, std::move(review), &report));
+  const auto largest = std::ranges::find(known, state.ladder->largest(), &BucketStats::bucket);
+  const std::string unmet = UnmetLimitText(chosen.memory_limit_bytes, largest->bucket,
+                                           largest->memory_bytes + largest->activation_bytes);
+  if (!unmet.empty()) absl::StrAppend(&report.reason, ". ", unmet);
   {
     MutexLock lock(&mu_);
     ladder_ = std::move(chosen);

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/thread_priority.h"
+#include "engine/runner/models/memory_limit.h"
 
 namespace sluice {
 
@@ -38,11 +39,12 @@ void LaterPlans::Run() {
       const std::vector<Bucket> awaited = plans->Awaited();
       dropped.insert(dropped.end(), awaited.begin(), awaited.end());
     }
-    observer_->OnNotice(*runner_->model(),
-                        absl::StrCat("the ladder loses ", dropped.size(), " buckets at ",
-                                     bucket->tokens, " tokens: ", status.message()));
     if (over_limit_) evicted_ += std::ssize(dropped);
     Drop(dropped);
+    std::string notice = absl::StrCat("the ladder loses ", dropped.size(), " buckets at ",
+                                      bucket->tokens, " tokens: ", status.message());
+    if (over_limit_) absl::StrAppend(&notice, ". ", DescribeLimit(dropped));
+    observer_->OnNotice(*runner_->model(), notice);
   }
 }
 
@@ -54,6 +56,14 @@ absl::Status LaterPlans::Prepare(const Bucket& bucket) {
     status = absl::ResourceExhaustedError("its plan exceeds engine.ladder.memory_limit_bytes");
   }
   return status;
+}
+
+std::string LaterPlans::DescribeLimit(const std::vector<Bucket>& dropped) {
+  const ModelRunner::ReviewState state = runner_->StateForReview();
+  std::string text = LeftOutText(limit_bytes_, dropped, *state.ladder, state.costs);
+  MutexLock lock(&effect_mu_);
+  limit_effect_ = text;
+  return text;
 }
 
 void LaterPlans::Drop(const std::vector<Bucket>& buckets) {

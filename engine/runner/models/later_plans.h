@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -33,12 +34,19 @@ class LaterPlans {
   void Stop();
   // Returns the number of buckets removed from the ladder because of the limit.
   int64_t evicted() const { return evicted_; }
+  // Returns the effect of the limit on these plans, in sentences; empty if there was none.
+  std::string limit_effect() const {
+    MutexLock lock(&effect_mu_);
+    return limit_effect_;
+  }
 
  private:
   void Run();
   // Prepares the bucket's plan, within the limit.
   absl::Status Prepare(const Bucket& bucket);
   void Drop(const std::vector<Bucket>& buckets);
+  // Returns the effect of the limit, which dropped the buckets, and keeps it for limit_effect.
+  std::string DescribeLimit(const std::vector<Bucket>& dropped);
 
   ModelRunner* const runner_;
   const int64_t limit_bytes_;
@@ -46,6 +54,8 @@ class LaterPlans {
   std::atomic<bool> stopping_ = false;
   bool over_limit_ = false;  // used by the thread
   std::atomic<int64_t> evicted_ = 0;
+  mutable Mutex effect_mu_;
+  std::string limit_effect_ ABSL_GUARDED_BY(effect_mu_);
 
   Mutex join_mu_;
   std::thread thread_ ABSL_GUARDED_BY(join_mu_);  // last: starts when everything else is built

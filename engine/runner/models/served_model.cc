@@ -1,9 +1,12 @@
 #include "engine/runner/models/served_model.h"
 
+#include <algorithm>
 #include <chrono>
+#include <ranges>
 #include <utility>
 
 #include "base/status_macros.h"
+#include "engine/runner/models/memory_limit.h"
 #include "engine/runner/models/warm_up.h"
 
 namespace sluice {
@@ -49,7 +52,7 @@ ServedModel::ServedModel(RequestId first_id, std::shared_ptr<const Model> model,
     : journal_(std::move(journal)),
       runner_(first_id, std::move(model), std::move(prepared), options, info, clock, observer,
               journal_.get()),
-      later_plans_(&runner_, options.ladder.memory_limit_bytes, observer),
+      later_plans_(&runner_, Apply(kept, options.ladder)->memory_limit_bytes, observer),
       reviewer_(&runner_, &later_plans_, options, std::move(file), std::move(kept), clock,
                 observer) {
   if (options.watchdog.hang_us == 0) return;
@@ -65,6 +68,15 @@ ModelStats ServedModel::Stats() const {
   const int64_t at_warm_up = stats.ladder_changes.evicted;
   reviewer_.Describe(&stats);
   stats.ladder_changes.evicted += at_warm_up + later_plans_.evicted();
+  stats.memory_limit_effect =
+      JoinedSentences(stats.memory_limit_effect, later_plans_.limit_effect());
+  const auto largest = std::ranges::find_if(std::views::reverse(stats.buckets),
+                                            [](const BucketStats& each) { return each.in_ladder; });
+  if (largest == stats.buckets.rend()) return stats;
+  stats.memory_limit_effect =
+      JoinedSentences(stats.memory_limit_effect,
+                      UnmetLimitText(stats.ladder_options.memory_limit_bytes, largest->bucket,
+                                     largest->memory_bytes + largest->activation_bytes));
   return stats;
 }
 

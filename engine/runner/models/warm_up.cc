@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "base/interruption.h"
 #include "base/status_macros.h"
 #include "engine/option_specs.h"
+#include "engine/runner/models/memory_limit.h"
 #include "engine/schedule/scheduler.h"
 
 namespace sluice {
@@ -175,7 +177,6 @@ class BucketWarmUp {
                const StepBenchmark& benchmark, Clock* clock, Observer* observer,
                PreparedModel* prepared)
       : model_(model),
-        limit_bytes_(options.memory_limit_bytes),
         benchmark_(benchmark),
         clock_(clock),
         observer_(observer),
@@ -198,9 +199,10 @@ class BucketWarmUp {
   // only the smallest steps of a packed ladder are timed. Stops when the time is over, the memory limit is reached or the device has no
   // memory left. Buckets without time are awaited. Buckets without memory are not in the returned
   // ladder; those excluded by the limit count as evicted.
-  absl::StatusOr<Ladder> Run(const Ladder& wanted, bool known) {
+  absl::StatusOr<Ladder> Run(const Ladder& wanted, bool known, int64_t limit_bytes) {
     const Bucket& largest = wanted.largest();
     known_ = known;
+    limit_bytes_ = limit_bytes;
     if (benchmark_.runs > 1) {
       const StepBenchmark rise = {.runs = 0, .warm_for = kClockRise};
       SLUICE_RETURN_IF_ERROR(TimeTokens(largest.tokens, largest, model_, clock_, rise, prepared_));
@@ -285,7 +287,7 @@ class BucketWarmUp {
   bool HasTimeFor(int32_t tokens) const { return clock_->Now() + took_ / timed_ * tokens < end_; }
 
   const std::shared_ptr<const Model>& model_;
-  const int64_t limit_bytes_;
+  int64_t limit_bytes_ = 0;
   const StepBenchmark benchmark_;
   bool known_ = false;
   Clock* const clock_;
@@ -330,6 +332,44 @@ absl::StatusOr<PagedScheduler::Options> PageOptionsFor(const EngineOptions& opti
   }
   kv.pages = std::min<int64_t>(pages, kMaxPages);
   return kv;
+}
+
+// Describes the effects of the memory limit of `options` on the ladder of `prepared`, and sends
+// them to the observer as notices. `unlimited` is the largest bucket without the limit. `wanted` is
+// the ladder once the limit has lowered its largest bucket.
+std::string DescribeLimit(const LadderOptions& options, const Bucket& unlimited,
+                          const Ladder& wanted, const Model& model, Observer* observer,
+                          const PreparedModel& prepared) {
+  const int64_t limit = options.memory_limit_bytes;
+  if (limit == 0) return "";
+  std::string effects;
+  const auto tell = [&](const std::string& text, absl::string_view remedy) {
+    if (text.empty()) return;
+    observer->OnNotice(model, absl::StrCat(text, remedy));
+    effects = JoinedSentences(effects, text);
+  };
+  constexpr absl::string_view kRemedy =
+      " Raise the limit, or set another one for this model (memory_limit_bytes of its ladder).";
+  const Bucket& largest = prepared.ladder->largest();
+  if (prepared.limits.max_tokens < unlimited.tokens) {
+    tell(LoweredMaximumText(limit, unlimited, prepared.executable->activation_bytes(unlimited),
+                            largest, prepared.costs),
+         kRemedy);
+  }
+  std::vector<Bucket> left_out;
+  for (const Bucket& bucket : wanted.buckets()) {
+    if (!prepared.ladder->Contains(bucket)) left_out.push_back(bucket);
+  }
+  if (prepared.evicted > 0 && !left_out.empty()) {
+    tell(LeftOutText(limit, left_out, *prepared.ladder, prepared.costs), kRemedy);
+  }
+  // This text is not kept, because a later choice of the limit may change it.
+  const std::vector<BucketStats> plans = prepared.plans->Stats();
+  const auto plan = std::ranges::find(plans, largest, &BucketStats::bucket);
+  const std::string unmet =
+      UnmetLimitText(limit, largest, plan->memory_bytes + plan->activation_bytes);
+  if (!unmet.empty()) observer->OnNotice(model, unmet);
+  return effects;
 }
 
 // Replaces the ladder, the costs and the choice by the data of an earlier run. Returns whether the
@@ -413,6 +453,7 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
   prepared.limits.max_tokens =
       TokensWithinLimit(options, model->config, prepared.limits, *prepared.executable);
   prepared.costs = CostModel(prepared.limits.rows);
+  const Bucket unlimited{.tokens = max_tokens, .sequences = prepared.limits.max_sequences};
   prepared.info = info;
   if (const std::string own = prepared.executable->profile(); !own.empty()) {
     prepared.info.profile = own;
@@ -465,8 +506,13 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
                           prepared.executable->algorithms(), prepared.limits, options.batch.policy);
     costs_known = ReadFile(*prepared.file, options, *model, observer, &wanted, &prepared);
   }
-  SLUICE_ASSIGN_OR_RETURN(Ladder ladder, buckets.Run(wanted, costs_known));
+  SLUICE_ASSIGN_OR_RETURN(const LadderOptions in_effect,
+                          Apply(prepared.ladder_kept, options.ladder));
+  SLUICE_ASSIGN_OR_RETURN(Ladder ladder,
+                          buckets.Run(wanted, costs_known, in_effect.memory_limit_bytes));
   prepared.ladder = std::make_shared<const Ladder>(std::move(ladder));
+  prepared.memory_limit_effect =
+      DescribeLimit(in_effect, unlimited, wanted, *model, observer, prepared);
   prepared.slots.front()->Trim();  // free activation memory that only the timed steps needed
   prepared.duration = clock->Now() - begin;
   return prepared;

@@ -84,6 +84,12 @@ inference::ModelMetadataResponse DescribeModel(const Model& model,
   return response;
 }
 
+std::string DescribeMemoryLimit(const ModelStats& stats) {
+  const int64_t limit = stats.ladder_options.memory_limit_bytes;
+  if (!stats.memory_limit_effect.empty() || limit == 0) return stats.memory_limit_effect;
+  return absl::StrCat(limit, " bytes for the ladder, which it does not change");
+}
+
 inference::ModelConfig ConfigureModel(const Model& model, int32_t max_rows,
                                       int64_t max_queue_delay_us) {
   inference::ModelConfig config;

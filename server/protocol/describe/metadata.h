@@ -2,8 +2,10 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "engine/engine_stats.h"
 #include "engine/model/model.h"
 #include "proto/inference.pb.h"
 
@@ -14,6 +16,10 @@ namespace sluice {
 // `versions` are all served versions of the name.
 inference::ModelMetadataResponse DescribeModel(const Model& model,
                                                const std::vector<int64_t>& versions);
+
+// Returns the memory limit of the model's ladder and its effect, in a sentence; empty without a
+// limit.
+std::string DescribeMemoryLimit(const ModelStats& stats);
 
 // Describes a model for ModelConfig. Shapes lack the row dimension, as in Triton if max_batch_size
 // > 0. `max_rows` is the limit of one request; `max_queue_delay_us` is

@@ -116,6 +116,29 @@ TEST_P(LadderChoicePolicyTest, RespectsTheMemoryLimitAndCountsTheExcludedBuckets
   served.Serve(37, 10);
 }
 
+TEST(LadderChoice, SetsTheMemoryLimitOfOneModel) {
+  ReviewedEngine served(AdaptiveOptions());
+  EXPECT_EQ(served.engine->Stats()[0].memory_limit_effect, "");
+  const LadderChoice dense = {{"strategy", "geometric"}, {"ratio", "1.1"}, {"min_tokens", "1"}};
+  ASSERT_TRUE(served.engine->ChooseLadder("fake", "", dense, false).ok());
+  const int64_t limit = served.engine->Stats()[0].plan_memory_bytes * 3 / 4;
+  LadderChoice limited = dense;
+  limited["memory_limit_bytes"] = absl::StrCat(limit);
+  ASSERT_TRUE(served.engine->ChooseLadder("fake", "", limited, false).ok());
+  ModelStats stats = served.engine->Stats()[0];
+  EXPECT_EQ(stats.ladder_options.memory_limit_bytes, limit);
+  EXPECT_LE(stats.plan_memory_bytes, limit);
+  limited["memory_limit_bytes"] = "1";
+  const absl::StatusOr<ReviewReport> report =
+      served.engine->ChooseLadder("fake", "", limited, false);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->after.size(), 1u) << "only the largest bucket is left";
+  EXPECT_THAT(report->reason, ::testing::HasSubstr("cannot be met"));
+  EXPECT_THAT(served.engine->Stats()[0].memory_limit_effect, ::testing::HasSubstr("cannot be met"));
+  ASSERT_TRUE(served.engine->ChooseLadder("fake", "", {}, false).ok());
+  EXPECT_EQ(served.engine->Stats()[0].memory_limit_effect, "");
+}
+
 TEST(LadderChoice, ChangesNothingIfAPlanCannotBePrepared) {
   ReviewedEngine served(AdaptiveOptions());
   served.backend.OnPrepare([](const Bucket&) { return absl::ResourceExhaustedError("memory"); });

@@ -112,6 +112,7 @@ TEST_F(LaterPlansTest, FreesThePlanThatExceedsTheLimit) {
   EXPECT_EQ(engine_->Stats().front().plan_memory_bytes, 1520);
   EXPECT_EQ(engine_->Stats().front().ladder_changes.evicted, 2);
   EXPECT_THAT(observer_.notices(), ElementsAre(HasSubstr("memory_limit_bytes")));
+  EXPECT_THAT(engine_->Stats().front().memory_limit_effect, HasSubstr("left out 2 of 5 buckets"));
   backend_.AwaitLivePlans(3);
 }
 

@@ -10,6 +10,7 @@
 namespace sluice {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -228,6 +229,10 @@ SLUICE_TABLE(MemoryLimitTable, kMemoryLimitRows);
 // Plans take 10 bytes per token, and the activations of the maximum 2 more.
 TEST_F(WarmUpTest, TheLimitIncludesActivationsAndExcludedBucketsCountAsEvicted) {
   FakeBackend device(FakeBackend::Options{.activation_bytes_per_token = 2});
+  device.OnReplay([this](const RecordedBatch& batch) {
+    clock_.Advance(std::chrono::microseconds(batch.bucket.tokens));
+    return absl::OkStatus();
+  });
   EngineOptions options = SmallOptions();
   const auto run = [&](int64_t limit_bytes) {
     options.ladder.memory_limit_bytes = limit_bytes;
@@ -237,10 +242,16 @@ TEST_F(WarmUpTest, TheLimitIncludesActivationsAndExcludedBucketsCountAsEvicted) 
   ASSERT_TRUE(all.ok()) << all.status();
   EXPECT_THAT(TokensOf(all->ladder->buckets()), ElementsAre(8, 16, 32, 64));
   EXPECT_EQ(all->evicted, 0);
+  EXPECT_EQ(all->memory_limit_effect, "");
+  EXPECT_TRUE(observer_.notices().empty());
   const absl::StatusOr<PreparedModel> fewer = run(1200 + 127);
   EXPECT_THAT(TokensOf(fewer->ladder->buckets()), ElementsAre(8, 16, 64));
   EXPECT_EQ(fewer->evicted, 1);
+  EXPECT_THAT(fewer->memory_limit_effect, HasSubstr("1327 bytes left out 1 of 4 buckets"));
+  EXPECT_THAT(fewer->memory_limit_effect, HasSubstr("a step of 32 tokens takes 100.0% more"));
+  EXPECT_THAT(observer_.notices(), ElementsAre(HasSubstr(fewer->memory_limit_effect)));
   EXPECT_EQ(run(1)->evicted, 3);
+  EXPECT_THAT(observer_.notices().back(), HasSubstr("cannot be met"));
 }
 
 // The activations take 2 bytes per token of the largest bucket.
@@ -257,10 +268,20 @@ TEST_F(WarmUpTest, AMaximumThatIsNotRequiredIsReducedToTheLimit) {
   };
   EXPECT_EQ(largest(0), 4096);
   EXPECT_EQ(largest(8192), 4096);
+  EXPECT_TRUE(observer_.notices().empty());
   EXPECT_EQ(largest(8191), 2048);
+  EXPECT_THAT(
+      observer_.notices(),
+      ElementsAre(AllOf(
+          HasSubstr(
+              "from 4096 tokens to 2048 tokens: the activations of 4096 tokens take 8192 bytes"),
+          HasSubstr("Raise the limit"))));
   EXPECT_EQ(largest(1000), 256);
   options.batch.max_batch_tokens = 512;
   EXPECT_EQ(largest(1000), 512) << "a required maximum is kept";
+  EXPECT_THAT(observer_.notices().back(),
+              HasSubstr("1000 bytes cannot be met: the plan and the activations of the largest "
+                        "bucket of 512 tokens take 1024 bytes"));
 }
 
 TEST_F(WarmUpTest, AModelThatDoesNotFitTheFreeMemoryIsRefused) {

@@ -40,6 +40,15 @@ TEST(MetadataTest, ShapesBeginWithTheRowDimension) {
   EXPECT_THAT(response.outputs(1).shape(), ElementsAre(-1, 1));
 }
 
+TEST(DescribeMemoryLimit, IsEmptyWithoutALimitAndNamesItsEffect) {
+  ModelStats stats;
+  EXPECT_EQ(DescribeMemoryLimit(stats), "");
+  stats.ladder_options.memory_limit_bytes = 1024;
+  EXPECT_EQ(DescribeMemoryLimit(stats), "1024 bytes for the ladder, which it does not change");
+  stats.memory_limit_effect = "Smaller.";
+  EXPECT_EQ(DescribeMemoryLimit(stats), "Smaller.");
+}
+
 TEST(MetadataTest, TheConfigEqualsTheMetadataWithoutTheRowDimension) {
   const auto model = testing::TextModel();
   const inference::ModelMetadataResponse metadata = DescribeModel(*model, {1});
