@@ -60,7 +60,7 @@ class Daemon:
 
 
 class Load:
-    """Runs the phases of one daemon."""
+    """Runs phases against one daemon."""
 
     def __init__(self, options, daemon, scratch):
         self.options, self.daemon, self.out = options, daemon, pathlib.Path(scratch, "load.json")

@@ -5,8 +5,8 @@
 
 A steady open loop of calls runs from before the event until after it. A call is late if it takes
 longer than LATE times the 99th percentile before the event. The recovery lasts from the end of the
-event until the last late or failed call before IN_TIME calls in a row that are answered in time. It
-is 0 if these calls begin at the end of the event. The events:
+event until the last late or failed call was sent before IN_TIME calls in a row that are answered in
+time. It is 0 if these calls begin at the end of the event. The events:
 an overload of ten seconds at ten times the capacity, with deadlines, without deadlines, and with
 limits on the wait and on the requests; one of two replicas behind Envoy is killed; a reload
 replaces the model's version; and no event, which shows how many calls the machine itself makes

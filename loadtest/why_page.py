@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""Makes docs/why.md from loadtest/why_template.txt and the results of its commands. Also makes
-loadtest/results/why.html, a self-contained page with each table in full, its command and plots.
+"""Makes docs/why.md and loadtest/results/why.html from the results of why_template.txt's commands.
+
+docs/why.md has the text of the template. why.html is a self-contained page with each table in full,
+its command and plots.
 
     build/venv/bin/python loadtest/why_page.py
 """

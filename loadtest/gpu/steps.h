@@ -53,7 +53,7 @@ class Steps {
   double TimeOverlapping(const Plan& plan, Slot& slot, const StepShape& shape);
 
  private:
-  // Prepares one of two batches, which no running step may use, and starts it.
+  // Prepares the one of two batches that no running step uses, and starts it.
   void Start(const Plan& plan, Slot& slot, const StepShape& shape);
 
   Bench& bench_;

@@ -14,7 +14,7 @@ enum class Command { kRun, kReport, kTrace, kNullServer };
 struct Arguments {
   Command command = Command::kRun;
   SessionOptions session;
-  std::string out;                   // of `run` and `report`: the report; of `trace`: the trace
+  std::string out;                   // of `run`: JSON report; of `report`: page; of `trace`: trace
   bool quiet = false;                // of `run`: show no progress
   std::vector<std::string> reports;  // of `report`: the JSON reports to show
   std::string trace;                 // of `trace`: the file to convert

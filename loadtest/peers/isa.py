@@ -48,8 +48,8 @@ def environment(isa: str, engine: str, precision: str,
 
 def check_build(isa: str, features_of_build: str, flags: set[str]) -> None:
     """Raises NotStarted if llama.cpp's build does not match. `features_of_build` are the
-    instructions that it uses, and `flags` are the processor's. It must use all of them that it may
-    use, and no others.
+    instructions that it uses, and `flags` are the processor's. With BEST it must use all of them;
+    otherwise it must not use AVX-512 or AMX.
     """
     built = set(re.findall(r"(\w+) = 1\b", features_of_build))
     if isa != BEST:

@@ -45,8 +45,8 @@ int Autoscaler::Wanted(int replicas, const std::vector<double>& sums) const {
   return std::clamp(most, rule_.min_replicas, rule_.max_replicas);
 }
 
-// Scales up at most to the smallest, and down at most to the largest, count that was recommended in
-// the direction's window.
+// Scales up at most to the smallest count that was recommended in the window for up, and down no
+// further than to the largest count in the window for down.
 int Autoscaler::Stabilized(double now, int replicas, int wanted) {
   if (wanted_.empty()) wanted_.push_back({now, replicas});  // the first count also counts
   wanted_.push_back({now, wanted});

@@ -22,7 +22,7 @@ struct SizingOptions {
   double share = 0.99;
   // The factor, above 0, that makes the arrivals faster than recorded.
   double growth = 1;
-  // Every step takes this share longer than the costs, at least 0, in case the machine is slower
+  // The share, 0 or more, that every step takes longer than its cost, in case the machine is slower
   // than during the recording.
   double margin = 0.1;
   int max_replicas = 256;

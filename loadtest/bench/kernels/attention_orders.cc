@@ -33,7 +33,7 @@ namespace sluice::kernels {
 namespace {
 
 constexpr int32_t kHeadDim = 64;
-// Two orders count as different if their medians differ by more than this ratio.
+// Two orders count as different if their times differ by more than this share.
 constexpr double kSameWithin = 0.05;
 
 struct Cell {
@@ -146,8 +146,8 @@ void MeasureCell(const Cell& cell, const float* k, const float* v, int rounds, T
 // rounds of four, which is robust against noise in a few rounds.
 enum class Told { kByMedians, kInMostRounds };
 
-// Returns the median over the rounds of the time of `a` divided by the time of `b`, or 1 if they do
-// not differ by more than kSameWithin.
+// Returns the time of `a` divided by the time of `b`, or 1 if they do not differ by more than
+// kSameWithin. The ratio is of the medians or, with kInMostRounds, the median over the rounds.
 double Difference(const Contender& a, const Contender& b, Told told) {
   std::vector<double> ratios;
   for (size_t i = 0; i < a.seconds.size(); ++i) ratios.push_back(a.seconds[i] / b.seconds[i]);

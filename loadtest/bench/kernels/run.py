@@ -134,8 +134,7 @@ def contests(threads):
             )
             for peer, dtype in (("torch", "bf16"), ("torch", "f32"), ("onnx", "f32"))
             for padded in (True, False)
-            # bf16 takes minutes where it is slow, and one by one repeats the case times == 1
-            # shows.
+            # bf16 takes minutes where it is slow. One by one gives the same as with times == 1.
             if times == 1 or (padded and dtype == "f32")
         }
         ours = (

@@ -25,9 +25,9 @@ Ladder LadderOf(PolicyKind policy, Workload workload) {
   return *BuildLadder({.strategy = StrategyKind::kGeometric}, policy, limits);
 }
 
-// A queue of `count` packed sequences of the workload, with the ladder of ratio sqrt(2) to 16,384
-// tokens. With kRunning, the first kMostRunning sequences decode and the others are prompts in
-// chunks.
+// A queue of `count` sequences of the workload, with the policy's ladder of ratio sqrt(2) up to
+// 16,384 tokens. With kRunning, the first kMostRunning sequences decode and the others are prompts
+// in chunks that will decode.
 class Fixture {
  public:
   Fixture(size_t count, Workload workload, PolicyKind policy)
