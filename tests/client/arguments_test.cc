@@ -224,7 +224,7 @@ TEST(ParseArguments, ReadsTheFlagsOfBucketCommands) {
   EXPECT_TRUE(ladder->ladder.keep);
 }
 
-TEST(ParseArguments, ServerAndDeadlineMayFollowTheCommand) {
+TEST(ParseArguments, GlobalFlagsMayPrecedeOrFollowTheCommand) {
   EXPECT_EQ(Parse({"--server", "a:1", "models"})->server, "a:1");
   EXPECT_EQ(Parse({"models", "--server", "a:1", "--deadline=250ms"}, "b:2")->server, "a:1");
   EXPECT_EQ(Parse({"models", "--deadline=250ms"})->deadline_us, 250'000);

@@ -153,7 +153,7 @@ def test_streams_are_answered_through_envoy(fleet):
             "inference.GRPCInferenceService/RepositoryModelUnload",
             {grpc.StatusCode.PERMISSION_DENIED},
         ),
-        # The daemon itself answers a method that Envoy does not route.
+        # For contrast: Envoy routes this method, so the daemon answers it.
         (
             "inference.GRPCInferenceService/ModelReady",
             {grpc.StatusCode.OK, grpc.StatusCode.NOT_FOUND},

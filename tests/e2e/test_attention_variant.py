@@ -49,8 +49,9 @@ def expected(long_model, prompts):
 @pytest.mark.parametrize("variant", ["one_pass", "two_pass", "split:2", "split:auto"])
 def test_every_variant_gives_the_same_bits_and_is_reported(
         daemon, long_model, prompts, expected, variant):
-    """With three threads, a sequence with two KV heads is worth splitting. With cpu.poison, memory
-    that must not be read holds NaN. Prefix reuse is off, so prompts are computed twice."""
+    """With three threads, the two KV heads of a single sequence are worth splitting. With
+    cpu.poison, memory that must not be read holds NaN. Prefix reuse is off, so prompts are computed
+    twice."""
     server = daemon("--engine.attention.variant", variant, "--cpu.threads", "3",
                     "--cpu.poison", "true", "--engine.kv.prefix-reuse", "false",
                     models=[("long", long_model.directory)])

@@ -237,7 +237,7 @@ TEST(FindSmoothingGroups, FindsTheProducersThatTakeTheInverseScales) {
       Producers(xsa),
       (std::map<Producer, int>{
           {Producer::kNone, 1}, {Producer::kNorm, 4}, {Producer::kUp, 2}, {Producer::kValue, 1}}));
-  // The output of a norm after a branch is also added to the residual.
+  // With kPost, the output of a norm after a branch is also the residual.
   ModelConfig post = TinySluiceConfig(2);
   post.norm.order = NormOrder::kPost;
   post.gated_mlp = false;

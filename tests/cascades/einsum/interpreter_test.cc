@@ -49,7 +49,7 @@ class MergeTable : public TableTest<MergeRow> {
   const NamedValues inputs_ = {{"A", {{3}, {5, 7, 11}}}, {"B", {{2}, {2, 3}}}};
 };
 
-TEST_P(MergeTable, TreatsMissingValuesAsDefined) {
+TEST_P(MergeTable, FollowsTheMergeWhereAValueIsMissing) {
   const auto points = Interpret(CascadeOfRow({}), {}, inputs_);
   ASSERT_TRUE(points.ok()) << points.status();
   EXPECT_EQ(points->at("Z").shape, std::vector<int64_t>{3});

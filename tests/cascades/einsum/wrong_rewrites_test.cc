@@ -34,7 +34,7 @@ TEST_P(WrongRewrites, AreCaught) {
 }
 
 // Terms that a rule without its side condition changes wrongly.
-TEST_P(WrongRewrites, HaveTermsThatTheRightRulesKeep) {
+TEST_P(WrongRewrites, HaveTermsThatTheRightRulesRewriteCorrectly) {
   const uint32_t seed = std::random_device{}();
   TermPool pool;
   AttentionTerm(pool, {});

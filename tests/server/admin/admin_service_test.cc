@@ -256,7 +256,7 @@ class SlowReviewTest : public ::testing::Test {
     server_->Shutdown();
   }
 
-  // Starts a review. `refused` opens when the call fails.
+  // Starts a review. If the call fails, it passes the gate `refused`.
   std::unique_ptr<PendingCall> Start(Gate* refused = nullptr) {
     auto call = std::make_unique<PendingCall>();
     stub_->async()->RunReview(&call->context, &request_, &call->response,

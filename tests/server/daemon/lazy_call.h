@@ -69,7 +69,7 @@ class LazyCall {
     bytes_ = static_cast<int64_t>(answer.Length());
     return status;
   }
-  int64_t bytes() const { return bytes_; }  // the size of the answer
+  int64_t bytes() const { return bytes_; }  // the size of the answer that was read
   std::string Reason() const { return Trailer(context_, kReasonTrailer); }
 
  private:

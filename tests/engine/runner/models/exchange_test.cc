@@ -54,7 +54,7 @@ TEST(Exchange, RequestsFinishOnTheModelThatTheyStartedWith) {
   EXPECT_EQ(after->row_tokens(0), Greedy({1, 2}, 5, 13));
 }
 
-TEST(Exchange, AReplacedModelAcceptsARequestResolvedBeforeIt) {
+TEST(Exchange, AReplacedModelAcceptsARequestResolvedBeforeTheReplacement) {
   Harness harness;
   const auto sink = std::make_shared<RecordingSink>();
   const auto make = [&](const std::shared_ptr<const Model>& model) {

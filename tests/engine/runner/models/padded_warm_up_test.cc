@@ -28,8 +28,9 @@ TEST_F(WarmUpTest, APaddedPolicyHasRectanglesUpToTheModelsLongestSequence) {
   }
 }
 
-// The padding of rows is in separate sequences, and the slot has room for them.
-TEST_F(WarmUpTest, BidirectionalRectanglesHoldTwiceTheSequences) {
+// The padding of rows is in separate sequences, and the slot has room for them: a rectangle may
+// have up to twice its number of sequences.
+TEST_F(WarmUpTest, BidirectionalRectanglesAreFilledWithPaddingSequences) {
   ModelConfig config = FakeConfig();
   config.causal = false;
   model_ = FakeModel(config);
