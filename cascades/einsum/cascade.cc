@@ -6,6 +6,19 @@
 
 namespace sluice::einsum {
 
+const std::string* SingleRank(const Index& index) {
+  if (index.terms.size() != 1 || index.terms[0].factor != 1) return nullptr;
+  if (!index.end_of.empty() || index.offset != 0) return nullptr;
+  return &index.terms[0].rank;
+}
+
+bool NamesRank(const Condition& condition, std::string_view rank) {
+  const auto names = [rank](const Index& index) {
+    return std::ranges::any_of(index.terms, [&](const auto& term) { return term.rank == rank; });
+  };
+  return names(condition.left) || names(condition.right);
+}
+
 std::vector<Tensor> AllTensors(const Cascade& cascade) {
   std::vector<Tensor> tensors = cascade.tensors;
   absl::flat_hash_set<std::string> known;

@@ -111,6 +111,9 @@ struct Index {
   bool operator==(const Index&) const = default;
 };
 
+// Returns the rank of an index that is a single rank, or nullptr. The pointer is into the index.
+const std::string* SingleRank(const Index& index);
+
 enum class Comparison { kLess, kLessEqual, kEqual };
 
 constexpr auto EnumNamesOf(Comparison) {
@@ -126,6 +129,9 @@ struct Condition {
 
   bool operator==(const Condition&) const = default;
 };
+
+// Returns whether a side of the condition has a term of the rank.
+bool NamesRank(const Condition& condition, std::string_view rank);
 
 struct Tensor {
   std::string name;

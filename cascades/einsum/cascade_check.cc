@@ -51,13 +51,6 @@ absl::Status CheckName(std::string_view what, std::string_view name) {
 
 bool IsNumber(int64_t value) { return value >= -kMaxNumber && value <= kMaxNumber; }
 
-// Returns the rank of an index that is a single rank, or nullptr.
-const std::string* SingleRank(const Index& index) {
-  if (index.terms.size() != 1 || index.terms[0].factor != 1) return nullptr;
-  if (!index.end_of.empty() || index.offset != 0) return nullptr;
-  return &index.terms[0].rank;
-}
-
 bool IsRank(const Index& index, std::string_view rank) {
   const std::string* single = SingleRank(index);
   return single != nullptr && *single == rank;

@@ -1,6 +1,10 @@
 #include "cascades/einsum/lexer.h"
 
+#include <cstdint>
+
 #include "absl/strings/ascii.h"
+#include "absl/strings/string_view.h"
+#include "base/utf8.h"
 
 namespace sluice::einsum {
 namespace {
@@ -12,19 +16,21 @@ struct UnicodeForm {
 };
 
 constexpr UnicodeForm kUnicodeForms[] = {
-    {"⋀", Token::Kind::kName, "map"},  {"⋁", Token::Kind::kName, "reduce"},
-    {"·", Token::Kind::kSymbol, "."},  {"×", Token::Kind::kName, "x"},
-    {"÷", Token::Kind::kSymbol, "/"},  {"−", Token::Kind::kSymbol, "-"},
-    {"∩", Token::Kind::kName, "and"},  {"∪", Token::Kind::kName, "or"},
-    {"←", Token::Kind::kName, "left"}, {"≤", Token::Kind::kSymbol, "<="},
-    {"∞", Token::Kind::kName, "inf"},
+    {"⋀", Token::Kind::kName, "map"},    {"∧", Token::Kind::kName, "map"},
+    {"⋁", Token::Kind::kName, "reduce"}, {"∨", Token::Kind::kName, "reduce"},
+    {"·", Token::Kind::kSymbol, "."},    {"×", Token::Kind::kName, "x"},
+    {"÷", Token::Kind::kSymbol, "/"},    {"−", Token::Kind::kSymbol, "-"},
+    {"∩", Token::Kind::kName, "and"},    {"∪", Token::Kind::kName, "or"},
+    {"←", Token::Kind::kName, "left"},   {"𝟙", Token::Kind::kNumber, "1"},
+    {"≤", Token::Kind::kSymbol, "<="},   {"≥", Token::Kind::kSymbol, ">="},
+    {"∞", Token::Kind::kName, "inf"},    {"σ", Token::Kind::kName, "sigmoid"},
 };
 
 }  // namespace
 
 Token Lexer::Next() {
   SkipBlanks();
-  Token token{.line = line_, .column = static_cast<int>(at_ - line_begin_) + 1};
+  Token token{.line = line_, .column = Column()};
   if (at_ == text_.size()) return token;
   for (const UnicodeForm& form : kUnicodeForms) {
     if (!text_.substr(at_).starts_with(form.text)) continue;
@@ -43,7 +49,10 @@ Token Lexer::Next() {
   } else {
     token.kind = Token::Kind::kSymbol;
     const std::string_view two = text_.substr(at_, 2);
-    at_ += two == "::" || two == "<=" || two == "==" ? 2 : 1;
+    const bool is_two = two == "::" || two == "<=" || two == ">=" || two == "==";
+    const absl::string_view rest(text_.data() + at_, text_.size() - at_);
+    const Utf8Beginning first = MeasureUtf8(rest);
+    at_ += is_two ? 2 : first.complete ? first.bytes : 1;
   }
   token.text = text_.substr(begin, at_ - begin);
   return token;
@@ -55,11 +64,20 @@ void Lexer::SkipBlanks() {
       while (at_ + 1 < text_.size() && text_[at_ + 1] != '\n') ++at_;
     } else if (text_[at_] == '\n') {
       ++line_;
-      line_begin_ = at_ + 1;
+      counted_ = at_ + 1;
+      column_ = 1;
     } else if (text_[at_] != ' ' && text_[at_] != '\t' && text_[at_] != '\r') {
       return;
     }
   }
+}
+
+int Lexer::Column() {
+  for (; counted_ < at_; ++counted_) {
+    const bool continues = (static_cast<uint8_t>(text_[counted_]) & 0xC0) == 0x80;
+    if (!continues) ++column_;
+  }
+  return column_;
 }
 
 void Lexer::SkipName() {

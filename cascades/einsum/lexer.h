@@ -11,7 +11,7 @@ struct Token {
   Kind kind = Kind::kEnd;
   std::string_view text = {};  // a Unicode form as the ASCII one
   int line = 1;
-  int column = 1;  // in bytes
+  int column = 1;  // in characters
 };
 
 // Divides a text into tokens. Blanks and comments separate them.
@@ -27,6 +27,8 @@ class Lexer {
   char Peek(size_t ahead = 0) const {
     return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0';
   }
+  // Returns the column of the next character, from 1.
+  int Column();
   void SkipBlanks();
   // A name ends before the '_' of a subscript.
   void SkipName();
@@ -35,8 +37,9 @@ class Lexer {
 
   const std::string_view text_;
   size_t at_ = 0;
-  size_t line_begin_ = 0;
   int line_ = 1;
+  size_t counted_ = 0;  // the bytes before it are counted in column_
+  int column_ = 1;
 };
 
 }  // namespace sluice::einsum

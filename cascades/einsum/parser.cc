@@ -1,7 +1,11 @@
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
+#include <functional>
 #include <limits>
 #include <optional>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -9,15 +13,47 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/utf8.h"
+#include "cascades/einsum/infer_declarations.h"
 #include "cascades/einsum/lexer.h"
+#include "cascades/einsum/lower_fuse.h"
 #include "cascades/einsum/text.h"
 
 namespace sluice::einsum {
 namespace {
 
+// The names that a text declares, and all its names.
+struct Declarations {
+  std::set<std::string, std::less<>> ranks, tensors, names;
+
+  bool any() const { return !ranks.empty() || !tensors.empty(); }
+};
+
+Declarations FindDeclarations(std::string_view text) {
+  Declarations found;
+  Lexer lexer(text);
+  std::set<std::string, std::less<>>* into = &found.names;
+  for (Token token = lexer.Next(); token.kind != Token::Kind::kEnd; token = lexer.Next()) {
+    if (token.kind == Token::Kind::kName) {
+      into->emplace(token.text);
+      found.names.emplace(token.text);
+    }
+    into = &found.names;
+    if (token.text == "rank") into = &found.ranks;
+    if (token.text == "tensor") into = &found.tensors;
+  }
+  return found;
+}
+
+std::string Shown(std::string_view token) {
+  const absl::string_view text(token.data(), token.size());
+  if (IsUtf8(text) && !IsControl(text)) return std::string(token);
+  return absl::CHexEscape(text);
+}
+
 class Parser {
  public:
-  explicit Parser(std::string_view text) : lexer_(text) {
+  explicit Parser(std::string_view text) : declared_(FindDeclarations(text)), lexer_(text) {
     token_ = lexer_.Next();
     next_ = lexer_.Next();
   }
@@ -38,14 +74,23 @@ class Parser {
         SLUICE_ASSIGN_OR_RETURN(Iteration iteration, ReadIteration());
         cascade.statements.push_back(std::move(iteration));
       } else {
-        SLUICE_ASSIGN_OR_RETURN(Einsum einsum, ReadEinsum("rank, tensor, iterate or a result"));
+        SLUICE_ASSIGN_OR_RETURN(
+            Einsum einsum, ReadEinsum("rank, tensor, iterate or a result", /*iterates=*/false));
         cascade.statements.push_back(std::move(einsum));
       }
     }
+    if (!declared_.any()) SLUICE_RETURN_IF_ERROR(InferDeclarations(&cascade));
     return cascade;
   }
 
  private:
+  // A condition in a subscript.
+  struct Filter {
+    Condition condition;
+    int operand;  // its index, or -1 for the result
+    Token at;
+  };
+
   bool Is(std::string_view text) const {
     return token_.kind != Token::Kind::kEnd && token_.text == text;
   }
@@ -61,14 +106,16 @@ class Parser {
     return true;
   }
 
+  static absl::Status ErrorAt(const Token& token, std::string_view message) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("line ", token.line, ", column ", token.column, ": ", std::string(message)));
+  }
+
   absl::Status Expected(std::string_view what) const {
-    const std::string found =
-        token_.kind == Token::Kind::kEnd
-            ? "the end"
-            : absl::StrCat("'", absl::CHexEscape(std::string(token_.text.substr(0, 32))), "'");
-    return absl::InvalidArgumentError(absl::StrCat("line ", token_.line, ", column ", token_.column,
-                                                   ": expected ", std::string(what), ", found ",
-                                                   found));
+    const std::string found = token_.kind == Token::Kind::kEnd
+                                  ? "the end"
+                                  : absl::StrCat("'", Shown(token_.text.substr(0, 32)), "'");
+    return ErrorAt(token_, absl::StrCat("expected ", std::string(what), ", found ", found));
   }
 
   absl::Status Expect(std::string_view text) {
@@ -162,75 +209,195 @@ class Parser {
     SLUICE_ASSIGN_OR_RETURN(iteration.rank, Name("the rank of the iteration"));
     SLUICE_RETURN_IF_ERROR(Expect("{"));
     while (Take("init")) {
-      SLUICE_ASSIGN_OR_RETURN(Einsum einsum, ReadEinsum("a result"));
+      SLUICE_ASSIGN_OR_RETURN(Einsum einsum, ReadEinsum("a result", /*iterates=*/true));
       iteration.init.push_back(std::move(einsum));
     }
     while (!Take("}")) {
-      SLUICE_ASSIGN_OR_RETURN(Einsum einsum, ReadEinsum("a result or '}'"));
+      SLUICE_ASSIGN_OR_RETURN(Einsum einsum, ReadEinsum("a result or '}'", /*iterates=*/true));
       iteration.body.push_back(std::move(einsum));
     }
     return iteration;
   }
 
-  absl::StatusOr<Einsum> ReadEinsum(std::string_view expected) {
-    Einsum einsum;
+  absl::StatusOr<Einsum> ReadEinsum(std::string_view expected, bool iterates) {
     if (token_.kind != Token::Kind::kName) return Expected(expected);
-    SLUICE_ASSIGN_OR_RETURN(einsum.out, ReadAccess());
+    Einsum einsum;
+    filters_.clear();
+    subscripted_ = false;
+    maps_ = false;
+    const Token begin = token_;
+    SLUICE_ASSIGN_OR_RETURN(einsum.out, ReadAccess(/*operand=*/-1));
+    for (const Index& index : einsum.out.indices) {
+      if (!subscripted_ || iterates || SingleRank(index) != nullptr) continue;
+      return ErrorAt(begin, absl::StrCat("an index of the result '", einsum.out.tensor,
+                                         "' is not a single rank. Only an einsum within `iterate` "
+                                         "may write at other places."));
+    }
     SLUICE_RETURN_IF_ERROR(Expect("="));
-    do {
-      SLUICE_ASSIGN_OR_RETURN(Access access, ReadAccess());
-      einsum.in.push_back(std::move(access));
-    } while (einsum.in.size() < 2 && Take("."));
-    if (Take("::")) SLUICE_RETURN_IF_ERROR(ReadActions(&einsum));
+    SLUICE_RETURN_IF_ERROR(ReadValue(&einsum));
+    if (Is("::") || Is(":")) {
+      Skip();
+      SLUICE_RETURN_IF_ERROR(ReadActions(&einsum));
+    }
+    SLUICE_RETURN_IF_ERROR(AddFilters(&einsum));
+    if (subscripted_) SLUICE_RETURN_IF_ERROR(AddSums(begin, &einsum));
+    results_.insert(einsum.out.tensor);
     return einsum;
   }
 
+  // Reads the operands: one, two with '.' or an operation between them, or a function of these.
+  absl::Status ReadValue(Einsum* einsum) {
+    if (Is("e") && next_.text == "^") {
+      Skip();
+      Skip();
+      const bool braces = Take("{");
+      if (!braces) SLUICE_RETURN_IF_ERROR(Expect("("));
+      einsum->unary = Function::kExp;
+      SLUICE_RETURN_IF_ERROR(ReadOperands(einsum));
+      return Expect(braces ? "}" : ")");
+    }
+    const std::optional<Function> function = EnumOf<Function>(token_.text);
+    if (!function || *function == Function::kNone || next_.text != "(") return ReadOperands(einsum);
+    einsum->unary = *function;
+    Skip();
+    Skip();
+    SLUICE_RETURN_IF_ERROR(ReadOperands(einsum));
+    return Expect(")");
+  }
+
+  absl::Status ReadOperands(Einsum* einsum) {
+    if ((Is("max") || Is("min")) && next_.text == "(") {
+      SetMap(*EnumOf<Op>(token_.text), einsum);
+      Skip();
+      Skip();
+      SLUICE_RETURN_IF_ERROR(ReadOperand(einsum));
+      SLUICE_RETURN_IF_ERROR(Expect(","));
+      SLUICE_RETURN_IF_ERROR(ReadOperand(einsum));
+      SLUICE_RETURN_IF_ERROR(Expect(")"));
+    } else {
+      SLUICE_RETURN_IF_ERROR(ReadOperand(einsum));
+      if (Take(".")) {
+        SLUICE_RETURN_IF_ERROR(ReadOperand(einsum));
+      } else if (const std::optional<Op> op = Infix()) {
+        Skip();
+        SetMap(*op, einsum);
+        SLUICE_RETURN_IF_ERROR(ReadOperand(einsum));
+      }
+    }
+    if (!Is(".") && !Infix()) return absl::OkStatus();
+    return Expected("'::' or the next einsum, because an einsum has at most two operands");
+  }
+
+  absl::Status ReadOperand(Einsum* einsum) {
+    SLUICE_ASSIGN_OR_RETURN(Access access, ReadAccess(static_cast<int>(einsum->in.size())));
+    einsum->in.push_back(std::move(access));
+    return absl::OkStatus();
+  }
+
+  // Returns the operation between operands that the token is. A result named x is not one.
+  std::optional<Op> Infix() const {
+    if (Is("*")) return Op::kMultiply;
+    const bool operand_follows =
+        next_.kind == Token::Kind::kName || next_.kind == Token::Kind::kNumber || next_.text == "-";
+    if (Is("x")) return operand_follows ? std::optional(Op::kMultiply) : std::nullopt;
+    if (token_.kind != Token::Kind::kSymbol) return std::nullopt;
+    return EnumOf<Op>(token_.text);
+  }
+
+  void SetMap(Op op, Einsum* einsum) {
+    maps_ = true;
+    einsum->map = op;
+    einsum->map_merge = MergeOf(op);
+  }
+
   absl::Status ReadActions(Einsum* einsum) {
-    const bool maps = einsum->in.size() == 2;
-    if (!(maps && Is("map")) && !Is("unary") && !Is("reduce") && !Is("where")) {
-      return Expected(maps ? "map, unary, reduce or where" : "unary, reduce or where");
+    const bool maps = einsum->in.size() == 2 && !maps_;
+    const bool applies = einsum->unary == Function::kNone;
+    if (!(maps && Is("map")) && !(applies && Is("unary")) && !Is("reduce") && !Is("where")) {
+      return Expected(
+          absl::StrCat(maps ? "map, " : "", applies ? "unary, " : "", "reduce or where"));
     }
     if (maps && Take("map")) SLUICE_RETURN_IF_ERROR(ReadMap(einsum));
-    if (Take("unary")) {
+    if (einsum->unary == Function::kNone && Take("unary")) {
       constexpr const char* kExpected = "a function such as exp";
       if (Is(NameOf(Function::kNone))) return Expected(kExpected);
       SLUICE_ASSIGN_OR_RETURN(einsum->unary, Word<Function>(kExpected));
     }
     while (Take("reduce")) {
+      SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> ranks, ReadSubscripts());
       Reduction reduction;
-      SLUICE_ASSIGN_OR_RETURN(reduction.rank, ReadSubscript());
       SLUICE_RETURN_IF_ERROR(ReadOp(&reduction.op, &reduction.merge));
-      einsum->reduce.push_back(std::move(reduction));
+      for (const std::string& rank : ranks) {
+        reduction.rank = rank;
+        einsum->reduce.push_back(reduction);
+      }
     }
+    if (Is("map") || Is("unary")) return Expected("reduce, where or the next einsum");
     if (!Take("where")) return absl::OkStatus();
     do {
-      Condition condition;
-      SLUICE_ASSIGN_OR_RETURN(condition.left, ReadIndex());
-      SLUICE_ASSIGN_OR_RETURN(condition.comparison, Word<Comparison>("'<', '<=' or '=='"));
-      SLUICE_ASSIGN_OR_RETURN(condition.right, ReadIndex());
+      SLUICE_ASSIGN_OR_RETURN(Condition condition, ReadCondition());
       einsum->where.push_back(std::move(condition));
     } while (Take(","));
     return absl::OkStatus();
   }
 
-  // Reads the operation, and before it an optional rank, which is ignored.
+  absl::StatusOr<Condition> ReadCondition() {
+    SLUICE_ASSIGN_OR_RETURN(Index left, ReadIndex());
+    return ReadComparison(std::move(left));
+  }
+
+  // Reads the comparison and the right side of a condition.
+  absl::StatusOr<Condition> ReadComparison(Index left) {
+    Condition condition{.left = std::move(left), .comparison = Comparison::kLess, .right = {}};
+    const bool swapped = Is(">") || Is(">=");
+    if (swapped) {
+      if (Is(">=")) condition.comparison = Comparison::kLessEqual;
+      Skip();
+    } else {
+      SLUICE_ASSIGN_OR_RETURN(condition.comparison,
+                              Word<Comparison>("'<', '<=', '==', '>' or '>='"));
+    }
+    SLUICE_ASSIGN_OR_RETURN(condition.right, ReadIndex());
+    if (swapped) std::swap(condition.left, condition.right);
+    return condition;
+  }
+
+  // Reads the operation, and before it optional ranks, which are ignored. `sub-then-exp` also sets
+  // the function.
   absl::Status ReadMap(Einsum* einsum) {
-    if (Is("_") || (token_.kind == Token::Kind::kName && next_.text != "(")) {
-      SLUICE_RETURN_IF_ERROR(ReadSubscript().status());
+    const auto subtracts = [this] { return Is("sub") && next_.text == "-"; };
+    if (Is("_") || (token_.kind == Token::Kind::kName && next_.text != "(" && !subtracts())) {
+      SLUICE_RETURN_IF_ERROR(ReadSubscripts().status());
+    }
+    if (subtracts()) {
+      for (const char* const part : {"sub", "-", "then", "-", "exp"}) {
+        SLUICE_RETURN_IF_ERROR(Expect(part));
+      }
+      einsum->map = Op::kSubtract;
+      einsum->unary = Function::kExp;
+      return ReadMerge(&einsum->map_merge);
     }
     return ReadOp(&einsum->map, &einsum->map_merge);
   }
 
-  // Reads `k`, `_k` or `_{k}`.
-  absl::StatusOr<std::string> ReadSubscript() {
+  // Reads `k`, `_k`, `_{k}` or `_{k, l}`.
+  absl::StatusOr<std::vector<std::string>> ReadSubscripts() {
     const bool braces = Take("_") && Take("{");
-    SLUICE_ASSIGN_OR_RETURN(std::string rank, Name("a rank"));
+    std::vector<std::string> ranks;
+    do {
+      SLUICE_ASSIGN_OR_RETURN(std::string rank, Name("a rank"));
+      ranks.push_back(std::move(rank));
+    } while (braces && Take(","));
     if (braces) SLUICE_RETURN_IF_ERROR(Expect("}"));
-    return rank;
+    return ranks;
   }
 
   absl::Status ReadOp(Op* op, Merge* merge) {
     SLUICE_ASSIGN_OR_RETURN(*op, Word<Op>("an operation (+, -, x, /, max or min)"));
+    return ReadMerge(merge);
+  }
+
+  absl::Status ReadMerge(Merge* merge) {
     SLUICE_RETURN_IF_ERROR(Expect("("));
     if (Take("1")) {
       *merge = Merge::kAll;
@@ -240,18 +407,103 @@ class Parser {
     return Expect(")");
   }
 
-  absl::StatusOr<Access> ReadAccess() {
+  absl::StatusOr<Access> ReadAccess(int operand) {
     if (token_.kind != Token::Kind::kName || Is("inf")) return ReadConstant();
     Access access{.tensor = std::string(token_.text)};
     Skip();
     const std::string_view close = TakeOpening();
-    if (close.empty()) return access;
+    if (close.empty()) {
+      SplitSubscript(&access);
+      return access;
+    }
+    subscripted_ |= close == "}";
+    if (Take(close)) return access;  // a tensor without ranks
     do {
       SLUICE_ASSIGN_OR_RETURN(Index index, ReadIndex());
+      if (Is(":")) SLUICE_RETURN_IF_ERROR(ReadFilter(operand, &index));
       access.indices.push_back(std::move(index));
     } while (Take(","));
     SLUICE_RETURN_IF_ERROR(Expect(close));
     return access;
+  }
+
+  // Reads A_k as the tensor A at k, unless there is a tensor with the whole name.
+  void SplitSubscript(Access* access) {
+    const size_t at = access->tensor.rfind('_');
+    if (at == std::string::npos || at == 0 || declared_.tensors.contains(access->tensor) ||
+        results_.contains(access->tensor)) {
+      return;
+    }
+    std::string rank = access->tensor.substr(at + 1);
+    if (rank.empty() || !absl::ascii_isalpha(rank[0])) return;
+    if (declared_.any() && !declared_.ranks.contains(rank)) return;
+    access->tensor.resize(at);
+    access->indices.push_back({.terms = {{std::move(rank)}}});
+    subscripted_ = true;
+  }
+
+  // Reads the condition of `k : k <= i`. `i : i = 2` is the index 2.
+  absl::Status ReadFilter(int operand, Index* index) {
+    const Token at = token_;
+    Skip();
+    SLUICE_ASSIGN_OR_RETURN(Index left, ReadIndex());
+    if (Is("=")) token_.text = NameOf(Comparison::kEqual);
+    const bool at_one_place =
+        Is(NameOf(Comparison::kEqual)) && left == *index && SingleRank(left) != nullptr;
+    SLUICE_ASSIGN_OR_RETURN(Condition condition, ReadComparison(std::move(left)));
+    if (at_one_place && condition.right.terms.empty()) {
+      *index = std::move(condition.right);
+    } else {
+      filters_.push_back({std::move(condition), operand, at});
+    }
+    return absl::OkStatus();
+  }
+
+  // Makes conditions of subscripts conditions of the einsum, which has no part where an operand of
+  // a product has no value.
+  absl::Status AddFilters(Einsum* einsum) {
+    for (const Filter& filter : filters_) {
+      const bool everywhere =
+          filter.operand < 0 || einsum->in.size() == 1 || einsum->map_merge == Merge::kAnd ||
+          (einsum->map_merge == Merge::kLeft && filter.operand == 0) ||
+          std::ranges::any_of(filters_, [&](const Filter& other) {
+            return other.operand == 1 - filter.operand && other.condition == filter.condition;
+          });
+      if (!everywhere) {
+        return ErrorAt(filter.at, absl::StrCat("the condition after ':' holds for one operand of ",
+                                               std::string(NameOf(einsum->map)), "(",
+                                               std::string(NameOf(einsum->map_merge)),
+                                               "). Give the other operand the same condition, or "
+                                               "write it after `where`."));
+      }
+      if (std::ranges::find(einsum->where, filter.condition) == einsum->where.end()) {
+        einsum->where.push_back(filter.condition);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // Sums over the ranks of the operands that are neither in the result nor reduced.
+  static absl::Status AddSums(const Token& begin, Einsum* einsum) {
+    std::vector<std::string> known = RanksOf(*einsum);
+    const size_t explicit_reductions = einsum->reduce.size();
+    for (const Access& access : einsum->in) {
+      for (const Index& index : access.indices) {
+        for (const Index::Term& term : index.terms) {
+          if (std::ranges::find(known, term.rank) != known.end()) continue;
+          if (explicit_reductions > 0 &&
+              einsum->reduce[0] != Reduction{einsum->reduce[0].rank, Op::kAdd}) {
+            return ErrorAt(begin,
+                           absl::StrCat("'", einsum->out.tensor, "' has no rank '", term.rank,
+                                        "' and does not reduce it. A rank is summed without a "
+                                        "`reduce` only if all reductions are +(or)."));
+          }
+          known.push_back(term.rank);
+          einsum->reduce.push_back({term.rank, Op::kAdd});
+        }
+      }
+    }
+    return absl::OkStatus();
   }
 
   absl::StatusOr<Access> ReadConstant() {
@@ -287,10 +539,16 @@ class Parser {
       SLUICE_ASSIGN_OR_RETURN(index->end_of, Name("a rank"));
       return absl::OkStatus();
     }
+    if (const std::string rank = RankOfShape();
+        !rank.empty() && sign > 0 && index->end_of.empty()) {
+      Skip();
+      index->end_of = rank;
+      return absl::OkStatus();
+    }
     Index::Term term;
     if (token_.kind == Token::Kind::kNumber) {
       SLUICE_ASSIGN_OR_RETURN(const int64_t number, Integer());
-      if (!Take("*")) {
+      if (!TakeTimes()) {
         index->offset += sign * number;
         return absl::OkStatus();
       }
@@ -300,7 +558,7 @@ class Parser {
       term.factor = sign;
       if (Is("end")) return Expected("a rank or a number, as one `end` may be added to an index");
       SLUICE_ASSIGN_OR_RETURN(term.rank, Name("a rank or a number"));
-      if (Take("*")) {
+      if (TakeTimes()) {
         SLUICE_ASSIGN_OR_RETURN(const int64_t number, Integer());
         term.factor *= number;
       }
@@ -309,9 +567,29 @@ class Parser {
     return absl::OkStatus();
   }
 
+  // The next einsum may begin with a result named x.
+  bool TakeTimes() {
+    const bool is_factor = next_.kind == Token::Kind::kName || next_.kind == Token::Kind::kNumber;
+    return Take("*") || (is_factor && Take("x"));
+  }
+
+  // Returns k if the token is K, the shape of a rank k, and no rank; or nothing.
+  std::string RankOfShape() const {
+    if (token_.kind != Token::Kind::kName || declared_.ranks.contains(token_.text)) return "";
+    const std::string lower = absl::AsciiStrToLower(std::string(token_.text));
+    if (lower == token_.text) return "";
+    return (declared_.any() ? declared_.ranks : declared_.names).contains(lower) ? lower : "";
+  }
+
+  const Declarations declared_;
   Lexer lexer_;
   Token token_;
   Token next_;
+  std::set<std::string> results_;  // of the einsums so far
+  // Of the einsum that is read:
+  std::vector<Filter> filters_;
+  bool subscripted_ = false;  // whether an access has subscripts
+  bool maps_ = false;         // whether the operation is between the operands or before them
 };
 
 }  // namespace

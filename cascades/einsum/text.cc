@@ -43,7 +43,8 @@ std::string Join(const std::vector<Each>& items, const auto& text_of) {
 
 std::string Text(const Access& access, Notation notation) {
   if (access.is_constant()) return Number(access.constant, notation);
-  if (access.indices.empty()) return access.tensor;
+  // Without brackets, a_b would be read as the tensor a at b.
+  if (access.indices.empty() && access.tensor.find('_') == std::string::npos) return access.tensor;
   const std::string indices = Join(access.indices, [](const Index& index) { return Text(index); });
   if (notation == Notation::kUnicode) return access.tensor + "_{" + indices + "}";
   return access.tensor + "[" + indices + "]";

@@ -36,9 +36,28 @@
 // (<, <=, ==) between commas. An operand is a tensor, a number, inf or -inf. An index is a sum of
 // ranks, multiples of ranks (512*c or c*512), numbers and at most one `end RANK`, the rank's size.
 //
-// The Unicode forms are read too, and printed on request: Z_{m, n} for Z[m, n], ⋀ for map, ⋁_k for
-// reduce k, · × ÷ − for . x / -, ∩ ∪ ← 1 for and or left all, ≤ for <=, ∞ for inf. `map k x(and)`
-// and ⋀_k, which name a rank of the operands, are read as `map x(and)`.
+// The Unicode forms are read too, and printed on request: Z_{m, n} for Z[m, n], ⋀ or ∧ for map, ⋁_k
+// or ∨_k for reduce k, · × ÷ − for . x / -, ∩ ∪ ← 1 for and or left all, ≤ for <=, ∞ for inf. `map
+// k x(and)` and ⋀_k, which name ranks of the operands, are read as `map x(and)`.
+//
+// The shorthands of FuseMax (arXiv 2406.10491) are read too:
+//
+//   QK_{m,p} = Q_{e,p} × K_{e,m}          S[..] = Q[..] . K[..] :: map x(and) reduce e +(or)
+//   GM_p = QK_{m,p} :: ∨_m max(∪)         a subscript of one rank needs no braces
+//   SN_{m,p} = e^{QK_{m,p} − GM_p}        :: map -(left) unary exp; also exp(a - b)
+//   RM_p = max(A_p, B_p)                  :: map max(or)
+//   S_i = A_{k : k ≤ i}                   :: reduce k +(or) where k <= i
+//
+//   - Between operands, × x * / ÷ + − - are `map` with the merge MergeOf (lower_fuse.h), as are
+//     max(a, b) and min(a, b). A function before parentheses is `unary`. `sub-then-exp` is both.
+//   - In an einsum with subscripts, a rank of an operand that is neither in the result nor reduced
+//     is summed.
+//   - A_k is A at k if no tensor is named A_k, and k is a rank. A_k[] is the tensor A_k.
+//   - K is the end of rank k if no rank is named K. `i : i = 2` in a subscript is 2.
+//   - A text without `rank` and `tensor` lines declares every name by its use, see
+//     infer_declarations.h.
+//
+// A stopping condition (⋄) is not read; `iterate` encloses the einsums of an iteration.
 #pragma once
 
 #include <string>

@@ -114,12 +114,14 @@ TEST(PaperCascades, WithAConditionTheyAreCausal) {
   }
 }
 
-// text.h shows a whole cascade.
+// text.h begins with a whole cascade.
 std::string ExampleOfTheNotation() {
   std::ifstream file(SLUICE_SOURCE_DIR "/cascades/einsum/text.h");
   std::string text;
   for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("//   ")) text += line.substr(5) + "\n";
+    const bool shown = line.starts_with("//   ");
+    if (!shown && !text.empty()) break;
+    if (shown) text += line.substr(5) + "\n";
   }
   return text;
 }

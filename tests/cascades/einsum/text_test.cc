@@ -156,7 +156,8 @@ const SyntaxRow kSyntaxRows[] = {
     {"OneOperandHasNoMap", "Z = 1 :: map +(or)",
      "line 1, column 10: expected unary, reduce or where, found 'map'"},
     {"ThreeOperands", "Z = 1 . 2 . 3",
-     "line 1, column 11: expected rank, tensor, iterate or a result, found '.'"},
+     "line 1, column 11: expected '::' or the next einsum, because an einsum has at most two "
+     "operands, found '.'"},
     {"ANumberTooLarge", "rank m = 99999999999",
      "line 1, column 10: expected an integer up to 2^31, found '99999999999'"},
     {"AConstantTooLarge", "Z = 1e999",
