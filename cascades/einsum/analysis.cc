@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "cascades/einsum/conditions.h"
 #include "cascades/einsum/levels.h"
 #include "cascades/einsum/live_ranks.h"
 #include "cascades/einsum/point_count.h"
@@ -275,7 +276,8 @@ std::vector<Hoist> Hoists(const Cascade& cascade) {
 absl::StatusOr<Analysis> Analyze(const Cascade& cascade, const Sizes& sizes,
                                  std::string_view stream) {
   SLUICE_RETURN_IF_ERROR(Check(cascade));
-  return Analyzer(cascade, sizes).Run(stream);
+  SLUICE_ASSIGN_OR_RETURN(const Cascade carried, CarryConditions(cascade));
+  return Analyzer(carried, sizes).Run(stream);
 }
 
 }  // namespace sluice::einsum

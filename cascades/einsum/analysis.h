@@ -173,10 +173,11 @@ struct Analysis {
   double footprint_bytes = 0;  // of the pass with the greatest
 };
 
-// Returns the facts at these sizes. The stream is the given rank or symbol. If none is given, it is
+// Returns the facts at these sizes. An einsum has points only where its operands do, see
+// CarryConditions (conditions.h). The stream is the given rank or symbol. If none is given, it is
 // the largest reduced or iterated rank, preferably one that no output has. Returns InvalidArgument
-// if the cascade is wrong, a size is missing, no rank is the stream, or the counting of points
-// takes more than kMaxCountingSteps (point_count.h).
+// if the cascade is wrong, a size is missing, no rank is the stream, CarryConditions fails, or the
+// counting of points takes more than kMaxCountingSteps (point_count.h).
 absl::StatusOr<Analysis> Analyze(const Cascade& cascade, const Sizes& sizes,
                                  std::string_view stream = "");
 
