@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <numeric>
 #include <variant>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "engine/cpu/cpu_slot.h"
+#include "engine/cpu/equal_sequences.h"
 #include "kernels/cpu/kv_cache.h"
 
 namespace sluice {
@@ -24,6 +24,8 @@ using kernels::kPageTokens;
 
 constexpr double kMeasuredSeconds = 1;
 constexpr size_t kMostSteps = 100;
+constexpr size_t kTurns = 8;
+constexpr double kLongStep = 0.1;  // seconds; far longer than the filling of the caches
 
 // Fills the pages, since memory that was never written may share one page of zeros, which stays in
 // the cache.
@@ -44,48 +46,6 @@ void FillPages(const ModelConfig& config, const CpuSlot& slot) {
     }
   }
 }
-
-// The batch of a step of equal sequences.
-class EqualSequences {
- public:
-  EqualSequences(const ModelConfig& config, const StepSizes& step, int64_t pages_each,
-                 RowOrder order)
-      : pages_(static_cast<size_t>(step.sequences * pages_each)),
-        tokens_(static_cast<size_t>(step.tokens)),
-        inputs_(static_cast<size_t>(step.tokens * config.input_width), 0.5f),
-        results_(config.has_lm_head ? static_cast<size_t>(step.sequences) : 0),
-        batch_(static_cast<int32_t>(step.sequences * step.tokens),
-               static_cast<int32_t>(step.sequences), static_cast<int32_t>(step.context),
-               kPageTokens, static_cast<int32_t>(config.input_width)) {
-    std::iota(pages_.begin(), pages_.end(), 0);
-    for (size_t i = 0; i < tokens_.size(); ++i) {
-      tokens_[i] = static_cast<int32_t>(static_cast<int64_t>(i) % config.vocab_size);
-    }
-    const auto tokens = static_cast<int32_t>(step.tokens);
-    const auto context = static_cast<int32_t>(step.context);
-    std::vector<StepSequence> sequences;
-    std::vector<SampledRow> sampled;
-    for (int32_t i = 0; i < step.sequences; ++i) {
-      sequences.push_back({.first_position = context - tokens,
-                           .count = tokens,
-                           .tokens = tokens_.data(),
-                           .pages = &pages_[i * pages_each],
-                           .input_count = config.embeds_ids() ? 0 : tokens,
-                           .inputs = inputs_.data()});
-      if (results_.empty()) continue;
-      sampled.push_back({.sequence = i, .position = context - 1, .result = &results_[i]});
-    }
-    batch_.Assign(sequences, sampled, order);
-  }
-
-  const StepBatch& batch() const { return batch_; }
-
- private:
-  std::vector<int32_t> pages_, tokens_;
-  std::vector<float> inputs_;  // [tokens, input_width]
-  std::vector<kernels::SampleResult> results_;
-  StepBatch batch_;
-};
 
 absl::Status CheckDuration(const Model& model, const StepSizes& step) {
   const std::vector<GraphBuffer>& buffers = model.graph.buffers;
@@ -129,7 +89,8 @@ double MedianOf(std::vector<double> values) {
 }  // namespace
 
 absl::StatusOr<std::vector<double>> TimeOps(const CpuModel& executable, const Model& model,
-                                            const StepSizes& step) {
+                                            const StepSizes& step,
+                                            const std::function<void()>& between) {
   const int64_t rows = step.sequences * step.tokens;
   if (rows > kMaxProfiledRows) {
     return absl::InvalidArgumentError(absl::StrCat("sequences x tokens is ", rows,
@@ -150,19 +111,34 @@ absl::StatusOr<std::vector<double>> TimeOps(const CpuModel& executable, const Mo
 
   const Clock& clock = *Clock::Real();
   std::vector<std::vector<double>> times(model.graph.ops.size());
-  const MonoTime begin = clock.Now();
-  while (true) {
-    MonoTime last = clock.Now();
+  std::vector<double> of_step(times.size());
+  double measured = 0, since_turn = 0;  // seconds of steps
+  size_t steps_of_turn = kMostSteps;
+  while (times.front().size() < kMostSteps &&
+         (measured <= kMeasuredSeconds || times.front().empty())) {
+    const bool turn =
+        between && (since_turn > kMeasuredSeconds / kTurns || steps_of_turn >= kMostSteps / kTurns);
+    if (turn) {
+      between();
+      since_turn = 0;
+      steps_of_turn = 0;
+    }
+    const MonoTime begin = clock.Now();
+    MonoTime last = begin;
     SLUICE_RETURN_IF_ERROR(
         executable.Trace(*plan, *slot, sequences.batch(), [&](size_t op, const StepRun&) {
           const MonoTime now = clock.Now();
-          times[op].push_back(Seconds(now - last));
+          of_step[op] = Seconds(now - last);
           last = now;
         }));
-    if (times.front().size() >= kMostSteps || Seconds(clock.Now() - begin) > kMeasuredSeconds) {
-      break;
-    }
+    const double seconds = Seconds(last - begin);
+    measured += seconds;
+    since_turn += seconds;
+    if (turn && seconds < kLongStep) continue;
+    ++steps_of_turn;
+    for (size_t i = 0; i < times.size(); ++i) times[i].push_back(of_step[i]);
   }
+  if (between) between();
   std::vector<double> medians;
   medians.reserve(times.size());
   for (const std::vector<double>& each : times) medians.push_back(MedianOf(each));

@@ -10,12 +10,15 @@
 
 #include "base/cgroup.h"
 #include "base/check.h"
+#include "kernels/cpu/loop_count.h"
 
 namespace sluice::kernels {
 namespace {
 
 // About 20 us: longer than the gaps between the ops of a step, shorter than waking a thread twice.
 constexpr int kSpins = 500;
+
+thread_local int64_t loops_of_this_thread = 0;
 
 template <typename Done>
 bool SpinUntil(Done done) {
@@ -114,10 +117,13 @@ ThreadPool::~ThreadPool() = default;
 
 int ThreadPool::threads() const { return state_->count; }
 
+int64_t LoopsOfThisThread() { return loops_of_this_thread; }
+
 void ThreadPool::ParallelFor(int64_t n, int64_t grain,
                              absl::FunctionRef<void(int64_t begin, int64_t end, int worker)> body) {
   SLUICE_CHECK(grain >= 1);
   if (n <= 0) return;
+  ++loops_of_this_thread;
   State& state = *state_;
   const bool alone = state.count == 1 || n <= grain;
   std::unique_lock<std::mutex> workers(state.call_mu, std::defer_lock);

@@ -55,6 +55,16 @@ TEST_F(ProfileTest, HasATimeForEachOpOfADecodeStep) {
   EXPECT_EQ(step->step.tokens, 1);
 }
 
+TEST_F(ProfileTest, MeasuresTheMachineInTurnsWithTheOps) {
+  Load(TinyConfig(2));
+  int turns = 0;
+  const auto seconds = TimeOps(static_cast<const CpuModel&>(*executable_), *model_,
+                               {.sequences = 2, .tokens = 1, .context = 20}, [&] { ++turns; });
+  ASSERT_TRUE(seconds.ok()) << seconds.status();
+  EXPECT_EQ(seconds->size(), model_->graph.ops.size());
+  EXPECT_GE(turns, 2) << "at least before the first step and after the last one";
+}
+
 TEST_F(ProfileTest, HasATimeForEachOpOfAPrompt) {
   Load(TinyConfig(2));
   const auto step = Profile({.sequences = 2, .tokens = 9, .context = 20});
