@@ -89,9 +89,29 @@ absl::StatusOr<CascadeReport::OfAttention> ReportAttention(const AttentionOp& op
     shape.xsa = einsum::XsaForm::kNone;
     einsum::TermPool pool;
     const einsum::TermId term = einsum::AttentionTerm(pool, shape);
-    plan.xsa_kernels_unfused = with - EinsumsOf(einsum::Lower(pool, {{"Y", term}}));
+    plan.xsa_einsums = with - EinsumsOf(einsum::Lower(pool, {{"Y", term}}));
   }
   return plan;
+}
+
+std::string NameOfOp(const OpReport& op) {
+  return op.matrix.empty() ? op.kind : absl::StrCat(op.kind, " ", op.matrix);
+}
+
+// Raises the rates of the device to the rates of the ops that were faster.
+void RaiseCeilings(double resident, einsum::DeviceDescription* device, CascadeReport* report) {
+  for (const OpReport& op : report->ops) {
+    const double seconds = op.seconds.value_or(0) / static_cast<double>(op.count());
+    if (seconds <= 0) continue;  // not measured, or too short for the clock
+    for (const einsum::RaisedRate& rate :
+         einsum::RaiseCeilings(op.cascade, op.analysis, resident, seconds, device)) {
+      const auto known = std::ranges::find(report->raised, rate.name, &RaisedCeiling::name);
+      const double before = known == report->raised.end() ? 1 : known->factor;
+      RaisedCeiling& raised =
+          known == report->raised.end() ? report->raised.emplace_back() : *known;
+      raised = {rate.name, before * rate.factor, NameOfOp(op)};
+    }
+  }
 }
 
 // The weights and the pages of all ops are read once a step, so they come from the level that holds
@@ -105,8 +125,10 @@ void AddRooflines(CascadeReport* report) {
           static_cast<double>(op.count()) * (traffic.LoadsOf(home) + traffic.StoresOf(home));
     }
   }
+  einsum::DeviceDescription device = report->device;
+  RaiseCeilings(resident, &device, report);
   for (OpReport& op : report->ops) {
-    op.roofline = einsum::RooflineOf(op.cascade, op.analysis, report->device, resident);
+    op.roofline = einsum::RooflineOf(op.cascade, op.analysis, device, resident);
   }
 }
 
@@ -156,7 +178,7 @@ json AttentionJson(const CascadeReport::OfAttention& plan) {
   }
   return {{"ops", plan.count},
           {"xsa", plan.xsa},
-          {"xsa_kernels_unfused", plan.xsa_kernels_unfused},
+          {"xsa_einsums", plan.xsa_einsums},
           {"definition", einsum::Print(plan.estimates.definition)},
           {"definition_passes", plan.estimates.definition_passes},
           {"variants_found", plan.estimates.variants_found},
@@ -179,7 +201,8 @@ json AnalysisJson(const einsum::Analysis& analysis) {
 }
 
 absl::StatusOr<CascadeReport> MakeCascadeReport(const StepDescription& description,
-                                                const einsum::DeviceDescription& device) {
+                                                const einsum::DeviceDescription& device,
+                                                const std::vector<int64_t>& kernels) {
   const Model& model = *description.model;
   const einsum::Sizes sizes = SizesOf(model.config, description.step);
   CascadeReport report = {.model = model.name,
@@ -187,13 +210,16 @@ absl::StatusOr<CascadeReport> MakeCascadeReport(const StepDescription& descripti
                           .device = device,
                           .step = description.step,
                           .ops = {},
-                          .attention = {}};
+                          .attention = {},
+                          .raised = {}};
   for (size_t i = 0; i < model.graph.ops.size(); ++i) {
     const GraphOp& op = model.graph.ops[i];
     const CascadeOptions bytes = {.weight_bytes = description.weight_bytes[i],
                                   .kv = KvPlaceOnCpu(model.config)};
     einsum::Cascade cascade = CascadeOf(op, model.graph, model.config, bytes);
-    auto known = std::ranges::find(report.ops, cascade, &OpReport::cascade);
+    auto known = std::ranges::find_if(report.ops, [&](const OpReport& each) {
+      return each.cascade == cascade && each.kernels == kernels[i];
+    });
     if (known == report.ops.end()) {
       OpReport added;
       added.kind = cascade.name;
@@ -201,16 +227,16 @@ absl::StatusOr<CascadeReport> MakeCascadeReport(const StepDescription& descripti
       added.cascade = std::move(cascade);
       SLUICE_ASSIGN_OR_RETURN(added.analysis, einsum::Analyze(added.cascade, sizes));
       added.cost = einsum::Estimate(added.cascade, added.analysis, device);
-      added.kernels_unfused = EinsumsOf(added.cascade);
+      added.einsums = EinsumsOf(added.cascade);
+      added.kernels = kernels[i];
       known = report.ops.insert(report.ops.end(), std::move(added));
     }
     known->ops.push_back(i);
     if (!description.seconds.empty()) {
       known->seconds = known->seconds.value_or(0) + description.seconds[i];
     }
-    report.kernels_unfused += known->kernels_unfused;
-    report.kernels_static += known->kernels_static;
-    report.kernels_dynamic += known->kernels_dynamic;
+    report.einsums += known->einsums;
+    report.kernels += known->kernels;
     const auto* const attention = std::get_if<AttentionOp>(&op);
     if (attention == nullptr) continue;
     const auto same =
@@ -229,7 +255,10 @@ absl::StatusOr<CascadeReport> MakeCascadeReport(const StepDescription& descripti
 }
 
 json CascadeReportJson(const CascadeReport& report) {
-  json ops = json::array(), attention = json::array();
+  json ops = json::array(), attention = json::array(), raised = json::array();
+  for (const RaisedCeiling& each : report.raised) {
+    raised.push_back({{"name", each.name}, {"factor", each.factor}, {"op", each.op}});
+  }
   for (const OpReport& op : report.ops) {
     const auto count = static_cast<double>(op.count());
     ops.push_back({{"kind", op.kind},
@@ -239,10 +268,8 @@ json CascadeReportJson(const CascadeReport& report) {
                    {"mappings", Mappings(op.analysis)},
                    {"analysis", AnalysisJson(op.analysis)},
                    {"estimated_seconds", op.cost.seconds},
-                   {"kernels",
-                    {{"unfused", op.kernels_unfused},
-                     {"static", op.kernels_static},
-                     {"dynamic", op.kernels_dynamic}}},
+                   {"einsums", op.einsums},
+                   {"kernels", op.kernels},
                    {"roofline",
                     {{"bytes", count * op.roofline.bytes},
                      {"flops", count * op.analysis.work.flops},
@@ -262,10 +289,9 @@ json CascadeReportJson(const CascadeReport& report) {
             {"context", report.step.context}}},
           {"ops", std::move(ops)},
           {"attention", std::move(attention)},
-          {"kernels",
-           {{"unfused", report.kernels_unfused},
-            {"static", report.kernels_static},
-            {"dynamic", report.kernels_dynamic}}}};
+          {"einsums", report.einsums},
+          {"kernels", report.kernels},
+          {"raised_ceilings", std::move(raised)}};
 }
 
 std::string CascadeReportText(const CascadeReport& report) {

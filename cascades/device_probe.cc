@@ -9,6 +9,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
@@ -23,7 +24,8 @@
 namespace sluice {
 namespace {
 
-constexpr int kRounds = 5;
+constexpr int kTurns = 5;  // of ProbeDevice
+constexpr int kRounds = 2;
 // The size of the set that represents the memory, and its minimum if little memory is free.
 constexpr int64_t kMemoryBytes = int64_t{128} << 20;
 constexpr int64_t kLeastBytes = int64_t{8} << 20;
@@ -37,10 +39,10 @@ double Now() {
 }
 
 // Returns the best result per second of several calls of `run`. Other processes only make runs
-// slower; the runs last longer than another process's turn on a core.
+// slower.
 template <typename Run>
 double Rate(Run run) {
-  constexpr double kLeastSeconds = 0.02;
+  constexpr double kLeastSeconds = 0.004;
   run();  // warms caches and clocks
   const double first = Now();
   double most = 0;
@@ -55,8 +57,8 @@ double Rate(Run run) {
 // If another process runs briefly on a thread's core, a launch takes thousands of times longer. The
 // minimum of many launches is therefore more informative than their median.
 double LeastLaunchSeconds(kernels::ThreadPool* pool) {
-  constexpr int kLaunches = 200;
-  constexpr double kMostSeconds = 0.1;  // for pools with more threads than there are cores
+  constexpr int kLaunches = 50;
+  constexpr double kMostSeconds = 0.02;  // for pools with more threads than there are cores
   double least = std::numeric_limits<double>::infinity();
   const double first = Now();
   for (int i = 0; i < kLaunches && (i == 0 || Now() - first < kMostSeconds); ++i) {
@@ -93,7 +95,29 @@ int64_t SetBytes() {
   return bytes;
 }
 
-class Prober {
+// The f32 profile with the same instructions.
+kernels::Profile WithoutBf16(kernels::Profile profile) {
+  return kernels::MultipliesInBf16(profile) ? kernels::Profile::kAvx512F32 : profile;
+}
+
+void TakeLarger(double rate, double* most) { *most = std::max(*most, rate); }
+
+// Takes the better rates of `turn`.
+void TakeBetter(const einsum::DeviceDescription& turn, einsum::DeviceDescription* best) {
+  TakeLarger(turn.flops_per_second, &best->flops_per_second);
+  TakeLarger(turn.bf16_flops_per_second, &best->bf16_flops_per_second);
+  TakeLarger(turn.int8_flops_per_second, &best->int8_flops_per_second);
+  TakeLarger(turn.exponentials_per_second, &best->exponentials_per_second);
+  best->launch_seconds = std::min(best->launch_seconds, turn.launch_seconds);
+  for (size_t i = 0; i < best->levels.size(); ++i) {
+    TakeLarger(turn.levels[i].bytes_per_second, &best->levels[i].bytes_per_second);
+    TakeLarger(turn.levels[i].worker_bytes_per_second, &best->levels[i].worker_bytes_per_second);
+  }
+}
+
+}  // namespace
+
+class DeviceProbe::Prober {
  public:
   explicit Prober(const kernels::Context& context)
       : context_(context),
@@ -103,6 +127,10 @@ class Prober {
     std::memset(memory_.get(), 1, static_cast<size_t>(bytes_));
   }
 
+  // Runs all measurements once.
+  einsum::DeviceDescription Measure() const;
+
+ private:
   // Returns the bytes per second at which `workers` threads read a set of `bytes` together.
   double ReadRate(int64_t bytes, int workers) const {
     const int64_t each = std::min(bytes, bytes_) / workers / kLine * kLine;
@@ -134,49 +162,60 @@ class Prober {
             .worker_bytes_per_second = ReadRate(set, 1)};
   }
 
- private:
   static constexpr int64_t kLine = 64;
   struct Free {
     void operator()(char* p) const { std::free(p); }
   };
 
-  const kernels::Context& context_;
+  const kernels::Context context_;
   const int64_t bytes_;
   const std::unique_ptr<char, Free> memory_;
 };
 
-// The f32 profile with the same instructions.
-kernels::Profile WithoutBf16(kernels::Profile profile) {
-  return kernels::MultipliesInBf16(profile) ? kernels::Profile::kAvx512F32 : profile;
-}
-
-}  // namespace
-
-einsum::DeviceDescription ProbeDevice(const kernels::Context& context) {
-  const kernels::Profile profile = WithoutBf16(context.profile);
-  const int threads = context.pool->threads();
-  const Prober prober(context);
+einsum::DeviceDescription DeviceProbe::Prober::Measure() const {
+  const kernels::Profile profile = WithoutBf16(context_.profile);
+  const int threads = context_.pool->threads();
   constexpr double kMostMemory = 1e15;
   const int64_t l1 = CacheBytes(1, 32 << 10);
   const int64_t l2 = std::max(CacheBytes(2, 1 << 20), 2 * l1);
   const int64_t l3 = std::max(CacheBytes(3, 32 << 20), 2 * l2);
   einsum::DeviceDescription device;
   device.name = absl::StrCat("cpu, ", threads, " threads, ",
-                             std::string(kernels::ProfileName(context.profile)));
+                             std::string(kernels::ProfileName(context_.profile)));
   device.workers = threads;
   device.flops_per_second = Rate([&] { return RunMultiplyAdds(profile, kMultiplySteps); });
-  if (kernels::MultipliesInBf16(context.profile)) {
+  if (kernels::MultipliesInBf16(context_.profile)) {
     device.bf16_flops_per_second =
-        Rate([&] { return RunMultiplyAdds(context.profile, kMultiplySteps); });
+        Rate([&] { return RunMultiplyAdds(context_.profile, kMultiplySteps); });
   }
   device.int8_flops_per_second =
-      Rate([&] { return RunInt8MultiplyAdds(context.profile, kMultiplySteps); });
+      Rate([&] { return RunInt8MultiplyAdds(context_.profile, kMultiplySteps); });
   device.exponentials_per_second =
       Rate([&] { return RunExponentials(profile, kExponentialRounds); });
-  device.launch_seconds = LeastLaunchSeconds(context.pool);
-  device.levels = {prober.Own("L1", l1), prober.Own("L2", l2), prober.Shared("L3", l3, l3 / 2),
-                   prober.Shared("memory", static_cast<int64_t>(kMostMemory), kMemoryBytes)};
+  device.launch_seconds = LeastLaunchSeconds(context_.pool);
+  device.levels = {Own("L1", l1), Own("L2", l2), Shared("L3", l3, l3 / 2),
+                   Shared("memory", static_cast<int64_t>(kMostMemory), kMemoryBytes)};
   return device;
+}
+
+DeviceProbe::DeviceProbe(const kernels::Context& context)
+    : prober_(std::make_unique<Prober>(context)) {}
+
+DeviceProbe::~DeviceProbe() = default;
+
+void DeviceProbe::Measure() {
+  einsum::DeviceDescription turn = prober_->Measure();
+  if (device_.levels.empty()) {
+    device_ = std::move(turn);
+  } else {
+    TakeBetter(turn, &device_);
+  }
+}
+
+einsum::DeviceDescription ProbeDevice(const kernels::Context& context) {
+  DeviceProbe probe(context);
+  for (int i = 0; i < kTurns; ++i) probe.Measure();
+  return probe.device();
 }
 
 absl::StatusOr<einsum::DeviceDescription> ReadDeviceFile(const std::string& path) {

@@ -172,9 +172,10 @@ struct PlanArguments {
 };
 
 struct EinsumArguments {
-  std::string text;   // an einsum string
+  std::string text;   // an einsum string, or einsums
   std::string file;   // of a cascade, instead of the text; "-" means standard input
   std::string paper;  // the name of a cascade of the paper, instead of the text
+  bool has_source() const { return !text.empty() || !file.empty() || !paper.empty(); }
   bool derive = false;
   std::string sizes;
   std::string device;  // as in PlanArguments

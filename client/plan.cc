@@ -7,20 +7,28 @@
 #include <memory>
 #include <optional>
 #include <ostream>
+#include <set>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "cascades/cascade_report.h"
 #include "cascades/device_probe.h"
+#include "cascades/einsum/conditions.h"
 #include "cascades/einsum/einsum_string.h"
+#include "cascades/einsum/optimize_cascade.h"
 #include "cascades/einsum/paper.h"
 #include "cascades/einsum/text.h"
 #include "client/commands.h"
 #include "client/exit_code.h"
+#include "client/flag_values.h"
 #include "client/plan_view.h"
 #include "engine/cpu/cpu_backend.h"
+#include "engine/cpu/cpu_model.h"
+#include "engine/cpu/kernel_count.h"
+#include "engine/cpu/op_times.h"
 #include "engine/cpu/select_attention.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/directory.h"
@@ -57,13 +65,38 @@ absl::StatusOr<std::string> ReadText(const std::string& path, std::istream* stan
   return absl::InvalidArgumentError(absl::StrCat(path, ": has more than ", kMostBytes, " bytes"));
 }
 
+bool IsThisMachine(const std::string& device) { return device.empty() || device == "cpu"; }
+
 absl::StatusOr<DeviceDescription> DeviceFor(const std::string& device, int threads) {
-  if (device.empty() || device == "cpu") {
-    kernels::ThreadPool pool(threads > 0 ? threads : kernels::AvailableCpus());
-    return ProbeDevice({kernels::StoredPrecisionProfile(), &pool});
-  }
-  return ReadDeviceFile(device);
+  if (!IsThisMachine(device)) return ReadDeviceFile(device);
+  kernels::ThreadPool pool(threads > 0 ? threads : kernels::AvailableCpus());
+  return ProbeDevice({kernels::StoredPrecisionProfile(), &pool});
 }
+
+// Measures this machine in turns with a profile, or does nothing if a file describes the device.
+class Ceilings {
+ public:
+  Ceilings(const std::string& device, int threads)
+      : device_(device), pool_(threads > 0 ? threads : kernels::AvailableCpus()) {
+    if (IsThisMachine(device))
+      probe_.emplace(kernels::Context{kernels::StoredPrecisionProfile(), &pool_});
+  }
+
+  void Measure() {
+    if (probe_.has_value()) probe_->Measure();
+  }
+
+  // Returns the best rates of all turns. Requires a turn.
+  absl::StatusOr<DeviceDescription> Device() const {
+    if (probe_.has_value()) return probe_->device();
+    return ReadDeviceFile(device_);
+  }
+
+ private:
+  const std::string device_;
+  kernels::ThreadPool pool_;
+  std::optional<DeviceProbe> probe_;
+};
 
 // Returns the model. It has no weights if the directory contains only config.json.
 absl::StatusOr<std::shared_ptr<const Model>> ModelOf(const std::string& path) {
@@ -80,9 +113,11 @@ StepSizes StepSizesOf(const PlanArguments& plan) {
   return {.sequences = plan.sequences, .tokens = plan.tokens, .context = plan.context};
 }
 
-// Returns the description of a step, with the times of its ops measured on this machine.
+// Returns the description of a step, with the times of its ops measured on this machine, in turns
+// with the machine's ceilings.
 absl::StatusOr<StepDescription> ProfileOf(const PlanArguments& plan,
-                                          std::shared_ptr<const Model> model) {
+                                          const std::shared_ptr<const Model>& model,
+                                          Ceilings* ceilings) {
   if (model->checkpoint.tensors().empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--profile: ", plan.model_directory,
@@ -90,17 +125,27 @@ absl::StatusOr<StepDescription> ProfileOf(const PlanArguments& plan,
   }
   SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend,
                           MakeCpuBackend({.threads = plan.threads}, {.variant = plan.variant}));
-  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<ExecutableModel> executable,
-                          backend->Load(std::move(model)));
-  return executable->DescribeStep(StepSizesOf(plan), /*profile=*/true);
+  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<ExecutableModel> executable, backend->Load(model));
+  SLUICE_ASSIGN_OR_RETURN(StepDescription step,
+                          executable->DescribeStep(StepSizesOf(plan), /*profile=*/false));
+  SLUICE_ASSIGN_OR_RETURN(step.seconds, TimeOps(static_cast<const CpuModel&>(*executable), *model,
+                                                step.step, [&] { ceilings->Measure(); }));
+  return step;
+}
+
+absl::StatusOr<CascadeReport> ReportOf(const StepDescription& step,
+                                       const DeviceDescription& device) {
+  return MakeCascadeReport(step, device,
+                           CountKernels(*step.model, step.step, step.attention, device.workers));
 }
 
 absl::StatusOr<CascadeReport> ReportOfDirectory(const PlanArguments& plan) {
   SLUICE_ASSIGN_OR_RETURN(const auto model, ModelOf(plan.model_directory));
   if (plan.profile) {
-    SLUICE_ASSIGN_OR_RETURN(const StepDescription profile, ProfileOf(plan, model));
-    SLUICE_ASSIGN_OR_RETURN(const DeviceDescription device, DeviceFor(plan.device, plan.threads));
-    return MakeCascadeReport(profile, device);
+    Ceilings ceilings(plan.device, plan.threads);
+    SLUICE_ASSIGN_OR_RETURN(const StepDescription profile, ProfileOf(plan, model, &ceilings));
+    SLUICE_ASSIGN_OR_RETURN(const DeviceDescription device, ceilings.Device());
+    return ReportOf(profile, device);
   }
   StepDescription step = {.model = model, .step = {}, .weight_bytes = WeightBytes(*model)};
   SLUICE_ASSIGN_OR_RETURN(step.step, CompleteStep(model->config, StepSizesOf(plan)));
@@ -108,7 +153,7 @@ absl::StatusOr<CascadeReport> ReportOfDirectory(const PlanArguments& plan) {
   const SelectedAttention selected = SelectAttention(plan.variant, model->config, device.workers);
   step.attention = selected.variant;
   step.attention_reason = selected.reason;
-  return MakeCascadeReport(step, device);
+  return ReportOf(step, device);
 }
 
 // Returns the description that a server sent, or InvalidArgument if it is malformed.
@@ -150,23 +195,53 @@ void Print(const CascadeReport& report, const PlanArguments& plan, const Console
   *console.out << (plan.json ? text + "\n" : PlanText(json::parse(text)));
 }
 
-// Returns the sizes of all symbols of the cascade, with a default for those missing from `text`.
+// Returns the sizes of all symbols of the cascade: the sizes in `text`, or a default for each if the
+// text is empty. Returns InvalidArgument, with its name, for a symbol without a size or a size
+// without a symbol.
 absl::StatusOr<einsum::Sizes> SizesFor(const einsum::Cascade& cascade, const std::string& text) {
-  einsum::Sizes sizes;
-  if (!text.empty()) {
-    SLUICE_ASSIGN_OR_RETURN(sizes, einsum::ParseSizes(text));
-  }
+  std::set<std::string> symbols;
   for (const einsum::Rank& rank : cascade.ranks) {
-    if (!rank.size.symbol.empty()) sizes.emplace(rank.size.symbol, kDefaultSize);
+    if (!rank.size.symbol.empty()) symbols.insert(rank.size.symbol);
+  }
+  einsum::Sizes sizes;
+  if (text.empty()) {
+    for (const std::string& symbol : symbols) sizes.emplace(symbol, kDefaultSize);
+    return sizes;
+  }
+  auto read = einsum::ParseSizes(text);
+  if (!read.ok()) return FlagError("--sizes", read.status().message());
+  sizes = *std::move(read);
+  const std::string all =
+      symbols.empty() ? "it has none" : absl::StrCat("it has ", absl::StrJoin(symbols, ", "));
+  std::set<std::string> named;
+  for (const auto& [name, size] : sizes) named.insert(name);
+  for (const std::string& name : named) {
+    if (symbols.contains(name)) continue;
+    return FlagError("--sizes", absl::StrCat("the cascade has no size '", name, "'; ", all));
+  }
+  for (const std::string& symbol : symbols) {
+    if (named.contains(symbol)) continue;
+    return FlagError(
+        "--sizes",
+        absl::StrCat("'", symbol, "' has no size. Give the sizes of ", absl::StrJoin(symbols, ", "),
+                     ", or leave the flag out for ", kDefaultSize, " each."));
   }
   return sizes;
 }
 
+// Parses an einsum string, or einsums, which have a '='.
+absl::StatusOr<einsum::Cascade> ParseText(const std::string& text) {
+  if (text.find('=') == std::string::npos) return einsum::ParseEinsumString(text);
+  return einsum::Parse(text);
+}
+
 absl::StatusOr<einsum::Cascade> CascadeFor(const EinsumArguments& own, std::istream* in) {
-  if (!own.text.empty()) return einsum::ParseEinsumString(own.text);
+  if (!own.text.empty()) return ParseText(own.text);
   if (!own.file.empty()) {
     SLUICE_ASSIGN_OR_RETURN(const std::string text, ReadText(own.file, in));
-    return einsum::Parse(text);
+    auto cascade = einsum::Parse(text);
+    if (cascade.ok()) return cascade;
+    return absl::InvalidArgumentError(absl::StrCat(own.file, ": ", cascade.status().message()));
   }
   for (const einsum::PaperCascade& paper : einsum::PaperCascades()) {
     if (paper.name == own.paper) return einsum::Parse(paper.text);
@@ -175,7 +250,8 @@ absl::StatusOr<einsum::Cascade> CascadeFor(const EinsumArguments& own, std::istr
       absl::StrCat("--paper: there is no cascade '", own.paper, "'; see sluice einsum --help"));
 }
 
-absl::StatusOr<std::string> Derive(const EinsumArguments& own, einsum::Notation notation) {
+// Derives attention in one pass.
+absl::StatusOr<std::string> DeriveAttention(const EinsumArguments& own, einsum::Notation notation) {
   constexpr int64_t kChunk = 512;
   SLUICE_ASSIGN_OR_RETURN(const std::vector<DerivationStep> steps,
                           DeriveOnePass({.causal = false}, kChunk));
@@ -193,14 +269,23 @@ absl::StatusOr<std::string> Derive(const EinsumArguments& own, einsum::Notation 
 absl::StatusOr<std::string> Describe(const EinsumArguments& own, const Console& console) {
   const einsum::Notation notation =
       own.unicode ? einsum::Notation::kUnicode : einsum::Notation::kAscii;
-  if (own.derive) return Derive(own, notation);
+  if (own.derive && !own.has_source()) return DeriveAttention(own, notation);
   SLUICE_ASSIGN_OR_RETURN(const einsum::Cascade cascade, CascadeFor(own, console.in));
   SLUICE_ASSIGN_OR_RETURN(const einsum::Sizes sizes, SizesFor(cascade, own.sizes));
-  SLUICE_ASSIGN_OR_RETURN(const einsum::Analysis analysis, einsum::Analyze(cascade, sizes));
+  if (own.derive) {
+    SLUICE_ASSIGN_OR_RETURN(const DeviceDescription device, DeviceFor(own.device, 0));
+    SLUICE_ASSIGN_OR_RETURN(const einsum::OptimizedCascade found,
+                            einsum::OptimizeCascade(cascade, sizes, device));
+    return own.json ? OptimizedJson(found, sizes).dump() + "\n"
+                    : OptimizedText(found, sizes, notation);
+  }
+  einsum::CostedCascade costed;
+  SLUICE_ASSIGN_OR_RETURN(costed.cascade, einsum::CarryConditions(cascade));
+  SLUICE_ASSIGN_OR_RETURN(costed.analysis, einsum::Analyze(costed.cascade, sizes));
   SLUICE_ASSIGN_OR_RETURN(const DeviceDescription device, DeviceFor(own.device, 0));
-  const einsum::CostEstimate cost = einsum::Estimate(cascade, analysis, device);
-  if (own.json) return CascadeJson(cascade, analysis, cost).dump() + "\n";
-  return CascadeText(cascade, analysis, cost, notation);
+  costed.cost = einsum::Estimate(costed.cascade, costed.analysis, device);
+  if (own.json) return CascadeJson(costed, sizes).dump() + "\n";
+  return CascadeText(costed, sizes, notation);
 }
 
 }  // namespace
@@ -229,13 +314,17 @@ int RunServedPlan(const Arguments& arguments, const Connection& connection,
   request.set_tokens(plan.tokens);
   request.set_context(plan.context);
   request.set_profile(plan.profile);
+  // The daemon measures the ops, so the ceilings can only be measured before and after them.
+  std::optional<Ceilings> ceilings;
+  if (plan.profile) ceilings.emplace(plan.device, 0).Measure();
   const auto response = connection.DescribeStep(request);
   if (!response.ok()) return Fail(response.status(), arguments, console);
-  const absl::StatusOr<DeviceDescription> device = DeviceFor(plan.device, 0);
+  if (ceilings.has_value()) ceilings->Measure();
+  const absl::StatusOr<DeviceDescription> device =
+      ceilings.has_value() ? ceilings->Device() : DeviceFor(plan.device, 0);
   if (!device.ok()) return Refuse(device.status(), console);
   const absl::StatusOr<StepDescription> step = ReadDescription(*response, plan.model);
-  const absl::StatusOr<CascadeReport> report =
-      step.ok() ? MakeCascadeReport(*step, *device) : step.status();
+  const absl::StatusOr<CascadeReport> report = step.ok() ? ReportOf(*step, *device) : step.status();
   if (!report.ok()) {
     *console.error << "sluice: the server's description of the model cannot be read: "
                    << report.status().message() << "\n";

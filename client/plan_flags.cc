@@ -37,7 +37,8 @@ void AddPlanFlags(PlanFlags* flags, CLI::App* app) {
       "--profile", own.profile,
       Help(
           "Run such a step for a second and show the time, the bytes and the share of the roofline "
-          "of each op: on this machine, or with --model in the daemon, alongside its traffic."));
+          "of each op: on this machine, in turns with the measurement of its peak rates, or with "
+          "--model in the daemon, alongside its traffic."));
   plan->add_flag("--probe", own.probe, "Print the description of this processor, and exit.");
   plan->add_flag("--json", own.json, "Print JSON.");
 }
@@ -45,10 +46,14 @@ void AddPlanFlags(PlanFlags* flags, CLI::App* app) {
 void AddEinsumFlags(EinsumArguments* own, CLI::App* app) {
   CLI::App* einsum = AddCommand(
       "einsum", "Analyse an einsum or a cascade of einsums: roles, passes, bytes, cost.", app);
-  einsum->add_option("text", own->text, "An einsum string, such as 'bld,lde->ble'.");
+  einsum->add_option(
+      "text", own->text,
+      Help("An einsum string, such as 'bld,lde->ble', or einsums in the notation of FuseMax, such "
+           "as 'Z_{m,n} = A_{k,m} × B_{k,n}'."));
   einsum->add_option(
       "--sizes", own->sizes,
-      Help("Sizes of letters, or of the symbols of a cascade: b=8,l=256. Default for each: 64."));
+      Help("The sizes of all letters, or of all symbols of a cascade: b=8,l=256. Default: 64 for "
+           "each."));
   einsum->add_option("--file", own->file,
                      Help("A cascade in the notation of docs/cascades.md; - reads standard "
                           "input."));
@@ -56,7 +61,9 @@ void AddEinsumFlags(EinsumArguments* own, CLI::App* app) {
                      Help("One of attention_three_pass, attention_deferred_division, "
                           "attention_two_pass, attention_one_pass."));
   einsum->add_flag("--derive", own->derive,
-                   Help("Show how rewrites lead from attention in three passes to one pass."));
+                   Help("Show how rewrites lead from attention in three passes to one pass. With "
+                        "an einsum, --file or --paper: rewrite its einsums, and print the cheapest "
+                        "equal cascade."));
   einsum->add_option("--device", own->device, Help(kDeviceHelp));
   einsum->add_flag("--unicode", own->unicode, "Print cascades with mathematical symbols.");
   einsum->add_flag("--json", own->json, "Print JSON.");
@@ -95,10 +102,10 @@ absl::Status ReadPlan(const PlanFlags& flags, PlanArguments* plan) {
 
 absl::Status ReadEinsum(const EinsumArguments& einsum) {
   const int sources = (einsum.text.empty() ? 0 : 1) + (einsum.file.empty() ? 0 : 1) +
-                      (einsum.paper.empty() ? 0 : 1) + (einsum.derive ? 1 : 0);
-  if (sources == 1) return absl::OkStatus();
+                      (einsum.paper.empty() ? 0 : 1);
+  if (sources == 1 || (sources == 0 && einsum.derive)) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      "einsum needs exactly one of an einsum string, --file, --paper and --derive");
+      "einsum needs exactly one of an einsum string, --file and --paper; only --derive needs none");
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 #include <string>
 #include <variant>
@@ -41,40 +42,59 @@ std::string OpsText(const json& ops) {
       {"OP", "OPS", "PASSES", "WEIGHTS", "KV", "ARENA", "FLOPS", "EXP", "ESTIMATE", "KERNELS"});
   for (const json& op : ops) {
     const json& analysis = op.at("analysis");
-    const json& kernels = op.at("kernels");
-    table.AddRow({NameOfOp(op), absl::StrCat(op.at("ops").get<int64_t>()), Passes(analysis),
-                  Count(Bytes(analysis, "weight")), Count(Bytes(analysis, "kv")),
-                  Count(Bytes(analysis, "arena")), Count(analysis.at("flops")),
-                  Count(analysis.at("exponentials")), Time(op.at("estimated_seconds")),
-                  absl::StrCat(kernels.at("unfused").get<int64_t>(), " -> ",
-                               kernels.at("static").get<int64_t>())});
+    table.AddRow(
+        {NameOfOp(op), absl::StrCat(op.at("ops").get<int64_t>()), Passes(analysis),
+         Count(Bytes(analysis, "weight")), Count(Bytes(analysis, "kv")),
+         Count(Bytes(analysis, "arena")), Count(analysis.at("flops")),
+         Count(analysis.at("exponentials")), Time(op.at("estimated_seconds")),
+         absl::StrCat(op.at("einsums").get<int64_t>(), " -> ", op.at("kernels").get<int64_t>())});
   }
   return table.Render();
 }
 
+// Returns the text of `part` as a share of `whole`, or "-" if that is 0.
+std::string Percent(double part, double whole) {
+  return whole > 0 ? absl::StrFormat("%.1f %%", 100 * part / whole) : "-";
+}
+
+std::string RaisedText(const json& raised) {
+  if (raised.empty()) return "";
+  const std::string all = absl::StrJoin(raised, ", ", [](std::string* out, const json& each) {
+    absl::StrAppendFormat(out, "%s %.2f times (%s)", each.at("name").get<std::string>(),
+                          each.at("factor").get<double>(), each.at("op").get<std::string>());
+  });
+  return absl::StrCat(
+      "\n", Wrapped(absl::StrCat("Ops that were faster than a measured peak rate raised it: ", all,
+                                 ". The rooflines use the raised rates.")));
+}
+
 // The times of the ops, if the report has them. The least possible time of an op follows from its
-// bytes and operations at the peak rates of the device.
-std::string ProfileText(const json& ops) {
+// bytes and operations at the highest rates of the device that were seen.
+std::string ProfileText(const json& report) {
+  const json& ops = report.at("ops");
   double step = 0, least = 0;
   for (const json& op : ops) {
     if (!op.contains("measured_seconds")) return "";
-    step += op.at("measured_seconds").get<double>();
-    least += op.at("roofline").at("seconds").get<double>();
+    const double seconds = op.at("measured_seconds").get<double>();
+    step += seconds;
+    if (seconds > 0) least += op.at("roofline").at("seconds").get<double>();
   }
   Table table(
       {"OP", "OPS", "TIME", "OF THE STEP", "BYTES", "BYTES/S", "FLOPS/S", "ROOFLINE", "BOUND BY"});
-  const auto percent = [](double share) { return absl::StrFormat("%.1f %%", 100 * share); };
+  const auto rate = [](double amount, double seconds) {
+    return seconds > 0 ? Count(amount / seconds) : "-";
+  };
   for (const json& op : ops) {
     const json& roofline = op.at("roofline");
     const double seconds = op.at("measured_seconds").get<double>();
     table.AddRow({NameOfOp(op), absl::StrCat(op.at("ops").get<int64_t>()), Time(seconds),
-                  percent(seconds / step), Count(roofline.at("bytes")),
-                  Count(roofline.at("bytes").get<double>() / seconds),
-                  Count(roofline.at("flops").get<double>() / seconds),
-                  percent(roofline.at("seconds").get<double>() / seconds), roofline.at("bound")});
+                  Percent(seconds, step), Count(roofline.at("bytes")),
+                  rate(roofline.at("bytes"), seconds), rate(roofline.at("flops"), seconds),
+                  Percent(roofline.at("seconds"), seconds), roofline.at("bound")});
   }
-  return absl::StrCat("\nMeasured: ", Time(step), " for the ops of a step, ", percent(least / step),
-                      " of the roofline.\n\n", table.Render());
+  return absl::StrCat("\nMeasured: ", Time(step), " for the ops of a step, ", Percent(least, step),
+                      " of the roofline.\n\n", table.Render(),
+                      RaisedText(report.at("raised_ceilings")));
 }
 
 std::string AttentionText(const json& plan) {
@@ -103,9 +123,9 @@ std::string AttentionText(const json& plan) {
                   Wrapped(absl::StrCat(chosen, ": ", plan.at("reason").get<std::string>())));
   if (plan.at("xsa").get<bool>()) {
     absl::StrAppend(
-        &text, Wrapped(absl::StrCat("XSA has ", plan.at("xsa_kernels_unfused").get<int64_t>(),
+        &text, Wrapped(absl::StrCat("XSA has ", plan.at("xsa_einsums").get<int64_t>(),
                                     " einsums; the attention kernel computes them in its epilogue, "
-                                    "with 0 extra kernels for static and dynamic shapes.")));
+                                    "so they need no kernel of their own.")));
   }
   return text;
 }
@@ -121,6 +141,14 @@ std::string RolesText(const einsum::Analysis& analysis) {
                   Count(facts.work.flops)});
   }
   return table.Render();
+}
+
+std::string SizesText(const einsum::Sizes& sizes) {
+  if (sizes.empty()) return "";
+  std::vector<std::string> all;
+  for (const auto& [name, size] : sizes) all.push_back(absl::StrCat(name, " ", size));
+  std::ranges::sort(all);
+  return Wrapped(absl::StrCat("Sizes: ", absl::StrJoin(all, ", "), "."));
 }
 
 }  // namespace
@@ -143,7 +171,6 @@ std::string Time(double seconds) {
 
 std::string PlanText(const json& report) {
   const json& step = report.at("step");
-  const json& kernels = report.at("kernels");
   std::string text = absl::StrFormat(
       "%s (%s) on %s\nStep: %s of %d tokens; it computes the last %d of each\n\n",
       report.at("model").get<std::string>(), report.at("architecture").get<std::string>(),
@@ -154,33 +181,36 @@ std::string PlanText(const json& report) {
       &text, OpsText(report.at("ops")), "\n",
       Wrapped(
           "For each op: passes over the rank that it reduces, bytes of weights, of KV pages and of "
-          "activations (arena), operations, exponentials, and kernels before and after fusion."),
-      ProfileText(report.at("ops")));
+          "activations (arena), operations, exponentials, and the einsums of its definition -> the "
+          "kernels of the plan."),
+      ProfileText(report));
   for (const json& plan : report.at("attention")) absl::StrAppend(&text, AttentionText(plan));
   absl::StrAppend(&text, "\n",
                   Wrapped(absl::StrFormat(
-                      "Kernels of a step: %d einsums one by one; %d as served, with static "
-                      "shapes, and %d with dynamic shapes.",
-                      kernels.at("unfused").get<int64_t>(), kernels.at("static").get<int64_t>(),
-                      kernels.at("dynamic").get<int64_t>())));
+                      "The step has %d einsums. Its plan runs %d kernels, for every shape of "
+                      "the step: loops that the compute threads share.",
+                      report.at("einsums").get<int64_t>(), report.at("kernels").get<int64_t>())));
   return text;
 }
 
-std::string CascadeText(const einsum::Cascade& cascade, const einsum::Analysis& analysis,
-                        const einsum::CostEstimate& cost, einsum::Notation notation) {
-  std::string text = absl::StrCat(einsum::Print(cascade, notation), "\n", RolesText(analysis));
+std::string CascadeText(const einsum::CostedCascade& costed, const einsum::Sizes& sizes,
+                        einsum::Notation notation) {
+  const einsum::Analysis& analysis = costed.analysis;
+  std::string text =
+      absl::StrCat(einsum::Print(costed.cascade, notation), "\n", RolesText(analysis));
   const auto moved = [&](einsum::Home home) {
     return Count(analysis.traffic.LoadsOf(home) + analysis.traffic.StoresOf(home));
   };
-  absl::StrAppendFormat(&text,
-                        "\n%s over %s, footprint %s bytes.\nBytes: weights %s, KV %s, "
-                        "arena %s. Flops %s, exponentials %s, divisions %s.\nEstimate: %s on "
-                        "%.1f workers.\n",
-                        Counted(analysis.passes, "pass", "passes"), analysis.stream,
-                        Count(analysis.footprint_bytes), moved(einsum::Home::kWeight),
-                        moved(einsum::Home::kKv), moved(einsum::Home::kArena),
-                        Count(analysis.work.flops), Count(analysis.work.exponentials),
-                        Count(analysis.work.divisions), Time(cost.seconds), cost.usable_workers);
+  absl::StrAppend(&text, "\n", SizesText(sizes));
+  absl::StrAppendFormat(
+      &text,
+      "%s over %s, footprint %s bytes.\nBytes: weights %s, KV %s, "
+      "arena %s. Flops %s, exponentials %s, divisions %s.\nEstimate: %s on "
+      "%.1f workers.\n",
+      Counted(analysis.passes, "pass", "passes"), analysis.stream, Count(analysis.footprint_bytes),
+      moved(einsum::Home::kWeight), moved(einsum::Home::kKv), moved(einsum::Home::kArena),
+      Count(analysis.work.flops), Count(analysis.work.exponentials), Count(analysis.work.divisions),
+      Time(costed.cost.seconds), costed.cost.usable_workers);
   for (const einsum::Hoist& hoist : analysis.hoists) {
     absl::StrAppendFormat(&text, "%s is computed once for all of %s; %s iterates over them.\n",
                           hoist.tensor, absl::StrJoin(hoist.ranks, ", "), hoist.reader);
@@ -188,23 +218,48 @@ std::string CascadeText(const einsum::Cascade& cascade, const einsum::Analysis& 
   return text;
 }
 
-json CascadeJson(const einsum::Cascade& cascade, const einsum::Analysis& analysis,
-                 const einsum::CostEstimate& cost) {
+json CascadeJson(const einsum::CostedCascade& costed, const einsum::Sizes& sizes) {
   json einsums = json::array();
-  for (const einsum::EinsumFacts& facts : analysis.einsums) {
+  for (const einsum::EinsumFacts& facts : costed.analysis.einsums) {
     json roles = json::object();
     for (const einsum::RankRole& role : facts.roles.roles) roles[role.rank] = NameOf(role.role);
     einsums.push_back({{"result", facts.result},
                        {"mapping", einsum::Describe(facts.roles)},
                        {"roles", std::move(roles)},
                        {"pass", facts.level + 1},
+                       {"points", facts.points},
                        {"flops", facts.work.flops}});
   }
-  return {{"cascade", einsum::Print(cascade)},
+  return {{"cascade", einsum::Print(costed.cascade)},
+          {"sizes", std::map<std::string, int64_t>(sizes.begin(), sizes.end())},
           {"einsums", std::move(einsums)},
-          {"analysis", AnalysisJson(analysis)},
-          {"usable_workers", cost.usable_workers},
-          {"estimated_seconds", cost.seconds}};
+          {"analysis", AnalysisJson(costed.analysis)},
+          {"usable_workers", costed.cost.usable_workers},
+          {"estimated_seconds", costed.cost.seconds}};
+}
+
+std::string OptimizedText(const einsum::OptimizedCascade& found, const einsum::Sizes& sizes,
+                          einsum::Notation notation) {
+  const auto costs = [](const einsum::CostedCascade& costed) {
+    return absl::StrCat(Counted(costed.analysis.passes, "pass", "passes"), " over ",
+                        costed.analysis.stream, ", ", Time(costed.cost.seconds), " by estimate");
+  };
+  const std::string compared =
+      absl::StrCat(found.complete ? "" : "at least ", found.compared, " equal cascades");
+  std::string text = absl::StrCat("As given: ", costs(found.given), ".\n");
+  if (found.cheapest.cascade == found.given.cascade) {
+    absl::StrAppend(&text, "It is the cheapest of ", compared, ".\n\n");
+  } else {
+    absl::StrAppend(&text, "The cheapest of ", compared, ": ", costs(found.cheapest), ".\n\n");
+  }
+  return text + CascadeText(found.cheapest, sizes, notation);
+}
+
+json OptimizedJson(const einsum::OptimizedCascade& found, const einsum::Sizes& sizes) {
+  return {{"given", CascadeJson(found.given, sizes)},
+          {"cheapest", CascadeJson(found.cheapest, sizes)},
+          {"compared", found.compared},
+          {"complete", found.complete}};
 }
 
 std::string DerivationText(const std::vector<DerivationStep>& steps, einsum::Notation notation) {

@@ -6,8 +6,8 @@
 
 #include "cascades/cascade_report.h"
 #include "cascades/derivation.h"
-#include "cascades/einsum/analysis.h"
-#include "cascades/einsum/cost.h"
+#include "cascades/einsum/interpreter.h"
+#include "cascades/einsum/optimize_cascade.h"
 #include "cascades/einsum/text.h"
 #include "nlohmann/json_fwd.hpp"
 
@@ -18,12 +18,16 @@ namespace sluice::client {
 // way.
 std::string PlanText(const nlohmann::json& report);
 
-// Returns the cascade, the roles of its einsums, its memory traffic and footprint, and its
-// operations.
-std::string CascadeText(const einsum::Cascade& cascade, const einsum::Analysis& analysis,
-                        const einsum::CostEstimate& cost, einsum::Notation notation);
-nlohmann::json CascadeJson(const einsum::Cascade& cascade, const einsum::Analysis& analysis,
-                           const einsum::CostEstimate& cost);
+// Returns the cascade, the roles of its einsums, its sizes, its memory traffic and footprint, and
+// its operations.
+std::string CascadeText(const einsum::CostedCascade& costed, const einsum::Sizes& sizes,
+                        einsum::Notation notation);
+nlohmann::json CascadeJson(const einsum::CostedCascade& costed, const einsum::Sizes& sizes);
+
+// Returns the estimates of the given and of the cheapest cascade, then the latter.
+std::string OptimizedText(const einsum::OptimizedCascade& found, const einsum::Sizes& sizes,
+                          einsum::Notation notation);
+nlohmann::json OptimizedJson(const einsum::OptimizedCascade& found, const einsum::Sizes& sizes);
 
 // Returns each step with its rule, its number of passes and the resulting cascade.
 std::string DerivationText(const std::vector<DerivationStep>& steps, einsum::Notation notation);

@@ -4,14 +4,19 @@
 #include <array>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "base/ceil_div.h"
+#include "base/check.h"
 #include "base/status_macros.h"
 
 namespace sluice::einsum {
 namespace {
 
 using MemoryLevel = DeviceDescription::Level;
+
+constexpr char kMultiplyAdds[] = "multiply-adds";
+constexpr char kExponentials[] = "exponentials";
 
 // Returns whether workers share the places of a result's rank: rows, columns, sequences, heads and
 // chunks of keys. Attention computes the query heads of a KV head together, and all features of a
@@ -31,6 +36,10 @@ const MemoryLevel& Holding(const DeviceDescription& device, double bytes, bool s
     if (bytes <= level.bytes && (level.shared || !shared)) return level;
   }
   return device.levels.back();
+}
+
+MemoryLevel& Holding(DeviceDescription& device, double bytes, bool shared) {
+  return const_cast<MemoryLevel&>(Holding(std::as_const(device), bytes, shared));
 }
 
 double SecondsToMove(const MemoryLevel& level, double bytes, double workers) {
@@ -99,17 +108,19 @@ double KeptBytes(const Analysis& analysis, int pass) {
   return bytes;
 }
 
+using Rate = double DeviceDescription::*;
+
 // Returns the rate of the einsum's operations, depending on the bytes of a value of its weights.
-double FlopsRate(const Cascade& cascade, const Einsum& einsum, const DeviceDescription& device) {
+Rate FlopsRate(const Cascade& cascade, const Einsum& einsum, const DeviceDescription& device) {
   for (const Access& access : einsum.in) {
     const auto tensor = std::ranges::find(cascade.tensors, access.tensor, &Tensor::name);
     if (tensor == cascade.tensors.end() || tensor->home != Home::kWeight) continue;
-    const double rate = tensor->bytes_per_value < 2    ? device.int8_flops_per_second
-                        : tensor->bytes_per_value == 2 ? device.bf16_flops_per_second
-                                                       : 0;
-    if (rate > 0) return rate;
+    const Rate rate = tensor->bytes_per_value < 2    ? &DeviceDescription::int8_flops_per_second
+                      : tensor->bytes_per_value == 2 ? &DeviceDescription::bf16_flops_per_second
+                                                     : nullptr;
+    if (rate != nullptr && device.*rate > 0) return rate;
   }
-  return device.flops_per_second;
+  return &DeviceDescription::flops_per_second;
 }
 
 // Returns the time of some passes' operations on one worker.
@@ -120,9 +131,22 @@ double FlopsSeconds(const Cascade& cascade, const Analysis& analysis,
   for (size_t i = 0; i < einsums.size(); ++i) {
     const EinsumFacts& facts = analysis.einsums[i];
     if (facts.level < first_pass || facts.level > last_pass) continue;
-    seconds += facts.work.flops / FlopsRate(cascade, *einsums[i].einsum, device);
+    seconds += facts.work.flops / (device.*FlopsRate(cascade, *einsums[i].einsum, device));
   }
   return seconds;
+}
+
+// The bytes of all passes.
+struct MovedBytes {
+  double resident;  // weights and KV pages
+  double arena;
+};
+
+MovedBytes MovedBytesOf(const Analysis& analysis) {
+  const auto moved = [&](Home home) {
+    return analysis.traffic.LoadsOf(home) + analysis.traffic.StoresOf(home);
+  };
+  return {moved(Home::kWeight) + moved(Home::kKv), moved(Home::kArena)};
 }
 
 PassEstimate EstimatePass(const Cascade& cascade, const Analysis& analysis,
@@ -159,10 +183,7 @@ double PassEstimate::seconds() const {
 
 Roofline RooflineOf(const Cascade& cascade, const Analysis& analysis,
                     const DeviceDescription& device, double resident_bytes) {
-  const auto moved = [&](Home home) {
-    return analysis.traffic.LoadsOf(home) + analysis.traffic.StoresOf(home);
-  };
-  const double resident = moved(Home::kWeight) + moved(Home::kKv), arena = moved(Home::kArena);
+  const auto [resident, arena] = MovedBytesOf(analysis);
   const MemoryLevel& far = Holding(device, std::max(resident_bytes, resident), true);
   const MemoryLevel& near = Holding(device, arena, true);
   const double workers = device.workers;
@@ -171,9 +192,53 @@ Roofline RooflineOf(const Cascade& cascade, const Analysis& analysis,
   const double exponentials =
       analysis.work.exponentials / (device.exponentials_per_second * workers);
   Roofline roofline = {resident + arena, moving, resident > 0 ? far.name : near.name};
-  if (flops > roofline.seconds) roofline = {roofline.bytes, flops, "multiply-adds"};
-  if (exponentials > roofline.seconds) roofline = {roofline.bytes, exponentials, "exponentials"};
+  if (flops > roofline.seconds) roofline = {roofline.bytes, flops, kMultiplyAdds};
+  if (exponentials > roofline.seconds) roofline = {roofline.bytes, exponentials, kExponentials};
   return roofline;
+}
+
+std::vector<RaisedRate> RaiseCeilings(const Cascade& cascade, const Analysis& analysis,
+                                      double resident_bytes, double seconds,
+                                      DeviceDescription* device) {
+  SLUICE_CHECK(seconds > 0);
+  constexpr double kRounding = 1e-12;
+  std::vector<RaisedRate> raised;
+  const auto add = [&](const std::string& name, double factor) {
+    const auto known = std::ranges::find(raised, name, &RaisedRate::name);
+    if (known == raised.end()) {
+      raised.push_back({name, factor});
+    } else {
+      known->factor *= factor;
+    }
+  };
+  while (true) {
+    const Roofline roofline = RooflineOf(cascade, analysis, *device, resident_bytes);
+    if (roofline.seconds <= seconds * (1 + kRounding)) return raised;
+    const double factor = roofline.seconds / seconds;
+    if (roofline.bound == kMultiplyAdds) {
+      std::set<double*> rates;
+      for (const PlacedEinsum& each : AllEinsums(cascade)) {
+        rates.insert(&(device->*FlopsRate(cascade, *each.einsum, *device)));
+      }
+      for (double* const rate : rates) *rate *= factor;
+      add(kMultiplyAdds, factor);
+    } else if (roofline.bound == kExponentials) {
+      device->exponentials_per_second *= factor;
+      add(kExponentials, factor);
+    } else {
+      const MovedBytes moved = MovedBytesOf(analysis);
+      std::set<MemoryLevel*> levels;
+      if (moved.resident > 0) {
+        levels.insert(&Holding(*device, std::max(resident_bytes, moved.resident), true));
+      }
+      if (moved.arena > 0) levels.insert(&Holding(*device, moved.arena, true));
+      for (MemoryLevel* const level : levels) {
+        level->bytes_per_second *= factor;
+        level->worker_bytes_per_second *= factor;
+        add(level->name, factor);
+      }
+    }
+  }
 }
 
 absl::StatusOr<CostEstimate> Estimate(const Cascade& cascade, const Sizes& sizes,

@@ -49,6 +49,20 @@ struct Roofline {
 Roofline RooflineOf(const Cascade& cascade, const Analysis& analysis,
                     const DeviceDescription& device, double resident_bytes);
 
+// A rate of a device that a measurement has raised.
+struct RaisedRate {
+  std::string name;   // as Roofline::bound
+  double factor = 1;  // above 1
+};
+
+// Raises the rates that bound RooflineOf until it is at most `seconds`, and returns each rate that
+// was raised. Work that was measured to take less time than the roofline shows that a peak of the
+// description is too low, for example because other processes slowed its measurement down. Requires
+// `seconds` > 0.
+std::vector<RaisedRate> RaiseCeilings(const Cascade& cascade, const Analysis& analysis,
+                                      double resident_bytes, double seconds,
+                                      DeviceDescription* device);
+
 // Properties other than the cascade and the device that affect an estimate.
 struct Circumstances {
   // The bytes of weights and KV pages that are read repeatedly. The cascade reads some or all of

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <numeric>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,6 +54,12 @@ StepDescription StepOf(std::shared_ptr<const Model> model, StepSizes step,
           .attention = variant,
           .attention_reason = "It was selected.",
           .weight_bytes = std::move(bytes)};
+}
+
+// Returns the report of a plan that runs one kernel for each op.
+absl::StatusOr<CascadeReport> Report(const StepDescription& step,
+                                     const einsum::DeviceDescription& device) {
+  return MakeCascadeReport(step, device, std::vector<int64_t>(step.model->graph.ops.size(), 1));
 }
 
 struct EstimateRow {
@@ -213,30 +221,51 @@ TEST(MakeCascadeReport, CountsEveryOpOfTheGraphOnce) {
   config.max_positions = 2048;
   config.xsa.layers = {true, false, true};
   const auto model = testing::RandomModel(config, 5);
-  const auto report = MakeCascadeReport(StepOf(model, {2, 1, 1500}), Device(2));
+  const auto report = Report(StepOf(model, {2, 1, 1500}), Device(2));
   ASSERT_TRUE(report.ok()) << report.status();
-  int64_t ops = 0, unfused = 0;
+  int64_t ops = 0, einsums = 0;
   for (const OpReport& op : report->ops) {
     ops += op.count();
-    unfused += op.count() * op.kernels_unfused;
+    einsums += op.count() * op.einsums;
     EXPECT_EQ(einsum::Check(op.cascade), absl::OkStatus());
     EXPECT_EQ(std::ranges::count(report->ops, op.cascade, &OpReport::cascade), 1);
     EXPECT_GT(op.cost.seconds, 0);
   }
   EXPECT_EQ(ops, std::ssize(model->graph.ops));
-  EXPECT_EQ(report->kernels_static, ops);
-  EXPECT_EQ(report->kernels_dynamic, ops);
-  EXPECT_EQ(report->kernels_unfused, unfused);
+  EXPECT_EQ(report->einsums, einsums);
   ASSERT_EQ(report->attention.size(), 2u);
   EXPECT_TRUE(report->attention[0].xsa);
   EXPECT_EQ(report->attention[0].count, 2);
-  EXPECT_GT(report->attention[0].xsa_kernels_unfused, 3);
+  EXPECT_GT(report->attention[0].xsa_einsums, 3);
   EXPECT_EQ(report->attention[1].count, 1);
-  EXPECT_EQ(report->attention[1].xsa_kernels_unfused, 0);
+  EXPECT_EQ(report->attention[1].xsa_einsums, 0);
   const json all = CascadeReportJson(*report);
   EXPECT_EQ(all["ops"].size(), report->ops.size());
   EXPECT_EQ(all["attention"][0]["definition_passes"], 3);
   EXPECT_EQ(all["attention"][0]["variants_complete"], true);
+}
+
+TEST(MakeCascadeReport, CountsTheKernelsOfThePlan) {
+  const auto model = testing::RandomModel(testing::TinyConfig(2), 5);
+  std::vector<int64_t> kernels(model->graph.ops.size(), 1);
+  kernels[0] = 0;
+  kernels.back() = 3;
+  // The first of two equal norms.
+  const auto norm = std::ranges::find_if(
+      model->graph.ops, [](const GraphOp& op) { return std::holds_alternative<NormOp>(op); });
+  kernels[norm - model->graph.ops.begin()] = 2;
+  const auto report = MakeCascadeReport(StepOf(model, {1, 1, 8}), Device(2), kernels);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->kernels, std::reduce(kernels.begin(), kernels.end()));
+  EXPECT_EQ(report->ops.front().kernels, 0);
+  EXPECT_EQ(report->ops.back().kernels, 3);
+  for (const OpReport& op : report->ops) {
+    for (const size_t at : op.ops) EXPECT_EQ(op.kernels, kernels[at]) << at;
+  }
+  const json all = CascadeReportJson(*report);
+  EXPECT_EQ(all["kernels"], report->kernels);
+  EXPECT_EQ(all["einsums"], report->einsums);
+  EXPECT_EQ(all["ops"].back()["kernels"], 3);
 }
 
 TEST(MakeCascadeReport, ReportsTheServingVariantAndTheReason) {
@@ -244,7 +273,7 @@ TEST(MakeCascadeReport, ReportsTheServingVariantAndTheReason) {
   config.max_positions = 4096;
   const auto model = testing::RandomModel(config, 5);
   const auto plan = [&](const AttentionVariant& variant, int64_t context) {
-    const auto report = MakeCascadeReport(StepOf(model, {1, 1, context}, variant), Device(8));
+    const auto report = Report(StepOf(model, {1, 1, context}, variant), Device(8));
     return report.value().attention[0];
   };
   EXPECT_EQ(plan({Kind::kTwoPass}, 4096).chosen, AttentionVariant{Kind::kTwoPass});
@@ -260,7 +289,7 @@ TEST(MakeCascadeReport, AttentionCostsAreTheServingVariantsCosts) {
   ModelConfig config = testing::TinyConfig(1);
   config.max_positions = 4096;
   const auto model = testing::RandomModel(config, 5);
-  const auto report = MakeCascadeReport(StepOf(model, {1, 1, 4096}, {Kind::kSplit, 4}), Device(8));
+  const auto report = Report(StepOf(model, {1, 1, 4096}, {Kind::kSplit, 4}), Device(8));
   ASSERT_TRUE(report.ok()) << report.status();
   const CascadeReport::OfAttention& plan = report->attention[0];
   const auto op = std::ranges::find(report->ops, "attention", &OpReport::kind);
@@ -272,7 +301,7 @@ TEST(MakeCascadeReport, AttentionCostsAreTheServingVariantsCosts) {
 
 TEST(MakeCascadeReport, CountsWeightsAsTheyAreKept) {
   const auto bytes = [](std::shared_ptr<const Model> model) {
-    const auto report = MakeCascadeReport(StepOf(std::move(model), {1, 1, 8}), Device(1));
+    const auto report = Report(StepOf(std::move(model), {1, 1, 8}), Device(1));
     std::map<std::string, double> of_kind;
     for (const OpReport& op : report.value().ops) {
       of_kind[op.kind] += op.analysis.traffic.LoadsOf(einsum::Home::kWeight);
@@ -303,7 +332,7 @@ TEST(MakeCascadeReport, CountsQuantisedWeightsAndPagesWithTheirScales) {
     model->config = config;
     model->graph = BuildGraph(config);
     double sum = 0;
-    const CascadeReport report = MakeCascadeReport(StepOf(model, {1, 1, 8}), Device(1)).value();
+    const CascadeReport report = Report(StepOf(model, {1, 1, 8}), Device(1)).value();
     for (const OpReport& op : report.ops) {
       const bool counts = home == einsum::Home::kKv || op.kind == "linear";
       if (counts) sum += static_cast<double>(op.count()) * op.analysis.traffic.LoadsOf(home);
@@ -331,7 +360,7 @@ TEST(MakeCascadeReport, CountsKeysAndValuesOfAnEncoderAsActivations) {
   model->config.kv_dtype = KvType::kInt8;
   const auto traffic = [&](std::string_view kind) {
     model->graph = BuildGraph(model->config);
-    const CascadeReport report = MakeCascadeReport(StepOf(model, {3, 8, 8}), Device(1)).value();
+    const CascadeReport report = Report(StepOf(model, {3, 8, 8}), Device(1)).value();
     return std::ranges::find(report.ops, kind, &OpReport::kind)->analysis.traffic;
   };
   constexpr double kRowBytes = 3 * 8 * 4, kQueries = 4 * 8, kKeys = 2 * 8;
@@ -353,7 +382,7 @@ TEST(MakeCascadeReport, SumsTheTimesOfEqualOps) {
   std::vector<double>& seconds = step.seconds;
   seconds.resize(model->graph.ops.size());
   for (size_t i = 0; i < seconds.size(); ++i) seconds[i] = std::ldexp(1.0, static_cast<int>(i));
-  const CascadeReport report = MakeCascadeReport(step, Device(1)).value();
+  const CascadeReport report = Report(step, Device(1)).value();
   double sum = 0;
   for (const OpReport& op : report.ops) sum += op.seconds.value();
   EXPECT_EQ(sum, std::ldexp(1.0, static_cast<int>(seconds.size())) - 1) << "each op once";
@@ -364,6 +393,71 @@ TEST(MakeCascadeReport, SumsTheTimesOfEqualOps) {
     if (std::holds_alternative<NormOp>(model->graph.ops[i])) norms += seconds[i];
   }
   EXPECT_EQ(norm["measured_seconds"], norms);
+}
+
+// Returns the report of a step whose ops take `factor` of the time of their rooflines, and the op
+// `fast` takes `factor_of_fast`.
+CascadeReport ReportOfTimes(double factor, size_t fast, double factor_of_fast) {
+  StepDescription step = StepOf(testing::RandomModel(testing::TinyConfig(3), 5), {4, 2, 8});
+  const CascadeReport unmeasured = Report(step, Device(2)).value();
+  step.seconds.resize(step.model->graph.ops.size());
+  for (const OpReport& op : unmeasured.ops) {
+    for (const size_t at : op.ops) {
+      const bool is_fast = at == unmeasured.ops[fast].ops.front() && op.count() == 1;
+      step.seconds[at] = op.roofline.seconds * (is_fast ? factor_of_fast : factor);
+    }
+  }
+  return Report(step, Device(2)).value();
+}
+
+double ShareOf(const OpReport& op) {
+  return op.roofline.seconds * static_cast<double>(op.count()) / op.seconds.value();
+}
+
+TEST(MakeCascadeReport, RooflinesAreThoseOfTheDeviceIfAllOpsAreSlower) {
+  const CascadeReport report = ReportOfTimes(2, 0, 1.5);
+  EXPECT_TRUE(report.raised.empty());
+  EXPECT_NEAR(ShareOf(report.ops.front()), 1 / 1.5, 1e-9);
+  EXPECT_NEAR(ShareOf(report.ops.back()), 0.5, 1e-9);
+}
+
+// The first op is the embedding of tokens, which only moves bytes.
+TEST(MakeCascadeReport, AnOpThatIsFasterThanTheDeviceRaisesTheCeilingOfAllOps) {
+  const CascadeReport report = ReportOfTimes(2, 0, 0.25);
+  ASSERT_EQ(report.raised.size(), 1u);
+  EXPECT_NEAR(report.raised[0].factor, 4, 1e-9);
+  EXPECT_EQ(report.raised[0].op, "embed");
+  EXPECT_EQ(report.raised[0].name, report.ops.front().roofline.bound);
+  EXPECT_NEAR(ShareOf(report.ops.front()), 1, 1e-9);
+  int slower = 0;
+  for (const OpReport& op : report.ops) {
+    EXPECT_LE(ShareOf(op), 1 + 1e-9) << op.kind;
+    slower += ShareOf(op) < 0.49;  // it was half of the roofline before the ceiling rose
+  }
+  EXPECT_GT(slower, 0);
+  const json all = CascadeReportJson(report);
+  EXPECT_EQ(all["raised_ceilings"][0]["op"], "embed");
+}
+
+TEST(MakeCascadeReport, NoShareIsAboveTheRooflineAtAnyTimes) {
+  const uint32_t seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  StepDescription step = StepOf(testing::RandomModel(testing::TinyConfig(3), 5), {4, 2, 8});
+  for (int round = 0; round < 20; ++round) {
+    step.seconds.clear();
+    for (size_t i = 0; i < step.model->graph.ops.size(); ++i) {
+      // From a picosecond to a second; some are too short for the clock.
+      step.seconds.push_back(random() % 8 == 0 ? 0 : std::pow(10, -0.1 * (random() % 120)));
+    }
+    const CascadeReport report = Report(step, Device(2)).value();
+    EXPECT_FALSE(report.raised.empty());
+    for (const OpReport& op : report.ops) {
+      if (*op.seconds > 0) {
+        EXPECT_LE(ShareOf(op), 1 + 1e-9) << op.kind;
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -98,6 +98,13 @@ TEST_F(PlanCommandTest, ProfilesTheOpsOfADirectory) {
       << error_;
   EXPECT_THAT(out_, HasSubstr("Measured: "));
   EXPECT_THAT(out_, HasSubstr("BOUND BY"));
+  ASSERT_EQ(RunWith({"plan", model_, "--device", device_, "--context", "9", "--profile", "--json"}),
+            kExitOk);
+  const json profile = json::parse(out_);
+  for (const json& op : profile["ops"]) {
+    const double measured = op["measured_seconds"];
+    EXPECT_LE(op["roofline"]["seconds"], measured * (1 + 1e-9)) << op["kind"];
+  }
 }
 
 TEST_F(PlanCommandTest, ComputesTheReportOfAServedModelFromTheDaemonsData) {
@@ -200,7 +207,78 @@ TEST_F(PlanCommandTest, AnalysesAnEinsumString) {
   ASSERT_EQ(RunWith({"einsum", "bld,lde->ble", "--device", device_, "--json"}), kExitOk);
   EXPECT_EQ(json::parse(out_)["einsums"][0]["roles"]["l"], "batch");
   EXPECT_EQ(RunWith({"einsum", "bld,lde->", "--sizes", "b=0", "--device", device_}), kExitUsage);
-  EXPECT_THAT(error_, HasSubstr("b"));
+  EXPECT_THAT(error_, HasSubstr("--sizes: 'b=0' is not a name"));
+}
+
+TEST_F(PlanCommandTest, RefusesUnknownAndMissingSizesByName) {
+  const auto refuse = [&](std::vector<const char*> source, const char* sizes, const char* error) {
+    std::vector<std::string> words = {"einsum"};
+    words.insert(words.end(), source.begin(), source.end());
+    words.insert(words.end(), {"--sizes", sizes, "--device", device_});
+    EXPECT_EQ(RunWith(words), kExitUsage);
+    EXPECT_THAT(error_, HasSubstr(error));
+  };
+  refuse({"ab,bc->ac"}, "a=4,b=8,c=2,q=3", "--sizes: the cascade has no size 'q'; it has a, b, c");
+  refuse({"ab,bc->ac"}, "a=4,b=8",
+         "--sizes: 'c' has no size. Give the sizes of a, b, c, or leave the flag out for 64 each.");
+  refuse({"--paper", "attention_three_pass"}, "token=4",
+         "--sizes: the cascade has no size 'token'; it has context, head_dim, tokens");
+  refuse({"rank k = 4 Z[k] = 1"}, "k=4", "--sizes: the cascade has no size 'k'; it has none");
+  ASSERT_EQ(RunWith({"einsum", "ab,bc->ac", "--device", device_}), kExitOk) << error_;
+  EXPECT_THAT(out_, HasSubstr("Sizes: a 64, b 64, c 64."));
+}
+
+TEST_F(PlanCommandTest, ReadsThePapersNotation) {
+  ASSERT_EQ(RunWith({"einsum", "Z_{m,n} = A_{k,m} · B_{k,n} :: ∧_k ×(∩) ∨_k +(∪)", "--sizes",
+                     "k=2,m=3,n=5", "--device", device_, "--json"}),
+            kExitOk)
+      << error_;
+  const json found = json::parse(out_);
+  EXPECT_EQ(found["einsums"][0]["mapping"], "GEMM m x k x n");
+  EXPECT_EQ(found["einsums"][0]["points"], 30);
+  EXPECT_EQ(found["sizes"], json({{"k", 2}, {"m", 3}, {"n", 5}}));
+  EXPECT_EQ(RunWith({"einsum", "Z_k = A_k ⊕ B_k", "--device", device_}), kExitUsage);
+  EXPECT_THAT(error_, HasSubstr("line 1, column 11: "));
+  EXPECT_THAT(error_, HasSubstr("found '⊕'"));
+}
+
+TEST_F(PlanCommandTest, CarriesAConditionToLaterEinsums) {
+  ASSERT_EQ(RunWith({"einsum", "S_{i,k : k ≤ i} = A_{i,k} Z_p = S_{p,m}", "--sizes",
+                     "i=5,k=5,m=5,p=5", "--device", device_, "--json"}),
+            kExitOk)
+      << error_;
+  const json found = json::parse(out_);
+  EXPECT_THAT(found["cascade"].get<std::string>(), HasSubstr("reduce m +(or) where m <= p"));
+  EXPECT_EQ(found["einsums"][0]["points"], 15);
+  EXPECT_EQ(found["einsums"][1]["points"], 15);
+}
+
+TEST_F(PlanCommandTest, RewritesAnOwnCascade) {
+  const std::string text =
+      "QK_{m,p} = Q_{e,p} × K_{e,m}\nGM_p = QK_{m,p} :: ⋁_m max(∪)\n"
+      "SN_{m,p} = e^{QK_{m,p} − GM_p}\nSD_p = SN_{m,p}\nA_{m,p} = SN_{m,p} / SD_p\n"
+      "AV_{f,p} = A_{m,p} × V_{f,m}\n";
+  ASSERT_EQ(RunWith({"einsum", "--derive", "--file", "-", "--sizes", "m=4096,p=1,e=64,f=64",
+                     "--device", device_, "--json"},
+                    text),
+            kExitOk)
+      << error_;
+  const json found = json::parse(out_);
+  EXPECT_EQ(found["given"]["analysis"]["passes"], 3);
+  EXPECT_LT(found["cheapest"]["analysis"]["passes"], 3);
+  EXPECT_LT(found["cheapest"]["estimated_seconds"], found["given"]["estimated_seconds"]);
+  EXPECT_GT(found["compared"], 1);
+  ASSERT_EQ(RunWith({"einsum", "--derive", "--file", "-", "--sizes", "m=4096,p=1,e=64,f=64",
+                     "--device", device_},
+                    text),
+            kExitOk);
+  EXPECT_THAT(out_, HasSubstr("As given: 3 passes over m, "));
+  EXPECT_THAT(out_, HasSubstr("The cheapest of "));
+  EXPECT_EQ(RunWith({"einsum", "--derive", "--paper", "attention_one_pass", "--device", device_}),
+            kExitUsage);
+  EXPECT_THAT(error_, HasSubstr("is computed by an iteration over 'c'"));
+  ASSERT_EQ(RunWith({"einsum", "--derive", "Z_k = A_k", "--device", device_}), kExitOk) << error_;
+  EXPECT_THAT(out_, HasSubstr("It is the cheapest of "));
 }
 
 TEST_F(PlanCommandTest, ReadsACascadeFromAFileOrStandardInput) {
@@ -244,7 +322,8 @@ TEST(PlanArguments, AreRefusedByName) {
       {{"plan", "folder", "--sequences", "65537"}, "--sequences"},
       {{"plan", "folder", "--variant", "split:1"}, "--variant"},
       {{"einsum"}, "einsum needs exactly one of"},
-      {{"einsum", "ab->a", "--derive"}, "einsum needs exactly one of"},
+      {{"einsum", "ab->a", "--file", "f"}, "einsum needs exactly one of"},
+      {{"einsum", "--paper", "p", "--file", "f", "--derive"}, "einsum needs exactly one of"},
   };
   for (const BadPlanRow& row : kRows) {
     std::vector<const char*> argv = {"sluice"};

@@ -95,5 +95,60 @@ TEST(Roofline, ExponentialsCanBeTheBound) {
   EXPECT_EQ(found.seconds, 16 * 1024 / 4e9);
 }
 
+struct RaiseRow {
+  const char* name;
+  int64_t rows;
+  double resident_bytes;
+  double share;              // of the roofline's time that the work took
+  const char* name_of_rate;  // empty if none is raised
+};
+class RaiseTable : public TableTest<RaiseRow> {};
+
+TEST_P(RaiseTable, NoMeasuredTimeIsBelowTheRoofline) {
+  const Cascade cascade = Parse(Product(4)).value();
+  const Analysis analysis = Analyze(cascade, {{"rows", row().rows}}).value();
+  DeviceDescription device = Device();
+  const double before = RooflineOf(cascade, analysis, device, row().resident_bytes).seconds;
+  const double seconds = before * row().share;
+  const std::vector<RaisedRate> raised =
+      RaiseCeilings(cascade, analysis, row().resident_bytes, seconds, &device);
+  const Roofline after = RooflineOf(cascade, analysis, device, row().resident_bytes);
+  EXPECT_LE(after.seconds, seconds * (1 + 1e-9));
+  if (row().share >= 1) {
+    EXPECT_TRUE(raised.empty());
+    EXPECT_EQ(device, Device());
+    return;
+  }
+  EXPECT_NEAR(after.seconds / seconds, 1, 1e-9) << "it is raised to the work's rate, not above it";
+  ASSERT_FALSE(raised.empty());
+  EXPECT_EQ(raised[0].name, row().name_of_rate);
+  EXPECT_NEAR(raised[0].factor * row().share, 1, 1e-9);
+}
+
+const RaiseRow kRaiseRows[] = {
+    {"ASlowerOpRaisesNothing", 1, 100 * kMib, 1.5, ""},
+    {"AnOpAtTheRooflineRaisesNothing", 1, 100 * kMib, 1, ""},
+    {"BytesOfACache", 1, 4 * kMib, 0.8, "L3"},
+    {"MultiplyAdds", 1024, 100 * kMib, 0.5, "multiply-adds"},
+};
+SLUICE_TABLE(RaiseTable, kRaiseRows);
+
+// The rows come from the cache and the matrix from memory, so both rates rise. The time is also
+// below the time of the multiply-adds, which bound the rest.
+TEST(RaiseCeilings, RaisesEachRateThatBoundsTheWork) {
+  const Cascade cascade = Parse(Product(4)).value();
+  const Analysis analysis = Analyze(cascade, {{"rows", 1}}).value();
+  DeviceDescription device = Device();
+  const std::vector<RaisedRate> raised =
+      RaiseCeilings(cascade, analysis, 100 * kMib, 1e-6, &device);
+  ASSERT_EQ(raised.size(), 3u);
+  EXPECT_EQ(raised[0].factor, raised[1].factor) << "L3 and memory";
+  EXPECT_EQ(raised[2].name, "multiply-adds");
+  EXPECT_GT(device.flops_per_second, Device().flops_per_second);
+  EXPECT_EQ(device.int8_flops_per_second, Device().int8_flops_per_second);
+  EXPECT_EQ(device.exponentials_per_second, Device().exponentials_per_second);
+  EXPECT_EQ(device.levels[0], Device().levels[0]);
+}
+
 }  // namespace
 }  // namespace sluice::einsum
