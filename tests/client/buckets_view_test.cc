@@ -91,8 +91,8 @@ StrategyTrials Trials() {
 
 TEST(BucketsText, HasALineForEachBucket) {
   const std::string text = BucketsText(Model());
-  EXPECT_THAT(
-      text, HasSubstr("64x8    ready            3  75.0%  50.0%  100.0%    100.0%  2.0   2.100"));
+  EXPECT_THAT(text,
+              HasSubstr("64x8    ready            3  75.0%  50.0%  100.0%    100.0%  2.0   2.100"));
   EXPECT_THAT(text, HasSubstr("4x8p    withdrawn        0   0.0%  -"));
   EXPECT_THAT(text, HasSubstr("never"));
   EXPECT_THAT(text, testing::Not(HasSubstr("\x1b")))

@@ -195,10 +195,10 @@ class BucketWarmUp {
   }
 
   // Prepares and times the buckets below the maximum in ascending order, and times the maximum,
-  // which must be prepared, last. If the costs are `known`,
-  // only the smallest steps of a packed ladder are timed. Stops when the time is over, the memory limit is reached or the device has no
-  // memory left. Buckets without time are awaited. Buckets without memory are not in the returned
-  // ladder; those excluded by the limit count as evicted.
+  // which must be prepared, last. If the costs are `known`, only the smallest steps of a packed
+  // ladder are timed. Stops when the time is over, the memory limit is reached (0: none) or the
+  // device has no memory left. Buckets without time are awaited. Buckets without memory are not in
+  // the returned ladder; those excluded by the limit count as evicted.
   absl::StatusOr<Ladder> Run(const Ladder& wanted, bool known, int64_t limit_bytes) {
     const Bucket& largest = wanted.largest();
     known_ = known;

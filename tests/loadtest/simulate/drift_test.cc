@@ -30,7 +30,7 @@ TEST(RunDrift, AdaptiveFollowsWithFewCaptures) {
     EXPECT_GT(row["share_of_optimum"].get<double>(), 0.95) << row;
     captures += row["captures"].get<double>();
   }
-  EXPECT_LE(captures, 7 * options.experiment.ladder.max_buckets);
+  EXPECT_LE(captures, 7 * LadderLimits().max_buckets);
   EXPECT_GE((*rows)[1]["changes"].get<double>(), 1);
 }
 
