@@ -263,14 +263,16 @@ template <>
 const std::vector<OptionSpec<WatchdogOptions>>& OptionSpecs<WatchdogOptions>() {
   using S = WatchdogOptions;
   static const auto& specs = *new auto(SpecsOfAllMembers<S>({
-      SLUICE_DURATION(hang, Duration(kHourUs),
-                      "How long a step may take before it is considered hung. A step is hung once "
-                      "it has run longer than both this and factor times its estimate. The model's "
-                      "requests then end with UNAVAILABLE, the daemon is neither ready nor live, "
-                      "and the process exits with status 70 so that it can be restarted. The same "
-                      "happens if a model's scheduling thread is blocked elsewhere for this long. "
-                      "Time during which the process was stopped does not count. 0: no "
-                      "watchdog."),
+      SLUICE_DURATION(
+          hang, Duration(kHourUs),
+          "How long a step may take before it is considered hung. A step is hung once "
+          "it has run longer than both this and factor times its estimate. The model's "
+          "requests then end with UNAVAILABLE, the daemon is neither ready nor live, "
+          "and the process exits with status 70 so that it can be restarted. The same "
+          "happens if a model's scheduling thread is blocked elsewhere for this long, but "
+          "then its requests end with the process. "
+          "Time during which the process was stopped does not count. 0: no "
+          "watchdog."),
       Advanced(
           SLUICE_OPTION(factor, (Real{1.0, 1e6}),
                         "A step may take this many times its estimated cost, if that is longer "

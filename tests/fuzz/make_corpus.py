@@ -137,7 +137,7 @@ def text_seeds():
 
 def einsum_seeds():
     """Yields the paper's cascades, the example of the notation, and forms missing from both."""
-    folder = ROOT / "engine" / "einsum"
+    folder = ROOT / "cascades" / "einsum"
     for name, text in re.findall(
         r'R"\(cascade (\w+)\n(.*?)\)"', (folder / "paper.cc").read_text(), re.DOTALL
     ):

@@ -248,7 +248,7 @@ class EngineImpl : public Engine {
   absl::Status NoModel(std::string_view name) const {
     constexpr size_t kNamed = 16;
     std::set<std::string> names;
-    for (const ModelTable::Lease& served : table_.All()) names.insert(served->model()->name);
+    for (const ModelTable::Lease& served : table_.Served()) names.insert(served->model()->name);
     const bool more = names.size() > kNamed;
     if (more) names.erase(std::next(names.begin(), kNamed), names.end());
     return absl::NotFoundError(absl::StrCat(
