@@ -141,14 +141,34 @@ static void AttendSegment(const simd::AttentionBlock& block, const QueryTile& ti
   }
 }
 
+// Returns the record of the part that reads the own position of a query's row, in a block with
+// parts.
+SLUICE_INLINE float* OwnPartOf(const simd::AttentionBlock& block, int64_t query) {
+  const int64_t position = block.first_position + query / block.heads;
+  return PartOf(block, position / kSegmentTokens, query);
+}
+
+// Computes the own values of the rows whose own positions are in the block's segments. The query
+// heads of a row share its own value. In a block with parts, writes the norms to the records.
 static void OwnValuesOf(const simd::AttentionBlock& block, OwnValue* own) {
   if (block.xsa == XsaForm::kOff) return;
-  for (int32_t row = 0; row < block.count; ++row) own[row] = OwnValueOf(block, row);
+  const int64_t head_dim = block.kv->head_dim;
+  for (int32_t row = 0; row < block.count; ++row) {
+    const int64_t segment = (block.first_position + row) / kSegmentTokens;
+    if (segment < block.first_segment || segment >= block.past_segment) continue;
+    const float* const v = OwnFloats(block, row);
+    const float norm = __builtin_sqrtf(Dot(v, v, head_dim));
+    own[row] = OwnValueOf(block, v, norm);
+    if (block.parts == nullptr) continue;
+    for (int32_t head = 0; head < block.heads; ++head) {
+      OwnPartOf(block, row * block.heads + head)[head_dim + simd::kRecordNorm] = norm;
+    }
+  }
 }
 
 static void Attention(const simd::AttentionBlock& block) {
   OwnValue own[simd::kAttentionRows];
-  if (block.parts == nullptr) OwnValuesOf(block, own);
+  OwnValuesOf(block, own);
   const int32_t total = block.count * block.heads;
   const int32_t tiles = (total + kQueries - 1) / kQueries;
   const auto begin = [&](int32_t tile) {
@@ -201,7 +221,11 @@ static void FoldAttention(const simd::AttentionBlock& block, int64_t index) {
     query.sums = PartOf(block, i, index);
     Fold(&query, 1, PrepareFold(&query, 1, head_dim), head_dim);
   }
-  const OwnValue own = block.xsa == XsaForm::kOff ? OwnValue{} : OwnValueOf(block, query.row);
+  OwnValue own = {};
+  if (block.xsa != XsaForm::kOff) {
+    const float norm = OwnPartOf(block, index)[head_dim + simd::kRecordNorm];
+    own = OwnValueOf(block, OwnFloats(block, query.row), norm);
+  }
   Finish(block, query, own);
 }
 

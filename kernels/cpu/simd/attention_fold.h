@@ -14,20 +14,18 @@ struct OwnValue {
   bool bounded;          // whether the bound applied
 };
 
-// Returns the value of a position in f32: the stored value, or a widened copy in `room`.
-SLUICE_INLINE const float* OwnFloats(const simd::AttentionBlock& block, int64_t position,
-                                     float* room) {
-  const int64_t head_dim = block.kv->head_dim;
+// Returns a row's own value in f32: the stored value, or a widened copy in the scratch memory.
+SLUICE_INLINE const float* OwnFloats(const simd::AttentionBlock& block, int32_t row) {
+  const int64_t head_dim = block.kv->head_dim, position = block.first_position + row;
+  float* const room = block.own_values + row * head_dim;
   const KvElement* const slab = ValuesOf(block) + PageBase(block, position / kPageTokens);
   const float* const scales = KvPages::ScalesOf(slab, head_dim);
   const float scale = scales != nullptr ? scales[position % kPageTokens] : 1.0f;
   return KvPages::WidenAll(ValueAt(block, position), head_dim, scale, room);
 }
 
-static OwnValue OwnValueOf(const simd::AttentionBlock& block, int32_t row) {
-  float* const room = block.own_values + row * int64_t{block.kv->head_dim};
-  const float* v = OwnFloats(block, block.first_position + row, room);
-  const float norm = __builtin_sqrtf(Dot(v, v, block.kv->head_dim));
+// Returns an own value v with |v| = norm.
+SLUICE_INLINE OwnValue OwnValueOf(const simd::AttentionBlock& block, const float* v, float norm) {
   const float eps = block.xsa_eps;
   if (block.xsa == XsaForm::kNorm) {  // divided twice, because eps^2 could vanish
     const float divisor = norm > eps ? norm : eps;

@@ -79,11 +79,14 @@ struct AttentionBlock {
 
 // The places of a record after its head_dim sums: the largest score, the sum of the weights
 // relative to it, and with causal XSA the weight of the row's own value, which is not in the sums.
-// When records are folded, the last two are added.
+// When records are folded, the sum and the own weight are added. With XSA, the record of the part
+// that reads the row's own position also has the norm of the own value. The part computes it once
+// for all query heads.
 inline constexpr int kRecordMax = 0;
 inline constexpr int kRecordSum = 1;
 inline constexpr int kRecordOwn = 2;
-inline constexpr int kRecordTail = 3;
+inline constexpr int kRecordNorm = 3;
+inline constexpr int kRecordTail = 4;
 
 // The most queries that read a KV page together, over all profiles.
 inline constexpr int kAttentionTile = 8;

@@ -1,6 +1,6 @@
 // Times attention with the machine's best profile and head size 64. Decode has one query row per
-// sequence and contexts larger than the caches, so keys and values are read from memory once.
-// Prefill has whole causal sequences, alternating without and with XSA.
+// sequence. Most contexts are larger than the caches, so keys and values are read from memory once.
+// Prefill has whole causal sequences. Prefill and BM_DecodeXsa alternate without and with XSA.
 #include <benchmark/benchmark.h>
 
 #include <cstdlib>
@@ -198,10 +198,11 @@ void BM_DecodeByType(benchmark::State& state) {
   Describe(state, context, f32);
 }
 
-void BM_Prefill(benchmark::State& state) {
+// Times a shape without and with XSA, alternating.
+void CompareXsa(benchmark::State& state, const Shape& shape) {
   ThreadPool pool(static_cast<int>(state.range(0)));
   const Context context = {BestProfile(), &pool};
-  Attending attending(context, ShapeOf(state));
+  Attending attending(context, shape);
   Roofline roofline(context);
   Series plain, xsa;
   for (auto _ : state) {
@@ -214,6 +215,15 @@ void BM_Prefill(benchmark::State& state) {
   roofline.Report(state, "xsa", xsa, attending.Flops(), attending.Bytes());
   state.counters["xsa_over_plain"] = xsa.Median() / plain.Median();
   Describe(state, context, attending);
+}
+
+void BM_Prefill(benchmark::State& state) { CompareXsa(state, ShapeOf(state)); }
+
+// Two threads divide the keys of a sequence, and a row's sums are merged from several parts.
+void BM_DecodeXsa(benchmark::State& state) {
+  Shape shape = ShapeOf(state);
+  shape.first_position = shape.context - 1;
+  CompareXsa(state, shape);
 }
 
 #define SLUICE_ATTENTION_BENCH(function) \
@@ -236,6 +246,7 @@ SLUICE_ATTENTION_BENCH(BM_DecodeByType)
 SLUICE_ATTENTION_BENCH(BM_Prefill)
     ->ArgsProduct({{1, 2}, {16}, {64, 256}, {8}, {2}})
     ->ArgsProduct({{1}, {4}, {1024}, {8}, {2}});
+SLUICE_ATTENTION_BENCH(BM_DecodeXsa)->ArgsProduct({{2}, {1}, {1024, 4096}, {8, 32}, {1}});
 
 }  // namespace
 }  // namespace sluice::kernels
