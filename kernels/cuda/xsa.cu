@@ -1,8 +1,8 @@
 #include "kernels/cuda/xsa.h"
 
+#include "base/ceil_div.h"
 #include "base/check.h"
 #include "kernels/cuda/reduce.h"
-#include "kernels/cuda/row_walk.h"
 #include "kernels/cuda/vector.h"
 #include "kernels/cuda/xsa_math.h"
 
@@ -12,11 +12,12 @@ namespace {
 constexpr int32_t kMaxDim = 256;
 constexpr int32_t kEach = 8;  // features that a lane holds; a head has as few lanes as possible
 
-// A team of kTeam lanes processes a query head of one row. A team that is not `active` only takes
-// part in the reductions of its warp.
+// A team of kTeam lanes processes KV head `index` of all rows' KV heads, with its query heads, of
+// which `head` is the first in its row. It reads a query head while it computes the one before. A
+// team that is not `active` only takes part in the reductions of its warp.
 template <typename T, bool kAligned, int32_t kTeam>
-__device__ void ExcludeFromHead(const ExcludeSelfArgs<T>& args, int64_t row, int32_t head,
-                                int32_t kv_head, const Team& team, bool active) {
+__device__ void ExcludeFromGroup(const ExcludeSelfArgs<T>& args, int32_t index, int32_t head,
+                                 int32_t group, const Team& team, bool active) {
   using Features = RowPart<T, kEach, kAligned>;  // zeros beyond the head
   const auto dot = [](const Features& a, const Features& b) {
     float sum = 0;
@@ -25,30 +26,43 @@ __device__ void ExcludeFromHead(const ExcludeSelfArgs<T>& args, int64_t row, int
     return LaneReduce<kTeam>(sum, Plus());
   };
   const int32_t dim = args.head_dim;
-  const int64_t place = row * args.q_heads + head;
-  Features v(team, dim), y(team, dim);
+  const int64_t first = int64_t{index} * group;
+  Features v(team, dim), next(team, dim);
   if (active) {
-    v.Load(args.v + (row * args.kv_heads + kv_head) * dim);
-    y.Load(args.y + place * dim);
+    v.Load(args.v + int64_t{index} * dim);
+    next.Load(args.y + first * dim);
   }
   const bool diagnostics = WantsDiagnostics(args.xsa);
-  const XsaProducts products = {dot(y, v), dot(v, v), diagnostics ? dot(y, y) : 0.0f};
-  if (!active) return;
-  const float factor = XsaFactor(args.xsa, products, head);
-  y.ForEach([&](T& element, int32_t i) { element = Narrow<T>(Widen(element) - factor * v.At(i)); });
-  y.Store(args.out + place * dim);
-  if (diagnostics && team.index == 0) WriteDiagnostics(args.xsa, products, place);
+  const float square = dot(v, v);
+  for (int32_t i = 0; i < group; ++i) {
+    const int64_t place = first + i;
+    Features y = next;
+    if (active && i + 1 < group) next.Load(args.y + (place + 1) * dim);
+    const XsaProducts products = {dot(y, v), square, diagnostics ? dot(y, y) : 0.0f};
+    if (!active) continue;
+    const float factor = XsaFactor(args.xsa, products, head + i);
+    y.ForEach(
+        [&](T& element, int32_t j) { element = Narrow<T>(Widen(element) - factor * v.At(j)); });
+    y.Store(args.out + place * dim);
+    if (diagnostics && team.index == 0) WriteDiagnostics(args.xsa, products, place);
+  }
 }
 
-// The items of a row are the lanes of a team for each query head.
+// The teams of a warp process neighbouring KV heads, of one row or of several.
 template <typename T, bool kAligned, int32_t kTeam>
-__global__ void ExcludeSelfKernel(OverRows<ExcludeSelfArgs<T>> args) {
-  const ExcludeSelfArgs<T>& op = args.op;
-  const RowWalk walk(args);
-  const int32_t head = walk.item / kTeam, kv_head = head / (op.q_heads / op.kv_heads);
-  const bool active = head < op.q_heads;
-  for (int32_t r = walk.row; r < *op.rows.count; r += walk.step) {
-    ExcludeFromHead<T, kAligned, kTeam>(op, r, head, kv_head, {walk.item % kTeam, kTeam}, active);
+__global__ void ExcludeSelfKernel(ExcludeSelfArgs<T> args) {
+  WaitForPrevious();
+  const int32_t heads = *args.rows.count * args.kv_heads, group = args.q_heads / args.kv_heads;
+  const int32_t step = GridBlocks() * BlockThreads() / kTeam;
+  int32_t first = (BlockIndex() * BlockThreads() + Warp() * kWarp) / kTeam;  // of the warp
+  int32_t kv_head = (first + Lane() / kTeam) % args.kv_heads;
+  const int32_t advance = step % args.kv_heads;
+  for (; first < heads; first += step) {
+    const int32_t index = first + Lane() / kTeam;
+    ExcludeFromGroup<T, kAligned, kTeam>(args, index, kv_head * group, group,
+                                         {Lane() % kTeam, kTeam}, index < heads);
+    kv_head += advance;
+    if (kv_head >= args.kv_heads) kv_head -= args.kv_heads;
   }
 }
 
@@ -56,11 +70,20 @@ template <typename T, bool kAligned, int32_t kTeam>
 const Kernel kExcludeSelf = KernelOf(kAligned ? "ExcludeSelf" : "ExcludeSelfUnaligned",
                                      &ExcludeSelfKernel<T, kAligned, kTeam>);
 
-// Launches teams that are just wide enough for a head.
+// Launches teams that are just wide enough for a head. Blocks have one warp, or two if there are
+// more warps than resident blocks.
 template <typename T, bool kAligned>
 void LaunchTeams(Stream& stream, const ExcludeSelfArgs<T>& args) {
   const auto launch = [&](const Kernel& kernel, int32_t team) {
-    LaunchOverRows(stream, kernel, args, args.q_heads * team);
+    constexpr int32_t kResident = 32;  // blocks of a processor
+    const int64_t lanes = int64_t{args.rows.capacity} * args.kv_heads * team;
+    const int32_t warps = lanes > int64_t{stream.processors()} * kResident * kWarp ? 2 : 1;
+    const int64_t blocks = CeilDiv(lanes, int64_t{warps} * kWarp);
+    Launch(stream, kernel,
+           {.blocks = PersistentBlocks(stream, blocks, kResident),
+            .threads = warps * kWarp,
+            .overlaps_previous = true},
+           args);
   };
   if (args.head_dim <= 8 * kEach) return launch(kExcludeSelf<T, kAligned, 8>, 8);
   if (args.head_dim <= 16 * kEach) return launch(kExcludeSelf<T, kAligned, 16>, 16);

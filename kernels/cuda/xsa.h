@@ -9,7 +9,8 @@
 //   cos_sim = |y . v| / max(|v|, 1e-6),  proj_frac = cos_sim / max(|y|, 1e-6)
 //
 // Attention (kernels/cuda/attention.h) does this in its epilogue, on y in float. ExcludeSelf is the
-// standalone form, in one pass, for a y from another source.
+// standalone form, in one pass, for a y from another source. It reads v and computes |v|^2 once per
+// row and KV head.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,8 @@
 #include "kernels/cuda/xsa.h"
 
+#include <tuple>
+#include <vector>
+
 #include "kernels/reference/attention.h"
 #include "tests/kernels/cuda/op_test.h"
 
@@ -75,6 +78,51 @@ TYPED_TEST(ExcludeSelfTest, LeavesNothingOfARowThatIsItsOwnValue) {
       ExcludeSelf(this->lab_.stream(), args);
       for (const T& value : this->lab_.Get(args.out, v.size())) ASSERT_EQ(Widen(value), 0);
     }
+  }
+}
+
+// The query heads of a KV head share the read value and its norm. They have the bits of query heads
+// that have a KV head each, with the same value.
+TYPED_TEST(ExcludeSelfTest, GroupedHeadsHaveTheBitsOfHeadsWithTheirOwnValues) {
+  using T = TypeParam;
+  for (const AttentionShape& shape :
+       {AttentionShape{8, 2, 64}, {6, 3, 33}, {5, 1, 256}, {12, 4, 100}, {40, 20, 8}}) {
+    SCOPED_TRACE(testing::Message() << shape.q_heads << "/" << shape.kv_heads << " heads of "
+                                    << shape.head_dim << ", seed " << this->kSeed);
+    const int32_t rows = 11;
+    const auto q_heads = static_cast<int32_t>(shape.q_heads);
+    const auto dim = static_cast<int32_t>(shape.head_dim),
+               group = static_cast<int32_t>(shape.q_heads / shape.kv_heads);
+    const auto y = RandomValues<T>(this->random_, rows * q_heads * dim);
+    const auto v = RandomValues<T>(this->random_, rows * shape.kv_heads * dim);
+    const auto gate = RandomValues<float>(this->random_, q_heads);
+    std::vector<T> repeated;  // [rows, q_heads, dim]
+    for (auto head = v.begin(); head != v.end(); head += dim) {
+      for (int32_t i = 0; i < group; ++i) repeated.insert(repeated.end(), head, head + dim);
+    }
+    const auto run = [&](const std::vector<T>& values, int32_t kv_heads) {
+      const ExcludeSelfArgs<T> args = {
+          .y = this->lab_.Put(y),
+          .v = this->lab_.Put(values),
+          .q_heads = q_heads,
+          .kv_heads = kv_heads,
+          .head_dim = dim,
+          .xsa = {.form = XsaForm::kNorm,
+                  .gate = this->lab_.Put(gate),
+                  .cos_sim = this->lab_.template Room<float>(rows * q_heads),
+                  .proj_frac = this->lab_.template Room<float>(rows * q_heads)},
+          .rows = this->Live(rows),
+          .out = this->lab_.template Room<T>(y.size())};
+      ExcludeSelf(this->lab_.stream(), args);
+      return std::tuple(this->lab_.Get(args.out, y.size()),
+                        this->lab_.Get(args.xsa.cos_sim, rows * q_heads),
+                        this->lab_.Get(args.xsa.proj_frac, rows * q_heads));
+    };
+    const auto [out, cos_sim, proj_frac] = run(v, static_cast<int32_t>(shape.kv_heads));
+    const auto [own_out, own_cos_sim, own_proj_frac] = run(repeated, q_heads);
+    EXPECT_TRUE(SameBits(out, own_out));
+    EXPECT_TRUE(SameBits(cos_sim, own_cos_sim));
+    EXPECT_TRUE(SameBits(proj_frac, own_proj_frac));
   }
 }
 
