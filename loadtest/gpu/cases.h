@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/model/config.h"
+#include "kernels/xsa_form.h"
 #include "loadtest/gpu/bench.h"
 
 namespace sluice::gpu {
@@ -23,6 +24,15 @@ struct Case {
   // The measurement of the case, without a value; absent if the case yields several.
   std::optional<Measurement> measures = std::nullopt;
 };
+
+// The sizes of an attention whose kernels are counted. Each sequence is whole.
+struct XsaShape {
+  int32_t sequences, tokens, q_heads, kv_heads, head_dim;
+};
+// Allocate inputs and return a launch: attention, with XSA in it unless `form` is kOff; and XSA by
+// itself.
+Launch AttentionWithXsa(Bench& bench, const XsaShape& shape, kernels::XsaForm form);
+Launch XsaByItself(Bench& bench, const XsaShape& shape, kernels::XsaForm form);
 
 // Makes a case of one measurement. `make` allocates inputs and returns a launch.
 Case KernelCase(Measurement measurement, std::function<Launch(Bench&)> make);

@@ -189,6 +189,37 @@ void TimeFill(Bench& bench, Mechanics& mechanics) {
   }
 }
 
+// Returns the number of nodes of a graph that captures the launch.
+int64_t NodesOf(Bench& bench, const Launch& launch) {
+  bench.stream().BeginCapture();
+  launch();
+  const int64_t nodes = ValueOrDie(bench.stream().EndCapture())->nodes();
+  bench.Release();
+  return nodes;
+}
+
+// Counts the nodes of XSA by itself, and the nodes that XSA adds to attention.
+void CountNodesOfXsa(Bench& bench, Scale scale) {
+  using kernels::XsaForm;
+  const XsaShape shape =
+      scale == Scale::kGpu ? XsaShape{8, 256, 8, 2, 64} : XsaShape{2, 70, 4, 2, 16};
+  const auto keep = [&](const char* what, XsaForm form, int64_t nodes) {
+    bench.Keep({.part = "plans",
+                .name = absl::StrCat(what, form == XsaForm::kNorm ? ", norm" : ", squared",
+                                     " form, kernels"),
+                .shape = absl::StrCat(shape.q_heads, "/", shape.kv_heads, " heads of ",
+                                      shape.head_dim, " bf16"),
+                .value = static_cast<double>(nodes),
+                .unit = "nodes"});
+  };
+  const int64_t attention = NodesOf(bench, AttentionWithXsa(bench, shape, XsaForm::kOff));
+  for (const XsaForm form : {XsaForm::kNorm, XsaForm::kSquared}) {
+    keep("XSA", form, NodesOf(bench, XsaByItself(bench, shape, form)));
+    keep("XSA after attention", form,
+         NodesOf(bench, AttentionWithXsa(bench, shape, form)) - attention);
+  }
+}
+
 enum class Phase { kDecode, kPrefill, kScoring };
 
 struct StepCase {
@@ -282,7 +313,9 @@ std::vector<Case> PlanCases(Scale scale) {
   const auto make = [&](const std::string& id, auto run) {
     return Case{"plans", id, [=](Bench& bench) { run(bench, *mechanics); }};
   };
-  std::vector<Case> cases = {make("captures", TimeCaptures)};
+  std::vector<Case> cases = {
+      make("captures", TimeCaptures),
+      {"plans", "nodes of XSA", [scale](Bench& bench) { CountNodesOfXsa(bench, scale); }}};
   for (const bool largest : {false, true}) {
     const std::string of = "; " + Tokens(mechanics->bucket(largest).tokens);
     cases.push_back(make("replay and eager launches" + of,

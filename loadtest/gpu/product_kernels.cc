@@ -226,12 +226,58 @@ Case Int8LibraryProjection(const char* name, const ProjectionShape& s) {
 struct AttentionShape {
   const char* name;
   int32_t sequences, context, count;  // the step computes the last `count` positions of each
-  bool xsa;
+  kernels::XsaForm xsa = kernels::XsaForm::kOff;
 };
 
 struct Heads {
   int32_t q, kv, dim;
 };
+
+// Allocates inputs and returns a launch.
+Launch MakeAttention(Bench& bench, const AttentionShape& s, const Heads& h, Tier tier) {
+  const int32_t rows = s.sequences * s.count;
+  const int64_t q = int64_t{rows} * h.q * h.dim;
+  const int32_t pages_each = (s.context + cuda::kPageTokens - 1) / cuda::kPageTokens;
+  std::vector<cuda::AttentionSequence> sequences;
+  std::vector<int32_t> row_ids, pages;
+  for (int32_t i = 0; i < s.sequences; ++i) {
+    sequences.push_back({s.context - s.count, s.count, i * s.count, i * pages_each});
+  }
+  for (int32_t i = 0; i < rows; ++i) row_ids.push_back(i);
+  for (int32_t i = 0; i < s.sequences * pages_each; ++i) pages.push_back(i);
+  // Pages are in random order, as after some traffic.
+  std::shuffle(pages.begin(), pages.end(), bench.random());
+  const cuda::AttentionSizes sizes = {.q_heads = h.q,
+                                      .kv_heads = h.kv,
+                                      .causal = true,
+                                      .max_context = s.context,
+                                      .processors = bench.stream().processors(),
+                                      .rows = rows,
+                                      .sequences = s.sequences};
+  std::vector<cuda::AttentionTile> tiles(cuda::MaxAttentionTiles(sizes));
+  const cuda::AttentionTileCounts counts = cuda::CutIntoAttentionTiles(sequences, sizes, tiles);
+  const int64_t cache = std::ssize(pages) * cuda::kPageTokens * h.kv * h.dim;
+  const cuda::AttentionArgs<T> args = {
+      .q = bench.Values<T>(q),
+      .sequences = bench.Put(sequences),
+      .rows = bench.Put(row_ids),
+      .pages = bench.Put(pages),
+      .tiles = {bench.Put(tiles), bench.Put(std::vector<cuda::AttentionTileCounts>{counts}),
+                bench.Put(std::vector<int32_t>{0}), static_cast<int32_t>(tiles.size()),
+                static_cast<int32_t>(cuda::MaxAttentionRecords(sizes))},
+      .kv = {bench.Values<T>(cache), bench.Values<T>(cache), h.kv, h.dim},
+      .q_heads = h.q,
+      .scale = static_cast<float>(1 / std::sqrt(h.dim)),
+      .causal = true,
+      .xsa = {.form = s.xsa},
+      .scratch =
+          bench.Room<float>(std::max<int64_t>(1, cuda::AttentionScratchFloats(sizes, h.dim))),
+      .out = bench.Room<T>(q)};
+  return [=, &bench] {
+    if (tier == Tier::kHopper) return cuda::AttentionOnHopper(bench.stream(), args);
+    cuda::Attention(bench.stream(), args);
+  };
+}
 
 Case AttentionCase(const AttentionShape& s, const Heads& h, Tier tier = Tier::kPortable) {
   const int32_t rows = s.sequences * s.count;
@@ -247,48 +293,7 @@ Case AttentionCase(const AttentionShape& s, const Heads& h, Tier tier = Tier::kP
       .bytes = static_cast<double>((2 * q + kv_elements) * int64_t{sizeof(T)}),
       .operations = 4.0 * h.dim * h.q * s.sequences * seen,
       .tensor_cores = true};
-  return KernelCase(measurement, [=](Bench& bench) {
-    const int32_t pages_each = (s.context + cuda::kPageTokens - 1) / cuda::kPageTokens;
-    std::vector<cuda::AttentionSequence> sequences;
-    std::vector<int32_t> row_ids, pages;
-    for (int32_t i = 0; i < s.sequences; ++i) {
-      sequences.push_back({s.context - s.count, s.count, i * s.count, i * pages_each});
-    }
-    for (int32_t i = 0; i < rows; ++i) row_ids.push_back(i);
-    for (int32_t i = 0; i < s.sequences * pages_each; ++i) pages.push_back(i);
-    // Pages are in random order, as after some traffic.
-    std::shuffle(pages.begin(), pages.end(), bench.random());
-    const cuda::AttentionSizes sizes = {.q_heads = h.q,
-                                        .kv_heads = h.kv,
-                                        .causal = true,
-                                        .max_context = s.context,
-                                        .processors = bench.stream().processors(),
-                                        .rows = rows,
-                                        .sequences = s.sequences};
-    std::vector<cuda::AttentionTile> tiles(cuda::MaxAttentionTiles(sizes));
-    const cuda::AttentionTileCounts counts = cuda::CutIntoAttentionTiles(sequences, sizes, tiles);
-    const int64_t cache = std::ssize(pages) * cuda::kPageTokens * h.kv * h.dim;
-    const cuda::AttentionArgs<T> args = {
-        .q = bench.Values<T>(q),
-        .sequences = bench.Put(sequences),
-        .rows = bench.Put(row_ids),
-        .pages = bench.Put(pages),
-        .tiles = {bench.Put(tiles), bench.Put(std::vector<cuda::AttentionTileCounts>{counts}),
-                  bench.Put(std::vector<int32_t>{0}), static_cast<int32_t>(tiles.size()),
-                  static_cast<int32_t>(cuda::MaxAttentionRecords(sizes))},
-        .kv = {bench.Values<T>(cache), bench.Values<T>(cache), h.kv, h.dim},
-        .q_heads = h.q,
-        .scale = static_cast<float>(1 / std::sqrt(h.dim)),
-        .causal = true,
-        .xsa = {.form = s.xsa ? kernels::XsaForm::kNorm : kernels::XsaForm::kOff},
-        .scratch =
-            bench.Room<float>(std::max<int64_t>(1, cuda::AttentionScratchFloats(sizes, h.dim))),
-        .out = bench.Room<T>(q)};
-    return [=, &bench] {
-      if (tier == Tier::kHopper) return cuda::AttentionOnHopper(bench.stream(), args);
-      cuda::Attention(bench.stream(), args);
-    };
-  });
+  return KernelCase(measurement, [=](Bench& bench) { return MakeAttention(bench, s, h, tier); });
 }
 
 Case HopperAttention(const AttentionShape& s, const Heads& h) {
@@ -305,13 +310,14 @@ void AddRehearsal(std::vector<Case>& cases) {
   cases.push_back(Int8LibraryProjection("dense projection, int8", dense));
   cases.push_back(OwnProjection<float>("head projection", {1, 4, 40, 72}));
   const Heads heads = {4, 2, 16};
-  for (const bool xsa : {false, true}) {
+  for (const auto form : {kernels::XsaForm::kOff, kernels::XsaForm::kNorm}) {
+    const bool xsa = form != kernels::XsaForm::kOff;
     cases.push_back(AttentionCase(
-        {xsa ? "attention, prefill, XSA" : "attention, prefill", 2, 70, 70, xsa}, heads));
+        {xsa ? "attention, prefill, XSA" : "attention, prefill", 2, 70, 70, form}, heads));
     cases.push_back(AttentionCase(
-        {xsa ? "attention, decode, XSA" : "attention, decode", 3, 70, 1, xsa}, heads));
+        {xsa ? "attention, decode, XSA" : "attention, decode", 3, 70, 1, form}, heads));
   }
-  cases.push_back(HopperAttention({"attention, prefill, hopper", 2, 70, 70, false}, heads));
+  cases.push_back(HopperAttention({"attention, prefill, hopper", 2, 70, 70}, heads));
 }
 
 void AddProjections(std::vector<Case>& cases) {
@@ -342,23 +348,24 @@ void AddProjections(std::vector<Case>& cases) {
 
 void AddAttention(std::vector<Case>& cases) {
   const Heads llama = {32, 8, 128};
-  cases.push_back(AttentionCase({"attention, prefill", 8, 2048, 2048, false}, llama));
-  cases.push_back(HopperAttention({"attention, prefill, hopper", 8, 2048, 2048, false}, llama));
-  cases.push_back(AttentionCase({"attention, prefill, XSA", 8, 2048, 2048, true}, llama));
-  cases.push_back(AttentionCase({"attention, decode", 64, 2048, 1, false}, llama));
-  cases.push_back(AttentionCase({"attention, decode, XSA", 64, 2048, 1, true}, llama));
+  cases.push_back(AttentionCase({"attention, prefill", 8, 2048, 2048}, llama));
+  cases.push_back(HopperAttention({"attention, prefill, hopper", 8, 2048, 2048}, llama));
+  cases.push_back(
+      AttentionCase({"attention, prefill, XSA", 8, 2048, 2048, kernels::XsaForm::kNorm}, llama));
+  cases.push_back(AttentionCase({"attention, decode", 64, 2048, 1}, llama));
+  cases.push_back(
+      AttentionCase({"attention, decode, XSA", 64, 2048, 1, kernels::XsaForm::kNorm}, llama));
   for (int32_t context : {1024, 8192}) {
     for (int32_t sequences : {1, 16, 64, 256}) {
-      cases.push_back(AttentionCase({"attention, decode", sequences, context, 1, false}, llama));
+      cases.push_back(AttentionCase({"attention, decode", sequences, context, 1}, llama));
     }
   }
-  cases.push_back(AttentionCase({"attention, decode", 1, 32768, 1, false}, llama));
+  cases.push_back(AttentionCase({"attention, decode", 1, 32768, 1}, llama));
   // Short sequences, as in recommenders and encoders.
   for (int32_t length : {32, 128}) {
     for (int32_t sequences : {64, 512}) {
-      cases.push_back(
-          AttentionCase({"attention, short", sequences, length, length, false}, {8, 8, 64}));
-      cases.push_back(AttentionCase({"attention, short", sequences, length, length, false}, llama));
+      cases.push_back(AttentionCase({"attention, short", sequences, length, length}, {8, 8, 64}));
+      cases.push_back(AttentionCase({"attention, short", sequences, length, length}, llama));
     }
   }
 }
@@ -374,6 +381,11 @@ std::vector<Case> ProductCases(Scale scale) {
     AddRehearsal(cases);
   }
   return cases;
+}
+
+Launch AttentionWithXsa(Bench& bench, const XsaShape& s, kernels::XsaForm form) {
+  return MakeAttention(bench, {"", s.sequences, s.tokens, s.tokens, form},
+                       {s.q_heads, s.kv_heads, s.head_dim}, Tier::kPortable);
 }
 
 std::vector<Case> CeilingCases(Scale scale) {

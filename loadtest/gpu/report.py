@@ -134,6 +134,8 @@ def surprises(figures):
     """Returns sentences about the largest deviations from a prediction or a peer, largest first."""
     found = []
     for figure in figures:
+        if figure["unit"] == "nodes":
+            continue
         if figure.get("surprise", 1) != 1:
             ratio = figure["surprise"]
             size = abs(math.log(ratio)) if ratio > 0 else math.inf
@@ -145,6 +147,15 @@ def surprises(figures):
             found.append((math.log(ratio), f"{figure['id']}: {fastest[0]} is {number(ratio)} times "
                           "as fast"))
     return [text for _, text in sorted(found, reverse=True)[:MOST_SURPRISES]]
+
+
+def node_rows(figures):
+    for figure in figures:
+        if figure["unit"] == "nodes":
+            peers = "; ".join(f"{peer} {value:.0f}"
+                              for peer, value in figure.get("peers", {}).items())
+            yield (figure["name"].removesuffix(", kernels"), figure["shape"],
+                   f"{figure['value']:.0f}", peers)
 
 
 def kernel_rows(launches):
@@ -245,7 +256,12 @@ def render(report):
             lines += ["A step has an eighth of the work of Llama-3-8B: 4 of 32 layers, and 16,032 "
                       "of 128,256 tokens. Predictions for the whole model are divided by 8.", ""]
         lines += table(FIGURE_HEAD, (figure_row(figure) for figure in report["figures"]
-                                     if figure["part"] == part))
+                                     if figure["part"] == part and figure["unit"] != "nodes"))
+    if counts := list(node_rows(report["figures"])):
+        lines += ["## Kernels of XSA", "",
+                  "PyTorch's kernels are those that its compiler generates; without it, the "
+                  "operators that compute. The kernel of attention is left out.", ""]
+        lines += table(("what", "heads", "nodes of our graph", "PyTorch's kernels"), counts)
     cost = list(fused_cost(report["figures"]))
     lines += cost + [""] if cost else []
     if report["launches"]:

@@ -128,6 +128,21 @@ Case Rope(const RowSizes& s) {
   });
 }
 
+// Allocates inputs and returns a launch of XSA by itself.
+Launch MakeExcludeSelf(Bench& bench, kernels::XsaForm form, int32_t rows, int32_t q_heads,
+                       int32_t kv_heads, int32_t dim) {
+  const int64_t y = int64_t{rows} * q_heads * dim, v = int64_t{rows} * kv_heads * dim;
+  const cuda::ExcludeSelfArgs<T> args = {.y = bench.Values<T>(y),
+                                         .v = bench.Values<T>(v),
+                                         .q_heads = q_heads,
+                                         .kv_heads = kv_heads,
+                                         .head_dim = dim,
+                                         .xsa = {.form = form},
+                                         .rows = bench.Rows(rows),
+                                         .out = bench.Room<T>(y)};
+  return [=, &bench] { cuda::ExcludeSelf(bench.stream(), args); };
+}
+
 Case ExcludeSelf(kernels::XsaForm form, int32_t rows, int32_t q_heads, int32_t kv_heads,
                  int32_t dim) {
   const int64_t y = int64_t{rows} * q_heads * dim, v = int64_t{rows} * kv_heads * dim;
@@ -135,19 +150,15 @@ Case ExcludeSelf(kernels::XsaForm form, int32_t rows, int32_t q_heads, int32_t k
       form == kernels::XsaForm::kNorm ? "XSA, norm form" : "XSA, squared form",
       absl::StrCat(rows, " rows, ", q_heads, "/", kv_heads, " heads of ", dim, " bf16"), 2 * y + v);
   return KernelCase(measurement, [=](Bench& bench) {
-    const cuda::ExcludeSelfArgs<T> args = {.y = bench.Values<T>(y),
-                                           .v = bench.Values<T>(v),
-                                           .q_heads = q_heads,
-                                           .kv_heads = kv_heads,
-                                           .head_dim = dim,
-                                           .xsa = {.form = form},
-                                           .rows = bench.Rows(rows),
-                                           .out = bench.Room<T>(y)};
-    return [=, &bench] { cuda::ExcludeSelf(bench.stream(), args); };
+    return MakeExcludeSelf(bench, form, rows, q_heads, kv_heads, dim);
   });
 }
 
 }  // namespace
+
+Launch XsaByItself(Bench& bench, const XsaShape& s, kernels::XsaForm form) {
+  return MakeExcludeSelf(bench, form, s.sequences * s.tokens, s.q_heads, s.kv_heads, s.head_dim);
+}
 
 std::vector<Case> RowCases(Scale scale) {
   const bool gpu = scale == Scale::kGpu;

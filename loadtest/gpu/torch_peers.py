@@ -19,7 +19,7 @@ from torch_timing import GROUPS, ON_GPU, Report
 
 # The groups in order of importance.
 ORDER = ["ceilings", "decode_attention", "prefill_attention", "dense", "draws", "xsa",
-         "position_wise", "heads", "short_attention"]
+         "xsa_kernels", "position_wise", "heads", "short_attention"]
 
 
 def main():

@@ -1,5 +1,6 @@
 """Times PyTorch on row-wise operations: exclusive self-attention, and draws of tokens."""
 
+import kernel_counts
 import torch
 import torch.nn.functional as F
 from torch_timing import DEVICE, group, of, random
@@ -58,6 +59,44 @@ def xsa(report):
                     report.time(name, shape,
                                 f"{word}, compiled{', dynamic' if dynamic else ''}",
                                 of_function(compiled))
+
+
+def after_attention(function):
+    """Returns XSA of the output of attention of q, k and v [sequences, tokens, heads, dim]."""
+
+    def run(q, k, v):
+        heads_first = [tensor.transpose(1, 2) for tensor in (q, k, v)]
+        y = F.scaled_dot_product_attention(*heads_first, is_causal=True, enable_gqa=True)
+        kv_heads, dim = v.shape[2:]
+        return function(y.transpose(1, 2).reshape(-1, kv_heads, q.shape[2] // kv_heads, dim),
+                        v.reshape(-1, kv_heads, dim))
+
+    return run
+
+
+@group
+def xsa_kernels(report):
+    """Counts the kernels of XSA by itself and after attention, whose own kernel is left out."""
+    sequences, tokens, q_heads, kv_heads, dim = 8, 256, 8, 2, 64
+    shape = f"{q_heads}/{kv_heads} heads of {dim} bf16"
+    rows = (random(sequences * tokens, kv_heads, q_heads // kv_heads, dim),
+            random(sequences * tokens, kv_heads, dim))
+    attended = [random(sequences, tokens, heads, dim) for heads in (q_heads, kv_heads, kv_heads)]
+    for name, form in (("norm form", norm_form), ("squared form", squared_form)):
+        for spread in (unsqueezed, expanded):
+
+            def itself(y, v):
+                return spread(y, v, form)
+
+            for what, function, arguments in (("XSA", itself, rows),
+                                              ("XSA after attention", after_attention(itself),
+                                               attended)):
+                counted, word = f"{what}, {name}, kernels", spread.__name__
+                report.count(counted, shape, f"{word}, eager",
+                             lambda: len(kernel_counts.eager(function, arguments)))
+                for mode, dynamic in (("static", False), ("dynamic", True)):
+                    report.count(counted, shape, f"{word}, compiled, {mode}",
+                                 lambda: kernel_counts.compiled(function, arguments, dynamic))
 
 
 def draw_of(function, rows, n):

@@ -30,16 +30,26 @@ class Report:
         measurement = {"part": "peers", "name": name, "shape": shape, "peer": peer, "unit": "us"}
         print(json.dumps({"measurement": {**measurement, **more}}), flush=True)
 
+    def fail(self, name, shape, peer, error):
+        """Reports a failure, so that the other peers can continue."""
+        self.problems.append(f"{name}; {shape}, {peer}: {type(error).__name__}: {str(error)[:200]}")
+        torch._dynamo.reset()
+
+    def count(self, name, shape, peer, kernels):
+        """Keeps the number of kernels that `kernels` returns."""
+        try:
+            self.keep(name, shape, peer, value=kernels(), unit="kernels")
+        except Exception as error:
+            self.fail(name, shape, peer, error)
+
     def time(self, name, shape, peer, make, tolerance=1e-2, **more):
         """Times a peer. `make` draws inputs and returns two functions: one runs the peer on them,
         the other returns the expected result in float64, or None to skip the comparison.
         """
         try:
             self._time(name, shape, peer, make, tolerance, more)
-        except Exception as error:  # A failure is reported, and the other peers continue.
-            self.problems.append(
-                f"{name}; {shape}, {peer}: {type(error).__name__}: {str(error)[:200]}")
-            torch._dynamo.reset()
+        except Exception as error:
+            self.fail(name, shape, peer, error)
         if ON_GPU:
             torch.cuda.empty_cache()
 

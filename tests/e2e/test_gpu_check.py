@@ -263,6 +263,20 @@ def test_figures_are_printed_with_floor_and_prediction(pack, tmp_path):
     assert ended.stdout.endswith((out / "gpu_check.md").read_text()), "the report is printed last"
 
 
+def test_nodes_of_xsa_are_printed_next_to_the_kernels_of_pytorch(pack, tmp_path):
+    counted = {"name": "XSA after attention, norm form, kernels", "shape": "8/2 heads of 64 bf16"}
+    bench = f"""
+if case == "a":
+    counted = {counted!r}
+    end(case, {{**counted, "part": "plans", "value": 0, "unit": "nodes"}},
+        {{**counted, "part": "peers", "value": 2, "unit": "kernels", "peer": "expanded"}})
+"""
+    ended = check("--out", tmp_path / "out", "--programs", pack(bench), "--only", "products")
+    row = "| XSA after attention, norm form | 8/2 heads of 64 bf16 | 0 | expanded 2 |"
+    assert row in ended.stdout
+    assert "times as fast" not in ended.stdout
+
+
 def test_packed_libraries_are_complete(tmp_path):
     ended = check("--pack-libraries", tmp_path / "libraries.tar.gz")
     assert ended.returncode == 0, ended.stderr

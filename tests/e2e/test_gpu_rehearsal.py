@@ -81,6 +81,9 @@ def test_the_rehearsal_has_kernels_plans_algorithms_and_the_daemon(rehearsal):
     assert report["rehearsal"]
     values = {(m["name"], m["unit"]): m["value"] for m in report["figures"]}
     assert values["captures over 100 sizes", "captures"] == 0
+    for form in ("norm", "squared"):
+        assert values[f"XSA, {form} form, kernels", "nodes"] == 1
+        assert values[f"XSA after attention, {form} form, kernels", "nodes"] == 0
     assert {launch["kernel"] for launch in report["launches"]} >= {"Attention", "Sample"}
     assert report["algorithms"] == ["algorithms_simt-emulator_pretended.json"]
     table = json.loads((out / report["algorithms"][0]).read_text())

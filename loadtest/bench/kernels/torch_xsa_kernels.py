@@ -24,9 +24,10 @@ import torch.nn.functional as F
 from torch._inductor import config as inductor_config
 from torch._inductor import metrics
 from torch._inductor.utils import run_and_get_code
-from torch.utils._python_dispatch import TorchDispatchMode
 
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
+LOADTEST = pathlib.Path(__file__).resolve().parents[2]
+sys.path += [str(LOADTEST), str(LOADTEST / "gpu")]
+import kernel_counts  # noqa: E402
 import reporting  # noqa: E402
 
 EPS = 1e-6
@@ -66,20 +67,6 @@ def behind_attention(form):
     return run
 
 
-class CountKernels(TorchDispatchMode):
-    """Counts the operators that compute or copy. Views share memory and are not counted."""
-
-    def __init__(self):
-        super().__init__()
-        self.names = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        out = function(*args, **(kwargs or {}))
-        if not function.is_view:
-            self.names.append(function.name())
-        return out
-
-
 def tensors(shape, with_attention, generator):
     b, t, q_heads, kv_heads, d = shape
     draw = lambda heads: torch.randn(b, t, heads, d, generator=generator)  # noqa: E731
@@ -89,12 +76,6 @@ def tensors(shape, with_attention, generator):
     ]
 
 
-def count_eager(function, arguments):
-    with CountKernels() as counted:
-        function(*arguments)
-    return [name for name in counted.names if "scaled_dot_product" not in name]
-
-
 def count_compiled(function, all_arguments, dynamic):
     """Returns the generated functions for the first shape, the loops in them, and how often further
     shapes compile again."""
@@ -102,7 +83,7 @@ def count_compiled(function, all_arguments, dynamic):
     metrics.reset()
     compiled = torch.compile(function, dynamic=dynamic, fullgraph=True)
     _, code = run_and_get_code(compiled, *all_arguments[0])
-    kernels = sum(text.count("async_compile.cpp_pybinding(") for text in code)
+    kernels = sum(map(kernel_counts.calls_in, code))
     loops = metrics.generated_kernel_count
     torch._dynamo.utils.counters.clear()
     for arguments in all_arguments[1:]:
@@ -138,7 +119,7 @@ def run(rounds):
         arms = {}
         for name, form in (("unsqueeze", by_unsqueeze), ("expand", by_expand)):
             function = behind_attention(form) if with_attention else form
-            eager = count_eager(function, arguments[0])
+            eager = kernel_counts.eager(function, arguments[0])
             row = {"form": name, "behind_attention": with_attention}
             row["eager"] = {"kernels": len(eager)}
             arms[name, "eager"] = function, arguments[0]
