@@ -195,8 +195,8 @@ void Print(const CascadeReport& report, const PlanArguments& plan, const Console
   *console.out << (plan.json ? text + "\n" : PlanText(json::parse(text)));
 }
 
-// Returns the sizes of all symbols of the cascade: the sizes in `text`, or a default for each if the
-// text is empty. Returns InvalidArgument, with its name, for a symbol without a size or a size
+// Returns the sizes of all symbols of the cascade: the sizes in `text`, or a default for each if
+// the text is empty. Returns InvalidArgument, with its name, for a symbol without a size or a size
 // without a symbol.
 absl::StatusOr<einsum::Sizes> SizesFor(const einsum::Cascade& cascade, const std::string& text) {
   std::set<std::string> symbols;

@@ -187,8 +187,8 @@ std::string PlanText(const json& report) {
   for (const json& plan : report.at("attention")) absl::StrAppend(&text, AttentionText(plan));
   absl::StrAppend(&text, "\n",
                   Wrapped(absl::StrFormat(
-                      "The step has %d einsums. Its plan runs %d kernels, for every shape of "
-                      "the step: loops that the compute threads share.",
+                      "The step has %d einsums. Its plan runs %d kernels: loops that the compute "
+                      "threads share.",
                       report.at("einsums").get<int64_t>(), report.at("kernels").get<int64_t>())));
   return text;
 }

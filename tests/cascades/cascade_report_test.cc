@@ -444,6 +444,7 @@ TEST(MakeCascadeReport, NoShareIsAboveTheRooflineAtAnyTimes) {
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);
   StepDescription step = StepOf(testing::RandomModel(testing::TinyConfig(3), 5), {4, 2, 8});
+  size_t raised = 0;
   for (int round = 0; round < 20; ++round) {
     step.seconds.clear();
     for (size_t i = 0; i < step.model->graph.ops.size(); ++i) {
@@ -451,13 +452,14 @@ TEST(MakeCascadeReport, NoShareIsAboveTheRooflineAtAnyTimes) {
       step.seconds.push_back(random() % 8 == 0 ? 0 : std::pow(10, -0.1 * (random() % 120)));
     }
     const CascadeReport report = Report(step, Device(2)).value();
-    EXPECT_FALSE(report.raised.empty());
+    raised += report.raised.size();
     for (const OpReport& op : report.ops) {
       if (*op.seconds > 0) {
         EXPECT_LE(ShareOf(op), 1 + 1e-9) << op.kind;
       }
     }
   }
+  EXPECT_GT(raised, 0u);
 }
 
 }  // namespace
