@@ -41,8 +41,8 @@ struct BackendInfo {
   int32_t timed_runs = 1;
   // The default size of the KV pages, in percent of the memory left by weights and activations.
   int32_t kv_memory_percent = 25;
-  // The most buckets if LadderOptions::max_buckets is 0. A device that captures graphs has more than
-  // 16 only if captures are cheap enough, see WarmUp.
+  // The most buckets if LadderOptions::max_buckets is 0. A device that captures graphs has more
+  // than 16 only if captures are cheap enough, see WarmUp.
   int32_t max_buckets = 16;
   // The default of BatchOptions::max_batch_sequences.
   int32_t max_batch_sequences = 256;

@@ -161,8 +161,8 @@ struct StrategyTrial {
 };
 struct StrategyTrials {
   int64_t arrivals = 0;  // measured arrivals
-  // Gains up to this may be chance, and a gain may differ by this on other arrivals. From the number
-  // of arrivals, and from how much the largest gain differs between tenths of the arrivals.
+  // Gains up to this may be chance, and a gain may differ by this on other arrivals. From the
+  // number of arrivals, and from how much the largest gain differs between tenths of the arrivals.
   double margin = 0;
   bool ladder_is_free = false;  // LadderMatters is false: no other ladder was tried
   std::vector<StrategyTrial> trials;

@@ -6,10 +6,10 @@ simulate/sluice-simulate --out buckets_h200.json --table buckets_h200.md
 
 Runs sluice-simulate over the lengths of a trace with costs that were measured on an H200
 (loadtest/results/gpu/cases.jsonl): the steps of an eighth of Llama-3-8B. The costs of the other
-models are scaled from them, so their rows are estimates. A step costs `base` plus `per row` for each
-row that the device computes: with cuBLASLt the rows of the bucket, rounded up to a number of rows of
-the library, with our kernels the tokens of the batch. A second table compares ladders that choose
-from the library's numbers of rows with ladders that do not.
+models are scaled from them, so their rows are estimates. A step costs `base` plus `per row` for
+each row that the device computes: with cuBLASLt the rows of the bucket, rounded up to a number of
+rows of the library, with our kernels the tokens of the batch. A second table compares ladders
+that choose from the library's numbers of rows with ladders that do not.
 """
 
 import argparse
@@ -17,6 +17,7 @@ import json
 import pathlib
 import subprocess
 import tempfile
+import textwrap
 
 import reporting
 
@@ -25,8 +26,8 @@ CASES = ROOT / "loadtest" / "results" / "gpu" / "cases.jsonl"
 # Two measured steps of each product: one row, and 8 sequences of 512 rows.
 ONE_ROW, MANY_ROWS = "1 x 1 of 1024", "8 x 512 of 512"
 ROWS = 8 * 512
-# The multiply-adds of a row in all layers, in millions, and the layers; of the measured model and of
-# the models in loadtest/gpu/trace_cases.py.
+# The multiply-adds of a row in all layers, in millions, and the layers: of the measured model and
+# of the models in loadtest/gpu/trace_cases.py.
 MEASURED = {"multiply_adds": 872, "layers": 4}
 MODELS = {
     "125M": {"multiply_adds": 113, "layers": 12, "ladders": "all"},
@@ -92,6 +93,10 @@ def simulate(options, product, model, ladder):
     }
 
 
+def paragraph(text):
+    return textwrap.wrap(text, 100, break_on_hyphens=False)
+
+
 def grid_rows(options):
     """Returns the figures of ladders that choose from the library's numbers of rows, and of ladders
     that assume that exactly the bucket is computed.
@@ -123,11 +128,14 @@ def grid_markdown(rows):
     cells = ("bucket, trace", "library, trace", "bucket, shuffled", "library, shuffled")
     lines = [
         "", "## Ladders on the rows of the library", "",
-        "The same trace with at most 16,384 tokens in a batch, at a load of 0.5; a step takes 60 us",
-        "and 0.04 us per computed row, a capture 0.6 ms, the half-life is a minute. *Before*: ladders that assume that exactly",
-        "the bucket is computed, as fits did. *After*: only capacities that are computed exactly.",
-        "Waste is the share of the computed rows that are not tokens of the batch. Each cell: waste,",
-        "buckets, ms of all captures, p50 ms.", "",
+        *paragraph(
+            "The same trace with at most 16,384 tokens in a batch, at a load of 0.5; a step "
+            "takes 60 us and 0.04 us per computed row, a capture 0.6 ms, the half-life is a "
+            "minute. *Before*: ladders that assume that exactly the bucket is computed, as "
+            "fits did. *After*: only capacities that are computed exactly. Waste is the share "
+            "of the computed rows that are not tokens of the batch. Each cell: waste, buckets, "
+            "ms of all captures, p50 ms."),
+        "",
         "| ladder | before, trace | after, trace | before, shuffled | after, shuffled |",
         "|---|---|---|---|---|"
     ]
@@ -142,21 +150,26 @@ def grid_markdown(rows):
 def markdown(report):
     lines = [
         "# What ladders gain on an H200: a simulation", "",
-        f"{report['date']}. **Nothing here was measured on a GPU but the costs of a step**: the",
-        "simulator runs the daemon's scheduler on virtual time with the steps of an eighth of",
-        "Llama-3-8B that an H200 took ([cases](gpu/cases.jsonl): one row, and 8 x 512 rows). The costs",
-        "of the other two models are scaled from them: a row by its multiply-adds, the base by the",
-        "weights, at least 100 us for each layer. Their rows are estimates. `loadtest/gpu_check.sh`",
-        "measures the same table (parts `buckets` and `trace`) where a GPU can be had. Made by",
-        "`loadtest/bucket_table.py` with the lengths of the Azure conversation trace of 2023, up to",
-        f"4,096 tokens, in random order, medians of {report['seeds']} seeds. Steps have at most 4,096",
-        "tokens. A load is a share of the rate of endless full batches without their fixed cost; the",
-        "throughput is that at a load of 2.", "",
-        "**What it shows**: under overload every batch is nearly full, and no ladder gains more than",
-        f"{100 * (max(row['gain'] for row in report['rows']) - 1):.1f} %. Ladders gain latency and device time where batches are smaller than the largest",
-        "bucket. The grid of the library has 34 numbers of rows up to 4,096, so 64 and 128 buckets are",
-        "the same ladder. With our own kernels, which compute the tokens of the batch, no ladder gains",
-        "anything.", "",
+        *paragraph(
+            f"{report['date']}. **Nothing here was measured on a GPU but the costs of a step**: "
+            "the simulator runs the daemon's scheduler on virtual time with the steps of an "
+            "eighth of Llama-3-8B that an H200 took ([cases](gpu/cases.jsonl): one row, and 8 "
+            "x 512 rows). The costs of the other two models are scaled from them: a row by its "
+            "multiply-adds, the base by the weights, at least 100 us for each layer. Their "
+            "rows are estimates. `loadtest/gpu_check.sh` measures the same table (parts "
+            "`buckets` and `trace`) where a GPU can be had. Made by `loadtest/bucket_table.py` "
+            "with the lengths of the Azure conversation trace of 2023, up to 4,096 tokens, in "
+            f"random order, medians of {report['seeds']} seeds. Steps have at most 4,096 "
+            "tokens. A load is a share of the rate of endless full batches without their fixed "
+            "cost; the throughput is that at a load of 2."), "",
+        *paragraph(
+            "**What it shows**: under overload every batch is nearly full, and no ladder gains "
+            f"more than {100 * (max(row['gain'] for row in report['rows']) - 1):.1f} %. Ladders "
+            "gain latency and device time where batches are smaller than the largest bucket. "
+            "The library has 34 numbers of rows up to 4,096, so 64 and 128 buckets are the "
+            "same ladder. With our own kernels, which compute the tokens of the batch, no "
+            "ladder gains anything."),
+        "",
         "| model | product | ladder | buckets | base µs | µs per row | " + " | ".join(
             f"at {load}: executed, busy, p50, p99 ms" for load in LOADS[:-1])
         + " | Mtok/s | Mtok/s / one bucket |",

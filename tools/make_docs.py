@@ -201,9 +201,12 @@ def errors_page():
         "",
         "The reasons from `cancelled` on are for errors with no more exact reason: each has the "
         "name of its",
-        "status. An error inside a stream has no trailer: its status and its reason are the parameters",
-        "`error_code` and `error_reason` of the response. A call that the daemon cuts off, because its",
-        "peer does not read or send, has neither. Made by `tools/make_docs.py` from `base/reason.h`.",
+        "status. An error inside a stream has no trailer: its status and its reason are the "
+        "parameters",
+        "`error_code` and `error_reason` of the response. A call that the daemon cuts off, because "
+        "its",
+        "peer does not read or send, has neither. Made by `tools/make_docs.py` from "
+        "`base/reason.h`.",
         "",
         "| reason | status | HTTP | retry | fault | cause | what to do |",
         "|---|---|---|---|---|---|---|",

@@ -73,9 +73,9 @@ class DeviceGraph {
   virtual int64_t memory_bytes() const = 0;
 };
 
-// The estimate of the memory of a graph's node. A public measurement of empty kernels with CUDA 11.2
-// and driver 470 found about 66 KB for each (NVIDIA developer forum, "Increasing memory footprint
-// with large task graphs"). Newer drivers need less.
+// The estimate of the memory of a graph's node. A public measurement of empty kernels with CUDA
+// 11.2 and driver 470 found about 66 KB for each (NVIDIA developer forum, "Increasing memory
+// footprint with large task graphs"). Newer drivers need less.
 inline constexpr int64_t kNodeBytes = 64 << 10;
 
 class DeviceStream : public kernels::cuda::Stream {

@@ -21,8 +21,9 @@ nlohmann::json BucketsToJson(std::span<const Bucket> buckets);
 // buckets.
 absl::StatusOr<Ladder> LadderFromJson(const nlohmann::json& object);
 
-// Returns {"rows": {"share": [..], "slice": [..], "least": [..]} as ComputedRows, "law": [6], "moments": [36], "products": [6], "totals": [6], "buckets": as above with
-// "correction": [..], "weight": [..], "seconds": [..]}.
+// Returns {"rows": {"share": [..], "slice": [..], "least": [..]} as ComputedRows, "law": [6],
+// "moments": [36], "products": [6], "totals": [6], "buckets": as above with "correction": [..],
+// "weight": [..], "seconds": [..]}.
 nlohmann::json CostsToJson(const CostState& costs);
 absl::StatusOr<CostState> CostsFromJson(const nlohmann::json& object);
 

@@ -26,10 +26,10 @@ struct LadderLimits {
   }
 };
 
-// Returns the token capacities that options.strategy chooses, in any order and number. kAdaptive and
-// kHardwareAware choose only numbers of rows that the device computes exactly
-// (ComputedRows::Exact). BuildLadder adds the exact maximum, drops capacities above it and thins the
-// rest to max_buckets. Returns InvalidArgument, which names the option, if an option is out of
+// Returns the token capacities that options.strategy chooses, in any order and number. kAdaptive
+// and kHardwareAware choose only numbers of rows that the device computes exactly
+// (ComputedRows::Exact). BuildLadder adds the exact maximum, drops capacities above it and thins
+// the rest to max_buckets. Returns InvalidArgument, which names the option, if an option is out of
 // range.
 absl::StatusOr<std::vector<int32_t>> Capacities(const LadderOptions& options,
                                                 const LadderLimits& limits);

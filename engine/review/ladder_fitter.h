@@ -31,9 +31,9 @@ class LadderFitter {
       : options_(options), limits_(limits), law_(law), plan_cost_(plan_cost) {}
 
   // Returns the ladder with the least device time for these batches, pruned. All capacities but the
-  // maximum are numbers of rows that the device computes exactly (ComputedRows::Exact). Below its largest
-  // bucket, each capacity is at most FloorRatio() times the previous one (min_tokens for the
-  // first). If the traffic changes before the next review, padding is therefore limited to this
+  // maximum are numbers of rows that the device computes exactly (ComputedRows::Exact). Below its
+  // largest bucket, each capacity is at most FloorRatio() times the previous one (min_tokens for
+  // the first). If the traffic changes before the next review, padding is therefore limited to this
   // factor.
   Ladder Fit(std::span<const TokenWeight> totals) const;
 

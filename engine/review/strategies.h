@@ -35,7 +35,8 @@ std::string BestTrial(const StrategyTrials& trials);
 // for each strategy, within memory_limit_bytes. Adaptive strategies first fit their ladder to the
 // first half. The first trial is `present` or, if that is nullptr, a single bucket. Returns
 // FailedPrecondition if there are fewer than kMinArrivals arrivals, if no step was measured, or if
-// the policy has no choice of ladder. If LadderMatters is false, there is only the first trial. Pure.
+// the policy has no choice of ladder. If LadderMatters is false, there is only the first trial.
+// Pure.
 absl::StatusOr<StrategyTrials> TryStrategies(const StrategyContest& contest,
                                              std::span<const Arrival> arrivals,
                                              const Ladder* present);

@@ -1,5 +1,5 @@
-// Times the evidence for buckets: a step that fills a part of its bucket, by replay and by launching
-// its kernels one by one.
+// Times the evidence for buckets: a step that fills a part of its bucket, by replay and by
+// launching its kernels one by one.
 #include <algorithm>
 #include <iterator>
 #include <memory>

@@ -35,8 +35,8 @@ def free_port():
 
 
 class Daemon:
-    """A daemon that serves the demo model, or the one in the folder `model`; `faults` has the syntax
-    of base/fault_injection.h.
+    """A daemon that serves the demo model, or the one in the folder `model`; `faults` has the
+    syntax of base/fault_injection.h.
     """
 
     def __init__(self, check, *options, faults="", model=None, batch_tokens=1024):

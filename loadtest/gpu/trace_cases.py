@@ -13,12 +13,12 @@ import tempfile
 
 from daemon_cases import Daemon, NotMeasured, expect
 
+EVENLY = ["--engine.ladder.strategy", "hardware_aware", "--engine.ladder.max-buckets"]
 LADDERS = {
     "one bucket": ["--engine.ladder.strategy", "fixed", "--engine.ladder.fixed-tokens", "4096"],
-    "16 buckets": ["--engine.ladder.strategy", "hardware_aware", "--engine.ladder.max-buckets", "16"],
-    "64 buckets": ["--engine.ladder.strategy", "hardware_aware", "--engine.ladder.max-buckets", "64"],
-    "128 buckets":
-        ["--engine.ladder.strategy", "hardware_aware", "--engine.ladder.max-buckets", "128"],
+    "16 buckets": [*EVENLY, "16"],
+    "64 buckets": [*EVENLY, "64"],
+    "128 buckets": [*EVENLY, "128"],
     "geometric": ["--engine.ladder.strategy", "geometric"],
     "adaptive": ["--engine.ladder.strategy", "adaptive"],
 }

@@ -14,9 +14,9 @@
 
 namespace sluice::loadtest {
 
-// The duration of a step: base + per_bucket_token * the rows that the device computes for its bucket
-// + per_computed_token * the tokens of the batch, or the duration by `measured` if `use_measured` is
-// set.
+// The duration of a step: base + per_bucket_token * the rows that the device computes for its
+// bucket + per_computed_token * the tokens of the batch, or the duration by `measured` if
+// `use_measured` is set.
 struct StepCosts {
   ComputedRows rows = ComputedRows::OfBucket();  // of the device
   double base_seconds = 60e-6;

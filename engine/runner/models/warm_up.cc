@@ -410,8 +410,9 @@ bool ReadFile(const LadderFile& file, const EngineOptions& options, const Model&
   return true;
 }
 
-// Returns the most buckets that captures like the one of `largest` allow: together they take at most
-// the time of the warm-up and half of the free memory. At least 16, at most the device's maximum.
+// Returns the most buckets that captures like the one of `largest` allow: together they take at
+// most the time of the warm-up and half of the free memory. At least 16, at most the device's
+// maximum.
 int32_t AffordableBuckets(const BackendInfo& info, const BucketStats& largest, int64_t warm_up_us,
                           int64_t free_bytes) {
   constexpr int32_t kAlways = 16;
