@@ -55,9 +55,10 @@ std::vector<Arm> ArmsOf(const StrategyContest& contest) {
 }
 
 // Returns the share of the device time that computed rows without a useful token.
-double WastedShare(const LadderBenchmark& run, const CostModel& law) {
+double WastedShare(const LadderBenchmark& run, const CostModel& law, PolicyKind policy) {
   if (run.device_seconds <= 0) return 0;
-  const double wasted = EmptyRowSeconds(law.state(), run.useful_tokens, run.computed_tokens);
+  const double wasted =
+      EmptyRowSeconds(law.state(), IsPadded(policy), run.useful_tokens, run.computed_tokens);
   return std::min(wasted / run.device_seconds, 1.0);
 }
 
@@ -92,7 +93,7 @@ class Contest {
                         .buckets = {ladder.buckets().begin(), ladder.buckets().end()},
                         .bucket_fill = run.bucket_fill,
                         .device_seconds = run.device_seconds,
-                        .wasted_share = WastedShare(run, law_),
+                        .wasted_share = WastedShare(run, law_, contest_.batch.policy),
                         .mean_latency_seconds = run.mean_latency_seconds,
                         .p50_latency_seconds = run.p50_latency_seconds,
                         .p99_latency_seconds = run.p99_latency_seconds,

@@ -80,7 +80,9 @@ BatchRatios RatiosOf(const BatchCounts& counts) {
 DeviceUse UseOf(const BatchCounts& counts, nanoseconds interval, const ModelStats& stats) {
   const double seconds = Seconds(interval), busy = Seconds(counts.replay);
   if (seconds <= 0 || busy <= 0) return {};
-  const double wasted = EmptyRowSeconds(stats.costs, counts.useful_tokens, counts.computed_tokens);
+  const bool padded = !stats.buckets.empty() && stats.buckets.front().bucket.padded();
+  const double wasted =
+      EmptyRowSeconds(stats.costs, padded, counts.useful_tokens, counts.computed_tokens);
   const double full = stats.device_tokens_per_second * seconds;
   const auto useful = static_cast<double>(counts.useful_tokens);
   return {.busy_share = std::min(busy / seconds, 1.0),

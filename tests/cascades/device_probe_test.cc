@@ -68,7 +68,7 @@ TEST_F(ReadDeviceFileTest, ReturnsTheDescriptionInTheFile) {
 TEST_F(ReadDeviceFileTest, ErrorsNameTheFile) {
   const absl::Status missing = ReadDeviceFile(path_ + ".missing").status();
   EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(std::string(missing.message()), StartsWith(path_ + ".missing: "));
+  EXPECT_THAT(std::string(missing.message()), StartsWith("cannot read " + path_ + ".missing: "));
 
   const absl::Status damaged = Read(json_.substr(0, json_.size() / 2)).status();
   EXPECT_EQ(damaged.code(), absl::StatusCode::kInvalidArgument);

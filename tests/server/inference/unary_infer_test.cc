@@ -329,7 +329,7 @@ TEST_F(SmallQueueTest, AFullQueueRefusesWithoutReadingTheRequest) {
   grpc::ClientContext context;
   const grpc::Status status = daemon_.Infer(wrong, &response, &context);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(status.error_message(), HasSubstr("engine.queue.max_requests of 1"));
+  EXPECT_THAT(status.error_message(), HasSubstr("may use 1 requests (engine.queue.max_requests)"));
   EXPECT_EQ(Trailer(context, kReasonTrailer), "queue_full");
   EXPECT_NE(Trailer(context, kPushbackTrailer), "");
   EXPECT_EQ(daemon_.Metric("sluice_rejected_total", "reason=\"queue_full\""), 2);

@@ -36,7 +36,7 @@ TEST(DescribeBuckets, DescribesEachBucketAndTheirTotals) {
   EXPECT_EQ(model.policy(), "static_padded");
   EXPECT_EQ(model.strategy(), "memory_optimal");
   EXPECT_EQ(model.ladder_options().at("strategy"), "memory_optimal");
-  EXPECT_EQ(model.ladder_options().at("max_buckets"), "16");
+  EXPECT_EQ(model.ladder_options().at("max_buckets"), "0");
   EXPECT_EQ(model.ladder_kept().at("ratio"), "3");
   EXPECT_EQ(model.memory_limit_bytes(), 999);
   EXPECT_EQ(model.memory_limit_effect(), "Smaller.");
