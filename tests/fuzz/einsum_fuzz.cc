@@ -38,7 +38,7 @@ void CheckAnalysis(const Cascade& cascade) {
   const auto analysis = Analyze(cascade, SmallSizes(cascade));
   if (!analysis.ok()) {
     fuzz::CheckRefusal(analysis.status());
-    const absl::string_view message = analysis.status().message();
+    const std::string message(analysis.status().message());
     SLUICE_CHECK(cascade.ranks.empty() || message.find(" steps") != message.npos ||
                  message.find(" conditions") != message.npos);
     return;

@@ -6,6 +6,7 @@ run of the daemon. Findings (corpus/TARGET/finding_*) are kept.
 """
 
 import contextlib
+import itertools
 import json
 import pathlib
 import re
@@ -143,7 +144,15 @@ def einsum_seeds():
     ):
         yield name, f"cascade {name}\n{text}".encode()
     header = (folder / "text.h").read_text().splitlines()
-    yield "notation", "\n".join(line[5:] for line in header if line.startswith("//   ")).encode()
+    example = itertools.dropwhile(lambda line: not line.startswith("//   "), header)
+    example = itertools.takewhile(lambda line: line.startswith("//   "), example)
+    yield "notation", "\n".join(line[5:] for line in example).encode()
+    yield "shorthand", (
+        "QK_{m,p : m ≤ p} = Q_{e,p} × K_{e,m}\nGM_p = QK_{m,p} :: ∨_m max(∪)\n"
+        "SN_{m,p} = e^{QK_{m,p} − GM_p}\nSD_p = SN_{m,p}\nA_{m,p} = SN_{m,p} / SD_p\n"
+        "AV_{f,p} = A_{m,p} · V_{f,m} :: ∧_m ×(∩)\n"
+        "iterate i { init R_{i:i=0} = 0 R_{i+1} = max(R_i, B_i) } S_k[] = R_{I} Z = σ(S_k)\n"
+    ).encode()
     yield "unicode", (
         "rank m = 4 rank n = n_2 rank k = n_2 / 2\n"
         "tensor A_{k,m} weight 2 bytes tensor B[k, n] tile tensor C arena\n"

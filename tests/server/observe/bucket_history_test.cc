@@ -126,7 +126,7 @@ TEST_F(BucketHistoryTest, TheLastHourHasTheIntervalsThatEndedInIt) {
   const double busy = 0.01 * static_cast<double>(batches);
   EXPECT_DOUBLE_EQ(use.busy_share, busy / 3630);
   // One computed row for each call of RunBatches had no useful token.
-  EXPECT_DOUBLE_EQ(use.wasted_share, 0.003 * 61 / busy);
+  EXPECT_DOUBLE_EQ(use.wasted_share, 0.001 * 61 / busy);
   EXPECT_DOUBLE_EQ(use.useful_share, static_cast<double>(hour.all.useful_tokens) / 3630 / 100);
 }
 

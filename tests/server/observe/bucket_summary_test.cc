@@ -64,23 +64,27 @@ TEST(UseOf, AllSharesAreZeroWithoutBatchesOrTime) {
   EXPECT_EQ(UseOf(some, std::chrono::seconds(4), stats).useful_share, 0) << "no measured rate";
 }
 
-// With fixed costs, the steps take 0.1 s, and 0.002 s for each computed row.
+// The steps take 0.1 s, 0.0005 s for each row of the bucket and 0.0015 s for each token, which are
+// all rows of a padded bucket.
 TEST(UseOf, WastedTimeIsTheTimeThatStepsOfExactSizesWouldSave) {
   ModelStats stats;
   stats.costs.law[0] = 0.1;
   stats.costs.law[1] = 0.0005;
   stats.costs.law[2] = 0.0015;
-  const auto seconds = [](int64_t steps, int64_t rows) {
-    return 0.1 * static_cast<double>(steps) + 0.002 * static_cast<double>(rows);
+  const auto seconds = [](int64_t rows, int64_t tokens) {
+    return 1 + 0.0005 * static_cast<double>(rows) + 0.0015 * static_cast<double>(tokens);
   };
-  const double took = seconds(10, 1000), exact = seconds(10, 600);
-  const BatchCounts counts{
-      .batches = 10,
-      .useful_tokens = 600,
-      .computed_tokens = 1000,
-      .bucket_tokens = 1000,
-      .replay = std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(took))};
-  EXPECT_NEAR(UseOf(counts, std::chrono::minutes(1), stats).wasted_share, 1 - exact / took, 1e-9);
+  BatchCounts counts{
+      .batches = 10, .useful_tokens = 600, .computed_tokens = 1000, .bucket_tokens = 1000};
+  const double exact = seconds(600, 600);
+  for (const bool padded : {false, true}) {
+    const double took = seconds(1000, padded ? 1000 : 600);
+    counts.replay = std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(took));
+    const Bucket bucket = padded ? Bucket::Padded(10, 10) : Bucket{.tokens = 100, .sequences = 10};
+    stats.buckets = {{.bucket = bucket}};
+    EXPECT_NEAR(UseOf(counts, std::chrono::minutes(1), stats).wasted_share, 1 - exact / took, 1e-9)
+        << padded;
+  }
   BatchCounts live = counts;
   live.computed_tokens = live.useful_tokens;
   EXPECT_EQ(UseOf(live, std::chrono::minutes(1), stats).wasted_share, 0)

@@ -105,7 +105,7 @@ TEST(StatusJson, RatiosOfBucketsAreOverTheLastHour) {
                                       {"bucket_fill", 0.75},
                                       {"executed_efficiency", 0.96},
                                       {"busy_share", 0.25},
-                                      {"wasted_share", 2 * 5.0 / 15},
+                                      {"wasted_share", 2 * 2.0 / 15},
                                       {"useful_share", 48.0 / (60 * 20)},
                                       {"device_tokens_per_second", 20.0}}));
   ASSERT_EQ(model["buckets"].size(), 2u);

@@ -191,7 +191,7 @@ TEST(AddLastHour, AddsTheCountsOfTheModelAndOfEachBucket) {
   AddLastHour(hour, stats, &model);
   EXPECT_EQ(model.last_hour_seconds(), 100);
   EXPECT_DOUBLE_EQ(model.busy_share(), 0.25);
-  EXPECT_DOUBLE_EQ(model.wasted_share(), (2.0 + 3) / 25);  // law[1] + law[2] for one row
+  EXPECT_DOUBLE_EQ(model.wasted_share(), 2.0 / 25);  // law[1] for one row
   EXPECT_DOUBLE_EQ(model.useful_share(), 0.05);
   for (const auto& counts : {model.last_hour(), model.buckets(0).last_hour()}) {
     EXPECT_EQ(counts.batches(), 8);
