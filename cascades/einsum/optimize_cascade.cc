@@ -52,6 +52,7 @@ std::vector<Partition> PartitionsOf(const Cascade& cascade, const Sizes& sizes, 
 void FinishOutput(const OutputTerm& output, Cascade* cascade) {
   Tensor& lowered = *std::ranges::find(cascade->tensors, output.tensor.name, &Tensor::name);
   std::vector<size_t> places;
+  places.reserve(output.tensor.ranks.size());
   for (const std::string& rank : output.tensor.ranks) {
     places.push_back(std::ranges::find(lowered.ranks, rank) - lowered.ranks.begin());
   }
@@ -59,6 +60,7 @@ void FinishOutput(const OutputTerm& output, Cascade* cascade) {
   const auto reorder = [&](Access* access) {
     if (access->tensor != output.tensor.name) return;
     std::vector<Index> indices;
+    indices.reserve(places.size());
     for (const size_t place : places) indices.push_back(access->indices[place]);
     access->indices = std::move(indices);
   };
@@ -151,6 +153,7 @@ class Optimizer {
  private:
   Cascade Lowered(const std::string& name) {
     std::vector<NamedTerm> outputs;
+    outputs.reserve(terms_.outputs.size());
     for (const OutputTerm& each : terms_.outputs) outputs.push_back({each.tensor.name, each.term});
     Cascade cascade = Lower(pool_, std::move(outputs), name, terms_.reductions);
     for (const OutputTerm& each : terms_.outputs) FinishOutput(each, &cascade);

@@ -65,6 +65,7 @@ void ProductLowering<T>::Count(const LinearOp& op, const DenseShape* shape) {
 template <typename T>
 ComputedRows ProductLowering<T>::computed_rows() const {
   std::vector<ComputedRows::BucketLayers> layers;
+  layers.reserve(of_library_.size());
   for (const auto& [rows, multiply_adds] : of_library_) {
     layers.push_back(
         {.share = multiply_adds / multiply_adds_, .slice = rows.first, .least = rows.second});

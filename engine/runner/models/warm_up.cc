@@ -420,7 +420,8 @@ int32_t AffordableBuckets(const BackendInfo& info, const BucketStats& largest, i
   const auto capture_us = std::chrono::duration<double, std::micro>(largest.prepare_time).count();
   if (capture_us > 0) most = std::min(most, static_cast<double>(warm_up_us) / capture_us);
   if (largest.memory_bytes > 0) {
-    most = std::min(most, static_cast<double>(free_bytes / 2 / largest.memory_bytes));
+    most = std::min(
+        most, 0.5 * static_cast<double>(free_bytes) / static_cast<double>(largest.memory_bytes));
   }
   return std::max(static_cast<int32_t>(most), std::min(kAlways, info.max_buckets));
 }
