@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <ranges>
 #include <utility>
 
 #include "base/status_macros.h"
@@ -70,8 +69,8 @@ ModelStats ServedModel::Stats() const {
   stats.ladder_changes.evicted += at_warm_up + later_plans_.evicted();
   stats.memory_limit_effect =
       JoinedSentences(stats.memory_limit_effect, later_plans_.limit_effect());
-  const auto largest = std::ranges::find_if(std::views::reverse(stats.buckets),
-                                            [](const BucketStats& each) { return each.in_ladder; });
+  const auto largest = std::find_if(stats.buckets.rbegin(), stats.buckets.rend(),
+                                    [](const BucketStats& each) { return each.in_ladder; });
   if (largest == stats.buckets.rend()) return stats;
   stats.memory_limit_effect =
       JoinedSentences(stats.memory_limit_effect,
