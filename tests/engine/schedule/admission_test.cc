@@ -35,16 +35,19 @@ TEST(AdmissionBudget, ErrorsNameTheReachedLimit) {
   EXPECT_TRUE(budget.Take(Load(60, 500)).ok());
   const absl::Status tokens = budget.Take(Load(41));
   EXPECT_EQ(tokens.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(tokens.message()), HasSubstr("may use 100 tokens (engine.queue.max_tokens)"));
+  EXPECT_THAT(std::string(tokens.message()),
+              HasSubstr("may use 100 tokens (engine.queue.max_tokens)"));
   const absl::Status bytes = budget.Take(Load(1, 501));
   EXPECT_EQ(bytes.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(bytes.message()), HasSubstr("may use 1000 bytes (engine.queue.max_bytes)"));
+  EXPECT_THAT(std::string(bytes.message()),
+              HasSubstr("may use 1000 bytes (engine.queue.max_bytes)"));
   EXPECT_TRUE(budget.Take(Load(40, 500)).ok());  // the budget is exactly full
   EXPECT_EQ(budget.bytes(), 1000);
   EXPECT_TRUE(budget.Take(Load(0, 0)).ok());
   const absl::Status requests = budget.Take(Load(0, 0));
   EXPECT_EQ(requests.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(requests.message()), HasSubstr("may use 3 requests (engine.queue.max_requests)"));
+  EXPECT_THAT(std::string(requests.message()),
+              HasSubstr("may use 3 requests (engine.queue.max_requests)"));
   budget.Return(Load(60, 500));
   EXPECT_TRUE(budget.Take(Load(60, 500)).ok());
 }
