@@ -253,7 +253,8 @@ TEST(TokenTypesTest, AreCheckedAgainstTheModelAndTheIds) {
   EXPECT_THAT(ErrorOf(model, Ids({0, 1}, {2, 1})), HasSubstr("token_type_ids"));
   ModelInferRequest texts = Texts({"a"}, {});
   AddInput(&texts, "token_type_ids", "INT32", {1, 1}, Bytes<int32_t>({1}));
-  EXPECT_THAT(ErrorOf(model, texts), HasSubstr("input token_type_ids cannot be combined with text_input"));
+  EXPECT_THAT(ErrorOf(model, texts),
+              HasSubstr("input token_type_ids cannot be combined with text_input"));
   model->config.token_types = 0;
   EXPECT_THAT(ErrorOf(model, Ids({0, 0, 0, 0, 0, 0}, {2, 3})), HasSubstr("token_type_ids"));
 }
