@@ -79,8 +79,8 @@ struct CostState {
 
 // Returns the device time that the law of `costs` gives for rows that were computed without a
 // useful token: the difference of the law for these steps, and the law for steps in buckets of
-// exactly the useful tokens. In a packed step such rows are rows of the bucket. In a padded one they
-// are also tokens of the batch.
+// exactly the useful tokens. In a packed step such rows are rows of the bucket. In a padded one
+// they are also tokens of the batch.
 inline double EmptyRowSeconds(const CostState& costs, bool padded, int64_t useful_tokens,
                               int64_t computed_tokens) {
   const double per_row = costs.law[1] + (padded ? costs.law[2] : 0);  // bucket row, token
