@@ -9,9 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/fault_injection.h"
-#include "base/interruption.h"
 #include "base/status_macros.h"
 #include "engine/option_specs.h"
+#include "engine/runner/models/bucket_warm_up.h"
 #include "engine/runner/models/memory_limit.h"
 #include "engine/schedule/scheduler.h"
 
@@ -20,8 +20,6 @@ namespace {
 
 constexpr int32_t kDefaultBatchTokens = 4096;
 constexpr int64_t kMaxPages = 1 << 26;
-// The time for an idle device's clock to rise under load.
-constexpr std::chrono::milliseconds kClockRise{300};
 
 // Returns whether sequences keep KV pages between steps, so that prompts can be cut. Attention in
 // both directions needs a whole sequence in one step.
@@ -85,219 +83,6 @@ absl::Status CheckRoom(const ExecutableModel& executable, const Bucket& capacity
       kv, " of KV pages (engine.kv.memory_bytes), but only ", free_bytes,
       " are free for models. Lower these options"));
 }
-
-// How a step is timed.
-struct StepBenchmark {
-  int32_t runs;                           // the median is used; 0: not timed
-  std::chrono::milliseconds warm_for{0};  // untimed runs before that; at least one
-};
-
-// Returns a request with rows of at most `longest` tokens: `tokens` in total, or fewer if the
-// bucket's number of sequences requires it.
-Request Rows(int32_t tokens, int32_t longest, const Bucket& bucket,
-             const std::shared_ptr<const Model>& model) {
-  auto spec = std::make_shared<RequestSpec>();
-  spec->model = model;
-  if (!model->generates()) spec->max_tokens = 0;
-  int32_t left = tokens;
-  while (left > 0 && std::ssize(spec->lengths) < bucket.sequences) {
-    spec->lengths.push_back(std::min(left, longest));
-    left -= spec->lengths.back();
-  }
-  Request request;
-  request.spec = std::move(spec);
-  request.tokens.resize(tokens - left);
-  for (int64_t i = 0; i < std::ssize(request.tokens); ++i) {
-    request.tokens[i] = i % model->config.vocab_size;
-  }
-  return request;
-}
-
-// The maximum number of untimed runs of a step.
-constexpr int32_t kMaxUntimedRuns = 256;
-
-absl::Status TimeStep(Request request, const Bucket& bucket, Clock* clock,
-                      const StepBenchmark& benchmark, PreparedModel* prepared) {
-  ActiveRequest active(std::move(request), nullptr, clock->Now(), clock->Now());
-  std::vector<RequestRow*> rows;
-  std::vector<WaitingSequence*> batch;
-  for (RequestRow& row : active.rows) {
-    row.tokens = row.length();
-    row.sampled_rows = row.sampled_end ? 1 : 0;
-    rows.push_back(&row);
-    batch.push_back(&row);
-  }
-  ExecutionSlot& slot = *prepared->slots.front();
-  slot.Assign(rows, bucket);
-  PlanCache::Reader reader(prepared->plans.get());
-  const Plan& plan = reader.Find(bucket, {}).plan->plan();
-
-  // The first run touches its memory for the first time.
-  const MonoTime begin = clock->Now();
-  int32_t untimed = 0;
-  do {
-    SLUICE_RETURN_IF_ERROR(slot.Replay(plan));
-  } while (++untimed < kMaxUntimedRuns && clock->Now() - begin < benchmark.warm_for);
-  std::vector<double> seconds;
-  for (int32_t run = 0; run < benchmark.runs; ++run) {
-    const MonoTime start = clock->Now();
-    SLUICE_RETURN_IF_ERROR(slot.Replay(plan));
-    seconds.push_back(std::chrono::duration<double>(clock->Now() - start).count());
-  }
-  if (seconds.empty()) return absl::OkStatus();
-  const auto median = seconds.begin() + std::ssize(seconds) / 2;
-  std::nth_element(seconds.begin(), median, seconds.end());
-  prepared->costs.Observe(ShapeOf(batch, bucket), *median);
-  return absl::OkStatus();
-}
-
-// Times two steps: `tokens` tokens in the fewest rows, which have the most context, and half of the
-// tokens in the most rows of the bucket, which have the most samples. This separates the terms of
-// the cost law. Adds both to the costs of `prepared`. Requires that the bucket's plan is published
-// and the model has a slot. Returns the error of a failed step.
-absl::Status TimeTokens(int32_t tokens, const Bucket& bucket,
-                        const std::shared_ptr<const Model>& model, Clock* clock,
-                        const StepBenchmark& benchmark, PreparedModel* prepared) {
-  const int32_t longest = bucket.padded()
-                              ? bucket.positions
-                              : std::min<int64_t>(bucket.tokens, model->config.max_positions);
-  SLUICE_RETURN_IF_ERROR(
-      TimeStep(Rows(tokens, longest, bucket, model), bucket, clock, benchmark, prepared));
-  if (tokens < 2) return absl::OkStatus();
-  const int32_t half = tokens / 2;
-  const int32_t even = std::min((half + bucket.sequences - 1) / bucket.sequences, longest);
-  return TimeStep(Rows(half, even, bucket, model), bucket, clock, benchmark, prepared);
-}
-
-// Prepares and times the buckets of a ladder within a time limit.
-class BucketWarmUp {
- public:
-  // Nothing is owned.
-  BucketWarmUp(const std::shared_ptr<const Model>& model, const LadderOptions& options,
-               const StepBenchmark& benchmark, Clock* clock, Observer* observer,
-               PreparedModel* prepared)
-      : model_(model),
-        benchmark_(benchmark),
-        clock_(clock),
-        observer_(observer),
-        prepared_(prepared),
-        end_(clock->Now() + std::chrono::microseconds(options.warm_up_us)) {}
-
-  // Prepares the maximum, without a captured plan if there is no memory for it.
-  absl::Status PrepareLargest(const Bucket& largest) {
-    PlanCache* const plans = prepared_->plans.get();
-    const absl::Status status = plans->Prepare(largest);
-    if (!absl::IsResourceExhausted(status)) return status;
-    observer_->OnNotice(
-        *model_,
-        absl::StrCat("the ladder's maximum runs without a plan, op by op: ", status.message()));
-    return plans->PublishEager(largest);
-  }
-
-  // Prepares and times the buckets below the maximum in ascending order, and times the maximum,
-  // which must be prepared, last. If the costs are `known`, only the smallest steps of a packed
-  // ladder are timed. Stops when the time is over, the memory limit is reached (0: none) or the
-  // device has no memory left. Buckets without time are awaited. Buckets without memory are not in
-  // the returned ladder; those excluded by the limit count as evicted.
-  absl::StatusOr<Ladder> Run(const Ladder& wanted, bool known, int64_t limit_bytes) {
-    const Bucket& largest = wanted.largest();
-    known_ = known;
-    limit_bytes_ = limit_bytes;
-    if (benchmark_.runs > 1) {
-      const StepBenchmark rise = {.runs = 0, .warm_for = kClockRise};
-      SLUICE_RETURN_IF_ERROR(TimeTokens(largest.tokens, largest, model_, clock_, rise, prepared_));
-    }
-    const std::span<const Bucket> others = wanted.buckets().first(wanted.buckets().size() - 1);
-    std::vector<Bucket> kept;
-    size_t next = 0;
-    bool memory = true;
-    for (; next < others.size() && memory && (wanted.padded() || HasTime(others[next])); ++next) {
-      SLUICE_ASSIGN_OR_RETURN(memory, Prepare(others[next]));
-      if (!memory) break;
-      kept.push_back(others[next]);
-      SLUICE_RETURN_IF_ERROR(Time(others[next], wanted.padded()));
-    }
-    if (memory) {
-      const std::span<const Bucket> later = others.subspan(next);
-      prepared_->plans->Await(later);
-      kept.insert(kept.end(), later.begin(), later.end());
-    }
-    if (!memory) LeaveWholeColumns(largest, &kept);
-    if (over_limit_) prepared_->evicted = std::ssize(others) - std::ssize(kept);
-    kept.push_back(largest);
-    if (next == others.size() || !memory) {
-      SLUICE_RETURN_IF_ERROR(Time(largest, wanted.padded()));
-    }
-    return Ladder(std::move(kept));
-  }
-
- private:
-  // The number of tokens timed first, in any bucket.
-  static constexpr int32_t kFirstTokens = 16;
-
-  // Used when a padded ladder was cut within a column. Withdraws its last buckets until the rest
-  // and the largest bucket form a ladder: a column has at least the rows of wider columns.
-  void LeaveWholeColumns(const Bucket& largest, std::vector<Bucket>* kept) {
-    while (!kept->empty() && FirstOutOfOrder(std::vector<Bucket>{kept->back(), largest})) {
-      prepared_->plans->Withdraw(kept->back());
-      kept->pop_back();
-    }
-  }
-
-  // Returns false if there is not enough memory for the plan.
-  absl::StatusOr<bool> Prepare(const Bucket& bucket) {
-    SLUICE_RETURN_IF_ERROR(CheckInterruption());
-    PlanCache* const plans = prepared_->plans.get();
-    const absl::Status status = plans->Prepare(bucket);
-    if (absl::IsResourceExhausted(status)) {
-      observer_->OnNotice(*model_,
-                          absl::StrCat("the ladder is cut short at ", bucket.tokens,
-                                       " tokens, except for the maximum: ", status.message()));
-      return false;
-    }
-    SLUICE_RETURN_IF_ERROR(status);
-    if (limit_bytes_ == 0 || plans->ladder_bytes() <= limit_bytes_) return true;
-    plans->Withdraw(bucket);
-    over_limit_ = true;
-    return false;
-  }
-
-  // Times a step with the bucket's capacity in tokens. First times smaller steps, in powers of two,
-  // and continues only if they are fast enough.
-  absl::Status Time(const Bucket& bucket, bool whole) {
-    while (timed_ < bucket.tokens || whole) {
-      SLUICE_RETURN_IF_ERROR(CheckInterruption());
-      const int32_t tokens =
-          whole ? bucket.tokens : std::min(bucket.tokens, std::max(kFirstTokens, 2 * timed_));
-      if (!whole && timed_ > 0 && (known_ || !HasTimeFor(tokens))) return absl::OkStatus();
-      const MonoTime begin = clock_->Now();
-      SLUICE_RETURN_IF_ERROR(TimeTokens(tokens, bucket, model_, clock_, benchmark_, prepared_));
-      took_ = clock_->Now() - begin;
-      timed_ = tokens;
-      if (whole) break;
-    }
-    return absl::OkStatus();
-  }
-
-  bool HasTime(const Bucket& bucket) const {
-    return timed_ == 0 || (known_ ? clock_->Now() < end_ : HasTimeFor(bucket.tokens));
-  }
-  // Returns whether timing these tokens is likely to finish in time, judged by the latest
-  // measurement.
-  bool HasTimeFor(int32_t tokens) const { return clock_->Now() + took_ / timed_ * tokens < end_; }
-
-  const std::shared_ptr<const Model>& model_;
-  int64_t limit_bytes_ = 0;
-  const StepBenchmark benchmark_;
-  bool known_ = false;
-  Clock* const clock_;
-  Observer* const observer_;
-  PreparedModel* const prepared_;
-  const MonoTime end_;
-  bool over_limit_ = false;
-  int32_t timed_ = 0;    // tokens of the latest measurement
-  nanoseconds took_{0};  // duration of the latest measurement
-};
 
 // Returns the number of KV pages and the options for their use.
 absl::StatusOr<PagedScheduler::Options> PageOptionsFor(const EngineOptions& options,

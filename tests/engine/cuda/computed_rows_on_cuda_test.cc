@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <random>
 #include <string>
+#include <utility>
 #include <variant>
 
 #include "engine/cuda/joined_graph.h"
@@ -14,6 +16,13 @@ namespace {
 
 constexpr Bucket kLargest{320, 1};
 constexpr int64_t kOfAnInstruction = 16 * 8 * 16;  // multiply-adds of kernels/simt's MultiplyAdd
+
+// Returns the tokens of a bucket, and of a step in it.
+std::pair<int32_t, int32_t> Draw(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto bucket = static_cast<int32_t>(1 + random() % kLargest.tokens);
+  return {bucket, static_cast<int32_t>(1 + random() % bucket)};
+}
 
 class ComputedRowsOnCuda : public CudaModelTest {
  protected:
@@ -77,9 +86,7 @@ TEST_F(ComputedRowsOnCuda, EqualTheRowsThatTheLibraryComputed) {
   bool rounded = false;
   for (uint64_t seed = 1; seed <= 12; ++seed) {
     SCOPED_TRACE(seed);
-    std::mt19937_64 random(seed);
-    const auto bucket = static_cast<int32_t>(1 + random() % kLargest.tokens);
-    const auto tokens = static_cast<int32_t>(1 + random() % bucket);
+    const auto [bucket, tokens] = Draw(seed);
     const Counted counted = Run(bucket, tokens);
     const int64_t rows = executable_->computed_rows().Of(bucket, tokens);
     EXPECT_EQ(counted.library / MultiplyAddsOfARow(), static_cast<double>(rows)) << bucket;
@@ -98,9 +105,7 @@ TEST_F(ComputedRowsOnCuda, OfOurKernelsAreTheRowsOfTheBatch) {
   ASSERT_GT(of_eight_rows, 0);
   for (uint64_t seed = 1; seed <= 12; ++seed) {
     SCOPED_TRACE(seed);
-    std::mt19937_64 random(seed);
-    const auto bucket = static_cast<int32_t>(1 + random() % kLargest.tokens);
-    const auto tokens = static_cast<int32_t>(1 + random() % bucket);
+    const auto [bucket, tokens] = Draw(seed);
     const Counted counted = Run(bucket, tokens);
     EXPECT_EQ(counted.library, 0);
     EXPECT_EQ((counted.own - rest) / of_eight_rows, (tokens + 7) / 8) << bucket << ", " << tokens;
@@ -117,9 +122,7 @@ TEST_F(ComputedRowsOnCuda, AreCountedByLayerIfOnlySomeAreTheLibrarys) {
   EXPECT_LT(share, 1) << "position-wise layers are ours";
   for (uint64_t seed = 1; seed <= 6; ++seed) {
     SCOPED_TRACE(seed);
-    std::mt19937_64 random(seed);
-    const auto bucket = static_cast<int32_t>(1 + random() % kLargest.tokens);
-    const auto tokens = static_cast<int32_t>(1 + random() % bucket);
+    const auto [bucket, tokens] = Draw(seed);
     const Counted counted = Run(bucket, tokens);
     const double all = MultiplyAddsOfARow();
     EXPECT_GT(counted.own, 0);
