@@ -114,7 +114,7 @@ struct ModelStats {
   int64_t running_sequences = 0;  // rows that hold pages or are in the current step
   int64_t queued_tokens = 0;      // the tokens of the waiting sequences' next steps
   int64_t queued_bytes = 0;       // the memory of requests that wait or run
-  nanoseconds oldest_age{0};      // of the oldest waiting request
+  nanoseconds oldest_age{0};      // of the oldest waiting request in the queue, not in the backlog
   // The time to compute all admitted requests at the measured costs, if none ends before
   // max_tokens.
   nanoseconds estimated_drain{0};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <vector>
 
 #include "base/check.h"
@@ -13,7 +14,11 @@ class VirtualRun {
  public:
   VirtualRun(std::span<const Arrival> arrivals, const VirtualRunOptions& options,
              Scheduler* scheduler)
-      : arrivals_(arrivals), options_(options), scheduler_(*scheduler), live_(arrivals.size()) {
+      : arrivals_(arrivals),
+        options_(options),
+        scheduler_(*scheduler),
+        admission_(options.admission),
+        live_(arrivals.size()) {
     const bool generates = std::any_of(arrivals.begin(), arrivals.end(),
                                        [](const Arrival& arrival) { return arrival.steps > 1; });
     if (options.recompute) return;
@@ -35,9 +40,18 @@ class VirtualRun {
   struct Live {
     WaitingSequence sequence;
     int32_t steps_left = 0;
+    RequestLoad load{};  // these two are used if there is an admission control
+    Admission admission{};
   };
 
-  bool Busy() const { return next_ < arrivals_.size() || !scheduler_.queue().empty(); }
+  bool Busy() const {
+    return next_ < arrivals_.size() || !scheduler_.queue().empty() || Deferring();
+  }
+  bool Deferring() const { return admission_ != nullptr && !admission_->backlog().empty(); }
+  MonoTime EarliestDeadline() const {
+    const MonoTime queued = scheduler_.queue().EarliestDeadline();
+    return Deferring() ? std::min(queued, admission_->backlog().EarliestDeadline()) : queued;
+  }
 
   MonoTime NextArrival() const {
     return next_ < arrivals_.size() ? arrivals_[next_].at : MonoTime::max();
@@ -70,7 +84,60 @@ class VirtualRun {
                     .steps_left = arrival.steps};
     WaitingSequence* const sequence = &live_[next_++].sequence;
     SetNextChunk(arrival.tokens, sequence);
-    scheduler_.Arrive(sequence);
+    if (Admit(arrival, *sequence)) scheduler_.Arrive(sequence);
+  }
+
+  // Returns whether the arrival enters the queue now.
+  bool Admit(const Arrival& arrival, const WaitingSequence& sequence) {
+    if (admission_ == nullptr) return true;
+    const Applicant applicant{
+        .load = {.tokens = int64_t{arrival.tokens} + arrival.steps - 1,
+                 .priority = arrival.priority,
+                 .caller = arrival.caller == 0 ? "" : std::to_string(arrival.caller)},
+        .caller = arrival.caller,
+        .deadline = arrival.deadline,
+        .prompt_tokens = arrival.tokens,
+        .max_tokens = arrival.steps};
+    const Admission decision =
+        admission_->Reserve(applicant, scheduler_, scheduler_.queue().running(), arrival.at);
+    if (decision.gives_place) QueueNext(arrival.at);
+    if (!decision.refusal.ok()) {
+      ++result_.refused;
+      if (options_.on_refused) options_.on_refused(sequence.ticket);
+      return false;
+    }
+    live_[sequence.ticket].load = applicant.load;
+    live_[sequence.ticket].admission = decision;
+    if (decision.deferred) {
+      admission_->Defer(sequence.ticket, applicant, scheduler_, decision, arrival.at);
+    }
+    return !decision.deferred;
+  }
+
+  void QueueNext(MonoTime now) {
+    while (Deferring()) {
+      const Backlog::Entry entry = admission_->TakeNext(now);
+      WaitingSequence* const sequence = &live_[entry.id].sequence;
+      if (admission_->IsReachable(entry, scheduler_, scheduler_.queue().running(), now)) {
+        sequence->queued = now;
+        return scheduler_.Arrive(sequence);
+      }
+      Expire(*sequence);
+    }
+  }
+
+  // Records the end of a sequence for the admission of others.
+  void Return(const WaitingSequence& sequence, bool ran) {
+    if (admission_ == nullptr) return;
+    const Live& live = live_[sequence.ticket];
+    admission_->Return(live.load);
+    admission_->Learn(AdmissionControl::Outcome{.queued = arrivals_[sequence.ticket].at,
+                                                .ended = now_,
+                                                .deadline = sequence.deadline,
+                                                .admission = live.admission,
+                                                .status = ran && now_ <= sequence.deadline
+                                                              ? absl::OkStatus()
+                                                              : absl::DeadlineExceededError("")});
   }
 
   void Step() {
@@ -78,13 +145,20 @@ class VirtualRun {
       scheduler_.Remove(expired);
       Expire(*expired);
     }
+    while (Deferring() && admission_->backlog().EarliestDeadline() <= now_) {
+      const uint64_t id = admission_->backlog().Earliest().id;
+      admission_->Leave(id);
+      Expire(live_[id].sequence);
+    }
+    if (admission_ != nullptr) {
+      while (admission_->HasRoomForNext(scheduler_, scheduler_.queue().running())) QueueNext(now_);
+    }
     const BatchDecision decision = scheduler_.Decide({.now = now_}, &batch_);
     if (decision.launch) {
       RunBatch(decision);
     } else if (Busy()) {
       const bool idle = scheduler_.queue().empty();
-      AdvanceTo(std::min(
-          {decision.wait_until, NextArrival(), timer_, scheduler_.queue().EarliestDeadline()}));
+      AdvanceTo(std::min({decision.wait_until, NextArrival(), timer_, EarliestDeadline()}));
       if (idle && !scheduler_.queue().empty()) AdvanceTo(EndOf(options_.host.Wake()));
     }
   }
@@ -135,7 +209,8 @@ class VirtualRun {
     Live& live = live_[sequence->ticket];
     if (sequence->later_tokens == 0 && --live.steps_left == 0) {
       ++result_.sequences;
-      result_.latency_sum_seconds += Seconds(now_ - sequence->queued);
+      Return(*sequence, /*ran=*/true);
+      result_.latency_sum_seconds += Seconds(now_ - arrivals_[sequence->ticket].at);
       if (options_.on_done) options_.on_done(sequence->ticket, now_, true);
     } else if (sequence->deadline <= now_) {
       Expire(*sequence);
@@ -158,12 +233,14 @@ class VirtualRun {
 
   void Expire(const WaitingSequence& sequence) {
     ++result_.expired;
+    Return(sequence, /*ran=*/false);
     if (options_.on_done) options_.on_done(sequence.ticket, now_, false);
   }
 
   const std::span<const Arrival> arrivals_;
   const VirtualRunOptions& options_;
   Scheduler& scheduler_;
+  AdmissionControl* const admission_;
   int32_t chunk_tokens_ = 0;  // prompt tokens per step; 0: all
   std::vector<Live> live_;    // by ticket (the index of the arrival)
   size_t next_ = 0;           // the index of the next arrival

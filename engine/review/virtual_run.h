@@ -6,6 +6,7 @@
 #include <functional>
 #include <span>
 
+#include "engine/schedule/admission_control.h"
 #include "engine/schedule/host_times.h"
 #include "engine/schedule/scheduler.h"
 
@@ -40,6 +41,10 @@ struct VirtualRunOptions {
   // empty.
   std::function<void(const VirtualBatch&)> on_batch{};
   std::function<void(size_t arrival, MonoTime end, bool ran)> on_done{};
+  // If not nullptr, decides on each arrival as the daemon does. Otherwise every arrival is
+  // admitted.
+  AdmissionControl* admission = nullptr;
+  std::function<void(size_t arrival)> on_refused{};
   // Called at the first arrival's time, then at each time that it returns, until it returns
   // MonoTime::max(). For reviews of the ladder.
   std::function<MonoTime(MonoTime now, Scheduler* scheduler)> on_timer{};
@@ -48,6 +53,7 @@ struct VirtualRunOptions {
 struct VirtualResult {
   int64_t sequences = 0;  // sequences that ran to their end
   int64_t expired = 0;
+  int64_t refused = 0;
   int64_t batches = 0;
   int64_t useful_tokens = 0;
   int64_t bucket_tokens = 0;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iterator>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -17,6 +19,9 @@ constexpr double kMaxBetween = 1e12;
 
 // Above the memory of any machine.
 constexpr int64_t kUnbounded = int64_t{1} << 50;
+
+// The part of each limit of a level that deferred loads may use.
+constexpr double kDeferredShare = 0.5;
 
 // An hour is longer than any relevant deadline or wait.
 constexpr double kMaxSeconds = 3600;
@@ -75,6 +80,18 @@ AdmissionBudget::Bounds AdmissionBudget::BoundsOf(int priority) const {
           .bytes = Part(options_.max_bytes, share)};
 }
 
+AdmissionBudget::Bounds AdmissionBudget::DeferredBoundsOf(int priority) const {
+  const Bounds bounds = BoundsOf(priority);
+  return {.requests = Part(bounds.requests, kDeferredShare),
+          .tokens = Part(bounds.tokens, kDeferredShare),
+          .bytes = Part(bounds.bytes, kDeferredShare)};
+}
+
+bool AdmissionBudget::IsDeferrable(const RequestLoad& load) const {
+  const Bounds most = DeferredBoundsOf(load.priority);
+  return load.tokens <= most.tokens && load.bytes <= most.bytes;
+}
+
 double AdmissionBudget::LevelShare(int priority) const {
   SLUICE_CHECK(priority >= 1 && priority <= kPriorityLevels);
   return std::pow(options_.priority_share, priority - 1);
@@ -98,6 +115,21 @@ absl::Status AdmissionBudget::CheckTotal(const RequestLoad& load) const {
   }
   if (load.bytes > bounds.bytes - total_.bytes) {
     return Full("engine.queue.max_bytes", bounds.bytes, "bytes", who);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AdmissionBudget::CheckDeferred(const RequestLoad& load) const {
+  const Bounds most = DeferredBoundsOf(load.priority);
+  const std::string who = absl::StrCat("calls of priority ", load.priority, " that wait for room");
+  if (deferred_.requests >= most.requests) {
+    return Full("half of engine.queue.max_requests", most.requests, "requests", who);
+  }
+  if (load.tokens > most.tokens - deferred_.tokens) {
+    return Full("half of engine.queue.max_tokens", most.tokens, "tokens", who);
+  }
+  if (load.bytes > most.bytes - deferred_.bytes) {
+    return Full("half of engine.queue.max_bytes", most.bytes, "bytes", who);
   }
   return absl::OkStatus();
 }
@@ -127,7 +159,20 @@ void AdmissionBudget::Add(const RequestLoad& load, int64_t sign, Bounds* total) 
   total->tokens += sign * load.tokens;
   total->bytes += sign * load.bytes;
   total->candidates += sign * load.candidates;
+  total->of_level[load.priority - 1] += sign * load.candidates;
   SLUICE_CHECK(total->requests >= 0 && total->tokens >= 0 && total->bytes >= 0);
+}
+
+int64_t AdmissionBudget::CandidatesAhead(const RequestLoad& load) const {
+  const auto up_to_level = [&](const Bounds& bounds) {
+    return std::accumulate(bounds.of_level.begin(), bounds.of_level.begin() + load.priority,
+                           int64_t{0});
+  };
+  const int64_t all = up_to_level(total_);
+  if (!SharesAmongCallers(load)) return all;
+  const auto own = callers_.find(load.caller);
+  if (own == callers_.end()) return 0;
+  return std::min(all, up_to_level(own->second) * std::ssize(callers_));
 }
 
 absl::Status AdmissionBudget::Take(const RequestLoad& load) {
@@ -144,6 +189,13 @@ absl::Status AdmissionBudget::Take(const RequestLoad& load) {
     Add(load, 1, &callers_[load.caller]);
   }
   Add(load, 1, &total_);
+  return absl::OkStatus();
+}
+
+absl::Status AdmissionBudget::TakeDeferred(const RequestLoad& load) {
+  SLUICE_RETURN_IF_ERROR(CheckDeferred(load));
+  SLUICE_RETURN_IF_ERROR(Take(load));
+  Add(load, 1, &deferred_);
   return absl::OkStatus();
 }
 

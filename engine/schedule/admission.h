@@ -1,6 +1,7 @@
 // Limits for the admission of requests to the queue.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -10,6 +11,7 @@
 #include "base/clock.h"
 #include "engine/options.h"
 #include "engine/schedule/scheduler.h"
+#include "engine/schedule_values.h"
 
 namespace sluice {
 
@@ -40,11 +42,20 @@ class AdmissionBudget {
   // load does not even fit an empty queue. The error names the limit, and nothing is added.
   absl::Status Take(const RequestLoad& load);
   void Return(const RequestLoad& load);
+  // Like Take, but the load waits in the backlog until Release. All such loads together use at most
+  // a part of each limit, so that they never fill the queue.
+  absl::Status TakeDeferred(const RequestLoad& load);
+  // Returns whether TakeDeferred could succeed if no other load were deferred.
+  bool IsDeferrable(const RequestLoad& load) const;
+  void Release(const RequestLoad& load) { Add(load, -1, &deferred_); }
 
   // Returns whether the number of requests has reached the limit of this level.
   bool IsFull(int priority) const { return total_.requests >= BoundsOf(priority).requests; }
   int64_t bytes() const { return total_.bytes; }
   int64_t candidates() const { return total_.candidates; }
+  // Returns the number of candidates that are scored before candidates of a new load: those of the
+  // same or a more urgent level, and at most the caller's own ones once for each caller.
+  int64_t CandidatesAhead(const RequestLoad& load) const;
   // Returns the share of each limit that a level may use if the queue is not empty.
   double LevelShare(int priority) const;
   // Returns the share of all tokens that belongs to the caller of `load`, 0 to 1.
@@ -61,13 +72,17 @@ class AdmissionBudget {
     int64_t requests = 0;
     int64_t tokens = 0;
     int64_t bytes = 0;
-    int64_t candidates = 0;  // not limited
+    int64_t candidates = 0;                           // not limited
+    std::array<int64_t, kPriorityLevels> of_level{};  // the candidates of each level
   };
-  // Returns the limits of a level.
+  // Return the limits of a level, and their part for deferred loads.
   Bounds BoundsOf(int priority) const;
-  // CheckTotal returns an error if `load` plus the total exceeds a limit. CheckShare returns an
-  // error if the caller, who already has `own`, would have more than its share.
+  Bounds DeferredBoundsOf(int priority) const;
+  // CheckTotal returns an error if `load` plus the total exceeds a limit, and CheckDeferred if it
+  // plus the deferred loads would exceed their part. CheckShare returns an error if the caller, who
+  // already has `own`, would have more than its share.
   absl::Status CheckTotal(const RequestLoad& load) const;
+  absl::Status CheckDeferred(const RequestLoad& load) const;
   absl::Status CheckShare(const RequestLoad& load, const Bounds& own) const;
   static void Add(const RequestLoad& load, int64_t sign, Bounds* total);
   bool SharesAmongCallers(const RequestLoad& load) const {
@@ -76,6 +91,7 @@ class AdmissionBudget {
 
   const QueueOptions options_;
   Bounds total_;
+  Bounds deferred_;  // the part of total_ that waits in the backlog
   absl::flat_hash_map<std::string, Bounds> callers_;  // callers with requests
 };
 

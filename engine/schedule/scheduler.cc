@@ -37,17 +37,17 @@ void Scheduler::Arrive(WaitingSequence* sequence) {
                       .caller = sequence->caller,
                       .deadline = sequence->deadline});
   if (sequence->caller != 0) {
-    fair_order_.Arrive(ServiceOf(*sequence), queue_.empty(), sequence);
+    const int64_t tokens =
+        int64_t{sequence->tokens} + sequence->later_tokens + sequence->expected_steps - 1;
+    fair_order_.Arrive(ServiceOf(tokens), queue_.empty(), sequence);
   }
   queue_.Push(sequence);
 }
 
-nanoseconds Scheduler::ServiceOf(const WaitingSequence& sequence) const {
+nanoseconds Scheduler::ServiceOf(int64_t tokens) const {
   const Bucket& largest = ladder_->largest();
   const double full = costs_.EstimateDrain(largest.tokens, largest);
   const double of_token = full > 0 ? full / largest.tokens : kFirstSecondsOfToken;
-  const int64_t tokens =
-      int64_t{sequence.tokens} + sequence.later_tokens + sequence.expected_steps - 1;
   const double seconds = std::min(of_token * static_cast<double>(tokens), kMaxSecondsOfService);
   return nanoseconds(std::llround(1e9 * seconds));
 }

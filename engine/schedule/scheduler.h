@@ -90,15 +90,15 @@ class Scheduler {
   // before (CHECK).
   void SetLadder(std::shared_ptr<const Ladder> ladder);
 
+  // Returns about how long the device is occupied by steps of these tokens, in full batches.
+  nanoseconds ServiceOf(int64_t tokens) const;
+
   const SequenceQueue& queue() const { return queue_; }
   const std::shared_ptr<const Ladder>& ladder() const { return ladder_; }
   const CostModel& costs() const { return costs_; }
   const Traffic& traffic() const { return traffic_; }
 
  private:
-  // Returns about how long all steps of a sequence occupy the device, in full batches.
-  nanoseconds ServiceOf(const WaitingSequence& sequence) const;
-
   SequenceQueue queue_;
   FairOrder fair_order_;
   const std::unique_ptr<BatchFormer> former_;

@@ -17,7 +17,7 @@ UNARY = "server/inference/unary_infer_test.cc"
 FAILING = "engine/runner/failing_device_test.cc"
 PART = (UNARY, "AnErrorNamesThePartOfTheRequestThatIsWrong")
 CALLERS = ("e2e/test_callers.py", "test_every_method_refuses_unknown_callers")
-ADMISSION = ("engine/runner/requests/admission_control_test.cc", "kAdmissionControlRows")
+ADMISSION = ("engine/schedule/admission_control_test.cc", "kAdmissionControlRows")
 BY_CODE = ("base/reason_test.cc", "FollowsFromTheCodeOfAnErrorWithoutAReason")
 
 # The file below tests/ and the test, or the table of a test, that produces each reason.

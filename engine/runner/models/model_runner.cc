@@ -115,6 +115,7 @@ ModelStats StatsOf(const PreparedModel& prepared, const RunnerState& state, Mono
           state.requests.remaining_tokens(), scheduler.ladder()->largest())));
   stats.device_tokens_per_second = FullRate(scheduler.costs(), scheduler.ladder()->largest());
   stats.estimated_wait = state.admission.Wait(state.requests.running_sequences(), scheduler);
+  stats.waiting_sequences += state.admission.backlog().rows();
   stats.costs = scheduler.costs().state();
   if (prepared.kv.keeps_pages) stats.kv = DescribeKv(state.scheduler);
   stats.traffic = DescribeTraffic(scheduler.traffic(), now);
@@ -131,7 +132,10 @@ ModelRunner::ModelRunner(RequestId first_id, std::shared_ptr<const Model> model,
       observer_(observer),
       private_prefixes_(options.kv.private_prefixes),
       prepared_(std::move(prepared)),
-      state_(AdmissionControl(options.queue, prepared_.kv.keeps_pages && prepared_.kv.prefix_reuse),
+      state_(AdmissionControl(
+                 {.queue = options.queue,
+                  .priority_step = std::chrono::microseconds(options.batch.priority_step_us),
+                  .reuses_prefixes = prepared_.kv.keeps_pages && prepared_.kv.prefix_reuse}),
              first_id, prepared_.kv.keeps_pages, options.batch, prepared_.kv,
              std::chrono::microseconds(options.ladder.review.half_life_us), prepared_.ladder,
              prepared_.costs, journal, clock),
@@ -143,11 +147,15 @@ absl::Status ModelRunner::Refuse(absl::Status refusal) {
   return refusal;
 }
 
-absl::Status ModelRunner::Reserve(const Request& request, const RequestLoad& load, MonoTime now,
-                                  nanoseconds* needed) {
+Admission ModelRunner::Reserve(const Applicant& applicant, MonoTime now) {
   MutexLock lock(&state_.mu);
-  return state_.admission.Reserve(request, load, state_.scheduler.scheduler(),
-                                  state_.requests.running_sequences(), now, needed);
+  const Admission admission = state_.admission.Reserve(applicant, state_.scheduler.scheduler(),
+                                                       state_.requests.running_sequences(), now);
+  if (admission.gives_place) {
+    state_.requests.QueueNext(now);
+    state_.wake.Signal();
+  }
+  return admission;
 }
 
 absl::StatusOr<RequestId> ModelRunner::Submit(Request request, std::shared_ptr<Sink> sink,
@@ -157,19 +165,19 @@ absl::StatusOr<RequestId> ModelRunner::Submit(Request request, std::shared_ptr<S
     return Refuse(std::move(fault));
   }
   const MonoTime now = clock_->Now();
-  const RequestLoad load = LoadOf(request);
-  nanoseconds needed(0);
-  absl::Status refusal = AdmissionControl::Examine(request, model_->config.max_positions, now,
-                                                   model_->config.only_length());
-  // Checked before anything proportional to its tokens is allocated.
-  if (refusal.ok()) refusal = Reserve(request, load, now, &needed);
+  absl::Status refusal =
+      ExamineRequest(request, model_->config.max_positions, now, model_->config.only_length());
   if (!refusal.ok()) return Refuse(std::move(refusal));
+  const Applicant applicant = ApplicantOf(request);
+  // Checked before anything proportional to its tokens is allocated.
+  Admission admission = Reserve(applicant, now);
+  if (!admission.refusal.ok()) return Refuse(std::move(admission.refusal));
   absl::Cleanup give_back = [&] {
     MutexLock lock(&state_.mu);
-    state_.admission.Return(load);
+    state_.admission.GiveBack(applicant.load, admission);
   };
   auto active = std::make_unique<ActiveRequest>(std::move(request), std::move(sink), received, now);
-  active->needed = needed;
+  active->admission = admission;
   if (private_prefixes_) active->KeepPrefixesPrivate();
   for (RequestRow& row : active->rows) {
     row.kv.ids.reserve(CeilDiv(row.MaxPositions(), prepared_.kv.page_tokens));
@@ -194,7 +202,7 @@ absl::Status ModelRunner::StandingRefusal(int priority, MonoTime received, MonoT
   absl::Status refusal;
   {
     MutexLock lock(&state_.mu);
-    refusal = state_.admission.Standing(priority, deadline - received);
+    refusal = state_.admission.Standing(priority, deadline, received);
   }
   return refusal.ok() ? refusal : Refuse(std::move(refusal));
 }

@@ -86,8 +86,7 @@ class ModelRunner {
 
  private:
   absl::Status Refuse(absl::Status refusal);
-  absl::Status Reserve(const Request& request, const RequestLoad& load, MonoTime now,
-                       nanoseconds* needed);
+  Admission Reserve(const Applicant& applicant, MonoTime now);
 
   const std::shared_ptr<const Model> model_;
   Clock* const clock_;

@@ -7,8 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "base/reason.h"
 #include "base/size_of.h"
 #include "base/stable_hash.h"
+#include "base/status_macros.h"
 #include "engine/rows/candidate_order.h"
 #include "kernels/choose_diverse.h"
 #include "kernels/diversity.h"
@@ -128,6 +131,25 @@ void AlignRow(const ModelConfig& config, RequestRow* row) {
   if (config.serving.alignment == PositionAlignment::kStart) return;
   row->position_offset = config.max_positions - row->prompt.length;
   row->kv.root = row->position_offset;
+}
+
+// Every row must fit the model's positions, and therefore the largest bucket. If `only_length` is
+// not 0, every row must have exactly this length.
+absl::Status CheckLengths(const Request& request, int64_t max_positions, int64_t only_length) {
+  for (int32_t row = 0; row < request.rows(); ++row) {
+    const int32_t length = request.spec->lengths[row];
+    if (length > max_positions) {
+      return ReasonError(Reason::kInput,
+                         absl::StrCat("row ", row, " has ", length, " tokens; expected 1 to ",
+                                      max_positions, " (the model's max_positions)"));
+    }
+    if (only_length > 0 && length != only_length) {
+      return ReasonError(Reason::kInput,
+                         absl::StrCat("row ", row, " has ", length, " tokens; expected exactly ",
+                                      only_length, ", as in every row of this model"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -312,6 +334,23 @@ void ActiveRequest::CompleteReply() {
     values->resize(to - values->data());
   }
   for (const RequestRow& row : rows) reply.xsa_positions.push_back(row.outputs.diagnosed);
+}
+
+absl::Status ExamineRequest(const Request& request, int64_t max_positions, MonoTime now,
+                            int64_t only_length) {
+  SLUICE_RETURN_IF_ERROR(CheckLengths(request, max_positions, only_length));
+  if (request.deadline > now) return absl::OkStatus();
+  return ReasonError(Reason::kDeadline, "the deadline passed before the request was queued");
+}
+
+Applicant ApplicantOf(const Request& request) {
+  return {.load = LoadOf(request),
+          .caller = CallerKey(request.caller),
+          .deadline = request.deadline,
+          .rows = request.rows(),
+          .prompt_tokens = std::ssize(request.tokens),
+          .max_tokens = request.spec->max_tokens,
+          .reach = ReachOf(request.spec->model->config)};
 }
 
 RequestLoad LoadOf(const Request& request) {

@@ -14,7 +14,7 @@
 #include "engine/request.h"
 #include "engine/rows/row_edits.h"
 #include "engine/rows/row_states.h"
-#include "engine/schedule/admission.h"
+#include "engine/schedule/admission_control.h"
 #include "engine/schedule/paged_scheduler.h"
 
 namespace sluice {
@@ -118,7 +118,7 @@ struct ActiveRequest {
   int32_t parts_left = 0;
   bool began = false;      // whether a step has carried any of its rows
   int32_t held_until = 0;  // tokens that the first row computes while other rows are kHeld
-  nanoseconds needed{0};   // the forecast of AdmissionControl::Reserve
+  Admission admission;     // how it was admitted
 
   // Used by the scheduling thread.
   std::vector<RequestRow> rows;
@@ -133,6 +133,15 @@ struct ActiveRequest {
 
   std::shared_ptr<const StopTexts> stop_texts_;  // nullptr if there are none
 };
+
+// Returns a refusal if the request itself requires one: a row has more tokens than the model has
+// positions, or the deadline has passed. If `only_length` is not 0, every row must have this
+// length.
+absl::Status ExamineRequest(const Request& request, int64_t max_positions, MonoTime now,
+                            int64_t only_length = 0);
+
+// Returns the properties that decide on the request's admission.
+Applicant ApplicantOf(const Request& request);
 
 // Returns the load that QueueOptions limits. Its bytes are the maximum memory of the request and of
 // everything kept for it until it ends, including reply and generated tokens, without the

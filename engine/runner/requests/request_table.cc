@@ -14,12 +14,52 @@ RequestId RequestTable::Admit(std::unique_ptr<ActiveRequest> request) noexcept {
     row.ticket = ++last_ticket_;
     row.expected_steps = 1 + admission_->LaterSteps(row.generation.limit);
     row.kv.shared = request->held_until;
-    if (request->held_until == 0 || row.index == 0) scheduler_->Arrive(&row);
     UpdateRemaining(&row);
   }
   const RequestId id = request->id;
+  if (request->admission.deferred) {
+    admission_->Defer(id, ApplicantOf(request->request), scheduler_->scheduler(),
+                      request->admission, request->trace.queued);
+  } else {
+    Enqueue(request.get());
+  }
   requests_.emplace(id, std::move(request));
   return id;
+}
+
+void RequestTable::Enqueue(ActiveRequest* request) {
+  for (RequestRow& row : request->rows) {
+    if (request->held_until > 0 && row.index > 0) continue;
+    scheduler_->Arrive(&row);
+    UpdateRemaining(&row);
+  }
+}
+
+void RequestTable::QueueNext(MonoTime now) {
+  while (!admission_->backlog().empty()) {
+    const Backlog::Entry entry = admission_->TakeNext(now);
+    ActiveRequest* const request = Find(entry.id);
+    if (admission_->IsReachable(entry, scheduler_->scheduler(), running_sequences(), now)) {
+      for (RequestRow& row : request->rows) row.queued = now;
+      return Enqueue(request);
+    }
+    Fail(request, UnreachableError());
+  }
+}
+
+void RequestTable::FillQueue(MonoTime now) {
+  while (admission_->HasRoomForNext(scheduler_->scheduler(), running_sequences())) QueueNext(now);
+}
+
+void RequestTable::ExpireWaiting(MonoTime now) {
+  const auto expire = [this](ActiveRequest* request) {
+    Fail(request, absl::DeadlineExceededError("the deadline passed while the request waited"));
+  };
+  while (WaitingSequence* expired = scheduler_->scheduler().queue().Expired(now)) {
+    expire(RowOf(expired)->owner);
+  }
+  const Backlog& backlog = admission_->backlog();
+  while (backlog.EarliestDeadline() <= now) expire(Find(backlog.Earliest().id));
 }
 
 void RequestTable::ReleaseHeld(ActiveRequest* request) {
@@ -39,6 +79,7 @@ ActiveRequest* RequestTable::Find(RequestId id) const {
 void RequestTable::Fail(ActiveRequest* request, const absl::Status& status) {
   if (!request->status.ok()) return;
   request->status = status;
+  admission_->Leave(request->id);
   for (RequestRow& row : request->rows) {
     if (row.state() != SequenceState::kQueued && row.state() != SequenceState::kHeld) continue;
     scheduler_->Remove(&row);
@@ -106,7 +147,7 @@ void RequestTable::EndPart(ActiveRequest* request) {
     admission_->Learn(AdmissionControl::Outcome{.queued = request->trace.queued,
                                                 .ended = clock_->Now(),
                                                 .deadline = request->request.deadline,
-                                                .needed = request->needed,
+                                                .admission = request->admission,
                                                 .status = request->status});
   }
   const auto it = requests_.find(request->id);

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "engine/runner/requests/active_request.h"
-#include "engine/runner/requests/admission_control.h"
+#include "engine/schedule/admission_control.h"
 #include "engine/schedule/paged_scheduler.h"
 
 namespace sluice {
@@ -39,9 +39,17 @@ class RequestTable {
         clock_(clock),
         last_id_(first_id) {}
 
-  // Adds a request whose load was reserved, and queues its rows. Returns its id. Ends the process
-  // if there is no memory for the queue's indices.
+  // Adds a request whose load was reserved, and queues its rows, or puts it into the backlog if its
+  // admission was deferred. Returns its id. Ends the process if there is no memory for the queue's
+  // indices.
   RequestId Admit(std::unique_ptr<ActiveRequest> request) noexcept;
+  // Moves the next request of the backlog to the queue, if there is one. Requests that can no
+  // longer be in time fail instead.
+  void QueueNext(MonoTime now);
+  // Moves requests of the backlog to the queue while that holds less than a full batch.
+  void FillQueue(MonoTime now);
+  // Fails the requests that wait and whose deadline is at or before `now`.
+  void ExpireWaiting(MonoTime now);
   // Returns nullptr if the request has ended or is unknown.
   ActiveRequest* Find(RequestId id) const;
 
@@ -83,6 +91,7 @@ class RequestTable {
   int64_t steps() const { return steps_; }            // steps that ended
 
  private:
+  void Enqueue(ActiveRequest* request);
   void ReleaseHeld(ActiveRequest* request);
   void UpdateRemaining(RequestRow* row);
   void Done(RequestRow* row);

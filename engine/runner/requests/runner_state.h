@@ -2,8 +2,8 @@
 #pragma once
 
 #include "base/mutex.h"
-#include "engine/runner/requests/admission_control.h"
 #include "engine/runner/requests/request_table.h"
+#include "engine/schedule/admission_control.h"
 #include "engine/schedule/paged_scheduler.h"
 
 namespace sluice {

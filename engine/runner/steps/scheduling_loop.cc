@@ -61,7 +61,7 @@ SchedulingLoop::NextAction SchedulingLoop::NextWork() {
   MutexLock lock(&state_->mu);
   while (true) {
     const MonoTime now = clock_->Now();
-    ExpireWaiting(now);
+    state_->requests.ExpireWaiting(now);
     const bool all_told = !pipeline_.has_undelivered() && !state_->requests.has_ended();
     const bool device_idle = pipeline_.runs_ahead() && !pipeline_.has_step_under_way();
     const bool under_way = pipeline_.has_step_under_way();
@@ -93,20 +93,14 @@ void SchedulingLoop::Sleep() {
   heartbeat_->Idle();
   clock_->WaitUntil(
       &state_->wake, &state_->mu,
-      std::min({wait_until_, state_->queue().EarliestDeadline(), pipeline_.trim_at()}));
+      std::min({wait_until_, state_->queue().EarliestDeadline(),
+                state_->admission.backlog().EarliestDeadline(), pipeline_.trim_at()}));
   heartbeat_->Busy();
-}
-
-void SchedulingLoop::ExpireWaiting(MonoTime now) {
-  while (WaitingSequence* expired = state_->queue().Expired(now)) {
-    state_->requests.Fail(
-        RowOf(expired)->owner,
-        absl::DeadlineExceededError("the deadline passed while the request waited"));
-  }
 }
 
 bool SchedulingLoop::Decide(MonoTime now) {
   wait_until_ = MonoTime::max();
+  state_->requests.FillQueue(now);
   BatchDecision decision;
   decided_ = pipeline_.Decide(now, &decision);
   if (!decision.launch && !state_->queue().empty() && !pipeline_.has_step_under_way()) {

@@ -46,7 +46,6 @@ class SchedulingLoop {
   void Sleep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
   void EndFinished();
   bool Decide(MonoTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
-  void ExpireWaiting(MonoTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
 
   Clock* const clock_;
   Observer* const observer_;

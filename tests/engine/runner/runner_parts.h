@@ -23,7 +23,9 @@ struct RunnerParts {
         backend(backend_options),
         model(FakeModel(FakeConfig())),
         prepared(*WarmUp(model, options, &backend, &clock, &observer)),
-        state(AdmissionControl(options.queue, prepared.kv.keeps_pages && prepared.kv.prefix_reuse),
+        state(AdmissionControl(
+                  {.queue = options.queue,
+                   .reuses_prefixes = prepared.kv.keeps_pages && prepared.kv.prefix_reuse}),
               /*first_id=*/100, prepared.kv.keeps_pages, options.batch, prepared.kv,
               std::chrono::minutes(1), prepared.ladder, prepared.costs, /*journal=*/nullptr,
               &clock),
@@ -42,20 +44,32 @@ struct RunnerParts {
   }
   RequestId Admit(Request request) {
     sink = std::make_shared<RecordingSink>();
-    nanoseconds needed(0);
     MutexLock lock(&state.mu);
-    const absl::Status refusal = state.admission.Reserve(
-        request, LoadOf(request), state.scheduler.scheduler(), 0, clock.Now(), &needed);
-    EXPECT_TRUE(refusal.ok()) << refusal;
+    const Admission admission =
+        state.admission.Reserve(ApplicantOf(request), state.scheduler.scheduler(), 0, clock.Now());
+    EXPECT_TRUE(admission.refusal.ok()) << admission.refusal;
+    if (admission.gives_place) state.requests.QueueNext(clock.Now());
     auto active =
         std::make_unique<ActiveRequest>(std::move(request), sink, clock.Now(), clock.Now());
+    active->admission = admission;
     for (RequestRow& row : active->rows) row.kv.ids.reserve(64);
     return state.requests.Admit(std::move(active));
+  }
+
+  // Makes every step cost a millisecond per token.
+  void LearnCosts() {
+    MutexLock lock(&state.mu);
+    for (int i = 0; i < 200; ++i) {
+      const int32_t tokens = 8 + i % 56;
+      state.scheduler.Observe({.bucket = {.tokens = 64, .sequences = 4}, .computed_tokens = tokens},
+                              tokens * 1e-3);
+    }
   }
 
   // Decides and takes a batch; returns nullptr if there is nothing to run.
   InFlightStep* Decide() {
     MutexLock lock(&state.mu);
+    state.requests.FillQueue(clock.Now());
     BatchDecision decision;
     return pipeline.Decide(clock.Now(), &decision);
   }

@@ -1,10 +1,12 @@
 // Compares a RequestTable under random operations with a simple model of the state of each request.
 #include "engine/runner/requests/request_table.h"
 
+#include <chrono>
 #include <map>
 #include <random>
 #include <vector>
 
+#include "base/reason.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runner/runner_parts.h"
 
@@ -20,7 +22,11 @@ struct Expected {
 
 class RandomOperations {
  public:
-  explicit RandomOperations(uint64_t seed) : random_(seed) {}
+  // If `defers`, a request that finds a queue of requests waits in the backlog.
+  RandomOperations(uint64_t seed, bool defers)
+      : random_(seed), defers_(defers), parts_(OptionsOf(defers)) {
+    if (defers) parts_.LearnCosts();
+  }
 
   void Run() {
     for (int i = 0; i < 300 && !::testing::Test::HasFailure(); ++i) {
@@ -40,6 +46,7 @@ class RandomOperations {
     while (!in_step_.empty() || Decide()) EndStep();
     TakeEnded();
     for (const auto& [id, request] : expected_) EXPECT_TRUE(request.ended) << id;
+    EXPECT_EQ(deferred_ > 0, defers_);
     MutexLock lock(&parts_.state.mu);
     EXPECT_TRUE(parts_.state.requests.empty());
     EXPECT_EQ(parts_.state.requests.running_requests(), 0);
@@ -50,6 +57,12 @@ class RandomOperations {
   }
 
  private:
+  static EngineOptions OptionsOf(bool defers) {
+    EngineOptions options = SmallOptions();
+    if (defers) options.queue.max_wait_us = 1;
+    return options;
+  }
+
   uint64_t Below(uint64_t limit) { return random_() % limit; }
 
   void Admit() {
@@ -60,7 +73,11 @@ class RandomOperations {
       row.assign(1 + Below(12), alike ? first : static_cast<int32_t>(2 + Below(90)));
     }
     const auto count = static_cast<int32_t>(rows.size());
-    const RequestId id = parts_.Admit(rows, static_cast<int32_t>(Below(4)));
+    const MonoTime deadline =
+        defers_ ? parts_.clock.Now() + std::chrono::minutes(1) : MonoTime::max();
+    const RequestId id = parts_.Admit(rows, static_cast<int32_t>(Below(4)), deadline);
+    MutexLock lock(&parts_.state.mu);
+    if (parts_.state.requests.Find(id)->admission.deferred) ++deferred_;
     EXPECT_TRUE(expected_.emplace(id, Expected{.rows = count}).second) << "id used twice";
   }
 
@@ -146,6 +163,8 @@ class RandomOperations {
   }
 
   std::mt19937_64 random_;
+  const bool defers_;
+  int64_t deferred_ = 0;  // requests that waited in the backlog
   RunnerParts parts_;
   std::map<RequestId, Expected> expected_;
   std::set<RequestId> finished_;  // requests that ended and were not taken yet
@@ -155,7 +174,7 @@ class RandomOperations {
 TEST(RequestTableProperty, EveryRequestIsTakenOnceWithItsFirstError) {
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(seed);
-    RandomOperations(seed).Run();
+    RandomOperations(seed, /*defers=*/seed % 2 == 0).Run();
     if (::testing::Test::HasFailure()) return;
   }
 }
@@ -175,6 +194,78 @@ TEST(RequestTable, TakeAllFailsTheRequestsThatHaveNotEnded) {
   EXPECT_TRUE(parts.state.requests.empty());
   EXPECT_EQ(parts.state.requests.Find(waiting), nullptr);
   EXPECT_EQ(parts.state.admission.bytes(), 0);
+}
+
+struct Deferring {
+  Deferring() {
+    parts.LearnCosts();
+    first = parts.Admit({std::vector<int32_t>(12, 1)});
+    second = parts.Admit({std::vector<int32_t>(12, 2)});  // 24 ms of work, the limit is 18 ms
+    deferred = parts.Admit({{3, 4}, {5, 6}}, 1, parts.clock.Now() + std::chrono::seconds(10));
+  }
+  static EngineOptions Options() {
+    EngineOptions options = SmallOptions();
+    options.queue.max_wait_us = 20'000;
+    return options;
+  }
+
+  RunnerParts parts{Options()};
+  RequestId first = 0, second = 0, deferred = 0;
+};
+
+TEST(RequestTable, ADeferredRequestEntersTheQueueWhenThereIsRoom) {
+  Deferring d;
+  {
+    MutexLock lock(&d.parts.state.mu);
+    const ActiveRequest* const request = d.parts.state.requests.Find(d.deferred);
+    EXPECT_TRUE(request->admission.deferred);
+    EXPECT_EQ(request->rows[0].state(), SequenceState::kHeld);
+    EXPECT_EQ(d.parts.state.queue().size(), 2);
+    EXPECT_EQ(d.parts.state.requests.waiting_requests(), 3);
+    d.parts.state.requests.FillQueue(d.parts.clock.Now());
+    EXPECT_EQ(request->rows[0].state(), SequenceState::kHeld) << "24 of 18 ms";
+    d.parts.state.requests.Fail(d.parts.state.requests.Find(d.first), absl::CancelledError(""));
+    d.parts.state.requests.FillQueue(d.parts.clock.Now());
+    EXPECT_EQ(request->rows[0].state(), SequenceState::kHeld) << "the queue has enough for a step";
+    d.parts.state.requests.Fail(d.parts.state.requests.Find(d.second), absl::CancelledError(""));
+    d.parts.clock.Advance(std::chrono::seconds(1));
+    d.parts.state.requests.FillQueue(d.parts.clock.Now());
+    EXPECT_EQ(request->rows[0].state(), SequenceState::kQueued) << "the queue is empty";
+    EXPECT_EQ(request->rows[0].queued, d.parts.clock.Now());
+    EXPECT_TRUE(d.parts.state.admission.backlog().empty());
+    EXPECT_EQ(d.parts.state.queue().size(), 2);
+  }
+}
+
+TEST(RequestTable, ADeferredRequestExpiresAtItsDeadline) {
+  Deferring d;
+  MutexLock lock(&d.parts.state.mu);
+  RequestTable& requests = d.parts.state.requests;
+  EXPECT_EQ(d.parts.state.admission.backlog().EarliestDeadline(),
+            d.parts.clock.Now() + std::chrono::seconds(10));
+  d.parts.clock.Advance(std::chrono::seconds(10) - nanoseconds(1));
+  requests.ExpireWaiting(d.parts.clock.Now());
+  EXPECT_NE(requests.Find(d.deferred), nullptr);
+  d.parts.clock.Advance(nanoseconds(1));
+  requests.ExpireWaiting(d.parts.clock.Now());
+  EXPECT_EQ(requests.Find(d.deferred), nullptr);
+  RequestTable::Requests taken;
+  requests.TakeEnded(&taken);
+  ASSERT_EQ(taken.size(), 1u);
+  EXPECT_EQ(taken[0]->status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(d.parts.state.admission.backlog().EarliestDeadline(), MonoTime::max());
+}
+
+TEST(RequestTable, ADeferredRequestThatWouldBeLateDoesNotEnterTheQueue) {
+  Deferring d;
+  MutexLock lock(&d.parts.state.mu);
+  d.parts.clock.Advance(std::chrono::seconds(10) - std::chrono::milliseconds(5));
+  d.parts.state.requests.QueueNext(d.parts.clock.Now());
+  EXPECT_EQ(d.parts.state.queue().size(), 2);
+  RequestTable::Requests taken;
+  d.parts.state.requests.TakeEnded(&taken);
+  ASSERT_EQ(taken.size(), 1u);
+  EXPECT_EQ(ReasonOf(taken[0]->status), Reason::kDeadlineUnreachable);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "engine/runner/requests/admission_control.h"
+#include "engine/schedule/admission_control.h"
 
 #include <algorithm>
 #include <chrono>
@@ -7,6 +7,7 @@
 #include <random>
 #include <string>
 
+#include "engine/runner/requests/active_request.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runner/harness.h"
@@ -43,6 +44,14 @@ Scheduler SchedulerWithCosts() {
       nullptr);
 }
 
+// Reserves `load` for a request, and returns the refusal.
+absl::Status Reserve(AdmissionControl* admission, const Request& request, const RequestLoad& load,
+                     const Scheduler& scheduler, int64_t running, MonoTime now) {
+  Applicant applicant = ApplicantOf(request);
+  applicant.load = load;
+  return admission->Reserve(applicant, scheduler, running, now).refusal;
+}
+
 struct AdmissionControlRow {
   const char* name;
   std::vector<size_t> lengths = {4};
@@ -58,21 +67,20 @@ struct AdmissionControlRow {
 class AdmissionControlTable : public TableTest<AdmissionControlRow> {};
 
 TEST_P(AdmissionControlTable, AdmitsOrRefusesWithTheReason) {
-  AdmissionControl admission({.max_requests = 3}, /*reuses_prefixes=*/false);
+  AdmissionControl admission({.queue = {.max_requests = 3}});
   const Scheduler scheduler = SchedulerWithCosts();
-  nanoseconds needed(0);
   for (int64_t i = 0; i < row().other_requests; ++i) {
-    const absl::Status other = admission.Reserve(
-        RequestWith({1}), {.tokens = 2, .bytes = 8, .priority = 1}, scheduler, 0, kNow, &needed);
+    const absl::Status other = Reserve(
+        &admission, RequestWith({1}), {.tokens = 2, .bytes = 8, .priority = 1}, scheduler, 0, kNow);
     ASSERT_TRUE(other.ok()) << other;
   }
   if (row().draining) admission.Drain();
   if (row().hung) admission.Hang();
   const Request request = RequestWith(row().lengths, row().deadline, row().max_tokens);
-  absl::Status refusal = AdmissionControl::Examine(request, 64, kNow);
+  absl::Status refusal = ExamineRequest(request, 64, kNow);
   if (refusal.ok()) {
-    refusal = admission.Reserve(request, {.tokens = 5, .bytes = 100, .priority = 1}, scheduler,
-                                row().running, kNow, &needed);
+    refusal = Reserve(&admission, request, {.tokens = 5, .bytes = 100, .priority = 1}, scheduler,
+                      row().running, kNow);
   }
   ASSERT_EQ(refusal.ok(), !row().reason.has_value()) << refusal;
   EXPECT_THAT(std::string(refusal.message()), HasSubstr(row().message));
@@ -122,21 +130,19 @@ SLUICE_TABLE(AdmissionControlTable, kAdmissionControlRows);
 
 // The scheduler takes a millisecond for a token.
 TEST(AdmissionControl, AModelOfOneLengthRefusesOtherLengths) {
-  EXPECT_TRUE(AdmissionControl::Examine(RequestWith({8, 8}), 8, kNow, 8).ok());
-  const absl::Status refusal = AdmissionControl::Examine(RequestWith({8, 7}), 8, kNow, 8);
+  EXPECT_TRUE(ExamineRequest(RequestWith({8, 8}), 8, kNow, 8).ok());
+  const absl::Status refusal = ExamineRequest(RequestWith({8, 7}), 8, kNow, 8);
   EXPECT_EQ(ReasonOf(refusal), Reason::kInput);
   EXPECT_EQ(refusal.message(),
             "row 1 has 7 tokens; expected exactly 8, as in every row of this model");
 }
 
 TEST(AdmissionControl, TheWaitLimitsRequestsWithoutADeadline) {
-  AdmissionControl admission({.max_wait_us = 50'000, .priority_share = 0.8},
-                             /*reuses_prefixes=*/false);
+  AdmissionControl admission({.queue = {.max_wait_us = 50'000, .priority_share = 0.8}});
   Scheduler scheduler = SchedulerWithCosts();
   const auto reserve = [&](int priority, MonoTime deadline = MonoTime::max()) {
-    nanoseconds needed(0);
-    return admission.Reserve(RequestWith({4}, deadline), {.tokens = 5, .priority = priority},
-                             scheduler, 0, kNow, &needed);
+    return Reserve(&admission, RequestWith({4}, deadline), {.tokens = 5, .priority = priority},
+                   scheduler, 0, kNow);
   };
   WaitingSequence first, second;
   first.ticket = 1;
@@ -153,56 +159,53 @@ TEST(AdmissionControl, TheWaitLimitsRequestsWithoutADeadline) {
   EXPECT_EQ(refusal.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(refusal.message()), HasSubstr("engine.queue.max_wait of 50ms"));
   EXPECT_TRUE(reserve(2, kNow + milliseconds(40)).ok()) << "only the near deadline counts";
-  EXPECT_FALSE(reserve(2, kNow + milliseconds(41)).ok()) << "a later deadline has no effect";
-  EXPECT_FALSE(reserve(2, kNow + std::chrono::minutes(1)).ok());
+  EXPECT_EQ(ReasonOf(reserve(2, kNow + milliseconds(41))), Reason::kDeadlineUnreachable)
+      << "it would wait for too long in the backlog";
+  EXPECT_TRUE(reserve(2, kNow + std::chrono::minutes(1)).ok()) << "it waits in the backlog";
   scheduler.Remove(&first);
   EXPECT_TRUE(reserve(2).ok());
 }
 
 TEST(AdmissionControl, ARefusalForTheWaitHoldsForItsLevelUntilReconsidered) {
-  AdmissionControl admission({.max_wait_us = 50'000, .priority_share = 0.8},
-                             /*reuses_prefixes=*/false);
+  AdmissionControl admission({.queue = {.max_wait_us = 50'000, .priority_share = 0.8}});
   Scheduler scheduler = SchedulerWithCosts();
   WaitingSequence first;
   first.ticket = 1;
   first.tokens = 45;
   first.queued = kNow;
   scheduler.Arrive(&first);
-  constexpr nanoseconds kFar = std::chrono::hours(1);
-  EXPECT_TRUE(admission.Standing(2, kFar).ok()) << "no request was refused";
-  nanoseconds needed(0);
-  const absl::Status refusal = admission.Reserve(RequestWith({4}), {.tokens = 5, .priority = 2},
-                                                 scheduler, 0, kNow, &needed);
+  EXPECT_TRUE(admission.Standing(2, MonoTime::max(), kNow).ok()) << "no request was refused";
+  const absl::Status refusal =
+      Reserve(&admission, RequestWith({4}), {.tokens = 5, .priority = 2}, scheduler, 0, kNow);
   ASSERT_FALSE(refusal.ok()) << "45 of 40 ms";
-  EXPECT_EQ(admission.Standing(2, kFar), refusal);
-  EXPECT_EQ(ReasonOf(admission.Standing(2, kFar)), Reason::kQueueFull);
-  EXPECT_FALSE(admission.Standing(2, milliseconds(50) + nanoseconds(1)).ok());
-  EXPECT_TRUE(admission.Standing(2, milliseconds(50)).ok()) << "its own forecast decides";
-  EXPECT_TRUE(admission.Standing(1, kFar).ok()) << "45 of 50 ms";
+  EXPECT_EQ(admission.Standing(2, MonoTime::max(), kNow), refusal);
+  EXPECT_EQ(ReasonOf(admission.Standing(2, MonoTime::max(), kNow)), Reason::kQueueFull);
+  EXPECT_TRUE(admission.Standing(2, kNow + milliseconds(51), kNow).ok()) << "it may be deferred";
+  EXPECT_TRUE(admission.Standing(2, kNow + milliseconds(50), kNow).ok())
+      << "its own forecast decides";
+  EXPECT_TRUE(admission.Standing(1, MonoTime::max(), kNow).ok()) << "45 of 50 ms";
   AdmissionControl ending = admission, draining = admission;
   const RequestLoad admitted = {.tokens = 5, .priority = 1};
-  ASSERT_TRUE(ending.Reserve(RequestWith({4}), admitted, scheduler, 0, kNow, &needed).ok());
-  EXPECT_FALSE(ending.Standing(2, kFar).ok());
+  ASSERT_TRUE(Reserve(&ending, RequestWith({4}), admitted, scheduler, 0, kNow).ok());
+  EXPECT_FALSE(ending.Standing(2, MonoTime::max(), kNow).ok());
   ending.Return(admitted);
-  EXPECT_TRUE(ending.Standing(2, kFar).ok()) << "a request has ended";
+  EXPECT_TRUE(ending.Standing(2, MonoTime::max(), kNow).ok()) << "a request has ended";
   draining.Drain();
-  EXPECT_TRUE(draining.Standing(2, kFar).ok()) << "draining has another code";
+  EXPECT_TRUE(draining.Standing(2, MonoTime::max(), kNow).ok()) << "draining has another code";
   admission.Reconsider();
-  EXPECT_TRUE(admission.Standing(2, kFar).ok());
+  EXPECT_TRUE(admission.Standing(2, MonoTime::max(), kNow).ok());
 }
 
 TEST(AdmissionControl, OnlyRefusalsThatApplyToEveryRequestAreKept) {
-  AdmissionControl admission({.max_requests = 3, .max_tokens = 20, .max_caller_share = 0.5},
-                             /*reuses_prefixes=*/false);
+  AdmissionControl admission(
+      {.queue = {.max_requests = 3, .max_tokens = 20, .max_caller_share = 0.5}});
   const Scheduler scheduler = SchedulerWithCosts();
   const auto reserve = [&](int64_t tokens, const char* caller) {
-    nanoseconds needed(0);
-    return !admission
-                .Reserve(RequestWith({1}), {.tokens = tokens, .priority = 1, .caller = caller},
-                         scheduler, 0, kNow, &needed)
+    return !Reserve(&admission, RequestWith({1}),
+                    {.tokens = tokens, .priority = 1, .caller = caller}, scheduler, 0, kNow)
                 .ok();
   };
-  const auto stands = [&] { return !admission.Standing(1, std::chrono::hours(1)).ok(); };
+  const auto stands = [&] { return !admission.Standing(1, MonoTime::max(), kNow).ok(); };
   EXPECT_FALSE(reserve(2, "greedy"));
   EXPECT_TRUE(reserve(19, "modest"));
   EXPECT_FALSE(stands()) << "a shorter request fits";
@@ -218,13 +221,11 @@ TEST(AdmissionControl, OnlyRefusalsThatApplyToEveryRequestAreKept) {
 
 // One caller has 45 ms of the waiting work.
 TEST(AdmissionControl, ACallerGetsAtMostItsShareOfTheWait) {
-  AdmissionControl admission({.max_wait_us = 50'000, .max_caller_share = 0.8},
-                             /*reuses_prefixes=*/false);
+  AdmissionControl admission({.queue = {.max_wait_us = 50'000, .max_caller_share = 0.8}});
   Scheduler scheduler = SchedulerWithCosts();
   const auto reserve = [&](const char* caller) {
-    nanoseconds needed(0);
-    return admission.Reserve(RequestWith({4}), {.tokens = 5, .priority = 1, .caller = caller},
-                             scheduler, 0, kNow, &needed);
+    return Reserve(&admission, RequestWith({4}), {.tokens = 5, .priority = 1, .caller = caller},
+                   scheduler, 0, kNow);
   };
   EXPECT_TRUE(reserve("greedy").ok());
   WaitingSequence sequence;
@@ -244,10 +245,10 @@ TEST(AdmissionControl, AfterAnOverloadTheWaitIsWithinTheLimit) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
     constexpr milliseconds kBound(50), kLongest(20);
-    AdmissionControl admission({.max_wait_us = 50'000, .priority_share = 1},
-                               /*reuses_prefixes=*/false);
+    AdmissionControl admission({.queue = {.max_wait_us = 50'000, .priority_share = 1}});
     Scheduler scheduler = SchedulerWithCosts();
     std::deque<WaitingSequence> sequences;
+    std::vector<int64_t> deferred;  // the prompt tokens of each request in the backlog, by id
     size_t begun = 0;
     MonoTime device_free = kNow, longest = kNow;
     for (MonoTime now = kNow; now < kNow + std::chrono::seconds(2); now += milliseconds(1)) {
@@ -256,17 +257,29 @@ TEST(AdmissionControl, AfterAnOverloadTheWaitIsWithinTheLimit) {
           random() % 2 == 0
               ? MonoTime::max()
               : now + kBound + milliseconds(static_cast<int64_t>(1 + random() % 60'000));
-      nanoseconds needed(0);
-      const absl::Status refusal =
-          admission.Reserve(RequestWith({tokens}, deadline), {.tokens = 1, .priority = 1},
-                            scheduler, 0, now, &needed);
-      if (refusal.ok()) {
+      const Applicant applicant{.load = {.tokens = 1, .priority = 1},
+                                .deadline = deadline,
+                                .prompt_tokens = static_cast<int64_t>(tokens)};
+      const Admission decision = admission.Reserve(applicant, scheduler, 0, now);
+      const auto enqueue = [&](int64_t prompt_tokens) {
         WaitingSequence& arrived = sequences.emplace_back();
         arrived.ticket = sequences.size();
-        arrived.tokens = static_cast<int32_t>(tokens);
+        arrived.tokens = static_cast<int32_t>(prompt_tokens);
         arrived.queued = now;
         scheduler.Arrive(&arrived);
+      };
+      const auto take_next = [&] {
+        const uint64_t id = admission.TakeNext(now).id;
+        enqueue(deferred[id]);
+      };
+      if (decision.gives_place) take_next();
+      if (decision.deferred) {
+        deferred.push_back(applicant.prompt_tokens);
+        admission.Defer(deferred.size() - 1, applicant, scheduler, decision, now);
+      } else if (decision.refusal.ok()) {
+        enqueue(applicant.prompt_tokens);
       }
+      while (admission.HasRoomForNext(scheduler, 0)) take_next();
       for (; device_free <= now && begun < sequences.size(); ++begun) {
         WaitingSequence& first = sequences[begun];
         EXPECT_LE(std::max(device_free, first.queued), first.queued + kBound + 2 * kLongest);
@@ -282,8 +295,7 @@ TEST(AdmissionControl, AfterAnOverloadTheWaitIsWithinTheLimit) {
 
 // A step of four sequences takes four milliseconds, and a generation has 40 steps.
 TEST(AdmissionControl, TheWaitIncludesTheStepsOfGenerationsWithoutAPlace) {
-  AdmissionControl admission({.max_wait_us = 50'000, .priority_share = 1},
-                             /*reuses_prefixes=*/false);
+  AdmissionControl admission({.queue = {.max_wait_us = 50'000, .priority_share = 1}});
   Scheduler scheduler = SchedulerWithCosts();
   WaitingSequence sequences[2];
   for (uint64_t i = 0; i < 2; ++i) {
@@ -300,45 +312,60 @@ TEST(AdmissionControl, TheWaitIncludesTheStepsOfGenerationsWithoutAPlace) {
   EXPECT_NEAR(wait_ms(2), 8, 1) << "exactly two";
   EXPECT_NEAR(wait_ms(3), 8 + 40, 2) << "one place is missing";
   EXPECT_NEAR(wait_ms(4), 8 + 80, 4);
-  nanoseconds needed(0);
   const auto refused = [&](int64_t running) {
-    return !admission.Reserve(RequestWith({4}), {.tokens = 5}, scheduler, running, kNow, &needed)
-                .ok();
+    return !Reserve(&admission, RequestWith({4}), {.tokens = 5}, scheduler, running, kNow).ok();
   };
   EXPECT_FALSE(refused(3));
   EXPECT_TRUE(refused(4));
 }
 
 TEST(AdmissionControl, TheWaitIncludesCandidatesToScore) {
-  AdmissionControl admission({.max_wait_us = 50'000}, /*reuses_prefixes=*/false);
+  AdmissionControl admission({.queue = {.max_wait_us = 50'000}});
   const Scheduler scheduler = SchedulerWithCosts();
-  nanoseconds needed(0);
   const RequestLoad scoring{.tokens = 5, .candidates = 1000, .priority = 1};
-  EXPECT_TRUE(admission.Reserve(RequestWith({4}), scoring, scheduler, 0, kNow, &needed).ok());
+  EXPECT_TRUE(Reserve(&admission, RequestWith({4}), scoring, scheduler, 0, kNow).ok());
   EXPECT_EQ(admission.Wait(0, scheduler), nanoseconds(0)) << "their cost is not known";
   admission.Learn(AdmissionControl::ScoredCandidates{.count = 100, .duration = milliseconds(6)});
   EXPECT_EQ(admission.Wait(0, scheduler), milliseconds(60));
   EXPECT_FALSE(
-      admission.Reserve(RequestWith({4}), {.tokens = 5, .priority = 1}, scheduler, 0, kNow, &needed)
-          .ok());
+      Reserve(&admission, RequestWith({4}), {.tokens = 5, .priority = 1}, scheduler, 0, kNow).ok());
   admission.Return(scoring);
   EXPECT_EQ(admission.Wait(0, scheduler), nanoseconds(0));
 }
 
+// Candidates are scored in the queue's order, so they delay neither more urgent requests nor, for
+// long, other callers.
+TEST(AdmissionControl, CandidatesOfOthersDelayOnlyRequestsAfterThem) {
+  AdmissionControl admission({.queue = {.max_wait_us = 50'000}});
+  const Scheduler scheduler = SchedulerWithCosts();
+  admission.Learn(AdmissionControl::ScoredCandidates{.count = 100, .duration = milliseconds(6)});
+  const auto admits = [&](int priority, const char* caller) {
+    return admission
+        .Reserve({.load = {.tokens = 5, .priority = priority, .caller = caller}}, scheduler, 0,
+                 kNow)
+        .refusal.ok();
+  };
+  const RequestLoad scoring{.tokens = 5, .candidates = 1000, .priority = 3, .caller = "scorer"};
+  ASSERT_TRUE(admission.Reserve({.load = scoring}, scheduler, 0, kNow).refusal.ok());
+  EXPECT_FALSE(admits(3, "scorer")) << "60 of 40 ms";
+  EXPECT_TRUE(admits(3, "other")) << "it takes its turn";
+  EXPECT_FALSE(admits(3, "")) << "callers are not identified";
+  EXPECT_TRUE(admits(2, "")) << "it is more urgent";
+}
+
 TEST(AdmissionControl, ReturningALoadMakesRoom) {
-  AdmissionControl admission({.max_requests = 1}, /*reuses_prefixes=*/false);
+  AdmissionControl admission({.queue = {.max_requests = 1}});
   const Scheduler scheduler = SchedulerWithCosts();
   const RequestLoad load{.tokens = 2, .bytes = 8, .priority = 1};
-  nanoseconds needed(0);
-  EXPECT_TRUE(admission.Reserve(RequestWith({1}), load, scheduler, 0, kNow, &needed).ok());
-  EXPECT_FALSE(admission.Reserve(RequestWith({1}), load, scheduler, 0, kNow, &needed).ok());
+  EXPECT_TRUE(Reserve(&admission, RequestWith({1}), load, scheduler, 0, kNow).ok());
+  EXPECT_FALSE(Reserve(&admission, RequestWith({1}), load, scheduler, 0, kNow).ok());
   admission.Return(load);
   EXPECT_EQ(admission.bytes(), 0);
-  EXPECT_TRUE(admission.Reserve(RequestWith({1}), load, scheduler, 0, kNow, &needed).ok());
+  EXPECT_TRUE(Reserve(&admission, RequestWith({1}), load, scheduler, 0, kNow).ok());
 }
 
 TEST(AdmissionControl, LearnsTheGeneratedShareOfMaxTokens) {
-  AdmissionControl admission({}, /*reuses_prefixes=*/false);
+  AdmissionControl admission({});
   EXPECT_EQ(admission.LaterSteps(101), 100);  // before anything was learned, all of them
   EXPECT_EQ(admission.LaterSteps(0), 0);
   for (int i = 0; i < 500; ++i) {
@@ -355,13 +382,11 @@ TEST(AdmissionControl, MissedDeadlinesRaiseTheForecast) {
   const Scheduler scheduler = SchedulerWithCosts();
   const auto refused = [&](const AdmissionControl& trained, milliseconds allowed) {
     AdmissionControl admission = trained;
-    nanoseconds needed(0);
-    return !admission
-                .Reserve(RequestWith({4}, kNow + allowed, /*max_tokens=*/10),
-                         {.tokens = 41, .bytes = 8, .priority = 1}, scheduler, 3, kNow, &needed)
+    return !Reserve(&admission, RequestWith({4}, kNow + allowed, /*max_tokens=*/10),
+                    {.tokens = 41, .bytes = 8, .priority = 1}, scheduler, 3, kNow)
                 .ok();
   };
-  AdmissionControl admission({}, /*reuses_prefixes=*/false);
+  AdmissionControl admission({});
   const AdmissionControl fresh = admission;
   milliseconds bound(1);
   while (refused(fresh, bound)) bound += milliseconds(1);
@@ -369,7 +394,7 @@ TEST(AdmissionControl, MissedDeadlinesRaiseTheForecast) {
     admission.Learn(AdmissionControl::Outcome{.queued = kNow,
                                               .ended = kNow + 2 * bound,
                                               .deadline = MonoTime::max(),
-                                              .needed = bound,
+                                              .admission = {.needed = bound},
                                               .status = absl::OkStatus()});
   }
   EXPECT_FALSE(refused(admission, bound));
@@ -377,10 +402,110 @@ TEST(AdmissionControl, MissedDeadlinesRaiseTheForecast) {
     admission.Learn(AdmissionControl::Outcome{.queued = kNow,
                                               .ended = kNow + 2 * bound,
                                               .deadline = kNow + bound,
-                                              .needed = bound,
+                                              .admission = {.needed = bound},
                                               .status = absl::DeadlineExceededError("late")});
   }
   EXPECT_TRUE(refused(admission, bound));
+}
+
+// The queue has 45 of 50 ms of work for level 1, and level 2 may wait for 40 ms.
+struct PatienceRow {
+  const char* name;
+  int priority = 2;
+  MonoTime deadline = kNow + std::chrono::minutes(1);
+  int64_t max_wait_us = 50'000;
+  int64_t max_tokens = 1 << 20;  // of the queue
+  int64_t tokens = 5;
+  MonoTime next_deadline = MonoTime::max();  // of a request in the backlog; max(): none
+  std::optional<Reason> reason = std::nullopt;
+  bool deferred = false;
+  bool gives_place = false;
+};
+class PatienceTable : public TableTest<PatienceRow> {};
+
+TEST_P(PatienceTable, DecidesWhereARequestWaits) {
+  AdmissionControl admission({.queue = {.max_tokens = row().max_tokens,
+                                        .max_wait_us = row().max_wait_us,
+                                        .priority_share = 0.8}});
+  Scheduler scheduler = SchedulerWithCosts();
+  if (row().next_deadline != MonoTime::max()) {
+    Applicant next{.load = {.tokens = 1, .priority = row().priority},
+                   .deadline = row().next_deadline,
+                   .prompt_tokens = 1};
+    admission.Defer(7, next, scheduler, {.deferred = true}, kNow);
+  }
+  WaitingSequence sequence;
+  sequence.tokens = 45;
+  sequence.queued = kNow;
+  scheduler.Arrive(&sequence);
+  const Applicant applicant{.load = {.tokens = row().tokens, .priority = row().priority},
+                            .deadline = row().deadline,
+                            .prompt_tokens = 4};
+  const Admission decision = admission.Reserve(applicant, scheduler, 0, kNow);
+  ASSERT_EQ(decision.refusal.ok(), !row().reason.has_value()) << decision.refusal;
+  if (row().reason.has_value()) {
+    EXPECT_EQ(ReasonOf(decision.refusal), *row().reason);
+  }
+  EXPECT_EQ(decision.deferred, row().deferred);
+  EXPECT_EQ(decision.gives_place, row().gives_place);
+}
+
+const PatienceRow kPatienceRows[] = {
+    {.name = "APatientRequestIsDeferredIfTheQueueIsTooLong", .deferred = true},
+    {.name = "ARequestWithoutADeadlineIsRefused",
+     .deadline = MonoTime::max(),
+     .reason = Reason::kQueueFull},
+    {.name = "ADeadlineBeforeMaxWaitIsQueued", .deadline = kNow + milliseconds(40)},
+    {.name = "ADeadlineSoonAfterMaxWaitIsRefused",
+     .deadline = kNow + milliseconds(55),
+     .reason = Reason::kDeadlineUnreachable},
+    {.name = "AQueueWithRoomTakesAPatientRequest", .priority = 1},
+    {.name = "AnEarlierRequestOfTheBacklogGetsTheRoom",
+     .priority = 1,
+     .next_deadline = kNow + std::chrono::seconds(30),
+     .deferred = true,
+     .gives_place = true},
+    {.name = "ALaterRequestOfTheBacklogWaits",
+     .priority = 1,
+     .next_deadline = kNow + std::chrono::minutes(2)},
+    {.name = "WithoutMaxWaitEveryRequestIsQueued", .max_wait_us = 0},
+    {.name = "ALoadAboveThePartOfTheBacklogIsRefused",
+     .max_tokens = 10,
+     .tokens = 6,
+     .reason = Reason::kQueueFull},
+};
+SLUICE_TABLE(PatienceTable, kPatienceRows);
+
+TEST(AdmissionControl, TheBacklogUsesHalfOfEachLimit) {
+  AdmissionControl admission({.queue = {.max_requests = 8, .priority_share = 1}});
+  Scheduler scheduler = SchedulerWithCosts();
+  WaitingSequence sequence;
+  sequence.tokens = 2000;
+  sequence.queued = kNow;
+  scheduler.Arrive(&sequence);
+  const auto reserve = [&](MonoTime deadline) {
+    return admission.Reserve({.load = {.tokens = 1}, .deadline = deadline, .prompt_tokens = 1},
+                             scheduler, 0, kNow);
+  };
+  const MonoTime later = kNow + std::chrono::minutes(1);
+  const Applicant applicant{.load = {.tokens = 1}, .deadline = later, .prompt_tokens = 1};
+  for (uint64_t id = 0; id < 6; ++id) {
+    const Admission decision = reserve(later);
+    EXPECT_TRUE(decision.deferred) << "the first two have left the backlog";
+    admission.Defer(id, applicant, scheduler, decision, kNow);
+    if (id == 0) {
+      EXPECT_EQ(admission.TakeNext(kNow).id, 0u);
+    }
+    if (id == 1) admission.Leave(1);
+  }
+  const Admission refused = reserve(later);
+  EXPECT_EQ(ReasonOf(refused.refusal), Reason::kQueueFull);
+  EXPECT_THAT(std::string(refused.refusal.message()),
+              HasSubstr("half of engine.queue.max_requests"));
+  EXPECT_EQ(admission.Standing(kDefaultPriority, later, kNow), refused.refusal)
+      << "it applies to calls that may wait for as long";
+  EXPECT_TRUE(admission.Standing(kDefaultPriority, later + milliseconds(1), kNow).ok());
+  EXPECT_TRUE(reserve(kNow + milliseconds(500)).refusal.ok()) << "the queue has room for others";
 }
 
 }  // namespace

@@ -1,0 +1,248 @@
+#include "engine/schedule/admission_control.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "base/option_value.h"
+#include "base/reason.h"
+#include "base/status_macros.h"
+
+namespace sluice {
+namespace {
+
+// A request enters the backlog only if its forecast, times this factor, ends before its deadline.
+// The share of the device that the backlog has may fall while the request waits.
+constexpr double kDeferMargin = 1.5;
+
+absl::Status TooLongError(nanoseconds max_wait, int priority) {
+  return ReasonError(
+      Reason::kQueueFull,
+      absl::StrCat(
+          "the request would wait too long: engine.queue.max_wait of ",
+          FormatQuantity(std::chrono::duration_cast<std::chrono::microseconds>(max_wait).count(),
+                         Unit::kMicroseconds),
+          " is reached for priority ", priority,
+          " or for this caller; set a deadline until which the call may wait, or retry later"));
+}
+
+// The backlog fills the queue to this part of the wait that it allows, or to enough work that the
+// fixed cost of a step is at most 5 % of it. More would take room from requests that arrive during
+// the next step.
+constexpr double kFillShare = 1.0 / 32;
+constexpr double kFixedCosts = 20;
+
+}  // namespace
+
+absl::Status UnreachableError() {
+  return ReasonError(Reason::kDeadlineUnreachable,
+                     "by the forecast, the answer would not be complete before the deadline; retry "
+                     "later, or set a later deadline");
+}
+
+absl::Status HungError() {
+  return ReasonError(Reason::kHung, "the model's device does not answer; retry at another replica");
+}
+
+absl::Status AdmissionControl::Closed() const {
+  if (hung_) return HungError();
+  if (draining_) return ReasonError(Reason::kDraining, "the model is draining");
+  return absl::OkStatus();
+}
+
+Admission AdmissionControl::Reserve(const Applicant& applicant, const Scheduler& scheduler,
+                                    int64_t running, MonoTime now) {
+  Admission decision{.refusal = Closed()};
+  if (!decision.refusal.ok()) return decision;
+  const bool dated = applicant.deadline != MonoTime::max();
+  if (dated && OutOfReach(applicant, scheduler, running, now, &decision.needed)) {
+    decision.refusal = UnreachableError();
+    return decision;
+  }
+  const RequestLoad& load = applicant.load;
+  const nanoseconds allowed = applicant.deadline - now;
+  StandingRefusals& standing = standing_[load.priority - 1];
+  bool all_wait = false;
+  const bool waits = WaitsTooLong(load, allowed, running, scheduler, &all_wait);
+  const bool patient = dated && max_wait_ > nanoseconds(0) && allowed > MaxWait(load.priority) &&
+                       options_.defers && budget_.IsDeferrable(load);
+  const bool after_next =
+      patient && !backlog_.empty() && backlog_.Next().deadline <= applicant.deadline;
+  if (patient && (waits || after_next)) {
+    decision.gives_place = !waits && after_next;
+    decision.refusal = TakeDeferred(applicant, scheduler, decision.needed, now);
+    decision.deferred = decision.refusal.ok();
+    if (decision.refusal.ok()) return decision;
+    // The forecast of an identified caller depends on its own requests.
+    if (load.caller.empty()) {
+      standing.patient = decision.refusal;
+      standing.patience = std::max(standing.patience, allowed);
+    }
+    return decision;
+  }
+  if (waits) {
+    decision.refusal = TooLongError(max_wait_, load.priority);
+    if (all_wait) standing.undated = decision.refusal;
+    return decision;
+  }
+  decision.refusal = budget_.Take(load);
+  if (absl::IsResourceExhausted(decision.refusal) && budget_.IsFull(load.priority)) {
+    standing.any = decision.refusal;
+  }
+  return decision;
+}
+
+absl::Status AdmissionControl::TakeDeferred(const Applicant& applicant, const Scheduler& scheduler,
+                                            nanoseconds needed, MonoTime now) {
+  const nanoseconds wait = MaxWait(applicant.load.priority) +
+                           backlog_.TimeUntil(EntryOf(applicant, scheduler, needed), now) + needed;
+  if (kDeferMargin * Seconds(wait) > Seconds(applicant.deadline - now)) return UnreachableError();
+  return budget_.TakeDeferred(applicant.load);
+}
+
+Backlog::Entry AdmissionControl::EntryOf(const Applicant& applicant, const Scheduler& scheduler,
+                                         nanoseconds needed) const {
+  const int64_t tokens =
+      applicant.prompt_tokens + applicant.rows * LaterSteps(applicant.max_tokens);
+  return {.load = applicant.load,
+          .deadline = applicant.deadline,
+          .caller = applicant.caller,
+          .rows = applicant.rows,
+          .service = scheduler.ServiceOf(tokens),
+          .needed = needed};
+}
+
+void AdmissionControl::Defer(uint64_t id, const Applicant& applicant, const Scheduler& scheduler,
+                             const Admission& decision, MonoTime now) {
+  Backlog::Entry entry = EntryOf(applicant, scheduler, decision.needed);
+  entry.id = id;
+  backlog_.Add(entry, now);
+}
+
+Backlog::Entry AdmissionControl::TakeNext(MonoTime now) {
+  Backlog::Entry entry = backlog_.TakeNext(now);
+  budget_.Release(entry.load);
+  return entry;
+}
+
+void AdmissionControl::Leave(uint64_t id) {
+  if (const auto entry = backlog_.Remove(id)) budget_.Release(entry->load);
+}
+
+bool AdmissionControl::IsReachable(const Backlog::Entry& entry, const Scheduler& scheduler,
+                                   int64_t running, MonoTime now) const {
+  return WaitOf(entry.load, running, scheduler) + entry.needed <= entry.deadline - now;
+}
+
+bool AdmissionControl::HasRoomForNext(const Scheduler& scheduler, int64_t running) const {
+  if (backlog_.empty()) return false;
+  if (scheduler.queue().fresh_work().prompt_tokens >= scheduler.ladder()->largest().tokens) {
+    return false;
+  }
+  const RequestLoad& next = backlog_.Next().load;
+  const double fixed =
+      scheduler.costs().Estimate({.bucket = scheduler.ladder()->buckets().front()});
+  const double bound = Seconds(MaxWait(next.priority));
+  return Seconds(WaitOf(next, running, scheduler)) <=
+         std::min(bound, std::max(kFillShare * bound, kFixedCosts * fixed));
+}
+
+nanoseconds AdmissionControl::MaxWait(int priority) const {
+  return nanoseconds(
+      std::llround(budget_.LevelShare(priority) * static_cast<double>(max_wait_.count())));
+}
+
+absl::Status AdmissionControl::Standing(int priority, MonoTime deadline, MonoTime now) const {
+  // A request with an earlier deadline is judged separately. Reasons that end every request have
+  // another code.
+  if (deadline - now <= max_wait_ || !Closed().ok()) return absl::OkStatus();
+  const StandingRefusals& standing = standing_[priority - 1];
+  if (!standing.any.ok()) return standing.any;
+  if (deadline == MonoTime::max()) return standing.undated;
+  return deadline - now <= standing.patience ? standing.patient : absl::OkStatus();
+}
+
+bool AdmissionControl::WaitsTooLong(const RequestLoad& load, nanoseconds allowed, int64_t running,
+                                    const Scheduler& scheduler, bool* all_do) const {
+  if (max_wait_ == nanoseconds(0)) return false;
+  const double bound = Seconds(MaxWait(load.priority));
+  if (Seconds(allowed) <= bound) return false;
+  const double wait = Seconds(WaitOf(load, running, scheduler));
+  // The candidates ahead of an identified caller depend on its own requests.
+  *all_do = wait > bound && (load.caller.empty() || budget_.candidates() == 0);
+  return wait > bound || budget_.ExceedsShare(load, budget_.PartOf(load) * wait, bound - wait);
+}
+
+bool AdmissionControl::OutOfReach(const Applicant& applicant, const Scheduler& scheduler,
+                                  int64_t running, MonoTime now, nanoseconds* needed) const {
+  const int64_t rows = applicant.rows, tokens = applicant.prompt_tokens;
+  const int64_t steps = LaterSteps(applicant.max_tokens);
+  const Due due{
+      .deadline = applicant.deadline,
+      .priority = applicant.load.priority,
+      .rows = rows,
+      .tokens = options_.reuses_prefixes ? rows : tokens,
+      .steps = steps,
+      .context = applicant.reach.ContextOf(std::max<int64_t>(tokens / rows + steps / 2 - 1, 0), 1),
+      .prompts_per_step = mean_prompt_ / std::max(mean_steps_, 1.0)};
+  *needed = TimeNeeded(due, running, scheduler);
+  if (const int64_t own = applicant.load.candidates; own > 0) {
+    *needed += TimeOfScores(own + budget_.CandidatesAhead(applicant.load));
+  }
+  const std::chrono::duration<double> forecast(*needed);
+  return forecast_error_.factor() * forecast > applicant.deadline - now;
+}
+
+void AdmissionControl::Learn(const ScoredCandidates& scored) {
+  constexpr double kWeight = 1.0 / 16;
+  const double seconds = Seconds(scored.duration) / static_cast<double>(scored.count);
+  const bool first = seconds_per_candidate_ == 0;
+  seconds_per_candidate_ += (first ? 1 : kWeight) * (seconds - seconds_per_candidate_);
+}
+
+nanoseconds AdmissionControl::TimeOfScores(int64_t count) const {
+  return nanoseconds(std::llround(1e9 * seconds_per_candidate_ * static_cast<double>(count)));
+}
+
+nanoseconds AdmissionControl::WaitOf(const RequestLoad& load, int64_t running,
+                                     const Scheduler& scheduler) const {
+  return TimeOfQueue(running, std::llround(mean_context_), scheduler) +
+         TimeOfScores(budget_.CandidatesAhead(load));
+}
+
+nanoseconds AdmissionControl::Wait(int64_t running, const Scheduler& scheduler) const {
+  return TimeOfQueue(running, std::llround(mean_context_), scheduler) +
+         TimeOfScores(budget_.candidates());
+}
+
+void AdmissionControl::Learn(const Outcome& outcome) {
+  const bool missed = absl::IsDeadlineExceeded(outcome.status);
+  if (outcome.deadline == MonoTime::max() || !(outcome.status.ok() || missed)) return;
+  // The end of a deferred request depends on later requests. Like every request with time left, it
+  // lets the factor return to its first value.
+  if (outcome.admission.deferred) {
+    if (!missed) forecast_error_.Learn({});
+    return;
+  }
+  forecast_error_.Learn({.needed = outcome.admission.needed,
+                         .allowed = outcome.deadline - outcome.queued,
+                         .took = std::min(outcome.ended, outcome.deadline) - outcome.queued,
+                         .missed = missed});
+}
+
+void AdmissionControl::Learn(const GeneratedRow& row) {
+  constexpr double kWeight = 1.0 / 32;
+  const auto steps = static_cast<double>(std::max<int64_t>(row.tokens - 1, 0));
+  const auto most = static_cast<double>(row.most_tokens - 1);
+  generated_share_ += kWeight * (steps / most - generated_share_);
+  mean_steps_ += kWeight * (steps - mean_steps_);
+  mean_context_ += kWeight * (static_cast<double>(row.context) - mean_context_);
+  mean_prompt_ += kWeight * (static_cast<double>(row.computed_prompt) - mean_prompt_);
+}
+
+int64_t AdmissionControl::LaterSteps(int32_t most_tokens) const {
+  return std::lround(generated_share_ * std::max(most_tokens - 1, 0));
+}
+
+}  // namespace sluice
