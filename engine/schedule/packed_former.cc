@@ -23,6 +23,10 @@ constexpr double kRescueShare = 0.5;
 // taken: if the cost per token is constant, this saves steps.
 constexpr double kClearlyBetter = 1.02;
 
+// If empty bucket rows cost nothing, a small batch is taken if its rate is at least this share of
+// the best rate, because its sequences end sooner and later arrivals wait for less time.
+constexpr double kNearlyBest = 0.95;
+
 nanoseconds Duration(double seconds) { return nanoseconds(std::llround(seconds * 1e9)); }
 
 // Returns useful tokens per second, or per step if costs are unknown.
@@ -88,6 +92,11 @@ PackedFormer::TrialBatch* PackedFormer::BestBatch(const FormerInputs& inputs, Mo
   rescue_.rate = 0;
   const WaitingSequence* const first = heed_deadlines ? MostUrgent(inputs, now) : nullptr;
   const std::span<const Bucket> buckets = inputs.ladder->buckets();
+  const bool prefers_small = inputs.costs->rows().batch_only();
+  double best_rate = 0;
+  const auto least_rate = [&] {
+    return prefers_small ? kNearlyBest * best_rate : kClearlyBetter * best_.rate;
+  };
   int32_t most = inputs.ladder->largest().tokens;
   if (const Bucket* all = inputs.ladder->Choose(SizeOfAll())) most = all->tokens;
   for (auto bucket = buckets.rbegin(); bucket != buckets.rend(); ++bucket) {
@@ -96,7 +105,7 @@ PackedFormer::TrialBatch* PackedFormer::BestBatch(const FormerInputs& inputs, Mo
     const double bound = Rate(
         useful, inputs.costs->Estimate({.bucket = *bucket, .computed_tokens = bucket->tokens}));
     const bool may_rescue = first != nullptr && bound > rescue_.rate;
-    if (bound <= kClearlyBetter * best_.rate && !may_rescue) continue;
+    if (bound <= least_rate() && !may_rescue) continue;
 
     MonoTime end = MonoTime::min();
     if (heed_deadlines) {
@@ -109,7 +118,8 @@ PackedFormer::TrialBatch* PackedFormer::BestBatch(const FormerInputs& inputs, Mo
     const bool rescues =
         first != nullptr && trial_.members.size() > decodes && trial_.members[decodes] == first;
     if (rescues && trial_.rate > rescue_.rate) rescue_ = trial_;
-    if (trial_.rate > kClearlyBetter * best_.rate) std::swap(best_, trial_);
+    best_rate = std::max(best_rate, trial_.rate);
+    if (trial_.rate > least_rate()) std::swap(best_, trial_);
   }
   if (rescue_.rate > 0 && rescue_.rate >= kRescueShare * best_.rate) return &rescue_;
   return best_.rate > 0 ? &best_ : nullptr;

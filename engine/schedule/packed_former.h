@@ -25,6 +25,11 @@ namespace sluice {
 // more padding may lose to a smaller batch that leaves sequences waiting. Every batch contains the
 // first candidate, because otherwise a cheap step of decodes only would always win.
 //
+// If empty bucket rows cost nothing (ComputedRows::batch_only), as on a CPU, the batch with the
+// fewest tokens wins whose rate is within 5 % of the best. The rate of full batches approaches its
+// limit as the fixed cost of a step becomes small, so larger steps would only add latency
+// (loadtest/results/step_size.md).
+//
 // Deadlines. A sequence that cannot wait for another full batch is urgent and runs first, the
 // earliest deadline first, as far as max_overtakes allows. A batch excludes sequences that would
 // expire before it ends, because their results would be dropped. Under overload the head of the

@@ -220,6 +220,36 @@ TEST(PackedFormer, DecisionsOnRandomQueuesKeepTheRules) {
   }
 }
 
+// Steps cost 50 us plus 1 us per token of the batch, so the rate of n tokens is n / (n + 50).
+TEST(PackedFormer, TakesFewTokensIfEmptyRowsCostNothing) {
+  std::vector<Bucket> buckets;
+  for (int32_t tokens = 50; tokens <= 3200; tokens *= 2) {
+    buckets.push_back({.tokens = tokens, .sequences = 4000});
+  }
+  const Ladder ladder(buckets);
+  const auto batch_tokens = [&](ComputedRows rows, int waiting) {
+    CostModel costs(rows);
+    for (int i = 0; i < 300; ++i) {
+      const int32_t tokens = 10 + i * 10;
+      costs.Observe({.bucket = *ladder.Choose({.tokens = tokens, .sequences = 1, .longest = 1}),
+                     .computed_tokens = tokens},
+                    50e-6 + 1e-6 * tokens);
+    }
+    const FixedQueue fixed = QueueOf(std::vector<Waiting>(waiting, {.tokens = 10}));
+    PackedFormer former({});
+    std::vector<WaitingSequence*> batch;
+    const BatchDecision decision =
+        former.Form(fixed.queue(), {.ladder = &ladder, .costs = &costs}, AtMicroseconds(0), &batch);
+    EXPECT_TRUE(decision.launch);
+    return decision.size.tokens;
+  };
+  EXPECT_EQ(batch_tokens(ComputedRows::OfBucket(), 1000), 3200);
+  // 1600 / 1650 is 98.5 % of 3200 / 3250, 800 / 850 is 95.6 % and 400 / 450 is 90.3 %.
+  EXPECT_EQ(batch_tokens(ComputedRows::OfBatch(), 1000), 800);
+  EXPECT_EQ(batch_tokens(ComputedRows::OfBatch(), 100), 800);  // 1000 tokens: 98.8 % of the best
+  EXPECT_EQ(batch_tokens(ComputedRows::OfBatch(), 30), 300);
+}
+
 struct PatienceRow {
   const char* name;
   int32_t tokens;
