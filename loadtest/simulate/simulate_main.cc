@@ -14,6 +14,7 @@
 #include "loadtest/simulate/cost_flags.h"
 #include "loadtest/simulate/drift.h"
 #include "loadtest/simulate/option_flags.h"
+#include "loadtest/simulate/patience.h"
 #include "loadtest/simulate/prediction.h"
 
 namespace sluice::loadtest {
@@ -134,6 +135,18 @@ int Drift(const ComparisonOptions& options, const Output& output) {
   return rows.ok() ? Write(*rows, DriftToMarkdown(*rows), output) : FailWith(rows.status());
 }
 
+int Patience(const ComparisonOptions& options, bool greedy, const Output& output) {
+  const absl::StatusOr<nlohmann::json> rows = RunPatience({.trace = options.trace,
+                                                           .processes = {options.process},
+                                                           .loads = options.loads,
+                                                           .cap = options.cap,
+                                                           .first_seed = options.first_seed,
+                                                           .seeds = options.seeds,
+                                                           .greedy = greedy,
+                                                           .experiment = options.experiment});
+  return rows.ok() ? Write(*rows, PatienceToMarkdown(*rows), output) : FailWith(rows.status());
+}
+
 int Simulate(const ComparisonOptions& options, const Output& output) {
   const auto begin = std::chrono::steady_clock::now();
   const absl::StatusOr<nlohmann::json> rows = Compare(options);
@@ -160,7 +173,7 @@ int Main(int argc, char** argv) {
   Output output;
   std::string journal, assumed;
   bool drift = false;
-  bool predict = false;
+  bool predict = false, patience = false, greedy = false;
   AddWorkload(&app, &options);
   AddContenders(&app, &options);
   AddCostFlags(&app, &costs);
@@ -186,6 +199,11 @@ int Main(int argc, char** argv) {
       "--drift", drift,
       "only run the adaptive ladder through three phases of generated lengths, and compare "
       "it with the best ladder of each");
+  app.add_flag("--patience", patience,
+               "only compare the admission of calls with and without the backlog: half of the "
+               "callers have deadlines of 1 s, half of 60 s");
+  app.add_flag("--greedy", greedy,
+               "with --patience: one caller of each kind sends ten times as much as the others");
   app.add_option("--out", output.json, "write the rows as JSON");
   app.add_option("--table", output.table, "write the table as Markdown");
   CLI11_PARSE(app, argc, argv);
@@ -206,6 +224,7 @@ int Main(int argc, char** argv) {
     return PredictJournal(journal, costs.file.empty() ? nullptr : &options.experiment.costs,
                           output);
   }
+  if (patience) return Patience(options, greedy, output);
   return drift ? Drift(options, output) : Simulate(options, output);
 }
 
