@@ -24,12 +24,13 @@ class ClosedLoop final : public CallSink {
 
   PhaseData Run(const Channels& channels) {
     start_ = steady_clock::now();
-    until_ = std::chrono::system_clock::now() +
-             std::chrono::duration_cast<SystemTime::duration>(duration_ + options_.drain);
+    const SystemTime until =
+        std::chrono::system_clock::now() +
+        std::chrono::duration_cast<SystemTime::duration>(duration_ + options_.drain);
     const CpuMeter cpu;
     std::unique_ptr<Transport> transport =
-        options_.streaming ? MakeStreamTransport(channels, options_.streams, until_, this)
-                           : MakeUnaryTransport(channels, this);
+        options_.streaming ? MakeStreamTransport(channels, options_.streams, until, this)
+                           : MakeUnaryTransport(channels, until, this);
     transport_ = transport.get();
     running_ = std::ssize(lanes_);
     for (int64_t lane = 0; lane < std::ssize(lanes_); ++lane) Send(lane);
@@ -80,7 +81,7 @@ class ClosedLoop final : public CallSink {
     record.tokens = pool_.payloads()[payload].tokens;
     lanes_[lane].push_back(record);
     live_.sent.fetch_add(1, std::memory_order_relaxed);
-    SystemTime deadline = until_;
+    std::optional<SystemTime> deadline;
     if (options_.deadline.count() > 0) {
       deadline = std::chrono::system_clock::now() +
                  std::chrono::duration_cast<SystemTime::duration>(options_.deadline);
@@ -97,7 +98,6 @@ class ClosedLoop final : public CallSink {
   std::vector<std::vector<CallRecord>> lanes_;
   std::atomic<uint64_t> next_{0};
   steady_clock::time_point start_;
-  SystemTime until_;
   Transport* transport_ = nullptr;
 
   Mutex mu_;

@@ -53,7 +53,7 @@ class OpenLoop final : public CallSink {
     const SystemTime until = AtSystem(duration_ + options_.drain);
     std::unique_ptr<Transport> transport =
         options_.streaming ? MakeStreamTransport(channels, options_.streams, until, this)
-                           : MakeUnaryTransport(channels, this);
+                           : MakeUnaryTransport(channels, until, this);
     const CpuMeter cpu;
     std::vector<std::thread> senders;
     senders.reserve(options_.senders);
@@ -102,9 +102,8 @@ class OpenLoop final : public CallSink {
         HoldBack(record);
         continue;
       }
-      const bool limited = options_.deadline.count() > 0;
-      const SystemTime deadline =
-          AtSystem(limited ? record.scheduled + options_.deadline : duration_ + options_.drain);
+      std::optional<SystemTime> deadline;
+      if (options_.deadline.count() > 0) deadline = AtSystem(record.scheduled + options_.deadline);
       transport.Send(i, pool_.payloads()[record.payload].bytes, deadline);
     }
   }

@@ -170,7 +170,8 @@ class StreamTransport final : public Transport {
     }
   }
 
-  void Send(int64_t call, const grpc::Slice& request, SystemTime /*deadline*/) override {
+  void Send(int64_t call, const grpc::Slice& request,
+            std::optional<SystemTime> /*deadline*/) override {
     streams_[next_.fetch_add(1) % streams_.size()]->Send(call, request);
   }
 

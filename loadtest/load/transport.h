@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,8 +44,9 @@ class Transport {
  public:
   virtual ~Transport() = default;
   // Sends a request, a serialised ModelInferRequest without an id. The call ends with
-  // DEADLINE_EXCEEDED after `deadline`.
-  virtual void Send(int64_t call, const grpc::Slice& request, SystemTime deadline) = 0;
+  // DEADLINE_EXCEEDED after `deadline`, if it has one.
+  virtual void Send(int64_t call, const grpc::Slice& request,
+                    std::optional<SystemTime> deadline) = 0;
 };
 
 using Channels = std::vector<std::shared_ptr<grpc::Channel>>;
@@ -55,8 +57,10 @@ absl::StatusOr<Channels> Connect(const std::string& address,
                                  const client::ConnectionArguments& connection, int count,
                                  std::chrono::nanoseconds timeout);
 
-// Returns a transport that uses ModelInfer and spreads the calls over the channels in turn.
-std::unique_ptr<Transport> MakeUnaryTransport(const Channels& channels, CallSink* sink);
+// Returns a transport that uses ModelInfer and spreads the calls over the channels in turn. Calls
+// without a deadline that have not ended at `until` end with DEADLINE_EXCEEDED.
+std::unique_ptr<Transport> MakeUnaryTransport(const Channels& channels, SystemTime until,
+                                              CallSink* sink);
 
 // Returns a transport that uses ModelStreamInfer. There are `streams` streams per channel. Requests
 // are spread over them in turn and distinguished by their ids. A call ends with its last answer
