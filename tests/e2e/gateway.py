@@ -18,6 +18,9 @@ TEMPLATE = (
     "{% if add_generation_prompt %}assistant:{% endif %}"
 )
 
+# The start of the line that the gateway logs, at a limited rate, when it refuses a caller.
+REFUSED = "WARNING sluice_client.gateway: refused "
+
 
 class Gateway:
     """A running gateway for `daemon`, which is a Daemon or an address."""
@@ -47,7 +50,9 @@ class Gateway:
         return self
 
     def __exit__(self, *_):
-        assert self.stop() == (0, "")
+        status, output = self.stop()
+        unexpected = [line for line in output.splitlines() if not line.startswith(REFUSED)]
+        assert (status, unexpected) == (0, []), output
 
     def stop(self):
         """Sends SIGTERM and returns the exit status and the output."""

@@ -5,6 +5,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import openai
 import pytest
+from conftest import DEMO
 from gateway import TEMPLATE, Gateway
 
 
@@ -40,8 +41,8 @@ def template(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def gateway(demo, template, page):
-    with Gateway(demo, "--chat", f"demo={template}", "--allow-origin", page,
-                 "--max-body-bytes", 200_000) as started:
+    with Gateway(demo, "--chat", f"demo={template}", "--tokenizer", f"demo={DEMO}",
+                 "--allow-origin", page, "--max-body-bytes", 200_000) as started:
         yield started
 
 

@@ -1,5 +1,6 @@
 """Tests the gateway's chat templates."""
 
+import asyncio
 import json
 
 import pytest
@@ -54,10 +55,70 @@ def test_hostile_template_is_refused(tmp_path, template):
 def test_message_with_a_special_token_is_refused(tmp_path):
     from sluice_client.gateway.hostile import Refused
 
-    config = {"eos_token": "<|end|>", "added_tokens_decoder": {
+    config = {"eos_token": "<|end|>", "additional_special_tokens": ["<|more|>"],
+              "extra_special_tokens": {"image_token": "<|image|>"}, "added_tokens_decoder": {
         "7": {"content": "<|start|>", "special": True}, "8": {"content": "fine", "special": False}}}
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps(
+        {"pad_token": "<|pad|>", "additional_special_tokens": [{"content": "<|map|>"}]}))
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"added_tokens": [
+        {"content": "<|json|>", "special": True}, {"content": "fine", "special": False}]}))
     made = load(tmp_path, config, "{{ messages[0].content }}")
     assert made.prompt([{"role": "user", "content": "fine"}]) == "fine"
-    for token in ("<|end|>", "<|start|>"):
+    for token in ("<|end|>", "<|start|>", "<|more|>", "<|image|>", "<|pad|>", "<|map|>",
+                  "<|json|>"):
         with pytest.raises(Refused, match="special token"):
             made.prompt([{"role": "user", "content": f"a{token}system"}])
+
+
+def test_template_outside_of_a_models_folder_needs_the_folder(tmp_path):
+    from sluice_client.gateway.chat import ChatTemplate
+    from sluice_client.gateway.hostile import Refused
+
+    template, model = tmp_path / "a" / "chat.jinja", tmp_path / "model"
+    for each in (template.parent, model):
+        each.mkdir()
+    template.write_text("{{ messages[0].content }}")
+    (model / "tokenizer.json").write_text(json.dumps(
+        {"added_tokens": [{"content": "<s>", "special": True}]}))
+    with pytest.raises(ValueError, match="--tokenizer"):
+        ChatTemplate.load(template)
+    with pytest.raises(Refused, match="special token"):
+        ChatTemplate.load(template, model).prompt([{"role": "user", "content": "a<s>"}])
+
+
+@pytest.mark.parametrize(
+    "template, why",
+    [
+        ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+         "did not end"),
+        ("{% for i in range(99999) %}{% for j in range(99999) %}{{ i }}{% endfor %}{% endfor %}",
+         "more than 4096 characters"),
+        ("{% set n = namespace(s='a') %}{% for i in range(99) %}{% set n.s = n.s ~ n.s %}"
+         "{% endfor %}", "failed"),
+        ("{{ 'a' * 10 ** 11 }}", "failed"),
+    ],
+)
+def test_time_and_memory_of_a_template_are_limited(template, why):
+    from sluice_client.gateway.chat import ChatTemplate, Renderer
+    from sluice_client.gateway.fairness import Caller
+    from sluice_client.gateway.hostile import Refused
+
+    async def run():
+        good = ChatTemplate("{{ messages[0].content }}")
+        renderer = Renderer({"bad": ChatTemplate(template), "good": good}, 4096, 2)
+        rendered = asyncio.ensure_future(renderer.prompt(Caller("a"), "bad", USER))
+        served = 0
+        while not rendered.done():  # The event loop runs while the template renders.
+            await asyncio.sleep(0)
+            served += 1
+        with pytest.raises(Refused, match=why):
+            await rendered
+        # A later call has an answer, and so has a call after a cancelled one.
+        cancelled = asyncio.ensure_future(renderer.prompt(Caller("a"), "bad", USER))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        assert await renderer.prompt(Caller("b"), "good", USER) == "hi"
+        renderer.close()
+        return served
+
+    assert asyncio.run(run()) > 1

@@ -130,12 +130,12 @@ def test_numbers_that_overflow_and_bodies_of_many_values_are_refused():
 
 def test_total_size_of_bodies_is_limited():
     with ScriptedServer("a") as server, Gateway(
-        server.address, "--max-pending-bytes", 3000
+        server.address, "--max-pending-bytes", 40_000
     ) as gateway:
         asked = {"model": "scripted", "prompt": "a" * 2000, "max_tokens": 1}
         with socket.create_connection(gateway.address.split(":"), PATIENCE_S) as first:
-            first.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 3000\r\n"
-                          b"\r\n" + b" " * 2000)
+            first.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 39000\r\n"
+                          b"\r\n" + b" " * 38000)
             wait_until(lambda: gateway.metric("sluice_gateway_requests_in_flight") == 1)
             refused = gateway.post("/v1/completions", asked)
             assert refused.status == 503 and "--max-pending-bytes" in refused.body.decode()
@@ -157,7 +157,7 @@ def test_body_without_content_length_is_limited(gateway):
         ({"x_request_timeout_ms": "-1"}, "milliseconds"),
         ({"x_request_timeout_ms": "1" * 400}, "milliseconds"),
         ({"x_request_id": "a" * 257}, "256"),
-        ({"traceparent": "\x80"}, "ASCII"),
+        ({"authorization": "\x80"}, "ASCII"),
     ],
 )
 def test_hostile_headers_are_refused(gateway, headers, text):

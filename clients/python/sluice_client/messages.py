@@ -92,8 +92,12 @@ def prompt_inputs(prompts: Sequence[Prompt]) -> list[Tensor]:
 def id_rows(
     name: str, rows: Sequence[Sequence[Any]], longest: int, padding: int
 ) -> Tensor:
-    padded = [each for row in rows for each in (*row, *[padding] * (longest - len(row)))]
-    return Tensor.of(name, "INT32", (len(rows), longest), padded)
+    """Returns a tensor [rows, longest]; each row ends with `padding`."""
+    fill = Tensor.of(name, "INT32", (1,), [padding]).raw
+    raw = b"".join(
+        Tensor.of(name, "INT32", (len(row),), row).raw + fill * (longest - len(row)) for row in rows
+    )
+    return Tensor(name, "INT32", (len(rows), longest), raw)
 
 
 def pair_inputs(firsts: Sequence[Any], seconds: Sequence[Any]) -> list[Tensor]:

@@ -6,21 +6,27 @@ import argparse
 import asyncio
 import logging
 import pathlib
+import resource
 import signal
-from typing import Any, Optional
+from contextlib import AsyncExitStack
+from typing import Any, Callable
 
-import prometheus_client
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+import uvloop
 
 from .. import NEVER, AsyncClient, Tls
-from .app import application
+from .app import application, probes
 from .chat import ChatTemplate
 from .hostile import Limits
-from .serving import ABORT, Gateway
+from .protocol import Connections, protocol
+from .serving import Gateway
 from .tracing import Tracing
 
-_MAX_HEAD_BYTES = 16 << 10
+_log = logging.getLogger("sluice_client.gateway")
+
+# Connections of the listener for probes, and descriptors for everything except connections.
+_MAX_PROBES = 64
+_OTHER_DESCRIPTORS = 128
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -35,10 +41,17 @@ def arguments() -> argparse.ArgumentParser:
     add("--listen", default="127.0.0.1:8000", metavar="HOST:PORT",
         help="address of the HTTP listener (default: %(default)s)")
     add("--metrics", default="", metavar="HOST:PORT",
-        help="address of the /metrics listener (default: none)")
+        help="address of a listener for /metrics, /livez and /readyz, which callers cannot fill"
+             " (default: none)")
     add("--chat", action="append", default=[], metavar="MODEL=PATH",
         help="path of a model's chat template: its folder, its tokenizer_config.json, or a Jinja"
              " file; may be repeated")
+    add("--tokenizer", action="append", default=[], metavar="MODEL=FOLDER",
+        help="the model's folder, for the special tokens of its tokenizer, if --chat names a file"
+             " elsewhere; may be repeated")
+    add("--host", action="append", default=[], metavar="NAME",
+        help="a name of this gateway in the Host header, or * for any; addresses and private names"
+             " such as *.svc are always accepted; may be repeated")
     add("--default-max-tokens", type=int, default=128, metavar="N",
         help="max_tokens of a chat request that sets no limit (default: %(default)s)")
     add("--allow-origin", action="append", default=[], metavar="ORIGIN",
@@ -51,15 +64,23 @@ def arguments() -> argparse.ArgumentParser:
     add("--max-body-bytes", type=int, default=limits.max_body_bytes, metavar="N",
         help="most bytes in the body of a request (default: %(default)s)")
     add("--max-pending-bytes", type=int, default=limits.max_pending_bytes, metavar="N",
-        help="bytes of all bodies in progress; more are refused with 503 (default: %(default)s)")
+        help="estimated memory of all calls in progress; more are refused with 503 or 429"
+             " (default: %(default)s)")
     add("--max-in-flight", type=int, default=limits.max_in_flight, metavar="N",
-        help="most calls in progress; more are refused with 503 (default: %(default)s)")
+        help="most calls in progress; more are refused with 503 or 429 (default: %(default)s)")
+    add("--max-daemon-calls", type=int, default=limits.max_daemon_calls, metavar="N",
+        help="most calls in progress at the daemon; more wait, and callers take turns"
+             " (default: %(default)s)")
+    add("--daemon-connections", type=int, default=4, metavar="N",
+        help="connections to each address of the daemon (default: %(default)s)")
     add("--max-connections", type=int, default=4096, metavar="N",
         help="most open connections (default: %(default)s)")
     add("--head-timeout", type=float, default=10, metavar="SECONDS",
         help="time for the head of a request to arrive (default: %(default)g)")
     add("--body-timeout", type=float, default=limits.body_timeout_s, metavar="SECONDS",
         help="time for the body of a request to arrive (default: %(default)g)")
+    add("--template-timeout", type=float, default=limits.template_timeout_s, metavar="SECONDS",
+        help="time for a chat template to render (default: %(default)g)")
     add("--stall-timeout", type=float, default=limits.stall_timeout_s, metavar="SECONDS",
         help="time for the caller to receive a piece of an answer (default: %(default)g)")
     add("--drain-timeout", type=int, default=30, metavar="SECONDS",
@@ -85,57 +106,67 @@ def _address(parser: argparse.ArgumentParser, text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _templates(parser: argparse.ArgumentParser, chats: list[str]) -> dict[str, ChatTemplate]:
+def _named(
+    parser: argparse.ArgumentParser, option: str, values: list[str]
+) -> dict[str, pathlib.Path]:
     made = {}
-    for chat in chats:
-        name, _, path = chat.partition("=")
+    for value in values:
+        name, _, path = value.partition("=")
         if not name or not path:
-            parser.error(f"--chat {chat!r} is not of the form MODEL=PATH")
-        try:
-            made[name] = ChatTemplate.load(pathlib.Path(path))
-        except (OSError, ValueError) as error:
-            parser.error(f"--chat {chat}: {error}")
+            parser.error(f"{option} {value!r} is not of the form MODEL=PATH")
+        made[name] = pathlib.Path(path)
     return made
 
 
-def _protocol(head_timeout_s: float) -> type:
-    """Returns uvicorn's protocol with a limit on the time for a request's head to arrive.
+def _templates(
+    parser: argparse.ArgumentParser, chats: list[str], tokenizers: list[str]
+) -> dict[str, ChatTemplate]:
+    made = {}
+    folders = _named(parser, "--tokenizer", tokenizers)
+    for name, path in _named(parser, "--chat", chats).items():
+        try:
+            made[name] = ChatTemplate.load(path, folders.get(name))
+        except (OSError, ValueError) as error:
+            parser.error(f"--chat {name}={path}: {error}")
+    return made
 
-    uvicorn limits only the time between two requests. Without this limit, a connection that sends
-    nothing, or sends a head byte by byte, would stay open for ever. The ABORT entry in a scope's
-    state is a function that drops the connection.
-    """
 
-    class Bounded(H11Protocol):
-        _overdue: Optional[asyncio.TimerHandle] = None
+def _connections_for(wanted: int) -> int:
+    """Raises the limit of descriptors for `wanted` connections, and returns how many fit."""
+    needed = wanted + _MAX_PROBES + _OTHER_DESCRIPTORS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY or hard >= needed:
+        if soft != resource.RLIM_INFINITY and soft < needed:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+        return wanted
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    fitting = max(1, hard - _MAX_PROBES - _OTHER_DESCRIPTORS)
+    _log.warning("the limit of %d open files allows %d connections instead of %d"
+                 " (--max-connections); raise it", hard, fitting, wanted)
+    return fitting
 
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            self.app_state = {**self.app_state, ABORT: transport.abort}
-            self._overdue = self.loop.call_later(head_timeout_s, transport.abort)
 
-        def connection_lost(self, exc: Optional[Exception]) -> None:
-            self._disarm()
-            super().connection_lost(exc)
+class _Server(uvicorn.Server):
+    on_exit: Callable[[], None]
 
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            if self.cycle is not None and not self.cycle.response_complete:
-                self._disarm()  # A head has arrived.
-            elif self._overdue is None:
-                self._overdue = self.loop.call_later(head_timeout_s, self.transport.abort)
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        self.on_exit()
+        super().handle_exit(sig, frame)
 
-        def on_response_complete(self) -> None:
-            super().on_response_complete()
-            if self.cycle is not None and self.cycle.response_complete:
-                self._disarm()  # uvicorn limits the time until the next request.
 
-        def _disarm(self) -> None:
-            if self._overdue is not None:
-                self._overdue.cancel()
-                self._overdue = None
-
-    return Bounded
+async def _listen_for_probes(
+    gateway: Gateway, host: str, port: int, head_timeout_s: float
+) -> asyncio.Server:
+    """Opens the listener for probes and metrics, whose connections have places of their own."""
+    refusals = gateway.metrics.refusals
+    kind = protocol(Connections(_MAX_PROBES, refusals), refusals, head_timeout_s)
+    config = uvicorn.Config(probes(gateway), http=kind, ws="none", lifespan="off",
+                            log_level="warning", access_log=False)
+    config.load()
+    state = uvicorn.server.ServerState()
+    return await asyncio.get_running_loop().create_server(
+        lambda: kind(config=config, server_state=state, app_state={}), host, port
+    )
 
 
 async def _serve(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
@@ -147,6 +178,8 @@ async def _serve(parser: argparse.ArgumentParser, given: argparse.Namespace) -> 
         timeout_s=given.timeout,
         max_timeout_s=given.max_timeout,
         stall_timeout_s=given.stall_timeout,
+        template_timeout_s=given.template_timeout,
+        max_daemon_calls=given.max_daemon_calls,
     )
     tls = None
     if given.daemon_tls or given.daemon_ca or given.daemon_certificate:
@@ -155,45 +188,64 @@ async def _serve(parser: argparse.ArgumentParser, given: argparse.Namespace) -> 
         tracing = Tracing(given.otlp_endpoint)
     except ImportError as error:
         parser.error(f"--otlp-endpoint: {error}: install sluice-client[gateway,tracing]")
-    # The gateway passes refusals on with their retry delay and does not retry: the caller waits.
-    async with AsyncClient(
-        given.daemon,
-        tls=tls,
-        retry=NEVER,
-        timeout_s=given.timeout,
-        # Calls are spread over all addresses of a name such as dns:///sluice-headless:8001.
-        channel_options=[("grpc.lb_policy_name", "round_robin")],
-    ) as client:
+    templates = _templates(parser, given.chat, given.tokenizer)
+    max_connections = _connections_for(given.max_connections)
+    async with AsyncExitStack() as stack:
+        clients = [
+            await stack.enter_async_context(
+                AsyncClient(
+                    given.daemon,
+                    tls=tls,
+                    # Refusals are passed on with their retry delay: the caller decides.
+                    retry=NEVER,
+                    timeout_s=given.timeout,
+                    channel_options=[
+                        # Calls are spread over all addresses of a name such as
+                        # dns:///sluice-headless:8001.
+                        ("grpc.lb_policy_name", "round_robin"),
+                        ("grpc.use_local_subchannel_pool", 1),  # connections of its own
+                    ],
+                )
+            )
+            for _ in range(given.daemon_connections)
+        ]
         gateway = Gateway(
-            client,
+            clients,
             limits=limits,
-            templates=_templates(parser, given.chat),
+            templates=templates,
             origins=frozenset(given.allow_origin),
+            hosts=frozenset(each.lower() for each in given.host),
             default_max_tokens=given.default_max_tokens,
             tracing=tracing,
         )
+        stack.callback(gateway.renderer.close)
+        refusals = gateway.metrics.refusals
         if given.metrics:
             host, port = _address(parser, given.metrics)
-            prometheus_client.start_http_server(port, host, gateway.metrics.registry)
+            try:
+                listener = await _listen_for_probes(gateway, host, port, given.head_timeout)
+            except OSError as error:
+                parser.error(f"--metrics {given.metrics}: {error}")
+            stack.callback(listener.close)
         host, port = _address(parser, given.listen)
         config = uvicorn.Config(
             application(gateway),
             host=host,
             port=port,
-            http=_protocol(given.head_timeout),
+            http=protocol(Connections(max_connections, refusals), refusals, given.head_timeout),
             ws="none",
             lifespan="off",
             access_log=given.access_log,
             log_level="info" if given.access_log else "warning",
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=given.max_connections,
             timeout_graceful_shutdown=given.drain_timeout,
-            h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
             ssl_certfile=given.certificate,
             ssl_keyfile=given.key,
         )
-        await uvicorn.Server(config).serve()
+        server = _Server(config)
+        server.on_exit = gateway.readiness.drain
+        await server.serve()
     await asyncio.to_thread(tracing.close)
 
 
@@ -205,7 +257,7 @@ def main() -> None:
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, lambda *_: None)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    asyncio.run(_serve(parser, given))
+    uvloop.run(_serve(parser, given))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -12,11 +13,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ..errors import SluiceError
 from . import completions, inference_protocol, openai, rerank
 from .serving import Endpoint, Failure, Gateway, Handler
-
-_READY_TIMEOUT_S = 2.0
 
 _V2_MODEL = ("/v2/models/{model}", "/v2/models/{model}/versions/{version}")
 
@@ -65,6 +63,20 @@ def application(gateway: Gateway) -> Starlette:
     )
 
 
+def probes(gateway: Gateway) -> Starlette:
+    """Returns the application of the listener for probes and metrics."""
+
+    async def metrics(request: Request) -> Response:
+        content = generate_latest(gateway.metrics.registry)
+        return Response(content, headers={"content-type": CONTENT_TYPE_LATEST})
+
+    return Starlette(
+        routes=[
+            Route("/livez", _livez), Route("/readyz", _readyz(gateway)), Route("/metrics", metrics)
+        ]
+    )
+
+
 async def _no_route(request: Request, error: Exception) -> Response:
     """Answers an unknown path or method in the error format of the API that the path matches."""
     assert isinstance(error, HTTPException)
@@ -80,10 +92,7 @@ async def _livez(request: Request) -> Response:
 def _readyz(gateway: Gateway) -> Callable[[Request], Any]:
     async def readyz(request: Request) -> Response:
         """Answers 200 if the daemon is ready for calls."""
-        try:
-            ready = await gateway.client.server_ready(timeout_s=_READY_TIMEOUT_S)
-        except SluiceError:
-            ready = False
+        ready = await gateway.readiness.ready()
         return JSONResponse({"ready": ready}, 200 if ready else 503)
 
     return readyz

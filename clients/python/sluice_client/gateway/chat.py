@@ -1,100 +1,212 @@
-"""Templates that turn the messages of a chat into a prompt.
-
-A model's template is Jinja code in its `tokenizer_config.json` or `chat_template.jinja`, as Hugging
-Face stores it. The code is untrusted, so it runs in Jinja's sandbox, where it cannot modify objects
-or call Python functions.
-"""
+"""Turns the messages of a chat into a prompt by the model's template; see `render`."""
 
 from __future__ import annotations
 
-import datetime
+import asyncio
 import json
 import pathlib
-from typing import Any, Mapping, Sequence
+import socket
+import subprocess
+import sys
+from typing import Any, Mapping, Optional, Sequence
 
-import jinja2
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-
+from . import render
+from .fairness import Caller, Places
 from .hostile import Refused
 
 _SPECIALS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token",
              "mask_token")
+# The files of a tokenizer. Any of them may name special tokens.
+_FILES = ("special_tokens_map.json", "tokenizer_config.json", "tokenizer.json")
+
+_START_TIMEOUT_S = 30.0
 
 
 class ChatTemplate:
-    """A model's template, and the special tokens that the template may use."""
+    """A model's template, and the special tokens of its tokenizer."""
 
-    def __init__(self, source: str, tokenizer_config: Mapping[str, Any] = {}) -> None:
-        """Raises ValueError if the template does not compile."""
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-        )
-        environment.globals["raise_exception"] = _raise
-        environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
-        environment.filters["tojson"] = _to_json
-        try:
-            self._template = environment.from_string(source)
-        except jinja2.TemplateError as error:
-            raise ValueError(f"the chat template does not compile: {error}") from None
-        self._tokens = {
-            name: _content(tokenizer_config[name])
-            for name in _SPECIALS
-            if tokenizer_config.get(name) is not None
-        }
-        added = tokenizer_config.get("added_tokens_decoder", {}).values()
-        self._specials = {each for each in self._tokens.values() if each} | {
-            each["content"] for each in added if each.get("special") and each.get("content")
-        }
+    def __init__(self, source: str, tokenizer: Mapping[str, Mapping[str, Any]] = {}) -> None:
+        """`tokenizer` has the contents of the tokenizer's files by name.
+
+        Raises ValueError if the template does not compile.
+        """
+        self.source = source
+        self.tokens: dict[str, str] = {}
+        self._specials: set[str] = set()
+        add_bos: Any = None
+        for name in _FILES[:2]:
+            config = tokenizer.get(name, {})
+            for token in _SPECIALS:
+                if text := _content(config.get(token)):
+                    self.tokens[token] = text
+                    self._specials.add(text)
+            more = config.get("additional_special_tokens") or []
+            extra = config.get("extra_special_tokens") or []
+            for each in (*_values(more), *_values(extra)):
+                self._specials.add(_content(each))
+            decoder = config.get("added_tokens_decoder")
+            self._add_special(decoder.values() if isinstance(decoder, dict) else ())
+            add_bos = config.get("add_bos_token", add_bos)
+        self._add_special(_values(tokenizer.get("tokenizer.json", {}).get("added_tokens") or []))
+        self._specials.discard("")
         # The daemon's tokenizer adds the BOS token itself unless add_bos_token is false.
-        self._daemon_adds_bos = tokenizer_config.get("add_bos_token") is not False
+        self._daemon_adds_bos = add_bos is not False
+        self._template = render.Template(source, self.tokens)
+
+    def _add_special(self, tokens: Any) -> None:
+        self._specials |= {
+            _content(each) for each in tokens if isinstance(each, dict) and each.get("special")
+        }
 
     @staticmethod
-    def load(path: pathlib.Path) -> ChatTemplate:
+    def load(path: pathlib.Path, tokenizer: Optional[pathlib.Path] = None) -> ChatTemplate:
         """Reads a template from a model's folder, a tokenizer_config.json, or a Jinja file.
 
-        Raises ValueError if the path has no template.
+        `tokenizer` is the folder with the tokenizer's files, if it is not the template's folder.
+        Raises ValueError if the path has no template, or if the folder is not a model's: without
+        the special tokens, a message could end its own turn.
         """
-        folder = path if path.is_dir() else path.parent
-        settings = path if path.suffix == ".json" else folder / "tokenizer_config.json"
-        config = json.loads(settings.read_text(encoding="utf-8")) if settings.exists() else {}
-        file = folder / "chat_template.jinja" if path.is_dir() else path
+        folder = tokenizer or (path if path.is_dir() else path.parent)
+        files = {name: _read(folder / name) for name in _FILES if (folder / name).is_file()}
+        is_model = files or (folder / "tokenizer.model").is_file() or (
+            folder / "config.json").is_file()
+        file = path / "chat_template.jinja" if path.is_dir() else path
         if file.suffix != ".json" and file.exists():
-            return ChatTemplate(file.read_text(encoding="utf-8"), config)
-        source = config.get("chat_template")
-        if isinstance(source, list):  # Several named templates.
-            source = {each["name"]: each["template"] for each in source}.get("default")
+            source: Any = file.read_text(encoding="utf-8")
+        else:
+            config = _read(path) if path.is_file() else _read(path / "tokenizer_config.json")
+            source = config.get("chat_template")
+            if isinstance(source, list):  # Several named templates.
+                source = {each["name"]: each["template"] for each in source}.get("default")
         if not isinstance(source, str):
             raise ValueError(f"{path} has no chat template (chat_template.jinja or chat_template)")
-        return ChatTemplate(source, config)
+        if not is_model:
+            raise ValueError(
+                f"{folder} has none of the files {', '.join(_FILES)} and config.json, so the"
+                " gateway cannot refuse special tokens in messages; name the model's folder with"
+                " --tokenizer MODEL=FOLDER"
+            )
+        return ChatTemplate(source, files)
 
-    def prompt(self, messages: Sequence[Mapping[str, str]]) -> str:
-        """Returns the prompt for the assistant's next message.
-
-        Refuses a message that contains a special token of the model. The tokenizer would read it as
-        a special token, so a message could end its own turn and start another.
-        """
+    def check(self, messages: Sequence[Mapping[str, str]]) -> None:
+        """Refuses a message that contains a special token of the model. The tokenizer would read it
+        as a special token, so a message could end its own turn and start another."""
         for index, message in enumerate(messages):
             for token in self._specials:
                 if token in message["content"]:
                     where = f"messages[{index}].content"
                     raise Refused(400, f"{where} contains the special token {token!r}", where)
+
+    def prompt(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """Returns the prompt for the assistant's next message, rendered in this process."""
+        self.check(messages)
         try:
-            text = self._template.render(
-                messages=messages, add_generation_prompt=True, **self._tokens
-            )
-        except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-            raise Refused(400, f"the chat template failed: {error}", "messages") from None
-        bos = self._tokens.get("bos_token", "")
+            return self.without_bos(self._template.render(messages))
+        except ValueError as error:
+            raise Refused(400, str(error), "messages") from None
+
+    def without_bos(self, text: str) -> str:
+        """Removes the BOS token that the daemon's tokenizer adds again."""
+        bos = self.tokens.get("bos_token", "")
         return text[len(bos) :] if bos and self._daemon_adds_bos and text.startswith(bos) else text
 
 
-def _raise(message: str) -> None:
-    raise jinja2.TemplateError(message)
+class Renderer:
+    """Renders templates in a child process, one at a time, each within a limit of time."""
+
+    def __init__(
+        self, templates: Mapping[str, ChatTemplate], max_bytes: int, timeout_s: float
+    ) -> None:
+        self._templates = templates
+        self._max_bytes = max_bytes
+        self._timeout_s = timeout_s
+        self._child: Optional[subprocess.Popen[bytes]] = None
+        self._reader: Optional[asyncio.StreamReader] = None
+        self._writer: Optional[asyncio.StreamWriter] = None
+        self._turns = Places(1, abort_hold_s=0)
+
+    async def prompt(
+        self, caller: Caller, name: str, messages: Sequence[Mapping[str, str]]
+    ) -> str:
+        """Returns the prompt for the assistant's next message."""
+        template = self._templates[name]
+        template.check(messages)
+        if not self._turns.take(caller):
+            await self._turns.wait(caller)
+        try:
+            rendering = asyncio.ensure_future(self._render(name, messages))
+            try:
+                answer = await asyncio.shield(rendering)
+            except asyncio.CancelledError:
+                # The child's answer must be read before the next call.
+                await asyncio.wait({rendering})
+                raise
+        finally:
+            self._turns.give_back(caller)
+        if "error" in answer:
+            raise Refused(400, answer["error"], "messages")
+        return template.without_bos(answer["text"])
+
+    async def _render(self, name: str, messages: Sequence[Mapping[str, str]]) -> Any:
+        why = "it ended its process"
+        try:
+            if self._child is None:
+                await asyncio.wait_for(self._start(), _START_TIMEOUT_S)
+            return await asyncio.wait_for(self._exchange([name, messages]), self._timeout_s)
+        except asyncio.TimeoutError:
+            why = f"it did not end within {self._timeout_s:g} s (--template-timeout)"
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
+            pass
+        self.close()
+        raise Refused(400, f"the chat template failed: {why}", "messages", "template")
+
+    async def _start(self) -> None:
+        own, childs = socket.socketpair()
+        with childs:
+            # Popen uses vfork; a plain fork, as in uvloop, would run gRPC's fork handlers.
+            self._child = subprocess.Popen(
+                [sys.executable, "-I", render.__file__], stdin=childs, stdout=childs
+            )
+        self._reader, self._writer = await asyncio.open_connection(
+            sock=own, limit=8 * self._max_bytes
+        )
+        await self._exchange({
+            name: {"source": each.source, "tokens": each.tokens, "max_bytes": self._max_bytes}
+            for name, each in self._templates.items()
+        })
+
+    async def _exchange(self, value: Any) -> Any:
+        assert self._reader and self._writer
+        self._writer.write(json.dumps(value).encode() + b"\n")
+        await self._writer.drain()
+        return json.loads(await self._reader.readuntil(b"\n"))
+
+    def close(self) -> None:
+        """Ends the child; the next call starts another one."""
+        if self._writer is not None:
+            self._writer.close()
+        if self._child is not None:
+            self._child.kill()
+            self._child.wait()
+        self._reader = self._writer = self._child = None
 
 
-def _to_json(value: Any, indent: Any = None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+def _read(file: pathlib.Path) -> Any:
+    if not file.is_file():
+        return {}
+    content = json.loads(file.read_text(encoding="utf-8"))
+    if not isinstance(content, dict):
+        raise ValueError(f"{file} is not a JSON object")
+    return content
 
 
 def _content(token: Any) -> str:
-    return token["content"] if isinstance(token, dict) else str(token)
+    """Returns a token's text, written as "text" or as an object with a `content`."""
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else ""
+
+
+def _values(tokens: Any) -> Sequence[Any]:
+    if isinstance(tokens, dict):
+        return list(tokens.values())
+    return tokens if isinstance(tokens, list) else []

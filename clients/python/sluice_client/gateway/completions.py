@@ -11,13 +11,22 @@ from typing import Any, AsyncGenerator, Callable, Mapping, Optional, Sequence, U
 
 from ..options import Prompt
 from ..results import Generation
-from .hostile import Fields, Refused, check_number, check_text, parse_object
+from .hostile import (
+    Fields,
+    Refused,
+    check_number,
+    check_text,
+    cost_of_prompts,
+    parse_object,
+)
 from .openai import prompt_options, prompts_of
 from .serving import Answer, Events, Gateway, HttpCall, Whole
 
 _MOST_STOPS = 16
 _MOST_TOP = 20
 _SEEDS = 2**64
+# Bytes of a generated token, and of each of its candidates, until the answer has been encoded.
+_COST_OF_TOKEN = 800
 
 
 @dataclass(frozen=True)
@@ -31,6 +40,7 @@ class _Job:
     options: Mapping[str, Any]
     stream: bool
     include_usage: bool  # in the last event of a stream
+    hold: Callable[[int], None]  # see HttpCall
 
     def starts(self) -> list[tuple[Prompt, Mapping[str, Any]]]:
         """Returns the prompt and options of each answer."""
@@ -57,6 +67,7 @@ def _job(
     if choices * len(prompts) > gateway.limits.max_choices:
         raise Refused(400, f"n and the prompts request {choices * len(prompts)} answers; at most"
                       f" {gateway.limits.max_choices} are allowed", "n")
+    call.hold(cost_of_prompts(prompts, choices))
     stop = fields.take("stop", None)
     if stop is not None:
         texts = [stop] if isinstance(stop, str) else stop
@@ -93,7 +104,7 @@ def _job(
     fields.end()
     given = {key: value for key, value in options.items() if value is not None}
     return _Job(model_name, prompts, choices, max_tokens, {**given, **call.options}, stream,
-                include_usage)
+                include_usage, call.hold)
 
 
 def _logit_bias(fields: Fields) -> Optional[dict[int, float]]:
@@ -117,7 +128,7 @@ def _named(token_id: int) -> str:
 
 
 async def completions(gateway: Gateway, call: HttpCall) -> Answer:
-    fields = parse_object(call.body, gateway.limits)
+    fields = parse_object(call.body, gateway.limits, call.hold)
     prompts = prompts_of(fields, "prompt")
     max_tokens = fields.integer("max_tokens", 16)
     num_top = fields.integer("logprobs", None, 0, _MOST_TOP)
@@ -153,7 +164,7 @@ def _completion_logprobs(part: Generation) -> Mapping[str, Any]:
 
 
 async def chat_completions(gateway: Gateway, call: HttpCall) -> Answer:
-    fields = parse_object(call.body, gateway.limits)
+    fields = parse_object(call.body, gateway.limits, call.hold)
     most = gateway.limits.max_messages
     messages = [_message(each) for each in fields.objects("messages", most=most)]
     max_tokens = fields.integer(
@@ -170,7 +181,7 @@ async def chat_completions(gateway: Gateway, call: HttpCall) -> Answer:
         )
     if not messages:
         raise fields.refuse("messages", "is empty")
-    prompt = template.prompt(messages)
+    prompt = await gateway.renderer.prompt(call.caller, name, messages)
     job = _job(gateway, call, fields, name, [prompt], max_tokens, top if logprobs else None)
 
     def contents(part: Generation) -> Optional[Mapping[str, Any]]:
@@ -267,12 +278,14 @@ def _usage(job: _Job, parts: Sequence[Generation]) -> Mapping[str, int]:
 
 async def _all(gateway: Gateway, job: _Job) -> list[Generation]:
     """Generates all answers concurrently. If one fails, the others are cancelled."""
-    calls = [
-        asyncio.ensure_future(
-            gateway.client.generate(job.model, prompt, max_tokens=job.max_tokens, **options)
-        )
-        for prompt, options in job.starts()
-    ]
+
+    async def one(prompt: Prompt, options: Mapping[str, Any]) -> Generation:
+        client = gateway.client
+        part = await client.generate(job.model, prompt, max_tokens=job.max_tokens, **options)
+        job.hold(len(part.token_ids) * _COST_OF_TOKEN * (1 + len(part.top[0]) if part.top else 1))
+        return part
+
+    calls = [asyncio.ensure_future(one(*start)) for start in job.starts()]
     try:
         return list(await asyncio.gather(*calls))
     finally:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import sys
 from dataclasses import dataclass
 from typing import Any, Awaitable, Callable, Iterable, Mapping, Optional, Sequence
@@ -20,11 +19,15 @@ Receive = Callable[[], Awaitable[Any]]
 class Refused(Exception):
     """A request that the gateway refuses: the HTTP status, and the reason."""
 
-    def __init__(self, status: int, message: str, field: Optional[str] = None) -> None:
+    def __init__(
+        self, status: int, message: str, field: Optional[str] = None, reason: str = ""
+    ) -> None:
+        """`reason` names the limit of the gateway that refuses the request, if one does."""
         super().__init__(message)
         self.status = status
         self.message = message
         self.field = field
+        self.reason = reason
 
 
 class Disconnected(Exception):
@@ -36,15 +39,17 @@ class Limits:
     """The limits of requests. The daemon limits texts, rows and tokens."""
 
     max_body_bytes: int = 4 << 20
-    max_pending_bytes: int = 256 << 20  # the bodies of all calls in progress
+    max_pending_bytes: int = 256 << 20  # memory of all calls in progress, as Structure.cost counts
     max_depth: int = 32
     max_values: int = 200_000  # objects, arrays and texts in a body
     max_messages: int = 1000  # of a chat
     max_choices: int = 16  # answers of one call: n times the number of prompts
     max_in_flight: int = 1024  # calls in progress
+    max_daemon_calls: int = 128  # calls in progress at the daemon
     body_timeout_s: float = 30.0  # for the whole body to arrive
     timeout_s: float = 60.0  # deadline of a call that sets none
     max_timeout_s: float = 600.0
+    template_timeout_s: float = 1.0  # for a chat template to render
     stall_timeout_s: float = 30.0  # for the caller to receive a piece of an answer
 
 
@@ -88,13 +93,66 @@ async def _read(
     return b"".join(pieces)
 
 
-# A string, or a bracket outside of strings. An unterminated string does not match.
-_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]', re.DOTALL)
+# Rows of one request, and row length times rows of token ids, which are padded to the longest row.
+MAX_ROWS = 2048
+MAX_PADDED_IDS = 1 << 20
+
+# Estimates of the memory of a request until its answer has been sent: for each of its bytes, which
+# several buffers hold, and for each of its values in Python. Tests compare them with measurements.
+_COST_OF_BYTE = 4
+_COST_OF_OBJECT = 300
+_COST_OF_TEXT = 80
+_COST_OF_NUMBER = 40
+
+_NOT_STRUCTURE = bytes(set(range(256)) - set(b"[]{},"))
 
 
-def parse_object(body: bytes, limits: Limits) -> Fields:
-    """Parses a body that must be a JSON object."""
-    _check_structure(body, limits)
+@dataclass(frozen=True)
+class Structure:
+    """The number of values in a JSON text."""
+
+    size: int
+    texts: int
+    containers: int  # objects and arrays
+    numbers: int  # an upper bound
+
+    def cost(self) -> int:
+        """Returns the bytes of memory that the request needs, at most."""
+        return (self.size * _COST_OF_BYTE + self.texts * _COST_OF_TEXT
+                + self.containers * _COST_OF_OBJECT + self.numbers * _COST_OF_NUMBER)
+
+
+def structure_of(body: bytes, limits: Limits) -> Structure:
+    """Counts the values of a JSON text in time proportional to its size, before a parser allocates
+    objects for them. Refuses a text with too many values or levels."""
+    # Removes escaped quotes, so that every other part between quotes is outside of texts.
+    plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    texts = (plain.count(b'"') + 1) // 2
+    too_many = Refused(
+        400, f"the body has more than {limits.max_values} objects, arrays and texts")
+    if texts > limits.max_values:
+        raise too_many
+    parts = plain.split(b'"')
+    tokens = b"".join(parts[::2]).translate(None, _NOT_STRUCTURE)
+    commas = tokens.count(b",")
+    brackets = tokens.replace(b",", b"")
+    containers = (len(brackets) + 1) // 2
+    if texts + containers > limits.max_values:
+        raise too_many
+    depth = 0
+    for each in brackets:
+        depth += 1 if each in b"[{" else -1
+        if depth > limits.max_depth:
+            raise Refused(400, f"the body is nested more than {limits.max_depth} levels deep")
+    return Structure(len(body), texts, containers, commas + containers)
+
+
+def parse_object(
+    body: bytes, limits: Limits, hold: Callable[[int], None] = lambda _: None
+) -> Fields:
+    """Parses a body that must be a JSON object. `hold` is called with the memory that this needs,
+    and may refuse it."""
+    hold(structure_of(body, limits).cost())
     try:
         value = json.loads(
             body.decode("utf-8"),
@@ -108,23 +166,6 @@ def parse_object(body: bytes, limits: Limits) -> Fields:
     except ValueError:  # Python refuses integers of more than some thousand digits.
         raise Refused(400, "the body has a number with too many digits") from None
     return Fields(value)
-
-
-def _check_structure(body: bytes, limits: Limits) -> None:
-    """Checks depth and number of values before the parser allocates objects for them."""
-    depth = 0
-    for count, token in enumerate(_TOKEN.finditer(body)):
-        first = body[token.start()]
-        if first in b"[{":
-            depth += 1
-            if depth > limits.max_depth:
-                raise Refused(400, f"the body is nested more than {limits.max_depth} levels deep")
-        elif first in b"]}":
-            depth -= 1
-        if count > 2 * limits.max_values:  # Each list and object has two brackets.
-            raise Refused(
-                400, f"the body has more than {limits.max_values} objects, arrays and texts"
-            )
 
 
 def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -281,6 +322,28 @@ def check_number(where: str, value: Any) -> float:
         raise Refused(400, f"{where} is too large; expected a number in the range of a double",
                       where)
     return float(value)
+
+
+def check_rows(where: str, rows: Sequence[Any]) -> None:
+    """Checks the number of rows, and of token ids once the rows are padded to the longest."""
+    if len(rows) > MAX_ROWS:
+        raise Refused(400, f"{where} has {len(rows)} rows; at most {MAX_ROWS} are allowed. Split"
+                      " the request", where)
+    padded = len(rows) * max(map(len, rows), default=0)
+    if padded > MAX_PADDED_IDS and isinstance(rows[0], list):
+        raise Refused(400, f"{where} has {padded} token ids, as all rows are padded to the longest;"
+                      f" at most {MAX_PADDED_IDS} are allowed. Split the request by length", where)
+
+
+def cost_of_prompts(prompts: Sequence[Any], copies: int) -> int:
+    """Returns the bytes of memory for `copies` requests of each prompt."""
+    sizes = (len(each.encode()) if isinstance(each, str) else 4 * len(each) for each in prompts)
+    return _COST_OF_BYTE * copies * sum(sizes)
+
+
+def cost_of_padding(rows: Sequence[Any]) -> int:
+    """Returns the bytes of memory for rows of token ids that are padded to the longest."""
+    return _COST_OF_BYTE * 4 * len(rows) * max(map(len, rows))
 
 
 def check_token_ids(where: str, value: Sequence[Any]) -> list[int]:

@@ -12,6 +12,8 @@ from .hostile import Fields, Refused, parse_object
 from .serving import Answer, Failure, Gateway, HttpCall, Whole, to_json
 
 _MOST_DIMENSIONS = 8
+# Bytes of a text of an answer and its JSON for each of its bytes; a text has at least four.
+_COST_OF_TEXTS = 20
 
 
 def error(failure: Failure) -> Mapping[str, Any]:
@@ -54,7 +56,7 @@ async def model_ready(gateway: Gateway, call: HttpCall) -> Answer:
 
 async def infer(gateway: Gateway, call: HttpCall) -> Answer:
     head, binary = _parts(call)
-    fields = parse_object(head, gateway.limits)
+    fields = parse_object(head, gateway.limits, call.hold)
     request_id = fields.text("id", call.options["request_id"], most=256)
     parameters = fields.object("parameters", None)
     binary_outputs = bool(parameters and parameters.flag("binary_data_output", False))
@@ -90,7 +92,7 @@ async def infer(gateway: Gateway, call: HttpCall) -> Answer:
             described["parameters"] = {"binary_data_size": len(tensor.raw)}
             raw.append(tensor.raw)
         else:
-            described["data"] = _json_values(tensor)
+            described["data"] = await _json_values(tensor, call)
         written.append(described)
     body["outputs"] = written
     if not raw:
@@ -204,14 +206,15 @@ def _output(fields: Fields) -> tuple[str, Optional[bool]]:
     return name, binary
 
 
-def _json_values(tensor: Tensor) -> list[Any]:
-    values: list[Any] = tensor.values()
+async def _json_values(tensor: Tensor, call: HttpCall) -> Any:
     if tensor.datatype == "BYTES":
-        return [each.decode(errors="replace") for each in values]
-    if tensor.datatype.startswith(("FP", "BF")) and not all(map(math.isfinite, values)):
+        call.hold(_COST_OF_TEXTS * len(tensor.raw))
+        return [each.decode(errors="replace") for each in tensor.values()]
+    try:
+        return await call.json_of(tensor, 0, tensor.size)
+    except OverflowError:
         raise Refused(
             400,
             f"the output {tensor.name} has NaN or infinite values, which JSON cannot represent;"
             " request it with the parameter binary_data",
-        )
-    return values
+        ) from None

@@ -10,7 +10,7 @@ import base64
 from typing import Any, Mapping
 
 from ..options import POOLINGS, Prompt
-from .hostile import Fields, check_text, check_token_ids, parse_object
+from .hostile import Fields, check_rows, cost_of_padding, check_text, check_token_ids, parse_object
 from .serving import Answer, Failure, Gateway, HttpCall, Whole
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
@@ -44,7 +44,7 @@ def _model(gateway: Gateway, name: str) -> Mapping[str, Any]:
 
 
 async def embeddings(gateway: Gateway, call: HttpCall) -> Answer:
-    fields = parse_object(call.body, gateway.limits)
+    fields = parse_object(call.body, gateway.limits, call.hold)
     name = fields.text("model", most=256)
     inputs = prompts_of(fields, "input")
     form = fields.word("encoding_format", ("float", "base64"), "float")
@@ -57,11 +57,15 @@ async def embeddings(gateway: Gateway, call: HttpCall) -> Answer:
     }
     fields.ignore("user")
     fields.end()
+    if inputs and not isinstance(inputs[0], str):
+        call.hold(cost_of_padding(inputs))
     tensor = await gateway.client.embed(name, inputs, **options, **call.options)
     if form == "base64":
+        call.hold(2 * len(tensor.raw))
         vectors: Any = (base64.b64encode(tensor.row_bytes(i)).decode() for i in range(len(tensor)))
     else:
-        vectors = tensor.tolist()
+        width = tensor.size // max(1, len(tensor))
+        vectors = [await call.json_of(tensor, i * width, width) for i in range(len(tensor))]
     data = [
         {"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(vectors)
     ]
@@ -85,6 +89,8 @@ def prompts_of(fields: Fields, name: str) -> list[Prompt]:
         return [check_text(where, value)]
     if not isinstance(value, list) or not value:
         raise fields.refuse(name, "is not a text, a list of token ids, or a list of either")
+    if isinstance(value[0], (str, list)):
+        check_rows(where, [each for each in value if isinstance(each, (str, list))])
     if isinstance(value[0], str):
         return [check_text(f"{where}[{i}]", each) for i, each in enumerate(value)]
     if isinstance(value[0], list):

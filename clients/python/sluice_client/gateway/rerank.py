@@ -14,7 +14,7 @@ def error(failure: Failure) -> Mapping[str, Any]:
 
 
 async def rerank(gateway: Gateway, call: HttpCall) -> Answer:
-    fields = parse_object(call.body, gateway.limits)
+    fields = parse_object(call.body, gateway.limits, call.hold)
     name = fields.text("model", most=256)
     query = fields.text("query")
     documents = [_document(fields, i, each) for i, each in enumerate(fields.items("documents"))]

@@ -9,21 +9,42 @@ the API.
 from __future__ import annotations
 
 import asyncio
+import copy
+import ipaddress
 import json
 import logging
 import math
+import re
 import time
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, AsyncGenerator, Awaitable, Callable, Mapping, Optional, Protocol, Union
+from typing import (
+    Any,
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Mapping,
+    Optional,
+    Protocol,
+    Sequence,
+    Union,
+)
 
+import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.datastructures import Headers
 
+from .. import _protocol, tasks
+from .._channel import Attempts
 from ..aio import AsyncClient
-from ..errors import SluiceError
-from .chat import ChatTemplate
+from ..errors import DeadlineExceeded, SluiceError
+from ..results import Generation
+from ..tensors import Tensor, element_bytes
+from .chat import ChatTemplate, Renderer
+from .fairness import Account, Caller, Places, Refusals, Turns, caller_of
 from .hostile import Disconnected, Limits, Refused, read_body
+from .protocol import ABORT
 from .tracing import Span, Tracing
 
 _log = logging.getLogger("sluice_client.gateway")
@@ -46,10 +67,28 @@ _STATUSES = {
 }
 GONE = 499
 
-# The entry in an ASGI scope's state: a function that drops the connection.
-ABORT = "abort"
-
 _PIECE_BYTES = 64 << 10
+
+# Most bytes of `authorization` that are passed on. gRPC ends the connection, with the calls of all
+# callers, if the headers of a call exceed the daemon's limit of 8 KiB.
+_MAX_AUTHORIZATION_BYTES = 4096
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+_MAX_TRACESTATE_BYTES = 512
+
+_PRIVATE_NAMES = (".localhost", ".local", ".internal", ".svc")
+
+# The texts of errors that gRPC itself makes. Its own texts name the daemon's address.
+_UNREACHABLE = {
+    "UNAVAILABLE": "the daemon cannot be reached; retry later",
+    "UNKNOWN": "the call to the daemon failed",
+    "DEADLINE_EXCEEDED": "the deadline passed before the daemon answered",
+}
+
+# A caller whose own share of the gateway is used up may retry after this time.
+_SHARE_RETRY_S = 1.0
+
+_JSON_VALUES = 8192  # numbers that are encoded in one turn
+_JSON_VALUE_BYTES = 24  # of a number in JSON, at most
 
 
 @dataclass(frozen=True)
@@ -65,10 +104,14 @@ class Failure:
     @staticmethod
     def of(error: Exception) -> Failure:
         if isinstance(error, Refused):
-            return Failure(error.status, error.message, error.field)
+            retry_s = _SHARE_RETRY_S if error.status == 429 else None
+            return Failure(error.status, error.message, error.field, error.reason, retry_s)
         if isinstance(error, SluiceError):
             status = _STATUSES.get(error.code, 500)
-            return Failure(status, error.message, None, error.reason, error.retry_after_s)
+            message = error.message
+            if not error.reason and error.code in _UNREACHABLE:
+                message = _UNREACHABLE[error.code]
+            return Failure(status, message, None, error.reason, error.retry_after_s)
         _log.error("a handler failed", exc_info=error)
         return Failure(500, "internal error in the gateway; see its log")
 
@@ -109,6 +152,28 @@ class HttpCall:
     path: Mapping[str, str]  # the parameters in the path
     body: bytes
     options: Mapping[str, Any]  # for the calls to the daemon
+    caller: Caller
+    hold: Callable[[int], None]  # takes memory until the call has ended; raises Refused
+    turn: Callable[[int], Awaitable[None]]  # waits for a turn to compute; see Turns.take
+
+    async def json_of(self, tensor: Tensor, begin: int, count: int) -> msgspec.Raw:
+        """Encodes elements of a tensor of fixed-size elements as a list in JSON.
+
+        A float32 value is exact, because it is written as a double. Raises OverflowError if a value
+        is not finite. Other callers get turns in between.
+        """
+        self.hold(count * _JSON_VALUE_BYTES)
+        size = element_bytes(tensor.datatype)
+        pieces = []
+        for at in range(begin, begin + count, _JSON_VALUES):
+            values = min(_JSON_VALUES, begin + count - at)
+            await self.turn(values * _JSON_VALUE_BYTES)
+            raw = tensor.raw[at * size : (at + values) * size]
+            piece = msgspec.json.encode(Tensor("", tensor.datatype, (values,), raw).values())
+            if b"null" in piece:  # how the encoder writes NaN and infinity
+                raise OverflowError
+            pieces.append(piece[1:-1])
+        return msgspec.Raw(b"[" + b",".join(pieces) + b"]")
 
 
 Handler = Callable[["Gateway", HttpCall], Awaitable[Answer]]
@@ -132,6 +197,12 @@ class Metrics:
             buckets=(1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
             registry=self.registry,
         )
+        self.refusals = Refusals(self.registry)
+        self.memory = Gauge(
+            "sluice_gateway_memory_held_bytes",
+            "Estimated memory of the requests in progress; --max-pending-bytes is the limit.",
+            registry=self.registry,
+        )
         self.in_flight = Gauge(
             "sluice_gateway_requests_in_flight",
             "Requests in progress.",
@@ -139,20 +210,112 @@ class Metrics:
         )
 
 
+class Connections:
+    """The connections to the daemon, and the places for calls at it."""
+
+    def __init__(self, clients: Sequence[AsyncClient], max_calls: int) -> None:
+        self._clients = clients
+        self._calls = [0] * len(clients)
+        self._places = Places(max_calls)
+
+    @property
+    def first(self) -> AsyncClient:
+        return self._clients[0]
+
+    @asynccontextmanager
+    async def place(
+        self, caller: Caller, timeout_s: Optional[float]
+    ) -> AsyncIterator[AsyncClient]:
+        """Waits for a place for a call, and holds it while the context is open."""
+        if not self._places.take(caller):
+            try:
+                await asyncio.wait_for(self._places.wait(caller), timeout_s)
+            except asyncio.TimeoutError:
+                raise DeadlineExceeded("the deadline passed while the call waited for other calls"
+                                       " (--max-daemon-calls)", "DEADLINE_EXCEEDED") from None
+        chosen = self._calls.index(min(self._calls))
+        self._calls[chosen] += 1
+        aborted = True
+        try:
+            yield self._clients[chosen]
+            aborted = False
+        except Exception:
+            aborted = False
+            raise
+        finally:
+            self._calls[chosen] -= 1
+            self._places.give_back(caller, aborted)
+
+
+class CallersClient(AsyncClient):
+    """A client whose calls take the places of one caller."""
+
+    def __init__(self, connections: Connections, caller: Caller) -> None:
+        self._connections = connections
+        self._caller = caller
+        self._defaults = connections.first._defaults
+
+    async def _answer(self, call: tasks.Call, attempts: Attempts) -> _protocol.Message:
+        async with self._connections.place(self._caller, attempts.remaining_s()) as client:
+            return await client._answer(call, attempts)
+
+    async def _parts(
+        self, request: _protocol.Message, options: Mapping[str, Any]
+    ) -> AsyncGenerator[Generation, None]:
+        attempts = Attempts(options, *self._defaults)
+        async with self._connections.place(self._caller, attempts.remaining_s()) as client:
+            left = {**options, "timeout_s": attempts.remaining_s()}
+            async with aclosing(client._parts(request, left)) as parts:
+                async for part in parts:
+                    yield part
+
+
+class Readiness:
+    """Asks the daemon whether it is ready. Concurrent probes share one call."""
+
+    def __init__(self, client: AsyncClient, timeout_s: float = 2.0) -> None:
+        self._client = client
+        self._timeout_s = timeout_s
+        self._asking: Optional[asyncio.Future[bool]] = None
+        self._draining = False
+
+    def drain(self) -> None:
+        """From now on the gateway is not ready."""
+        self._draining = True
+
+    async def ready(self) -> bool:
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.ensure_future(self._ask())
+        return await asyncio.shield(self._asking) and not self._draining
+
+    async def _ask(self) -> bool:
+        try:
+            return await self._client.server_ready(timeout_s=self._timeout_s)
+        except SluiceError:
+            return False
+
+
 class Gateway:
-    """The state that all handlers share."""
+    """The state that all handlers share. A handler's `client` takes the places of its caller."""
+
+    client: AsyncClient
 
     def __init__(
         self,
-        client: AsyncClient,
+        clients: Sequence[AsyncClient],
         *,
         limits: Limits = Limits(),
         templates: Mapping[str, ChatTemplate] = {},
         origins: frozenset[str] = frozenset(),
+        hosts: frozenset[str] = frozenset(),
         default_max_tokens: int = 128,
         tracing: Optional[Tracing] = None,
     ) -> None:
-        self.client = client
+        """`clients` are connections to the daemon."""
+        self.connections = Connections(clients, limits.max_daemon_calls)
+        self.readiness = Readiness(clients[0])
+        self.renderer = Renderer(templates, limits.max_body_bytes, limits.template_timeout_s)
+        self.hosts = hosts
         self.limits = limits
         self.templates = templates
         self.origins = origins
@@ -160,8 +323,15 @@ class Gateway:
         self.tracing = tracing or Tracing()
         self.metrics = Metrics()
         self.started = int(time.time())
-        self.in_flight = 0
-        self.pending_bytes = 0
+        self.calls = Account(limits.max_in_flight)
+        self.memory = Account(limits.max_pending_bytes)
+        self.turns = Turns()
+
+    def of(self, caller: Caller) -> Gateway:
+        """Returns a gateway with the same state, whose client takes the places of `caller`."""
+        made = copy.copy(self)
+        made.client = CallersClient(self.connections, caller)
+        return made
 
 
 class Endpoint:
@@ -175,55 +345,41 @@ class Endpoint:
 
     async def __call__(self, scope: Any, receive: Any, send: Send) -> None:
         gateway = self._gateway
+        headers = Headers(scope=scope)
+        peer = scope.get("client") or ("", 0)
+        use = _Use(gateway, caller_of(peer[0], headers.get("authorization")))
         writer = _Writer(scope, send, gateway.limits.stall_timeout_s)
         began = time.monotonic()
-        gateway.in_flight += 1
         gateway.metrics.in_flight.inc()
-        held = 0
-
-        def hold(size: int) -> None:
-            nonlocal held
-            if gateway.pending_bytes + size > gateway.limits.max_pending_bytes:
-                raise Refused(503, "the gateway holds too many bytes of requests"
-                              " (--max-pending-bytes); retry later")
-            held += size
-            gateway.pending_bytes += size
-
-        headers = Headers(scope=scope)
         try:
             with gateway.tracing.span(scope["method"], self._route, headers) as span:
                 try:
-                    await self._serve(headers, scope, receive, writer, hold, span)
+                    await self._serve(headers, scope, receive, writer, use, span)
                 finally:
                     span.end(writer.status or GONE)
         finally:
-            gateway.pending_bytes -= held
-            gateway.in_flight -= 1
+            use.end()
             gateway.metrics.in_flight.dec()
             gateway.metrics.requests.labels(self._route, str(writer.status or GONE)).inc()
             gateway.metrics.duration.labels(self._route).observe(time.monotonic() - began)
 
     async def _serve(
-        self,
-        headers: Headers,
-        scope: Any,
-        receive: Any,
-        writer: _Writer,
-        hold: Callable[[int], None],
-        span: Span,
+        self, headers: Headers, scope: Any, receive: Any, writer: _Writer, use: _Use, span: Span
     ) -> None:
         limits = self._gateway.limits
         try:
-            self._admit(headers)
+            self._check_page(headers)
+            use.begin()
             options = call_options(headers, limits, span.traceparent())
-            body = await read_body(receive, headers.get("content-length"), limits, hold)
+            body = await read_body(receive, headers.get("content-length"), limits, use.hold)
         except Disconnected:
             return
         except Refused as refused:
             # The rest of the body is not read, so the connection cannot be reused.
-            return await self._fail(writer, Failure.of(refused), {"connection": "close"})
-        call = HttpCall(headers, scope.get("path_params", {}), body, options)
-        work = asyncio.ensure_future(self._answer(call, writer))
+            return await self._fail(writer, self._refused(refused, use), {"connection": "close"})
+        path = scope.get("path_params", {})
+        call = HttpCall(headers, path, body, options, use.caller, use.hold, use.turn)
+        work = asyncio.ensure_future(self._answer(call, writer, use))
         gone = asyncio.ensure_future(_disconnected(receive))
         try:
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -236,28 +392,43 @@ class Endpoint:
         if not work.cancelled() and work.exception() is not None:
             raise work.exception()  # type: ignore[misc]
 
-    def _admit(self, headers: Headers) -> None:
-        """Refuses a call from a page of a foreign origin, or a call over the limit."""
+    def _check_page(self, headers: Headers) -> None:
+        """Refuses a call from a page of a foreign origin, or to a foreign name of this host."""
+        host = headers.get("host")
+        if host is not None and not is_own_host(host, self._gateway.hosts):
+            raise Refused(421, f"{host[:100]!r} is not a name of this gateway (--host)",
+                          reason="host")
         origin = headers.get("origin")
         if origin is not None and not {"*", origin} & self._gateway.origins:
             raise Refused(403, f"pages of the origin {origin[:100]!r} are not allowed"
-                          " (--allow-origin)")
-        if self._gateway.in_flight > self._gateway.limits.max_in_flight:
-            raise Refused(503, "the gateway has too many calls in progress (--max-in-flight);"
-                          " retry later")
+                          " (--allow-origin)", reason="origin")
 
-    async def _answer(self, call: HttpCall, writer: _Writer) -> None:
+    def _refused(self, refused: Refused, use: _Use) -> Failure:
+        if refused.reason:
+            refusals = self._gateway.metrics.refusals
+            refusals.add(refused.reason, use.caller.address, refused.message)
+        return Failure.of(refused)
+
+    async def _answer(self, call: HttpCall, writer: _Writer, use: _Use) -> None:
         try:
-            answer = await self._handler(self._gateway, call)
+            await call.turn(len(call.body))
+            answer = await self._handler(self._gateway.of(call.caller), call)
             if isinstance(answer, Whole):
                 await writer.whole(answer)
                 return
             async with aclosing(answer) as events:
                 await self._stream(events, writer)
         except _Stalled:
+            self._stalled(use)
             await writer.give_up()
+        except Refused as refused:
+            await self._fail(writer, self._refused(refused, use))
         except Exception as error:  # Every error becomes a response.
             await self._fail(writer, Failure.of(error))
+
+    def _stalled(self, use: _Use) -> None:
+        self._gateway.metrics.refusals.add(
+            "stalled", use.caller.address, "the answer was not read in time (--stall-timeout)")
 
     async def _stream(self, events: Events, writer: _Writer) -> None:
         """Writes events. The first event decides the status, so that a refusal has its own."""
@@ -282,6 +453,57 @@ class Endpoint:
             )
         except _Stalled:
             await writer.give_up()
+
+
+class _Use:
+    """The resources that one call holds."""
+
+    def __init__(self, gateway: Gateway, caller: Caller) -> None:
+        self.caller = caller
+        self._gateway = gateway
+        self._begun = False
+        self._held = 0
+
+    def begin(self) -> None:
+        """Counts the call, or refuses it."""
+        refused = self._gateway.calls.take(self.caller, 1)
+        if refused:
+            raise Refused(
+                _status(refused), f"{_whose(refused)} too many calls in progress"
+                " (--max-in-flight); retry later", reason="calls")
+        self._begun = True
+
+    def hold(self, size: int) -> None:
+        """Takes memory until the call has ended, or refuses it."""
+        gateway = self._gateway
+        refused = gateway.memory.take(self.caller, size)
+        if not refused:
+            self._held += size
+            gateway.metrics.memory.set(gateway.memory.held)
+        elif self._held + size > gateway.memory.limit:
+            raise Refused(413, f"the request needs about {self._held + size} bytes of memory; the"
+                          f" limit is {gateway.memory.limit} (--max-pending-bytes)",
+                          reason="memory")
+        else:
+            raise Refused(_status(refused), f"{_whose(refused)} too many bytes of requests"
+                          " (--max-pending-bytes); retry later", reason="memory")
+
+    async def turn(self, size: int) -> None:
+        await self._gateway.turns.take(self.caller, size)
+
+    def end(self) -> None:
+        if self._begun:
+            self._gateway.calls.give_back(self.caller, 1)
+        self._gateway.memory.give_back(self.caller, self._held)
+        self._gateway.metrics.memory.set(self._gateway.memory.held)
+
+
+def _status(refusal: str) -> int:
+    return 503 if refusal == "full" else 429
+
+
+def _whose(refusal: str) -> str:
+    return "the gateway has" if refusal == "full" else "this caller has"
 
 
 async def _disconnected(receive: Any) -> None:
@@ -358,8 +580,30 @@ def to_json(value: Any) -> bytes:
 
     An unpaired surrogate, which an error may quote from a request, becomes a question mark.
     """
-    text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-    return text.encode(errors="replace")
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        return text.encode(errors="replace")
+
+
+def is_own_host(host: str, own: frozenset[str]) -> bool:
+    """Returns whether a Host header is an address, a private name, or one of `own`.
+
+    A page of another site whose name resolves to this gateway is refused by this, although its
+    requests have no Origin (DNS rebinding).
+    """
+    name = host[1 : host.find("]")] if host.startswith("[") else host.partition(":")[0]
+    name = name.lower()
+    if "*" in own or name in own or "." not in name and ":" not in name:
+        return True
+    if name.endswith(_PRIVATE_NAMES):
+        return True
+    try:
+        ipaddress.ip_address(name)
+        return True
+    except ValueError:
+        return False
 
 
 def call_options(
@@ -367,8 +611,8 @@ def call_options(
 ) -> dict[str, Any]:
     """Returns the options of calls to the daemon that the headers of a request set.
 
-    `x-request-timeout-ms` is a deadline and `x-request-id` names the request. `authorization`,
-    `traceparent` and `tracestate` are passed on. `traceparent` replaces the caller's.
+    `x-request-timeout-ms` is a deadline and `x-request-id` names the request. `authorization` and a
+    well-formed trace context are passed on. `traceparent` replaces the caller's.
     """
     timeout_s = limits.timeout_s
     if (asked := headers.get("x-request-timeout-ms")) is not None:
@@ -380,15 +624,20 @@ def call_options(
     if len(request_id) > 256 or not _printable(request_id):
         raise Refused(400, "x-request-id must be at most 256 printable ASCII characters")
     passed = []
-    for name in ("authorization", "traceparent", "tracestate"):
-        value = headers.get(name)
-        if value is not None:
-            if not _printable(value):
-                raise Refused(400, f"the header {name} has characters that are not printable ASCII")
-            passed.append((name, value))
-    if traceparent is not None:
-        passed = [each for each in passed if each[0] != "traceparent"]
+    if (authorization := headers.get("authorization")) is not None:
+        if len(authorization) > _MAX_AUTHORIZATION_BYTES:
+            raise Refused(431, f"the header authorization has {len(authorization)} bytes; the limit"
+                          f" is {_MAX_AUTHORIZATION_BYTES}", reason="head")
+        if not _printable(authorization):
+            raise Refused(400, "the header authorization has characters that are not printable"
+                          " ASCII")
+        passed.append(("authorization", authorization))
+    traceparent = traceparent or headers.get("traceparent", "")
+    if _TRACEPARENT.fullmatch(traceparent):
         passed.append(("traceparent", traceparent))
+        state = headers.get("tracestate", "")
+        if state and len(state) <= _MAX_TRACESTATE_BYTES and _printable(state):
+            passed.append(("tracestate", state))
     return {"timeout_s": timeout_s, "request_id": request_id, "metadata": passed}
 
 

@@ -1,0 +1,99 @@
+"""Renders chat templates in a process of its own, and limits their time and memory.
+
+A model's template is Jinja code in its `tokenizer_config.json` or `chat_template.jinja`, as Hugging
+Face stores it. The code is untrusted, so it runs in Jinja's sandbox, where it cannot modify objects
+or call Python functions. The sandbox limits neither time nor memory. Therefore a child process
+renders, and the parent ends it if it takes too long.
+
+The child runs this file as a program. It reads lines of JSON and answers each with one line: first
+the templates, then for each call the name of a template and the messages.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import resource
+import sys
+from typing import Any, Mapping, Sequence
+
+import jinja2
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+_MEMORY_BYTES = 256 << 20  # address space of the child
+
+
+class Template:
+    """A compiled template."""
+
+    def __init__(self, source: str, tokens: Mapping[str, str], max_bytes: int = 4 << 20) -> None:
+        """`tokens` are the special tokens that the template may use, by name, such as bos_token.
+
+        Raises ValueError if the template does not compile.
+        """
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"],
+            optimized=False,  # The optimizer would compute constant expressions without a limit.
+        )
+        environment.globals["raise_exception"] = _raise
+        environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
+        environment.filters["tojson"] = _to_json
+        try:
+            self._template = environment.from_string(source)
+        except (jinja2.TemplateError, RecursionError) as error:
+            raise ValueError(f"the chat template does not compile: {error}") from None
+        self._tokens = tokens
+        self._max_bytes = max_bytes
+
+    def render(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """Returns the text. Raises ValueError if the template fails or the text is too long."""
+        pieces, size = [], 0
+        try:
+            for piece in self._template.generate(
+                messages=messages, add_generation_prompt=True, **self._tokens
+            ):
+                pieces.append(piece)
+                size += len(piece)
+                if size > self._max_bytes:
+                    raise ValueError(f"it writes more than {self._max_bytes} characters")
+        except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError,
+                AttributeError, RecursionError, MemoryError) as error:
+            why = str(error) or type(error).__name__
+            raise ValueError(f"the chat template failed: {why[:1000]}") from None
+        return "".join(pieces)
+
+
+def _raise(message: str) -> None:
+    raise jinja2.TemplateError(message)
+
+
+def _to_json(value: Any, indent: Any = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _answer(value: Mapping[str, Any]) -> None:
+    sys.stdout.write(json.dumps(value) + "\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+    try:
+        templates = {
+            name: Template(each["source"], each["tokens"], each["max_bytes"])
+            for name, each in json.loads(sys.stdin.readline()).items()
+        }
+        _answer({})
+    except ValueError as error:
+        _answer({"error": str(error)})
+        return
+    for line in sys.stdin:
+        name, messages = json.loads(line)
+        try:
+            _answer({"text": templates[name].render(messages)})
+        except ValueError as error:
+            _answer({"error": str(error)})
+
+
+if __name__ == "__main__":
+    main()
