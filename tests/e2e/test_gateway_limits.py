@@ -73,7 +73,7 @@ def test_a_peer_that_fills_the_calls_leaves_room_for_others():
         server.address, "--max-in-flight", 10
     ) as gateway:
         slow = []
-        for count in range(1, 9):
+        for count in range(1, 8):
             slow.append(connect(gateway))
             slow[-1].sendall(HEAD + b"content-length: 9\r\n\r\n{")
             wait_until(lambda: in_flight(gateway) == count)
@@ -97,7 +97,7 @@ def test_a_peer_that_fills_the_memory_leaves_room_for_others():
             slow[-1].sendall(HEAD + b"content-length: 110000\r\n\r\n" + b" " * 100_000)
             wait_until(lambda: gateway.metric("sluice_gateway_memory_held_bytes")
                        == count * 100_000)
-        big = {**ASKED, "prompt": "a" * 40_000}
+        big = {**ASKED, "prompt": "a" * 20_000}
         status, text = ask(gateway, body=big)
         assert status == 429 and "--max-pending-bytes" in text
         assert ask(gateway, body=big, source="127.0.0.2")[0] == 200
@@ -111,7 +111,7 @@ def test_copies_of_a_prompt_count_as_memory():
     with ScriptedServer("a") as server, Gateway(
         server.address, "--max-pending-bytes", 1_000_000
     ) as gateway:
-        asked = {**ASKED, "prompt": "a" * 30_000}
+        asked = {**ASKED, "prompt": "a" * 20_000}
         assert ask(gateway, body=asked)[0] == 200
         status, text = ask(gateway, body={**asked, "n": 16})
         assert status == 413 and "--max-pending-bytes" in text
@@ -187,7 +187,7 @@ def threads_of(gateway):
         pytest.param(b"NOTHING\r\n\r\n", 400, "malformed", id="not HTTP"),
         pytest.param(HEAD + b"transfer-encoding: chunked\r\n\r\n" + b"1\r\n \r\n" * 5000, 400,
                      "chunks", id="tiny chunks"),
-        pytest.param(HEAD + b"transfer-encoding: chunked\r\n\r\n0\r\nx: " + b"a" * 40_000, 400,
+        pytest.param(HEAD + b"transfer-encoding: chunked\r\n\r\n0\r\nx: " + b"a" * 900_000, 400,
                      "chunks", id="a long trailer"),
         pytest.param(HEAD + b"authorization: " + b"a" * 5000 + b"\r\ncontent-length: 0\r\n\r\n",
                      431, "head", id="a long token"),
@@ -198,7 +198,10 @@ def threads_of(gateway):
 def test_requests_over_a_limit_of_http_are_refused(sent, status, reason):
     with ScriptedServer() as server, Gateway(server.address) as gateway:
         with connect(gateway) as connection:
-            connection.sendall(sent)
+            try:
+                connection.sendall(sent)
+            except ConnectionError:
+                pass  # The refusal came first.
             if reason == "host":
                 connection.shutdown(socket.SHUT_WR)
             assert received(connection).startswith(b"HTTP/1.1 %d" % status)

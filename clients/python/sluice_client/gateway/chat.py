@@ -140,6 +140,7 @@ class Renderer:
             except asyncio.CancelledError:
                 # The child's answer must be read before the next call.
                 await asyncio.wait({rendering})
+                rendering.exception()
                 raise
         finally:
             self._turns.give_back(caller)

@@ -15,10 +15,11 @@ from .fairness import Account, Caller, Refusals, address_of
 ABORT = "abort"
 
 MAX_HEAD_BYTES = 16 << 10
-# The bytes of a body that are not content, such as the sizes of chunks: at most this much, and this
-# fraction of the content. Chunks of 32 bytes are within it.
-_MAX_FRAMING_BYTES = 16 << 10
-_FRAMING_FRACTION = 4
+# A body may have this many chunks, and one more for each 32 bytes.
+_MAX_CHUNKS = 1024
+_CHUNK_BYTES = 32
+# The bytes of a request after its head that are not content, such as trailers.
+_MAX_FRAMING_BYTES = 64 << 10
 
 
 class _Refused(Exception):
@@ -87,6 +88,7 @@ def protocol(connections: Connections, refusals: Refusals, head_timeout_s: float
         _head_bytes = 0  # of the names and values in a head
         _raw_bytes = 0  # received since the end of the last head or message
         _body_bytes = 0  # the content among them
+        _chunks = 0
         _refusal: Optional[tuple[int, str, str]] = None  # status, reason, message
 
         def connection_made(self, transport: Any) -> None:
@@ -149,7 +151,7 @@ def protocol(connections: Connections, refusals: Refusals, head_timeout_s: float
             if self._head_bytes > MAX_HEAD_BYTES:
                 self._refuse_head()
             self._in_head = False
-            self._raw_bytes = self._body_bytes = 0
+            self._raw_bytes = self._body_bytes = self._chunks = 0
             super().on_headers_complete()
             if self._address is not None:
                 connections.busy(self._address, self.transport)
@@ -157,6 +159,11 @@ def protocol(connections: Connections, refusals: Refusals, head_timeout_s: float
         def on_body(self, body: bytes) -> None:
             self._body_bytes += len(body)
             super().on_body(body)
+
+        def on_chunk_header(self) -> None:
+            self._chunks += 1
+            if self._chunks > _MAX_CHUNKS + self._body_bytes // _CHUNK_BYTES:
+                self._refuse_body()
 
         def on_message_complete(self) -> None:
             super().on_message_complete()
@@ -173,13 +180,15 @@ def protocol(connections: Connections, refusals: Refusals, head_timeout_s: float
             return self.cycle is not None and not self.cycle.response_complete
 
         def _check_sizes(self) -> None:
-            framing = self._raw_bytes - self._body_bytes
             if self._in_head:
                 if self._raw_bytes > MAX_HEAD_BYTES:
                     self._refuse_head()
-            elif framing > _MAX_FRAMING_BYTES + self._body_bytes // _FRAMING_FRACTION:
-                self._refusal = 400, "chunks", "the chunks of the body are too small"
-                raise _Refused
+            elif self._raw_bytes > _MAX_FRAMING_BYTES + 2 * self._body_bytes:
+                self._refuse_body()
+
+        def _refuse_body(self) -> None:
+            self._refusal = 400, "chunks", "the chunks of the body are too small"
+            raise _Refused
 
         def _refuse_head(self) -> None:
             self._refusal = 431, "head", f"the head has more than {MAX_HEAD_BYTES} bytes"

@@ -81,7 +81,6 @@ _PRIVATE_NAMES = (".localhost", ".local", ".internal", ".svc")
 _UNREACHABLE = {
     "UNAVAILABLE": "the daemon cannot be reached; retry later",
     "UNKNOWN": "the call to the daemon failed",
-    "DEADLINE_EXCEEDED": "the deadline passed before the daemon answered",
 }
 
 # A caller whose own share of the gateway is used up may retry after this time.
