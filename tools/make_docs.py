@@ -1,6 +1,7 @@
 """Makes docs/options.md from `sluiced --help-all`, docs/metrics.md from proto/metric_names.h and
 docs/errors.md from base/reason.h, and renews the table of families in docs/models.md from
-engine/model/families, and in docs/cascades.md what the commands that it shows print.
+engine/model/families, the table of limits in docs/http.md from tools/gateway_bounds.py, and in
+docs/cascades.md what the commands that it shows print.
 
 `--check` writes nothing and names the pages that are out of date. A test runs it. `--sluice` is the
 client that runs the commands, and `--sluiced` the daemon whose help is printed.
@@ -13,6 +14,7 @@ import shlex
 import subprocess
 import sys
 
+from gateway_bounds import BOUNDS
 from reasons import reasons
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -273,6 +275,47 @@ def models_page():
     return before + begin + "\n".join(lines) + "\n" + end + rest.split(end)[1]
 
 
+def gateway_defaults():
+    """Returns the defaults of the gateway's limits, by name and by option, as its source has them.
+
+    The source is read instead of imported, because its packages may be absent.
+    """
+    folder = ROOT / "clients" / "python" / "sluice_client" / "gateway"
+    limits = (folder / "hostile.py").read_text()
+    of_field = dict(re.findall(r"^    (\w+): (?:int|float) = ([\d_.]+(?: << \d+)?)", limits, re.M))
+    options = (folder / "__main__.py").read_text()
+    of_option = {}
+    for name, value in re.findall(
+        r'add\("(--[\w-]+)", type=\w+, default=(?:limits\.)?([\w.]+)', options
+    ):
+        of_option[name] = of_field.get(value, value)
+    return {**of_field, **of_option}
+
+
+def readable(value):
+    """Returns a number of the source as a reader writes it."""
+    number, _, shift = value.replace("_", "").partition(" << ")
+    if shift:
+        return f"{int(number) << (int(shift) - 20)} MiB"
+    return f"{float(number):,g}" if float(number) < 1e6 else f"{int(number):,}"
+
+
+def http_page():
+    begin, end = "<!-- limits: made by tools/make_docs.py -->\n", "<!-- end of limits -->\n"
+    text = (ROOT / "docs" / "http.md").read_text()
+    before, rest = text.split(begin)
+    defaults = gateway_defaults()
+    lines = ["| limit of | by | default | if one peer fills it, this is refused |",
+             "|---|---|---|---|"]
+    for bound in BOUNDS:
+        value = bound.value or readable(defaults[bound.name])
+        option = f"`{bound.name}`" if bound.name.startswith("--") else "fixed"
+        reason = f" (`{bound.reason}`)" if bound.reason else ""
+        lines.append(f"| {cell(bound.resource)} | {option} | {value} | {cell(bound.refused)}"
+                     f"{reason} |")
+    return before + begin + "\n".join(lines) + "\n" + end + rest.split(end)[1]
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -286,6 +329,7 @@ def main():
         "metrics.md": metrics_page,
         "errors.md": errors_page,
         "models.md": models_page,
+        "http.md": http_page,
         "cascades.md": lambda: cascades_page(arguments.sluice),
     }
     stale = 0

@@ -1,5 +1,6 @@
 """Tests that generated pages are current, links point to files, and examples and commands run."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -332,7 +333,8 @@ def blocks(page, language):
 @pytest.fixture(scope="module")
 def gateway(server):
     template = ROOT / "examples" / "chat.jinja"
-    with Gateway(server, "--chat", f"demo={template}") as started:
+    with Gateway(server, "--chat", f"demo={template}", "--tokenizer",
+                 f"demo={ROOT / 'models' / 'demo'}") as started:
         yield started
 
 
@@ -361,18 +363,18 @@ def http_commands():
     """Yields the curl and gateway commands in pages."""
     for page in ("README.md", "docs/http.md", "docs/from_other_servers.md", "docs/tutorial.md"):
         for block in blocks(page, ""):
-            yield from re.findall(r"^(?:curl|sluice-gateway) (?:[^'\n]|'[^']*')*", block, re.M)
+            yield from re.findall(r"^(?:curl|sluice-gateway) (?:\\\n|[^'\n]|'[^']*')*", block, re.M)
 
 
 @pytest.mark.parametrize("command", list(http_commands()))
 def test_the_commands_for_http_run(server, gateway, command):
     if command.startswith("sluice-gateway"):
-        words = shlex.split(command)[1:]
+        words = shlex.split(command.replace("\\\n", ""))[1:]
         options = dict(zip(words[::2], words[1::2]))
         assert options.pop("--daemon") == "localhost:8001"
         assert options.pop("--listen", "localhost:8000") == "localhost:8000"
-        if "--chat" in options:
-            options["--chat"] = options["--chat"].replace("=", f"={ROOT}/")
+        for each in {"--chat", "--tokenizer"} & options.keys():
+            options[each] = options[each].replace("=", f"={ROOT}/")
         with Gateway(server, *(word for pair in options.items() for word in pair)) as started:
             assert started.get("/readyz").status == 200
         return
@@ -381,6 +383,34 @@ def test_the_commands_for_http_run(server, gateway, command):
                             capture_output=True, text=True, timeout=PATIENCE_S)
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout.endswith(("}", "data: [DONE]\n\n"))
+
+
+def test_every_limit_of_the_gateway_has_a_row_and_a_test():
+    """The table in docs/http.md states who is refused when one peer fills a limit."""
+    sys.path.insert(0, str(ROOT / "tools"))
+    from gateway_bounds import BOUNDS
+    from sluice_client.gateway import __main__ as gateway
+    from sluice_client.gateway.hostile import Limits
+
+    rows = {bound.name for bound in BOUNDS}
+    options = {option for action in gateway.arguments()._actions
+               for option in action.option_strings
+               if re.match(r"--max-|--.*-timeout$|--daemon-connections", option)}
+    assert options - rows == {"--drain-timeout"}
+    fields = {field.name for field in dataclasses.fields(Limits)}
+    named = {f"--{field.removesuffix('_s').replace('_', '-')}": field for field in fields}
+    missing = {field for option, field in named.items() if not {option, field} & rows}
+    assert missing == {"timeout_s"}  # a default, not a limit
+    folder = ROOT / "clients" / "python" / "sluice_client" / "gateway"
+    source = "".join(file.read_text() for file in folder.glob("*.py"))
+    constants = set(re.findall(r"^(_?MAX_\w+|_MEMORY_BYTES)\b", source, re.M))
+    assert constants - rows <= {"_MAX_QUEUED", "_MAX_TRACESTATE_BYTES"}, constants - rows
+    tests = "".join(file.read_text() for file in (ROOT / "tests/e2e").glob("test_gateway*.py"))
+    for bound in BOUNDS:
+        assert f"def {bound.test}(" in tests, bound
+    reasons = set(re.findall(r'reason="(\w+)"|refusals\.add\(\s*"(\w+)"', source))
+    assert {bound.reason for bound in BOUNDS} - {""} <= (
+        {each for pair in reasons for each in pair} | {"template", "head", "chunks", "connections"})
 
 
 def test_the_page_of_the_gateway_names_its_options_and_defaults():

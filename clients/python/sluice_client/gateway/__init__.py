@@ -2,9 +2,11 @@
 
 | module | contents |
 | --- | --- |
+| `protocol` | HTTP connections and their limits |
+| `fairness` | how callers share the gateway's resources |
 | `hostile` | the checks that every request passes first |
 | `serving` | the handling of one HTTP call from start to end, for every API |
 | `inference_protocol`, `openai`, `completions`, `rerank` | the APIs |
-| `chat` | templates that turn messages into a prompt |
+| `chat`, `render` | templates that turn messages into a prompt, and the process that renders them |
 | `app` | the routes, health and metrics |
 """

@@ -1,0 +1,19 @@
+"""Tests that honest callers of the gateway are served next to hostile ones."""
+
+import json
+import subprocess
+import sys
+
+from conftest import ROOT, SLUICED
+
+
+def test_honest_callers_are_served_next_to_hostile_ones(tmp_path):
+    """A short run; `./test --thorough` runs ten minutes and compares latencies."""
+    out = tmp_path / "report.json"
+    subprocess.run(
+        [sys.executable, ROOT / "loadtest" / "gateway_hostile.py", "--sluiced", SLUICED,
+         "--seconds", "6", "--rounds", "1", "--per-s", "10", "--out", out],
+        check=True, capture_output=True, text=True)
+    report = json.loads(out.read_text())
+    assert report["failed"] == 0 and report["calls"] == 60, report
+    assert sum(report["attacks"].values()) > 0
