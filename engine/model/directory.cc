@@ -19,7 +19,7 @@ constexpr size_t kMaxModelFiles = 16384;
 
 // Returns whether the file has an effect on the answers of a model.
 bool BelongsToModel(const std::string& name) {
-  return name == "config.json" || name == "generation_config.json" ||
+  return name == "config.json" || name == "generation_config.json" || name == "added_tokens.json" ||
          name == "special_tokens_map.json" || name == "modules.json" ||
          name == "config_sentence_transformers.json" || name.starts_with("sentence_") ||
          name.starts_with("tokenizer") || name.find(".safetensors") != std::string::npos;
@@ -63,6 +63,20 @@ absl::StatusOr<size_t> ReadAll(const Descriptor& file, const std::string& name, 
     have += got;
   }
   return have;
+}
+
+// A directory, and the path of another one below it.
+struct Place {
+  std::string root, below;
+};
+
+// Returns the root of a directory with this absolute path; see Directory::Open.
+Place PlaceOf(const std::string& path) {
+  constexpr char kSnapshots[] = "/snapshots/";
+  const size_t end = path.rfind(kSnapshots);
+  const size_t begin = end == 0 || end == path.npos ? path.npos : path.rfind('/', end - 1);
+  if (begin == path.npos || path.compare(begin + 1, 8, "models--") != 0) return {path, ""};
+  return {path.substr(0, end), path.substr(end + 1)};
 }
 
 // Returns the path of an open file, or `name` if the system does not report it.
@@ -112,37 +126,29 @@ absl::StatusOr<Directory> Directory::Open(const std::string& path) {
   if (directory.get() < 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot open directory ", Shown(path)));
   }
-  return Directory(std::move(directory));
+  Place place = PlaceOf(PathOf(directory, path));
+  SLUICE_ASSIGN_OR_RETURN(auto root, RootDirectory::Open(place.root));
+  return Directory(std::move(directory), std::move(root), std::move(place.below));
 }
 
 absl::StatusOr<Directory> Directory::OpenBeneath(std::shared_ptr<const RootDirectory> root,
                                                  const std::string& path) {
   SLUICE_ASSIGN_OR_RETURN(Descriptor descriptor, root->OpenBeneath(path, O_RDONLY | O_DIRECTORY));
-  Directory directory(std::move(descriptor));
-  directory.root_ = std::move(root);
-  directory.path_ = path;
-  return directory;
+  return Directory(std::move(descriptor), std::move(root), path);
 }
 
-// The file is opened non-blocking, so that a FIFO with the name cannot block before it is refused.
+std::string Directory::PathOfEntry(const std::string& name) const {
+  return path_.empty() ? name : absl::StrCat(path_, "/", name);
+}
+
 absl::StatusOr<Descriptor> Directory::OpenEntry(const std::string& name, int flags) const {
   SLUICE_RETURN_IF_ERROR(CheckPlainName(name));
-  if (root_ != nullptr) return root_->OpenBeneath(absl::StrCat(path_, "/", name), flags);
-  Descriptor entry(
-      openat(descriptor_.get(), name.c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  if (entry.get() < 0 && errno == ELOOP) {
-    return absl::InvalidArgumentError(absl::StrCat(Shown(name), " is a symbolic link"));
-  }
-  if (entry.get() < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", Shown(name)));
-  return entry;
+  return root_->OpenBeneath(PathOfEntry(name), flags);
 }
 
 absl::StatusOr<Directory> Directory::OpenFolder(const std::string& name) const {
   SLUICE_ASSIGN_OR_RETURN(Descriptor descriptor, OpenEntry(name, O_RDONLY | O_DIRECTORY));
-  Directory folder(std::move(descriptor));
-  folder.root_ = root_;
-  folder.path_ = root_ == nullptr ? "" : absl::StrCat(path_, "/", name);
-  return folder;
+  return Directory(std::move(descriptor), root_, PathOfEntry(name));
 }
 
 // Returns true for a link, although Map may refuse it.

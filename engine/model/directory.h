@@ -47,10 +47,13 @@ class MappedFile {
 };
 
 // An open directory. Errors name the file. A name must be a direct entry: ".", "..", a name with a
-// slash, and an entry that is not a regular file, including a symbolic link, are InvalidArgument.
-// Below a root, however, links may lead to any place that is also below the root.
+// slash, and an entry that is not a regular file are InvalidArgument. A symbolic link may lead to
+// any place below the root directory; otherwise it is InvalidArgument too.
 class Directory {
  public:
+  // The root is the directory itself. For a snapshot in the cache of the Hugging Face Hub,
+  // `models--*/snapshots/*`, it is the folder `models--*`: the files of a snapshot are links to
+  // blobs in that folder.
   static absl::StatusOr<Directory> Open(const std::string& path);
   // Opens `path` as RootDirectory does.
   static absl::StatusOr<Directory> OpenBeneath(std::shared_ptr<const RootDirectory> root,
@@ -71,13 +74,16 @@ class Directory {
   absl::StatusOr<std::string> Fingerprint() const;
 
  private:
-  explicit Directory(Descriptor descriptor) : descriptor_(std::move(descriptor)) {}
+  Directory(Descriptor descriptor, std::shared_ptr<const RootDirectory> root, std::string path)
+      : descriptor_(std::move(descriptor)), root_(std::move(root)), path_(std::move(path)) {}
+  // Returns the path of an entry below the root.
+  std::string PathOfEntry(const std::string& name) const;
   absl::StatusOr<Descriptor> OpenEntry(const std::string& name, int flags) const;
   absl::Status AppendFingerprint(const std::string& folder, std::string* fingerprint) const;
 
   Descriptor descriptor_;
-  std::shared_ptr<const RootDirectory> root_;  // nullptr if entries may not be links
-  std::string path_;                           // of this directory, below the root
+  std::shared_ptr<const RootDirectory> root_;
+  std::string path_;  // of this directory, below the root; empty for the root itself
 };
 
 }  // namespace sluice

@@ -104,7 +104,7 @@ class Walk {
                      : absl::StrCat(ShownPath(path_),
                                     " leads out of the root directory by the "
                                     "symbolic link ",
-                                    ShownPath(link)));
+                                    ShownPath(link), "; put the file in the place of the link"));
   }
 
   const int root_;

@@ -95,7 +95,7 @@ DAMAGES = {
         config(max_position_embeddings=1 << 20, head_dim=1024),
         "max_position_embeddings times head_dim is",
     ),
-    "link out of the root": (link_out, "model.safetensors is a symbolic link"),
+    "link out of the root": (link_out, "leads out of the root directory"),
     "shard out of the root": (
         shard_outside,
         "\"../elsewhere.safetensors\" is not a plain file name",

@@ -195,12 +195,16 @@ TEST(CheckpointTest, RefusesTooManyShards) {
   EXPECT_THAT(OpenError(directory), HasSubstr("4097 shards; the limit is 4096"));
 }
 
-TEST(CheckpointTest, RefusesLinksAndFilesThatAreNotRegular) {
+TEST(CheckpointTest, RefusesLinksOutOfTheDirectoryAndFilesThatAreNotRegular) {
   const TemporaryDirectory directory;
   const std::string model = directory.File("model.safetensors");
   WriteTestFile(directory.File("other.safetensors"), SafetensorsFile({{"a", "F32", {1}, "abcd"}}));
   std::filesystem::create_symlink("other.safetensors", model);
-  EXPECT_THAT(OpenError(directory), HasSubstr("model.safetensors is a symbolic link"));
+  EXPECT_TRUE(Checkpoint::Open(*Directory::Open(directory.path())).ok());
+  std::filesystem::remove(model);
+  std::filesystem::create_symlink("../other.safetensors", model);
+  EXPECT_THAT(OpenError(directory),
+              HasSubstr("leads out of the root directory by the symbolic link model.safetensors"));
   std::filesystem::remove(model);
   ASSERT_EQ(mkfifo(model.c_str(), 0600), 0);
   EXPECT_THAT(OpenError(directory), HasSubstr("model.safetensors is not a regular file"));
