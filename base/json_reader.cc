@@ -85,11 +85,21 @@ ObjectReader::ObjectReader(const json& object, std::string path, absl::Status* s
     : object_(&object), path_(std::move(path)), status_(status) {}
 
 const json* ObjectReader::Find(const std::string& key) const {
+  read_.insert(key);
   const auto it = object_->find(key);
   return it == object_->end() || it->is_null() ? nullptr : &*it;
 }
 
+std::vector<std::string> ObjectReader::Unread() const {
+  std::vector<std::string> unread;
+  for (const auto& [key, value] : object_->items()) {
+    if (!read_.contains(key)) unread.push_back(key);
+  }
+  return unread;
+}
+
 bool ObjectReader::IsNull(const std::string& key) const {
+  read_.insert(key);
   const auto it = object_->find(key);
   return it != object_->end() && it->is_null();
 }

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/enum_names.h"
@@ -64,6 +65,8 @@ class ObjectReader {
   ObjectReader Object(const std::string& key);
   // Fails if the object has any other key.
   void AllowOnly(std::initializer_list<const char*> keys);
+  // Returns the keys of the object that no call of this reader has looked up, in order.
+  std::vector<std::string> Unread() const;
 
   void Fail(const std::string& key, const std::string& what);
 
@@ -74,6 +77,7 @@ class ObjectReader {
   const nlohmann::json* object_;
   std::string path_;
   absl::Status* status_;
+  mutable absl::flat_hash_set<std::string> read_;  // keys that were looked up
 };
 
 }  // namespace sluice

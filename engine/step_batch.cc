@@ -14,12 +14,13 @@ int32_t MaxPages(const Bucket& bucket, int32_t page_tokens) {
 }
 
 StepBatch::StepBatch(int32_t max_tokens, int32_t max_sequences, int32_t max_positions,
-                     int32_t page_tokens, int32_t input_width)
+                     int32_t page_tokens, int32_t input_width, int32_t padding_token)
     : page_tokens_(page_tokens),
       max_tokens_(max_tokens),
       max_sequences_(max_sequences),
       max_positions_(max_positions),
       input_width_(input_width),
+      padding_token_(padding_token),
       next_row_(max_positions) {
   token_ids_.reserve(max_tokens);
   types_.reserve(max_tokens);
@@ -59,6 +60,7 @@ void StepBatch::Assign(std::span<const StepSequence> sequences, std::span<const 
   sequence_rows_.resize(tokens_);
   order == RowOrder::kPositionMajor ? NumberByPosition() : NumberBySequence();
   FillRows(sequences);
+  if (padding_token_ >= 0) SkipPadding();
   if (input_width_ > 0) FillInputs(sequences);
   FillTypes(sequences);
   FillGroups();
@@ -138,6 +140,19 @@ void StepBatch::FillRows(std::span<const StepSequence> sequences) {
       token_ids_[row] = TokenOf(sequences[s], i);
       positions_[row] = PositionOf(s, i);
       kv_slots_[row] = page * page_tokens_ + index % page_tokens_;
+    }
+  }
+}
+
+// Renumbers the positions of each sequence so that padding tokens do not count.
+void StepBatch::SkipPadding() {
+  for (const Sequence& sequence : sequences_) {
+    int32_t shift = 1;
+    for (int32_t i = 0; i < sequence.count; ++i) {
+      const int32_t row = sequence_rows_[sequence.rows_offset + i];
+      const bool padding = token_ids_[row] == padding_token_;
+      if (padding) --shift;
+      positions_[row] = padding ? 0 : positions_[row] + shift;
     }
   }
 }

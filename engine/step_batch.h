@@ -110,9 +110,10 @@ class StepBatch {
 
   // Reserves storage for steps of up to `max_tokens` rows and `max_sequences` sequences. Each
   // sequence has pages for up to `max_positions` positions. `input_width` is the width of rows that
-  // are vectors, or 0 if there are no such rows.
+  // are vectors, or 0 if there are no such rows. `padding_token` is ModelConfig::padding_token; if
+  // it is not negative, steps have whole sequences.
   StepBatch(int32_t max_tokens, int32_t max_sequences, int32_t max_positions, int32_t page_tokens,
-            int32_t input_width = 0);
+            int32_t input_width = 0, int32_t padding_token = -1);
 
   // Lays the rows out and clears the destinations of the diagnostics. Requires that no capacity is
   // exceeded (CHECK): at most max_tokens + max_sequences sampled rows (a row may occur more than
@@ -140,7 +141,8 @@ class StepBatch {
   std::span<const int32_t> types() const { return types_; }
   std::span<const float> inputs() const { return inputs_; }  // [tokens(), input_width]
   // The positions, including the offset of their sequence. Positions of padding are at most the
-  // model's last position.
+  // model's last position. With a padding token, its rows have position 0, and other rows have one
+  // more than the number of earlier rows of their sequence without padding tokens.
   std::span<const int32_t> positions() const { return positions_; }
   std::span<const int32_t> kv_slots() const { return kv_slots_; }  // page * page_tokens + offset
   // Groups of adjacent rows with equal position; in position-major order, one group per position.
@@ -174,6 +176,7 @@ class StepBatch {
   void NumberBySequence();
   static int32_t TokenOf(const StepSequence& sequence, int32_t i);
   void FillRows(std::span<const StepSequence> sequences);
+  void SkipPadding();
   void FillGroups();
   void FillInputs(std::span<const StepSequence> sequences);
   void FillTypes(std::span<const StepSequence> sequences);
@@ -184,6 +187,7 @@ class StepBatch {
   int32_t max_sequences_;
   int32_t max_positions_;
   int32_t input_width_;
+  int32_t padding_token_;
   int32_t tokens_ = 0;
   int32_t max_context_ = 0;
   int32_t end_position_ = 0;  // one past the largest position

@@ -25,7 +25,8 @@ class EqualSequences {
         results_(config.has_lm_head ? static_cast<size_t>(step.sequences) : 0),
         batch_(static_cast<int32_t>(step.sequences * step.tokens),
                static_cast<int32_t>(step.sequences), static_cast<int32_t>(step.context),
-               kernels::kPageTokens, static_cast<int32_t>(config.input_width)) {
+               kernels::kPageTokens, static_cast<int32_t>(config.input_width),
+               config.padding_token) {
     std::iota(pages_.begin(), pages_.end(), 0);
     for (size_t i = 0; i < tokens_.size(); ++i) {
       tokens_[i] = static_cast<int32_t>(static_cast<int64_t>(i) % config.vocab_size);

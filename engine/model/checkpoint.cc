@@ -153,6 +153,13 @@ absl::Status Checkpoint::AddShards(const Directory& directory) {
   return absl::OkStatus();
 }
 
+void Checkpoint::Share(const std::string& name, const std::string& other) {
+  const auto found = tensors_.find(other);
+  if (found == tensors_.end() || Lists(name)) return;
+  const Tensor tensor = found->second;  // an insertion may move it
+  tensors_.emplace(name, tensor);
+}
+
 bool Checkpoint::Has(const std::string& name) const { return tensors_.contains(name); }
 
 bool Checkpoint::IsInt8(const std::string& name) const {

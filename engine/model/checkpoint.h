@@ -39,6 +39,8 @@ class Checkpoint {
   Checkpoint(Checkpoint&&) = default;
   Checkpoint& operator=(Checkpoint&&) = default;
 
+  // Makes the tensor `other` available as `name` too, if there is no tensor of that name.
+  void Share(const std::string& name, const std::string& other);
   bool Has(const std::string& name) const;
   // Returns whether the tensor exists, with any dtype.
   bool Lists(const std::string& name) const { return Has(name) || unsupported_.contains(name); }

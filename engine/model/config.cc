@@ -1,10 +1,14 @@
 #include "engine/model/config.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
+#include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "engine/model/config_keys.h"
 #include "engine/model/config_reader.h"
 #include "engine/model/families/family.h"
 
@@ -17,6 +21,7 @@ constexpr int kMaxConfigDepth = 16;
 // The limit for the tables of cosines and sines of all positions: 1 GiB.
 constexpr int64_t kMaxRotations = int64_t{1} << 28;
 constexpr size_t kMaxEosTokens = 256;
+constexpr size_t kMaxNameBytes = 256;
 
 // Returns the unsupported keys that change a result. Each has the one value (other than null) that
 // has no effect, or null if there is no such value.
@@ -36,9 +41,11 @@ const json& NeutralValues() {
                                              {"n_routed_experts", nullptr},
                                              {"no_rope_layers", nullptr},
                                              {"num_experts", nullptr},
+                                             {"num_experts_per_tok", nullptr},
                                              {"num_local_experts", nullptr},
                                              {"partial_rotary_factor", 1.0},
                                              {"position_embedding_type", "absolute"},
+                                             {"pruned_heads", json::object()},
                                              {"qk_norm", false},
                                              {"residual_multiplier", 1.0},
                                              {"rope_interleaved", false},
@@ -56,23 +63,54 @@ struct Known {
   const Architecture* architecture;
 };
 
-// Returns the first known architecture of the document.
-Known FindArchitecture(const json& document, ObjectReader& root) {
-  const json named = document.value("architectures", json());
-  std::string names;
-  for (const ModelFamily* const family : AllFamilies()) {
-    for (const Architecture& known : family->architectures) {
-      if (named.is_array() &&
-          std::find(named.begin(), named.end(), json(known.name)) != named.end()) {
-        return {family, &known};
-      }
-      absl::StrAppend(&names, names.empty() ? "" : ", ", known.name);
+// Returns the number of insertions, deletions and replacements of characters between two names
+// (Wagner and Fischer, 1974).
+size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);  // the distances of a prefix of a to each prefix of b
+  std::iota(row.begin(), row.end(), 0);
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i + 1);
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
     }
   }
-  root.Fail("architectures", absl::StrCat("has no supported architecture; supported are: ", names));
+  return row.back();
+}
+
+// Returns the first architecture of the list in the document that Sluice knows.
+Known FindArchitecture(ObjectReader& root) {
+  const json* const list = root.Find("architectures");
+  const json named = list != nullptr && list->is_array() ? *list : json::array();
+  std::string first;
+  for (const json& name : named) {
+    if (!name.is_string()) continue;
+    if (first.empty()) first = name.get_ref<const std::string&>().substr(0, kMaxNameBytes);
+    for (const ModelFamily* const family : AllFamilies()) {
+      for (const Architecture& known : family->architectures) {
+        if (name == known.name) return {family, &known};
+      }
+    }
+  }
+  std::string_view closest;
+  for (const ModelFamily* const family : AllFamilies()) {
+    for (const Architecture& known : family->architectures) {
+      if (closest.empty() || EditDistance(first, known.name) < EditDistance(first, closest)) {
+        closest = known.name;
+      }
+    }
+  }
+  root.Fail("architectures",
+            first.empty() ? std::string("has no supported architecture; docs/models.md lists all")
+                          : absl::StrCat("has no supported architecture: \"", absl::CEscape(first),
+                                         "\" is not one; the most similar one is ",
+                                         absl::string_view(closest.data(), closest.size()),
+                                         ", and docs/models.md lists all"));
   return {&kLlamaFamily, &kLlamaFamily.architectures[0]};
 }
 
+// Refuses keys that change a result in a way that Sluice does not support.
 void RefuseUnsupported(const json& document, const Known& known, ObjectReader& root) {
   const auto own = [&](std::string_view key) {
     const auto keys = known.family->own_keys;
@@ -85,14 +123,19 @@ void RefuseUnsupported(const json& document, const Known& known, ObjectReader& r
                          : absl::StrCat("is not supported, must be ", neutral.dump()));
     }
   }
+  for (const auto& [name, value] : document.items()) {
+    const std::string key(KeyOfAlias(known.architecture->model_type, name));
+    if (key.empty() || (root.Has(key) && document[key] == value)) continue;
+    root.Fail(name, absl::StrCat("is another name of ", key, ", which is absent or differs; use ",
+                                 key, " only"));
+  }
   const Architecture& architecture = *known.architecture;
   if (root.Has("model_type") && document["model_type"] != architecture.model_type) {
     root.Fail("model_type", absl::StrCat("is not supported, must be \"", architecture.model_type,
                                          "\" for ", architecture.name));
   }
-  if (own("layer_types")) return;
-  const json layer_types = document.value("layer_types", json::array());
-  for (const json& type : layer_types) {
+  if (own("layer_types") || !root.Has("layer_types")) return;
+  for (const json& type : document["layer_types"]) {
     if (type != "full_attention") root.Fail("layer_types", "has a type other than full_attention");
   }
 }
@@ -100,23 +143,48 @@ void RefuseUnsupported(const json& document, const Known& known, ObjectReader& r
 void ReadDType(ObjectReader& root, ModelConfig& config) {
   constexpr int kBfloat16 = 2;
   for (const char* const key : {"torch_dtype", "dtype"}) {
-    config.stored_in_bf16 |= root.Choice(key, {"float32", "float16", "bfloat16"}) == kBfloat16;
+    config.stored_in_bf16 |=
+        root.Choice(key, {"float32", "float16", "bfloat16", "auto"}) == kBfloat16;
   }
 }
 
 void ReadTokens(ObjectReader& root, ModelConfig& config) {
-  const int64_t last = config.vocab_size - 1;
-  if (root.Has("bos_token_id")) {
-    config.bos_token_id = root.Integer("bos_token_id", 0, last);
+  const std::vector<int32_t> bos = ReadTokenIds(root, "bos_token_id", 1, config);
+  if (!bos.empty()) config.bos_token_id = bos[0];
+  config.eos_token_ids = ReadTokenIds(root, "eos_token_id", kMaxEosTokens, config);
+}
+
+// Decoders compute attention in both directions if is_causal is false. A window then ends after
+// `sliding_window` tokens on both sides, as in transformers.
+void ReadDirection(ObjectReader& root, ModelConfig& config) {
+  const bool causal = root.Boolean("is_causal", config.causal);
+  if (causal == config.causal) return;
+  if (causal || config.attention_divisor > 0) {
+    root.Fail("is_causal",
+              absl::StrCat("is not supported, must be ", config.causal ? "true" : "false", " for ",
+                           config.architecture));
+  } else if (config.family->explicit_keys) {
+    root.Fail("is_causal", "is not a key of this architecture; set sluice.attention.causal");
   }
-  const std::vector<int64_t> eos = root.Integers("eos_token_id", 0, last);
-  if (eos.size() > kMaxEosTokens) {
-    root.Fail("eos_token_id",
-              absl::StrCat("names ", eos.size(), " tokens; the limit is ", kMaxEosTokens));
+  config.causal = causal;
+  if (config.window > 0) ++config.window;
+}
+
+// Adds warnings about keys of the file that have no effect.
+void WarnAboutKeys(ObjectReader& root, const Known& known, ModelConfig& config) {
+  if (root.Has("auto_map")) {
+    config.warnings.push_back(absl::StrCat(
+        "config.json: auto_map names code of this model; Sluice does not run it and computes ",
+        config.architecture, " as transformers does"));
   }
-  for (int64_t id : eos) {
-    config.eos_token_ids.push_back(id);
+  std::vector<std::string> unknown;
+  for (const std::string& key : root.Unread()) {
+    // Only classifiers read the key of sentence-transformers.
+    if (key == "sentence_transformers") continue;
+    if (IsKeyOfClass(known.architecture->model_type, key)) continue;
+    unknown.push_back(absl::CEscape(key.substr(0, kMaxNameBytes)));
   }
+  WarnAboutUnknown(unknown, "", config);
 }
 
 void ReadPositionWise(ObjectReader& extensions, ModelConfig& config) {
@@ -291,13 +359,14 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text) {
 
   absl::Status status;
   ObjectReader root(document, "", &status);
-  const Known known = FindArchitecture(document, root);
+  const Known known = FindArchitecture(root);
   RefuseUnsupported(document, known, root);
   ModelConfig config;
   config.architecture = known.architecture->name;
   config.family = known.family;
   config.has_lm_head = known.architecture->output == OutputKind::kTokens;
   known.family->read(root, config);
+  ReadDirection(root, config);
   ReadTokens(root, config);
   ReadDType(root, config);
   ObjectReader extensions = root.Object("sluice");
@@ -309,6 +378,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text) {
   config.quantization = ReadQuantization(extensions);
   config.kv_dtype = extensions.Enum<KvType>("kv_dtype");
   config.stored_quantization = ReadStoredQuantization(root);
+  WarnAboutKeys(root, known, config);
   SLUICE_RETURN_IF_ERROR(status);
   return config;
 }

@@ -68,8 +68,9 @@
 // The same object describes prompts and outputs (engine/model/serving_config.h), the precision of
 // projections (engine/model/quantization.h) and the type of keys and values
 // (engine/model/kv_type.h).
-// Unknown keys inside "sluice" are errors. Unknown keys of the families are ignored, as other
-// readers of such files do, except that unsupported keys that would change the result are errors.
+// Unknown keys inside "sluice" are errors, and so are keys of a family that would change the result
+// in a way that Sluice does not support. Other keys that neither Sluice nor the family's class in
+// transformers knows are ignored, as other readers of such files do, with a warning.
 // Tensor names are in engine/model/tensor_names.h.
 #pragma once
 
@@ -260,7 +261,10 @@ struct ModelConfig {
   std::vector<bool> unrotated;           // [layers] without rope; empty for none
   int64_t position_rows = 0;             // rows of the table of learned positions
   int64_t position_offset = 0;           // the row of position 0 in that table
-  int64_t token_types = 0;               // rows of the table of BERT's segments, or 0
+  // If not negative, learned positions count only tokens other than this one, from 1 on, and this
+  // token has position 0, as in RoBERTa.
+  int32_t padding_token = -1;
+  int64_t token_types = 0;  // rows of the table of BERT's segments, or 0
 
   MixerKind mixer = MixerKind::kAttention;
   bool causal = true;  // if false, every position attends to the whole sequence
@@ -322,6 +326,9 @@ struct ModelConfig {
   StoredQuantization stored_quantization;
   KvType kv_dtype = KvType::kF32;
 
+  // The parts of the files that are ignored, as sentences for a log.
+  std::vector<std::string> warnings;
+
   // Returns the length that every sequence must have, or 0.
   int64_t only_length() const { return mixer == MixerKind::kExchange ? max_positions : 0; }
   // Returns the number of layers that keep keys and values.
@@ -351,7 +358,7 @@ struct ModelConfig {
 };
 
 // Reads the text of a config.json and checks every value against its range. Errors name the key and
-// the limit.
+// the limit. If no architecture of the file is supported, the error names the most similar one.
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text);
 
 }  // namespace sluice

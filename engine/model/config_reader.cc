@@ -1,9 +1,11 @@
 #include "engine/model/config_reader.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace sluice {
 namespace {
@@ -12,10 +14,22 @@ constexpr int64_t kMaxHeadDim = 1024;  // as kernels::kMaxHeadDim
 constexpr int64_t kMaxHeads = 4096;
 constexpr int64_t kMaxVocab = int64_t{1} << 24;
 constexpr double kMinEps = 1e-20;
+constexpr int64_t kMaxNamed = 20;  // keys or ids in one warning
+
+// Returns the first values, separated by commas, and the number of the others.
+template <typename T>
+std::string Listed(const std::vector<T>& values) {
+  const int64_t named = std::min<int64_t>(std::ssize(values), kMaxNamed);
+  const std::string text = absl::StrJoin(values.begin(), values.begin() + named, ", ");
+  const int64_t more = std::ssize(values) - named;
+  return more == 0 ? text : absl::StrCat(text, " and ", more, " more");
+}
 
 void ReadHeadDim(ObjectReader& root, const SizeKeys& keys, ModelConfig& config) {
   if (root.Has(keys.head_dim)) {
     config.head_dim = root.Integer(keys.head_dim, 1, kMaxHeadDim);
+  } else if (keys.fallback_head_dim > 0 && !root.IsNull(keys.head_dim)) {
+    config.head_dim = keys.fallback_head_dim;
   } else if (config.hidden_size % config.heads == 0) {
     config.head_dim = config.hidden_size / config.heads;
   } else {
@@ -50,10 +64,12 @@ void ReadSizes(ObjectReader& root, ModelConfig& config, const SizeKeys& keys) {
   ReadHeadDim(root, keys, config);
 }
 
-void ReadLlamaSizes(ObjectReader& root, ModelConfig& config) {
-  ReadSizes(root, config, {});
-  config.tie_word_embeddings = root.Boolean("tie_word_embeddings", false);
-  config.kv_heads = root.Integer("num_key_value_heads", 1, kMaxHeads, config.heads);
+void ReadLlamaSizes(ObjectReader& root, ModelConfig& config, const LlamaDefaults& defaults) {
+  ReadSizes(root, config, {.fallback_head_dim = defaults.head_dim});
+  config.tie_word_embeddings = root.Boolean("tie_word_embeddings", defaults.tied);
+  const bool fixed = defaults.kv_heads > 0 && !root.IsNull("num_key_value_heads");
+  config.kv_heads =
+      root.Integer("num_key_value_heads", 1, kMaxHeads, fixed ? defaults.kv_heads : config.heads);
   if (config.heads % config.kv_heads != 0) {
     root.Fail("num_key_value_heads", absl::StrCat("is ", config.kv_heads, ", must divide the ",
                                                   config.heads, " num_attention_heads"));
@@ -62,10 +78,11 @@ void ReadLlamaSizes(ObjectReader& root, ModelConfig& config) {
   config.serving.token_classifier = {.module = "score"};
 }
 
-void ReadLlamaLike(ObjectReader& root, ModelConfig& config, const RopeKeys& rope) {
-  ReadLlamaSizes(root, config);
-  root.Choice("hidden_act", {"silu"});
-  config.norm.eps = ReadEps(root, "rms_norm_eps", 1e-6);
+void ReadLlamaLike(ObjectReader& root, ModelConfig& config, const RopeKeys& rope,
+                   const LlamaDefaults& defaults) {
+  ReadLlamaSizes(root, config, defaults);
+  config.activation = ReadActivation(root, "hidden_act", "silu");
+  config.norm.eps = ReadEps(root, "rms_norm_eps", defaults.eps);
   ReadRope(root, config, rope);
 }
 
@@ -98,13 +115,15 @@ void ReadBertLike(ObjectReader& root, ModelConfig& config) {
 }
 
 void OffsetPositions(ObjectReader& root, ModelConfig& config) {
-  config.position_offset = root.Integer("pad_token_id", 0, config.vocab_size - 1, 1) + 1;
-  if (config.position_offset >= config.max_positions) {
+  const int64_t padding = root.Integer("pad_token_id", 0, config.vocab_size - 1, 1);
+  config.padding_token = static_cast<int32_t>(padding);
+  config.position_offset = padding;
+  if (padding + 1 >= config.max_positions) {
     root.Fail("max_position_embeddings",
               absl::StrCat("is ", config.max_positions, ", must be above pad_token_id + 1"));
     return;
   }
-  config.max_positions -= config.position_offset;
+  config.max_positions -= padding + 1;
 }
 
 void UseClassifierOfTwoLayers(ModelConfig& config) {
@@ -141,9 +160,12 @@ float ReadEps(ObjectReader& root, const char* key, double fallback) {
 Activation ReadActivation(ObjectReader& root, const char* key, const char* usual) {
   constexpr std::pair<std::string_view, Activation> kNames[] = {
       {"gelu", Activation::kGelu},
+      {"gelu_python", Activation::kGelu},
       {"gelu_new", Activation::kGeluTanh},
       {"gelu_pytorch_tanh", Activation::kGeluTanh},
+      {"gelu_python_tanh", Activation::kGeluTanh},
       {"gelu_fast", Activation::kGeluTanh},
+      {"gelu_accurate", Activation::kGeluTanh},
       {"relu", Activation::kRelu},
       {"relu2", Activation::kSquaredRelu},
       {"silu", Activation::kSilu},
@@ -189,6 +211,39 @@ void ReadWindows(ObjectReader& root, ModelConfig& config, const std::function<bo
     return;
   }
   config.window = root.Integer("sliding_window", 1, int64_t{1} << 40, absent);
+}
+
+std::vector<int32_t> ReadTokenIds(ObjectReader& root, const std::string& key, size_t most,
+                                  ModelConfig& config) {
+  constexpr int64_t kLimit = std::numeric_limits<int32_t>::max();
+  const std::vector<int64_t> all = root.Integers(key, -kLimit, kLimit);
+  if (all.size() > most) {
+    root.Fail(key, absl::StrCat("names ", all.size(), " tokens; the limit is ", most));
+  }
+  std::vector<int32_t> ids;
+  std::vector<int64_t> beyond;
+  for (const int64_t id : all) {
+    if (id >= 0 && id < config.vocab_size) {
+      ids.push_back(static_cast<int32_t>(id));
+    } else {
+      beyond.push_back(id);
+    }
+  }
+  if (!beyond.empty()) {
+    config.warnings.push_back(absl::StrCat(root.PathOf(key), " names ", Listed(beyond),
+                                           ", which is ignored: the vocabulary has ids 0 to ",
+                                           config.vocab_size - 1));
+  }
+  return ids;
+}
+
+void WarnAboutUnknown(const std::vector<std::string>& keys, std::string_view place,
+                      ModelConfig& config) {
+  if (keys.empty()) return;
+  config.warnings.push_back(
+      absl::StrCat("config.json has keys that are unknown to Sluice and transformers for ",
+                   config.architecture, "; they are ignored, so check their spelling: ",
+                   absl::string_view(place.data(), place.size()), Listed(keys)));
 }
 
 }  // namespace sluice

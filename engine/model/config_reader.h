@@ -4,6 +4,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/json_reader.h"
 #include "engine/model/config.h"
@@ -24,19 +27,29 @@ struct SizeKeys {
   const char* head_dim = "head_dim";
   int64_t intermediate_factor = 0;  // the default, in hidden sizes; 0 for none
   int64_t fallback_positions = 0;   // 0 for none
+  int64_t fallback_head_dim = 0;    // 0 for hidden size / heads, which null always means
+};
+
+// The values of Llama's keys that a family's class in transformers has if they are absent.
+// tests/engine/model/config_defaults_test.cc compares these with the classes.
+struct LlamaDefaults {
+  int64_t head_dim = 0;  // as in SizeKeys
+  int64_t kv_heads = 0;  // 0 for the number of heads, which null always means
+  double eps = 1e-6;     // of norms
+  bool tied = false;     // the head and the embedding
 };
 
 // Reads sizes, without grouped queries.
 void ReadSizes(ObjectReader& root, ModelConfig& config, const SizeKeys& keys);
 // Reads the sizes under Llama's keys. Several heads may share a KV head (grouped queries).
-void ReadLlamaSizes(ObjectReader& root, ModelConfig& config);
+void ReadLlamaSizes(ObjectReader& root, ModelConfig& config, const LlamaDefaults& defaults = {});
 // Sets the common properties of GPT-2 and BERT: layer norms with weight and bias, a plain MLP,
 // biases everywhere and learned positions.
 void SetClassic(ModelConfig& config);
 // Sets the common properties of BERT's relatives. ReadBertLike also reads them under BERT's keys.
 void SetBertLike(ModelConfig& config);
 void ReadBertLike(ObjectReader& root, ModelConfig& config);
-// Starts learned positions after the padding's row, as in RoBERTa.
+// Starts learned positions after the padding's row, and does not count padding, as in RoBERTa.
 void OffsetPositions(ObjectReader& root, ModelConfig& config);
 // Sets the scores to `classifier.out_proj` after tanh of `classifier.dense`.
 void UseClassifierOfTwoLayers(ModelConfig& config);
@@ -62,7 +75,8 @@ struct RopeKeys {
 };
 
 // Reads Llama's sizes, its activation, norms and rotary positions.
-void ReadLlamaLike(ObjectReader& root, ModelConfig& config, const RopeKeys& rope = {});
+void ReadLlamaLike(ObjectReader& root, ModelConfig& config, const RopeKeys& rope = {},
+                   const LlamaDefaults& defaults = {});
 // Reads the theta and rope_scaling, or rope_parameters. The latter contains both, or an object with
 // both for each type of layers; the type "full_attention" is read.
 void ReadRope(ObjectReader& root, ModelConfig& config, const RopeKeys& keys = {});
@@ -80,6 +94,17 @@ inline constexpr int64_t kUsualWindow = 4096;
 // no layer has a window.
 void ReadWindows(ObjectReader& root, ModelConfig& config, const std::function<bool(int64_t)>& usual,
                  int64_t absent = kUsualWindow);
+
+// Reads one id or a list of up to `most` ids. Ids that are not in the vocabulary can never occur:
+// they are left out with a warning, because configs with a vocabulary of their own often keep the
+// ids of their class.
+std::vector<int32_t> ReadTokenIds(ObjectReader& root, const std::string& key, size_t most,
+                                  ModelConfig& config);
+
+// Adds a warning that names the keys of an object of the file, if there are any. `place` is the
+// object's name with a dot, or empty.
+void WarnAboutUnknown(const std::vector<std::string>& keys, std::string_view place,
+                      ModelConfig& config);
 
 // Requires that `extensions` is the object "sluice" of `root`.
 void ReadSluice(ObjectReader& root, ObjectReader& extensions, ModelConfig& config);

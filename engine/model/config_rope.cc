@@ -86,7 +86,37 @@ void ReadLongRope(ObjectReader& root, ObjectReader& scaling, ModelConfig& config
       ReadDivisors(scaling, long_context ? "long_factor" : "short_factor", rope.dims / 2);
 }
 
+// Adds a warning about keys of the object that belong to no kind of rope.
+void WarnAboutRopeKeys(ObjectReader& scaling, ModelConfig& config) {
+  constexpr std::string_view kKnown[] = {"attention_factor",
+                                         "beta_fast",
+                                         "beta_slow",
+                                         "factor",
+                                         "finetuned",
+                                         "full_attention",
+                                         "high_freq_factor",
+                                         "long_factor",
+                                         "low_freq_factor",
+                                         "mrope_section",
+                                         "mscale",
+                                         "mscale_all_dim",
+                                         "original_max_position_embeddings",
+                                         "partial_rotary_factor",
+                                         "rope_theta",
+                                         "rope_type",
+                                         "short_factor",
+                                         "sliding_attention",
+                                         "truncate",
+                                         "type"};
+  std::vector<std::string> unknown;
+  for (const std::string& key : scaling.Unread()) {
+    if (std::ranges::find(kKnown, key) == std::end(kKnown)) unknown.push_back(key);
+  }
+  WarnAboutUnknown(unknown, scaling.PathOf(""), config);
+}
+
 void ReadScaling(ObjectReader& root, ObjectReader& scaling, ModelConfig& config, RopeConfig& rope) {
+  WarnAboutRopeKeys(scaling, config);
   const char* const type = scaling.Has("rope_type") ? "rope_type" : "type";
   switch (scaling.Choice(type, {"default", "llama3", "linear", "yarn", "longrope", "su"})) {
     case 1:

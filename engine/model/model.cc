@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "engine/model/directory.h"
+#include "engine/model/families/family.h"
 #include "engine/model/sentence_files.h"
 #include "engine/model/tensor_names.h"
 #include "engine/model/tokenizer_files.h"
@@ -33,8 +34,7 @@ absl::Status FindOutputHeads(Model* model) {
 
 absl::Status LoadTextFiles(const Directory& directory, Model* model) {
   ModelConfig& config = model->config;
-  SLUICE_ASSIGN_OR_RETURN(auto ends, LoadEndTokens(directory, config.vocab_size));
-  if (!ends.empty()) config.eos_token_ids = std::move(ends);
+  SLUICE_RETURN_IF_ERROR(LoadEndTokens(directory, &config));
   if (config.byte_tokenizer) {
     model->tokenizer = MakeByteTokenizer(config.bos_token_id);
     return absl::OkStatus();
@@ -43,6 +43,27 @@ absl::Status LoadTextFiles(const Directory& directory, Model* model) {
   SLUICE_ASSIGN_OR_RETURN(model->tokenizer,
                           LoadTokenizer(directory, config.vocab_size, config.serving.lower_case));
   return absl::OkStatus();
+}
+
+// Returns whether a tensor of the head itself is missing.
+bool LacksHead(const ModelConfig& config, const Checkpoint& checkpoint) {
+  const TensorNames& names = config.family->names;
+  const auto lacks = [&](const std::string& name) { return !checkpoint.Lists(name); };
+  if (config.head_transform) return lacks(absl::StrCat(names.head_dense, ".weight"));
+  return !config.tie_word_embeddings && lacks(names.head);
+}
+
+// Serves the states of a checkpoint that was saved without the head of its architecture, as many
+// embedding models are. A decoder generates unless modules.json states another use, so its head
+// must not be missing.
+void DropMissingHead(const Checkpoint& checkpoint, ModelConfig* config) {
+  const bool embeds = !config->causal || config->serving.sentence_modules;
+  if (!config->has_lm_head || !embeds || config->serving.sparse) return;
+  if (!LacksHead(*config, checkpoint)) return;
+  config->has_lm_head = false;
+  config->warnings.push_back(absl::StrCat("the weights have no head, although config.json names ",
+                                          config->architecture,
+                                          "; the model serves the states of its last layer"));
 }
 
 absl::StatusOr<ModelConfig> ReadModelConfig(const Directory& directory,
@@ -82,6 +103,10 @@ absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, 
   if (options.kv_dtype) config.kv_dtype = *options.kv_dtype;
   SLUICE_ASSIGN_OR_RETURN(auto checkpoint, Checkpoint::Open(transformer, options.weights));
   checkpoint.SetOwner(absl::StrCat("model ", name, " version ", version));
+  for (const SharedTensor& shared : SharedTensors(config)) {
+    checkpoint.Share(shared.name, shared.other);
+  }
+  DropMissingHead(checkpoint, &config);
 
   auto model = std::make_shared<Model>();
   model->name = name;

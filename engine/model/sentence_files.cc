@@ -189,6 +189,7 @@ class SentenceFiles {
     }
     if (width_ > 0) serving_.normalize = normalizes_;
     serving_.sentence_modules = true;
+    serving_.states_embedding = serving_.classifier.labels == 0;
     return absl::OkStatus();
   }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <nlohmann/json.hpp>
+
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/json_reader.h"
@@ -43,7 +45,10 @@ std::vector<std::string> ReadLabelNames(ObjectReader& root) {
   std::vector<std::string> names(root.Size("id2label", 1, kMaxLabels));
   ObjectReader object = root.Object("id2label");
   for (size_t i = 0; i < names.size(); ++i) {
-    names[i] = object.String(absl::StrCat(i), kMaxLabelBytes);
+    const std::string key = absl::StrCat(i);
+    const nlohmann::json* const name = object.Find(key);
+    const bool number = name != nullptr && name->is_number();
+    names[i] = number ? name->dump() : object.String(key, kMaxLabelBytes);
   }
   return names;
 }
@@ -91,6 +96,7 @@ ServingConfig ReadServing(ObjectReader& root, ObjectReader& extensions, const Mo
   ServingConfig serving;
   ObjectReader embedding = extensions.Object("embedding");
   embedding.AllowOnly({"pooling", "normalize"});
+  serving.states_embedding = extensions.Has("embedding");
   serving.pooling = ReadPooling(embedding, config.causal ? Pooling::kLast : Pooling::kMean);
   serving.normalize = embedding.Boolean("normalize", false);
   serving.classifier = ReadClassifier(extensions, config);

@@ -131,6 +131,8 @@ struct ServingConfig {
   // architecture is known; `classifier` is the one in use.
   ClassifierConfig token_classifier;
   bool sentence_modules = false;  // whether a modules.json describes the use of the states
+  // Whether modules.json or the key "embedding" states that the model makes embeddings.
+  bool states_embedding = false;
   PositionAlignment alignment = PositionAlignment::kStart;
   std::optional<Truncation> truncate;  // kError if absent
 

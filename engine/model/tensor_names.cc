@@ -17,4 +17,28 @@ TensorSpelling FindSpelling(const ModelFamily& family,
   return spelling;
 }
 
+std::vector<SharedTensor> SharedTensors(const ModelConfig& config) {
+  const TensorNames& names = config.family->names;
+  constexpr std::string_view kDecoder = "decoder.weight";
+  std::vector<SharedTensor> shared;
+  for (const char* const prefix : {names.prefix, ""}) {
+    const std::string embedding = absl::StrCat(prefix, names.embedding, ".weight");
+    if (*names.embedding_copy != '\0') {
+      shared.push_back({embedding, absl::StrCat(prefix, names.embedding_copy, ".weight")});
+    }
+    if (config.tie_word_embeddings && config.has_lm_head && *prefix != '\0') {
+      shared.push_back({embedding, names.head});
+    }
+  }
+  // The bias of a masked language model belongs to its head and to the head's dense layer.
+  const std::string_view head = names.head;
+  if (config.head_bias && head.ends_with(kDecoder)) {
+    const std::string module(head.substr(0, head.size() - kDecoder.size()));
+    for (const char* const bias : {"bias", "decoder.bias"}) {
+      if (module + bias != names.head_bias) shared.push_back({names.head_bias, module + bias});
+    }
+  }
+  return shared;
+}
+
 }  // namespace sluice

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "engine/model/config.h"
 
@@ -27,6 +28,7 @@ struct TensorNames {
   // The prefix of all names; checkpoints of a family may or may not have it.
   const char* prefix = "";
   const char* embedding = "";
+  const char* embedding_copy = "";  // another name of the embedding, in checkpoints without it
   const char* positions = "";
   const char* token_types = "";
   const char* embedding_norm = "";
@@ -71,5 +73,14 @@ struct TensorSpelling {
 // Returns the deviations of a checkpoint; `has` returns whether it has a tensor of a name.
 TensorSpelling FindSpelling(const ModelFamily& family,
                             const std::function<bool(const std::string&)>& has);
+
+// A tensor and another tensor with the same values, which a checkpoint may have in its place.
+struct SharedTensor {
+  std::string name, other;
+};
+
+// Returns the tensors of the config that transformers shares between two modules. A file has each
+// of them under one of the names, or under both.
+std::vector<SharedTensor> SharedTensors(const ModelConfig& config);
 
 }  // namespace sluice

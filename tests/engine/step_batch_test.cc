@@ -150,6 +150,20 @@ std::vector<int32_t> Copy(std::span<const int32_t> values) {
   return {values.begin(), values.end()};
 }
 
+TEST(StepBatchOrderTest, PositionsDoNotCountPaddingTokens) {
+  constexpr int32_t kPad = 1;
+  const int32_t a[] = {7, kPad, 8, kPad, kPad, 9};
+  const int32_t b[] = {kPad, 7};
+  const int32_t pages[] = {0, 1};
+  StepBatch batch(8, 2, 8, kPageTokens, /*input_width=*/0, kPad);
+  const StepSequence sequences[] = {{0, 6, a, pages}, {0, 2, b, pages}};
+  batch.Assign(sequences, {}, RowOrder::kSequenceMajor);
+  EXPECT_EQ(Copy(batch.positions()), (std::vector<int32_t>{1, 0, 2, 0, 0, 3, 0, 1}));
+  const StepSequence aligned[] = {{0, 2, a, pages, 5}};
+  batch.Assign(aligned, {}, RowOrder::kSequenceMajor);
+  EXPECT_EQ(Copy(batch.positions()), (std::vector<int32_t>{6, 0}));
+}
+
 TEST(StepBatchOrderTest, SequencesAlignedAtTheirEndSharePositionsButNotPages) {
   const int32_t a[] = {10, 11, 12};
   const int32_t b[] = {20};

@@ -38,6 +38,13 @@ class Execution {
         buffers_(model.graph.buffers.size()),
         shape_{config_.heads, config_.kv_heads, config_.head_dim} {
     std::iota(positions_.begin(), positions_.end(), first_position);
+    entries_ = positions_;
+    if (config_.padding_token >= 0) {
+      for (int64_t r = 0; r < Length(); ++r) {
+        const auto padding = std::count(tokens.begin(), tokens.begin() + r, config_.padding_token);
+        entries_[r] = tokens[r] == config_.padding_token ? 0 : 1 + positions_[r] - padding;
+      }
+    }
     answer_.xsa_cos_sim.assign(config_.layers * Length() * config_.heads, 0);
     answer_.xsa_proj_frac = answer_.xsa_cos_sim;
     for (size_t b = 0; b < buffers_.size(); ++b) {
@@ -51,7 +58,7 @@ class Execution {
     Values& out = buffers_[op.out];
     for (int64_t r = 0; r < Length(); ++r) {
       const int64_t entry = op.index == EmbedIndex::kToken      ? tokens_[r]
-                            : op.index == EmbedIndex::kPosition ? positions_[r]
+                            : op.index == EmbedIndex::kPosition ? entries_[r]
                             : types_.empty()                    ? 0
                                                                 : types_[r];
       if (entry < 0) continue;

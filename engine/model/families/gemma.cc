@@ -31,33 +31,45 @@ constexpr std::string_view kGemma2Keys[] = {"attn_logit_softcapping", "final_log
                                             "layer_types", "sliding_window",
                                             "use_bidirectional_attention"};
 
-void ReadGemma(ObjectReader& root, ModelConfig& config) {
-  ReadLlamaSizes(root, config);
-  config.tie_word_embeddings = root.Boolean("tie_word_embeddings", true);
+void ReadAnyGemma(ObjectReader& root, ModelConfig& config, int64_t kv_heads, double theta) {
+  ReadLlamaSizes(root, config, {.head_dim = 256, .kv_heads = kv_heads, .tied = true});
   // In early files the value "gelu" of hidden_act means the approximation too.
-  config.activation = Activation::kGeluTanh;
-  root.Choice("hidden_activation", {"gelu_pytorch_tanh"});
-  if (!root.Has("hidden_activation")) root.Choice("hidden_act", {"gelu_pytorch_tanh", "gelu"});
+  const bool early = root.Has("hidden_act") && !root.Has("hidden_activation");
+  config.activation =
+      ReadActivation(root, early ? "hidden_act" : "hidden_activation", "gelu_pytorch_tanh");
+  if (early && config.activation == Activation::kGelu) config.activation = Activation::kGeluTanh;
   config.norm.eps = ReadEps(root, "rms_norm_eps", 1e-6);
   config.norm.unit_offset = true;
   config.qkv_bias = config.output_bias = root.Boolean("attention_bias", false);
   config.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(config.hidden_size)));
   config.causal = !root.Boolean("use_bidirectional_attention", false);
-  ReadRope(root, config);
+  ReadRope(root, config, {.theta = theta});
 }
 
-void ReadGemma2(ObjectReader& root, ModelConfig& config) {
-  ReadGemma(root, config);
+void ReadGemma(ObjectReader& root, ModelConfig& config) { ReadAnyGemma(root, config, 16, 10000); }
+
+// Reads the keys that Gemma 2 and 3 share. `cap` and `logit_cap` are the caps without their keys;
+// null turns a cap off.
+void ReadLaterGemma(ObjectReader& root, ModelConfig& config, double theta, double cap,
+                    double logit_cap) {
+  ReadAnyGemma(root, config, 4, theta);
+  const auto read_cap = [&root](const char* key, double absent) {
+    return static_cast<float>(root.Number(key, 1e-6, 1e6, root.IsNull(key) ? 0 : absent));
+  };
   config.norm.order = NormOrder::kAround;
   const double query_scalar = root.Number("query_pre_attn_scalar", 1e-6, 1e12, 256);
   config.score_scale = static_cast<float>(1 / std::sqrt(query_scalar));
-  config.score_soft_cap = static_cast<float>(root.Number("attn_logit_softcapping", 1e-6, 1e6, 0));
-  config.logit_soft_cap = static_cast<float>(root.Number("final_logit_softcapping", 1e-6, 1e6, 0));
+  config.score_soft_cap = read_cap("attn_logit_softcapping", cap);
+  config.logit_soft_cap = read_cap("final_logit_softcapping", logit_cap);
+}
+
+void ReadGemma2(ObjectReader& root, ModelConfig& config) {
+  ReadLaterGemma(root, config, 10000, 50, 30);
   ReadWindows(root, config, [](int64_t layer) { return layer % 2 == 0; });
 }
 
 void ReadGemma3(ObjectReader& root, ModelConfig& config) {
-  ReadGemma2(root, config);
+  ReadLaterGemma(root, config, 1e6, 0, 0);
   UseQkNorm(config, QkNormWeight::kHead);
   const int64_t pattern = root.Integer(
       root.Has("sliding_window_pattern") ? "sliding_window_pattern" : "_sliding_window_pattern", 1,

@@ -22,11 +22,15 @@ void ReadLlama(ObjectReader& root, ModelConfig& config) {
   config.mlp_bias = root.Boolean("mlp_bias", false);
 }
 
+// The object "sluice" has the other keys.
+void ReadSizesOnly(ObjectReader& root, ModelConfig& config) { ReadLlamaSizes(root, config); }
+
 constexpr TensorNames SluiceNames() {
   TensorNames names = PostNormNames();
   names.mlp_norm = LlamaNames().mlp_norm;
   names.post_attention_norm = "attention_norm_behind";
   names.post_mlp_norm = "mlp_norm_behind";
+  names.token_types = "embed_token_types";
   names.relative_bias = "relative_attention_bias";
   names.attention_gate = "self_attn.gate_proj";
   names.attention_gate_norm = "self_attn.gate_norm";
@@ -48,7 +52,7 @@ const ModelFamily kSluiceFamily = {
     .title = "the explicit architecture",
     .architectures = kSluiceArchitectures,
     .names = SluiceNames(),
-    .read = ReadLlamaSizes,
+    .read = ReadSizesOnly,
     .takes_extensions = true,
     .explicit_keys = true,
 };

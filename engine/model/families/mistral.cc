@@ -21,13 +21,13 @@ constexpr std::string_view kMistralKeys[] = {"sliding_window"};
 constexpr std::string_view kSmolLm3Keys[] = {"no_rope_layers"};
 
 void ReadMistral(ObjectReader& root, ModelConfig& config) {
-  ReadLlamaLike(root, config);
+  ReadLlamaLike(root, config, {}, {.kv_heads = 8});
   ReadWindows(root, config, [](int64_t) { return true; });
 }
 
 // no_rope_layers has a 1 for each layer with positions.
 void ReadSmolLm3(ObjectReader& root, ModelConfig& config) {
-  ReadLlamaLike(root, config);
+  ReadLlamaLike(root, config, {.theta = 2000000}, {.kv_heads = 4, .tied = true});
   config.qkv_bias = config.output_bias = root.Boolean("attention_bias", false);
   config.mlp_bias = root.Boolean("mlp_bias", false);
   const std::vector<int64_t> rotated = root.Integers("no_rope_layers", 0, 1);

@@ -12,7 +12,8 @@ constexpr Architecture kModernBertArchitectures[] = {
     {"ModernBertForTokenClassification", "modernbert", OutputKind::kTokenScores},
     {"ModernBertModel", "modernbert", OutputKind::kStates},
 };
-constexpr std::string_view kModernBertKeys[] = {"layer_types"};
+// position_embedding_type has no effect: positions are always rotary.
+constexpr std::string_view kModernBertKeys[] = {"layer_types", "position_embedding_type"};
 
 void ReadHeads(ObjectReader& root, ModelConfig& config) {
   config.head_transform = true;
@@ -23,9 +24,12 @@ void ReadHeads(ObjectReader& root, ModelConfig& config) {
   classifier.pooling =
       root.Choice("classifier_pooling", {"cls", "mean"}) == 0 ? Pooling::kCls : Pooling::kMean;
   classifier.pooler = true;
-  classifier.activation = PoolerActivation::kGelu;
-  if (config.head_activation != Activation::kGelu) {
-    root.Fail("classifier_activation", "is not supported, must be \"gelu\"");
+  classifier.activation = config.head_activation == Activation::kRelu ? PoolerActivation::kRelu
+                                                                      : PoolerActivation::kGelu;
+  const bool supported =
+      config.head_activation == Activation::kGelu || config.head_activation == Activation::kRelu;
+  if (!supported && config.architecture.ends_with("Classification")) {
+    root.Fail("classifier_activation", "is not supported, must be \"gelu\" or \"relu\"");
   }
   classifier.pooler_module = "head.dense";
   classifier.pooler_bias = config.head_transform_bias;

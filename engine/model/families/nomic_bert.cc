@@ -17,25 +17,25 @@ constexpr Architecture kGteArchitectures[] = {
     {"GteModel", "gte", OutputKind::kStates},
 };
 
-void ReadRotatedBert(ObjectReader& root, ModelConfig& config, double theta) {
+void ReadRotatedBert(ObjectReader& root, ModelConfig& config, double theta, int64_t types) {
   ReadBertLike(root, config);
   config.positions = PositionKind::kRope;
   config.gated_mlp = true;
-  config.token_types = root.Integer("type_vocab_size", 0, kMaxWidth, 2);
+  config.token_types = root.Integer("type_vocab_size", 0, kMaxWidth, types);
   ReadRope(root, config, {.theta = theta});
 }
 
 void ReadNomicBert(ObjectReader& root, ModelConfig& config) {
   if (root.Has("n_embd"))
     root.Fail("n_embd", "is not supported; expected the keys that transformers writes");
-  ReadRotatedBert(root, config, 1000);
+  ReadRotatedBert(root, config, 1000, 2);
   config.activation = ReadActivation(root, "hidden_act", "silu");
   config.head_activation = config.activation;
   config.qkv_bias = config.output_bias = config.mlp_bias = false;
 }
 
 void ReadGte(ObjectReader& root, ModelConfig& config) {
-  ReadRotatedBert(root, config, 10000);
+  ReadRotatedBert(root, config, 160000, 1);
   config.mlp_bias = false;
   config.down_bias = true;
 }

@@ -17,16 +17,18 @@ constexpr Architecture kOlmo3Architectures[] = {
 };
 constexpr std::string_view kOlmo3Keys[] = {"layer_types", "sliding_window"};
 
-void ReadOlmo2(ObjectReader& root, ModelConfig& config) {
-  ReadLlamaLike(root, config);
+void ReadOlmo(ObjectReader& root, ModelConfig& config, const RopeKeys& rope) {
+  ReadLlamaLike(root, config, rope, {.eps = 1e-5});
   config.qkv_bias = config.output_bias = root.Boolean("attention_bias", false);
   config.norm.order = NormOrder::kAfter;
   UseQkNorm(config, QkNormWeight::kAll);
 }
 
+void ReadOlmo2(ObjectReader& root, ModelConfig& config) { ReadOlmo(root, config, {}); }
+
 // Three of four layers have a window, unless layer_types states otherwise.
 void ReadOlmo3(ObjectReader& root, ModelConfig& config) {
-  ReadOlmo2(root, config);
+  ReadOlmo(root, config, {.theta = 500000});
   ReadWindows(root, config, [](int64_t layer) { return (layer + 1) % 4 != 0; });
 }
 

@@ -28,13 +28,13 @@ void ReadQwenWindows(ObjectReader& root, ModelConfig& config) {
 }
 
 void ReadQwen2(ObjectReader& root, ModelConfig& config) {
-  ReadLlamaLike(root, config);
+  ReadLlamaLike(root, config, {}, {.kv_heads = 32});
   config.qkv_bias = true;
   ReadQwenWindows(root, config);
 }
 
 void ReadQwen3(ObjectReader& root, ModelConfig& config) {
-  ReadLlamaLike(root, config);
+  ReadLlamaLike(root, config, {}, {.head_dim = 128, .kv_heads = 32});
   config.qkv_bias = config.output_bias = root.Boolean("attention_bias", false);
   UseQkNorm(config, QkNormWeight::kHead);
   ReadQwenWindows(root, config);

@@ -49,6 +49,7 @@ const ModelFamily kT5Family = {
         {
             .prefix = "transformer.",
             .embedding = "shared",
+            .embedding_copy = "encoder.embed_tokens",
             .layer = "encoder.block.",
             .projections = {"layer.0.SelfAttention.q", "layer.0.SelfAttention.k",
                             "layer.0.SelfAttention.v", "layer.0.SelfAttention.o",

@@ -103,18 +103,6 @@ const AddedToken* AddedTokens::Get(int32_t id) const {
   return it == by_id_.end() ? nullptr : &tokens_[it->second];
 }
 
-void AddedTokens::AddSpecial(int32_t id, std::string content) {
-  const int32_t index = std::ssize(tokens_);
-  if (content.empty() || !by_id_.try_emplace(id, tokens_.size()).second) return;
-  raw_.Add(content, index);
-  longest_bytes_ = std::max(longest_bytes_, std::ssize(content));
-  AddedToken& token = tokens_.emplace_back();
-  token.id = id;
-  token.content = std::move(content);
-  token.special = true;
-  token.normalized = false;
-}
-
 int32_t AddedTokens::IdOf(std::string_view content) const {
   for (const AddedToken& token : tokens_) {
     if (token.content == content) return token.id;

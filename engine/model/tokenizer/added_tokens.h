@@ -31,9 +31,6 @@ class AddedTokens {
   static absl::StatusOr<AddedTokens> Parse(const nlohmann::json* list,
                                            const Normalizer& normalizer);
 
-  // Adds a special token that is in the vocabulary but not in the list.
-  void AddSpecial(int32_t id, std::string content);
-
   // A part of a text: a token, or text between tokens, whose `id` is kNoToken.
   struct TextSpan {
     std::string_view text;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -28,6 +29,7 @@ struct BpeOptions {
   std::string prefix;  // put before symbols that do not begin a piece
   std::string suffix;  // put after the symbol that ends a piece
   int32_t unknown = kNoToken;
+  bool lacks_unknown = false;  // whether the file names an unknown token that does not exist
   bool fuse_unknown = false;
   bool byte_fallback = false;
   bool ignore_merges = false;  // whether a piece that is a token stays whole
@@ -40,19 +42,25 @@ class Bpe final : public SubwordModel {
         table_(std::move(table)),
         options_(std::move(options)) {}
 
-  absl::Status Encode(std::string_view piece, std::vector<int32_t>* ids) const override {
+  absl::Status Encode(std::string_view piece, std::vector<int32_t>* ids,
+                      std::vector<Place>* places) const override {
     if (options_.ignore_merges) {
       if (const int32_t whole = vocabulary_.IdOf(piece); whole != kNoToken) {
         ids->push_back(whole);
+        AppendPlaces(*ids, ids->size() - 1, {0, piece.size()}, places);
         return absl::OkStatus();
       }
     }
-    std::vector<Symbol> symbols = Characters(piece);
+    SLUICE_ASSIGN_OR_RETURN(std::vector<Symbol> symbols, Characters(piece));
     MergeLoop merges(
         &symbols, [this](const Symbol& left, const Symbol& right) { return table_(left, right); });
     SLUICE_RETURN_IF_ERROR(merges.Run());
     for (const Symbol& symbol : symbols) {
-      if (symbol.bytes > 0) ids->push_back(symbol.id);
+      if (symbol.bytes == 0) continue;
+      ids->push_back(symbol.id);
+      const size_t begin = std::min<size_t>(symbol.begin, piece.size());
+      AppendPlaces(*ids, ids->size() - 1, {begin, std::min(begin + symbol.bytes, piece.size())},
+                   places);
     }
     return absl::OkStatus();
   }
@@ -63,7 +71,7 @@ class Bpe final : public SubwordModel {
   }
 
  private:
-  std::vector<Symbol> Characters(std::string_view piece) const {
+  absl::StatusOr<std::vector<Symbol>> Characters(std::string_view piece) const {
     std::vector<Symbol> symbols;
     bool after_unknown = false;
     for (size_t at = 0; at < piece.size();) {
@@ -75,6 +83,9 @@ class Bpe final : public SubwordModel {
       } else if (options_.unknown != kNoToken) {
         AddUnknown(begin, at, after_unknown, &symbols);
         after_unknown = true;
+      } else if (options_.lacks_unknown) {
+        return absl::FailedPreconditionError(
+            "the tokenizer has no token for one of its characters");
       } else {
         symbols.resize(known);  // it has no token
       }
@@ -94,7 +105,8 @@ class Bpe final : public SubwordModel {
     }
     std::vector<int32_t> bytes;
     if (!options_.byte_fallback || !vocabulary_.AppendBytes(character, &bytes)) return false;
-    for (const int32_t byte : bytes) Add(byte, begin, 1, symbols);
+    // The symbols of the bytes have one byte each, so that merges add up.
+    for (size_t i = 0; i < bytes.size(); ++i) Add(bytes[i], begin + i, 1, symbols);
     return true;
   }
 
@@ -178,7 +190,7 @@ std::unique_ptr<const SubwordModel> ReadBpe(ObjectReader& fields) {
   const std::string unknown = fields.String("unk_token", kMaxTokenBytes, "");
   if (fields.Has("unk_token")) {
     options.unknown = vocabulary->IdOf(unknown);
-    if (options.unknown == kNoToken) fields.Fail("unk_token", "is not in the vocabulary");
+    options.lacks_unknown = options.unknown == kNoToken;
   }
   MergeTable table = ReadMerges(*vocabulary, options.prefix, fields);
   return std::make_unique<Bpe>(*std::move(vocabulary), std::move(table), std::move(options));

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "base/interruption.h"
 #include "base/json_reader.h"
@@ -119,11 +120,10 @@ class HuggingFaceTokenizer final : public Tokenizer {
         if (std::ssize(*ids) > most) return absl::OkStatus();
         SLUICE_RETURN_IF_ERROR(counter.Check());
         if (piece.text.empty()) continue;
-        const size_t before = ids->size();
-        SLUICE_RETURN_IF_ERROR(parts_.model->Encode(piece.text, ids));
-        if (!places) continue;
-        const std::span<const int32_t> of_piece = std::span(*ids).subspan(before);
-        for (const auto& [from, to] : SpansOf(of_piece, piece, parts_.model->vocabulary())) {
+        std::vector<SubwordModel::Place> in_piece;
+        SLUICE_RETURN_IF_ERROR(parts_.model->Encode(piece.text, ids, places ? &in_piece : nullptr));
+        for (const SubwordModel::Place& place : in_piece) {
+          const auto [from, to] = SourceOf(piece, place);
           ranges->push_back(places->Of(from, to));
         }
       }
@@ -151,12 +151,71 @@ int32_t IdOf(const Parts& parts, const std::string& token) {
   return added != kNoToken ? added : parts.model->vocabulary().IdOf(token);
 }
 
-// Treats the tokens that are special in other files as if they were special in this file.
-void AddSpecials(const SpecialTokens& specials, Parts* parts) {
-  for (const std::string& token : specials.all) {
-    const int32_t id = IdOf(*parts, token);
-    if (id != kNoToken && parts->added.Get(id) == nullptr) parts->added.AddSpecial(id, token);
+// Returns the `added_tokens` of the file with the tokens of the other files. As in transformers, a
+// token that is not in the vocabulary gets the first id after all others.
+nlohmann::json MergeAdded(const nlohmann::json* list, const SpecialTokens& specials,
+                          const Vocabulary& vocabulary) {
+  nlohmann::json merged = list == nullptr ? nlohmann::json::array() : *list;
+  if (!merged.is_array()) return merged;  // AddedTokens::Parse reports it
+  absl::flat_hash_map<std::string, size_t> places;
+  int64_t next = vocabulary.end();
+  for (size_t i = 0; i < merged.size(); ++i) {
+    const nlohmann::json& token = merged[i];
+    if (!token.is_object() || !token.contains("content") || !token.contains("id")) continue;
+    if (!token["content"].is_string() || !token["id"].is_number_integer()) continue;
+    places.emplace(token["content"].get<std::string>(), i);
+    next = std::max(next, token["id"].get<int64_t>() + 1);
   }
+  for (const NamedToken& token : specials.all) {
+    if (token.content.empty()) continue;
+    const auto [place, added] = places.emplace(token.content, merged.size());
+    if (!added && !token.replaces) continue;
+    if (added) {
+      const int32_t known = vocabulary.IdOf(token.content);
+      const int64_t id = known == kNoToken ? next : known;
+      if (id >= specials.vocab_size) {
+        places.erase(place);
+        continue;
+      }
+      if (known == kNoToken) ++next;
+      merged.push_back({{"id", id}, {"content", token.content}});
+    }
+    nlohmann::json& entry = merged[place->second];
+    entry["special"] = token.special;
+    entry["single_word"] = token.single_word;
+    entry["lstrip"] = token.lstrip;
+    entry["rstrip"] = token.rstrip;
+    entry["normalized"] = token.normalized;
+  }
+  return merged;
+}
+
+// Returns the normalizer of the file with the settings of the other files.
+nlohmann::json WithSettings(const nlohmann::json* normalizer, const BertSettings& bert) {
+  nlohmann::json changed = normalizer == nullptr ? nlohmann::json() : *normalizer;
+  if (!changed.is_object() || changed.value("type", nlohmann::json()) != "BertNormalizer") {
+    return changed;
+  }
+  if (bert.lowercase) changed["lowercase"] = *bert.lowercase;
+  if (bert.ideographs) changed["handle_chinese_chars"] = *bert.ideographs;
+  if (bert.strip_accents) {
+    const std::optional<bool>& strips = *bert.strip_accents;
+    changed["strip_accents"] = strips ? nlohmann::json(*strips) : nlohmann::json();
+  }
+  return changed;
+}
+
+// Returns the pre-tokenizer of the file with the setting of tokenizer_config.json.
+nlohmann::json WithPrefix(const nlohmann::json* pre_tokenizer, std::optional<bool> prefix) {
+  nlohmann::json changed = pre_tokenizer == nullptr ? nlohmann::json() : *pre_tokenizer;
+  if (prefix && changed.is_object() && changed.value("type", nlohmann::json()) == "ByteLevel") {
+    changed["add_prefix_space"] = *prefix;
+  }
+  return changed;
+}
+
+// Adds or removes bos and eos around texts as the other files state.
+void SetEnds(const SpecialTokens& specials, Parts* parts) {
   if (specials.add_bos) SetBos(IdOf(*parts, specials.bos), *specials.add_bos, &parts->templates);
   if (specials.add_eos) SetEos(IdOf(*parts, specials.eos), *specials.add_eos, &parts->templates);
 }
@@ -169,15 +228,21 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> ParseHuggingFace(std::string_vi
   if (!document.is_object()) return absl::InvalidArgumentError("is not a JSON object");
   Parts parts;
   absl::Status status;
-  Take(Normalizer::Parse(FieldOf(document, "normalizer")), &parts.normalizer, &status);
-  Take(AddedTokens::Parse(FieldOf(document, "added_tokens"), parts.normalizer), &parts.added,
-       &status);
-  Take(PreTokenizer::Parse(FieldOf(document, "pre_tokenizer")), &parts.pre_tokenizer, &status);
+  const nlohmann::json normalizer = WithSettings(FieldOf(document, "normalizer"), specials.bert);
+  const nlohmann::json pre_tokenizer =
+      WithPrefix(FieldOf(document, "pre_tokenizer"), specials.add_prefix_space);
+  Take(Normalizer::Parse(normalizer.is_null() ? nullptr : &normalizer), &parts.normalizer, &status);
+  Take(PreTokenizer::Parse(pre_tokenizer.is_null() ? nullptr : &pre_tokenizer),
+       &parts.pre_tokenizer, &status);
   Take(ParseSubwordModel(FieldOf(document, "model")), &parts.model, &status);
+  SLUICE_RETURN_IF_ERROR(status);
+  const nlohmann::json added =
+      MergeAdded(FieldOf(document, "added_tokens"), specials, parts.model->vocabulary());
+  Take(AddedTokens::Parse(&added, parts.normalizer), &parts.added, &status);
   Take(ParsePostProcessor(FieldOf(document, "post_processor")), &parts.templates, &status);
   Take(Decoder::Parse(FieldOf(document, "decoder")), &parts.decoder, &status);
   SLUICE_RETURN_IF_ERROR(status);
-  AddSpecials(specials, &parts);
+  SetEnds(specials, &parts);
   return std::make_unique<HuggingFaceTokenizer>(std::move(parts));
 }
 

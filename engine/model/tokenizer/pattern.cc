@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/interruption.h"
 #include "base/status_macros.h"
+#include "engine/model/tokenizer/oniguruma.h"
 #include "engine/model/tokenizer/unicode.h"
 
 namespace sluice::tokenize {
@@ -180,14 +181,16 @@ std::unique_ptr<const Pattern> MakeClassPattern(bool (*is_in_class)(char32_t poi
 
 absl::StatusOr<std::unique_ptr<const Pattern>> MakeRegexPattern(const std::string& expression,
                                                                 SearchLimit limit) {
-  if (expression.empty() || expression.size() > kMaxExpressionBytes) {
+  if (expression.size() > kMaxExpressionBytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("has ", expression.size(), " bytes; expected 1 to ", kMaxExpressionBytes));
+        absl::StrCat("has ", expression.size(), " bytes; the limit is ", kMaxExpressionBytes));
   }
+  SLUICE_ASSIGN_OR_RETURN(const std::string translated, FromOniguruma(expression));
   UErrorCode error = U_ZERO_ERROR;
   UParseError place;
   std::unique_ptr<const icu::RegexPattern> pattern(
-      icu::RegexPattern::compile(icu::UnicodeString::fromUTF8(expression), 0, place, error));
+      icu::RegexPattern::compile(icu::UnicodeString::fromUTF8(translated),
+                                 UREGEX_MULTILINE | UREGEX_UNIX_LINES, place, error));
   if (U_FAILURE(error)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "is not a regular expression: ", u_errorName(error), " at character ", place.offset));

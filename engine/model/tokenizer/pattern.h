@@ -37,8 +37,9 @@ std::unique_ptr<const Pattern> MakeClassPattern(bool (*is_in_class)(char32_t poi
 // millisecond. kOfTexts is for dedicated threads that encode whole texts; kOfTokens is for single
 // tokens that are decoded between the steps of a model.
 enum class SearchLimit : int32_t { kOfTexts = 500, kOfTokens = 1 };
-// Returns InvalidArgument if `expression` is not a valid regular expression of ICU. The steps of
-// one search are limited, so that no text can block a thread.
+// Makes a pattern of a regular expression in the syntax of Oniguruma (oniguruma.h); an empty one
+// matches between all characters. Returns InvalidArgument if it is not valid or not supported. The
+// steps of one search are limited, so that no text can block a thread.
 absl::StatusOr<std::unique_ptr<const Pattern>> MakeRegexPattern(
     const std::string& expression, SearchLimit limit = SearchLimit::kOfTexts);
 

@@ -7,21 +7,6 @@
 #include "engine/model/tokenizer/unicode.h"
 
 namespace sluice::tokenize {
-namespace {
-
-constexpr std::string_view kContinuing = "##";
-
-// Returns how many bytes at the beginning of `rest` match the token's text `token`, or 0.
-size_t Match(std::string_view rest, std::string_view token) {
-  if (rest.starts_with(token)) return token.size();
-  if (token.starts_with(kContinuing) && rest.starts_with(token.substr(kContinuing.size()))) {
-    return token.size() - kContinuing.size();
-  }
-  // The last token of a word may have a suffix that is not part of the word.
-  return token.starts_with(rest) ? rest.size() : 0;
-}
-
-}  // namespace
 
 ByteRange TrimmedRange(std::string_view text, size_t begin) {
   size_t first = 0, end = 0;
@@ -91,30 +76,10 @@ ByteRange PlaceMap::Of(size_t from, size_t to) const {
   return TrimmedRange(text_.substr(begin, (last + 1)->first - begin), begin);
 }
 
-std::vector<std::pair<size_t, size_t>> SpansOf(std::span<const int32_t> ids, const PreToken& piece,
-                                               const Vocabulary& vocabulary) {
-  std::vector<std::pair<size_t, size_t>> spans;
-  if (!piece.located) spans.resize(ids.size());
-  if (!piece.located) return spans;
-  const std::string_view text = piece.text;
-  size_t at = 0;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    const std::string_view rest = text.substr(at);
-    const std::string& token = vocabulary.TextOf(ids[i]);
-    size_t bytes = token.empty() ? 0 : Match(rest, token);
-    if (bytes == 0 && ByteOf(token) >= 0) bytes = std::min<size_t>(rest.size(), 1);
-    if (bytes == 0 && i + 1 == ids.size()) bytes = rest.size();
-    if (bytes == 0) {
-      // An unknown token stands for everything before the next known token.
-      const std::string& next = vocabulary.TextOf(ids[i + 1]);
-      const size_t found = next.empty() ? rest.npos : rest.find(next, 1);
-      bytes = found == rest.npos ? rest.size() : found;
-    }
-    const size_t begin = piece.begin + SourceBytes(piece, 0, at);
-    at += bytes;
-    spans.emplace_back(begin, piece.begin + SourceBytes(piece, 0, at));
-  }
-  return spans;
+std::pair<size_t, size_t> SourceOf(const PreToken& piece, SubwordModel::Place place) {
+  if (!piece.located) return {0, 0};
+  return {piece.begin + SourceBytes(piece, 0, place.begin),
+          piece.begin + SourceBytes(piece, 0, place.end)};
 }
 
 }  // namespace sluice::tokenize

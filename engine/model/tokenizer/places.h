@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -10,8 +9,8 @@
 #include "absl/status/statusor.h"
 #include "engine/model/tokenizer/normalizer.h"
 #include "engine/model/tokenizer/pre_tokenizer.h"
+#include "engine/model/tokenizer/subword_model.h"
 #include "engine/model/tokenizer/tokenizer.h"
-#include "engine/model/tokenizer/vocabulary.h"
 
 namespace sluice::tokenize {
 
@@ -44,9 +43,8 @@ class PlaceMap {
   std::vector<std::pair<size_t, size_t>> starts_;
 };
 
-// Returns the bytes of the normalised text that each token of a piece stands for; none if they are
-// unknown.
-std::vector<std::pair<size_t, size_t>> SpansOf(std::span<const int32_t> ids, const PreToken& piece,
-                                               const Vocabulary& vocabulary);
+// Returns the bytes of the normalised text that a token at this place of the piece stands for; an
+// empty range if they are unknown.
+std::pair<size_t, size_t> SourceOf(const PreToken& piece, SubwordModel::Place place);
 
 }  // namespace sluice::tokenize

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -23,13 +24,34 @@ void SetEos(int32_t eos, bool wanted, TextTemplates* templates);
 // tokens, and has no template of a pair. Errors, such as an unsupported type, name the field.
 absl::StatusOr<TextTemplates> ParsePostProcessor(const nlohmann::json* object);
 
-// The special tokens in the files next to the tokenizer's: tokenizer_config.json and
-// special_tokens_map.json.
+// A token of the files next to the tokenizer's; see AddedToken.
+struct NamedToken {
+  std::string content = {};
+  bool special = true;
+  bool single_word = false;
+  bool lstrip = false;
+  bool rstrip = false;
+  bool normalized = false;
+  bool replaces = false;  // whether its flags replace the flags of a token of tokenizer.json
+};
+
+// The settings of BertNormalizer; tokenizer.json has the absent ones.
+struct BertSettings {
+  std::optional<bool> lowercase = {}, ideographs = {};
+  std::optional<std::optional<bool>> strip_accents;  // null: as lowercase
+};
+
+// The settings in the files next to the tokenizer's: tokenizer_config.json, special_tokens_map.json
+// and added_tokens.json.
 struct SpecialTokens {
   std::string bos, eos;  // empty if not named
   std::optional<bool> add_bos, add_eos;
-  std::vector<std::string> all;  // all tokens that decode to nothing
+  // Tokens to find in texts, in the order in which those that are not in the vocabulary get ids.
+  std::vector<NamedToken> all;
+  int64_t vocab_size = std::numeric_limits<int32_t>::max();  // higher ids are not added
   std::string tokenizer_class;
+  BertSettings bert;
+  std::optional<bool> add_prefix_space;  // of a pre-tokenizer ByteLevel
 };
 
 }  // namespace sluice::tokenize

@@ -15,7 +15,8 @@ class ScoredBpe final : public SubwordModel {
     for (const int32_t id : pieces_.unsplit) unsplit_.Add(pieces_.vocabulary.TextOf(id), id);
   }
 
-  absl::Status Encode(std::string_view piece, std::vector<int32_t>* ids) const override {
+  absl::Status Encode(std::string_view piece, std::vector<int32_t>* ids,
+                      std::vector<Place>* places) const override {
     std::vector<Symbol> symbols = Split(piece);
     MergeLoop merges(&symbols, [this, piece](const Symbol& left, const Symbol& right) {
       return Find(piece, left, right);
@@ -26,11 +27,15 @@ class ScoredBpe final : public SubwordModel {
       if (symbol.bytes == 0) continue;
       const bool unknown = symbol.id == kNoToken;
       const std::string_view text = piece.substr(symbol.begin, symbol.bytes);
+      const size_t before = ids->size(), end = size_t{symbol.begin} + symbol.bytes;
       const bool bytes =
           unknown && pieces_.byte_fallback && pieces_.vocabulary.AppendBytes(text, ids);
       if (!bytes && !(unknown && after_unknown)) {
         ids->push_back(unknown ? pieces_.unknown : IdOf(symbol));
+      } else if (!bytes && places != nullptr) {
+        places->back().end = end;  // joins the unknown token before it
       }
+      AppendPlaces(*ids, before, {symbol.begin, end}, places);
       after_unknown = unknown && !bytes;
     }
     return absl::OkStatus();

@@ -100,7 +100,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     std::vector<int32_t> ids;
     const std::string normal = normalizer_.Apply(ToValidUtf8(text));
     if (!normal.empty()) {
-      SLUICE_RETURN_IF_ERROR(model_->Encode(normal, &ids));
+      SLUICE_RETURN_IF_ERROR(model_->Encode(normal, &ids, nullptr));
     }
     return ids;
   }

@@ -65,10 +65,8 @@ std::shared_ptr<const Pattern> ReadPattern(const std::string& key, ObjectReader&
   ObjectReader pattern = fields.Object(key);
   if (!pattern.Has("Regex")) {
     std::string literal = pattern.String("String", kMaxPatternBytes);
-    if (literal.empty()) {
-      pattern.Fail("String", "is empty");
-      return nullptr;
-    }
+    // The library searches for texts with a regular expression too.
+    if (literal.empty()) return *MakeRegexPattern("", limit);
     return MakeLiteralPattern(std::move(literal));
   }
   auto regex = MakeRegexPattern(pattern.String("Regex", kMaxPatternBytes), limit);

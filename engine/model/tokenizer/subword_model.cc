@@ -22,6 +22,11 @@ constexpr size_t kJoinedBytes = 256;
 
 }  // namespace
 
+void AppendPlaces(const std::vector<int32_t>& ids, size_t first, SubwordModel::Place place,
+                  std::vector<SubwordModel::Place>* places) {
+  if (places != nullptr) places->insert(places->end(), ids.size() - first, place);
+}
+
 int64_t LongestTokenBytes(const SubwordModel& model) {
   const size_t longest = model.vocabulary().longest_bytes();
   return std::max(longest, model.joins_unknown() ? kJoinedBytes : 1);

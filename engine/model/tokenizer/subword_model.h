@@ -18,13 +18,24 @@ namespace sluice::tokenize {
 class SubwordModel {
  public:
   virtual ~SubwordModel() = default;
-  // Appends the tokens of `piece`, which is UTF-8 and not empty. Returns FailedPrecondition if the
-  // piece is not in the vocabulary and there is no unknown token.
-  virtual absl::Status Encode(std::string_view piece, std::vector<int32_t>* ids) const = 0;
+  // The bytes [begin, end) of a piece that a token stands for.
+  struct Place {
+    size_t begin, end;
+  };
+  // Appends the tokens of `piece`, which is UTF-8 and not empty, and the place of each one to
+  // `places`, unless it is nullptr. Tokens that stand for the bytes of a character have a place in
+  // the character. Returns FailedPrecondition if the piece is not in the vocabulary and there is
+  // no unknown token.
+  virtual absl::Status Encode(std::string_view piece, std::vector<int32_t>* ids,
+                              std::vector<Place>* places) const = 0;
   virtual const Vocabulary& vocabulary() const = 0;
   // Returns whether one token may stand for any number of unknown characters.
   virtual bool joins_unknown() const = 0;
 };
+
+// Appends a place for each token from index `first` on, unless `places` is nullptr.
+void AppendPlaces(const std::vector<int32_t>& ids, size_t first, SubwordModel::Place place,
+                  std::vector<SubwordModel::Place>* places);
 
 // Returns the most bytes of text that a token of the model stands for. A token that joins unknown
 // characters counts as 256 bytes, unless the vocabulary has a longer token.

@@ -1,6 +1,7 @@
 #include "engine/model/tokenizer/unicode.h"
 
 #include <unicode/bytestream.h>
+#include <unicode/casemap.h>
 #include <unicode/normalizer2.h>
 #include <unicode/stringpiece.h>
 #include <unicode/uchar.h>
@@ -89,7 +90,7 @@ bool IsNonspacingMark(char32_t point) { return IsIn(point, U_GC_MN_MASK); }
 
 bool IsControl(char32_t point) {
   if (point == '\t' || point == '\n' || point == '\r') return false;
-  return IsIn(point, U_GC_C_MASK);
+  return IsIn(point, U_GC_CC_MASK | U_GC_CF_MASK | U_GC_CO_MASK);
 }
 
 bool IsIdeograph(char32_t point) {
@@ -116,6 +117,16 @@ std::string ToLower(std::string_view text) {
       AppendUtf8(static_cast<char32_t>(u_tolower(Icu(point))), &lower);
     }
   }
+  return lower;
+}
+
+std::string ToLowerText(std::string_view text) {
+  std::string lower;
+  icu::StringByteSink<std::string> sink(&lower);
+  UErrorCode error = U_ZERO_ERROR;
+  const icu::StringPiece piece(text.data(), static_cast<int32_t>(text.size()));
+  icu::CaseMap::utf8ToLower("", 0, piece, sink, nullptr, error);
+  SLUICE_CHECK(U_SUCCESS(error));
   return lower;
 }
 

@@ -30,12 +30,17 @@ bool IsWord(char32_t point);
 // Returns whether the character has general category M.
 bool IsMark(char32_t point);
 bool IsNonspacingMark(char32_t point);
-// Returns whether the character has general category C, except tab and line ends.
+// Returns whether the character has general category Cc, Cf or Co, except tab and line ends. A
+// character that a newer Unicode assigns is not a control character.
 bool IsControl(char32_t point);
 // Returns whether the character is an ideograph around which BERT's tokenizer puts spaces.
 bool IsIdeograph(char32_t point);
 // Maps each character by its own full mapping, independent of its neighbours.
 std::string ToLower(std::string_view text);
+
+// Maps a whole text as Python's str.lower() does: a final capital sigma becomes a final sigma.
+// Requires that `text` is UTF-8.
+std::string ToLowerText(std::string_view text);
 
 enum class NormalForm { kC, kD, kKC, kKD };
 // Requires that `text` is UTF-8.

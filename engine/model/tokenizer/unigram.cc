@@ -22,7 +22,8 @@ class Unigram final : public SubwordModel {
     }
   }
 
-  absl::Status Encode(std::string_view piece, std::vector<int32_t>* ids) const override {
+  absl::Status Encode(std::string_view piece, std::vector<int32_t>* ids,
+                      std::vector<Place>* places) const override {
     SLUICE_ASSIGN_OR_RETURN(const std::vector<Node> best, BestPaths(piece));
     std::vector<std::string_view> parts;
     bool after_unknown = false;
@@ -38,7 +39,10 @@ class Unigram final : public SubwordModel {
       after_unknown = unknown;
     }
     for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
+      const size_t before = ids->size();
       SLUICE_RETURN_IF_ERROR(Append(*part, ids));
+      const size_t begin = part->data() - piece.data();
+      AppendPlaces(*ids, before, {begin, begin + part->size()}, places);
     }
     return absl::OkStatus();
   }
@@ -109,7 +113,12 @@ bool AddPiece(const nlohmann::json& entry, size_t id, UnigramPieces* pieces) {
   }
   pieces->scores.push_back(entry[1].get<double>());
   pieces->unknown_score = std::min(pieces->unknown_score, pieces->scores.back());
-  return pieces->vocabulary.Add(entry[0].get<std::string>(), id);
+  // Of equal pieces the last one is found in texts, as in the library.
+  const auto text = entry[0].get<std::string>();
+  const int32_t earlier = pieces->vocabulary.IdOf(text);
+  if (earlier != kNoToken) pieces->segmented[earlier] = false;
+  pieces->segmented.push_back(true);
+  return pieces->vocabulary.AddOrReplace(text, static_cast<int32_t>(id));
 }
 
 }  // namespace
@@ -123,10 +132,9 @@ std::unique_ptr<const SubwordModel> ReadUnigram(ObjectReader& fields) {
   UnigramPieces pieces;
   for (size_t id = 0; id < list->size(); ++id) {
     if (AddPiece((*list)[id], id, &pieces)) continue;
-    fields.Fail(absl::StrCat("vocab[", id, "]"), "is not a list of a unique piece and its score");
+    fields.Fail(absl::StrCat("vocab[", id, "]"), "is not a list of a piece and its score");
     return nullptr;
   }
-  pieces.segmented.assign(list->size(), true);
   pieces.unknown_score -= kUnknownPenalty;
   if (fields.Has("unk_id")) {
     const auto last = std::ssize(*list) - 1;

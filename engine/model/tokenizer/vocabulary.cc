@@ -28,8 +28,12 @@ absl::StatusOr<Vocabulary> Vocabulary::Parse(const nlohmann::json* object,
 }
 
 bool Vocabulary::Add(std::string text, int32_t id) {
+  return IdOf(text) == kNoToken && AddOrReplace(std::move(text), id);
+}
+
+bool Vocabulary::AddOrReplace(std::string text, int32_t id) {
   if (id < 0 || id >= kMaxTokens || text.size() > kMaxTokenBytes || Has(id)) return false;
-  if (!ids_.try_emplace(text, id).second) return false;
+  ids_.insert_or_assign(text, id);
   if (id >= end()) {
     texts_.resize(static_cast<size_t>(id) + 1);
     present_.resize(texts_.size());

@@ -23,6 +23,8 @@ class Vocabulary {
 
   // Adds a token. Returns false if the id or text is there already, or over its limit.
   bool Add(std::string text, int32_t id);
+  // Works as Add, but a text that is there already gets the new id. Its earlier id keeps the text.
+  bool AddOrReplace(std::string text, int32_t id);
 
   // Returns kNoToken if there is no such token.
   int32_t IdOf(std::string_view text) const;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,7 +10,16 @@
 namespace sluice::tokenize {
 namespace {
 
-constexpr int64_t kMaxWordCharacters = 4096;
+// Appends a token for the whole piece, or returns an error if there is no token.
+absl::Status AppendWhole(int32_t id, std::string_view piece, std::vector<int32_t>* ids,
+                         std::vector<SubwordModel::Place>* places) {
+  if (id == kNoToken) {
+    return absl::FailedPreconditionError("the tokenizer has no token for one of its words");
+  }
+  ids->push_back(id);
+  AppendPlaces(*ids, ids->size() - 1, {0, piece.size()}, places);
+  return absl::OkStatus();
+}
 
 class WordPiece final : public SubwordModel {
  public:
@@ -19,18 +29,20 @@ class WordPiece final : public SubwordModel {
         unknown_(unknown),
         max_characters_(max_characters) {}
 
-  absl::Status Encode(std::string_view piece, std::vector<int32_t>* ids) const override {
+  absl::Status Encode(std::string_view piece, std::vector<int32_t>* ids,
+                      std::vector<Place>* places) const override {
     const size_t size = ids->size();
     bool known = CountCodePoints(piece) <= max_characters_;
     for (size_t at = 0; known && at < piece.size();) {
       const size_t bytes = AppendLongest(piece.substr(at), at > 0, ids);
       known = bytes > 0;
+      if (known) AppendPlaces(*ids, ids->size() - 1, {at, at + bytes}, places);
       at += bytes;
     }
     if (known) return absl::OkStatus();
+    if (places != nullptr) places->resize(places->size() - (ids->size() - size));
     ids->resize(size);
-    ids->push_back(unknown_);
-    return absl::OkStatus();
+    return AppendWhole(unknown_, piece, ids, places);
   }
 
   const Vocabulary& vocabulary() const override { return vocabulary_; }
@@ -62,13 +74,10 @@ class WordLevel final : public SubwordModel {
   WordLevel(Vocabulary vocabulary, int32_t unknown)
       : vocabulary_(std::move(vocabulary)), unknown_(unknown) {}
 
-  absl::Status Encode(std::string_view piece, std::vector<int32_t>* ids) const override {
+  absl::Status Encode(std::string_view piece, std::vector<int32_t>* ids,
+                      std::vector<Place>* places) const override {
     const int32_t id = vocabulary_.IdOf(piece);
-    if (id == kNoToken && unknown_ == kNoToken) {
-      return absl::FailedPreconditionError("the tokenizer has no token for one of its words");
-    }
-    ids->push_back(id == kNoToken ? unknown_ : id);
-    return absl::OkStatus();
+    return AppendWhole(id == kNoToken ? unknown_ : id, piece, ids, places);
   }
 
   const Vocabulary& vocabulary() const override { return vocabulary_; }
@@ -92,8 +101,8 @@ std::unique_ptr<const SubwordModel> ReadWordPiece(ObjectReader& fields) {
   Vocabulary vocabulary = ReadVocabulary(fields);
   const std::string prefix = fields.String("continuing_subword_prefix", kMaxAffixBytes, "##");
   const int32_t unknown = vocabulary.IdOf(fields.String("unk_token", kMaxTokenBytes, "[UNK]"));
-  const int64_t most = fields.Integer("max_input_chars_per_word", 1, kMaxWordCharacters, 100);
-  if (unknown == kNoToken) fields.Fail("unk_token", "is not in the vocabulary");
+  const int64_t most =
+      fields.Integer("max_input_chars_per_word", 0, std::numeric_limits<int32_t>::max(), 100);
   return std::make_unique<WordPiece>(std::move(vocabulary), prefix, unknown, most);
 }
 

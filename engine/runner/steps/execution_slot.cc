@@ -57,7 +57,7 @@ ExecutionSlot::ExecutionSlot(const ExecutableModel* executable, const Model* mod
       options_(options),
       slot_(std::move(slot)),
       batch_(capacity.tokens, capacity.sequences, model->config.max_positions, options.page_tokens,
-             model->config.input_width) {
+             model->config.input_width, model->config.padding_token) {
   const int64_t sequences = capacity.sequences;
   const int64_t tokens = capacity.tokens;
   padded_.reserve(tokens);

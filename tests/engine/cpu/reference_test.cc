@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "engine/model/families/family.h"
+#include "engine/model/model.h"
 #include "tests/engine/cpu/runner.h"
 #include "tests/support/checkpoint_writer.h"
+#include "tests/support/golden_file.h"
 #include "tests/support/reference_model.h"
 
 namespace sluice::testing {
@@ -175,6 +177,33 @@ TEST_P(ReferenceTest, RandomModelsAgreeWithTheReference) {
       ASSERT_TRUE(Near(answers[s].logits, expected.logits, 2e-5));
       ASSERT_TRUE(Near(answers[s].xsa_cos_sim, expected.xsa_cos_sim, 2e-5));
       ASSERT_TRUE(Near(answers[s].xsa_proj_frac, expected.xsa_proj_frac, 1e-4));
+    }
+  }
+}
+
+// Padding tokens of a row do not count for the positions of the others. (MPNet adds no position to
+// its relative bias, so its distances count every token.)
+TEST_P(ReferenceTest, PaddingTokensOfARowAgreeWithTheReference) {
+  for (const std::string name :
+       {"roberta_1", "roberta_3", "mpnet_1", "xlm_roberta_2", "camembert_2"}) {
+    SCOPED_TRACE(name);
+    const auto model = LoadModel(name, 1, GoldenPath("families/" + name));
+    ASSERT_TRUE(model.ok()) << model.status();
+    const ModelConfig& config = (*model)->config;
+    ASSERT_GE(config.padding_token, 0);
+    std::mt19937_64 random(7);
+    std::vector<Prompt> prompts;
+    for (const int64_t length : {int64_t{1}, int64_t{9}, int64_t{30}}) {
+      Prompt prompt{RandomTokens(random, length, config.vocab_size)};
+      for (int32_t& token : prompt.tokens) {
+        if (random() % 3 == 0) token = config.padding_token;
+      }
+      prompts.push_back(std::move(prompt));
+    }
+    Runner runner(*model, {.threads = 2, .profile = GetParam(), .poison = true}, {40, 3});
+    const std::vector<Answer> answers = runner.Run(prompts, {40, 3});
+    for (size_t s = 0; s < prompts.size(); ++s) {
+      EXPECT_TRUE(Near(answers[s].states, ReferenceOf(**model, prompts[s]).output, 2e-5));
     }
   }
 }

@@ -93,7 +93,8 @@ std::vector<Answer> Runner::Run(const std::vector<std::vector<int32_t>>& sequenc
 struct Runner::Step {
   Step(const ModelConfig& config, const Bucket& bucket)
       : batch(bucket.tokens, bucket.sequences, static_cast<int32_t>(config.max_positions),
-              kernels::kPageTokens, static_cast<int32_t>(config.input_width)) {}
+              kernels::kPageTokens, static_cast<int32_t>(config.input_width),
+              config.padding_token) {}
 
   std::vector<Prompt> prompts;
   std::vector<int32_t> pages;

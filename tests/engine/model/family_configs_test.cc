@@ -53,9 +53,52 @@ TEST(FamilyConfigsTest, ArchitecturesAreNamedOnce) {
 
 TEST(FamilyConfigsTest, RobertaPositionsBeginAfterThePadding) {
   const ModelConfig config = ParseFamily("RobertaModel", R"(, "pad_token_id": 3)");
-  EXPECT_EQ(config.position_offset, 4);
+  EXPECT_EQ(config.padding_token, 3);
+  EXPECT_EQ(config.position_offset, 3);
   EXPECT_EQ(config.position_rows, 64);
   EXPECT_EQ(config.max_positions, 60);
+}
+
+TEST(FamilyConfigsTest, ModernBertIgnoresKeysWithoutEffect) {
+  // mmBERT and Ettin publish this key.
+  ParseFamily("ModernBertForMaskedLM", R"(, "position_embedding_type": "sans_pos")");
+  // Only a head applies the activation.
+  ParseFamily("ModernBertModel", R"(, "classifier_activation": "silu")");
+  EXPECT_EQ(
+      ParseFamily("ModernBertForSequenceClassification", R"(, "classifier_activation": "relu")")
+          .serving.classifier.activation,
+      PoolerActivation::kRelu);
+}
+
+TEST(FamilyConfigsTest, AnotherNameOfAKeyMustAgreeWithTheKey) {
+  const std::string gpt2 = R"({"architectures": ["GPT2LMHeadModel"], "vocab_size": 50, "n_embd": 24,
+    "n_layer": 2, "n_head": 3, "n_positions": 20, "hidden_size": )";
+  EXPECT_TRUE(ParseModelConfig(gpt2 + "24}").ok());
+  EXPECT_EQ(ParseModelConfig(gpt2 + "32}").status().message(),
+            "hidden_size is another name of n_embd, which is absent or differs; use n_embd only");
+}
+
+TEST(FamilyConfigsTest, IsCausalIsRefusedWhereItCannotBeFollowed) {
+  const auto error = [](const std::string& architecture, const std::string& more) {
+    return std::string(ParseModelConfig(Config(architecture, more)).status().message());
+  };
+  EXPECT_THAT(error("BertModel", R"(, "is_causal": true)"),
+              HasSubstr("is_causal is not supported, must be false for BertModel"));
+  EXPECT_THAT(error("SluiceModel", R"(, "is_causal": false, "sluice": {})"),
+              HasSubstr("set sluice.attention.causal"));
+  EXPECT_FALSE(ParseFamily("Qwen3ForCausalLM", R"(, "is_causal": false)").causal);
+  EXPECT_FALSE(ParseFamily("OPTModel", R"(, "is_causal": false, "ffn_dim": 40)").causal);
+}
+
+TEST(FamilyConfigsTest, EveryTensorOfTheExplicitArchitectureHasAName) {
+  const TensorNames& names = kSluiceFamily.names;
+  for (const char* const name :
+       {names.embedding, names.positions, names.token_types, names.embedding_norm,
+        names.attention_norm, names.post_attention_norm, names.mlp_norm, names.post_mlp_norm,
+        names.attention_gate, names.attention_gate_norm, names.q_norm, names.k_norm,
+        names.final_norm, names.relative_bias, names.head, names.head_bias}) {
+    EXPECT_STRNE(name, "");
+  }
 }
 
 TEST(FamilyConfigsTest, EachFamilyHasItsKeyForTheSmallNumberInNorms) {
@@ -109,9 +152,11 @@ TEST(FamilyConfigsTest, LayerTypesSelectTheLayersWithAWindow) {
 
 TEST(FamilyConfigsTest, LayersWithAWindowHaveABaseOfTheirOwn) {
   const ModelConfig published = ParseFamily("Gemma3ForCausalLM", R"(, "sliding_window": 7,
+    "head_dim": 6,
     "rope_theta": 1e6, "rope_local_base_freq": 500, "rope_scaling": {"rope_type": "linear",
     "factor": 8})");
   const ModelConfig saved = ParseFamily("Gemma3ForCausalLM", R"(, "sliding_window": 7,
+    "head_dim": 6,
     "rope_parameters": {"full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8},
                         "sliding_attention": {"rope_type": "default", "rope_theta": 500}})");
   for (const ModelConfig& config : {published, saved}) {
@@ -211,8 +256,8 @@ const BadFamilyRow kRefusedFamilyRows[] = {
      .text = Config("OPTForCausalLM", R"(, "ffn_dim": 40, "word_embed_proj_dim": 12)"),
      .error = "word_embed_proj_dim is 12, must be hidden_size 24"},
     {.name = "AnotherActivationOfTheClassifierOfModernBertIsRefused",
-     .text = Config("ModernBertModel", R"(, "classifier_activation": "relu")"),
-     .error = "classifier_activation is not supported, must be \"gelu\""},
+     .text = Config("ModernBertForSequenceClassification", R"(, "classifier_activation": "silu")"),
+     .error = "classifier_activation is not supported, must be \"gelu\" or \"relu\""},
     {.name = "NomicBertWithTheKeysOfGpt2IsRefused",
      .text = Config("NomicBertModel", R"(, "n_embd": 24)"),
      .error = "n_embd is not supported"},

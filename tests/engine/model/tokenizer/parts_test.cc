@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/model/tokenizer/charsmap.h"
 #include "engine/model/tokenizer/hugging_face.h"
-#include "engine/model/tokenizer/places.h"
+#include "engine/model/tokenizer/pattern.h"
 #include "engine/model/tokenizer/sentencepiece.h"
 #include "engine/model/tokenizer/unicode.h"
 #include "engine/model/tokenizer/wire.h"
@@ -166,16 +166,6 @@ TEST(SubwordModelTest, AnOldFileHasNoType) {
   EXPECT_FALSE(ParseHuggingFace(R"({"model": {}})", {}).ok());
 }
 
-TEST(SpansOf, AnUnmatchedLastTokenSpansTheRest) {
-  Vocabulary vocabulary;
-  ASSERT_TRUE(vocabulary.Add("a", 0) && vocabulary.Add("##b", 1) && vocabulary.Add("##x", 2));
-  const PreToken piece{.text = "abc"};
-  const auto spans = [&](std::vector<int32_t> ids) { return SpansOf(ids, piece, vocabulary); };
-  using Spans = std::vector<std::pair<size_t, size_t>>;
-  EXPECT_EQ(spans({0, 1}), (Spans{{0, 1}, {1, 2}}));
-  EXPECT_EQ(spans({0, 2}), (Spans{{0, 1}, {1, 3}}));
-}
-
 // Returns a piece of a SentencePiece file.
 std::string PieceOf(std::string_view text, float score, char type) {
   std::string piece = absl::StrCat("\x0A", std::string(1, static_cast<char>(text.size())),
@@ -227,18 +217,143 @@ const AddedTokenRow kAddedTokenRows[] = {
 };
 SLUICE_TABLE(AddedTokenTable, kAddedTokenRows);
 
-TEST(AddedTokensTest, ASpecialTokenThatTheFileLacksIsNotFound) {
+TEST(AddedTokensTest, ASpecialTokenThatTheFileLacksGetsTheNextIdIfTheModelHasIt) {
   SpecialTokens specials;
-  specials.all = {"<nowhere>", "b"};
+  specials.all = {{.content = "<new>"}, {.content = "<nowhere>"}, {.content = "b"}};
+  specials.vocab_size = 4;
   const auto tokenizer = ParseHuggingFace(R"({
     "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "?": 2}, "merges": [], "unk_token": "?"}})",
                                           specials);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ((*tokenizer)->Encode("a<new>b").value(), (std::vector<int32_t>{0, 3, 1}));
   const auto ids = (*tokenizer)->Encode("a<nowhere>b");
   ASSERT_TRUE(ids.ok()) << ids.status();
   EXPECT_THAT(*ids, ::testing::Each(::testing::Ge(0)));
   EXPECT_EQ(ids->front(), 0);
   EXPECT_EQ(ids->back(), 1);
+}
+
+// Matches of an expression, separated by "|"; the values are those of the library.
+struct ExpressionRow {
+  const char* name;
+  const char* expression;
+  const char* text;
+  const char* matches;
+};
+class ExpressionTable : public TableTest<ExpressionRow> {};
+TEST_P(ExpressionTable, HasTheMeaningOfOniguruma) {
+  const auto pattern = MakeRegexPattern(row().expression);
+  ASSERT_TRUE(pattern.ok()) << pattern.status();
+  const std::string_view text = row().text;
+  std::string matches;
+  const auto spans = (*pattern)->Find(text);
+  ASSERT_TRUE(spans.ok()) << spans.status();
+  for (const Span& span : *spans) {
+    if (!span.match) continue;
+    if (!matches.empty()) matches += "|";
+    matches += text.substr(span.begin, span.end - span.begin);
+  }
+  EXPECT_EQ(matches, row().matches);
+}
+const ExpressionRow kExpressionRows[] = {
+    {"ACaretBeginsALine", "^ +", " a\n  b", " |  "},
+    {"ADollarEndsALine", "b+$", "ab\nabb", "b|bb"},
+    {"OnlyALineFeedEndsALine", "a$", "a\ra\x0b", ""},
+    {"TheDotMatchesACarriageReturn", "a.b", "a\rb", "a\rb"},
+    {"ASlashZEndsTheText", "a\\z", "a\na", "a"},
+    {"AnIntervalIsNotPossessive", "a{1,2}+a", "aaaa", "aaaa"},
+    {"AnExactIntervalMayBeOptional", "ba{2}?", "b baa", "b|baa"},
+    {"ARangeMayBeReluctant", "a{1,3}?", "aaa", "a|a|a"},
+    {"ALowerBoundMayBeAbsent", "ba{,2}", "b baaa", "b|baa"},
+    {"AGroupIsRepeatedAsAWhole", "(ab){2}+c", "ababababc", "ababababc"},
+    {"ABraceMayBeLiteral", "{a}", "{a}", "{a}"},
+    {"SlashHIsAHexadecimalDigit", "\\h+", "x1Fg", "1F"},
+    {"SlashCapitalHIsAnyOtherCharacter", "\\H+", "1xF", "x"},
+    {"SlashHInASet", "[\\hz]+", "xyz9f", "z9f"},
+    {"PunctuationIncludesTheSymbolsOfAscii", "[[:punct:]]+", "a$+<=>^`|~!b", "$+<=>^`|~!"},
+    {"NegatedPunctuation", "[^[:punct:]]+", "$ab~", "ab"},
+    {"APropertyHasNoSymbols", "\\p{Punct}+", "a$!b", "!"},
+    {"ANegatedProperty", "\\p{^L}+", "a1b", "1"},
+    {"TheOptionMMakesTheDotMatchLineFeeds", "(?m)a.b", "a\nb", "a\nb"},
+    {"OptionsOfAGroup", "(?i:A)b", "ab AB", "ab"},
+    {"ADollarInASetIsLiteral", "[$]", "a$", "$"},
+};
+SLUICE_TABLE(ExpressionTable, kExpressionRows);
+
+TEST(ExpressionTest, ConstructsWithoutEquivalentAreRefused) {
+  for (const char* const expression : {"\\K", "\\g<a>", "(?~a)", "\\N", "(?s)a"}) {
+    const auto pattern = MakeRegexPattern(expression);
+    ASSERT_FALSE(pattern.ok()) << expression;
+    EXPECT_THAT(std::string(pattern.status().message()),
+                ::testing::HasSubstr("has no equivalent in ICU"));
+  }
+}
+
+TEST(ExpressionTest, AnEmptyExpressionSplitsIntoCharacters) {
+  const auto tokenizer = ParseHuggingFace(R"({
+    "pre_tokenizer": {"type": "Split", "pattern": {"String": ""}, "behavior": "Isolated"},
+    "model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1, "ab": 2}}})",
+                                          {});
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ((*tokenizer)->Encode("ab").value(), (std::vector<int32_t>{0, 1}));
+}
+
+std::string TokensAndPlaces(const char* file, std::string_view text) {
+  const auto tokenizer = ParseHuggingFace(file, {});
+  EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+  if (!tokenizer.ok()) return "";
+  std::vector<ByteRange> ranges;
+  const auto ids = (*tokenizer)->EncodeLocated(text, Tokenizer::kNoLimit, &ranges);
+  EXPECT_TRUE(ids.ok()) << ids.status();
+  std::string shown;
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    absl::StrAppend(&shown, (*ids)[i], ":", ranges[i].begin, "-", ranges[i].end, " ");
+  }
+  return shown;
+}
+
+TEST(PlacesOfUnknownTest, EachUnknownCharacterHasItsPlaceIfTheModelDoesNotFuse) {
+  constexpr char kNotFused[] = R"({"model": {"type": "BPE", "vocab": {"?": 0, "a": 1},
+    "merges": [], "unk_token": "?", "fuse_unk": false}})";
+  constexpr char kFused[] = R"({"model": {"type": "BPE", "vocab": {"?": 0, "a": 1},
+    "merges": [], "unk_token": "?", "fuse_unk": true}})";
+  constexpr char kUnigram[] = R"({"model": {"type": "Unigram", "unk_id": 0,
+    "vocab": [["?", 0], ["a", -1]]}})";
+  EXPECT_EQ(TokensAndPlaces(kNotFused, "xéa??"), "0:0-1 0:1-3 1:3-4 0:4-5 0:5-6 ");
+  EXPECT_EQ(TokensAndPlaces(kFused, "xéa??"), "0:0-3 1:3-4 0:4-6 ");
+  EXPECT_EQ(TokensAndPlaces(kUnigram, "xéa"), "0:0-3 1:3-4 ");
+}
+
+TEST(SubwordModelTest, FilesThatTheLibraryReadsAreRead) {
+  // Of equal pieces the last one is found.
+  const auto twice = ParseHuggingFace(R"({"model": {"type": "Unigram", "unk_id": 0,
+    "vocab": [["?", 0], ["a", -1], ["a", -2]]}})",
+                                      {});
+  ASSERT_TRUE(twice.ok()) << twice.status();
+  EXPECT_EQ((*twice)->Encode("a").value(), std::vector<int32_t>{2});
+  EXPECT_EQ((*twice)->Decode(std::vector<int32_t>{1}), "a");
+  // A missing unknown token is an error only for a text that needs it.
+  for (const char* const model :
+       {R"({"model": {"type": "WordPiece", "vocab": {"a": 0}}})",
+        R"({"model": {"type": "WordPiece", "vocab": {"a": 0}, "max_input_chars_per_word": 10000}})",
+        R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [], "unk_token": "?"}})"}) {
+    const auto tokenizer = ParseHuggingFace(model, {});
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    EXPECT_EQ((*tokenizer)->Encode("a").value(), std::vector<int32_t>{0});
+    EXPECT_EQ((*tokenizer)->Encode("b").status().code(), absl::StatusCode::kFailedPrecondition);
+  }
+}
+
+TEST(BertNormalizerTest, CharactersOfALaterUnicodeAreNotControlCharacters) {
+  const auto tokenizer = ParseHuggingFace(R"({
+    "normalizer": {"type": "BertNormalizer"}, "pre_tokenizer": {"type": "BertPreTokenizer"},
+    "model": {"type": "WordPiece", "unk_token": "?", "vocab": {"?": 0, "a": 1}}})",
+                                          {});
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  // U+1FAE9 is of Unicode 16; U+0378 has no character; U+200B and U+E000 are removed.
+  EXPECT_EQ((*tokenizer)->Encode("a \U0001FAE9 a \u0378").value(),
+            (std::vector<int32_t>{1, 0, 1, 0}));
+  EXPECT_EQ((*tokenizer)->Encode("a \u200b\ue000").value(), std::vector<int32_t>{1});
 }
 
 }  // namespace

@@ -69,10 +69,6 @@ const BadTokenizerRow kBadTokenizerRows[] = {
      .pointer = "/normalizer",
      .value = R"({"type": "Replace", "pattern": {"Regex": "(a"}, "content": ""})",
      .error = "normalizer.pattern.Regex is not a regular expression"},
-    {.name = "AnEmptyPatternIsRefused",
-     .pointer = "/normalizer",
-     .value = R"({"type": "Replace", "pattern": {"String": ""}, "content": ""})",
-     .error = "normalizer.pattern.String is empty"},
     {.name = "ACharsmapThatIsNotBase64IsRefused",
      .pointer = "/normalizer",
      .value = R"({"type": "Precompiled", "precompiled_charsmap": "!"})",
@@ -142,22 +138,14 @@ const BadTokenizerRow kBadTokenizerRows[] = {
      .pointer = "/model/vocab/a",
      .value = "-1",
      .error = "has no unique id"},
-    {.name = "AnUnknownTokenOutsideTheVocabularyIsRefused",
-     .pointer = "/model/unk_token",
-     .value = R"("!")",
-     .error = "model.unk_token is not in the vocabulary"},
     {.name = "AUnigramPieceWithoutScoreIsRefused",
      .pointer = "/model",
      .value = R"({"type": "Unigram", "vocab": [["a", "x"]]})",
-     .error = "model.vocab[0] is not a list of a unique piece"},
+     .error = "model.vocab[0] is not a list of a piece"},
     {.name = "AUnigramIdBeyondTheVocabularyIsRefused",
      .pointer = "/model",
      .value = R"({"type": "Unigram", "vocab": [["a", -1.0]], "unk_id": 1})",
      .error = "model.unk_id is 1, must be in [0, 0]"},
-    {.name = "AWordPieceWithoutUnknownTokenIsRefused",
-     .pointer = "/model",
-     .value = R"({"type": "WordPiece", "vocab": {"a": 0}})",
-     .error = "model.unk_token is not in the vocabulary"},
     {.name = "ASeparatorWhoseIdIsATextIsRefused",
      .pointer = "/post_processor",
      .value = R"({"type": "BertProcessing", "cls": ["a", 0], "sep": ["b", "1"]})",
@@ -191,8 +179,8 @@ SLUICE_TABLE(BadTokenizerTable, kBadTokenizerRows);
 TEST(RefusalTest, RefusesLongExpressions) {
   EXPECT_TRUE(MakeRegexPattern(std::string(65536, 'a')).ok());
   EXPECT_EQ(MakeRegexPattern(std::string(65537, 'a')).status().message(),
-            "has 65537 bytes; expected 1 to 65536");
-  EXPECT_EQ(MakeRegexPattern("").status().message(), "has 0 bytes; expected 1 to 65536");
+            "has 65537 bytes; the limit is 65536");
+  EXPECT_TRUE(MakeRegexPattern("").ok());
 }
 
 TEST(RefusalTest, RefusesMoreThan64StepsAndDeepNesting) {
@@ -254,7 +242,7 @@ TEST(RefusalTest, SpecialTokensOfOtherFilesControlAddedAndDroppedTokens) {
   SpecialTokens specials;
   specials.bos = "<s>";
   specials.add_bos = true;
-  specials.all = {"<s>", "?"};
+  specials.all = {{.content = "<s>"}, {.content = "?"}};
   const auto tokenizer = ParseHuggingFace(Small().dump(), specials);
   ASSERT_TRUE(tokenizer.ok());
   EXPECT_THAT((*tokenizer)->Encode("ab").value(), ElementsAre(4, 2));

@@ -1,0 +1,271 @@
+#include "engine/model/tokenizer/oniguruma.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace sluice::tokenize {
+namespace {
+
+struct NamedClass {
+  std::string_view name;
+  std::string_view icu;  // the members of a set
+};
+constexpr NamedClass kClasses[] = {
+    {"punct", R"(\p{P}$+<=>\^`|~)"},
+    {"xdigit", "0-9A-Fa-f"},
+    {"word", R"(\w)"},
+    {"ascii", R"(\x00-\x7F)"},
+};
+
+bool IsDigit(char byte) { return byte >= '0' && byte <= '9'; }
+
+class Translation {
+ public:
+  explicit Translation(std::string_view text) : text_(text) {}
+
+  absl::StatusOr<std::string> Run() {
+    while (at_ < text_.size()) SLUICE_RETURN_IF_ERROR(Step());
+    return std::move(out_);
+  }
+
+ private:
+  absl::Status Unsupported(std::string_view what) const {
+    return absl::InvalidArgumentError(
+        absl::StrCat("is not supported: ", absl::string_view(what.data(), what.size()), " at byte ",
+                     at_, " has no equivalent in ICU"));
+  }
+
+  bool Follows(std::string_view expected) const { return text_.substr(at_).starts_with(expected); }
+
+  // Copies the next `count` bytes.
+  void Copy(size_t count) {
+    out_ += text_.substr(at_, count);
+    at_ += std::min(count, text_.size() - at_);
+  }
+
+  // Marks the beginning of something that a repetition may follow.
+  void BeginAtom() { atom_ = out_.size(); }
+
+  absl::Status Step() {
+    switch (text_[at_]) {
+      case '\\':
+        BeginAtom();
+        return Escape(/*in_set=*/false);
+      case '[':
+        BeginAtom();
+        return Set();
+      case '(':
+        return Group();
+      case ')':
+        if (!groups_.empty()) {
+          atom_ = groups_.back();
+          groups_.pop_back();
+        }
+        Copy(1);
+        return absl::OkStatus();
+      case '{':
+        return Brace();
+      case '}':
+        BeginAtom();
+        out_ += "\\}";
+        ++at_;
+        return absl::OkStatus();
+      case '*':
+      case '+':
+      case '?':
+      case '|':
+        Copy(1);
+        return absl::OkStatus();
+      default:
+        BeginAtom();
+        Copy(1);
+        // A character of several bytes is one atom.
+        while (at_ < text_.size() && (static_cast<unsigned char>(text_[at_]) & 0xC0) == 0x80) {
+          Copy(1);
+        }
+        return absl::OkStatus();
+    }
+  }
+
+  absl::Status Group() {
+    groups_.push_back(out_.size());
+    if (!Follows("(?")) {
+      Copy(1);
+      return absl::OkStatus();
+    }
+    const size_t end = text_.find_first_not_of("imx-", at_ + 2);
+    const bool options =
+        end != text_.npos && end > at_ + 2 && (text_[end] == ')' || text_[end] == ':');
+    if (options) {
+      std::string flags(text_.substr(at_, end - at_));
+      std::ranges::replace(flags, 'm', 's');
+      out_ += flags;
+      at_ = end;
+      if (text_[at_] == ':') Copy(1);
+      return absl::OkStatus();
+    }
+    for (const std::string_view other : {"(?~", "(?(", "(?s", "(?a", "(?u", "(?d", "(?y", "(?w"}) {
+      if (Follows(other)) return Unsupported(other);
+    }
+    if (Follows("(?#")) {
+      groups_.pop_back();
+      const size_t close = text_.find(')', at_);
+      Copy(close == text_.npos ? text_.size() : close + 1 - at_);
+      return absl::OkStatus();
+    }
+    Copy(Follows("(?<=") || Follows("(?<!") ? 4 : 3);
+    return absl::OkStatus();
+  }
+
+  // Translates an interval such as {2,5}, and the sign after it, or a literal brace.
+  absl::Status Brace() {
+    size_t end = at_ + 1;
+    const auto digits = [&] {
+      const size_t begin = end;
+      while (end < text_.size() && IsDigit(text_[end])) ++end;
+      return text_.substr(begin, end - begin);
+    };
+    const std::string_view low = digits();
+    const bool comma = end < text_.size() && text_[end] == ',';
+    if (comma) ++end;
+    const std::string_view high = comma ? digits() : low;
+    if (end == text_.size() || text_[end] != '}' || (low.empty() && high.empty())) {
+      BeginAtom();
+      out_ += "\\{";
+      ++at_;
+      return absl::OkStatus();
+    }
+    out_ += '{';
+    out_ += low.empty() ? "0" : low;
+    if (comma) {
+      out_ += ',';
+      out_ += high;
+    }
+    out_ += '}';
+    at_ = end + 1;
+    const char sign = at_ < text_.size() ? text_[at_] : '\0';
+    if (sign == '+' || (sign == '?' && !comma)) {
+      out_.insert(atom_, "(?:");
+      out_ += ')';
+      Copy(1);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Escape(bool in_set) {
+    const char letter = at_ + 1 < text_.size() ? text_[at_ + 1] : '\0';
+    switch (letter) {
+      case 'h':
+        out_ += in_set ? "0-9A-Fa-f" : "[0-9A-Fa-f]";
+        at_ += 2;
+        return absl::OkStatus();
+      case 'H':
+        out_ += "[^0-9A-Fa-f]";
+        at_ += 2;
+        return absl::OkStatus();
+      case 'v':
+        out_ += "\\x0B";
+        at_ += 2;
+        return absl::OkStatus();
+      case 'p':
+      case 'P':
+        return Property();
+      case 'N':
+      case 'O':
+      case 'K':
+      case 'g':
+      case 'y':
+      case 'Y':
+      case 'Q':
+      case 'E':
+      case 'V':
+        return Unsupported(text_.substr(at_, 2));
+      default:
+        Copy(2);
+        while (at_ < text_.size() && (static_cast<unsigned char>(text_[at_]) & 0xC0) == 0x80) {
+          Copy(1);
+        }
+        return absl::OkStatus();
+    }
+  }
+
+  // Translates \p{Name} and its negations.
+  absl::Status Property() {
+    const size_t end = text_.find('}', at_);
+    if (at_ + 2 >= text_.size() || text_[at_ + 2] != '{' || end == text_.npos) {
+      return Unsupported(text_.substr(at_, 3));
+    }
+    std::string_view name = text_.substr(at_ + 3, end - at_ - 3);
+    bool negated = text_[at_ + 1] == 'P';
+    if (name.starts_with('^')) {
+      negated = !negated;
+      name.remove_prefix(1);
+    }
+    at_ = end + 1;
+    out_ += negated ? "\\P{" : "\\p{";
+    out_ += name;
+    out_ += '}';
+    return absl::OkStatus();
+  }
+
+  // Appends a class such as [:punct:] of a set; `whole` is its text.
+  void AddClass(std::string_view name, bool negated, std::string_view whole) {
+    const auto* const known = std::ranges::find(kClasses, name, &NamedClass::name);
+    if (known == std::end(kClasses)) {
+      out_ += whole;
+    } else {
+      if (negated) out_ += "[^";
+      out_ += known->icu;
+      if (negated) out_ += ']';
+    }
+  }
+
+  absl::Status Set() {
+    int depth = 0;
+    do {
+      if (Follows("[:")) {
+        const size_t end = text_.find(":]", at_);
+        if (depth > 0 && end != text_.npos) {
+          std::string_view name = text_.substr(at_ + 2, end - at_ - 2);
+          const bool negated = name.starts_with('^');
+          if (negated) name.remove_prefix(1);
+          const std::string_view whole = text_.substr(at_, end + 2 - at_);
+          at_ = end + 2;
+          AddClass(name, negated, whole);
+          continue;
+        }
+      }
+      const char byte = text_[at_];
+      if (byte == '\\') {
+        SLUICE_RETURN_IF_ERROR(Escape(/*in_set=*/true));
+        continue;
+      }
+      if (byte == '[') ++depth;
+      if (byte == ']') --depth;
+      // ICU reads these as parts of its syntax for sets.
+      if (byte == '{' || byte == '}' || byte == '$') out_ += '\\';
+      Copy(1);
+      if (byte == '[' && Follows("^")) Copy(1);
+    } while (depth > 0 && at_ < text_.size());
+    return absl::OkStatus();
+  }
+
+  const std::string_view text_;
+  size_t at_ = 0;
+  std::string out_;
+  size_t atom_ = 0;             // the beginning of the last atom in out_
+  std::vector<size_t> groups_;  // the beginnings of open groups in out_
+};
+
+}  // namespace
+
+absl::StatusOr<std::string> FromOniguruma(std::string_view expression) {
+  return Translation(expression).Run();
+}
+
+}  // namespace sluice::tokenize

@@ -1,0 +1,27 @@
+// Regular expressions in the syntax of tokenizer.json files.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace sluice::tokenize {
+
+// Translates an expression from the syntax of Oniguruma (with the defaults of the library
+// `tokenizers`, which are Ruby's) to ICU's syntax with the flags for multiple lines and Unix lines.
+// Both syntaxes share most constructs. These differ:
+//   \h, \H            a hexadecimal digit, and any other character
+//   \v                the vertical tab
+//   [[:punct:]]       includes the symbols of ASCII; \p{Punct} does not
+//   [[:xdigit:]]      digits of ASCII only
+//   \p{^Name}         \P{Name}
+//   {,n}              {0,n}
+//   {n}?              an optional repetition, not a reluctant one
+//   {n,m}+            a repetition of a repetition, not a possessive one
+//   (?m)              the dot matches line ends
+//   { and }           literal characters where they do not form a repetition
+// Returns InvalidArgument for constructs that ICU does not have.
+absl::StatusOr<std::string> FromOniguruma(std::string_view expression);
+
+}  // namespace sluice::tokenize
