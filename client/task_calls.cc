@@ -229,6 +229,14 @@ absl::StatusOr<std::vector<double>> Relevances(const Connection& connection,
   SLUICE_ASSIGN_OR_RETURN(const auto metadata,
                           connection.Metadata(request.model_name(), request.model_version()));
   const auto* const scores = Find(metadata.outputs(), "scores");
+  const auto task = metadata.properties().find("task");
+  if (scores == nullptr && task != metadata.properties().end() && task->second == "generate") {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the model ", request.model_name(),
+        " generates text, and its files do not state that it makes embeddings to compare; rerank "
+        "with a cross-encoder or an embedding model, add the model's modules.json, or set "
+        "sluice.embedding in its config.json"));
+  }
   if (scores == nullptr) return Cosines(connection, request, metadata, query, documents);
   const int64_t labels = scores->shape_size() > 0 ? scores->shape(scores->shape_size() - 1) : 0;
   if (labels != 1 || Find(metadata.inputs(), "text_pair_input") == nullptr) {

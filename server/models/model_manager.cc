@@ -226,6 +226,9 @@ absl::Status ModelManager::LoadAll(const std::vector<Target>& targets, ModelChan
 void ModelManager::LogChange(const ModelChange& change) {
   const std::vector<ModelStats> served = engine_->Stats();
   for (const std::shared_ptr<const Model>& model : change.serve) {
+    for (const std::string& warning : model->config.warnings) {
+      log_->Warn(warning, {{"model", model->name}, {"version", model->version}});
+    }
     const auto stats = std::ranges::find(served, model, &ModelStats::model);
     log_->Info("model ready",
                {{"model", model->name},

@@ -80,7 +80,6 @@ def test_an_unknown_shell_is_refused():
     ["doctor", "--metrics-address", "HTTP", "--admin", "ADMIN"], ["buckets"],
     ["buckets", "--advise"], ["explain", "fits"], ["review", "--force"], ["ladder", "show"],
     ["embed", "In the beginning " * 9], ["plan", "--model", "demo"],
-    ["rerank", "Who was in the beginning?", "Jerusalem " * 9, "the Word"],
 ], ids=lambda words: " ".join(words[:2])[:20])
 def test_output_fits_a_terminal(demo, command):
     sluice("generate", "--server", demo.grpc, "--id", "fits", "--max-tokens", "9", "Once")

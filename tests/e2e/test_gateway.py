@@ -2,11 +2,14 @@
 
 import base64
 import json
+import shutil
 
 import numpy as np
 import openai
 import pytest
 import tritonclient.http as httpclient
+from conftest import ROOT
+from gateway import Gateway
 from gateway_fixtures import client, gateway, page, template
 from infer import ids_inputs, infer, text_inputs
 
@@ -142,10 +145,18 @@ def test_non_finite_values_require_binary_data(gateway):
     assert output["parameters"] == {"binary_data_size": 8} and values[1] == -np.inf
 
 
-def test_documents_are_ranked(gateway):
+def test_documents_are_ranked(demo, gateway, daemon, tmp_path):
     asked = {"model": "demo", "query": "And God said", "top_n": 2, "return_documents": True,
              "documents": ["Jerusalem", "And God said", {"text": "And the LORD said"}]}
-    results = gateway.post("/v1/rerank", asked).json["results"]
+    refused = gateway.post("/v1/rerank", asked)
+    assert refused.status == 501 and "generates text" in refused.json["message"]
+    folder = tmp_path / "embeds"
+    shutil.copytree(ROOT / "models" / "demo", folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["sluice"]["embedding"] = {"pooling": "last"}
+    (folder / "config.json").write_text(json.dumps(config))
+    with Gateway(daemon(models=[("demo", folder)])) as other:
+        results = other.post("/v1/rerank", asked).json["results"]
     assert [each["index"] for each in results] == [1, 2]
     assert results[1]["document"] == {"text": "And the LORD said"}
     assert results[0]["relevance_score"] == pytest.approx(1, abs=1e-5)

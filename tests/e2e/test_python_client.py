@@ -3,8 +3,10 @@
 Tests of calls run with the blocking client and with the asyncio client."""
 
 import asyncio
+import json
 import random
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -74,11 +76,16 @@ def served(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     TinyModel(folder / "classifier", 2, head=False, causal=False,
               classifier={"labels": 3, "pooling": "cls", "pooler": "tanh"})
+    shutil.copytree(ROOT / "models" / "demo", folder / "embeds")
+    config = json.loads((folder / "embeds" / "config.json").read_text())
+    config["sluice"]["embedding"] = {"pooling": "last"}
+    (folder / "embeds" / "config.json").write_text(json.dumps(config))
     daemon = Daemon(
         models=[
             ("demo", ROOT / "models" / "demo"),
             ("recommender", ROOT / "models" / "recommender"),
             ("classifier", folder / "classifier"),
+            ("embeds", folder / "embeds"),
         ]
     )
     yield daemon
@@ -159,14 +166,23 @@ def test_a_classifier_names_the_label_with_the_highest_score(served, connect):
 def test_documents_are_ranked_by_the_cosine_of_their_embeddings(served, connect):
     documents = ["And the LORD said", "And God said", "Jerusalem"]
     with connect(served.grpc) as client:
-        ranked = client.rerank("demo", "And God said", documents)
+        ranked = client.rerank("embeds", "And God said", documents)
         vectors = np.asarray(client.embed("demo", ["And God said", *documents]), np.float64)
-        best = client.rerank("demo", "And God said", documents, top_n=1)
+        best = client.rerank("embeds", "And God said", documents, top_n=1)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     cosines = vectors[1:] @ vectors[0]
     assert [each.document for each in ranked] == list(np.argsort(-cosines))
     np.testing.assert_allclose([each.score for each in ranked], np.sort(cosines)[::-1], rtol=1e-5)
     assert best == ranked[:1]
+
+
+def test_a_model_that_generates_does_not_rank_documents(served, connect):
+    with connect(served.grpc) as client:
+        assert client.metadata("demo").properties["task"] == "generate"
+        assert client.metadata("embeds").properties["task"] == "embed"
+        assert client.metadata("classifier").properties["task"] == "classify"
+        with pytest.raises(errors.NotServed, match="generates text.*sluice.embedding"):
+            client.rerank("demo", "And God said", ["Jerusalem"])
 
 
 def test_a_classifier_of_several_labels_does_not_rank_documents(served, connect):

@@ -123,7 +123,7 @@ class Client:
         """Ranks documents by their relevance to the query, the best first.
 
         A cross-encoder scores each pair. An embedding model ranks by cosine similarity. Raises
-        NotServed for other classifiers.
+        NotServed for other classifiers and for models that generate.
         """
         kinds.check_options(kinds.RerankOptions, options)
         return self._run(tasks.rerank(model, query, documents, top_n, options), options)

@@ -142,11 +142,19 @@ def rerank(
     A model without a classifier ranks documents by the cosine of their embeddings and the query's
     embedding. If the model has prompts for queries and documents, they are used.
 
-    Raises NotServed for a classifier with several labels, because none is the score of a pair, and
-    for a classifier that does not accept pairs.
+    Raises NotServed for a classifier with several labels, because none is the score of a pair, for
+    a classifier that does not accept pairs, and for a model that generates: the states of such a
+    model were not trained to be compared, so their cosines would rank at random.
     """
     info = yield from metadata(model, options)
     labels = [output.shape[-1] for output in info.outputs if output.name == "scores"]
+    if not labels and info.properties.get("task") == "generate":
+        raise NotServed(
+            f"the model {model} generates text, and its files do not state that it makes"
+            " embeddings to compare; rerank with a cross-encoder or an embedding model, add the"
+            " model's modules.json, or set sluice.embedding in its config.json",
+            "UNIMPLEMENTED",
+        )
     if not labels:
         scores: list[Any] = yield from _cosines(model, query, documents, info, options)
     elif labels == [1] and any(each.name == "text_pair_input" for each in info.inputs):

@@ -41,14 +41,23 @@ inference::DataType TypeOf(std::string_view datatype) {
   return inference::TYPE_STRING;
 }
 
-// Adds the information that clients need to use embeddings and scores: the names of labels and
-// prompts, as JSON lists, and the similarity for comparing embeddings.
+// Returns the use of the model according to its files: "classify", "generate" or "embed". A decoder
+// with a modules.json of sentence-transformers, or with sluice.embedding in config.json, embeds.
+const char* TaskOf(const Model& model) {
+  const ServingConfig& serving = model.config.serving;
+  if (serving.classifier.labels > 0) return "classify";
+  return model.generates() && !serving.states_embedding ? "generate" : "embed";
+}
+
+// Adds the information that clients need to use embeddings and scores: the task, the names of
+// labels and prompts, as JSON lists, and the similarity for comparing embeddings.
 void AddProperties(const Model& model, inference::ModelMetadataResponse* response) {
   const ServingConfig& serving = model.config.serving;
   auto& properties = *response->mutable_properties();
   const auto list = [](const auto& names) {
     return nlohmann::json(names).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   };
+  properties["task"] = TaskOf(model);
   if (!serving.classifier.names.empty()) properties["labels"] = list(serving.classifier.names);
   std::vector<std::string> prompts;
   prompts.reserve(serving.prompts.size());
