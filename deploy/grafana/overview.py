@@ -1,12 +1,23 @@
 """Rate, errors, latency and queue."""
 
+import pathlib
+import sys
+
 from panels import Dashboard, histogram, series, stat
 from queries import BAD_HIGH, DAEMON, MODEL, VARIABLES, mean, quantiles, rate
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "tools"))
+from reasons import reasons
+
 GATEWAY = '{job="sluice-gateway"}'
 
-# Refusals know no version, and no model if the caller's did not exist.
-REJECTED = '{job="sluice",model=~"$model|",pod=~"$pod"}'
+# Refusals know no version, and no model if the caller's did not exist. The side at fault follows
+# the table of base/reason.h; a reason that is not in it counts as the server's.
+CALLERS = "|".join(reason.name for reason in reasons() if reason.at_fault == "caller")
+REFUSED = {
+    side: f'{{job="sluice",model=~"$model|",pod=~"$pod",reason{matcher}"{CALLERS}"}}'
+    for side, matcher in (("server", "!~"), ("caller", "=~"))
+}
 
 DASHBOARD = Dashboard(
     "sluice-overview",
@@ -56,11 +67,14 @@ DASHBOARD = Dashboard(
                 series(
                     "Refused requests",
                     "reqps",
-                    (
-                        rate("sluice_rejected_total", REJECTED, "reason"),
-                        "{{reason}}",
+                    *(
+                        (
+                            rate("sluice_rejected_total", matchers, "reason"),
+                            f"{{{{reason}}}}, {side}",
+                        )
+                        for side, matchers in REFUSED.items()
                     ),
-                    about="docs/errors.md lists the reasons that are the server's fault.",
+                    about="Whose fault a reason is, and its remedy: docs/errors.md.",
                 ),
                 series(
                     "Budget burn",

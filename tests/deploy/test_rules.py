@@ -101,12 +101,101 @@ def excluded(label, expression):
     return sorted(value for matcher in matchers for value in matcher.split("|"))
 
 
+CALLERS = sorted(reason.name for reason in reasons() if reason.at_fault == "caller")
+
+
 def test_the_error_budget_leaves_out_exactly_the_errors_of_callers():
     records = {rule["record"]: rule["expr"] for rule in expressions.rules(expressions.RULES)}
     answered = records["model:sluice_answered_by_code:rate5m"]
-    callers = sorted(reason.name for reason in reasons() if reason.at_fault == "caller")
-    assert excluded("reason", answered) == callers
+    assert excluded("reason", answered) == CALLERS
     assert excluded("code", answered) == callers_codes()
+
+
+def test_alerts_and_dashboards_divide_the_reasons_as_the_table_does():
+    """Each expression that excludes or selects several reasons names exactly the callers'."""
+    divided = set()
+    for where, expression in expressions.everything():
+        matchers = re.findall(r'\breason(?:!~|=~)"([^"]*)"', expression)
+        if matchers and "sluice_rejected_total" in expression:
+            assert sorted("|".join(matchers).split("|")) == CALLERS, where
+            divided.add(where.split(" (")[0])
+    assert divided == {"alert SluiceTurnsRequestsAway", "overview: Refused requests"}
+
+
+# 60 answers and 12,000 refusals or errors a minute, of one reason or code for each model.
+ANSWERS, REFUSALS = 60, 12_000
+
+
+def budget_case(series, fails, refused_for=""):
+    """Returns a case of promtool: model m has the given failing series."""
+    ratio = REFUSALS / (ANSWERS + REFUSALS) if fails else 0
+    away = bool(refused_for) and fails
+    return {
+        "interval": "1m",
+        "input_series": [
+            {"series": 'sluice_requests_total{job="sluice",pod="a",model="m",code="OK"}',
+             "values": f"0+{ANSWERS}x30"},
+            {"series": series, "values": f"0+{REFUSALS}x30"},
+        ],
+        "promql_expr_test": [{
+            "expr": f'abs(model:sluice_error_ratio:rate5m{{model="m"}} - {ratio}) < bool 1e-9',
+            "eval_time": "20m",
+            "exp_samples": [{"labels": '{model="m"}', "value": 1}],
+        }],
+        "alert_rule_test": [
+            {"alertname": "SluiceErrorBudgetBurn", "eval_time": "10m", "exp_alerts": [{
+                "exp_labels": {"model": "m", "severity": "page", "window": "1h"},
+                "exp_annotations": {"summary": "m: 99.5% of the requests failed over 1h",
+                                    "runbook": "sluiceerrorbudgetburn"},
+            }] if fails else []},
+            {"alertname": "SluiceTurnsRequestsAway", "eval_time": "20m", "exp_alerts": [{
+                "exp_labels": {"model": "m", "reason": refused_for, "severity": "ticket"},
+                "exp_annotations": {
+                    "summary": f"m: 200 requests a second are refused ({refused_for})",
+                    "runbook": "sluiceturnsrequestsaway"},
+            }] if away else []},
+        ],
+    }
+
+
+def test_refusals_and_errors_spend_the_budget_if_the_table_blames_the_server(tmp_path):
+    labels = 'job="sluice",pod="a",model="m"'
+    cases = [
+        budget_case(f'sluice_rejected_total{{{labels},reason="{reason.name}"}}',
+                    reason.at_fault == "server", reason.name)
+        for reason in reasons()
+    ]
+    cases += [
+        budget_case(f'sluice_requests_total{{{labels},code="{code}"}}',
+                    code not in callers_codes())
+        for code in sorted({reason.status for reason in reasons()})
+    ]
+    file = tmp_path / "reasons_test.yml"
+    file.write_text(yaml.safe_dump({
+        "rule_files": [str(expressions.RULES), str(expressions.ALERTS)],
+        "evaluation_interval": "1m",
+        "group_eval_order": yaml.safe_load(RULE_TESTS[-1].read_text())["group_eval_order"],
+        "tests": cases,
+    }))
+    promtool("test", "rules", file)
+
+
+def test_the_gateway_answers_5xx_only_if_the_table_blames_the_server():
+    """Statuses that say whose fault it is follow the table. 429 is left to the daemon's reasons."""
+    sys.path.insert(0, str(ROOT / "clients" / "python"))
+    from sluice_client.gateway.serving import _STATUSES as statuses
+
+    excluded_codes = {"501"}
+    records = {rule["record"]: rule["expr"] for rule in expressions.rules(expressions.RULES)}
+    assert set(re.findall(r'code!="(\d+)"', records["route:sluice_gateway_failed:rate5m"])) \
+        == excluded_codes
+    for reason in reasons():
+        status = str(statuses.get(reason.status, 500))
+        if reason.name == "out_of_range":
+            continue  # The reason of a model's file, which a call of the gateway cannot get.
+        if status != "429":
+            failed = status.startswith("5") and status not in excluded_codes
+            assert failed == (reason.at_fault == "server"), reason.name
 
 
 def test_every_reason_that_rules_alerts_and_dashboards_select_exists():
