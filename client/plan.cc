@@ -139,8 +139,11 @@ absl::StatusOr<CascadeReport> ReportOf(const StepDescription& step,
                            CountKernels(*step.model, step.step, step.attention, device.workers));
 }
 
-absl::StatusOr<CascadeReport> ReportOfDirectory(const PlanArguments& plan) {
+absl::StatusOr<CascadeReport> ReportOfDirectory(const PlanArguments& plan, const Console& console) {
   SLUICE_ASSIGN_OR_RETURN(const auto model, ModelOf(plan.model_directory));
+  for (const std::string& warning : model->config.warnings) {
+    *console.error << "sluice: warning: " << warning << "\n";
+  }
   if (plan.profile) {
     Ceilings ceilings(plan.device, plan.threads);
     SLUICE_ASSIGN_OR_RETURN(const StepDescription profile, ProfileOf(plan, model, &ceilings));
@@ -170,6 +173,11 @@ absl::StatusOr<StepDescription> ReadDescription(const admin::v1::DescribeStepRes
   }
   model->config.kv_dtype = *kv_dtype;
   model->graph = BuildGraph(model->config);
+  if (model->config.has_lm_head && response.weight_bytes_size() != std::ssize(model->graph.ops)) {
+    // The server may serve the states of a checkpoint without the head of its architecture.
+    model->config.has_lm_head = false;
+    model->graph = BuildGraph(model->config);
+  }
   StepDescription step = {
       .model = model,
       .step = {},
@@ -298,7 +306,7 @@ int RunPlan(const Arguments& arguments, const Console& console) {
     *console.out << einsum::DeviceDescriptionJson(*device) << "\n";
     return kExitOk;
   }
-  const auto report = ReportOfDirectory(plan);
+  const auto report = ReportOfDirectory(plan, console);
   if (!report.ok()) return Refuse(report.status(), console);
   Print(*report, plan, console);
   return kExitOk;

@@ -1,4 +1,4 @@
-// The keys of config.json that transformers knows, by the class of a model_type.
+// The keys of the config classes of transformers, by model_type.
 #pragma once
 
 #include <string_view>

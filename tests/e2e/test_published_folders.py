@@ -1,6 +1,6 @@
 """Tests folders as they are published: links of the hub's cache, defaults and padding in rows.
 
-The right values are those of transformers 4.57.1 and 5.24.0."""
+transformers 4.57.1 and 5.24.0 give the expected values."""
 
 import json
 

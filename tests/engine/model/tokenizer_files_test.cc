@@ -88,7 +88,7 @@ TEST_F(TokenizerFilesTest, ReadsTheTokensThatEndGeneration) {
                           "vocabulary has ids 0 to 9"));
 }
 
-// The values below are those of transformers 4.57.1 and 5.24.0.
+// transformers 4.57.1 and 5.24.0 give the values below.
 constexpr char kBertWords[] = R"({
   "normalizer": {"type": "BertNormalizer", "lowercase": true, "strip_accents": null},
   "pre_tokenizer": {"type": "BertPreTokenizer"},
@@ -132,7 +132,7 @@ TEST_F(TokenizerFilesTest, TokensOfTheSettingsAreFoundWithTheirFlags) {
        "3": {"content": "</s>", "special": true, "normalized": false}}})");
   EXPECT_THAT(added->Encode("ayya</s>").value(), ElementsAre(0, 4, 0, 3));
   EXPECT_EQ(added->Decode(std::vector<int32_t>{0, 4, 3}), "a yy");
-  // The flags replace those of tokenizer.json.
+  // The flags replace the flags in tokenizer.json.
   const auto word = load(R"({"tokenizer_class": "PreTrainedTokenizerFast", "added_tokens_decoder":
       {"2": {"content": "<s>", "special": false, "single_word": true, "normalized": false}}})");
   EXPECT_THAT(word->Encode("b<s>b <s>").value(), ElementsAre(0, 2));
