@@ -1,13 +1,15 @@
 """Makes docs/options.md from `sluiced --help-all`, docs/metrics.md from proto/metric_names.h and
 docs/errors.md from base/reason.h, and renews the table of families in docs/models.md from
 engine/model/families, the table of limits in docs/http.md from tools/gateway_bounds.py, and in
-docs/cascades.md what the commands that it shows print.
+docs/cascades.md what the commands that it shows print. Makes the schema of `config` in the Helm
+chart from `sluiced --help-all`.
 
 `--check` writes nothing and names the pages that are out of date. A test runs it. `--sluice` is the
 client that runs the commands, and `--sluiced` the daemon whose help is printed.
 """
 
 import argparse
+import json
 import pathlib
 import re
 import shlex
@@ -18,6 +20,7 @@ from gateway_bounds import BOUNDS
 from reasons import reasons
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+CHART_SCHEMA = ROOT / "deploy" / "helm" / "sluice" / "values.schema.json"
 
 
 def cell(text):
@@ -115,6 +118,55 @@ def options_page(sluiced):
         for heading, rows in sections.items():
             lines += options_table(heading, rows, heading if "." in rows[0][0] else "")
     return "\n".join(lines) + "\n"
+
+
+def value_schema(values):
+    """Returns the JSON schema of a value from the words that describe it in a help text."""
+    values = values.split("; default ")[0]
+    if match := re.match(r"an integer in \[(-?\d+), (-?\d+)\]", values):
+        return {"type": "integer", "minimum": int(match[1]), "maximum": int(match[2])}
+    if match := re.match(r"a number in ([\[(])(\S+), (\S+)([\])])", values):
+        lower = "minimum" if match[1] == "[" else "exclusiveMinimum"
+        upper = "maximum" if match[4] == "]" else "exclusiveMaximum"
+        return {"type": "number", lower: float(match[2]), upper: float(match[3])}
+    if values.startswith("a duration in "):
+        unit = "^(0|[0-9]+(us|ms|s|min|h))$"  # Only 0 needs no unit.
+        return {"type": ["string", "integer"], "pattern": unit, "minimum": 0, "maximum": 0}
+    if values.startswith("a size in "):
+        return {"type": ["string", "integer"], "pattern": "^[0-9]+(([KMGT]i)?B)?$", "minimum": 0}
+    if values.startswith("true or false"):
+        return {"type": "boolean"}
+    if values.startswith("a list of integers"):
+        return {"type": "array", "items": {"type": "integer"}}
+    if values.startswith("one of ") and " with " not in values:
+        return {"enum": re.split(r", ", values.removeprefix("one of ").rstrip("."))}
+    if values.startswith("OPTION=VALUE"):
+        return {"type": ["string", "object"]}
+    return {"type": "string"}
+
+
+def chart_schema(sluiced):
+    """Returns values.schema.json of the chart, with the options of the daemon below `config`."""
+    path = CHART_SCHEMA
+    schema = json.loads(path.read_text())
+    help_text = subprocess.run([sluiced, "--help-all"], capture_output=True, text=True, check=True)
+    config = {"type": "object", "additionalProperties": False, "properties": {}}
+    model = {"type": "object", "additionalProperties": False, "properties": {}}
+    for section, name, _, values, _ in options(help_text.stdout):
+        if section == "models":
+            model["properties"][name] = value_schema(values)
+            continue
+        place = config
+        *folders, last = name.split(".")
+        for folder in folders:
+            place = place["properties"].setdefault(
+                folder, {"type": "object", "additionalProperties": False, "properties": {}})
+        place["properties"][last] = value_schema(values)
+    config["required"] = ["models"]
+    config["properties"]["models"] = {"type": "array", "minItems": 1, "items": model}
+    config["description"] = "The options of the daemon (docs/options.md); made by tools/make_docs.py."
+    schema["properties"]["config"] = config
+    return json.dumps(schema, indent=2) + "\n"
 
 
 def metrics(text):
@@ -324,21 +376,22 @@ def main():
     parser.add_argument("--sluice", default=ROOT / "build" / "release" / "client" / "sluice")
     parser.add_argument("--sluiced", default=ROOT / "build" / "release" / "server" / "sluiced")
     arguments = parser.parse_args()
+    docs = ROOT / "docs"
     pages = {
-        "options.md": lambda: options_page(arguments.sluiced),
-        "metrics.md": metrics_page,
-        "errors.md": errors_page,
-        "models.md": models_page,
-        "http.md": http_page,
-        "cascades.md": lambda: cascades_page(arguments.sluice),
+        docs / "options.md": lambda: options_page(arguments.sluiced),
+        docs / "metrics.md": metrics_page,
+        docs / "errors.md": errors_page,
+        docs / "models.md": models_page,
+        docs / "http.md": http_page,
+        docs / "cascades.md": lambda: cascades_page(arguments.sluice),
+        CHART_SCHEMA: lambda: chart_schema(arguments.sluiced),
     }
     stale = 0
-    for name, make in pages.items():
-        path = ROOT / "docs" / name
+    for path, make in pages.items():
         if not arguments.check:
             path.write_text(make())
         elif not path.is_file() or path.read_text() != make():
-            print(f"docs/{name} is out of date; run tools/make_docs.py")
+            print(f"{path.relative_to(ROOT)} is out of date; run tools/make_docs.py")
             stale = 1
     return stale
 

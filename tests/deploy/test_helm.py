@@ -1,60 +1,215 @@
 """Lints and renders the Helm chart, and compares it with the manifests of deploy/kubernetes."""
 
+import copy
+import json
+import pathlib
+import random
+import re
 import subprocess
 
 import pytest
 import yaml
 
 import schemas
-from manifests import config_map, overlay, the, with_components
+from manifests import KUBERNETES, overlay, render, the
 from processes import DEMO, DEPLOY, SLUICED, tool
 
 CHART = DEPLOY / "helm" / "sluice"
-MONITORED = ["podMonitor.enabled=true"]
+OLD_VALUES = pathlib.Path(__file__).with_name("chart_values_0_1_0.yaml")
 
 
 def helm(*arguments):
     return subprocess.run([tool("helm"), *arguments], capture_output=True, text=True)
 
 
-def chart(*settings, release="sluice"):
-    """Returns the chart's manifests with the given settings, each NAME=VALUE."""
+def chart(*settings, release="sluice", values=None):
+    """Returns the chart's manifests with the given settings, each NAME=VALUE, over `values`."""
     options = [part for each in settings for part in ("--set", each)]
+    for key, value in (values or {}).items():
+        options += ["--set-json", f"{key}={json.dumps(value)}"]
     result = helm("template", release, CHART, *options)
     assert result.returncode == 0, result.stderr
     return [each for each in yaml.safe_load_all(result.stdout) if each]
 
 
-def plain(manifest):
-    """Returns a manifest's spec without the parts that differ between chart and kustomization.
+# What each overlay and component is in the chart.
+MONITORED = {"podMonitor": {"enabled": True}, "prometheusRule": {"enabled": True},
+             "dashboards": {"enabled": True}}
+CLAIM = {"models": {"claim": "sluice-models", "storage": "10Gi"}}
+CPU = {**MONITORED, **CLAIM}
+GPU = {"gpus": 1, "resources": {"memory": "16Gi"}}
+OVERLAYS = {
+    "cpu": CPU,
+    "gpu": {**CPU, **GPU},
+    "hpa": {**CPU, "autoscaling": {"enabled": True}},
+    "keda": {**CPU, "autoscaling": {"enabled": True, "kind": "keda"}},
+    "untrusted": {**CPU, "envoy": {"sidecar": True}, "networkPolicy": {"anyClient": True}},
+    "example": {
+        **CPU,
+        "image": {"repository": "registry.example/sluice"},
+        "replicas": 3,
+        "config": yaml.safe_load((KUBERNETES / "overlays" / "example" / "sluice.yaml").read_text()),
+        "resources": {"cpu": "8", "memory": "8Gi"},
+        "models": {**CLAIM["models"], "storageClass": "shared-files"},
+        "podMonitor": {"enabled": True, "labels": {"release": "my-prometheus"}},
+        "envoy": {"enabled": True, "tlsSecretName": "sluice-envoy-tls"},
+        "gateway": {"enabled": True, "image": {"repository": "registry.example/sluice-gateway"}},
+    },
+}
+# KServe makes the Deployment and the Service itself.
+WITHOUT_CHART = {"kserve", "kserve_cluster"}
+SOURCES = {
+    "model_claim": CLAIM,
+    "model_image": {"models": {"image": "registry.example/sluice-models:1"}},
+    "model_init": {"models": {"initImage": "registry.example/sluice-models:1"}},
+}
+ENVOY = {"envoy": {"enabled": True}}
+COMPONENTS = {
+    "monitoring": MONITORED,
+    "tls": {"tls": {"secretName": "sluice-tls"}},
+    "client_ca": {"tls": {"clientCaSecretName": "sluice-client-ca"}},
+    "callers": {"callers": {"secretName": "sluice-callers"}},
+    "envoy": ENVOY,
+    "envoy_tls": {"envoy": {"enabled": True, "tlsSecretName": "sluice-envoy-tls"}},
+    "envoy_sidecar": {"envoy": {"sidecar": True}},
+    "gateway": {"gateway": {"enabled": True}},
+    "grpc_route": {"grpcRoute": {"enabled": True}},
+    "inference_pool": {"inferencePool": {"enabled": True}},
+}
+NEEDS = {"envoy_tls": "envoy", "client_ca": "tls"}
+CONFLICTS = ({"envoy_sidecar", "envoy"}, {"envoy_sidecar", "tls"})
 
-    These are the release label, the hash of the options, and the image pull policy."""
-    spec = yaml.safe_load(yaml.safe_dump(manifest["spec"]))
 
-    def walk(value):
+def test_every_overlay_and_component_is_compared():
+    folders = {kind: {each.name for each in (KUBERNETES / kind).iterdir()}
+               for kind in ("overlays", "components")}
+    assert folders["overlays"] == set(OVERLAYS) | WITHOUT_CHART
+    assert folders["components"] == set(SOURCES) | set(COMPONENTS)
+
+
+def merged(*values):
+    """Returns the values of several choices as one, merged by key."""
+    result = {}
+    for each in values:
+        for key, value in copy.deepcopy(each).items():
+            if isinstance(value, dict) and isinstance(result.get(key), dict):
+                result[key] = merged(result[key], value)
+            else:
+                result[key] = value
+    return result
+
+
+def kustomized(folder, components, gpu=False):
+    """Returns the manifests of the base with components and the resources of an overlay."""
+    folder.mkdir()
+    (folder / "variant").mkdir()
+    # Kustomize accepts only relative paths, but follows links.
+    (folder / "kubernetes").symlink_to(KUBERNETES)
+    resources = "gpu/device.yaml" if gpu else "cpu/resources.yaml"
+    text = {
+        "resources": ["../kubernetes/base"],
+        "components": [f"../kubernetes/components/{each}" for each in components],
+        "images": [{"name": "sluice", "newTag": "0.1.0-cuda" if gpu else "0.1.0"}],
+        "replicas": [{"name": "sluice", "count": 2}],
+        "patches": [{"patch": (KUBERNETES / "overlays" / resources).read_text()}],
+    }
+    (folder / "variant" / "kustomization.yaml").write_text(yaml.safe_dump(text))
+    return render(folder / "variant")
+
+
+def comparable(manifests, monitored):
+    """Returns {(kind, name): contents} without the parts that chart and Kustomize name differently:
+    labels of the release, hashes of configurations, the pull policy, and the order of named lists.
+
+    Kustomize's components envoy and gateway always have a PodMonitor, as their comments explain.
+    """
+    hashed = re.compile(r"-[2-9bcdfghkmt]{10}$")
+
+    def walk(value, key=""):
         if isinstance(value, dict):
-            value.pop("app.kubernetes.io/instance", None)
-            value.pop("checksum/config", None)
-            value.pop("imagePullPolicy", None)
-            # The order of volumes does not matter.
-            for key in ("volumes", "volumeMounts"):
-                if key in value:
-                    value[key].sort(key=lambda each: each["name"])
-            for each in value.values():
-                walk(each)
-        elif isinstance(value, list):
-            for each in value:
-                walk(each)
+            kept = {name: walk(each, name) for name, each in value.items()
+                    if name not in ("app.kubernetes.io/instance", "checksum/config",
+                                    "imagePullPolicy", "namespace")}
+            return kept
+        if isinstance(value, list):
+            found = [walk(each) for each in value]
+            named = all(isinstance(each, dict) and "name" in each for each in found)
+            ordered = key in ("containers", "initContainers", "volumes", "volumeMounts", "env",
+                              "ports")
+            return sorted(found, key=lambda each: each["name"]) if named and ordered else found
+        if isinstance(value, str) and key == "name":
+            return hashed.sub("", value)
+        return value
 
-    walk(spec)
-    for volume in spec.get("template", {}).get("spec", {}).get("volumes", []):
-        if volume["name"] == "config":
-            volume["configMap"]["name"] = "sluice"
-    return spec
+    result = {}
+    for manifest in manifests:
+        if manifest["kind"] == "PodMonitor" and not monitored:
+            continue
+        name = hashed.sub("", manifest["metadata"]["name"])
+        labels = manifest["metadata"].get("labels", {})
+        contents = walk({key: value for key, value in manifest.items() if key != "metadata"})
+        contents["labels"] = {key: labels[key] for key in ("release", "grafana_dashboard")
+                              if key in labels}
+        for file, text in contents.get("data", {}).items():
+            if file == "sluice.yaml":
+                contents["data"][file] = yaml.safe_load(text)
+        assert (manifest["kind"], name) not in result
+        result[manifest["kind"], name] = contents
+    return result
+
+
+def assert_same_objects(values, others):
+    rendered = chart(values=values)
+    monitored = values.get("podMonitor", {}).get("enabled", False)
+    mine, theirs = comparable(rendered, monitored), comparable(others, monitored)
+    assert sorted(mine) == sorted(theirs)
+    for key, contents in mine.items():
+        assert contents == theirs[key], key
+    return rendered
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_chart_equals_the_overlay(name):
+    for manifest in assert_same_objects(OVERLAYS[name], overlay(name)):
+        schemas.validate(manifest)
+
+
+@pytest.mark.parametrize("name", [*SOURCES, *COMPONENTS])
+def test_chart_equals_the_component(name, tmp_path):
+    needed = [NEEDS[name]] if name in NEEDS else []
+    values = merged(*(COMPONENTS[each] for each in needed), {**SOURCES, **COMPONENTS}[name])
+    for manifest in assert_same_objects(values, kustomized(tmp_path / "made", [*needed, name])):
+        schemas.validate(manifest)
+
+
+def drawn(dice):
+    """Returns components of one deployment, in the order that Kustomize needs."""
+    while True:
+        chosen = [each for each in COMPONENTS if dice.random() < 0.4]
+        needed = all(NEEDS.get(each, each) in chosen for each in chosen)
+        if needed and not any(pair <= set(chosen) for pair in CONFLICTS):
+            return [*dice.choice([[], *([each] for each in SOURCES)]), *chosen]
+
+
+def test_chart_equals_drawn_combinations(tmp_path):
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    for case in range(10):
+        components, gpu = drawn(dice), dice.random() < 0.3
+        print(f"case {case}: {components} gpu={gpu}")
+        values = merged(GPU if gpu else {},
+                        *({**SOURCES, **COMPONENTS}[each] for each in components))
+        assert_same_objects(values, kustomized(tmp_path / f"case{case}", components, gpu))
 
 
 @pytest.mark.parametrize(
-    "settings", [(), ("gpus=1", "tls.secretName=x", "autoscaling.enabled=true")]
+    "settings",
+    [
+        (),
+        ("gpus=1", "tls.secretName=x", "autoscaling.enabled=true"),
+        ("envoy.enabled=true", "gateway.enabled=true", "inferencePool.enabled=true"),
+    ],
 )
 def test_the_chart_passes_the_linter(settings):
     options = [part for each in settings for part in ("--set", each)]
@@ -62,49 +217,162 @@ def test_the_chart_passes_the_linter(settings):
     assert result.returncode == 0, result.stdout
 
 
-@pytest.mark.parametrize(
-    "settings, expected",
-    [
-        ((), "cpu"),
-        (("autoscaling.enabled=true",), "hpa"),
-        (("gpus=1", "resources.memory=16Gi"), "gpu"),
-    ],
-)
-def test_chart_equals_the_overlay(settings, expected):
-    manifests, others = chart(*MONITORED, *settings), overlay(expected)
-    compared = 0
+# A value of each setting for clusters, and where the pods of the daemon must have it.
+POD_VALUES = {
+    "imagePullSecrets": [{"name": "registry"}],
+    "nodeSelector": {"pool": "inference"},
+    "tolerations": [{"key": "dedicated", "operator": "Exists"}],
+    "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+        "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]}}},
+    "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "rack",
+                                   "whenUnsatisfiable": "DoNotSchedule"}],
+    "priorityClassName": "high",
+    "runtimeClassName": "nvidia",
+    "schedulerName": "other",
+    "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["a"]}],
+    "initContainers": [{"name": "first", "image": "busybox:1"}],
+}
+CONTAINER_VALUES = {
+    "extraEnv": ("env", [{"name": "A", "value": "b"}]),
+    "extraEnvFrom": ("envFrom", [{"secretRef": {"name": "s"}}]),
+    "extraVolumeMounts": ("volumeMounts", [{"name": "scratch", "mountPath": "/scratch"}]),
+    "extraArgs": ("args", ["--engine.kv.memory-bytes=1GiB"]),
+}
+
+
+def test_values_for_clusters_reach_the_pods():
+    values = {
+        **POD_VALUES,
+        **{key: value for key, (_, value) in CONTAINER_VALUES.items()},
+        "extraVolumes": [{"name": "scratch", "emptyDir": {}}],
+        "extraContainers": [{"name": "next", "image": "busybox:1"}],
+        "podAnnotations": {"a.example/b": "c"},
+        "podLabels": {"team": "search"},
+        "serviceAccount": {"create": True, "annotations": {"role": "reader"}},
+        "service": {"type": "LoadBalancer", "annotations": {"lb": "internal"}},
+    }
+    manifests = chart(values=values)
     for manifest in manifests:
         schemas.validate(manifest)
-        if manifest["kind"] == "ConfigMap":
-            options = yaml.safe_load(manifest["data"]["sluice.yaml"])
-            assert options == yaml.safe_load(config_map(others, "sluice")["sluice.yaml"])
-            continue
-        name = manifest["metadata"]["name"]
-        assert plain(manifest) == plain(the(manifest["kind"], others, name)), manifest["kind"]
-        compared += 1
-    left = {each["kind"] for each in others} - {each["kind"] for each in manifests}
-    assert left == {"PersistentVolumeClaim", "PrometheusRule"}
-    assert compared >= 6
+    template = the("Deployment", manifests)["spec"]["template"]
+    pod = template["spec"]
+    for key, value in POD_VALUES.items():
+        assert pod[key] == value, key
+    daemon, other = pod["containers"]
+    for key, (field, value) in CONTAINER_VALUES.items():
+        assert value[0] in daemon[field], key
+    assert "config" in [each["name"] for each in daemon["volumeMounts"]]
+    assert values["extraVolumes"][0] in pod["volumes"] and other["name"] == "next"
+    assert template["metadata"]["annotations"]["a.example/b"] == "c"
+    assert template["metadata"]["labels"]["team"] == "search"
+    account = the("ServiceAccount", manifests)["metadata"]
+    assert account["annotations"] == {"role": "reader"}
+    assert account["name"] == pod["serviceAccountName"]
+    service = the("Service", manifests, "sluice")
+    assert service["spec"]["type"] == "LoadBalancer"
+    assert service["metadata"]["annotations"] == {"lb": "internal"}
+    assert "type" not in the("Service", manifests, "sluice-headless")["spec"]
 
 
-@pytest.mark.parametrize(
-    "settings, components",
-    [
-        (("tls.secretName=sluice-tls",), ("model_claim", "tls")),
-        (("models.image=registry.example/sluice-models:1",), ("model_image",)),
-    ],
-)
-def test_chart_equals_the_components(settings, components, tmp_path):
-    """The base sets no replica count and no resources, and its image has no tag."""
-    rendered, others = chart(*settings), with_components(tmp_path / "made", *components)
-    for name in ("sluice", "sluice-headless"):
-        assert plain(the("Service", rendered, name)) == plain(the("Service", others, name))
-    mine, base = (plain(the("Deployment", each)) for each in (rendered, others))
-    del mine["replicas"]
-    container = mine["template"]["spec"]["containers"][0]
-    del container["resources"]
-    container["image"] = "sluice"
-    assert mine == base
+def test_extra_values_keep_the_tolerations_of_gpus_and_the_selectors():
+    manifests = chart(values={"gpus": 1, "tolerations": POD_VALUES["tolerations"],
+                              "podLabels": {"app.kubernetes.io/name": "mine"}})
+    deployment = the("Deployment", manifests)["spec"]
+    keys = [each["key"] for each in deployment["template"]["spec"]["tolerations"]]
+    assert keys == ["nvidia.com/gpu", "dedicated"]
+    assert deployment["selector"]["matchLabels"].items() \
+        <= deployment["template"]["metadata"]["labels"].items()
+
+
+def test_the_default_serves_the_demo_model_without_a_claim():
+    manifests = chart()
+    assert not [each for each in manifests if each["kind"] == "PersistentVolumeClaim"]
+    pod = the("Deployment", manifests)["spec"]["template"]["spec"]
+    assert [each["name"] for each in pod["volumes"]] == ["config"]
+    config = yaml.safe_load(the("ConfigMap", manifests)["data"]["sluice.yaml"])
+    assert [each["path"] for each in config["models"]] == ["/models/demo"]
+    # The image has the model at this path.
+    assert '"$tree/models/demo"' in (DEPLOY / "image_tree.sh").read_text()
+
+
+def test_the_notes_name_every_source_of_models():
+    notes = (CHART / "templates" / "NOTES.txt").read_text()
+    sources = yaml.safe_load((CHART / "values.yaml").read_text())["models"]
+    assert not [name for name in sources if f"models.{name}" not in notes]
+
+
+def old_values(tmp_path, reused):
+    """Returns the old chart's values as a file; if `reused`, new values are missing."""
+    values = yaml.safe_load(OLD_VALUES.read_text())
+    if reused:  # As with `helm upgrade --reuse-values`.
+        new = yaml.safe_load((CHART / "values.yaml").read_text())
+        for key, value in new.items():
+            if key not in values:
+                values[key] = None
+            elif isinstance(value, dict) and key != "config":
+                values[key] |= {each: None for each in value if each not in values[key]}
+    path = tmp_path / "values.yaml"
+    path.write_text(yaml.safe_dump(values))
+    return path
+
+
+@pytest.mark.parametrize("reused", [False, True])
+def test_upgrade_with_the_values_of_the_first_chart_changes_no_pod(reused, tmp_path):
+    result = helm("template", "sluice", CHART, "--values", old_values(tmp_path, reused))
+    assert result.returncode == 0, result.stderr
+    manifests = [each for each in yaml.safe_load_all(result.stdout) if each]
+    mine = comparable(manifests, False)
+    theirs = comparable(overlay("cpu"), False)
+    assert sorted(mine) == sorted(
+        key for key in theirs
+        if key[0] not in ("PersistentVolumeClaim", "PrometheusRule")
+        and key[1] != "sluice-dashboards")
+    assert all(contents == theirs[key] for key, contents in mine.items())
+
+
+def test_models_without_a_source_are_refused_and_name_the_changed_default():
+    values = {"config.models": [{"name": "mine", "path": "/models/mine"}]}
+    options = [part for key, value in values.items()
+               for part in ("--set-json", f"{key}={json.dumps(value)}")]
+    result = helm("template", "sluice", CHART, *options)
+    assert result.returncode != 0
+    assert "models.claim (its default was sluice-models)" in result.stderr
+    chart("models.claim=sluice-models", values=values)
+
+
+@pytest.mark.parametrize("settings", [
+    ("envoy.enabled=true", "envoy.sidecar=true"),
+    ("envoy.sidecar=true", "tls.secretName=x"),
+    ("models.storage=1Gi",),
+])
+def test_choices_that_exclude_each_other_are_refused(settings):
+    options = [part for each in settings for part in ("--set", each)]
+    result = helm("template", "sluice", CHART, *options)
+    assert result.returncode != 0 and settings[-1].split("=")[0] in result.stderr
+
+
+def test_the_schema_accepts_every_option_of_the_daemon(tmp_path):
+    """The effective configuration has all options, each with its default value."""
+    printed = subprocess.run([SLUICED, "--model", f"demo={DEMO}", "--print-config"],
+                             capture_output=True, text=True, check=True)
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump({"config": yaml.safe_load(printed.stdout)}))
+    result = helm("template", "sluice", CHART, "--values", file)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("option, named", [
+    ("server.grpc.adress=0.0.0.0:1", "adress"),
+    ("engine.queue.max_wait_us=1", "max_wait_us"),
+    ("engine.queue.max_wait=1", "max_wait"),
+    ("engine.queue.max_requests=0", "max_requests"),
+    ("engine.ladder.strategy=best", "strategy"),
+    ("server.log.level=3", "level"),
+    ("models[0].pth=x", "pth"),
+])
+def test_a_wrong_option_fails_at_render(option, named):
+    result = helm("template", "sluice", CHART, "--set", f"config.{option}")
+    assert result.returncode != 0 and named in result.stderr
 
 
 def test_two_releases_share_no_object():

@@ -7,21 +7,78 @@
 {{- end -}}
 {{- end -}}
 
-{{/* The labels by which pods are selected. Rules and dashboards rely on the first. */}}
-{{- define "sluice.selector" -}}
-app.kubernetes.io/name: sluice
-app.kubernetes.io/instance: {{ .Release.Name }}
+{{/*
+The text of a file of the Kustomize tree, for this release. Arguments: the root, and the path below
+files/. Pods are selected by the release too, names begin with the release's name, and scrapes come
+from the chosen namespace.
+*/}}
+{{- define "sluice.text" -}}
+{{- $root := index . 0 -}}
+{{- $path := index . 1 -}}
+{{- $text := required (printf "the chart lacks files/%s" $path) ($root.Files.Get (printf "files/%s" $path)) -}}
+{{- $name := include "sluice.name" $root -}}
+{{- $text = regexReplaceAll "(?m)^( *)app[.]kubernetes[.]io/name: (sluice[a-z-]*)$" $text (printf "${1}app.kubernetes.io/name: ${2}\n${1}app.kubernetes.io/instance: %s" $root.Release.Name) -}}
+{{- $text = regexReplaceAll "(?m)^( *(?:- )?(?:name|serviceAccountName): *)sluice(-[a-z-]+)?$" $text (printf "${1}%s${2}" $name) -}}
+{{- $text = replace "--pool-name=sluice" (printf "--pool-name=%s" $name) $text -}}
+{{- $text = replace "sluice-headless" (printf "%s-headless" $name) $text -}}
+{{- replace "kubernetes.io/metadata.name: monitoring" (printf "kubernetes.io/metadata.name: %s" $root.Values.monitoringNamespace) $text -}}
 {{- end -}}
 
-{{- define "sluice.labels" -}}
-{{ include "sluice.selector" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{/*
+Merges a patch into an object, as Kustomize's strategic merge does for pods: maps by key, the lists
+below by name or path, and any other value replaces the old one. Arguments: the object, the patch.
+*/}}
+{{- define "sluice.merge" -}}
+{{- $into := index . 0 -}}
+{{- range $key, $value := index . 1 -}}
+{{- $old := get $into $key -}}
+{{- if and (kindIs "map" $value) (kindIs "map" $old) -}}
+{{- include "sluice.merge" (list $old $value) -}}
+{{- else if and (kindIs "slice" $value) (kindIs "slice" $old) (has $key (list "containers" "initContainers" "env" "volumes" "volumeMounts")) -}}
+{{- $id := ternary "mountPath" "name" (eq $key "volumeMounts") -}}
+{{- $items := $old -}}
+{{- range $item := $value -}}
+{{- $found := false -}}
+{{- range $items -}}
+{{- if eq (get . $id) (get $item $id) -}}
+{{- $found = true -}}
+{{- include "sluice.merge" (list . $item) -}}
+{{- end -}}
+{{- end -}}
+{{- if not $found -}}{{- $items = append $items $item -}}{{- end -}}
+{{- end -}}
+{{- $_ := set $into $key $items -}}
+{{- else -}}
+{{- $_ := set $into $key $value -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
-{{- define "sluice.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default (ternary (printf "%s-cuda" .Chart.AppVersion) .Chart.AppVersion (gt (int .Values.gpus) 0)) }}
+{{/* Merges a patch file of the Kustomize tree. Arguments: the root, the object, the path. */}}
+{{- define "sluice.patch" -}}
+{{- include "sluice.merge" (list (index . 1) (include "sluice.text" (list (index . 0) (index . 2)) | fromYaml)) -}}
+{{- end -}}
+
+{{/* Prints an object with the labels of the release. Arguments: the root, the object. */}}
+{{- define "sluice.print" -}}
+{{- $root := index . 0 -}}
+{{- $object := index . 1 -}}
+{{- $labels := dict "app.kubernetes.io/name" "sluice" "app.kubernetes.io/instance" $root.Release.Name "app.kubernetes.io/version" $root.Chart.AppVersion "app.kubernetes.io/managed-by" $root.Release.Service "helm.sh/chart" (printf "%s-%s" $root.Chart.Name $root.Chart.Version) -}}
+{{- $_ := set $object.metadata "labels" (mergeOverwrite $labels ($object.metadata.labels | default dict)) }}
+---
+{{ toYaml $object }}
+{{- end -}}
+
+{{/* Prints all objects of a file. A PodMonitor or PrometheusRule gets the labels that the operator selects. */}}
+{{- define "sluice.file" -}}
+{{- $root := index . 0 -}}
+{{- range regexSplit "(?m)^---$" (include "sluice.text" .) -1 -}}
+{{- $object := fromYaml . -}}
+{{- if hasPrefix "monitoring.coreos.com/" $object.apiVersion -}}
+{{- $_ := set $object.metadata "labels" (mergeOverwrite (omit $object.metadata.labels "release") ($root.Values.podMonitor.labels | default dict)) -}}
+{{- end -}}
+{{- include "sluice.print" (list $root $object) -}}
+{{- end -}}
 {{- end -}}
 
 {{/* The options as a file. */}}
@@ -29,9 +86,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{ toYaml .Values.config }}
 {{- end -}}
 
-{{/* A probe of the service given as .service. With TLS probes use a plain address of their own. */}}
-{{- define "sluice.probe" -}}
-grpc:
-  port: {{ ternary 8004 8001 (ne .root.Values.tls.secretName "") }}
-  service: sluice.{{ .service }}
+{{/* An image. Arguments: the root, the values of the image, the suffix of the default tag. */}}
+{{- define "sluice.image" -}}
+{{- $image := index . 1 -}}
+{{ $image.repository }}{{ with $image.digest }}@{{ . }}{{ else }}:{{ $image.tag | default (printf "%s%s" (index . 0).Chart.AppVersion (index . 2)) }}{{ end }}
 {{- end -}}
