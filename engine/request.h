@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/enum_names.h"
 #include "engine/model/model.h"
@@ -78,8 +79,10 @@ struct TokenLists {
   std::vector<int32_t> tokens;
   std::vector<int32_t> begin;  // [rows + 1], into `tokens`; empty: no row has any
 
+  // Requires that `row` is a row of the request.
   std::span<const int32_t> Of(int32_t row) const {
     if (begin.empty()) return {};
+    SLUICE_CHECK(row >= 0 && row + 1 < static_cast<int64_t>(begin.size()));
     return std::span(tokens).subspan(begin[row], begin[row + 1] - begin[row]);
   }
 };

@@ -315,9 +315,10 @@ absl::Status CheckPromptName(const inference::ModelInferRequest& message, const 
   return ParameterError("prompt_name", "needs text_input without text_pair_input");
 }
 
-// Checks that the requested results of texts in windows can be computed from the windows' results.
-absl::Status CheckWindows(const inference::ModelInferRequest& message, const RequestSpec& spec,
-                          const Prompt& prompt, uint32_t outputs) {
+// Checks that the requested results of texts in windows can be computed from the windows' results,
+// and that no input has a row for each text: the engine's rows are the windows.
+absl::Status CheckWindows(const inference::ModelInferRequest& message, const InputTensors& inputs,
+                          const RequestSpec& spec, const Prompt& prompt, uint32_t outputs) {
   if (spec.window_overlap == 0) return absl::OkStatus();
   if (!prompt.takes_prompt()) {
     return ParameterError("window_overlap", "needs text_input without text_pair_input");
@@ -325,6 +326,12 @@ absl::Status CheckWindows(const inference::ModelInferRequest& message, const Req
   if (message.parameters().contains("truncate")) {
     return ParameterError("window_overlap",
                           "cannot be combined with truncate; set only one of them");
+  }
+  for (const InputInfo& info : Inputs()) {
+    if (info.of_prompt || !inputs.has(info.input)) continue;
+    return InputError(absl::string_view(info.name.data(), info.name.size()),
+                      "cannot be combined with the parameter window_overlap, because each window "
+                      "is a row; remove one of them");
   }
   if ((outputs & ~(kOutputScores | kOutputTokenScores)) == 0) return absl::OkStatus();
   return ParameterError("window_overlap",
@@ -386,7 +393,7 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
   const bool located =
       std::count(reply.outputs.begin(), reply.outputs.end(), Output::kTokenOffsets) != 0;
   request.outputs = MaskOf(reply.outputs);
-  SLUICE_RETURN_IF_ERROR(CheckWindows(message, *spec, prompt, request.outputs));
+  SLUICE_RETURN_IF_ERROR(CheckWindows(message, inputs, *spec, prompt, request.outputs));
   if (spec->window_overlap > 0) spec->truncate = Truncation::kRight;  // no row is cut
   SLUICE_RETURN_IF_ERROR(prompt.Encode(PromptText(*spec, model), spec->truncate, located));
   SLUICE_RETURN_IF_ERROR(CheckStop(spec->stop, model));

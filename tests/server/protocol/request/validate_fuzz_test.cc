@@ -11,6 +11,7 @@
 
 #include "server/calls/wire.h"
 #include "server/protocol/request/validate.h"
+#include "server/protocol/tensors/outputs.h"
 #include "tests/server/protocol/messages.h"
 
 namespace sluice {
@@ -164,6 +165,100 @@ TEST(ValidateFuzzTest, AcceptedDamagedMessagesKeepTheInvariants) {
   EXPECT_GT(accepted, 2'000);
   EXPECT_GT(parsed - accepted, 1'000);
   EXPECT_LT(parsed, 18'000);
+}
+
+// A part of a request that may change its rows, or that has a value for each row.
+struct Feature {
+  const char* name;
+  std::function<void(ModelInferRequest*)> add;
+};
+
+Feature Number(const char* name, int64_t value) {
+  return {name, [=](ModelInferRequest* message) { testing::SetInt(message, name, value); }};
+}
+
+Feature Word(const char* name, const char* value) {
+  return {name, [=](ModelInferRequest* message) {
+            (*message->mutable_parameters())[name].set_string_param(value);
+          }};
+}
+
+Feature Items(const char* name) {
+  return {name, [=](ModelInferRequest* message) {
+            testing::AddInput(message, name, "INT32", {2, 3},
+                              testing::Bytes<int32_t>({7, 8, 9, 10, 11, 12}));
+          }};
+}
+
+Feature OutputNamed(const std::string& name) {
+  return {"output", [=](ModelInferRequest* message) { message->add_outputs()->set_name(name); }};
+}
+
+// A model with all kinds of outputs of generators and of classifiers.
+std::shared_ptr<Model> RichModel(bool of_tokens) {
+  const auto model = std::const_pointer_cast<Model>(testing::TextModel());
+  model->config.serving.classifier = {
+      .labels = 2, .of_tokens = of_tokens, .names = {"bad", "good"}};
+  model->config.serving.prompts = {{"query", "find: "}};
+  return model;
+}
+
+// Every combination of features with every output. If a request is accepted, all of its lists must
+// have the same rows: a text in windows has one row for each window.
+TEST(ValidateFuzzTest, AcceptedCombinationsOfFeaturesHaveTheSameRowsEverywhere) {
+  const std::vector<Feature> features = {
+      Number("window_overlap", 4),
+      Number("max_tokens", 1),
+      Number("num_top_logprobs", 2),
+      Word("truncate", "right"),
+      Word("prompt_name", "query"),
+      Items("exclude_ids"),
+      Items("candidate_ids"),
+      {"text_pair_input",
+       [](ModelInferRequest* message) {
+         testing::AddInput(message, "text_pair_input", "BYTES", {2, 1},
+                           testing::BytesElement("c") + testing::BytesElement("d"));
+       }},
+  };
+  int accepted = 0, windows = 0;
+  for (const bool of_tokens : {false, true}) {
+    const auto model = RichModel(of_tokens);
+    std::vector<Feature> outputs = {{"the default outputs", [](ModelInferRequest*) {}}};
+    for (const OutputInfo& info : Outputs()) {
+      if (Has(*model, info)) outputs.push_back(OutputNamed(std::string(info.name)));
+    }
+    for (uint32_t chosen = 0; chosen < 1u << features.size(); ++chosen) {
+      for (const Feature& output : outputs) {
+        ModelInferRequest message;
+        message.set_model_name("text");
+        testing::AddInput(
+            &message, "text_input", "BYTES", {2, 1},
+            testing::BytesElement(std::string(200, 'a')) + testing::BytesElement("b"));
+        for (size_t i = 0; i < features.size(); ++i) {
+          if ((chosen >> i & 1u) != 0) features[i].add(&message);
+        }
+        output.add(&message);
+        const auto valid = Validate(message, kLimits, {.model = model});
+        if (!valid.ok()) continue;
+        ++accepted;
+        const bool split = !valid->reply.windows.counts.empty();
+        windows += split;
+        SCOPED_TRACE(message.ShortDebugString());
+        EXPECT_EQ(valid->request.rows() > 2, split);
+        ExpectEngineInvariants(*valid);
+        if (HasFailure()) return;
+      }
+    }
+  }
+  EXPECT_GT(accepted, 200);
+  EXPECT_GT(windows, 20);
+}
+
+TEST(TokenListsDeathTest, RefusesARowThatItDoesNotHave) {
+  const TokenLists lists{.tokens = {5, 6}, .begin = {0, 1, 2}};
+  EXPECT_EQ(lists.Of(1).front(), 6);
+  EXPECT_DEATH(lists.Of(2), "broken invariant");
+  EXPECT_DEATH(lists.Of(-1), "broken invariant");
 }
 
 }  // namespace
