@@ -12,6 +12,8 @@ namespace {
 
 constexpr double kDayUs = 24.0 * 60 * 60 * 1'000'000;
 constexpr std::string_view kScaleWords[] = {"none", "softmax", "sigmoid"};  // as ScoreScale
+static_assert(std::size(kScaleWords) == static_cast<size_t>(ScoreScale::kLogSoftmax),
+              "kLogSoftmax is the last one, and only for candidates");
 constexpr std::string_view kCandidateScaleWords[] = {"none", "log_softmax"};
 
 constexpr ModelBound kVocabulary{"vocab", [](const ModelConfig& c) { return c.vocab_size; }};

@@ -115,8 +115,8 @@ std::vector<Hoist> Hoists(const Cascade& cascade);
 
 // Bytes by home; 0 for kTile.
 struct Traffic {
-  std::array<double, 4> loads = {};
-  std::array<double, 4> stores = {};
+  std::array<double, CountEnumerators<Home>()> loads = {};
+  std::array<double, CountEnumerators<Home>()> stores = {};
 
   double LoadsOf(Home home) const { return loads[static_cast<size_t>(home)]; }
   double StoresOf(Home home) const { return stores[static_cast<size_t>(home)]; }

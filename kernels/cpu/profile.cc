@@ -13,6 +13,9 @@
 #include "absl/status/status.h"
 
 namespace sluice::kernels {
+
+static_assert(std::size(kProfiles) == CountEnumerators<Profile>());
+
 namespace {
 
 // Returns the sets that the processor has.

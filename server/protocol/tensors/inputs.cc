@@ -20,10 +20,17 @@ constexpr InputInfo kTable[] = {
     {Input::kCandidateIds, "candidate_ids", "INT32", "INT32, INT64", "[n, c]", false},
     {Input::kExcludeIds, "exclude_ids", "INT32", "INT32, INT64", "[n, x]", false},
 };
-static_assert(std::size(kTable) == kInputs);
+
+// Does not compile if the table misses an input or has another order than Input.
+consteval auto NamesOfInputs() {
+  EnumName<Input> names[std::size(kTable)]{};
+  for (size_t i = 0; i < std::size(kTable); ++i) names[i] = {kTable[i].input, kTable[i].name};
+  return EnumNameTable<Input>(names);
+}
+constexpr auto kNames = NamesOfInputs();
 
 absl::string_view Name(Input input) {
-  const std::string_view name = kTable[static_cast<int>(input)].name;
+  const std::string_view name = kNames[static_cast<size_t>(input)].name;
   return {name.data(), name.size()};
 }
 

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "base/enum_names.h"
 #include "engine/model/model.h"
 #include "proto/inference.pb.h"
 #include "server/protocol/tensors/tensors.h"
@@ -22,7 +23,7 @@ enum class Input {
   kCandidateIds,
   kExcludeIds,
 };
-inline constexpr size_t kInputs = 8;
+inline constexpr size_t kInputs = CountEnumerators<Input>();
 
 struct InputInfo {
   Input input;

@@ -1,8 +1,10 @@
 #include "server/protocol/tensors/outputs.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 
+#include "base/enum_names.h"
 #include "engine/request.h"
 
 namespace sluice {
@@ -49,6 +51,14 @@ constexpr OutputInfo kOutputs[] = {
     {Output::kXsaProjFrac, "xsa_proj_frac", "FP32", "[n, layers, p, heads]", kOutputDiagnostics,
      Provider::kXsa},
 };
+
+// InfoOf finds each output once.
+constexpr bool HasEachOutputOnce() {
+  std::array<int, CountEnumerators<Output>()> times{};
+  for (const OutputInfo& info : kOutputs) ++times[static_cast<size_t>(info.output)];
+  return std::ranges::count(times, 1) == std::ssize(times);
+}
+static_assert(HasEachOutputOnce());
 
 }  // namespace
 
