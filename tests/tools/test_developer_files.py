@@ -209,6 +209,27 @@ def test_dev_preset_compiles_one_source_at_a_time_and_links_with_lld():
     assert {"SLUICE_UNITY", "SLUICE_PRECOMPILE"} <= known
 
 
+# ./run configures the folder of the preset `release` without tests. The preset adds them again,
+# because its variables replace those of the cache.
+def test_release_preset_builds_the_tests_after_a_run_without_them(tmp_path):
+    variables = load_presets("configurePresets")["release"]["cacheVariables"]
+    assert variables["SLUICE_TESTS"] == variables["SLUICE_BENCHMARKS"] == "ON"
+    run = (ROOT / "run").read_text()
+    options = re.search(r"^options=\(\)\n(?:.+\n)*?  options=.*\n", run, re.MULTILINE)[0]
+    cache = tmp_path / "build" / "release" / "CMakeCache.txt"
+    cache.parent.mkdir(parents=True)
+    without = "-DSLUICE_TESTS=OFF -DSLUICE_BENCHMARKS=OFF"
+    cases = [(None, without), ("OFF", without), ("ON", "")]
+    for value, expected in cases:
+        if value is not None:
+            cache.write_text(f"SLUICE_TESTS:BOOL={value}\n")
+        printed = subprocess.run(
+            ["bash", "-euc", options + 'echo "${options[*]}"'],
+            cwd=tmp_path, capture_output=True, text=True, check=True,
+        ).stdout
+        assert printed.strip() == expected
+
+
 def test_each_test_preset_has_a_configure_preset_and_fails_without_tests():
     base, *_ = json.loads(PRESETS.read_text())["testPresets"]
     assert base["output"]["outputOnFailure"] and base["execution"]["noTestsAction"] == "error"
