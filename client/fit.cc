@@ -245,7 +245,7 @@ std::string FitText(const FitReport& report, const FitArguments& arguments) {
   ladder.max_buckets = static_cast<int32_t>(taken.buckets.size());
   absl::StrAppend(
       &text, "engine:\n  ladder:\n",
-      FormatOptions(ladder, {"strategy", "fixed_tokens", "max_buckets", "min_tokens"},
+      FormatOptions(ladder, {"strategy", "fixed_tokens", "max_buckets"},
                     /*indent=*/4),
       "  batch:\n",
       FormatOptions(arguments.batch, {"max_batch_tokens", "max_batch_sequences"}, /*indent=*/4));

@@ -17,6 +17,7 @@ namespace {
 namespace v1 = admin::v1;
 
 constexpr char kOneBucket[] = "one bucket";
+constexpr int kMemoryColumn = 7;  // of TrialsTable, after P99 MS
 
 std::string Milliseconds(double seconds) { return absl::StrFormat("%.3f", 1000 * seconds); }
 
@@ -69,15 +70,23 @@ const StrategyTrial& BestOf(const StrategyTrials& trials) {
 }
 
 std::string TrialsTable(const StrategyTrials& trials) {
-  Table table({"LADDER", "BUCKETS", "FILL", "DEVICE S", "MEAN MS", "P50 MS", "P99 MS", "MIB",
-               "CAPTURES", "GAIN"});
+  // Plans take no memory on a CPU.
+  const bool has_memory = std::ranges::any_of(
+      trials.trials, [](const StrategyTrial& trial) { return trial.plan_bytes > 0; });
+  std::vector<std::string> head = {"LADDER", "BUCKETS", "FILL",     "DEVICE S", "MEAN MS",
+                                   "P50 MS", "P99 MS",  "CAPTURES", "GAIN"};
+  const auto memory = [has_memory](std::vector<std::string> row, const std::string& cell) {
+    if (has_memory) row.insert(row.begin() + kMemoryColumn, cell);
+    return row;
+  };
+  Table table(memory(std::move(head), "MIB"));
   for (const StrategyTrial& trial : trials.trials) {
-    table.AddRow({trial.name, absl::StrCat(trial.buckets.size()), Percent(trial.bucket_fill),
-                  absl::StrFormat("%.3f", trial.device_seconds),
-                  Milliseconds(trial.mean_latency_seconds), Milliseconds(trial.p50_latency_seconds),
-                  Milliseconds(trial.p99_latency_seconds),
-                  absl::StrFormat("%.2f", Mebibytes(trial.plan_bytes)),
-                  absl::StrCat(trial.captures), Percent(trial.gain)});
+    table.AddRow(memory(
+        {trial.name, absl::StrCat(trial.buckets.size()), Percent(trial.bucket_fill),
+         absl::StrFormat("%.3f", trial.device_seconds), Milliseconds(trial.mean_latency_seconds),
+         Milliseconds(trial.p50_latency_seconds), Milliseconds(trial.p99_latency_seconds),
+         absl::StrCat(trial.captures), Percent(trial.gain)},
+        absl::StrFormat("%.2f", Mebibytes(trial.plan_bytes))));
   }
   return table.Render();
 }
@@ -101,6 +110,13 @@ std::string VerdictText(const StrategyTrials& trials) {
         best.name, Percent(best.gain), first.name, trials.arrivals,
         best.device_seconds / first.device_seconds,
         best.mean_latency_seconds / first.mean_latency_seconds, Percent(trials.margin));
+    const StrategyTrial& most = *std::ranges::max_element(trials.trials, {}, &StrategyTrial::gain);
+    if (most.gain > best.gain) {
+      absl::StrAppendFormat(&text,
+                            " \"%s\" gains %s, but the difference may be chance and its plans "
+                            "take more memory.",
+                            most.name, Percent(most.gain));
+    }
   }
   const StrategyTrial* const one = Find(trials, kOneBucket);
   if (one == nullptr) return text;

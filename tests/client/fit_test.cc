@@ -8,7 +8,9 @@
 #include <fstream>
 #include <random>
 
+#include "client/trials.h"
 #include "config/load.h"
+#include "engine/review/strategies.h"
 #include "tests/support/recorded_run.h"
 #include "tests/support/temporary_directory.h"
 
@@ -176,11 +178,48 @@ TEST(FitText, IsConfigurationThatProducesTheLadder) {
   ASSERT_EQ(LoadYaml(text, "fit.yaml", &config, &origins, &old), absl::OkStatus()) << text;
   EXPECT_THAT(old, ::testing::IsEmpty());
   EXPECT_EQ(config.engine.ladder.strategy, StrategyKind::kFixed);
+  EXPECT_THAT(text, ::testing::Not(testing::HasSubstr("min_tokens:")))
+      << "it has no effect on a fixed ladder";
   std::vector<int32_t> tokens;
   for (const Bucket& bucket : Taken(report).buckets) tokens.push_back(bucket.tokens);
   EXPECT_EQ(config.engine.ladder.fixed_tokens, tokens);
   EXPECT_EQ(config.engine.batch.max_batch_tokens, 1024);
   EXPECT_EQ(config.engine.batch.max_batch_sequences, 64);
+}
+
+StrategyTrial TrialOfGain(const std::string& name, double gain, int64_t plan_bytes) {
+  StrategyTrial trial;
+  trial.name = name;
+  trial.gain = gain;
+  trial.plan_bytes = plan_bytes;
+  trial.device_seconds = trial.mean_latency_seconds = 1;
+  return trial;
+}
+
+TEST(VerdictText, ExplainsWhyALadderWithMoreGainIsNotTaken) {
+  StrategyTrials trials;
+  trials.arrivals = 1000;
+  trials.margin = 0.02;
+  trials.trials = {TrialOfGain("present", 0, 3), TrialOfGain("small", 0.141, 1),
+                   TrialOfGain("large", 0.15, 9)};
+  trials.best = BestTrial(trials);
+  EXPECT_EQ(trials.best, "small");
+  EXPECT_THAT(VerdictText(trials),
+              testing::HasSubstr("Take \"small\": it gains 14.1% over \"present\""));
+  EXPECT_THAT(VerdictText(trials),
+              testing::HasSubstr("\"large\" gains 15.0%, but the difference may be chance and its "
+                                 "plans take more memory."));
+  trials.trials.pop_back();
+  EXPECT_THAT(VerdictText(trials), ::testing::Not(testing::HasSubstr("chance and its plans")));
+}
+
+TEST(TrialsTable, HasNoColumnOfMemoryIfPlansTakeNone) {
+  StrategyTrials trials;
+  trials.trials = {TrialOfGain("present", 0, 0), TrialOfGain("other", 0.141, 0)};
+  EXPECT_THAT(TrialsTable(trials), ::testing::Not(testing::HasSubstr("MIB")));
+  EXPECT_THAT(TrialsTable(trials), testing::HasSubstr("CAPTURES"));
+  trials.trials.front().plan_bytes = 1 << 20;
+  EXPECT_THAT(TrialsTable(trials), testing::HasSubstr("P99 MS   MIB  CAPTURES"));
 }
 
 }  // namespace
