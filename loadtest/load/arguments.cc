@@ -153,6 +153,10 @@ void AddMeasurement(CLI::App* app, SessionOptions& options) {
               "a VALID phase measures at least this many seconds");
   app->add_option("--min-calls", options.limits.min_calls, "and at least this many calls")
       ->capture_default_str();
+  app->add_option("--max-lateness", options.limits.max_lateness_share,
+                  "and sends 99 of 100 calls at most this share of the objective late")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
 }
 
 void AddRun(CLI::App& app, Arguments& arguments) {

@@ -37,7 +37,8 @@ std::vector<std::string> ReasonsAgainst(const VerdictOptions& limits, const Obje
   if (Ms(stats.lateness.p99) > allowed_ms) {
     reasons.push_back(
         absl::StrFormat("the client sent late: 99th percentile %.3f ms, over %.3f ms (%g %% of the "
-                        "objective)",
+                        "objective). Run it on processors that the server does not use, or allow "
+                        "more by --max-lateness",
                         Ms(stats.lateness.p99), allowed_ms, 100 * limits.max_lateness_share));
   }
   if (cpu.busiest_thread > limits.max_thread_share) {

@@ -166,6 +166,10 @@ TEST(ParseArguments, SetsTheOptions) {
   EXPECT_EQ(options.duration, milliseconds(1500));
   EXPECT_EQ(options.objective.latency, milliseconds(25));
   EXPECT_EQ(options.payload.parameters.at("top_k"), "5");
+  EXPECT_EQ(options.limits.max_lateness_share, 0.01);
+  EXPECT_EQ(Parse({"run", "--rate", "1", "--max-lateness", "0.05"})
+                .arguments.session.limits.max_lateness_share,
+            0.05);
   EXPECT_TRUE(Parse({"run", "--rate", "1", "--max-tokens", "trace"})
                   .arguments.session.workload.max_tokens_from_trace);
 }
