@@ -90,6 +90,14 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const Directory& directory, FileAcce
     SLUICE_RETURN_IF_ERROR(checkpoint.AddShards(directory));
     return checkpoint;
   }
+  if (!directory.Has(kSingleFile)) {
+    for (const char* const pickled : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+      if (!directory.Has(pickled)) continue;
+      return absl::NotFoundError(
+          absl::StrCat("there is ", pickled, " but no ", kSingleFile,
+                       "; convert it with tools/convert DIR NEW_DIR (docs/your_model.md)"));
+    }
+  }
   SLUICE_ASSIGN_OR_RETURN(auto file, directory.Map(kSingleFile, access));
   SLUICE_RETURN_IF_ERROR(checkpoint.Add(file, kSingleFile));
   return checkpoint;

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/model/check_tensors.h"
 #include "engine/model/safetensors.h"
 #include "kernels/cpu/kv_cache.h"
 #include "tests/engine/cpu/runner.h"
@@ -63,6 +64,7 @@ std::string LoadError(const ModelConfig& written, const ModelConfig& loaded) {
   const auto backend = MakeCpuBackend({.threads = 1});
   const auto executable = (*backend)->Load(*model);
   EXPECT_FALSE(executable.ok());
+  EXPECT_EQ(CheckTensors(**model), executable.status());
   return std::string(executable.status().message());
 }
 

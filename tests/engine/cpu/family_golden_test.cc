@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "engine/model/check_tensors.h"
 #include "engine/model/model.h"
 #include "tests/engine/cpu/runner.h"
 #include "tests/support/golden_file.h"
@@ -38,6 +39,7 @@ class FamilyGoldenTest : public ::testing::TestWithParam<std::tuple<std::string,
     const std::string name = "families/" + std::get<0>(GetParam());
     auto model = LoadModel(name, 1, GoldenPath(name));
     ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_EQ(CheckTensors(**model), absl::OkStatus());
     model_ = *std::move(model);
     golden_ = std::make_unique<GoldenFile>(GoldenPath(name + "/expected.safetensors"));
     const std::vector<int32_t> ids = golden_->Ints("input_ids");

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "engine/model/check_tensors.h"
 #include "engine/model/model.h"
 #include "tests/engine/cpu/runner.h"
 #include "tests/support/golden_file.h"
@@ -36,6 +37,7 @@ class GoldenTest : public ::testing::TestWithParam<std::tuple<std::string, std::
     const auto& [directory, profile] = GetParam();
     auto model = LoadModel(directory, 1, GoldenPath(directory));
     ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_EQ(CheckTensors(**model), absl::OkStatus());
     model_ = *std::move(model);
     expected_ = std::make_unique<GoldenFile>(GoldenPath(directory + "/expected.safetensors"));
     const std::vector<int32_t> ids = expected_->Ints("input_ids");

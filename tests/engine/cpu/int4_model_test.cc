@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/cpu/cpu_model.h"
+#include "engine/model/check_tensors.h"
 #include "kernels/reference/int8.h"
 #include "tests/engine/cpu/int8_models.h"
 #include "tests/engine/cpu/projections.h"
@@ -218,6 +219,7 @@ TEST_P(Int4ModelTest, StoredLayersHaveTheBitsOfTheReference) {
     const Layers layers = WriteCheckpoint(method, random, directory.path());
     const auto model = LoadModel("m", 1, directory.path());
     ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_EQ(CheckTensors(**model), absl::OkStatus());
     EXPECT_EQ(
         CheckProjections(*model, GetParam(),
                          [&](const LinearOp& op, int64_t, int64_t col, std::span<const float> x) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/model/check_tensors.h"
 #include "tests/engine/cpu/int8_models.h"
 #include "tests/engine/cpu/runner.h"
 
@@ -24,6 +25,7 @@ TEST_P(StoredInt8Test, AStoredCheckpointGivesTheBitsOfQuantisingOnLoad) {
   WriteStored(*stored_as_bf16, directory.path());
   const auto stored = LoadModel("m", 1, directory.path());
   ASSERT_TRUE(stored.ok()) << stored.status();
+  EXPECT_EQ(CheckTensors(**stored), absl::OkStatus());
   const CpuOptions options = {.threads = 2, .profile = GetParam(), .poison = true};
   std::mt19937_64 random(9);
   const std::vector<std::vector<int32_t>> prompts = {RandomTokens(random, 11, config.vocab_size)};

@@ -70,6 +70,16 @@ TEST(CheckpointTest, ErrorsNameTheFile) {
               HasSubstr("cannot open directory " + directory.File("missing")));
 }
 
+TEST(CheckpointTest, NamesTheConverterIfThereAreOnlyPickledWeights) {
+  const TemporaryDirectory directory;
+  EXPECT_THAT(OpenError(directory), HasSubstr("cannot open model.safetensors"));
+  WriteTestFile(directory.File("pytorch_model.bin"), "PK");
+  EXPECT_EQ(
+      OpenError(directory),
+      "there is pytorch_model.bin but no model.safetensors; convert it with tools/convert DIR "
+      "NEW_DIR (docs/your_model.md)");
+}
+
 TEST(CheckpointTest, ReadsTensorsFromSeveralShards) {
   const TemporaryDirectory directory;
   WriteTestFile(directory.File("one.safetensors"), SafetensorsFile({{"a", "F32", {1}, "abcd"}}));
