@@ -11,7 +11,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
@@ -85,12 +84,14 @@ void AddFlags(Flags* flags, CLI::App* app) {
   app->add_option(
          "--model", flags->models,
          "A model to serve: a name and the directory of its config.json and weights.\n"
-         "Repeatable; NAME:VERSION=DIR for a version other than 1. Replaces the models of\n"
-         "the file. Environment: SLUICE_MODELS, comma-separated.")
+         "Repeatable; NAME:VERSION=DIR for a version other than 1, and DIR for the name of\n"
+         "the directory. Replaces the models of the file. Environment: SLUICE_MODELS,\n"
+         "comma-separated.")
       ->type_name("NAME=DIR")
       ->allow_extra_args(false);
-  app->add_flag("--check", flags->check,
-                "Validate the configuration, look for the model directories, and exit.");
+  app->add_flag(
+      "--check", flags->check,
+      "Validate the configuration, the models' files and the headers of their weights, and exit.");
   app->add_flag("--print-config", flags->print_config,
                 "Print the effective configuration and where each value came from, and exit.");
   app->add_flag("--print-default-config", flags->print_default_config,
@@ -306,11 +307,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv,
   // Printed before the rules across options are checked, to help find the option that breaks one.
   if (flags.print_config) return Print(RenderEffectiveConfig(line.config, origins));
   SLUICE_RETURN_IF_ERROR(ValidateConfig(line.config, origins));
-  if (flags.check) {
-    SLUICE_RETURN_IF_ERROR(CheckModelDirectories(line.config, origins));
-    return Print(
-        absl::StrFormat("The configuration is valid; models: %d.\n", line.config.models.size()));
-  }
+  if (flags.check) line.action = CommandLine::Action::kCheck;
   return line;
 }
 

@@ -12,8 +12,9 @@ namespace sluice {
 struct CommandLine {
   enum class Action {
     kRun,    // serve `config`, which is valid
+    kCheck,  // read the models of `config`, which is valid, and exit: --check
     kPrint,  // write `text` to standard output and exit with 0: help, version, --print-config,
-             // --print-default-config, or the verdict of a --check that found no error
+             // --print-default-config
   };
   Action action = Action::kRun;
   Config config;
@@ -32,10 +33,11 @@ Environment EnvironmentOf(const char* const* variables);
 // all of them, each with its replacement.
 //
 //   --config FILE          YAML; environment SLUICE_CONFIG
-//   --model NAME=DIR       repeatable, NAME:VERSION=DIR for a version other than 1; replaces the
-//                          models of environment (SLUICE_MODELS, comma-separated) and file
+//   --model NAME=DIR       repeatable, NAME:VERSION=DIR for a version other than 1, DIR for the
+//                          name of the folder; replaces the models of environment
+//                          (SLUICE_MODELS, comma-separated) and file
 //   --<path>               any option of config/option.h
-//   --check                validate, look for the model directories, exit
+//   --check                validate, read the models, exit
 //   --print-config         the effective values and where each came from
 //   --print-default-config the commented default file of basic options
 //   --help                 the basic options; --help-all: the advanced ones too

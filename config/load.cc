@@ -181,11 +181,23 @@ absl::Status LoadYamlFile(const std::string& path, Config* config, Origins* orig
 }
 
 absl::StatusOr<ModelSpec> ParseModelSpec(absl::string_view text, const std::string& origin) {
-  const std::pair<absl::string_view, absl::string_view> halves =
+  std::pair<absl::string_view, absl::string_view> halves =
       absl::StrSplit(text, absl::MaxSplits('=', 1));
+  if (!absl::StrContains(text, '=')) {
+    absl::string_view folder = text;
+    while (folder.size() > 1 && absl::ConsumeSuffix(&folder, "/")) continue;
+    const absl::string_view name = folder.substr(folder.rfind('/') + 1);
+    ModelSpec model;
+    if (!OptionSpecOf<ModelSpec>("name").parse(name, &model) || name == "." || name == "..") {
+      return ConfigError(origin, "models",
+                         absl::StrCat(Quote(text.substr(0, 80)),
+                                      " has no name for the model: put NAME= before it"));
+    }
+    halves = {name, text};
+  }
   const std::pair<absl::string_view, absl::string_view> name =
       absl::StrSplit(halves.first, absl::MaxSplits(':', 1));
-  const bool versioned = absl::StrContains(halves.first, ':');
+  const bool versioned = absl::StrContains(text, '=') && absl::StrContains(halves.first, ':');
   ModelSpec model;
   const auto set = [&](absl::string_view member, absl::string_view value,
                        absl::string_view heading) {

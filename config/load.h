@@ -23,7 +23,8 @@ absl::Status LoadYaml(absl::string_view text, const std::string& file, Config* c
 absl::Status LoadYamlFile(const std::string& path, Config* config, Origins* origins,
                           std::vector<std::string>* old);
 
-// Reads "NAME=DIR" or "NAME:VERSION=DIR". An error names `origin`.
+// Reads "NAME=DIR", "NAME:VERSION=DIR" or "DIR", whose last folder is then the name. An error names
+// `origin`.
 absl::StatusOr<ModelSpec> ParseModelSpec(absl::string_view text, const std::string& origin);
 
 }  // namespace sluice

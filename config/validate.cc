@@ -1,10 +1,8 @@
 #include "config/validate.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <set>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -161,43 +159,12 @@ absl::Status ValidateServer(const Config& config, const Origins& origins) {
   return ValidateAddresses(config, origins);
 }
 
-// Returns the system's reason why a file could not be examined, or nothing if it is missing.
-std::string Reason(const std::error_code& error) {
-  const bool missing = !error || error == std::errc::no_such_file_or_directory;
-  return missing ? "" : absl::StrCat(": ", error.message());
-}
-
 }  // namespace
 
 absl::Status ValidateConfig(const Config& config, const Origins& origins) {
   for (const auto& validate : {ValidateModels, ValidateLadder, ValidateFiles, ValidateTls,
                                ValidateServer, ValidateAdmin}) {
     SLUICE_RETURN_IF_ERROR(validate(config, origins));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckModelDirectories(const Config& config, const Origins& origins) {
-  if (const std::string& root = config.model_repository; !root.empty()) {
-    std::error_code error;
-    if (!std::filesystem::is_directory(root, error)) {
-      return absl::NotFoundError(absl::StrCat(OriginOf(origins, "model_repository"),
-                                              ": model_repository: no such directory: ", root,
-                                              Reason(error)));
-    }
-  }
-  const std::string origin = OriginOf(origins, "models");
-  for (const ModelSpec& model : config.models) {
-    const std::filesystem::path directory(model.path);
-    std::error_code error;
-    if (!std::filesystem::is_directory(directory, error)) {
-      return absl::NotFoundError(absl::StrCat(origin, ": models: the directory of ", model.name,
-                                              " does not exist: ", model.path, Reason(error)));
-    }
-    if (!std::filesystem::is_regular_file(directory / "config.json", error)) {
-      return absl::NotFoundError(absl::StrCat(origin, ": models: the directory of ", model.name,
-                                              " has no config.json: ", model.path, Reason(error)));
-    }
   }
   return absl::OkStatus();
 }

@@ -12,8 +12,4 @@ namespace sluice {
 // addresses contradict each other.
 absl::Status ValidateConfig(const Config& config, const Origins& origins);
 
-// Checks that each model's directory and its config.json exist, without loading anything. Returns
-// NotFound that names the first missing one.
-absl::Status CheckModelDirectories(const Config& config, const Origins& origins);
-
 }  // namespace sluice

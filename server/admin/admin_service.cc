@@ -65,8 +65,9 @@ absl::Status AdminService::FillBuckets(const GetBucketsRequest& request,
 }
 
 absl::Status AdminService::Ready() const {
-  return context_.health.ready() ? absl::OkStatus()
-                                 : absl::UnavailableError("the daemon is not ready or is draining");
+  return context_.health.running()
+             ? absl::OkStatus()
+             : absl::UnavailableError("the daemon is not ready or is draining");
 }
 
 void AdminService::AddLadderMethods() {
@@ -140,6 +141,10 @@ void AdminService::AddOtherMethods() {
         SLUICE_ASSIGN_OR_RETURN(const ReloadReport report, (*reload)());
         for (const std::string& path : report.applied) answer->add_applied(path);
         for (const std::string& path : report.needs_restart) answer->add_needs_restart(path);
+        for (const std::string& model : report.models.loaded) answer->add_loaded_models(model);
+        for (const std::string& model : report.models.withdrawn) {
+          answer->add_withdrawn_models(model);
+        }
         return absl::OkStatus();
       });
 }

@@ -16,10 +16,12 @@
 
 namespace sluice {
 
-// The result of a reload: the paths of the changed options, as messages and logs name them.
+// The result of a reload.
 struct ReloadReport {
+  // Paths of the changed options, as messages and logs name them.
   std::vector<std::string> applied;
   std::vector<std::string> needs_restart;
+  ModelManager::Changes models;
 };
 using Reload = std::function<absl::StatusOr<ReloadReport>()>;  // it blocks
 

@@ -284,10 +284,15 @@ const std::vector<OptionSpec<LifecycleOptions>>& OptionSpecs<LifecycleOptions>()
   static const auto& specs = *new auto(SpecsOfAllMembers<S>({
       Live(SLUICE_DURATION(drain_delay, Duration(kHourUs),
                            "After SIGTERM: time between NOT_SERVING and the end of admission, for "
-                           "load balancers to notice.")),
+                           "load balancers to notice. Without it, a call that arrives while the "
+                           "daemon stops may be lost.")),
       Live(SLUICE_DURATION(drain_timeout, Duration(kHourUs),
                            "After drain_delay: time for accepted requests to finish before they "
                            "end with UNAVAILABLE.")),
+      Advanced(
+          Live(SLUICE_OPTION(ready_without_models, Boolean{},
+                             "Report readiness even while no model is served. Set it if an empty "
+                             "model_repository is intended."))),
   }));
   return specs;
 }

@@ -117,8 +117,9 @@ constexpr auto EnumNamesOf(LogOptions::Format) {
 }
 
 struct LifecycleOptions {
-  int64_t drain_delay_us = 0;
+  int64_t drain_delay_us = 1'000'000;
   int64_t drain_timeout_us = 30'000'000;
+  bool ready_without_models = false;
 };
 
 // The memory of the process as a whole.

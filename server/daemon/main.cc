@@ -90,6 +90,16 @@ absl::Status WithLimits(const absl::Status& status, const Server& server) {
       absl::StrCat(status.message(), "; the limits: ", server.memory_limits().Text()));
 }
 
+// Reads the models of the configuration as the start does. Returns their number.
+absl::StatusOr<int64_t> CheckModels(const Config& config) {
+  LogOptions options = config.server.log;
+  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<Log> log, Log::Create(options));
+  return OrOutOfMemory([&] {
+    return ModelManager(/*engine=*/nullptr, log.get())
+        .Check(config.models, config.model_repository);
+  });
+}
+
 // Runs the daemon. The parts are destroyed in reverse order, as their contracts require: the
 // server, the engine, then the parts that the engine uses. `read` returns the configuration on
 // disk.
@@ -187,8 +197,15 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
   });
   server->SetReload(reload);
   server->SetReady();
-  std::printf("sluiced %s ready: gRPC on port %d, HTTP on port %d\n", version.c_str(),
-              server->grpc_port(), server->http_port());
+  const bool ready = server->health().ready();
+  if (!ready) {
+    log->Warn(
+        "no model is served, so the daemon is not ready; load one with `sluice load NAME`, or "
+        "set server.lifecycle.ready_without_models if this is intended",
+        {{"model_repository", config.model_repository}});
+  }
+  std::printf("sluiced %s %s: gRPC on port %d, HTTP on port %d\n", version.c_str(),
+              ready ? "ready" : "not ready", server->grpc_port(), server->http_port());
   std::fflush(stdout);
   loaded = true;
 
@@ -219,6 +236,15 @@ int main(int argc, char** argv) {
   if (command->action == sluice::CommandLine::Action::kPrint) {
     std::fputs(command->text.c_str(), stdout);
     return 0;
+  }
+  if (command->action == sluice::CommandLine::Action::kCheck) {
+    const auto models = sluice::CheckModels(command->config);
+    if (models.ok()) {
+      std::printf("The configuration is valid; models: %lld.\n", static_cast<long long>(*models));
+      return 0;
+    }
+    std::fprintf(stderr, "sluiced: %s\n", std::string(models.status().message()).c_str());
+    return 2;
   }
   const auto read_config = [read]() -> absl::StatusOr<sluice::Config> {
     SLUICE_ASSIGN_OR_RETURN(sluice::CommandLine line, read());

@@ -19,7 +19,7 @@ Reloader::Reloader(Config running, Read read, Server* server, Metrics* metrics, 
 absl::Status Reloader::LoadModels() {
   MutexLock lock(&mu_);
   return OrOutOfMemory(
-      [&] { return server_->models().Apply(running_.models, running_.model_repository); });
+      [&] { return server_->models().Apply(running_.models, running_.model_repository).status(); });
 }
 
 absl::StatusOr<ReloadReport> Reloader::Reload() {
@@ -60,7 +60,8 @@ absl::StatusOr<ReloadReport> Reloader::TryReload() {
   if (next.models != running_.models) report.applied.emplace_back("models");
   // Every step that can fail runs before the first change that is visible to callers.
   SLUICE_ASSIGN_OR_RETURN(const std::function<void()> apply, server_->Prepare(next.server));
-  SLUICE_RETURN_IF_ERROR(server_->models().Apply(next.models, next.model_repository));
+  SLUICE_ASSIGN_OR_RETURN(report.models,
+                          server_->models().Apply(next.models, next.model_repository));
   apply();
   running_ = std::move(next);
   return report;

@@ -52,7 +52,22 @@ Server::Server(const ServerOptions& options, const std::string& version,
       service_(context_, frontend_, public_plane()),
       admin_service_(context_, frontend_, admin_plane()),
       admin_(context_, admin_plane().callers),
-      lifecycle_(options.lifecycle) {}
+      lifecycle_(options.lifecycle) {
+  context_.models.SetOnChange([this] { LookForModels(); });
+}
+
+// Without authorities for client certificates, the daemon requests no certificate.
+void Server::WarnOfCertificates() const {
+  if (!options_.tls.client_ca_file.empty() || !security_->callers()->names_certificates()) return;
+  context_.log->Warn(
+      "the callers file names certificates, but server.tls.client_ca_file is not set, so no caller "
+      "can present one; these callers count as anonymous");
+}
+
+void Server::LookForModels() {
+  context_.health.SetWithoutModels(!lifecycle().ready_without_models &&
+                                   context_.engine->Models().empty());
+}
 
 // Permission to infer does not include permission to manage, even if the admin API shares the
 // address of inference.
@@ -67,17 +82,22 @@ absl::StatusOr<std::function<void()>> Server::Prepare(const ServerOptions& optio
     // If the files have become invalid since, the last valid ones stay in use and the log reports
     // it.
     security_->Look().IgnoreError();
+    WarnOfCertificates();
     frontend_.SetLimits(options.grpc);
     security_->callers()->SetRates(options.rate);
     context_.log->SetLevel(options.log.level);
     if (context_.access != nullptr) context_.access->SetShare(options.log.access_sample);
-    MutexLock lock(&mu_);
-    lifecycle_ = options.lifecycle;
+    {
+      MutexLock lock(&mu_);
+      lifecycle_ = options.lifecycle;
+    }
+    LookForModels();
   };
 }
 
 Phase Server::phase() const {
   if (context_.health.ready()) return Phase::kServing;
+  if (context_.health.running()) return Phase::kEmpty;
   return draining_ ? Phase::kDraining : Phase::kStarting;
 }
 
@@ -91,6 +111,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   std::unique_ptr<Server> server(new Server(
       shared, version, WithMemoryShares(engine_options, shared.memory.limit_bytes, /*models=*/1),
       parts, std::move(security)));
+  server->WarnOfCertificates();
   SLUICE_RETURN_IF_ERROR(server->memory_limits().Check());
   SLUICE_RETURN_IF_ERROR(server->StartHttp());
   SLUICE_RETURN_IF_ERROR(server->StartGrpc());

@@ -84,6 +84,8 @@ class Server {
   Plane public_plane() const { return {.callers = security_->callers()}; }
   Plane admin_plane() const;
   Phase phase() const;
+  void LookForModels();
+  void WarnOfCertificates() const;
   void RecordHistory() { context_.history.Add(context_.engine->Stats(), context_.clock->Now()); }
   std::string RenderMetrics() const;
   absl::Status StartGrpc();

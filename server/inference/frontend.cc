@@ -223,7 +223,7 @@ absl::StatusOr<RequestId> InferenceFrontend::Submit(const inference::ModelInferR
     call.model = model;
     absl::StatusOr<ValidRequest> valid = ValidateAndCharge(message, &call, &taken);
     if (!valid.ok()) {
-      context_.metrics->OnRejected(model->name, ReasonOf(valid.status()));
+      context_.OnRejected(model->name, ReasonOf(valid.status()));
       return valid.status();
     }
     MemoryShare unread = context_.unread.Take(OwnerOf(call), valid->reply.max_bytes);
@@ -238,10 +238,10 @@ absl::StatusOr<RequestId> InferenceFrontend::Submit(const inference::ModelInferR
   if (id.ok()) return id;
   if (call.model == nullptr) {
     const absl::Status status =
-        context_.health.ready()
+        context_.health.running()
             ? id.status()
             : ReasonError(Reason::kUnavailable, "the daemon is not ready or is draining");
-    context_.metrics->OnRejected("", ReasonOf(status));
+    context_.OnRejected("", ReasonOf(status));
     return status;
   }
   if (taken > 0) call.caller->ReturnTokens(taken);
@@ -279,12 +279,12 @@ absl::Status InferenceFrontend::RefuseUnread(const Model& model, int64_t bytes) 
        .others = "too many answers of this caller or of all callers wait to be computed or read",
        .option = "server.grpc.max_unread_bytes",
        .reason = Reason::kUnreadAnswers});
-  context_.metrics->OnRejected(model.name, ReasonOf(status));
+  context_.OnRejected(model.name, ReasonOf(status));
   return status;
 }
 
 void InferenceFrontend::Refuse(const absl::Status& status) {
-  context_.metrics->OnRejected("", ReasonOf(status));
+  context_.OnRejected("", ReasonOf(status));
 }
 
 absl::Status InferenceFrontend::GiveUp(RequestId id, MonoTime deadline) {

@@ -144,7 +144,13 @@ void Health::Set(bool* flag, bool value) {
 
 void Health::SetReady(bool ready) { Set(&ready_, ready); }
 void Health::SetFailing(bool failing) { Set(&failing_, failing); }
+void Health::SetWithoutModels(bool without) { Set(&without_models_, without); }
 void Health::SetHung() { Set(&hung_, true); }
+
+bool Health::running() const {
+  MutexLock lock(&mu_);
+  return RunningLocked();
+}
 
 bool Health::ready() const {
   MutexLock lock(&mu_);

@@ -33,12 +33,18 @@ class Health final : public StreamedUnaryService {
 
   // Sets the readiness, which is initially false. Watchers are notified of each change that lasts.
   void SetReady(bool ready);
-  // Returns whether SetReady(true) was called and the engine is healthy.
+  // Returns whether SetReady(true) was called and the engine is healthy. The daemon then manages
+  // models.
+  bool running() const;
+  // Returns whether the daemon is running and not without models.
   bool ready() const;
 
   // Sets whether steps of the engine are failing. While they fail, the server is not ready.
   // Initially false.
   void SetFailing(bool failing);
+  // Sets whether the daemon has no model to serve although it should. It is then not ready.
+  // Initially false.
+  void SetWithoutModels(bool without);
   // Makes the server neither live nor ready, permanently.
   void SetHung();
   bool live() const;
@@ -55,14 +61,18 @@ class Health final : public StreamedUnaryService {
   // Returns SERVICE_UNKNOWN for a name that is not served.
   Status StatusOf(std::string_view service) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Set(bool* flag, bool value);
-  bool ReadyLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  bool RunningLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return ready_ && !failing_ && !hung_;
+  }
+  bool ReadyLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return RunningLocked() && !without_models_;
   }
 
   mutable Mutex mu_;
   bool ready_ ABSL_GUARDED_BY(mu_) = false;
   bool failing_ ABSL_GUARDED_BY(mu_) = false;
   bool hung_ ABSL_GUARDED_BY(mu_) = false;
+  bool without_models_ ABSL_GUARDED_BY(mu_) = false;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   absl::flat_hash_set<Watcher*> watchers_ ABSL_GUARDED_BY(mu_);  // not finished yet
   // The number of watches per connection, by peer, that gRPC has not ended.

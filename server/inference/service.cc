@@ -75,6 +75,8 @@ void InferenceService::AddServerMethods() {
         answer->set_name("sluice");
         answer->set_version(context_.version);
         for (const char* extension : kExtensions) answer->add_extensions(extension);
+        // The same at all addresses of this daemon, so that a client can compare two addresses.
+        answer->add_extensions(absl::StrCat("instance:", context_.instance));
         return absl::OkStatus();
       });
 }
@@ -134,7 +136,7 @@ absl::Status InferenceService::MayManage() const {
         "models can be loaded and unloaded only at the daemon's admin address, "
         "server.admin.address");
   }
-  if (context_.health.ready()) return absl::OkStatus();
+  if (context_.health.running()) return absl::OkStatus();
   return absl::UnavailableError("the daemon is not ready or is draining");
 }
 

@@ -1,8 +1,10 @@
 #include "server/inference/serving_context.h"
 
 #include <chrono>
+#include <random>
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "server/common/memory_limits.h"
 
 namespace sluice {
@@ -13,12 +15,18 @@ namespace {
 constexpr size_t kMaxWaitingLoads = 8;
 constexpr size_t kMaxWaitingLookups = 64;
 
+std::string DrawInstance() {
+  std::random_device random;
+  return absl::StrFormat("%08x%08x", random(), random());
+}
+
 }  // namespace
 
 ServingContext::ServingContext(const ServerOptions& options, std::string daemon_version,
                                const EngineOptions& for_engine, const ServerParts& parts)
     : ServerParts(parts),
       version(std::move(daemon_version)),
+      instance(DrawInstance()),
       engine_options(for_engine),
       transfers(std::chrono::microseconds(options.grpc.transfer_timeout_us),
                 "server.grpc.transfer_timeout", clock, options.grpc.max_calls),

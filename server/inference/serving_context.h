@@ -50,7 +50,14 @@ struct ServingContext : ServerParts {
   ServingContext(const ServerOptions& options, std::string daemon_version,
                  const EngineOptions& for_engine, const ServerParts& parts);
 
+  // Counts a request that was refused before it reached the engine; see Observer::OnRejected.
+  void OnRejected(std::string_view model, Reason reason) {
+    metrics->OnRejected(model, reason);
+    activity->OnRejected(model, reason);
+  }
+
   const std::string version;           // of the daemon
+  const std::string instance;          // 16 random hexadecimal digits, drawn at each start
   const EngineOptions engine_options;  // as shown to clients
   TransferWatch transfers;             // limits the time of each message and answer
   TransferWatch idle_streams;          // limits the time of idle streams

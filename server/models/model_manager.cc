@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/out_of_memory.h"
 #include "base/status_macros.h"
+#include "engine/model/check_tensors.h"
 #include "engine/option_specs.h"
 #include "server/common/status.h"
 
@@ -28,6 +29,24 @@ absl::Status NoModel(const std::string& name, std::optional<int64_t> version, co
                                           " ", where));
 }
 
+// Returns whether a path that does not exist may be meant as the name of a model on a hub.
+bool LooksLikeHubId(const std::string& path) {
+  const size_t slash = path.find('/');
+  return slash != std::string::npos && slash > 0 && slash + 1 < path.size() && path[0] != '.' &&
+         path.find('/', slash + 1) == std::string::npos;
+}
+
+std::string HubHint(const std::string& id) {
+  return absl::StrCat(
+      "; if this is the name of a model on the Hugging Face hub, download it first: "
+      "hf download ",
+      Printable(id), " --local-dir DIR (docs/tutorial.md)");
+}
+
+std::string VersionName(const Model& model) {
+  return absl::StrCat(model.name, " version ", model.version);
+}
+
 // Returns the most sequences of a step. In padded ladders, wide buckets hold fewer sequences than
 // narrow ones.
 int32_t MostSequences(const ModelStats& stats) {
@@ -42,8 +61,10 @@ absl::StatusOr<ModelManager::Target> ModelManager::FromSpec(const ModelSpec& spe
   absl::StatusOr<Directory> folder = Directory::Open(spec.path);
   absl::StatusOr<std::string> fingerprint = folder.ok() ? folder->Fingerprint() : folder.status();
   if (!fingerprint.ok()) {
+    const bool hub = absl::IsNotFound(fingerprint.status()) && LooksLikeHubId(spec.path);
     return absl::Status(fingerprint.status().code(),
-                        absl::StrCat("model ", spec.name, ": ", Text(fingerprint.status())));
+                        absl::StrCat("model ", spec.name, ": ", Text(fingerprint.status()),
+                                     hub ? HubHint(spec.path) : ""));
   }
   ModelOptions options;
   if (spec.quantization != Quantization::kNone) {
@@ -103,19 +124,34 @@ absl::StatusOr<std::vector<ModelManager::Target>> ModelManager::Targets(
   return targets;
 }
 
-absl::Status ModelManager::Apply(const std::vector<ModelSpec>& models,
-                                 const std::string& repository) {
+absl::StatusOr<std::optional<ModelRepository>> ModelManager::OpenRepository(
+    const std::string& path) {
+  if (path.empty()) return std::nullopt;
+  absl::StatusOr<ModelRepository> root = ModelRepository::Open(path);
+  if (root.ok()) return *std::move(root);
+  return absl::Status(root.status().code(),
+                      absl::StrCat("model_repository: ", Text(root.status())));
+}
+
+absl::StatusOr<int64_t> ModelManager::Check(const std::vector<ModelSpec>& models,
+                                            const std::string& repository) {
+  SLUICE_ASSIGN_OR_RETURN(const std::optional<ModelRepository> opened, OpenRepository(repository));
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<Target> targets, Targets(models, opened));
+  ModelChange read;
+  SLUICE_RETURN_IF_ERROR(LoadAll(targets, &read));
+  for (const std::shared_ptr<const Model>& model : read.serve) {
+    const absl::Status status = CheckTensors(*model);
+    if (status.ok()) continue;
+    return absl::Status(status.code(), absl::StrCat("model ", model->name, ": ", Text(status)));
+  }
+  return std::ssize(targets);
+}
+
+absl::StatusOr<ModelManager::Changes> ModelManager::Apply(const std::vector<ModelSpec>& models,
+                                                          const std::string& repository) {
   MutexLock turn(&turn_mu_);
   std::vector<ModelSpec> listed = models;  // no step after the exchange can fail
-  std::optional<ModelRepository> opened;
-  if (!repository.empty()) {
-    absl::StatusOr<ModelRepository> root = ModelRepository::Open(repository);
-    if (!root.ok()) {
-      return absl::Status(root.status().code(),
-                          absl::StrCat("model_repository: ", Text(root.status())));
-    }
-    opened = *std::move(root);
-  }
+  SLUICE_ASSIGN_OR_RETURN(std::optional<ModelRepository> opened, OpenRepository(repository));
   SLUICE_ASSIGN_OR_RETURN(std::vector<Target> targets, Targets(models, opened));
   std::vector<std::shared_ptr<const Model>> withdraw = engine_->Models();
   std::erase_if(withdraw, [&](const std::shared_ptr<const Model>& model) {
@@ -128,11 +164,12 @@ absl::Status ModelManager::Apply(const std::vector<ModelSpec>& models,
     return loaded != fingerprints_.end() && loaded->second == target.fingerprint &&
            Served(target.key) != nullptr;
   });
-  SLUICE_RETURN_IF_ERROR(Serve(targets, std::move(withdraw)));
+  SLUICE_ASSIGN_OR_RETURN(Changes changes, Serve(targets, std::move(withdraw)));
+  on_change_();  // even without a change, because the first Apply may find no model
   models_.swap(listed);
   MutexLock lock(&mu_);
   repository_ = std::move(opened);
-  return absl::OkStatus();
+  return changes;
 }
 
 absl::Status ModelManager::Load(const std::string& name, std::optional<int64_t> version) {
@@ -146,7 +183,7 @@ absl::Status ModelManager::Load(const std::string& name, std::optional<int64_t> 
   }
   std::vector<Target> targets;
   targets.push_back(std::move(target));
-  return Serve(targets, std::move(withdraw));
+  return Serve(targets, std::move(withdraw)).status();
 }
 
 absl::StatusOr<ModelManager::Target> ModelManager::Named(const std::string& name,
@@ -179,31 +216,38 @@ absl::Status ModelManager::Unload(const std::string& name, std::optional<int64_t
   }
   if (change.withdraw.empty()) return NoModel(name, version, "is served");
   SLUICE_RETURN_IF_ERROR(engine_->Exchange(change));
+  on_change_();
   LogChange(change);
   return absl::OkStatus();
 }
 
-absl::Status ModelManager::Serve(const std::vector<Target>& targets,
-                                 std::vector<std::shared_ptr<const Model>> withdraw) {
-  if (targets.empty() && withdraw.empty()) return absl::OkStatus();
+absl::StatusOr<ModelManager::Changes> ModelManager::Serve(
+    const std::vector<Target>& targets, std::vector<std::shared_ptr<const Model>> withdraw) {
+  Changes changes;
+  if (targets.empty() && withdraw.empty()) return changes;
   for (const Target& target : targets) Note(target.key, kLoading);
   ModelChange change{.serve = {}, .withdraw = std::move(withdraw)};
   const absl::Status status = OrOutOfMemory([&] {
     const absl::Status loaded = LoadAll(targets, &change);
     return loaded.ok() ? engine_->Exchange(change) : loaded;
   });
-  // If memory runs out here, only the failure reason, a log line, or the record of the loaded files
-  // is lost.
+  // If memory runs out here, only the failure reason, a log line, the record of the loaded files,
+  // the readiness or the names of the changed models are lost.
   const auto note = [&] {
     for (const Target& target : targets) {
       Note(target.key, status.ok() ? "" : absl::StrCat("the last load failed: ", Text(status)));
       if (status.ok()) fingerprints_[target.key] = target.fingerprint;
     }
-    if (status.ok()) LogChange(change);
+    if (!status.ok()) return absl::OkStatus();
+    on_change_();
+    LogChange(change);
+    for (const auto& model : change.serve) changes.loaded.push_back(VersionName(*model));
+    for (const auto& model : change.withdraw) changes.withdrawn.push_back(VersionName(*model));
     return absl::OkStatus();
   };
   OrOutOfMemory(note).IgnoreError();
-  return status;
+  SLUICE_RETURN_IF_ERROR(status);
+  return changes;
 }
 
 absl::Status ModelManager::LoadAll(const std::vector<Target>& targets, ModelChange* change) const {

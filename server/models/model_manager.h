@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -29,10 +30,27 @@ class ModelManager {
   ModelManager(Engine* engine, Log* log, FileAccess weights = FileAccess::kMap)
       : engine_(engine), log_(log), weights_(weights) {}
 
+  // Sets the function that is called after each change of the served models, and after each Apply.
+  // Must be called before the other methods.
+  void SetOnChange(std::function<void()> on_change) { on_change_ = std::move(on_change); }
+
+  // The models that an operation loaded and withdrew, in the form "NAME version N".
+  struct Changes {
+    std::vector<std::string> loaded;
+    std::vector<std::string> withdrawn;
+  };
+
   // Serves `models` and the highest version of each model in `repository`, and nothing else. An
   // empty `repository` means none. A served model is not loaded again if its files and options are
   // the same.
-  absl::Status Apply(const std::vector<ModelSpec>& models, const std::string& repository);
+  absl::StatusOr<Changes> Apply(const std::vector<ModelSpec>& models,
+                                const std::string& repository);
+
+  // Reads the configuration, the tokenizer and the headers of the weights of the models that Apply
+  // would serve, without an engine. Returns their number, or the error that Apply would return for
+  // these files. May be called without an engine.
+  absl::StatusOr<int64_t> Check(const std::vector<ModelSpec>& models,
+                                const std::string& repository);
 
   // Loads the named model from the configuration or the repository, even if it is already served.
   // Without a version, loads the highest one, which then replaces all other versions of the name.
@@ -66,13 +84,14 @@ class ModelManager {
   static absl::StatusOr<Target> FromRepository(const ModelRepository& repository,
                                                const ModelRepository::Found& found,
                                                int64_t version);
+  static absl::StatusOr<std::optional<ModelRepository>> OpenRepository(const std::string& path);
   absl::StatusOr<std::vector<Target>> Targets(const std::vector<ModelSpec>& models,
                                               const std::optional<ModelRepository>& repository);
   absl::StatusOr<Target> Named(const std::string& name, std::optional<int64_t> version)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_mu_);
   std::shared_ptr<const Model> Served(const Key& key) const;
-  absl::Status Serve(const std::vector<Target>& targets,
-                     std::vector<std::shared_ptr<const Model>> withdraw)
+  absl::StatusOr<Changes> Serve(const std::vector<Target>& targets,
+                                std::vector<std::shared_ptr<const Model>> withdraw)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_mu_);
   absl::Status LoadAll(const std::vector<Target>& targets, ModelChange* change) const;
   void LogChange(const ModelChange& change);
@@ -81,6 +100,7 @@ class ModelManager {
 
   Engine* const engine_;
   Log* const log_;
+  std::function<void()> on_change_ = [] {};
   const FileAccess weights_;
 
   Mutex turn_mu_;  // held during a whole operation

@@ -17,6 +17,18 @@ RecentActivity::View RecentActivity::Of(const Model& model) {
   return {recent->batches.Latest(), recent->requests.Latest(), recent->review};
 }
 
+RecentActivity::Refusals RecentActivity::refusals() const {
+  Refusals counts;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    counts[i] = refused_[i].load(std::memory_order_relaxed);
+  }
+  return counts;
+}
+
+void RecentActivity::OnRejected(std::string_view, Reason reason) {
+  refused_[static_cast<size_t>(reason)].fetch_add(1, std::memory_order_relaxed);
+}
+
 void RecentActivity::OnRequestDone(const Request& request, const absl::Status& status,
                                    const RequestTrace& trace) {
   if (!status.ok()) return;

@@ -1,15 +1,20 @@
-// The latest events of each model, for the status page. Metrics, in contrast, hold sums since the
-// start.
+// The latest events of each model, and the refusals since the start, for the status page. Metrics
+// hold sums since the start.
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/enum_names.h"
 #include "base/mutex.h"
+#include "base/reason.h"
 #include "engine/observer.h"
 #include "server/common/per_model.h"
 
@@ -63,11 +68,16 @@ class RecentActivity final : public Observer {
 
   View Of(const Model& model);
 
+  // The requests that were refused before they were admitted, by Reason.
+  using Refusals = std::array<int64_t, CountEnumerators<Reason>()>;
+  Refusals refusals() const;
+
   // Drops models in the same way as PerModel::Retire.
   void Retire(IsServed is_served, MonoTime now, nanoseconds keep) {
     models_.Retire(is_served, now, keep);
   }
 
+  void OnRejected(std::string_view model, Reason reason) override;
   void OnRequestDone(const Request& request, const absl::Status& status,
                      const RequestTrace& trace) override;
   void OnBatch(const BatchTrace& trace) override;
@@ -85,6 +95,7 @@ class RecentActivity final : public Observer {
 
   const Clock* const clock_;
   PerModel<OfModel> models_;
+  std::array<std::atomic<int64_t>, CountEnumerators<Reason>()> refused_{};
 };
 
 }  // namespace sluice

@@ -119,6 +119,9 @@ class Callers {
   absl::StatusOr<std::shared_ptr<const Caller>> Identify(
       const grpc::ServerContextBase& context) const;
 
+  // Returns whether the file identifies a caller by a certificate.
+  bool names_certificates() const { return !table()->file.certificates.empty(); }
+
   // The numbers of calls that Identify has refused, by reason.
   int64_t unknown_tokens() const { return unknown_tokens_.load(std::memory_order_relaxed); }
   int64_t missing_credentials() const {

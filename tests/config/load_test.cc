@@ -319,8 +319,22 @@ TEST(ParseModelSpec, ReadsNameVersionAndPath) {
   EXPECT_EQ(model->name, "demo");
   EXPECT_EQ(model->path, "d:x");
   EXPECT_EQ(model->version, 12);
-  for (const char* bad : {"", "demo", "=dir", "demo=", "a/b=dir", "demo:=dir", "demo:0=dir",
-                          "demo:x=dir", "demo:3000000000=dir"}) {
+  // Without a name, the folder's name counts.
+  for (const char* folder : {"models/mini-lm", "/a/models/mini-lm//", "mini-lm", "./mini-lm/"}) {
+    model = ParseModelSpec(folder, "flag --model");
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_EQ(model->name, "mini-lm");
+    EXPECT_EQ(model->path, folder);
+    EXPECT_EQ(model->version, 1);
+  }
+  for (const char* nameless : {"", "/", ".", "a/..", "models/my model", "a:b"}) {
+    model = ParseModelSpec(nameless, "flag --model");
+    ASSERT_FALSE(model.ok()) << nameless;
+    EXPECT_THAT(std::string(model.status().message()),
+                testing::EndsWith("has no name for the model: put NAME= before it"));
+  }
+  for (const char* bad : {"=dir", "demo=", "a/b=dir", "demo:=dir", "demo:0=dir", "demo:x=dir",
+                          "demo:3000000000=dir"}) {
     model = ParseModelSpec(bad, "flag --model");
     ASSERT_FALSE(model.ok()) << bad;
     EXPECT_THAT(std::string(model.status().message()),

@@ -197,35 +197,5 @@ const AdminAddressRow kAdminAddressRows[] = {
 };
 SLUICE_TABLE(AdminAddressTable, kAdminAddressRows);
 
-TEST(CheckModelDirectories, NeedsDirectoryAndConfig) {
-  const std::filesystem::path root = std::filesystem::path(testing::TempDir()) / "validate_test";
-  std::filesystem::remove_all(root);
-  std::filesystem::create_directories(root);
-  Config config = Valid();
-  config.models[0].path = root / "missing";
-  const Origins origins = {{"models", "flag --model"}};
-  EXPECT_EQ(CheckModelDirectories(config, origins),
-            absl::NotFoundError("flag --model: models: the directory of m does not exist: " +
-                                config.models[0].path));
-  config.models[0].path = root;
-  EXPECT_EQ(CheckModelDirectories(config, origins),
-            absl::NotFoundError("flag --model: models: the directory of m has no config.json: " +
-                                root.string()));
-  std::ofstream(root / "config.json") << "{}";
-  EXPECT_EQ(CheckModelDirectories(config, origins), absl::OkStatus());
-  std::filesystem::remove_all(root);
-}
-
-TEST(CheckModelDirectories, ReportsWhyADirectoryCannotBeExamined) {
-  Config config = Valid();
-  config.models[0].path = "/" + std::string(300, 'x');
-  EXPECT_THAT(std::string(CheckModelDirectories(config, {}).message()),
-              ::testing::EndsWith("x: File name too long"));
-  config.models.clear();
-  config.model_repository = "/" + std::string(300, 'x');
-  EXPECT_THAT(std::string(CheckModelDirectories(config, {}).message()),
-              ::testing::EndsWith("x: File name too long"));
-}
-
 }  // namespace
 }  // namespace sluice

@@ -79,10 +79,11 @@ class Daemon:
 
     `options` are appended to the command line. `descriptors` limits the file descriptors. `faults`
     lists the faults to inject, in the syntax of base/fault_injection.h. `variables` are added to
-    the environment. If `log` is given, the output goes to this file."""
+    the environment. If `log` is given, the output goes to this file. The constructor returns when
+    the daemon answers the path `awaited`."""
 
     def __init__(self, *options, models=(("demo", DEMO),), descriptors=None, faults="",
-                 grpc=None, variables=None, log=None):
+                 grpc=None, variables=None, log=None, awaited="/readyz"):
         self.grpc = grpc or f"127.0.0.1:{free_port()}"
         self.http = f"127.0.0.1:{free_port()}"
         self.admin = f"127.0.0.1:{free_port()}"
@@ -104,6 +105,7 @@ class Daemon:
             environment.setdefault("SLUICE_ENGINE_WATCHDOG_HANG", "1h")
         # On a slow machine, the estimated wait must not lead to refusals.
         environment.setdefault("SLUICE_ENGINE_QUEUE_MAX_WAIT", "0")
+        environment.setdefault("SLUICE_SERVER_LIFECYCLE_DRAIN_DELAY", "0")
         # The expected values of the tests were computed in f32.
         environment.setdefault("SLUICE_CPU_PROFILE", "f32")
         if "--config" not in options:  # The warm-up is then four times faster.
@@ -112,14 +114,14 @@ class Daemon:
                                         stdout=log or subprocess.PIPE,
                                         stderr=subprocess.STDOUT, text=True, env=environment)
         try:
-            self._await_ready()
+            self._await(awaited)
         except BaseException:
             self.process.kill()
             raise
 
-    def _await_ready(self):
+    def _await(self, path):
         give_up = time.monotonic() + PATIENCE_S
-        while not self.ready():
+        while not self.healthy(path):
             if self.process.poll() is not None:
                 output = self.process.stdout.read() if self.process.stdout else ""
                 raise EndedEarly(self.process.returncode, output)

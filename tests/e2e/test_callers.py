@@ -302,3 +302,14 @@ def test_a_caller_is_identified_by_its_certificate(tmp_path):
             client.is_server_live()
     finally:
         server.stop()
+
+
+def test_certificates_that_no_caller_can_present_are_reported(daemon, tmp_path):
+    file = tmp_path / "callers"
+    file.write_text("batch: certificate:batch.example.org\n")
+    served = daemon("--server.auth.callers-file", str(file))
+    _, log = served.stop()
+    assert "server.tls.client_ca_file is not set, so no caller can present one" in log
+    file.write_text(f"batch: sha256:{'0' * 64}\n")
+    _, log = daemon("--server.auth.callers-file", str(file)).stop()
+    assert "client_ca_file" not in log

@@ -1,5 +1,6 @@
 """Tests loading models under load, and invalid models (fault 9 of tests/faults.md)."""
 
+import json
 import os
 import pathlib
 import shutil
@@ -139,6 +140,49 @@ def test_the_client_loads_and_unloads_models(daemon, repository):
         assert "server.admin.address" in refused(client.load_model, "other")
 
 
+def change_config(**keys):
+    def change(folder):
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, **keys}))
+
+    return change
+
+
+BROKEN = {
+    "an empty object": lambda folder: (folder / "config.json").write_text("{}"),
+    "not JSON": lambda folder: (folder / "config.json").write_text("{"),
+    "no config.json": lambda folder: (folder / "config.json").unlink(),
+    "an unknown architecture": change_config(architectures=["NoSuchModel"]),
+    "another width": change_config(intermediate_size=8),
+    "one more layer": change_config(num_hidden_layers=9),
+    "no weights": lambda folder: (folder / "model.safetensors").unlink(),
+    "half of the weights": truncated,
+}
+
+
+@pytest.mark.parametrize("spoil", BROKEN.values(), ids=list(BROKEN))
+def test_a_check_finds_what_the_start_would_find(tmp_path, spoil):
+    from conftest import SLUICED
+
+    folder = tmp_path / "m"
+    shutil.copytree(DEMO, folder)
+    addresses = ["--server.grpc.address=127.0.0.1:0", "--server.metrics.address=",
+                 "--server.admin.address="]
+
+    def run(*arguments):
+        return subprocess.run([SLUICED, "--model", folder, *addresses, *arguments],
+                              capture_output=True, text=True, timeout=PATIENCE_S)
+
+    valid = run("--check")
+    assert (valid.returncode, valid.stdout) == (0, "The configuration is valid; models: 1.\n")
+    spoil(folder)
+    checked, started = run("--check"), run()
+    assert checked.returncode == 2 and started.returncode == 1
+    reason = checked.stderr.splitlines()[-1].removeprefix("sluiced: ")
+    # The start may add the model's version and folder.
+    assert reason.split(": ")[-1] in started.stderr, (checked.stderr, started.stderr)
+
+
 def test_a_bad_model_prevents_the_start(repository):
     from conftest import SLUICED
 
@@ -158,3 +202,24 @@ def test_a_bad_model_prevents_the_start(repository):
         timeout=PATIENCE_S,
     )
     assert run.returncode == 1 and "safetensors" in run.stderr and "ready" not in run.stdout
+
+
+def test_an_empty_repository_is_not_ready_until_a_model_is_loaded(daemon, tmp_path):
+    root = tmp_path / "models"
+    (root / "empty").mkdir(parents=True)
+    served = serving(daemon, root, "--server.lifecycle.ready-without-models=true")
+    served.stop()
+    log = tmp_path / "log"
+    with log.open("w") as output:
+        waiting = daemon("--model-repository", str(root), models=(), log=output, awaited="/livez")
+    assert not waiting.ready()
+    wait_until(lambda: "not ready: gRPC on port" in log.read_text())
+    assert "no model is served, so the daemon is not ready" in log.read_text()
+    with grpcclient.InferenceServerClient(waiting.admin) as admin:
+        assert admin.is_server_live() and not admin.is_server_ready()
+        shutil.copytree(DEMO, root / "demo")
+        admin.load_model("demo")
+        assert admin.is_server_ready() and waiting.ready()
+        assert answer(waiting)
+        admin.unload_model("demo")
+        assert not waiting.ready() and waiting.live()

@@ -10,6 +10,7 @@ import pytest
 from browser import DESKTOP, PHONE, Browser
 from conftest import BUILD, DEMO, SLUICE
 from infer import ids_inputs, infer
+from tritonclient.utils import InferenceServerException
 from waiting import PATIENCE_S, wait_until
 
 DEVICES = {"desktop": DESKTOP, "phone": PHONE}
@@ -235,3 +236,17 @@ def test_injected_scripts_do_not_run(demo, browser):
                   "{textContent: 'document.title = 1'}))")
     assert browser.value("document.title") == "Sluice"
     assert any("Content Security Policy" in error for error in browser.errors)
+
+
+def test_the_page_shows_refusals_by_reason_and_the_goodput(daemon, browser):
+    served = daemon()
+    with served.client() as client:
+        infer(client, ids_inputs([[256, 1, 2]]), max_tokens=0)
+        for _ in range(3):
+            with pytest.raises(InferenceServerException):
+                infer(client, ids_inputs([[256, 1, 2]]), max_tokens=0, k_that_is_unknown=1)
+    open_page(browser, served, "desktop")
+    browser.until(figure_is("refused", 3))
+    assert figures(browser)["goodput"] == "100.0 %"
+    tile = "document.querySelector('[data-figure=refused]').parentElement.textContent"
+    assert "parameter 3" in browser.value(tile)

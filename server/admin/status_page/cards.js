@@ -28,7 +28,17 @@ function tile(name, key, text, note, spark) {
   if (spark) made.append(spark);
   return made;
 }
-function tiles(model) {
+function refusalTiles({goodput, refused}) {
+  const reasons = Object.entries(refused).sort((a, b) => b[1] - a[1]);
+  const all = reasons.reduce((sum, [, times]) => sum + times, 0);
+  return [
+    tile('Goodput', 'goodput', goodput === null ? '–' : percent(goodput),
+         'since the start; answered, of all requests without a fault of the caller'),
+    tile('Refused', 'refused', count(all),
+         reasons.map(([reason, times]) => `${reason} ${count(times)}`).join(', ') || 'no request since the start'),
+  ];
+}
+function tiles(model, daemon) {
   const past = history.get(keyOf(model));
   const tokens = rates(past, 'tokens'), requests = rates(past, 'requests');
   const latest = list => list.length ? short(list[list.length - 1]) : '–';
@@ -37,6 +47,7 @@ function tiles(model) {
   return [
     tile('Tokens/s', 'tokens_rate', latest(tokens), `${latest(requests)} requests/s`,
          sparkline(tokens, 'tokens per second over the last minutes')),
+    ...refusalTiles(daemon),
     tile('Sequences waiting', 'sequences_waiting', count(queue.sequences_waiting),
          `${count(queue.sequences_running)} running`,
          sparkline(past.map(p => p.waiting), 'waiting sequences over the last minutes')),
@@ -111,7 +122,7 @@ function queueCard(model) {
     ['arriving sequences/s', 'sequences_per_second', short(model.sequences_per_second)],
     ['arriving tokens/s', 'tokens_per_second', short(model.tokens_per_second)],
     ['requests answered', 'ok', count(model.ok)],
-    ['requests failed', 'failed', count(model.failed)],
+    ['failed after admission', 'failed', count(model.failed)],
     ['steps', 'steps', count(model.steps)],
     ['attention', 'attention', model.attention]]));
 }

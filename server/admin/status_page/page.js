@@ -23,7 +23,7 @@ function show(status) {
   const model = status.models.find(m => keyOf(m) === chosen) || status.models[0];
   chosen = model ? keyOf(model) : null;
   showChoice(status.models);
-  byId('tiles').replaceChildren(...(model ? tiles(model) : []));
+  byId('tiles').replaceChildren(...(model ? tiles(model, status.daemon) : refusalTiles(status.daemon)));
   byId('cards').replaceChildren(...(model ? cards(model) : [card('whole', 'No model is ready yet', 'A model appears when it is loaded and warmed up.')]));
 }
 async function renew() {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/quantile.h"
+#include "base/reason.h"
 #include "nlohmann/json.hpp"
 #include "server/common/durations.h"
 #include "server/observe/bucket_summary.h"
@@ -227,10 +228,31 @@ json DescribeModel(const ModelStatus& model, MonoTime now) {
             {"copied", stats.copied_bytes}}}};
 }
 
-json DescribeDaemon(const DaemonStatus& daemon) {
+// Returns the share of the requests that were answered, among all requests except those that were
+// refused for a fault of their callers, or null if there were none.
+json Goodput(const DaemonStatus& daemon, std::span<const ModelStatus> models) {
+  double ok = 0, all = 0;
+  for (const ModelStatus& model : models) {
+    ok += static_cast<double>(model.ok);
+    all += static_cast<double>(model.ok + model.failed);
+  }
+  for (const ReasonInfo& reason : kReasons) {
+    if (reason.at_fault == AtFault::kCaller) continue;
+    all += static_cast<double>(daemon.refused[static_cast<size_t>(reason.reason)]);
+  }
+  return all == 0 ? json() : json(ok / all);
+}
+
+json DescribeDaemon(const DaemonStatus& daemon, std::span<const ModelStatus> models) {
+  json refused = json::object();
+  for (const ReasonInfo& reason : kReasons) {
+    const int64_t count = daemon.refused[static_cast<size_t>(reason.reason)];
+    if (count > 0) refused[std::string(reason.name)] = count;
+  }
   return {{"version", daemon.version},         {"phase", NameOf(daemon.phase)},
           {"uptime", Seconds(daemon.uptime)},  {"device", daemon.backend.device},
-          {"profile", daemon.backend.profile}, {"policy", NameOf(daemon.policy)}};
+          {"profile", daemon.backend.profile}, {"policy", NameOf(daemon.policy)},
+          {"refused", std::move(refused)},     {"goodput", Goodput(daemon, models)}};
 }
 
 }  // namespace
@@ -239,7 +261,7 @@ std::string StatusJson(const DaemonStatus& daemon, std::span<const ModelStatus> 
                        MonoTime now) {
   json all = json::array();
   for (const ModelStatus& model : models) all.push_back(DescribeModel(model, now));
-  const json status = {{"daemon", DescribeDaemon(daemon)}, {"models", std::move(all)}};
+  const json status = {{"daemon", DescribeDaemon(daemon, models)}, {"models", std::move(all)}};
   return status.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
 }
 

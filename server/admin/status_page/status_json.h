@@ -20,12 +20,13 @@
 
 namespace sluice {
 
-// The daemon's phase, as its health service reports it. kDraining is final.
-enum class Phase { kStarting, kServing, kDraining };
+// The daemon's phase, as its health service reports it. It is ready only in kServing. In kEmpty it
+// has no model. kDraining is final.
+enum class Phase { kStarting, kEmpty, kServing, kDraining };
 constexpr auto EnumNamesOf(Phase) {
   using enum Phase;
   return EnumNameTable<Phase>(
-      {{kStarting, "starting"}, {kServing, "serving"}, {kDraining, "draining"}});
+      {{kStarting, "starting"}, {kEmpty, "empty"}, {kServing, "serving"}, {kDraining, "draining"}});
 }
 
 struct DaemonStatus {
@@ -34,6 +35,7 @@ struct DaemonStatus {
   nanoseconds uptime{0};
   BackendInfo backend;
   PolicyKind policy = PolicyKind::kPacked;
+  RecentActivity::Refusals refused{};  // since the start
 };
 
 struct ModelStatus {

@@ -34,7 +34,8 @@ std::string StatusSource::Describe(MonoTime now) const {
                      .phase = phase_(),
                      .uptime = now - start_,
                      .backend = context_.engine->backend_info(),
-                     .policy = context_.engine_options.batch.policy},
+                     .policy = context_.engine_options.batch.policy,
+                     .refused = context_.activity->refusals()},
                     models, now);
 }
 

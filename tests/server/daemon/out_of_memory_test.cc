@@ -189,11 +189,14 @@ class RequestsOutOfMemoryTest : public ::testing::Test {
 
   testing::TestDaemon daemon_;
   Metrics metrics_{"cpu", "1.2.3"};
-  ServingContext context_{
-      WithMemoryShares(ServerOptions()),
-      "1.2.3",
-      {},
-      {.engine = &daemon_.engine(), .clock = Clock::Real(), .metrics = &metrics_}};
+  RecentActivity activity_{Clock::Real()};
+  ServingContext context_{WithMemoryShares(ServerOptions()),
+                          "1.2.3",
+                          {},
+                          {.engine = &daemon_.engine(),
+                           .clock = Clock::Real(),
+                           .metrics = &metrics_,
+                           .activity = &activity_}};
   InferenceFrontend frontend_{context_, {}};
   // The allocations when the last call began and when it made its sink.
   int64_t began_ = 0;

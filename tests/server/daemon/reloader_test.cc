@@ -145,5 +145,43 @@ TEST_F(ReloaderTest, LoadsAndUnloadsModelsAsConfigured) {
   EXPECT_TRUE(daemon_.engine().Resolve("m", "1").ok());
 }
 
+TEST_F(ReloaderTest, NamesTheModelsThatItLoadedAndWithdrew) {
+  const TemporaryDirectory other;
+  testing::WriteModel(testing::TinyConfig(), 2, kernels::DType::kF32, other.path());
+  std::filesystem::rename(other.File("model.safetensors"), directory_.File("model.safetensors"));
+  const auto changed = reloader_->Reload();
+  ASSERT_TRUE(changed.ok()) << changed.status();
+  EXPECT_THAT(changed->applied, IsEmpty());
+  EXPECT_THAT(changed->models.loaded, ElementsAre("m version 1"));
+  EXPECT_THAT(changed->models.withdrawn, IsEmpty());
+  EXPECT_THAT(reloader_->Reload()->models.loaded, IsEmpty());
+  on_disk_->models = {{"n", directory_.path(), 2}};
+  const auto renamed = reloader_->Reload();
+  EXPECT_THAT(renamed->models.loaded, ElementsAre("n version 2"));
+  EXPECT_THAT(renamed->models.withdrawn, ElementsAre("m version 1"));
+}
+
+TEST_F(ReloaderTest, ADaemonWithoutModelsIsNotReadyUnlessAnOptionAllowsIt) {
+  Server& server = daemon_.server();
+  const auto reload = [&] {
+    EXPECT_TRUE(server.health().running()) << "it still manages models";
+    EXPECT_EQ(reloader_->Reload().status(), absl::OkStatus());
+    return server.health().ready();
+  };
+  EXPECT_TRUE(reload());
+  on_disk_->models.clear();
+  EXPECT_FALSE(reload());
+  on_disk_->server.lifecycle.ready_without_models = true;
+  EXPECT_TRUE(reload());
+  on_disk_->server.lifecycle.ready_without_models = false;
+  EXPECT_FALSE(reload());
+  on_disk_->models = running_.models;
+  EXPECT_TRUE(reload());
+  EXPECT_EQ(server.models().Unload("m", std::nullopt), absl::OkStatus());
+  EXPECT_FALSE(server.health().ready());
+  EXPECT_EQ(server.models().Load("m", std::nullopt), absl::OkStatus());
+  EXPECT_TRUE(server.health().ready());
+}
+
 }  // namespace
 }  // namespace sluice

@@ -21,6 +21,7 @@ TestDaemon::Options::Options() : model(TextModel()) {
   server.admin.address = "";
   server.admin.on_grpc_address = true;
   server.log.level = "error";
+  server.lifecycle.drain_delay_us = 0;
   backend.activation_bytes_per_token = 4;
 }
 

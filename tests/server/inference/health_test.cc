@@ -70,6 +70,16 @@ TEST_F(HealthTest, LivenessAndReadinessAreSeparateNames) {
   EXPECT_EQ(StatusOf("sluice.readiness"), HealthCheckResponse::SERVING);
 }
 
+TEST_F(HealthTest, IsNotReadyWithoutModels) {
+  health_.SetWithoutModels(true);
+  health_.SetReady(true);
+  EXPECT_TRUE(health_.running());
+  EXPECT_EQ(StatusOf(""), HealthCheckResponse::NOT_SERVING);
+  EXPECT_EQ(StatusOf("sluice.liveness"), HealthCheckResponse::SERVING);
+  health_.SetWithoutModels(false);
+  EXPECT_EQ(StatusOf(""), HealthCheckResponse::SERVING);
+}
+
 TEST_F(HealthTest, IsNotReadyIfFailingAndNotLiveIfHung) {
   health_.SetReady(true);
   health_.SetFailing(true);

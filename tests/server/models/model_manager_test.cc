@@ -79,7 +79,7 @@ std::string ReasonsOf(ModelManager* manager, Reasons reasons) {
 
 TEST_F(ModelManagerTest, AnIndexShowsNoPathsToCallersThatMayOnlyInfer) {
   AddModel("a/1");
-  ASSERT_EQ(manager_.Apply({}, root_.path()), absl::OkStatus());
+  ASSERT_EQ(manager_.Apply({}, root_.path()).status(), absl::OkStatus());
   std::filesystem::create_directories(root_.File("a/2"));
   EXPECT_FALSE(manager_.Load("a", 2).ok());
   EXPECT_THAT(ReasonsOf(&manager_, Reasons::kInFull), HasSubstr("config.json"));
@@ -95,14 +95,37 @@ TEST_F(ModelManagerTest, ServesTheListedModelsAndTheHighestVersions) {
   AddModel("a");
   AddModel("b/2");
   AddModel("b/10");
-  ASSERT_EQ(manager_.Apply({{"listed", elsewhere.path(), 3}}, root_.path()), absl::OkStatus());
+  ASSERT_EQ(manager_.Apply({{"listed", elsewhere.path(), 3}}, root_.path()).status(),
+            absl::OkStatus());
   EXPECT_THAT(Served(), ElementsAre("a:1", "b:10", "listed:3"));
   EXPECT_THAT(Index(), ElementsAre("a:1 ready", "b:2 not loaded", "b:10 ready", "listed:3 ready"));
-  EXPECT_EQ(manager_.Apply({{"a", elsewhere.path(), 3}}, root_.path()).code(),
+  EXPECT_EQ(manager_.Apply({{"a", elsewhere.path(), 3}}, root_.path()).status().code(),
             absl::StatusCode::kInvalidArgument)
       << "two directories with one name";
-  EXPECT_EQ(manager_.Apply({}, ""), absl::OkStatus());
+  EXPECT_EQ(manager_.Apply({}, "").status(), absl::OkStatus());
   EXPECT_THAT(Served(), IsEmpty());
+}
+
+TEST_F(ModelManagerTest, ANameOfTheHubIsExplained) {
+  const auto error = [&](const std::string& path) {
+    return std::string(manager_.Apply({{"m", path, 1}}, "").status().message());
+  };
+  EXPECT_THAT(error("sentence-transformers/no-such-model"),
+              HasSubstr("hf download \"sentence-transformers/no-such-model\" --local-dir DIR"));
+  for (const char* path : {"no-such-model", "/no/such", "./no-such", "a/b/c", "no-such/"}) {
+    EXPECT_THAT(error(path), ::testing::Not(HasSubstr("hf download"))) << path;
+  }
+}
+
+TEST_F(ModelManagerTest, ACheckReadsTheModelsWithoutAnEngine) {
+  AddModel("a");
+  AddModel("b/10");
+  ModelManager checker(/*engine=*/nullptr, log_.get());
+  EXPECT_EQ(*checker.Check({}, root_.path()), 2);
+  WriteTestFile(root_.File("a/config.json"), "{}");
+  const absl::Status status = checker.Check({}, root_.path()).status();
+  EXPECT_EQ(status, manager_.Apply({}, root_.path()).status());
+  EXPECT_THAT(std::string(status.message()), HasSubstr("model a version 1"));
 }
 
 TEST_F(ModelManagerTest, KeepsModelsThatHaveNotChanged) {
@@ -124,11 +147,11 @@ TEST_F(ModelManagerTest, ABrokenModelChangesNothing) {
   AddModel("good");
   AddModel("worse");
   WriteTestFile(root_.File("worse/model.safetensors"), "short");
-  const absl::Status status = manager_.Apply({}, root_.path());
+  const absl::Status status = manager_.Apply({}, root_.path()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("worse"));
   EXPECT_THAT(Served(), ElementsAre("a:1"));
-  EXPECT_EQ(manager_.Apply({}, root_.File("nowhere")).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(manager_.Apply({}, root_.File("nowhere")).status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(Served(), ElementsAre("a:1"));
   EXPECT_EQ(manager_.Load("worse", std::nullopt).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(Index()[2], HasSubstr("worse:1 the last load failed: "));

@@ -38,7 +38,20 @@ TEST(StatusJson, DescribesTheDaemon) {
                           {"uptime", 1.5},
                           {"device", "cpu"},
                           {"profile", "p"},
-                          {"policy", "fifo_packed"}}));
+                          {"policy", "fifo_packed"},
+                          {"refused", json::object()},
+                          {"goodput", nullptr}}));
+}
+
+TEST(StatusJson, RefusalsByReasonLowerTheGoodputIfTheServerIsAtFault) {
+  DaemonStatus daemon;
+  daemon.refused[static_cast<size_t>(Reason::kQueueFull)] = 50;
+  daemon.refused[static_cast<size_t>(Reason::kMemory)] = 4;
+  daemon.refused[static_cast<size_t>(Reason::kInput)] = 1000;
+  const json seen =
+      Parsed({.stats = ExampleStats(kNow), .recent = {}, .ok = 90, .failed = 6}, daemon)["daemon"];
+  EXPECT_EQ(seen["refused"], json({{"queue_full", 50}, {"memory", 4}, {"input", 1000}}));
+  EXPECT_EQ(seen["goodput"], 90.0 / (90 + 6 + 54));
 }
 
 TEST(StatusJson, QueueAndTotalsEqualTheEnginesStatistics) {
