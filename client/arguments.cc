@@ -5,6 +5,7 @@
 #include <iterator>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -41,6 +42,8 @@ struct Flags {
   std::string admin_server;                         // its default in admin commands
   std::optional<std::string> server;
   std::optional<std::string> deadline;
+  std::string doctor_admin;   // --admin
+  bool names_server = false;  // SLUICE_SERVER is set
   std::string shell;
   PlanFlags plan;
 };
@@ -64,7 +67,7 @@ void AddFlags(Flags* flags, Arguments* arguments, CLI::App* app) {
                   Help("HOST:PORT of the server. Default: SLUICE_SERVER in the environment, or "
                        "localhost:8001. For buckets, review, ladder, explain, plan, load, unload "
                        "and reload: its admin address; default: SLUICE_ADMIN, or port 8003 on the "
-                       "host of the server."));
+                       "host of the server, without TLS. https:// before an address means TLS."));
   app->add_option("--deadline", flags->deadline,
                   Help("End a call after this long, e.g. 500ms; 0: never. Default: 60s, but never "
                        "for generate, load and reload."));
@@ -88,8 +91,9 @@ void AddFlags(Flags* flags, Arguments* arguments, CLI::App* app) {
   health->callback([=] { arguments->command = Command::kHealth; });
   CLI::App* doctor = AddCommand(
       "doctor", "Check a server, its metrics and its buckets, and report problems.", app);
-  doctor->add_option("--admin", arguments->doctor.admin,
-                     Help("HOST:PORT of the admin API. Default: SLUICE_ADMIN, or port 8003 on the "
+  doctor->add_option("--admin", flags->doctor_admin,
+                     Help("HOST:PORT of the admin API; https:// before it means TLS "
+                          "(server.admin.secured). Default: SLUICE_ADMIN, or port 8003 on the "
                           "host of --server."));
   doctor->add_option("--metrics-address", arguments->doctor.metrics_address, Help(kMetricsHelp));
   doctor->add_flag("--json", arguments->doctor.json, "Print JSON.");
@@ -135,28 +139,62 @@ bool WaitsLong(const std::string& command) {
   return command == "generate" || command == "load" || command == "reload";
 }
 
-std::string ServerFor(const std::string& command, const Flags& flags) {
-  if (flags.server.has_value()) return *flags.server;
-  if (!IsAdminCommand(command)) return flags.inference_server;
-  return flags.admin_server.empty() ? OnHostOf(flags.inference_server, 8003) : flags.admin_server;
+// Reads HOST:PORT, or the same after http:// or https://, which decides whether the connection uses
+// TLS.
+absl::Status ReadEndpoint(const char* flag, std::string_view text, Endpoint* endpoint) {
+  if (text.starts_with("https://")) {
+    endpoint->connection.tls = true;
+    text.remove_prefix(8);
+  } else if (text.starts_with("http://")) {
+    endpoint->connection.tls = false;
+    text.remove_prefix(7);
+  }
+  return ReadFlag(flag, Address{}, std::string(text), &endpoint->address);
+}
+
+// Reads the admin address `text` of the daemon at `server`, or the default if it is empty. The
+// flags of the connection are for `server`: the admin address has TLS only if `text` says so. A
+// token that was meant for a connection with TLS is not sent without it.
+absl::Status ReadAdmin(const char* flag, const std::string& text, const Endpoint& server,
+                       Endpoint* admin) {
+  admin->connection = server.connection;
+  admin->connection.tls = false;
+  SLUICE_RETURN_IF_ERROR(
+      ReadEndpoint(flag, text.empty() ? OnHostOf(server.address, 8003) : text, admin));
+  if (server.connection.tls && !admin->connection.tls) admin->connection.token.clear();
+  return absl::OkStatus();
+}
+
+// Sets the address that the command calls, and how to reach it.
+absl::Status ReadServer(const std::string& command, const Flags& flags, Arguments* arguments) {
+  Endpoint server{.address = "", .connection = arguments->connection};
+  SLUICE_RETURN_IF_ERROR(
+      ReadEndpoint("--server", flags.server.value_or(flags.inference_server), &server));
+  if (IsAdminCommand(command) && !flags.server.has_value()) {
+    Endpoint admin;
+    SLUICE_RETURN_IF_ERROR(ReadAdmin("SLUICE_ADMIN", flags.admin_server, server, &admin));
+    if (flags.names_server) arguments->daemon = std::move(server);
+    arguments->chosen_admin = true;
+    server = std::move(admin);
+  }
+  arguments->server = std::move(server.address);
+  arguments->connection = std::move(server.connection);
+  return absl::OkStatus();
 }
 
 // Completes the arguments of a command.
 absl::Status Complete(const Flags& flags, const CLI::App& app, Arguments* arguments) {
   const std::string& command = app.get_name();
-  SLUICE_RETURN_IF_ERROR(
-      ReadFlag("--server", Address{}, ServerFor(command, flags), &arguments->server));
+  SLUICE_RETURN_IF_ERROR(ReadServer(command, flags, arguments));
   const char* by_default = WaitsLong(command) ? "0" : "60s";
   SLUICE_RETURN_IF_ERROR(ReadFlag("--deadline", kDeadline, flags.deadline.value_or(by_default),
                                   &arguments->deadline_us));
   if (command == "stats")
     return ReadMetricsAddress(arguments->server, &arguments->stats.metrics_address);
   if (command == "doctor") {
-    std::string* const admin = &arguments->doctor.admin;
-    if (admin->empty()) {
-      *admin = flags.admin_server.empty() ? OnHostOf(arguments->server, 8003) : flags.admin_server;
-    }
-    SLUICE_RETURN_IF_ERROR(ReadFlag("--admin", Address{}, *admin, admin));
+    const std::string& admin = flags.doctor_admin.empty() ? flags.admin_server : flags.doctor_admin;
+    SLUICE_RETURN_IF_ERROR(ReadAdmin("--admin", admin, {arguments->server, arguments->connection},
+                                     &arguments->doctor.admin));
     return ReadMetricsAddress(arguments->server, &arguments->doctor.metrics_address);
   }
   return ReadPlanCommand(flags.plan, app, arguments);
@@ -196,9 +234,12 @@ absl::StatusOr<Arguments> ParseArguments(int argc, const char* const* argv,
                                          const std::function<const char*(const char*)>& getenv) {
   Flags flags;
   const auto set_from = [&](const char* name, std::string* address) {
-    if (const char* value = getenv(name); value != nullptr && *value != '\0') *address = value;
+    const char* const value = getenv(name);
+    const bool set = value != nullptr && *value != '\0';
+    if (set) *address = value;
+    return set;
   };
-  set_from("SLUICE_SERVER", &flags.inference_server);
+  flags.names_server = set_from("SLUICE_SERVER", &flags.inference_server);
   set_from("SLUICE_ADMIN", &flags.admin_server);
   CLI::App app(kDescription, "sluice");
   Arguments arguments;

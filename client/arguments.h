@@ -54,8 +54,14 @@ struct StatsArguments {
   std::string metrics_address;  // empty means that the metrics are not read
 };
 
+// An address and how to reach it.
+struct Endpoint {
+  std::string address;  // HOST:PORT
+  ConnectionArguments connection;
+};
+
 struct DoctorArguments {
-  std::string admin;
+  Endpoint admin;
   std::string metrics_address;  // empty means that the metrics are not read
   bool json = false;
 };
@@ -220,6 +226,10 @@ struct Arguments {
   std::string server;
   int64_t deadline_us = 0;  // of each call; 0 means none
   ConnectionArguments connection;
+  // The daemon that a command of the admin API is meant for, if its admin address was not given by
+  // --server. The command is refused if `server` turns out to be another daemon's address.
+  std::optional<Endpoint> daemon;
+  bool chosen_admin = false;  // `server` is an admin address that --server did not give
   InferArguments infer;
   GenerateArguments generate;
   ModelsArguments models;

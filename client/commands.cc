@@ -7,6 +7,14 @@
 #include "client/request.h"
 
 namespace sluice::client {
+namespace {
+
+int UsageError(const absl::Status& status, const Console& console) {
+  *console.error << "sluice: " << status.message() << "\n";
+  return kExitUsage;
+}
+
+}  // namespace
 
 int Run(const Arguments& arguments, const Console& console) {
   using Command = Arguments::Command;
@@ -22,15 +30,20 @@ int Run(const Arguments& arguments, const Console& console) {
     return RunPlan(arguments, console);
   }
   const auto credentials = CredentialsOf(arguments.connection);
-  if (!credentials.ok()) {
-    *console.error << "sluice: " << credentials.status().message() << "\n";
-    return kExitUsage;
-  }
+  if (!credentials.ok()) return UsageError(credentials.status(), console);
   const Connection connection(arguments, *credentials);
+  if (arguments.chosen_admin) *console.error << "admin address: " << arguments.server << "\n";
   if (arguments.command == Command::kDoctor) {
-    Arguments of_admin = arguments;
-    of_admin.server = arguments.doctor.admin;
-    return RunDoctor(arguments, connection, Connection(of_admin, *credentials), console);
+    const auto admin = Connection::To(arguments.doctor.admin, arguments.deadline_us);
+    if (!admin.ok()) return UsageError(admin.status(), console);
+    return RunDoctor(arguments, connection, *admin, console);
+  }
+  if (arguments.daemon.has_value()) {
+    const auto daemon = Connection::To(*arguments.daemon, arguments.deadline_us);
+    if (!daemon.ok()) return UsageError(daemon.status(), console);
+    const absl::Status same =
+        CheckSameDaemon(*daemon, arguments.daemon->address, connection, arguments.server);
+    if (!same.ok()) return UsageError(same, console);
   }
   using RunCommand = int (*)(const Arguments&, const Connection&, const Console&);
   const std::map<Command, RunCommand> commands = {

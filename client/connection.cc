@@ -5,6 +5,7 @@
 #include <limits>
 #include <set>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
@@ -59,6 +60,15 @@ Connection::Connection(const Arguments& arguments,
   admin_ = admin::v1::Admin::NewStub(channel);
 }
 
+absl::StatusOr<Connection> Connection::To(const Endpoint& endpoint, int64_t deadline_us) {
+  SLUICE_ASSIGN_OR_RETURN(const auto credentials, CredentialsOf(endpoint.connection));
+  Arguments arguments;
+  arguments.server = endpoint.address;
+  arguments.connection = endpoint.connection;
+  arguments.deadline_us = deadline_us;
+  return Connection(arguments, credentials);
+}
+
 template <typename Stub, typename Request, typename Response>
 absl::StatusOr<Response> Connection::Call(const std::unique_ptr<Stub>& stub,
                                           grpc::Status (Stub::*method)(grpc::ClientContext*,
@@ -84,6 +94,16 @@ std::unique_ptr<InferStream> Connection::Stream(const inference::ModelInferReque
 absl::StatusOr<inference::RepositoryIndexResponse> Connection::Index() const {
   return Call(inference_, &inference::GRPCInferenceService::Stub::RepositoryIndex,
               inference::RepositoryIndexRequest());
+}
+
+absl::StatusOr<std::string> Connection::Instance() const {
+  SLUICE_ASSIGN_OR_RETURN(const auto metadata,
+                          Call(inference_, &inference::GRPCInferenceService::Stub::ServerMetadata,
+                               inference::ServerMetadataRequest()));
+  for (const std::string& extension : metadata.extensions()) {
+    if (absl::StartsWith(extension, "instance:")) return extension;
+  }
+  return std::string();
 }
 
 absl::StatusOr<inference::ModelMetadataResponse> Connection::Metadata(
@@ -190,6 +210,19 @@ absl::StatusOr<std::string> OnlyModel(const Connection& connection) {
           ? "the server serves no model; list one in its configuration, or run sluice load"
           : absl::StrCat("the server serves several models; choose one with --model: ",
                          absl::StrJoin(names, ", ")));
+}
+
+absl::Status CheckSameDaemon(const Connection& server, const std::string& server_address,
+                             const Connection& admin, const std::string& admin_address) {
+  const auto expected = server.Instance();
+  const auto found = admin.Instance();
+  // An address that does not answer is the error of the command's own call.
+  if (!expected.ok() || !found.ok() || expected->empty() || found->empty() || *expected == *found) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the admin address ", admin_address, " belongs to another daemon than the server ",
+      server_address, "; set SLUICE_ADMIN to server.admin.address of that daemon"));
 }
 
 std::string FailureText(const absl::Status& status, const std::string& server) {

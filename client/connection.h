@@ -23,12 +23,17 @@ class Connection {
   // Uses the server, its name, the deadline and the token of `arguments`.
   Connection(const Arguments& arguments,
              const std::shared_ptr<grpc::ChannelCredentials>& credentials);
+  // Connects to another address than the command's own. Errors name the file that cannot be read.
+  static absl::StatusOr<Connection> To(const Endpoint& endpoint, int64_t deadline_us);
 
   absl::StatusOr<inference::ModelInferResponse> Infer(
       const inference::ModelInferRequest& request) const;
   // Never returns nullptr; errors come from the stream.
   std::unique_ptr<InferStream> Stream(const inference::ModelInferRequest& request) const;
   absl::StatusOr<inference::RepositoryIndexResponse> Index() const;
+  // Returns the text that differs between daemons and is the same at all addresses of one, or ""
+  // from a daemon that has none.
+  absl::StatusOr<std::string> Instance() const;
   // An empty version means the highest.
   absl::StatusOr<inference::ModelMetadataResponse> Metadata(const std::string& model,
                                                             const std::string& version) const;
@@ -60,7 +65,7 @@ class Connection {
                                                              Response*),
                                 const Request& request) const;
 
-  const CallOptions options_;
+  CallOptions options_;
   std::unique_ptr<inference::GRPCInferenceService::Stub> inference_;
   std::unique_ptr<grpc::health::v1::Health::Stub> health_;
   std::unique_ptr<admin::v1::Admin::Stub> admin_;
@@ -69,6 +74,10 @@ class Connection {
 // Returns the only served model, for commands without --model. Returns FailedPrecondition that
 // lists the names if there are several.
 absl::StatusOr<std::string> OnlyModel(const Connection& connection);
+
+// Returns InvalidArgument if the addresses are known to belong to different daemons.
+absl::Status CheckSameDaemon(const Connection& server, const std::string& server_address,
+                             const Connection& admin, const std::string& admin_address);
 
 // Returns "sluice: CODE: message", followed by a line with a hint if there is one.
 std::string FailureText(const absl::Status& status, const std::string& server);

@@ -191,8 +191,13 @@ void LookAtBuckets(const Observation& seen, Findings* findings) {
         {Level::kAdvice,
          absl::StrCat("the admin address ", seen.admin_address,
                       " does not answer: ", Printable(seen.buckets.status().message())),
-         "Buckets were not checked. Set SLUICE_ADMIN, or enable server.admin.address on the "
-         "server."});
+         "Buckets were not checked. Give --admin HOST:PORT, or --admin https://HOST:PORT if the "
+         "server has server.admin.secured; the server needs server.admin.address."});
+    return;
+  }
+  if (!seen.same_daemon.ok()) {
+    findings->push_back({Level::kBad, std::string(seen.same_daemon.message()),
+                         "Buckets were not checked. Give --admin HOST:PORT, or set SLUICE_ADMIN."});
     return;
   }
   for (const auto& model : seen.buckets->models()) {

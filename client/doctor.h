@@ -19,6 +19,7 @@ struct Observation {
   absl::StatusOr<bool> ready;  // whether the server reports that it is ready
   absl::StatusOr<inference::RepositoryIndexResponse> index;
   absl::StatusOr<std::vector<Sample>> metrics;
+  absl::Status same_daemon{};  // the error of CheckSameDaemon
   absl::StatusOr<admin::v1::GetBucketsResponse> buckets;
   double now_seconds = 0;  // since 1970, for the expiry of certificates
   std::string client_version;

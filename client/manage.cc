@@ -1,4 +1,6 @@
 #include <ostream>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -43,10 +45,16 @@ int RunReload(const Arguments& arguments, const Connection& connection, const Co
     *console.out << JsonLine(ToJson(*response));
     return kExitOk;
   }
-  const auto& applied = response->applied();
+  std::vector<std::string> changes;
+  const auto add = [&](const char* what, const auto& names) {
+    if (!names.empty()) changes.push_back(absl::StrCat(what, ": ", absl::StrJoin(names, ", ")));
+  };
+  add("applied", response->applied());
+  add("loaded", response->loaded_models());
+  add("unloaded", response->withdrawn_models());
   *console.out << "reloaded; "
-               << (applied.empty() ? "no option changed"
-                                   : absl::StrCat("applied: ", absl::StrJoin(applied, ", ")))
+               << (changes.empty() ? "no option and no model changed"
+                                   : absl::StrJoin(changes, "; "))
                << "\n";
   if (!response->needs_restart().empty()) {
     *console.out << "changed, but needs a restart: "

@@ -35,17 +35,18 @@ nlohmann::json FindingsJson(const std::vector<Finding>& findings) {
 int RunDoctor(const Arguments& arguments, const Connection& connection, const Connection& admin,
               const Console& console) {
   const DoctorArguments& own = arguments.doctor;
-  const Observation seen = {.server = arguments.server,
-                            .metrics_address = own.metrics_address,
-                            .admin_address = own.admin,
-                            .ready = IsReady(connection),
-                            .index = connection.Index(),
-                            .metrics = own.metrics_address.empty()
-                                           ? absl::FailedPreconditionError("not asked")
-                                           : FetchMetrics(own.metrics_address),
-                            .buckets = admin.Buckets("", ""),
-                            .now_seconds = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()),
-                            .client_version = std::string(Version())};
+  const Observation seen = {
+      .server = arguments.server,
+      .metrics_address = own.metrics_address,
+      .admin_address = own.admin.address,
+      .ready = IsReady(connection),
+      .index = connection.Index(),
+      .metrics = own.metrics_address.empty() ? absl::FailedPreconditionError("not asked")
+                                             : FetchMetrics(own.metrics_address),
+      .same_daemon = CheckSameDaemon(connection, arguments.server, admin, own.admin.address),
+      .buckets = admin.Buckets("", ""),
+      .now_seconds = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()),
+      .client_version = std::string(Version())};
   const std::vector<Finding> findings = Diagnose(seen);
   *console.out << (own.json ? JsonLine(FindingsJson(findings)) : DiagnosisText(findings));
   if (!seen.ready.ok()) return ExitCodeOf(seen.ready.status());

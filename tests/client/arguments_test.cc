@@ -68,6 +68,39 @@ TEST(ParseArguments, AdminCommandsUseTheAdminAddress) {
   EXPECT_EQ(Parse({"models"}, "far:9001", "near:1")->server, "far:9001");
 }
 
+TEST(ParseArguments, EachAddressHasItsOwnScheme) {
+  // The flags are for the server of SLUICE_SERVER. The admin address has no TLS by default, and a
+  // token for a connection with TLS is not sent there.
+  const auto plain = Parse({"buckets", "--ca=a.pem", "--token=abc"}, "far:9001");
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_FALSE(plain->connection.tls);
+  EXPECT_EQ(plain->connection.token, "");
+  ASSERT_TRUE(plain->daemon.has_value());
+  EXPECT_EQ(plain->daemon->address, "far:9001");
+  EXPECT_TRUE(plain->daemon->connection.tls);
+  EXPECT_EQ(plain->daemon->connection.token, "abc");
+  const auto secured = Parse({"buckets", "--ca=a.pem", "--token=abc"}, "f:1", "https://g:2");
+  ASSERT_TRUE(secured.ok()) << secured.status();
+  EXPECT_EQ(secured->server, "g:2");
+  EXPECT_TRUE(secured->connection.tls);
+  EXPECT_EQ(secured->connection.ca, "a.pem");
+  EXPECT_EQ(secured->connection.token, "abc");
+  const auto named = Parse({"buckets", "--ca=a.pem", "--server=h:3"}, "f:1");
+  ASSERT_TRUE(named.ok()) << named.status();
+  EXPECT_TRUE(named->connection.tls);
+  EXPECT_FALSE(named->daemon.has_value());
+  EXPECT_TRUE(Parse({"models"}, "https://f:1")->connection.tls);
+  EXPECT_FALSE(Parse({"models", "--tls"}, "http://f:1")->connection.tls);
+  EXPECT_EQ(Parse({"buckets", "--token=abc"}, "f:1")->connection.token, "abc");
+}
+
+TEST(ParseArguments, TheDaemonOfAnAdminCommandIsTheOneOfTheEnvironment) {
+  EXPECT_FALSE(Parse({"reload"})->daemon.has_value());
+  EXPECT_TRUE(Parse({"reload"})->chosen_admin);
+  EXPECT_FALSE(Parse({"--server=h:3", "reload"})->chosen_admin);
+  EXPECT_FALSE(Parse({"models"}, "f:1")->chosen_admin);
+}
+
 TEST(ParseArguments, ReadsTheFlagsOfInfer) {
   const auto arguments = Parse({"infer",
                                 "--text",
@@ -341,9 +374,13 @@ TEST(ParseArguments, TheDoctorTakesThreeAddresses) {
   const auto given = Parse({"doctor", "--server=a:1"}, "b:2");
   ASSERT_TRUE(given.ok()) << given.status();
   EXPECT_EQ(given->server, "a:1");
-  EXPECT_EQ(given->doctor.admin, "a:8003");
+  EXPECT_EQ(given->doctor.admin.address, "a:8003");
   EXPECT_EQ(given->doctor.metrics_address, "a:8002");
-  EXPECT_EQ(Parse({"doctor"}, "b:2", "c:3")->doctor.admin, "c:3");
+  EXPECT_EQ(Parse({"doctor"}, "b:2", "c:3")->doctor.admin.address, "c:3");
+  const auto tls = Parse({"doctor", "--ca=a.pem"});
+  EXPECT_TRUE(tls->connection.tls);
+  EXPECT_FALSE(tls->doctor.admin.connection.tls);
+  EXPECT_TRUE(Parse({"doctor", "--admin=https://a:1"})->doctor.admin.connection.tls);
   EXPECT_EQ(Parse({"doctor", "--metrics-address=none"})->doctor.metrics_address, "");
 }
 

@@ -18,6 +18,22 @@ namespace v1 = admin::v1;
 using nlohmann::json;
 using testing::HasSubstr;
 
+// Answers only ServerMetadata.
+class FakeDaemon : public inference::GRPCInferenceService::Service {
+ public:
+  explicit FakeDaemon(std::string extension) : extension_(std::move(extension)) {}
+
+  grpc::Status ServerMetadata(grpc::ServerContext*, const inference::ServerMetadataRequest*,
+                              inference::ServerMetadataResponse* response) override {
+    response->add_extensions("statistics");
+    response->add_extensions(extension_);
+    return grpc::Status::OK;
+  }
+
+ private:
+  const std::string extension_;
+};
+
 class FakeAdmin : public v1::Admin::Service {
  public:
   grpc::Status GetBuckets(grpc::ServerContext*, const v1::GetBucketsRequest* request,
@@ -78,6 +94,8 @@ class FakeAdmin : public v1::Admin::Service {
     if (++calls > 1) return {grpc::StatusCode::INVALID_ARGUMENT, "f.yaml:3: nonsense"};
     response->add_applied("models");
     response->add_applied("server.log.level");
+    response->add_loaded_models("demo version 2");
+    response->add_withdrawn_models("demo version 1");
     response->add_needs_restart("cpu.threads");
     return grpc::Status::OK;
   }
@@ -191,7 +209,8 @@ TEST_F(BucketCommandsTest, LadderShowPrintsOptionsBucketsAndKeptOptions) {
 TEST_F(BucketCommandsTest, ReloadListsTheChangedOptions) {
   EXPECT_EQ(RunWith({"reload"}), kExitOk);
   EXPECT_EQ(out_,
-            "reloaded; applied: models, server.log.level\n"
+            "reloaded; applied: models, server.log.level; loaded: demo version 2; unloaded: demo "
+            "version 1\n"
             "changed, but needs a restart: cpu.threads\n");
   EXPECT_EQ(RunWith({"reload"}), kExitFailed);
   EXPECT_THAT(error_, HasSubstr("f.yaml:3: nonsense"));
@@ -224,6 +243,58 @@ TEST_F(BucketCommandsTest, FitNeedsNoServer) {
   EXPECT_EQ(error_, "sluice: -:1: expected a length in [1, 4096], got \"5000\"\n");
   EXPECT_EQ(RunWith({"fit", "--lengths", "/nonexistent"}), kExitUsage);
   EXPECT_EQ(RunWith({"fit", "--lengths", "-", "--out", "/nonexistent/x"}, "5\n"), kExitFailed);
+}
+
+// Calls the admin API by addresses of the environment: SLUICE_SERVER and SLUICE_ADMIN.
+struct Environment {
+  std::string server, admin;
+
+  int Run(std::vector<const char*> words, std::string* error) const {
+    words.insert(words.begin(), "sluice");
+    const auto arguments =
+        ParseArguments(static_cast<int>(words.size()), words.data(),
+                       [this](const std::string& name) -> const char* {
+                         if (name == "SLUICE_ADMIN") return admin.c_str();
+                         return name == "SLUICE_SERVER" ? server.c_str() : nullptr;
+                       });
+    EXPECT_TRUE(arguments.ok()) << arguments.status();
+    std::istringstream in;
+    std::ostringstream out, errors;
+    Console console{};
+    console.in = &in;
+    console.out = &out;
+    console.error = &errors;
+    const int code = client::Run(*arguments, console);
+    *error = errors.str();
+    return code;
+  }
+};
+
+TEST_F(BucketCommandsTest, RefusesTheAdminAddressOfAnotherDaemon) {
+  FakeDaemon own("instance:1"), other("instance:2"), old("parameters");
+  for (FakeDaemon* const daemon : {&own, &other, &old}) {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(daemon);
+    const auto server = builder.BuildAndStart();
+    FakeDaemon same("instance:1");
+    FakeAdmin admin;
+    Serve({&admin, &same});
+    const Environment environment{absl::StrCat("127.0.0.1:", port), address_};
+    std::string error;
+    const int code = environment.Run({"reload"}, &error);
+    EXPECT_THAT(error, HasSubstr("admin address: " + address_ + "\n"));
+    if (daemon == &other) {
+      EXPECT_EQ(code, kExitUsage);
+      EXPECT_THAT(error,
+                  HasSubstr("the admin address " + address_ +
+                            " belongs to another daemon than the server " + environment.server));
+    } else {
+      EXPECT_EQ(code, kExitOk) << error;
+    }
+    server_.reset();
+  }
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 """Tests the usability of `sluice` in a terminal: doctor, completion, width and messages."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -136,3 +137,24 @@ def test_scores_of_candidates_are_shown(demo):
 def test_duration_without_unit_is_refused():
     result = sluice("infer", "--text", "a", "--timeout", "1")
     assert result.returncode == 2 and "with its unit, such as 500ms" in result.stderr
+
+
+def test_admin_commands_refuse_the_admin_address_of_another_daemon(demo, daemon):
+    other = daemon()
+
+    def run(*command, server, admin):
+        environment = os.environ | {"SLUICE_SERVER": server.grpc, "SLUICE_ADMIN": admin.admin}
+        return subprocess.run([SLUICE, *command], capture_output=True, text=True, env=environment)
+
+    assert run("buckets", server=demo, admin=demo).returncode == 0
+    for command in (["buckets"], ["reload"], ["ladder", "show"], ["unload", "demo"]):
+        refused = run(*command, server=demo, admin=other)
+        assert refused.returncode == 2 and refused.stdout == ""
+        assert refused.stderr == (
+            f"admin address: {other.admin}\n"
+            f"sluice: the admin address {other.admin} belongs to another daemon than the server "
+            f"{demo.grpc}; set SLUICE_ADMIN to server.admin.address of that daemon\n"
+        )
+    assert other.ready()
+    doctor = run("doctor", "--metrics-address", demo.http, server=demo, admin=other)
+    assert doctor.returncode == 1 and "belongs to another daemon" in doctor.stdout

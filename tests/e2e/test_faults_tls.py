@@ -221,6 +221,26 @@ def test_the_admin_address_has_tls_if_configured(secure, files):
     assert run.returncode == 0, run.stderr
 
 
+def test_the_doctor_and_buckets_use_the_scheme_of_each_address(secure, files):
+    server = secure(*files.options())  # the admin address has no TLS
+
+    def run(*command, admin):
+        environment = os.environ | {"SLUICE_SERVER": server.grpc, "SLUICE_ADMIN": admin}
+        return subprocess.run([SLUICE, *command, "--ca", files.ca], capture_output=True, text=True,
+                              timeout=PATIENCE_S, env=environment)
+
+    doctor = run("doctor", "--metrics-address", server.http, admin=server.admin)
+    assert "demo ran 0 batches" in doctor.stdout and "does not answer" not in doctor.stdout
+    buckets = run("buckets", admin=server.admin)
+    assert buckets.returncode == 0 and "demo" in buckets.stdout, buckets.stderr
+    assert buckets.stderr == f"admin address: {server.admin}\n"
+    assert run("buckets", admin=f"https://{server.admin}").returncode == 3
+    secured = secure(*files.options(), "--server.admin.secured", "true")
+    server = secured
+    assert run("buckets", admin=f"https://{server.admin}").returncode == 0
+    assert run("buckets", admin=server.admin).returncode == 3
+
+
 def test_tls_handshakes_that_stall_are_ended(secure, files):
     server = secure(*files.options(), "--server.grpc.connection.handshake-timeout", "2s")
     host, port = server.grpc.split(":")
