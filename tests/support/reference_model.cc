@@ -262,6 +262,7 @@ class Execution {
   std::span<const float> inputs_;
   std::span<const int32_t> types_;  // empty: all 0
   std::vector<int32_t> positions_;
+  std::vector<int32_t> entries_;  // of the table of positions
   std::vector<Values> buffers_;
   Values keys_, values_;  // of the current layer
   kernels::reference::AttentionShape shape_;

@@ -50,7 +50,11 @@ NormalizeTransform MakeReplace(ObjectReader& fields) {
   std::shared_ptr<const Pattern> pattern = ReadPattern("pattern", fields);
   std::string content = fields.String("content", kMaxAffixBytes);
   return [pattern, content](std::string_view text) -> absl::StatusOr<std::string> {
-    SLUICE_ASSIGN_OR_RETURN(const auto spans, pattern->Find(text));
+    SLUICE_ASSIGN_OR_RETURN(auto spans, pattern->Find(text));
+    // The library replaces an empty match at the beginning of a text twice.
+    if (!text.empty() && spans.front().match && spans.front().end == 0) {
+      spans.insert(spans.begin(), spans.front());
+    }
     return Replace(text, spans, content);
   };
 }

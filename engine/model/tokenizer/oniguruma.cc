@@ -11,14 +11,17 @@
 namespace sluice::tokenize {
 namespace {
 
+// The characters of \w, without the joiners that ICU adds.
+constexpr char kWord[] = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
+
 struct NamedClass {
   std::string_view name;
   std::string_view icu;  // the members of a set
 };
 constexpr NamedClass kClasses[] = {
-    {"punct", R"(\p{P}$+<=>\^`|~)"},
+    {"punct", R"(\p{P}\p{S})"},
     {"xdigit", "0-9A-Fa-f"},
-    {"word", R"(\w)"},
+    {"word", kWord},
     {"ascii", R"(\x00-\x7F)"},
 };
 
@@ -175,6 +178,23 @@ class Translation {
       case 'p':
       case 'P':
         return Property();
+      case 'b':
+      case 'B':
+        if (in_set) return Unsupported(text_.substr(at_, 2));
+        // ICU ignores marks and format characters at the boundary.
+        out_ +=
+            absl::StrCat("(?:(?<=[", kWord, "])(?", letter == 'b' ? "!" : "=", "[", kWord,
+                         "])|(?<![", kWord, "])(?", letter == 'b' ? "=" : "!", "[", kWord, "]))");
+        at_ += 2;
+        return absl::OkStatus();
+      case 'w':
+        out_ += in_set ? std::string(kWord) : absl::StrCat("[", kWord, "]");
+        at_ += 2;
+        return absl::OkStatus();
+      case 'W':
+        out_ += absl::StrCat("[^", kWord, "]");
+        at_ += 2;
+        return absl::OkStatus();
       case 'N':
       case 'O':
       case 'K':

@@ -13,9 +13,11 @@ namespace sluice::tokenize {
 // Both syntaxes share most constructs. These differ:
 //   \h, \H            a hexadecimal digit, and any other character
 //   \v                the vertical tab
-//   [[:punct:]]       includes the symbols of ASCII; \p{Punct} does not
+//   \w                has no joiners (U+200C and U+200D)
+//   [[:punct:]]       includes symbols; \p{Punct} does not
 //   [[:xdigit:]]      digits of ASCII only
 //   \p{^Name}         \P{Name}
+//   \b, \B            are between \w and other characters, without exceptions for marks
 //   {,n}              {0,n}
 //   {n}?              an optional repetition, not a reluctant one
 //   {n,m}+            a repetition of a repetition, not a possessive one

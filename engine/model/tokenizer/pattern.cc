@@ -101,7 +101,10 @@ class RegexPattern final : public Pattern {
     while (U_SUCCESS(error) && matcher->find(error) != 0) {
       SLUICE_RETURN_IF_ERROR(counter.Check());
       const size_t begin = place.Of(matcher->start(error));
-      AddMatch(begin, place.Of(matcher->end(error)), &spans);
+      const size_t end = place.Of(matcher->end(error));
+      // An empty match does not follow another match at once, as in the library.
+      if (begin == end && !spans.empty() && spans.back().match && spans.back().end == end) continue;
+      AddMatch(begin, end, &spans);
     }
     if (error == U_REGEX_STOPPED_BY_CALLER) return CheckInterruption();
     if (U_FAILURE(error)) {

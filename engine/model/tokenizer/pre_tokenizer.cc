@@ -21,7 +21,8 @@ using SplitTransform =
 // The words of GPT-2, each with the space before it.
 constexpr char kByteLevelWords[] =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-constexpr char kWords[] = R"(\w+|[^\w\s]+)";
+// The library has an engine for this one that counts joiners as parts of words.
+constexpr char kWords[] = R"([\w\u200C\u200D]+|[^\w\u200C\u200D\s]+)";
 
 struct Cut {
   std::shared_ptr<const Pattern> pattern;
