@@ -187,6 +187,11 @@ class Translation {
                          "])|(?<![", kWord, "])(?", letter == 'b' ? "=" : "!", "[", kWord, "]))");
         at_ += 2;
         return absl::OkStatus();
+      case 'Z':
+        if (in_set) return Unsupported(text_.substr(at_, 2));
+        out_ += "(?=\\n?\\z)";  // ICU's also matches before other line ends
+        at_ += 2;
+        return absl::OkStatus();
       case 'w':
         out_ += in_set ? std::string(kWord) : absl::StrCat("[", kWord, "]");
         at_ += 2;

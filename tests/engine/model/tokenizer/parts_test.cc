@@ -261,6 +261,8 @@ const ExpressionRow kExpressionRows[] = {
     {"OnlyALineFeedEndsALine", "a$", "a\ra\x0b", ""},
     {"TheDotMatchesACarriageReturn", "a.b", "a\rb", "a\rb"},
     {"ASlashZEndsTheText", "a\\z", "a\na", "a"},
+    {"ASlashCapitalZIsBeforeALineFeedOnly", "a\\Z", "a\r\n", ""},
+    {"ASlashCapitalZIsBeforeTheLastLineFeed", "a\\Z", "a\na\n", "a"},
     {"AnIntervalIsNotPossessive", "a{1,2}+a", "aaaa", "aaaa"},
     {"AnExactIntervalMayBeOptional", "ba{2}?", "b baa", "b|baa"},
     {"ARangeMayBeReluctant", "a{1,3}?", "aaa", "a|a|a"},
