@@ -1,6 +1,7 @@
 #include "base/atomic_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -54,7 +55,16 @@ void RemoveTemporaries(const std::filesystem::path& folder, const std::string& p
 
 }  // namespace
 
+absl::Status CheckReplaceable(const std::string& path) {
+  struct stat facts {};
+  // Without the file or without access to it, writing succeeds or returns the system's error.
+  if (stat(path.c_str(), &facts) != 0 || S_ISREG(facts.st_mode)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(path, " is not a regular file; name a regular file or one that does not exist"));
+}
+
 absl::Status ReplaceFile(const std::string& path, std::string_view contents) {
+  SLUICE_RETURN_IF_ERROR(CheckReplaceable(path));
   const std::filesystem::path target(path);
   const std::filesystem::path folder = target.has_parent_path() ? target.parent_path() : ".";
   RemoveTemporaries(folder, target.filename().string() + kTemporary);

@@ -1,6 +1,7 @@
 #include "base/read_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,8 +22,14 @@ absl::Status ReadError(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<std::string> ReadFile(const std::string& path, size_t most_bytes) {
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) return ReadError(path);
+  // O_NONBLOCK, because the open of a named pipe would otherwise wait for a writer.
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat facts {};
+  if (file.get() < 0 || fstat(file.get(), &facts) != 0) return ReadError(path);
+  if (!S_ISREG(facts.st_mode) && !S_ISDIR(facts.st_mode)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " is not a regular file; name a regular file"));
+  }
   return ReadFile(file.get(), path, most_bytes);
 }
 

@@ -13,7 +13,8 @@ namespace sluice {
 // The default limit of a file's size.
 inline constexpr size_t kMaxFileBytes = size_t{1} << 30;
 
-// Returns InvalidArgument if the file has more than `most_bytes`, and otherwise the system's error.
+// Returns InvalidArgument if the file has more than `most_bytes`, or is a device or a pipe, and
+// otherwise the system's error. Never waits for another process.
 absl::StatusOr<std::string> ReadFile(const std::string& path, size_t most_bytes = kMaxFileBytes);
 
 // Returns the rest of an open file, or an error as above, which names `path`.

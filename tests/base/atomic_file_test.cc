@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include <random>
 #include <thread>
 
+#include "base/read_file.h"
 #include "tests/support/temporary_directory.h"
 
 namespace sluice {
@@ -52,6 +54,24 @@ TEST_F(AtomicFileTest, AFailureKeepsTheOldContents) {
   EXPECT_EQ(Contents(path_), "old");
   EXPECT_EQ(Files(), 1u);
   EXPECT_FALSE(ReplaceFile(directory_.File("no/such/folder"), "x").ok());
+}
+
+// A pipe stands for every file that is not regular, such as /dev/null.
+TEST_F(AtomicFileTest, OnlyRegularFilesAreReplaced) {
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  EXPECT_EQ(CheckReplaceable(path_).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ReplaceFile(path_, "x").code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(std::filesystem::is_fifo(path_));
+  EXPECT_EQ(Files(), 1u);
+  EXPECT_EQ(ReplaceFile(directory_.path(), "x").code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(CheckReplaceable(directory_.File("missing")).ok());
+}
+
+TEST_F(AtomicFileTest, ReadingAPipeIsAnErrorAndDoesNotWait) {
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  const absl::Status status = ReadFile(path_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("is not a regular file"), absl::string_view::npos) << status;
 }
 
 // A reader sees only whole contents, and the next writer removes the file of a killed one.
