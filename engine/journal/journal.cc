@@ -37,6 +37,19 @@ std::string StartLine(const Journal::Start& start) {
   return line.dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace) + "\n";
 }
 
+// Every journal starts with these bytes of its first start line.
+constexpr std::string_view kFirstBytes = R"({"batch":{)";
+
+// Returns whether a file is empty or starts as a journal does, or is a device or a pipe. A part of
+// the first bytes is enough, because a process may have been killed during its first write.
+bool MayBeJournal(int file) {
+  struct stat status {};
+  if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) return true;
+  char first[kFirstBytes.size()];
+  const ssize_t count = pread(file, first, sizeof first, 0);
+  return count <= 0 || kFirstBytes.starts_with(std::string_view(first, count));
+}
+
 // Truncates a file after its last newline. Returns its new size, 0 for a device or a pipe, or -1
 // after an error.
 int64_t CutToLines(int file) {
@@ -116,6 +129,11 @@ class Journal::Line {
 absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(
     const std::string& path, const Start& start, std::function<void(std::string_view)> notice) {
   Descriptor file(open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0644));
+  if (file.get() >= 0 && !MayBeJournal(file.get())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("engine.history.journal: ", path,
+                     " is not a journal; name a journal or a file that does not exist"));
+  }
   const int64_t bytes = file.get() < 0 ? -1 : CutToLines(file.get());
   if (bytes < 0) {
     return absl::UnavailableError(

@@ -96,6 +96,18 @@ TEST(Journal, CutsOffAPartiallyWrittenLine) {
   }
 }
 
+TEST(Journal, AFileThatIsNotAJournalKeepsItsContents) {
+  TemporaryDirectory directory;
+  EngineOptions options = SmallOptions();
+  options.history.journal = directory.File("notes");
+  for (const std::string contents : {"notes without a newline", "{\"batch\":1}", "a\nb\n"}) {
+    WriteTestFile(options.history.journal, contents);
+    const auto journal = Journal::Open(options.history.journal, {}, [](std::string_view) {});
+    EXPECT_THAT(std::string(journal.status().message()), HasSubstr("is not a journal"));
+    EXPECT_EQ(ReadTestFile(options.history.journal), contents);
+  }
+}
+
 TEST(Journal, AFullFileGetsNoMoreLines) {
   TemporaryDirectory directory;
   EngineOptions options = SmallOptions();
