@@ -200,6 +200,14 @@ inline constexpr Metric kConnectionsRefused{
 inline constexpr Metric kConnectionsBrokenOff{
     "sluice_connections_broken_off_total",
     "Connections closed because the peer ignored the limits on calls or metadata."};
+inline constexpr Metric kCallsRefused{
+    "sluice_calls_refused_total",
+    "Calls refused because their address had its share of all calls in progress, by listener."};
+inline constexpr Metric kCallsDisplaced{
+    "sluice_calls_displaced_total",
+    "Calls ended because server.grpc.max_calls others waited and their peer had the most of them, "
+    "by listener and wait: message (of a unary call), idle_stream. The listener health is for "
+    "health checks at every address."};
 inline constexpr Metric kCallbacks{
     "sluice_callbacks_total",
     "gRPC callbacks on the threads that serve all connections, by event: begin, message, written, "

@@ -34,7 +34,7 @@ constexpr size_t kMaxWaiting = 8;
 }  // namespace
 
 AdminService::AdminService(ServingContext& context, const Callers* callers)
-    : AnsweringService("sluice.admin.v1.Admin", &context.transfers, callers),
+    : AnsweringService("sluice.admin.v1.Admin", &context.admin.transfers, callers),
       context_(context),
       reviewer_(kMaxWaiting),
       describer_(kMaxWaiting) {

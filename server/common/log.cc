@@ -1,7 +1,14 @@
 #include "server/common/log.h"
 
+#include <limits.h>
+#include <poll.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <mutex>
 
 #include "absl/strings/escaping.h"
 #include "base/token_bucket.h"
@@ -10,18 +17,24 @@
 #include "nlohmann/json.hpp"
 #include "spdlog/async.h"
 #include "spdlog/async_logger.h"
+#include "spdlog/sinks/base_sink.h"
 #include "spdlog/sinks/basic_file_sink.h"
-#include "spdlog/sinks/stdout_sinks.h"
 #include "spdlog/spdlog.h"
 
 namespace sluice {
 namespace {
 
+// The longest time for the last records if the reader of standard error is blocked.
+constexpr std::chrono::seconds kLastFlush{1};
+
 constexpr char kTextPattern[] = "%Y-%m-%dT%H:%M:%S.%fZ %l %v";
 constexpr char kJsonPattern[] = R"({"time":"%Y-%m-%dT%H:%M:%S.%fZ","level":"%l",%v})";
 
 std::string JsonString(std::string_view text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  // ASCII only, because some readers of logs take U+2028 for the end of a line, and U+202E changes
+  // the order in which a terminal shows the rest of the line.
+  return nlohmann::json(text).dump(-1, ' ', /*ensure_ascii=*/true,
+                                   nlohmann::json::error_handler_t::replace);
 }
 
 bool IsPlain(std::string_view text) {
@@ -59,6 +72,48 @@ void OnGrpcLog(gpr_log_func_args* args) {
 
 }  // namespace
 
+// Writes to standard error without blocking longer than EndWithin allows: a pipe whose reader has
+// stopped would otherwise keep the process from ending. Lines that cannot be written are lost.
+class Log::StandardError final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  // From now on, writes for at most `time` altogether and then drops all records.
+  void EndWithin(std::chrono::milliseconds time) {
+    end_.store(std::chrono::steady_clock::now() + time, std::memory_order_release);
+  }
+
+ private:
+  using Time = std::chrono::steady_clock::time_point;
+
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    std::string_view rest(line.data(), line.size());
+    while (!rest.empty() && AwaitRoom()) {
+      // A pipe that is ready has room for this number of bytes.
+      const ssize_t count =
+          write(STDERR_FILENO, rest.data(), std::min<size_t>(rest.size(), PIPE_BUF));
+      if (count < 0 && errno != EINTR && errno != EAGAIN) return;
+      rest.remove_prefix(std::max<ssize_t>(count, 0));
+    }
+  }
+  void flush_() override {}
+
+  // Returns false if the time has passed.
+  bool AwaitRoom() const {
+    constexpr std::chrono::milliseconds kLook{100};  // EndWithin may be called during the wait
+    for (;;) {
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+          end_.load(std::memory_order_acquire) - std::chrono::steady_clock::now());
+      pollfd room = {STDERR_FILENO, POLLOUT, 0};
+      const auto wait = std::clamp(left, std::chrono::milliseconds(0), kLook);
+      if (poll(&room, 1, static_cast<int>(wait.count())) > 0) return true;
+      if (left <= std::chrono::milliseconds(0)) return false;
+    }
+  }
+
+  std::atomic<Time> end_ = Time::max();
+};
+
 std::string RenderText(std::string_view message, const std::vector<LogField>& fields) {
   std::string line = absl::CHexEscape({message.data(), message.size()});
   for (const LogField& field : fields) {
@@ -88,7 +143,7 @@ absl::StatusOr<std::unique_ptr<Log>> Log::Create(const LogOptions& options, cons
   try {
     spdlog::sink_ptr sink;
     if (path.empty()) {
-      sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
+      sink = log->standard_error_ = std::make_shared<StandardError>();
     } else {
       sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
     }
@@ -108,6 +163,7 @@ absl::StatusOr<std::unique_ptr<Log>> Log::Create(const LogOptions& options, cons
 Log::~Log() {
   Log* self = this;
   grpc_log.compare_exchange_strong(self, nullptr);
+  if (standard_error_ != nullptr) standard_error_->EndWithin(kLastFlush);
 }
 
 std::string Log::Render(std::string_view message, const std::vector<LogField>& fields) const {

@@ -53,7 +53,8 @@ class Log {
   static absl::StatusOr<std::unique_ptr<Log>> Create(const LogOptions& options,
                                                      const std::string& path = "",
                                                      size_t queue_records = 8192);
-  ~Log();  // writes the queued records
+  // Writes the queued records, for at most a second if the reader of standard error is blocked.
+  ~Log();
 
   void Debug(std::string_view message, const std::vector<LogField>& fields = {});
   void Info(std::string_view message, const std::vector<LogField>& fields = {});
@@ -74,7 +75,10 @@ class Log {
   Log() = default;
   std::string Render(std::string_view message, const std::vector<LogField>& fields) const;
 
+  class StandardError;
+
   LogOptions options_;
+  std::shared_ptr<StandardError> standard_error_;  // nullptr if the log writes to a file
   std::shared_ptr<spdlog::details::thread_pool> pool_;
   std::shared_ptr<spdlog::logger> logger_;
 };

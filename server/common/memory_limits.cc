@@ -13,9 +13,14 @@
 namespace sluice {
 namespace {
 
-// By default, one call for each 64 KiB of the limit may wait. A waiting call takes some KiB for its
-// metadata and gRPC's state, so all of them together take only a part of the limit.
-constexpr int64_t kBytesPerCall = 64 << 10;
+// The memory of a call that gRPC has not released: 6 to 7 KiB for gRPC's and the daemon's state
+// were measured, and metadata.
+constexpr int64_t kBytesPerCall = 8 << 10;
+constexpr int64_t kCallsShare = 16;
+// Waiting calls, idle streams, requests in progress and operators each have about a quarter of the
+// calls, so that one kind of them leaves room for the others.
+constexpr int64_t kKindsOfCalls = 4;
+constexpr int64_t kMinLiveCalls = 512;
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr int64_t kMostQueueBytes = int64_t{1} << 30;
@@ -74,7 +79,10 @@ ServerOptions WithMemoryShares(ServerOptions options) {
   const int64_t limit = options.memory.limit_bytes;
   if (options.grpc.memory_quota_bytes == 0) options.grpc.memory_quota_bytes = limit / 4;
   if (options.grpc.max_unread_bytes == 0) options.grpc.max_unread_bytes = limit / 8;
-  if (options.grpc.max_calls == 0) options.grpc.max_calls = limit / kBytesPerCall;
+  if (options.grpc.max_calls == 0) {
+    options.grpc.max_calls =
+        std::max<int64_t>(limit / kCallsShare / kBytesPerCall / kKindsOfCalls, 1);
+  }
   return options;
 }
 
@@ -95,6 +103,10 @@ int64_t ParsedBytes(const ServerOptions& options) {
                   options.memory.limit_bytes / kParsedShare);
 }
 
+int64_t MaxLiveCalls(const ServerOptions& options) {
+  return std::max(kKindsOfCalls * options.grpc.max_calls, kMinLiveCalls);
+}
+
 MemoryLimits ComputeMemoryLimits(const ServerOptions& options, int64_t queue_bytes, int64_t models,
                                  int64_t process_bytes) {
   const int64_t limit = options.memory.limit_bytes;
@@ -102,6 +114,7 @@ MemoryLimits ComputeMemoryLimits(const ServerOptions& options, int64_t queue_byt
           .lines = {
               {"process", process_bytes, "cpu.threads"},
               {"heaps", std::min(limit / kReserveShare, kMostReserve), "server.memory.limit_bytes"},
+              {"calls", MaxLiveCalls(options) * kBytesPerCall, "server.grpc.max_calls"},
               {"messages", options.grpc.memory_quota_bytes, "server.grpc.memory_quota_bytes"},
               {"parsed_requests", ParsedBytes(options), "server.grpc.max_message_bytes"},
               {"unread_answers", options.grpc.max_unread_bytes, "server.grpc.max_unread_bytes"},

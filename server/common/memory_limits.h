@@ -53,6 +53,10 @@ int PreparationThreads();
 // Returns the most bytes that messages may take while they are parsed and validated.
 int64_t ParsedBytes(const ServerOptions& options);
 
+// Returns the most calls that gRPC may keep at a time, at all addresses together. Requires that
+// `options` are WithMemoryShares.
+int64_t MaxLiveCalls(const ServerOptions& options);
+
 // Returns the limits without models, for `models` queues of `queue_bytes` each. `process_bytes` is
 // the memory of the process before it serves. Requires that `options` are WithMemoryShares.
 MemoryLimits ComputeMemoryLimits(const ServerOptions& options, int64_t queue_bytes, int64_t models,

@@ -114,8 +114,10 @@ const std::vector<OptionSpec<GrpcOptions>>& OptionSpecs<GrpcOptions>() {
       Advanced(SLUICE_OPTION(
           max_calls, Count(0, int64_t{1} << 40),
           "The most calls, over all connections, whose messages have not arrived completely, and "
-          "the most idle streams. Further ones end at once with RESOURCE_EXHAUSTED. 0: one for "
-          "each 64 KiB of server.memory.limit_bytes.")),
+          "the most idle streams. If there are more, the oldest of the peer with the most ends "
+          "with RESOURCE_EXHAUSTED. The most calls in progress are four times this number, with "
+          "8 KiB of memory for each, and one address has at most 1.1 times this number of them. "
+          "0: one for each 512 KiB of server.memory.limit_bytes.")),
       Advanced(SLUICE_DURATION(transfer_timeout, Timeout(kHourUs),
                                "Time for the message of a unary call to arrive, and for its answer "
                                "to be read. Then the call ends with RESOURCE_EXHAUSTED. A longer "
@@ -272,8 +274,9 @@ const std::vector<OptionSpec<LogOptions>>& OptionSpecs<LogOptions>() {
       SLUICE_OPTION(format, Choice<LogOptions::Format>{},
                     "One line per record: text, or json for collectors."),
       Live(SLUICE_OPTION(access_sample, (Real{0.0, 1.0}),
-                         "Share of requests written to the access log, chosen by hashing the "
-                         "request id.")),
+                         "Share of requests written to the access log, chosen at random. Refusals "
+                         "of identified callers are logged too, at most one a second for each "
+                         "caller.")),
   }));
   return specs;
 }

@@ -9,8 +9,9 @@
 namespace sluice {
 namespace {
 
-void AddListener(const char* listener, const ListenerStats& stats, MetricSnapshot* snapshot) {
+void AddListener(const char* listener, const PortStats& port, MetricSnapshot* snapshot) {
   const MetricSnapshot::Labels labels = {{"listener", listener}};
+  const ListenerStats& stats = port.connections;
   const auto refused = [&](const char* reason, int64_t count) {
     snapshot->Counter(metric::kConnectionsRefused, {{"listener", listener}, {"reason", reason}},
                       static_cast<double>(count));
@@ -20,6 +21,16 @@ void AddListener(const char* listener, const ListenerStats& stats, MetricSnapsho
   refused("memory", stats.refused_for_memory);
   refused("accept_failed", stats.failed_accepts);
   snapshot->Counter(metric::kConnectionsBrokenOff, labels, static_cast<double>(stats.broken_off));
+  snapshot->Counter(metric::kCallsRefused, labels, static_cast<double>(port.refused_calls));
+}
+
+void AddWaits(const char* listener, const ServingContext::Waits& waits, MetricSnapshot* snapshot) {
+  const auto displaced = [&](const char* wait, const TransferWatch& watch) {
+    snapshot->Counter(metric::kCallsDisplaced, {{"listener", listener}, {"wait", wait}},
+                      static_cast<double>(watch.displaced()));
+  };
+  displaced("message", waits.transfers);
+  displaced("idle_stream", waits.idle_streams);
 }
 
 void AddCaller(const CallerStats& stats, MetricSnapshot* snapshot) {
@@ -64,11 +75,19 @@ std::vector<prometheus::MetricFamily> EdgeMetrics(const ServingContext& context,
   for (const auto& [name, stats] : ports.Stats()) AddListener(name, stats, &snapshot);
   AddCallbacks(CallbackTimes::OfProcess(), &snapshot);
   snapshot.Counter(metric::kTransfersCancelled, {},
-                   static_cast<double>(context.transfers.cancelled()));
+                   static_cast<double>(context.inference.transfers.cancelled() +
+                                       context.admin.transfers.cancelled() +
+                                       context.probes.transfers.cancelled()));
   snapshot.Counter(metric::kIdleStreamsEnded, {},
-                   static_cast<double>(context.idle_streams.cancelled()));
+                   static_cast<double>(context.inference.idle_streams.cancelled() +
+                                       context.admin.idle_streams.cancelled()));
+  AddWaits("grpc", context.inference, &snapshot);
+  AddWaits("admin", context.admin, &snapshot);
+  AddWaits("health", context.probes, &snapshot);
   AddMemory(limits, context, &snapshot);
-  snapshot.Counter(metric::kAnswersCut, {}, static_cast<double>(context.transfers.cut()));
+  snapshot.Counter(
+      metric::kAnswersCut, {},
+      static_cast<double>(context.inference.transfers.cut() + context.admin.transfers.cut()));
   for (const CallerStats& stats : callers.Stats()) AddCaller(stats, &snapshot);
   snapshot.Counter(metric::kUnauthenticated, {{"reason", "token_unknown"}},
                    static_cast<double>(callers.unknown_tokens()));

@@ -12,6 +12,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "base/atomic_file.h"
 #include "base/fault_injection.h"
 #include "base/interruption.h"
 #include "base/mapped_files.h"
@@ -104,6 +105,9 @@ absl::StatusOr<int64_t> CheckModels(const Config& config) {
 // server, the engine, then the parts that the engine uses. `read` returns the configuration on
 // disk.
 absl::Status Run(const Config& config, const Reloader::Read& read) {
+  if (const absl::Status file = CheckReplaceable(config.engine.ladder.file); !file.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat("engine.ladder.file: ", file.message()));
+  }
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Log> log, Log::Create(config.server.log));
   log->CaptureGrpc();
   bool drained = false;
@@ -222,6 +226,7 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
 }  // namespace sluice
 
 int main(int argc, char** argv) {
+  sluice::OpenStandardDescriptors();
   sluice::TuneProcess();
   sluice::BlockSignals();
   sluice::NameMappingsOnFault();

@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "server/daemon/edge_metrics.h"
 #include "server/observe/engine_metrics.h"
+#include "server/security/secret_file.h"
 
 namespace sluice {
 namespace {
@@ -18,7 +19,7 @@ namespace {
 // The minimum time for sending replies after the engine has drained.
 constexpr std::chrono::seconds kReplyGrace{1};
 
-SecurityEvents TellOf(Metrics* metrics, Log* log) {
+SecurityEvents TellOf(const std::string& callers_file, Metrics* metrics, Log* log) {
   return {.certificate =
               [metrics, log](const absl::Status& outcome, const TlsIdentity& shown) {
                 metrics->OnSecretRead("certificate", outcome.ok());
@@ -31,8 +32,12 @@ SecurityEvents TellOf(Metrics* metrics, Log* log) {
                           {{"expires", absl::FormatTime(absl::FromChrono(shown.expires))}});
               },
           .callers =
-              [metrics, log](const absl::Status& outcome) {
+              [callers_file, metrics, log](const absl::Status& outcome) {
                 metrics->OnSecretRead("callers", outcome.ok());
+                if (outcome.ok() && IsWorldWritable(callers_file)) {
+                  log->Warn("every user of this host may change the callers file; run chmod o-w",
+                            {{"file", callers_file}});
+                }
                 if (outcome.ok()) return log->Info("callers file read");
                 log->Error("callers file refused; the last valid one stays in use",
                            {{"reason", std::string(outcome.message())}});
@@ -69,11 +74,20 @@ void Server::LookForModels() {
                                    context_.engine->Models().empty());
 }
 
+Plane Server::public_plane() {
+  return {.callers = security_->callers(),
+          .transfers = &context_.inference.transfers,
+          .idle_streams = &context_.inference.idle_streams};
+}
+
 // Permission to infer does not include permission to manage, even if the admin API shares the
 // address of inference.
-Plane Server::admin_plane() const {
+Plane Server::admin_plane() {
   const bool identified = options_.admin.secured || options_.admin.on_grpc_address;
-  return {.callers = identified ? security_->callers() : nullptr, .manages_models = true};
+  return {.callers = identified ? security_->callers() : nullptr,
+          .transfers = &context_.admin.transfers,
+          .idle_streams = &context_.admin.idle_streams,
+          .manages_models = true};
 }
 
 absl::StatusOr<std::function<void()>> Server::Prepare(const ServerOptions& options) {
@@ -105,8 +119,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
                                                       const std::string& version,
                                                       const EngineOptions& engine_options,
                                                       const ServerParts& parts) {
-  SLUICE_ASSIGN_OR_RETURN(auto security,
-                          Security::Open(options, parts.clock, TellOf(parts.metrics, parts.log)));
+  SLUICE_ASSIGN_OR_RETURN(
+      auto security, Security::Open(options, parts.clock,
+                                    TellOf(options.auth.callers_file, parts.metrics, parts.log)));
   const ServerOptions shared = WithMemoryShares(options);
   std::unique_ptr<Server> server(new Server(
       shared, version, WithMemoryShares(engine_options, shared.memory.limit_bytes, /*models=*/1),
@@ -167,8 +182,10 @@ absl::Status Server::StartGrpc() {
 void Server::StopGrpc(nanoseconds grace) {
   ports_.Stop(grace, [this] {
     context_.health.EndWatches();
-    context_.transfers.EndIncoming();
-    context_.idle_streams.EndIncoming();
+    for (ServingContext::Waits* waits : {&context_.inference, &context_.admin, &context_.probes}) {
+      waits->transfers.EndIncoming();
+      waits->idle_streams.EndIncoming();
+    }
   });
 }
 

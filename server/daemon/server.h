@@ -81,8 +81,8 @@ class Server {
          const EngineOptions& engine_options, const ServerParts& parts,
          std::unique_ptr<Security> security);
 
-  Plane public_plane() const { return {.callers = security_->callers()}; }
-  Plane admin_plane() const;
+  Plane public_plane();
+  Plane admin_plane();
   Phase phase() const;
   void LookForModels();
   void WarnOfCertificates() const;

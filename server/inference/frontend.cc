@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "server/calls/wire.h"
 #include "server/common/memory_limits.h"
+#include "server/common/peer.h"
 #include "server/common/status.h"
 #include "server/protocol/request/peek.h"
 
@@ -45,10 +46,10 @@ constexpr size_t kBytesAtOnce = 4096;
 // The number of messages that may wait to be read. gRPC's memory quota includes them.
 constexpr int64_t kMaxWaitingMessages = 4096;
 
-// Returns the owner for taking turns: the caller, or the host of an anonymous caller.
+// Returns the owner for taking turns: the caller, or the address of an anonymous caller.
 std::string OwnerOf(const CallContext& call) {
   if (call.caller != nullptr && call.caller->name() != kAnonymous) return call.caller->name();
-  return call.peer.substr(0, call.peer.rfind(':'));
+  return AddressOf(call.peer);
 }
 
 // The parts of an error message about memory.
@@ -145,11 +146,15 @@ absl::Status InferenceFrontend::Enter(const CallContext& call) {
   if (context_.overload.refuses_requests()) {
     absl::Status status = context_.overload.Refusal();
     Refuse(status);
+    LogRefusal(status, call);
     return status;
   }
   if (call.caller == nullptr) return absl::OkStatus();
   absl::Status status = call.caller->TakeRequest(call.received);
-  if (!status.ok()) Refuse(status);
+  if (!status.ok()) {
+    Refuse(status);
+    LogRefusal(status, call);
+  }
   return status;
 }
 
@@ -191,6 +196,7 @@ absl::Status InferenceFrontend::PrepareLater(const CallContext& call,
   absl::Status status =
       ReasonError(Reason::kTooBusy, "too many messages are waiting to be read; retry later");
   Refuse(status);
+  LogRefusal(status, call);
   return status;
 }
 
@@ -210,7 +216,10 @@ absl::Status InferenceFrontend::Read(const grpc::ByteBuffer& bytes, const CallCo
                       .reason = Reason::kMemory});
   };
   absl::Status status = OrOutOfMemory([&] { return Parse(bytes, message, wire_limits(), admit); });
-  if (!status.ok()) Refuse(status);
+  if (!status.ok()) {
+    Refuse(status);
+    LogRefusal(status, call);
+  }
   return status;
 }
 
@@ -236,6 +245,7 @@ absl::StatusOr<RequestId> InferenceFrontend::Submit(const inference::ModelInferR
                                              call.received);
   });
   if (id.ok()) return id;
+  LogRefusal(id.status(), call);
   if (call.model == nullptr) {
     const absl::Status status =
         context_.health.running()
@@ -285,6 +295,17 @@ absl::Status InferenceFrontend::RefuseUnread(const Model& model, int64_t bytes) 
 
 void InferenceFrontend::Refuse(const absl::Status& status) {
   context_.OnRejected("", ReasonOf(status));
+}
+
+void InferenceFrontend::LogRefusal(const absl::Status& status, const CallContext& call) const {
+  if (call.caller == nullptr || call.caller->name() == kAnonymous) return;
+  int64_t unlogged = 0;
+  if (!call.caller->account()->refusal_lines.Take(call.received, &unlogged)) return;
+  context_.log->Info("refused a request", {{"caller", call.caller->name()},
+                                           {"peer", AddressOf(call.peer)},
+                                           {"reason", NameOf(ReasonOf(status))},
+                                           {"error", std::string(status.message())},
+                                           {"unlogged_before", unlogged}});
 }
 
 absl::Status InferenceFrontend::GiveUp(RequestId id, MonoTime deadline) {

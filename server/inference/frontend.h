@@ -86,7 +86,6 @@ class InferenceFrontend {
   absl::Duration Pushback();
 
   ReplyThreads* replies() const { return context_.replies; }
-  TransferWatch* idle_streams() const { return &context_.idle_streams; }
   MonoTime Now() const { return context_.clock->Now(); }
   nanoseconds stream_stall_timeout() const { return stream_stall_timeout_; }
   int32_t max_rows() const { return max_rows_; }
@@ -101,6 +100,9 @@ class InferenceFrontend {
 
   // Counts a call that was refused before its model was known.
   void Refuse(const absl::Status& status);
+  // Logs a refusal, at most once a second for each identified caller, also outside the sample of
+  // the access log.
+  void LogRefusal(const absl::Status& status, const CallContext& call) const;
 
   // Returns the parsing limits of requests: lists of numbers may take twice the bytes of the
   // largest message.

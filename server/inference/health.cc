@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/calls/wire.h"
 #include "server/common/callback_times.h"
+#include "server/common/peer.h"
 #include "server/common/status.h"
 
 namespace sluice {
@@ -47,7 +48,8 @@ class Health::Watcher final : public grpc::ServerBidiReactor<Bytes, Bytes> {
       EndLocked(absl::UnavailableError("the server is shutting down"));
       return;
     }
-    health_->watch()->Begin(context->c_call(), "the watch's message did not arrive", &wait_);
+    health_->watch()->BeginIncoming(context->c_call(), "the watch's message did not arrive",
+                                    {.address = AddressOf(peer_), .caller = {}}, &wait_);
     StartRead(&request_);
   }
 

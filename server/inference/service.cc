@@ -1,6 +1,8 @@
 #include "server/inference/service.h"
 
 #include <algorithm>
+#include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -17,13 +19,6 @@ namespace {
 constexpr const char* kExtensions[] = {"model_configuration", "model_repository", "parameters",
                                        "schedule_policy", "statistics"};
 
-// A refused stream: it ends before any message is read.
-class RefusedStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
- public:
-  explicit RefusedStream(grpc::Status status) { Finish(std::move(status)); }
-  void OnDone() override { delete this; }
-};
-
 // Returns the served versions of a model name, ascending.
 std::vector<int64_t> VersionsOf(const std::string& name, const Engine& engine) {
   std::vector<int64_t> versions;
@@ -38,7 +33,7 @@ std::vector<int64_t> VersionsOf(const std::string& name, const Engine& engine) {
 
 InferenceService::InferenceService(ServingContext& context, InferenceFrontend& frontend,
                                    const Plane& plane)
-    : AnsweringService("inference.GRPCInferenceService", &context.transfers, plane.callers),
+    : AnsweringService("inference.GRPCInferenceService", plane.transfers, plane.callers),
       context_(context),
       frontend_(frontend),
       plane_(plane) {
@@ -48,11 +43,15 @@ InferenceService::InferenceService(ServingContext& context, InferenceFrontend& f
     return StartUnaryInfer(&frontend_, call, request, response, caller);
   });
   StreamAnswers("ModelStreamInfer", [this](Context* call) -> Reactor* {
+    std::string caller;
     if (plane_.callers != nullptr) {
-      const absl::Status known = plane_.callers->Identify(*call).status();
-      if (!known.ok()) return new RefusedStream(FinishStatus(known, {}, call));
+      const auto known = plane_.callers->Identify(*call);
+      if (!known.ok()) return RefuseStream(known.status(), call);
+      caller = (*known)->name();
     }
-    return StartStreamInfer(&frontend_, plane_.callers, call);
+    return StartStreamInfer(
+        {.frontend = &frontend_, .callers = plane_.callers, .idle = plane_.idle_streams},
+        std::move(caller), call);
   });
   AddServerMethods();
   AddModelMethods();

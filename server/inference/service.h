@@ -12,7 +12,9 @@ namespace sluice {
 // One side of the daemon, such as the public address or the admin address.
 struct Plane {
   const Callers* callers = nullptr;  // outlives the services; nullptr if every call is served
-  bool manages_models = false;       // whether models may be loaded and unloaded here
+  TransferWatch* transfers;          // outlive the services
+  TransferWatch* idle_streams;
+  bool manages_models = false;  // whether models may be loaded and unloaded here
 };
 
 // Thread-safe; no method blocks. Owns nothing: `context` and `frontend` outlive the service.

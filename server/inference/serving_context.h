@@ -19,6 +19,7 @@
 #include "server/common/log.h"
 #include "server/common/options.h"
 #include "server/common/overload.h"
+#include "server/common/refusal_log.h"
 #include "server/inference/health.h"
 #include "server/models/model_manager.h"
 #include "server/net/grpc_1_51/transfer_watch.h"
@@ -59,8 +60,17 @@ struct ServingContext : ServerParts {
   const std::string version;           // of the daemon
   const std::string instance;          // 16 random hexadecimal digits, drawn at each start
   const EngineOptions engine_options;  // as shown to clients
-  TransferWatch transfers;             // limits the time of each message and answer
-  TransferWatch idle_streams;          // limits the time of idle streams
+  // The waits for peers, with limits of their own for each address, so that callers for inference
+  // cannot take the places of operators and probes.
+  struct Waits {
+    Waits(const char* listener, int64_t most, const GrpcOptions& options, Clock* clock, Log* log);
+
+    RefusalLog too_many_calls;
+    RefusalLog too_many_streams;
+    TransferWatch transfers;     // limits the time of each message and answer
+    TransferWatch idle_streams;  // limits the time of idle streams
+  };
+  Waits inference, admin, probes;  // `probes` is for health checks at every address
   Health health;
   MemoryBudget parsed;  // for messages while they are parsed and validated
   MemoryBudget unread;  // for answers until their callers have read them

@@ -1,12 +1,14 @@
 #include "server/inference/stream_session.h"
 
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "server/calls/wire.h"
 #include "server/common/callback_times.h"
 #include "server/common/status.h"
+#include "server/protocol/request/peek.h"
 
 namespace sluice {
 namespace {
@@ -14,12 +16,19 @@ namespace {
 using Event = CallbackTimes::Event;
 constexpr char kMethod[] = "ModelStreamInfer";
 
+// Returns the request's id without parsing the message, or an empty text if that is not possible.
+std::string IdOf(const grpc::ByteBuffer& message) {
+  std::vector<grpc::Slice> slices;
+  if (!message.Dump(&slices).ok() || slices.empty()) return "";
+  return PeekAtId({reinterpret_cast<const char*>(slices[0].begin()), slices[0].size()});
+}
+
 // The reactor of a stream. gRPC owns it until its OnDone.
 class StreamInfer final : public StreamSession::Reactor {
  public:
-  StreamInfer(InferenceFrontend* frontend, const Callers* callers,
+  StreamInfer(const StreamSession::Parts& parts, std::string caller,
               grpc::CallbackServerContext* context)
-      : session_(std::make_shared<StreamSession>(frontend, callers, context, this)) {
+      : session_(std::make_shared<StreamSession>(parts, std::move(caller), context, this)) {
     session_->Start();
   }
 
@@ -47,9 +56,9 @@ class StreamInfer final : public StreamSession::Reactor {
 
 }  // namespace
 
-StreamSession::Reactor* StartStreamInfer(InferenceFrontend* frontend, const Callers* callers,
+StreamSession::Reactor* StartStreamInfer(const StreamSession::Parts& parts, std::string caller,
                                          grpc::CallbackServerContext* context) {
-  return new StreamInfer(frontend, callers, context);
+  return new StreamInfer(parts, std::move(caller), context);
 }
 
 void StreamSession::Start() {
@@ -72,7 +81,9 @@ void StreamSession::OnRead(bool ok) {
     running_.emplace(ticket, Running{});
   }
   CallContext call = frontend_->Arrive(*context_);
-  if (absl::Status known = Identify(&call); !known.ok()) return RefuseRead(ticket, known, "");
+  absl::Status entered = Identify(&call);
+  if (entered.ok()) entered = frontend_->Enter(call);
+  if (!entered.ok()) return RefuseRead(ticket, entered, IdOf(incoming_));
   if (InferenceFrontend::IsQuick(incoming_)) return Prepare(ticket, std::move(call));
   const auto self = shared_from_this();
   const auto check = [self]() -> absl::Status {
@@ -118,7 +129,6 @@ absl::Status StreamSession::Submit(Ticket ticket, CallContext call, std::string*
   MemoryShare parsed;
   SLUICE_RETURN_IF_ERROR(frontend_->Read(incoming_, call, &message, &parsed));
   *id = message.id();
-  SLUICE_RETURN_IF_ERROR(frontend_->Enter(call));
   const auto make_sink = [&](ReplySpec spec, MemoryShare unread) {
     Expect(ticket, spec.max_bytes);
     return std::make_shared<StreamSink>(std::move(spec), replies_, shared_from_this(), ticket,
@@ -242,8 +252,9 @@ void StreamSession::ReadMore() {
 void StreamSession::RestIfIdle() {
   if (reactor_ == nullptr || resting_ || !reading_ || writing_ || !running_.empty()) return;
   resting_ = true;
-  idle_->Begin(context_->c_call(), "no request was in progress and no complete message arrived",
-               &rest_);
+  idle_->BeginIncoming(context_->c_call(),
+                       "no request was in progress and no complete message arrived",
+                       {.address = address_, .caller = caller_}, &rest_);
 }
 
 void StreamSession::EndRest() {

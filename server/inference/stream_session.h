@@ -34,6 +34,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
@@ -43,6 +44,7 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/calls/reply_thread.h"
+#include "server/common/peer.h"
 #include "server/inference/frontend.h"
 #include "server/inference/stream_sink.h"
 #include "server/net/grpc_1_51/transfer_watch.h"
@@ -56,16 +58,24 @@ class StreamSession final : public Delivery, public std::enable_shared_from_this
   using Reactor = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
   using Ticket = StreamSink::Ticket;
 
-  // `callers` is as in Identify. Neither argument is owned; StartStreamInfer states their
+  // The parts of the daemon that a session uses. They are not owned; StartStreamInfer states their
   // lifetimes.
-  StreamSession(InferenceFrontend* frontend, const Callers* callers,
-                grpc::CallbackServerContext* context, Reactor* reactor)
-      : frontend_(frontend),
-        callers_(callers),
-        idle_(frontend->idle_streams()),
+  struct Parts {
+    InferenceFrontend* frontend;
+    const Callers* callers;  // as in Identify
+    TransferWatch* idle;
+  };
+  // `caller` is the name of the caller that opened the stream, or empty.
+  StreamSession(const Parts& parts, std::string caller, grpc::CallbackServerContext* context,
+                Reactor* reactor)
+      : frontend_(parts.frontend),
+        callers_(parts.callers),
+        idle_(parts.idle),
         context_(context),
-        replies_(frontend->replies()->OfNextCall()),
-        deadline_(frontend->Arrive(*context).rpc_deadline),
+        address_(AddressOf(context->peer())),
+        caller_(std::move(caller)),
+        replies_(frontend_->replies()->OfNextCall()),
+        deadline_(frontend_->Arrive(*context).rpc_deadline),
         reactor_(reactor) {}
 
   // Called by the reactor.
@@ -124,6 +134,8 @@ class StreamSession final : public Delivery, public std::enable_shared_from_this
   const Callers* const callers_;
   TransferWatch* const idle_;
   grpc::CallbackServerContext* const context_;
+  const std::string address_;
+  const std::string caller_;
   ReplyThread* const replies_;  // also used by its requests
   const MonoTime deadline_;
   grpc::ByteBuffer incoming_;  // belongs to the read in progress
@@ -150,9 +162,8 @@ class StreamSession final : public Delivery, public std::enable_shared_from_this
   bool half_closed_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-// Handles a call of the raw method ModelStreamInfer. Never blocks. `callers` is nullptr if callers
-// are not identified. `frontend` and `callers` outlive the call.
-StreamSession::Reactor* StartStreamInfer(InferenceFrontend* frontend, const Callers* callers,
+// Handles a call of the raw method ModelStreamInfer. Never blocks. The parts outlive the call.
+StreamSession::Reactor* StartStreamInfer(const StreamSession::Parts& parts, std::string caller,
                                          grpc::CallbackServerContext* context);
 
 }  // namespace sluice

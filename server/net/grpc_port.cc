@@ -20,12 +20,13 @@ constexpr int64_t kLiveCallsPerStream = 2;
 
 absl::StatusOr<std::unique_ptr<GrpcPort>> GrpcPort::Start(const Options& options) {
   SLUICE_ASSIGN_OR_RETURN(auto listener, GrpcListener::Bind(options.address, options.connections));
-  std::unique_ptr<GrpcPort> port(new GrpcPort(std::move(listener), options.credentials));
+  std::unique_ptr<GrpcPort> port(
+      new GrpcPort(std::move(listener), options.credentials, options.max_live_calls));
   grpc::ServerBuilder builder;
   ApplyLimits(options.limits, &builder);
   auto acceptor = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, port->credentials_);
-  port->GuardCalls(options.limits, &builder);
+  port->GuardCalls(options, &builder);
   builder.SetOption(ChooseReflection(options.reflection));
   for (grpc::Service* service : options.services) builder.RegisterService(service);
   port->server_ = builder.BuildAndStart();
@@ -34,13 +35,15 @@ absl::StatusOr<std::unique_ptr<GrpcPort>> GrpcPort::Start(const Options& options
   return port;
 }
 
-void GrpcPort::GuardCalls(const GrpcOptions& limits, grpc::ServerBuilder* builder) {
+void GrpcPort::GuardCalls(const Options& options, grpc::ServerBuilder* builder) {
+  const GrpcOptions& limits = options.limits;
   const CallGuard::Limits guarded = {.max_calls = kLiveCallsPerStream * limits.max_streams,
                                      .max_metadata_bytes = limits.max_metadata_bytes};
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> guards;
   guards.push_back(std::make_unique<CallGuard>(
-      guarded,
-      [listener = listener_.get()](const CallGuard::Peer& peer) { listener->Close(peer); }));
+      guarded, &live_calls_,
+      [listener = listener_.get()](const CallGuard::Peer& peer) { listener->Close(peer); },
+      options.on_refused));
   builder->experimental().SetInterceptorCreators(std::move(guards));
   builder->SetContextAllocator(CallGuard::Contexts());
 }

@@ -11,7 +11,9 @@
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
 #include "server/common/options.h"
+#include "server/net/grpc_1_51/call_guard.h"
 #include "server/net/grpc_1_51/grpc_listener.h"
+#include "server/net/grpc_1_51/live_calls.h"
 
 namespace sluice {
 
@@ -22,6 +24,9 @@ class GrpcPort {
     std::string address;
     const GrpcOptions& limits;
     GrpcListener::Limits connections;
+    int64_t max_live_calls;  // see LiveCalls
+    // Called for each call that is refused because its address has too many calls.
+    CallGuard::OnRefused on_refused;
     bool reflection;
     std::shared_ptr<grpc::ServerCredentials> credentials;
     // Not owned; they outlive the port. Several ports may share a service.
@@ -33,6 +38,7 @@ class GrpcPort {
 
   int port() const { return listener_->port(); }
   const GrpcListener& listener() const { return *listener_; }
+  const LiveCalls& live_calls() const { return live_calls_; }
 
   void RefuseConnections(bool refuse) { listener_->Refuse(refuse); }
   void StopAccepting() { listener_->Stop(); }
@@ -42,14 +48,17 @@ class GrpcPort {
 
  private:
   GrpcPort(std::unique_ptr<GrpcListener> listener,
-           std::shared_ptr<grpc::ServerCredentials> credentials)
-      : listener_(std::move(listener)), credentials_(std::move(credentials)) {}
+           std::shared_ptr<grpc::ServerCredentials> credentials, int64_t max_live_calls)
+      : listener_(std::move(listener)),
+        credentials_(std::move(credentials)),
+        live_calls_(max_live_calls) {}
   // Makes the listener close the connections of peers that exceed their limits.
-  void GuardCalls(const GrpcOptions& limits, grpc::ServerBuilder* builder);
+  void GuardCalls(const Options& options, grpc::ServerBuilder* builder);
 
-  // The server uses the listener and the credentials.
+  // The server uses the listener, the credentials and the count of calls.
   const std::unique_ptr<GrpcListener> listener_;
   const std::shared_ptr<grpc::ServerCredentials> credentials_;
+  LiveCalls live_calls_;
   std::unique_ptr<grpc::Server> server_;
 };
 

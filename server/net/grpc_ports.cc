@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "server/common/memory_limits.h"
 
 namespace sluice {
 namespace {
@@ -11,6 +12,7 @@ namespace {
 constexpr int64_t kMaxAdminConnections = 256;
 constexpr int64_t kMaxProbeConnections = 64;
 constexpr int64_t kMaxProbeBytes = 1024;  // of a message
+constexpr int64_t kReservedShare = 8;  // an eighth of all calls for operators and for probes each
 
 // Returns the configured number of connections, or the number that the process's descriptors allow
 // if that is smaller.
@@ -30,23 +32,29 @@ GrpcListener::Limits ConnectionsFor(const ConnectionOptions& options, Log* log) 
 absl::Status GrpcPorts::Start(const ServerOptions& options, const Services& services,
                               const Security& security, Log* log) {
   const AdminOptions& admin = options.admin;
+  const int64_t all_calls = MaxLiveCalls(options);
+  const int64_t reserved = all_calls / kReservedShare;
   absl::Status status =
       Open({.address = options.grpc.address,
             .limits = options.grpc,
             .connections = ConnectionsFor(options.grpc.connection, log),
+            .max_live_calls = all_calls - 2 * reserved,
+            .on_refused = {},
             .reflection = options.grpc.reflection || admin.on_grpc_address,
             .credentials = security.Credentials(),
             .services = admin.on_grpc_address ? services.admin : services.inference},
-           "grpc", &inference_);
+           "grpc", log, &inference_);
   if (status.ok() && !admin.address.empty()) {
     status = Open(
         {.address = admin.address,
          .limits = options.grpc,
          .connections = {kMaxAdminConnections, kMaxAdminConnections},
+         .max_live_calls = reserved,
+         .on_refused = {},
          .reflection = true,
          .credentials = admin.secured ? security.Credentials() : grpc::InsecureServerCredentials(),
          .services = services.admin},
-        "admin", &admin_);
+        "admin", log, &admin_);
   }
   if (status.ok() && !options.grpc.health_address.empty()) {
     GrpcOptions probes = options.grpc;  // callers are not identified at this address
@@ -54,16 +62,26 @@ absl::Status GrpcPorts::Start(const ServerOptions& options, const Services& serv
     status = Open({.address = options.grpc.health_address,
                    .limits = probes,
                    .connections = {kMaxProbeConnections, kMaxProbeConnections},
+                   .max_live_calls = reserved,
+                   .on_refused = {},
                    .reflection = false,
                    .credentials = grpc::InsecureServerCredentials(),
                    .services = services.health},
-                  "health", &health_);
+                  "health", log, &health_);
   }
   return status;
 }
 
-absl::Status GrpcPorts::Open(const GrpcPort::Options& options, const char* name,
+absl::Status GrpcPorts::Open(GrpcPort::Options options, const char* name, Log* log,
                              std::unique_ptr<GrpcPort>* port) {
+  RefusalLog& refusals = refusals_.emplace_back("refused a call: its address has too many", log);
+  options.on_refused = [&refusals, name, max = options.max_live_calls](const std::string& address,
+                                                                       bool closed) {
+    refusals.Add(Clock::Real()->Now(), {{"peer", address},
+                                        {"listener", name},
+                                        {"limit", max},
+                                        {"connection", closed ? "closed" : "kept"}});
+  };
   SLUICE_ASSIGN_OR_RETURN(*port, GrpcPort::Start(options));
   MutexLock lock(&mu_);
   open_.emplace_back(name, port->get());
@@ -89,11 +107,15 @@ void GrpcPorts::RefuseConnections(bool refuse) {
   }
 }
 
-std::vector<std::pair<const char*, ListenerStats>> GrpcPorts::Stats() const {
+std::vector<std::pair<const char*, PortStats>> GrpcPorts::Stats() const {
   MutexLock lock(&mu_);
-  std::vector<std::pair<const char*, ListenerStats>> all;
+  std::vector<std::pair<const char*, PortStats>> all;
   all.reserve(open_.size());
-  for (const auto& [name, port] : open_) all.emplace_back(name, port->listener().Stats());
+  for (const auto& [name, port] : open_) {
+    all.push_back(
+        {name,
+         {.connections = port->listener().Stats(), .refused_calls = port->live_calls().refused()}});
+  }
   return all;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <list>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -11,10 +12,16 @@
 #include "base/mutex.h"
 #include "server/common/log.h"
 #include "server/common/options.h"
+#include "server/common/refusal_log.h"
 #include "server/net/grpc_port.h"
 #include "server/security/security.h"
 
 namespace sluice {
+
+struct PortStats {
+  ListenerStats connections;
+  int64_t refused_calls = 0;  // by LiveCalls
+};
 
 // Start and Stop are called once each, by one thread. Stats is thread-safe.
 class GrpcPorts {
@@ -45,15 +52,16 @@ class GrpcPorts {
   int health() const { return PortOf(health_); }
 
   // Returns the statistics of each port, with its name: "grpc", "admin" or "health".
-  std::vector<std::pair<const char*, ListenerStats>> Stats() const;
+  std::vector<std::pair<const char*, PortStats>> Stats() const;
 
  private:
   static int PortOf(const std::unique_ptr<GrpcPort>& port) {
     return port == nullptr ? 0 : port->port();
   }
-  absl::Status Open(const GrpcPort::Options& options, const char* name,
+  absl::Status Open(GrpcPort::Options options, const char* name, Log* log,
                     std::unique_ptr<GrpcPort>* port);
 
+  std::list<RefusalLog> refusals_;  // one for each port
   std::unique_ptr<GrpcPort> inference_, admin_, health_;
 
   mutable Mutex mu_;

@@ -2,26 +2,20 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "absl/random/random.h"
 #include "absl/strings/escaping.h"
-#include "absl/strings/str_cat.h"
 #include "server/common/status.h"
 
 namespace sluice {
 namespace {
 
-// Returns the FNV-1a hash, mixed by the finalizer of SplitMix64 because the high bits of FNV are
-// poor for short ids.
-uint64_t StableHash(std::string_view text) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (unsigned char c : text) hash = (hash ^ c) * 0x100000001b3;
-  hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9;
-  hash = (hash ^ (hash >> 27)) * 0x94d049bb133111eb;
-  return hash ^ (hash >> 31);
+bool InSample(double share) {
+  thread_local absl::BitGen generator;  // seeded from the system's entropy
+  return absl::Uniform(generator, 0.0, 1.0) < share;
 }
 
 int64_t Micros(nanoseconds duration) {
@@ -35,17 +29,9 @@ std::string TraceId(const TraceContext& trace) {
 
 }  // namespace
 
-bool InSample(std::string_view id, double share) {
-  return static_cast<double>(StableHash(id)) < std::ldexp(share, 64);
-}
-
 void AccessLog::OnRequestDone(const Request& request, const absl::Status& status,
                               const RequestTrace& trace) {
-  if (status.code() != absl::StatusCode::kInternal) {
-    const std::string arrival =
-        request.spec->id.empty() ? absl::StrCat(trace.received.time_since_epoch().count()) : "";
-    if (!InSample(request.spec->id.empty() ? arrival : request.spec->id, share_)) return;
-  }
+  if (status.code() != absl::StatusCode::kInternal && !InSample(share_)) return;
   const bool ran = trace.first_run != MonoTime{};
   const MonoTime queue_end = ran ? trace.first_run : trace.done;
   std::vector<LogField> fields = {

@@ -2,19 +2,14 @@
 #pragma once
 
 #include <atomic>
-#include <string_view>
 
 #include "engine/observer.h"
 #include "server/common/log.h"
 
 namespace sluice {
 
-// Returns whether the request with this id is in the sample. Every daemon gives the same answer for
-// an id, so the logs of all daemons contain the same requests.
-bool InSample(std::string_view id, double share);
-
 // Thread-safe. Requests that failed because of a fault in the daemon (Internal) are always logged.
-// Requests without an id are sampled by their time of arrival.
+// The sample is random, so that no caller can choose whether its requests are logged.
 class AccessLog final : public Observer {
  public:
   // `log` is not owned and outlives this object.

@@ -36,17 +36,21 @@ std::optional<absl::string_view> BearerToken(const grpc::ServerContextBase& cont
   return absl::StripAsciiWhitespace(value.substr(kScheme.size()));
 }
 
-// Returns the index of the caller that owns one of the certificate's names.
+// Returns the index of the caller that owns one of the certificate's names. The common name counts
+// only if the certificate has no alternative names (RFC 6125, section 6.4.4): authorities check the
+// alternative names, and often not the common name.
 std::optional<size_t> CertificateOwner(const grpc::ServerContextBase& context,
                                        const CallersFile& file) {
   if (file.certificates.empty()) return std::nullopt;
   const auto identity = context.auth_context();
   if (identity == nullptr || !identity->IsPeerAuthenticated()) return std::nullopt;
   for (const char* property : {GRPC_X509_SAN_PROPERTY_NAME, GRPC_X509_CN_PROPERTY_NAME}) {
-    for (const grpc::string_ref& name : identity->FindPropertyValues(property)) {
+    const std::vector<grpc::string_ref> names = identity->FindPropertyValues(property);
+    for (const grpc::string_ref& name : names) {
       const auto found = file.certificates.find(absl::string_view(name.data(), name.size()));
       if (found != file.certificates.end()) return found->second;
     }
+    if (!names.empty()) break;
   }
   return std::nullopt;
 }

@@ -12,6 +12,7 @@
 #include "base/token_bucket.h"
 #include "grpcpp/server_context.h"
 #include "server/common/options.h"
+#include "server/common/refusal_log.h"
 #include "server/security/callers_file.h"
 
 namespace sluice {
@@ -23,6 +24,7 @@ struct CallerAccount {
   std::atomic<int64_t> admitted_requests{0};
   std::atomic<int64_t> admitted_tokens{0};
   std::atomic<int64_t> refused{0};
+  LineRate refusal_lines;  // of the log
 };
 
 // The limits of callers without limits in the callers file. Thread-safe; setting them allocates no

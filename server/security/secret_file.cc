@@ -30,4 +30,9 @@ absl::StatusOr<std::string> ReadSecretFile(const std::string& path) {
   return ReadFile(file.get(), path, kMaxSecretFileBytes);
 }
 
+bool IsWorldWritable(const std::string& path) {
+  struct stat facts {};
+  return stat(path.c_str(), &facts) == 0 && (facts.st_mode & S_IWOTH) != 0;
+}
+
 }  // namespace sluice

@@ -13,4 +13,7 @@ inline constexpr size_t kMaxSecretFileBytes = size_t{1} << 20;
 // system's reason.
 absl::StatusOr<std::string> ReadSecretFile(const std::string& path);
 
+// Returns whether every user of this host may change the file.
+bool IsWorldWritable(const std::string& path);
+
 }  // namespace sluice

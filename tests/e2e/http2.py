@@ -39,11 +39,13 @@ def request_headers(path, *extra, te="trailers", content_type="application/grpc"
 
 
 class Connection:
-    """A connection. While it waits, it answers SETTINGS and PING unless it is `mute`."""
+    """A connection. While it waits, it answers SETTINGS and PING unless it is `mute`. `source` is
+    the address that the daemon sees; every address of 127.0.0.0/8 works on Linux."""
 
-    def __init__(self, address, settings=(), mute=False):
+    def __init__(self, address, settings=(), mute=False, source="127.0.0.1"):
         host, port = address.rsplit(":", 1)
-        self.socket = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
+        self.socket = socket.create_connection((host, int(port)), timeout=PATIENCE_S,
+                                               source_address=(source, 0))
         self.mute = mute
         self.goaway = None  # The debug data of the GOAWAY frame.
         self.headers = {}  # All headers and trailers received, by stream.

@@ -91,8 +91,9 @@ class SizeOfAnswer final : public load::CallSink {
 absl::StatusOr<size_t> ResponseBytes(const load::Channels& channels, const grpc::Slice& request) {
   SizeOfAnswer answer;
   // The destructor of the transport waits for the answer.
-  load::MakeUnaryTransport(channels, &answer)
-      ->Send(/*call=*/0, request, std::chrono::system_clock::now() + std::chrono::seconds(30));
+  const load::SystemTime until = std::chrono::system_clock::now() + std::chrono::seconds(30);
+  load::MakeUnaryTransport(channels, until, &answer)
+      ->Send(/*call=*/0, request, std::nullopt);
   return answer.size();
 }
 

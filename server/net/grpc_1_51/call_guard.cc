@@ -4,11 +4,16 @@
 #include <optional>
 #include <utility>
 
+#include "absl/time/time.h"
+#include "base/reason.h"
+#include "server/common/peer.h"
+#include "server/common/status.h"
 #include "server/net/grpc_1_51/version.h"
 
 namespace sluice {
 namespace {
 
+constexpr absl::Duration kPushback = absl::Seconds(1);
 constexpr int64_t kEntryOverhead = 32;  // per entry, as HTTP/2 counts
 
 int64_t MetadataBytes(const grpc::ServerContextBase& context) {
@@ -24,10 +29,16 @@ int64_t MetadataBytes(const grpc::ServerContextBase& context) {
 // Keeps a call counted until this object ends.
 class CallGuard::Counted final : public grpc::experimental::Interceptor {
  public:
-  Counted(CallGuard* guard, Peer peer) : guard_(guard), peer_(std::move(peer)) {}
+  Counted(CallGuard* guard, Peer peer, std::string address, LiveCalls::Verdict verdict)
+      : guard_(guard), peer_(std::move(peer)), address_(std::move(address)), verdict_(verdict) {}
   Counted(const Counted&) = delete;
   Counted& operator=(const Counted&) = delete;
-  ~Counted() override { guard_->Leave(peer_); }
+  ~Counted() override {
+    guard_->Leave(peer_);
+    guard_->live_->Leave(address_, verdict_);
+  }
+
+  bool refused() const { return verdict_ != LiveCalls::Verdict::kServe; }
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
     methods->Proceed();
@@ -36,11 +47,17 @@ class CallGuard::Counted final : public grpc::experimental::Interceptor {
  private:
   CallGuard* const guard_;
   const Peer peer_;
+  const std::string address_;
+  const LiveCalls::Verdict verdict_;
 };
 
 class CallGuard::Context final : public grpc::CallbackServerContext {
  public:
-  void Count(CallGuard* guard, Peer peer) { counted_.emplace(guard, std::move(peer)); }
+  template <typename... Arguments>
+  void Count(Arguments&&... arguments) {
+    counted_.emplace(std::forward<Arguments>(arguments)...);
+  }
+  bool refused() const { return counted_.has_value() && counted_->refused(); }
 
  private:
   std::optional<Counted> counted_;
@@ -60,6 +77,16 @@ std::unique_ptr<grpc::ContextAllocator> CallGuard::Contexts() {
   return std::make_unique<ContextsOfCalls>();
 }
 
+absl::Status CallGuard::Check(const grpc::CallbackServerContext& context) {
+  const auto* const own = dynamic_cast<const Context*>(&context);
+  if (own == nullptr || !own->refused()) return absl::OkStatus();
+  return WithPushback(
+      ReasonError(Reason::kTooBusy,
+                  "too many calls are in progress, and too many of them are from this address; "
+                  "let calls end before you open others, or raise server.grpc.max_calls"),
+      kPushback);
+}
+
 grpc::experimental::Interceptor* CallGuard::CreateServerInterceptor(
     grpc::experimental::ServerRpcInfo* info) {
   grpc::ServerContextBase& context = *info->server_context();
@@ -67,10 +94,14 @@ grpc::experimental::Interceptor* CallGuard::CreateServerInterceptor(
   // Reports the connection once, when it first exceeds the limit: its later calls end together with
   // it.
   const bool crossing = Enter(peer) == limits_.max_calls + 1;
-  if (crossing || MetadataBytes(context) > limits_.max_metadata_bytes) on_excess_(peer);
+  std::string address = AddressOf(peer);
+  const LiveCalls::Verdict verdict = live_->Enter(address);
+  const bool closes = verdict == LiveCalls::Verdict::kClose;
+  if (crossing || closes || MetadataBytes(context) > limits_.max_metadata_bytes) on_excess_(peer);
+  if (verdict != LiveCalls::Verdict::kServe) on_refused_(address, closes);
   auto* const own = dynamic_cast<Context*>(&context);
-  if (own == nullptr) return new Counted(this, std::move(peer));
-  own->Count(this, std::move(peer));
+  if (own == nullptr) return new Counted(this, std::move(peer), std::move(address), verdict);
+  own->Count(this, std::move(peer), std::move(address), verdict);
   return nullptr;
 }
 

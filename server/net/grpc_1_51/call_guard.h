@@ -4,7 +4,8 @@
 // has no limit on streams or metadata. Moreover, a stream that its caller resets no longer counts,
 // although the daemon has not finished its call (CVE-2023-44487). Each such call takes about 10 KB
 // and its metadata, which the memory quota does not cover. The guard therefore counts calls per
-// connection, from gRPC's report of a call until gRPC has released it.
+// connection, and per address and listener (LiveCalls), from gRPC's report of a call until gRPC has
+// released it.
 //
 // gRPC reports calls to an interceptor, but with an interceptor each operation of the call passes
 // through the event queue twice. The guard therefore uses its own call contexts (Contexts), which
@@ -18,9 +19,11 @@
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
 #include "base/mutex.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_interceptor.h"
+#include "server/net/grpc_1_51/live_calls.h"
 
 namespace sluice {
 
@@ -34,14 +37,24 @@ class CallGuard final : public grpc::experimental::ServerInterceptorFactoryInter
   // The remote end of a connection, in gRPC's format: "ipv4:192.0.2.1:54321".
   using Peer = std::string;
   using OnExcess = std::function<void(const Peer&)>;
+  // Called for each call that LiveCalls refuses. `closed` is whether on_excess was called too.
+  using OnRefused = std::function<void(const std::string& address, bool closed)>;
 
   // `on_excess` is called when a connection exceeds the number of calls, and for each call with too
-  // much metadata. No lock is held while it runs.
-  CallGuard(const Limits& limits, OnExcess on_excess)
-      : limits_(limits), on_excess_(std::move(on_excess)) {}
+  // much metadata or beyond the last place of `live`. No lock is held while the callbacks run.
+  // `live` is not owned and outlives the guard.
+  CallGuard(const Limits& limits, LiveCalls* live, OnExcess on_excess, OnRefused on_refused)
+      : limits_(limits),
+        live_(live),
+        on_excess_(std::move(on_excess)),
+        on_refused_(std::move(on_refused)) {}
 
   // Returns the allocator of call contexts, which must be given to the same server.
   static std::unique_ptr<grpc::ContextAllocator> Contexts();
+
+  // Returns ResourceExhausted for a call that must end at once, because its address has too many
+  // calls. The context comes from Contexts; other contexts are OK.
+  static absl::Status Check(const grpc::CallbackServerContext& context);
 
   // Counts the call. Returns nullptr if its context comes from Contexts, or else an interceptor
   // that does nothing and lives until the call ends.
@@ -64,7 +77,9 @@ class CallGuard final : public grpc::experimental::ServerInterceptorFactoryInter
   void Leave(const Peer& peer);
 
   const Limits limits_;
+  LiveCalls* const live_;
   const OnExcess on_excess_;
+  const OnRefused on_refused_;
   Shard shards_[kShards];
 };
 

@@ -18,6 +18,7 @@
 #include "base/check.h"
 #include "base/fault_injection.h"
 #include "base/status_macros.h"
+#include "server/common/peer.h"
 #include "server/net/grpc_1_51/version.h"
 
 namespace sluice {
@@ -65,9 +66,6 @@ std::string PeerOf(int fd) {
   inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof text);
   return absl::StrCat("ipv6:%5B", text, "%5D:", ntohs(v6->sin6_port));
 }
-
-// Returns the peer without its port.
-std::string HostOf(const std::string& peer) { return peer.substr(0, peer.rfind(':')); }
 
 }  // namespace
 
@@ -134,7 +132,7 @@ void GrpcListener::Take(int listener, Descriptor connection) {
   }
   const int fd = connection.get();
   std::string peer = PeerOf(fd);
-  std::string host = HostOf(peer);
+  std::string host = AddressOf(peer);
   {
     MutexLock lock(&mu_);
     Erase(fd);  // remove a closed connection that had this descriptor
@@ -180,7 +178,7 @@ void GrpcListener::Erase(int fd) const {
   const std::string& peer = found->second.peer;
   const auto own = by_peer_.find(peer);
   if (own != by_peer_.end() && own->second == fd) by_peer_.erase(own);
-  const auto host = by_host_.find(HostOf(peer));
+  const auto host = by_host_.find(AddressOf(peer));
   if (--host->second == 0) by_host_.erase(host);
   connections_.erase(found);
 }

@@ -44,7 +44,7 @@ class GrpcListener {
   using Acceptor = grpc::experimental::ExternalConnectionAcceptor;
   struct Limits {
     int64_t max_connections;
-    int64_t max_per_host;  // the most connections from one address
+    int64_t max_per_host;  // the most connections from one address (AddressOf)
   };
 
   // Listens. From then on clients may connect; they wait until Start. Returns the errors of

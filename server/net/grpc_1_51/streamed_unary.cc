@@ -12,7 +12,9 @@
 #include "grpcpp/impl/codegen/call_op_set.h"
 #include "grpcpp/impl/codegen/server_callback_handlers.h"
 #include "server/common/callback_times.h"
+#include "server/common/peer.h"
 #include "server/common/status.h"
+#include "server/net/grpc_1_51/call_guard.h"
 #include "server/net/grpc_1_51/version.h"
 
 namespace sluice {
@@ -130,8 +132,8 @@ class StreamedUnary final : public grpc::ServerCallbackUnary {
   }
 
   void Finish(grpc::Status status) override {
-    method_.watch->Begin(context_->c_call(), "the caller did not read the answer", &wait_,
-                         TransferWatch::Kind::kOutgoing, static_cast<int64_t>(response_.Length()));
+    method_.watch->BeginOutgoing(context_->c_call(), "the caller did not read the answer",
+                                 static_cast<int64_t>(response_.Length()), &wait_);
     Context::AddEnd(context_, status, &finish_);
     if (status.ok()) SLUICE_CHECK(finish_.SendMessagePtr(&response_).ok());
     const bool await_peer = !awaits_peer_.exchange(true);
@@ -157,6 +159,10 @@ class StreamedUnary final : public grpc::ServerCallbackUnary {
 
   void Start() {
     const CallbackTimes::Scope scope(method_.name, Event::kBegin);
+    if (absl::Status refused = CallGuard::Check(*context_); !refused.ok()) {
+      Finish(FinishStatus(refused, {}, context_));
+      return Done();
+    }
     if (method_.callers != nullptr) {
       absl::StatusOr<std::shared_ptr<const Caller>> caller = method_.callers->Identify(*context_);
       if (!caller.ok()) {
@@ -165,7 +171,9 @@ class StreamedUnary final : public grpc::ServerCallbackUnary {
       }
       caller_ = *std::move(caller);
     }
-    method_.watch->Begin(context_->c_call(), "the call's message did not arrive", &wait_);
+    method_.watch->BeginIncoming(
+        context_->c_call(), "the call's message did not arrive",
+        {.address = AddressOf(context_->peer()), .caller = caller_ ? caller_->name() : ""}, &wait_);
     read_.RecvMessage(&request_);
     read_tag_.Set(
         call_.call(), [this](bool ok) { HandleMessage(ok); }, &read_,
@@ -229,6 +237,13 @@ class StreamedUnary final : public grpc::ServerCallbackUnary {
   CallbackWithSuccessTag finish_tag_;
 };
 
+// A stream that ends before any message is read.
+class RefusedStream final : public StreamedUnaryService::Reactor {
+ public:
+  explicit RefusedStream(grpc::Status status) { Finish(std::move(status)); }
+  void OnDone() override { delete this; }
+};
+
 // gRPC treats the method as a stream and therefore calls this when the headers of a call have
 // arrived.
 class StreamedUnaryHandler final : public MethodHandler {
@@ -262,8 +277,14 @@ void StreamedUnaryService::StreamAnswers(
   Add(method, std::make_unique<grpc::internal::CallbackBidiHandler<Bytes, Bytes>>(
                   [method, make = std::move(make)](grpc::CallbackServerContext* context) {
                     const CallbackTimes::Scope scope(method, Event::kBegin);
-                    return make(context);
+                    absl::Status refused = CallGuard::Check(*context);
+                    return refused.ok() ? make(context) : RefuseStream(refused, context);
                   }));
+}
+
+StreamedUnaryService::Reactor* StreamedUnaryService::RefuseStream(
+    const absl::Status& status, grpc::CallbackServerContext* context) {
+  return new RefusedStream(FinishStatus(status, {}, context));
 }
 
 void StreamedUnaryService::Add(const char* method,

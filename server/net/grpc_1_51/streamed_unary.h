@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "google/protobuf/descriptor.h"
 #include "grpcpp/impl/rpc_service_method.h"
 #include "grpcpp/impl/service_type.h"
@@ -34,6 +35,9 @@ using UnaryHandler = std::function<grpc::ServerUnaryReactor*(
 // A service that serves all methods as streams of raw messages. gRPC parses no message, so the
 // handlers report malformed ones.
 class StreamedUnaryService : public grpc::Service {
+ public:
+  using Reactor = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
+
  protected:
   // `full_name` is the service's name with its package. `watch` and `callers` outlive the service.
   // A unary call that `callers` cannot identify ends before its message is read. If `callers` is
@@ -45,9 +49,11 @@ class StreamedUnaryService : public grpc::Service {
 
   // Adds `method`, a static text, whose answer is a stream. `make` is called as soon as a call's
   // headers arrive. The reactor reads the messages itself.
-  using Reactor = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
   void StreamAnswers(const char* method,
                      std::function<Reactor*(grpc::CallbackServerContext*)> make);
+
+  // Returns a reactor that ends the stream with `status` before any message is read.
+  static Reactor* RefuseStream(const absl::Status& status, grpc::CallbackServerContext* context);
 
   TransferWatch* watch() const { return watch_; }
 

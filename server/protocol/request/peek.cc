@@ -1,8 +1,10 @@
 #include "server/protocol/request/peek.h"
 
+#include <algorithm>
 #include <climits>
 #include <cstdint>
 
+#include "base/utf8.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/wire_format_lite.h"
 #include "proto/inference.pb.h"
@@ -57,6 +59,27 @@ std::optional<RequestPeek> PeekAtRequest(std::string_view message) {
     }
   }
   return std::nullopt;
+}
+
+std::string PeekAtId(std::string_view first_bytes) {
+  const size_t most = std::min<size_t>(first_bytes.size(), INT_MAX);
+  google::protobuf::io::CodedInputStream in(reinterpret_cast<const uint8_t*>(first_bytes.data()),
+                                            static_cast<int>(most));
+  for (int field = 0; field < kMostFields; ++field) {
+    const uint32_t tag = in.ReadTag();
+    int size = 0;
+    if (tag == 0 ||
+        WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED ||
+        !in.ReadVarintSizeAsInt(&size)) {
+      return "";
+    }
+    const int begin = in.CurrentPosition();
+    if (!in.Skip(size)) return "";
+    if (WireFormatLite::GetTagFieldNumber(tag) != Message::kIdFieldNumber) continue;
+    const std::string_view id = first_bytes.substr(begin, size);
+    return id.size() <= kMostPeekedIdBytes && IsUtf8({id.data(), id.size()}) ? std::string(id) : "";
+  }
+  return "";
 }
 
 }  // namespace sluice

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace sluice {
@@ -17,5 +18,11 @@ struct RequestPeek {
 // decide this, or if the bytes are not a message. Allocates nothing, and reads only the lengths of
 // tensors.
 std::optional<RequestPeek> PeekAtRequest(std::string_view message);
+
+// Returns the id of a ModelInferRequest from the first bytes of the message. Returns an empty text
+// if these have no id, or an id that is not UTF-8 or is longer than
+// kMostPeekedIdBytes.
+inline constexpr size_t kMostPeekedIdBytes = 1024;
+std::string PeekAtId(std::string_view first_bytes);
 
 }  // namespace sluice

@@ -43,6 +43,11 @@ TEST(RenderTest, JsonIsValidForEveryByte) {
   EXPECT_EQ(parsed["message"].get<std::string>().substr(0, 128), ascii);
 }
 
+TEST(RenderTest, JsonEscapesLineEndsAndDirectionsOfUnicode) {
+  EXPECT_EQ(RenderJson("m", {{"id", "a\u2028b\u202ec"}}),
+            R"("message":"m","id":"a\u2028b\u202ec")");
+}
+
 TEST_F(LogTest, WritesTextLines) {
   (*Log::Create({}, path_))->Warn("low\nmemory", {{"bytes", 12}});
   const std::vector<std::string> lines = Lines();

@@ -24,6 +24,7 @@ TEST(MemoryLimitsTest, TheDefaultsAreSharesOfTheLimitAndFitIt) {
     const ServerOptions options = Limited(mib * kMiB);
     EXPECT_EQ(options.grpc.memory_quota_bytes, mib * kMiB / 4);
     EXPECT_EQ(options.grpc.max_unread_bytes, mib * kMiB / 8);
+    EXPECT_EQ(options.grpc.max_calls, mib * 2);
     const EngineOptions engine = WithMemoryShares(EngineOptions(), mib * kMiB, 1);
     EXPECT_EQ(engine.queue.max_bytes, std::min(mib * kMiB / 16, 1024 * kMiB));
     const MemoryLimits limits = ComputeMemoryLimits(options, engine.queue.max_bytes, 1, 50 * kMiB);
@@ -48,12 +49,14 @@ TEST(MemoryLimitsTest, KeepsConfiguredValues) {
   options.memory.limit_bytes = 1024 * kMiB;
   options.grpc.memory_quota_bytes = 11;
   options.grpc.max_unread_bytes = 12;
+  options.grpc.max_calls = 1000;
   EngineOptions engine;
   engine.queue.max_bytes = 13;
   const MemoryLimits limits = ComputeMemoryLimits(
       WithMemoryShares(options), WithMemoryShares(engine, 1024 * kMiB, 3).queue.max_bytes, 3, 14);
   EXPECT_EQ(limits.Of("messages"), 11);
   EXPECT_EQ(limits.Of("unread_answers"), 12);
+  EXPECT_EQ(limits.Of("calls"), 4 * 1000 * (8 << 10));
   EXPECT_EQ(limits.Of("queue"), 39);
   EXPECT_EQ(limits.Of("process"), 14);
   EXPECT_EQ(limits.Of("nothing"), 0);

@@ -217,6 +217,30 @@ TEST_F(StreamInferTest, AStreamEndsAtItsDeadline) {
   daemon_.ExpectBalanced();
 }
 
+// The tensors of both requests contradict their shapes; only the first message is parsed.
+TEST(StreamRateTest, TheRateIsCheckedBeforeAMessageIsParsed) {
+  TestDaemon::Options options;
+  options.server.rate = {.requests_per_second = 0.001, .requests_burst = 1};
+  const TestDaemon daemon(options);
+  const auto stub = daemon.Stub();
+  grpc::ClientContext context;
+  const auto stream = stub->ModelStreamInfer(&context);
+  inference::ModelInferRequest request = IdsRequest({1, 2});
+  request.mutable_inputs(0)->set_shape(0, 7);
+  const auto error_of = [&](const std::string& id) {
+    request.set_id(id);
+    EXPECT_TRUE(stream->Write(request));
+    ModelStreamInferResponse response;
+    EXPECT_TRUE(stream->Read(&response));
+    EXPECT_EQ(response.infer_response().id(), id);
+    return response.error_message();
+  };
+  EXPECT_THAT(error_of("first"), ::testing::Not(HasSubstr("per second")));
+  EXPECT_THAT(error_of("second"), HasSubstr("per second"));
+  stream->WritesDone();
+  EXPECT_TRUE(stream->Finish().ok());
+}
+
 TEST_F(StreamInferTest, MalformedMessagesGetAnErrorResponse) {
   grpc::ClientContext context;
   grpc::CompletionQueue queue;

@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <string>
 
@@ -18,28 +21,6 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
-
-TEST(SampleTest, TheShareIsKeptAndSmallerSamplesAreSubsets) {
-  int few = 0, many = 0;
-  for (int i = 0; i < 100'000; ++i) {
-    const std::string id = absl::StrCat(i);
-    const bool in_few = InSample(id, 0.01);
-    const bool in_many = InSample(id, 0.3);
-    few += in_few;
-    many += in_many;
-    EXPECT_TRUE(in_many || !in_few);
-  }
-  // The tolerance is five standard deviations.
-  EXPECT_NEAR(few, 1000, 160);
-  EXPECT_NEAR(many, 30'000, 730);
-}
-
-TEST(SampleTest, AShareOfZeroSelectsNoRequestAndOneSelectsAll) {
-  for (const char* id : {"", "a", "b", "request-17"}) {
-    EXPECT_FALSE(InSample(id, 0));
-    EXPECT_TRUE(InSample(id, 1));
-  }
-}
 
 class AccessLogTest : public ::testing::Test {
  protected:
@@ -96,6 +77,19 @@ TEST_F(AccessLogTest, ARequestThatNeverRanWaitedUntilItsEnd) {
   EXPECT_THAT(Logged(1, absl::CancelledError("gone")),
               ::testing::AllOf(HasSubstr("queue_us=990"), HasSubstr("code=CANCELLED"),
                                HasSubstr("error=gone")));
+}
+
+// A caller that repeats an id would otherwise be in the sample with all of its requests or none.
+TEST_F(AccessLogTest, TheSampleDoesNotDependOnTheId) {
+  std::remove(path_.c_str());
+  auto log = *Log::Create({}, path_);
+  AccessLog access(0.3, log.get());
+  constexpr int kRequests = 4000;  // fewer than the log's queue has places
+  for (int i = 0; i < kRequests; ++i) access.OnRequestDone(request_, absl::OkStatus(), trace_);
+  log.reset();
+  std::ifstream file(path_);
+  const auto lines = std::count(std::istreambuf_iterator<char>(file), {}, '\n');
+  EXPECT_NEAR(lines, 0.3 * kRequests, 8 * std::sqrt(0.3 * 0.7 * kRequests));
 }
 
 TEST_F(AccessLogTest, OnlyInternalErrorsAreLoggedOutsideTheSample) {

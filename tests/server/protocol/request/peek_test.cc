@@ -77,5 +77,25 @@ TEST(PeekAtRequest, AgreesWithTheParser) {
   EXPECT_GT(refusals, 1000);
 }
 
+TEST(PeekAtId, ReadsTheIdFromTheFirstBytes) {
+  ModelInferRequest message = IdsRequest({1, 2, 3});
+  message.set_id("request 7");
+  const std::string bytes = message.SerializeAsString();
+  EXPECT_EQ(PeekAtId(bytes), "request 7");
+  const size_t end = bytes.find("request 7") + 9;
+  EXPECT_EQ(PeekAtId(bytes.substr(0, end)), "request 7");
+  EXPECT_EQ(PeekAtId(bytes.substr(0, end - 1)), "") << "a part of an id";
+}
+
+TEST(PeekAtId, ReturnsNothingThatAnAnswerCannotRepeat) {
+  EXPECT_EQ(PeekAtId("\x1a\x01\xff"), "") << "not UTF-8";
+  EXPECT_EQ(PeekAtId("\xff\xff"), "") << "not a message";
+  ModelInferRequest message;
+  message.set_id(std::string(kMostPeekedIdBytes, 'x'));
+  EXPECT_EQ(PeekAtId(message.SerializeAsString()).size(), kMostPeekedIdBytes);
+  message.set_id(std::string(kMostPeekedIdBytes + 1, 'x'));
+  EXPECT_EQ(PeekAtId(message.SerializeAsString()), "");
+}
+
 }  // namespace
 }  // namespace sluice

@@ -1,0 +1,32 @@
+#include "server/common/peer.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+
+namespace sluice {
+namespace {
+
+constexpr size_t kNetworkBytes = 8;
+
+}  // namespace
+
+std::string AddressOf(std::string_view peer) {
+  constexpr std::string_view kV6 = "ipv6:";
+  constexpr std::string_view kOpen = "%5B", kClose = "%5D";
+  std::string_view host = peer.substr(0, peer.rfind(':'));
+  if (!host.starts_with(kV6)) return std::string(host);
+  std::string_view address = host.substr(kV6.size());
+  if (address.starts_with(kOpen)) address.remove_prefix(kOpen.size());
+  if (address.ends_with(kClose)) address.remove_suffix(kClose.size());
+  address = address.substr(0, address.find('%'));  // without the scope, such as "%25eth0"
+  in6_addr network{};
+  if (inet_pton(AF_INET6, std::string(address).c_str(), &network) != 1) return std::string(host);
+  std::fill(network.s6_addr + kNetworkBytes, std::end(network.s6_addr), 0);
+  char text[INET6_ADDRSTRLEN];
+  inet_ntop(AF_INET6, &network, text, sizeof text);
+  return std::string(kV6).append(text).append("/64");
+}
+
+}  // namespace sluice

@@ -1,0 +1,47 @@
+// Limits the calls of a listener that gRPC has not yet released, over all connections.
+//
+// A peer that resets its streams may open new ones at once, but gRPC 1.51 releases the old calls
+// later. The calls of many connections can therefore take much memory although each connection
+// keeps to its own limit.
+//
+// The first three quarters of the places are shared fairly among addresses (FairShare): an address
+// has at most the number of places that are then left for others, so a single address has three
+// eighths of all places. Further calls of the address are refused. A refused call also takes memory
+// until gRPC releases it. Such calls use the last quarter; if that is full too, the connection of
+// the next refused call is closed.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "base/fair_share.h"
+#include "base/mutex.h"
+
+namespace sluice {
+
+// Thread-safe.
+class LiveCalls {
+ public:
+  enum class Verdict { kServe, kRefuse, kClose };
+
+  explicit LiveCalls(int64_t max) : max_(max), served_(max - max / 4) {}
+
+  // Counts a call from `address` (AddressOf) and returns what happens to it.
+  Verdict Enter(const std::string& address);
+  // Ends the count. Must be called once for each call, with the verdict of Enter.
+  void Leave(const std::string& address, Verdict verdict);
+
+  int64_t max() const { return max_; }
+  // The number of calls that were refused or closed.
+  int64_t refused() const { return refused_.load(std::memory_order_relaxed); }
+
+ private:
+  const int64_t max_;
+  std::atomic<int64_t> refused_ = 0;
+  Mutex mu_;
+  int64_t live_ ABSL_GUARDED_BY(mu_) = 0;  // including refused calls
+  FairShare served_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace sluice
