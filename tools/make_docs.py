@@ -1,8 +1,8 @@
 """Makes docs/options.md from `sluiced --help-all`, docs/metrics.md from proto/metric_names.h and
-docs/errors.md from base/reason.h, and renews the table of families in docs/models.md from
-engine/model/families, the table of limits in docs/http.md from tools/gateway_bounds.py, and in
-docs/cascades.md what the commands that it shows print. Makes the schema of `config` in the Helm
-chart from `sluiced --help-all`.
+docs/errors.md from base/reason.h and docs/bounds.md from tools/bounds.py, and renews the table of
+families in docs/models.md from engine/model/families, the table of limits in docs/http.md from
+tools/gateway_bounds.py, and in docs/cascades.md what the commands that it shows print. Makes the
+schema of `config` in the Helm chart from `sluiced --help-all`.
 
 `--check` writes nothing and names the pages that are out of date. A test runs it. `--sluice` is the
 client that runs the commands, and `--sluiced` the daemon whose help is printed.
@@ -16,6 +16,7 @@ import shlex
 import subprocess
 import sys
 
+from bounds import page as bounds_page
 from gateway_bounds import BOUNDS
 from reasons import reasons
 
@@ -380,6 +381,7 @@ def main():
     pages = {
         docs / "options.md": lambda: options_page(arguments.sluiced),
         docs / "metrics.md": metrics_page,
+        docs / "bounds.md": bounds_page,
         docs / "errors.md": errors_page,
         docs / "models.md": models_page,
         docs / "http.md": http_page,
