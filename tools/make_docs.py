@@ -165,7 +165,7 @@ def chart_schema(sluiced):
         place["properties"][last] = value_schema(values)
     config["required"] = ["models"]
     config["properties"]["models"] = {"type": "array", "minItems": 1, "items": model}
-    config["description"] = "The options of the daemon (docs/options.md); made by tools/make_docs.py."
+    config["description"] = "The daemon's options (docs/options.md). Made by tools/make_docs.py."
     schema["properties"]["config"] = config
     return json.dumps(schema, indent=2) + "\n"
 

@@ -32,7 +32,7 @@ def chart(*settings, release="sluice", values=None):
     return [each for each in yaml.safe_load_all(result.stdout) if each]
 
 
-# What each overlay and component is in the chart.
+# The chart's values for each overlay and component.
 MONITORED = {"podMonitor": {"enabled": True}, "prometheusRule": {"enabled": True},
              "dashboards": {"enabled": True}}
 CLAIM = {"models": {"claim": "sluice-models", "storage": "10Gi"}}
@@ -127,10 +127,9 @@ def comparable(manifests, monitored):
 
     def walk(value, key=""):
         if isinstance(value, dict):
-            kept = {name: walk(each, name) for name, each in value.items()
+            return {name: walk(each, name) for name, each in value.items()
                     if name not in ("app.kubernetes.io/instance", "checksum/config",
                                     "imagePullPolicy", "namespace")}
-            return kept
         if isinstance(value, list):
             found = [walk(each) for each in value]
             named = all(isinstance(each, dict) and "name" in each for each in found)
@@ -203,6 +202,20 @@ def test_chart_equals_drawn_combinations(tmp_path):
         assert_same_objects(values, kustomized(tmp_path / f"case{case}", components, gpu))
 
 
+def test_the_package_has_all_files_and_fits_into_a_release(tmp_path):
+    """Helm stores the chart in a Secret, which holds at most 1 MiB."""
+    packed = helm("package", CHART, "--destination", tmp_path)
+    assert packed.returncode == 0, packed.stderr
+    package, = tmp_path.glob("*.tgz")
+    assert package.stat().st_size < 1 << 19
+    settings = ["envoy.enabled=true", "gateway.enabled=true", "inferencePool.enabled=true",
+                "dashboards.enabled=true", "prometheusRule.enabled=true"]
+    options = [part for each in settings for part in ("--set", each)]
+    result = helm("template", "sluice", package, *options)
+    assert result.returncode == 0, result.stderr
+    assert [each for each in yaml.safe_load_all(result.stdout) if each] == chart(*settings)
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -272,6 +285,31 @@ def test_values_for_clusters_reach_the_pods():
     assert service["spec"]["type"] == "LoadBalancer"
     assert service["metadata"]["annotations"] == {"lb": "internal"}
     assert "type" not in the("Service", manifests, "sluice-headless")["spec"]
+
+
+def test_all_pods_have_the_pull_secrets_and_take_further_fields():
+    secrets = POD_VALUES["imagePullSecrets"]
+    spec = {"nodeSelector": POD_VALUES["nodeSelector"], "tolerations": POD_VALUES["tolerations"]}
+    mount = {"name": "chats", "mountPath": "/chats"}
+    gateway = {**spec, "volumes": [{"name": "chats", "configMap": {"name": "chats"}}],
+               "containers": [{"name": "gateway", "volumeMounts": [mount]}]}
+    manifests = chart(values={
+        "imagePullSecrets": secrets, **{key: spec[key] for key in spec},
+        "envoy": {"enabled": True, "podSpec": spec},
+        "gateway": {"enabled": True, "podSpec": gateway, "extraArgs": ["--chat=m=/chats/m"]},
+        "inferencePool": {"enabled": True, "pickerPodSpec": spec},
+    })
+    pods = {}
+    for manifest in manifests:
+        schemas.validate(manifest)
+        if manifest["kind"] == "Deployment":
+            pod = pods[manifest["metadata"]["name"]] = manifest["spec"]["template"]["spec"]
+            assert pod["imagePullSecrets"] == secrets
+            assert spec.items() <= pod.items()
+    assert len(pods) == 4
+    container, = pods["sluice-gateway"]["containers"]
+    assert container["volumeMounts"] == [mount] and container["args"][-1] == "--chat=m=/chats/m"
+    assert container["securityContext"]["readOnlyRootFilesystem"]
 
 
 def test_extra_values_keep_the_tolerations_of_gpus_and_the_selectors():

@@ -81,6 +81,13 @@ below by name or path, and any other value replaces the old one. Arguments: the 
 {{- end -}}
 {{- end -}}
 
+{{/* Completes the pods of Envoy, gateway and picker. Arguments: the root, the pod's spec, its patch. */}}
+{{- define "sluice.shared" -}}
+{{- $pod := index . 1 -}}
+{{- with (index . 0).Values.imagePullSecrets }}{{ $_ := set $pod "imagePullSecrets" . }}{{ end -}}
+{{- include "sluice.merge" (list $pod (index . 2 | default dict)) -}}
+{{- end -}}
+
 {{/* The options as a file. */}}
 {{- define "sluice.config" -}}
 {{ toYaml .Values.config }}
