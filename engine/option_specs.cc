@@ -176,11 +176,11 @@ const std::vector<OptionSpec<KvOptions>>& OptionSpecs<KvOptions>() {
                     "in progress. With more memory, more sequences run at the same time and more "
                     "prefixes are kept. With less memory, sequences are preempted and computed "
                     "again, which costs throughput but never changes results. Set this option if "
-                    "a GPU serves several models, or if models are replaced while they serve. "
-                    "Startup fails if the largest step does not fit. The default is meant for a "
-                    "single model and is at most the memory of max_batch_sequences sequences of "
-                    "maximum length. 0: half of the memory left by weights and activations on a "
-                    "CPU, nine tenths of it on a GPU."),
+                    "models are loaded or replaced while others serve. "
+                    "Startup fails if the largest step does not fit. The default is at most the "
+                    "memory of max_batch_sequences sequences of maximum length. 0: half of the "
+                    "memory left by weights and activations on a CPU, nine tenths of it on a GPU; "
+                    "models that are loaded together share that memory equally."),
       Advanced(SLUICE_OPTION(prefix_reuse, Boolean{},
                              "A sequence reuses the pages of an earlier sequence with the same "
                              "first tokens, so that shared prompts are computed once. This lowers "

@@ -17,6 +17,7 @@
 #include "base/reason.h"
 #include "base/status_macros.h"
 #include "engine/runner/models/model_table.h"
+#include "engine/runner/models/warm_up.h"
 
 namespace sluice {
 namespace {
@@ -73,12 +74,15 @@ class EngineImpl : public Engine {
     std::vector<ModelTable::Place> places;
     places.reserve(change.serve.size());
     absl::Status status;
+    WarmUpRoom room{.models = std::ssize(change.serve), .free_bytes = backend_->FreeMemory()};
     for (const std::shared_ptr<const Model>& model : change.serve) {
       status =
           draining_ ? ReasonError(Reason::kDraining, "the engine is draining") : OrOutOfMemory([&] {
-            return Prepare(model, LadderOf(change, model.get()), &added);
+            return Prepare(model, LadderOf(change, model.get()), room, &added);
           });
       if (!status.ok()) break;
+      --room.models;
+      room.free_bytes -= MemoryOf(*added.back().model);
     }
     for (const ModelTable::Addition& addition : added) places.push_back(addition.place);
     if (status.ok()) {
@@ -189,14 +193,14 @@ class EngineImpl : public Engine {
  private:
   // Warms up while the other models serve. Requires that `added` has room.
   absl::Status Prepare(const std::shared_ptr<const Model>& model, const LadderChoice& ladder,
-                       std::vector<ModelTable::Addition>* added) {
+                       const WarmUpRoom& room, std::vector<ModelTable::Addition>* added) {
     EngineOptions options = options_;
     SLUICE_ASSIGN_OR_RETURN(options.ladder, Apply(ladder, options.ladder));
     const ModelTable::Place place = table_.Reserve();
     absl::StatusOr<std::unique_ptr<ServedModel>> served = OrOutOfMemory([&] {
       options.ladder.file = PathOf(options_.ladder.file, place.slot);
       options.history.journal = PathOf(options_.history.journal, place.slot);
-      return ServedModel::Create(place.first_id, model, options, backend_, clock_, observer_);
+      return ServedModel::Create(place.first_id, model, options, backend_, clock_, observer_, room);
     });
     if (!served.ok()) {
       table_.Return(place);
@@ -206,6 +210,13 @@ class EngineImpl : public Engine {
     }
     added->push_back({place, *std::move(served)});
     return absl::OkStatus();
+  }
+
+  // Returns the memory that a model uses or may come to use.
+  static int64_t MemoryOf(const ServedModel& served) {
+    const ModelStats stats = served.Stats();
+    return stats.weight_bytes + stats.plan_memory_bytes + stats.slot_memory.activation_room +
+           stats.slot_memory.kv;
   }
 
   void StopAdmission() {

@@ -6,7 +6,6 @@
 
 #include "base/status_macros.h"
 #include "engine/runner/models/memory_limit.h"
-#include "engine/runner/models/warm_up.h"
 
 namespace sluice {
 namespace {
@@ -29,12 +28,11 @@ absl::StatusOr<std::unique_ptr<Journal>> OpenJournal(const std::shared_ptr<const
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ServedModel>> ServedModel::Create(RequestId first_id,
-                                                                 std::shared_ptr<const Model> model,
-                                                                 const EngineOptions& options,
-                                                                 Backend* backend, Clock* clock,
-                                                                 Observer* observer) {
-  SLUICE_ASSIGN_OR_RETURN(PreparedModel prepared, WarmUp(model, options, backend, clock, observer));
+absl::StatusOr<std::unique_ptr<ServedModel>> ServedModel::Create(
+    RequestId first_id, std::shared_ptr<const Model> model, const EngineOptions& options,
+    Backend* backend, Clock* clock, Observer* observer, const WarmUpRoom& room) {
+  SLUICE_ASSIGN_OR_RETURN(PreparedModel prepared,
+                          WarmUp(model, options, backend, clock, observer, room));
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Journal> journal,
                           OpenJournal(model, options, prepared, observer));
   std::optional<LadderFile> file = std::move(prepared.file);

@@ -9,19 +9,18 @@
 #include "engine/runner/models/ladder_reviewer.h"
 #include "engine/runner/models/later_plans.h"
 #include "engine/runner/models/model_runner.h"
+#include "engine/runner/models/warm_up.h"
 #include "engine/runner/steps/watchdog.h"
 
 namespace sluice {
 
 class ServedModel {
  public:
-  // Warms the model up and starts serving; see ModelRunner and Engine::Serve. Returns Unavailable
-  // if the journal cannot be opened.
-  static absl::StatusOr<std::unique_ptr<ServedModel>> Create(RequestId first_id,
-                                                             std::shared_ptr<const Model> model,
-                                                             const EngineOptions& options,
-                                                             Backend* backend, Clock* clock,
-                                                             Observer* observer);
+  // Warms the model up and starts serving; see WarmUp, ModelRunner and Engine::Serve. Returns
+  // Unavailable if the journal cannot be opened.
+  static absl::StatusOr<std::unique_ptr<ServedModel>> Create(
+      RequestId first_id, std::shared_ptr<const Model> model, const EngineOptions& options,
+      Backend* backend, Clock* clock, Observer* observer, const WarmUpRoom& room);
   // Stops the scheduling thread before the reviews, because reviews use the runner until they end.
   // Reviews wait for later plans, so the later plans are stopped first.
   ~ServedModel() {

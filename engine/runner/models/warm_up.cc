@@ -72,23 +72,69 @@ int32_t TokensWithinLimit(const EngineOptions& options, const ModelConfig& confi
   return tokens;
 }
 
-// Returns ResourceExhausted if the model's slots do not fit in the free memory.
-absl::Status CheckRoom(const ExecutableModel& executable, const Bucket& capacity, int64_t pages,
-                       int64_t free_bytes) {
-  const int64_t activations = executable.activation_bytes(capacity);
-  const int64_t kv = pages * executable.page_bytes();
-  if (activations + kv <= free_bytes) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "the model takes ", activations, " bytes of activations (engine.batch.max_batch_tokens) and ",
-      kv, " of KV pages (engine.kv.memory_bytes), but only ", free_bytes,
-      " are free for models. Lower these options"));
+// Returns the tokens of the largest step, at most those of `capacity` and in halves of them, whose
+// slot fits in `bytes`; 0 if there is none.
+int64_t FittingTokens(const EngineOptions& options, const ModelConfig& config,
+                      const ExecutableModel& executable, Bucket capacity, int32_t page_tokens,
+                      int64_t bytes) {
+  constexpr int64_t kLeast = 64;  // smaller steps would be slow
+  const int64_t least = KeepsPages(options.batch, config) ? kLeast : config.max_positions;
+  const int64_t sequence = (config.max_positions + page_tokens - 1) / page_tokens;
+  for (; capacity.tokens >= least; capacity.tokens /= 2) {
+    capacity.sequences = std::min(capacity.sequences, capacity.tokens);
+    const int64_t pages = std::max<int64_t>(MaxPages(capacity, page_tokens), sequence);
+    const int64_t kv = std::max(pages * executable.page_bytes(), options.kv.memory_bytes);
+    if (executable.activation_bytes(capacity) + kv <= bytes) return capacity.tokens;
+  }
+  return 0;
 }
 
-// Returns the number of KV pages and the options for their use.
+// Returns the memory that a model may take for activations and pages if `models` models of its size
+// share the free memory. Its own weights, of this many bytes, are loaded already.
+int64_t ShareOf(int64_t free_bytes, int64_t weights, int64_t models) {
+  return std::max<int64_t>(free_bytes - (models - 1) * weights, 0) / models;
+}
+
+// Lowers the default size of steps so that a slot fits in `share`. A size that the options set stays.
+void FitSteps(const EngineOptions& options, const Model& model, const BackendInfo& info,
+              const ExecutableModel& executable, int64_t share, Observer* observer,
+              LadderLimits* limits) {
+  if (options.batch.max_batch_tokens > 0) return;
+  const Bucket wanted{.tokens = limits->max_tokens, .sequences = limits->max_sequences};
+  const int64_t tokens =
+      FittingTokens(options, model.config, executable, wanted, info.page_tokens, share);
+  if (tokens == 0 || tokens == wanted.tokens) return;
+  observer->OnNotice(
+      model, absl::StrCat("a step has at most ", tokens, " tokens instead of ", wanted.tokens,
+                          ", because ", share, " bytes of memory are free for this model"));
+  limits->max_tokens = static_cast<int32_t>(tokens);
+}
+
+// Returns ResourceExhausted, with a remedy that works, if the model's slots do not fit in the free
+// memory.
+absl::Status CheckRoom(const EngineOptions& options, const ModelConfig& config,
+                       const ExecutableModel& executable, const Bucket& capacity,
+                       const PagedScheduler::Options& kv, int64_t free_bytes) {
+  const int64_t activations = executable.activation_bytes(capacity);
+  const int64_t kv_bytes = kv.pages * executable.page_bytes();
+  if (activations + kv_bytes <= free_bytes) return absl::OkStatus();
+  const int64_t fitting =
+      FittingTokens(options, config, executable, capacity, kv.page_tokens, free_bytes);
+  const std::string remedy =
+      fitting > 0 ? absl::StrCat("Set engine.batch.max_batch_tokens to ", fitting, " or less")
+                  : "Serve fewer models, or give the daemon more memory";
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "the model takes ", activations, " bytes of activations (engine.batch.max_batch_tokens is ",
+      capacity.tokens, ") and ", kv_bytes, " of KV pages (engine.kv.memory_bytes), but only ",
+      free_bytes, " are free for models. ", remedy));
+}
+
+// Returns the number of KV pages and the options for their use. `share` is the part of the free
+// memory that this model may take, for activations and pages.
 absl::StatusOr<PagedScheduler::Options> PageOptionsFor(const EngineOptions& options,
                                                        const ModelConfig& config,
                                                        const Ladder& ladder,
-                                                       const BackendInfo& info, int64_t free_memory,
+                                                       const BackendInfo& info, int64_t share,
                                                        const ExecutableModel& executable) {
   const Bucket capacity = ExecutionSlot::CapacityOf(ladder);
   const int64_t page_bytes = executable.page_bytes();
@@ -104,7 +150,7 @@ absl::StatusOr<PagedScheduler::Options> PageOptionsFor(const EngineOptions& opti
   if (!kv.keeps_pages) return kv;
   int64_t pages = options.kv.memory_bytes / page_bytes;
   if (options.kv.memory_bytes == 0) {
-    const int64_t left = std::max<int64_t>(free_memory - executable.activation_bytes(capacity), 0);
+    const int64_t left = std::max<int64_t>(share - executable.activation_bytes(capacity), 0);
     pages = std::clamp<int64_t>(left / 100 * info.kv_memory_percent / page_bytes, least,
                                 std::max<int64_t>(capacity.sequences * sequence, least));
   }
@@ -220,7 +266,7 @@ absl::Status MeetStartFault(FaultPoint point) {
 
 absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
                                      const EngineOptions& options, Backend* backend, Clock* clock,
-                                     Observer* observer) {
+                                     Observer* observer, const WarmUpRoom& room) {
   const MonoTime begin = clock->Now();
   const BackendInfo& info = backend->info();
   SLUICE_ASSIGN_OR_RETURN(const int32_t max_tokens, MaxBatchTokens(options.batch, model->config));
@@ -236,11 +282,16 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
 
   SLUICE_RETURN_IF_ERROR(MeetStartFault(FaultPoint::kLoad));
   SLUICE_ASSIGN_OR_RETURN(prepared.executable, backend->Load(model));
+  const int64_t weights = prepared.executable->weight_bytes();
+  const int64_t free_bytes = std::min(backend->FreeMemory(), room.free_bytes - weights);
+  const int64_t share = ShareOf(free_bytes, weights, room.models);
+  FitSteps(options, *model, info, *prepared.executable, share, observer, &prepared.limits);
+  const Bucket unlimited{.tokens = prepared.limits.max_tokens,
+                         .sequences = prepared.limits.max_sequences};
   prepared.limits.rows = prepared.executable->computed_rows();
   prepared.limits.max_tokens =
       TokensWithinLimit(options, model->config, prepared.limits, *prepared.executable);
   prepared.costs = CostModel(prepared.limits.rows);
-  const Bucket unlimited{.tokens = max_tokens, .sequences = prepared.limits.max_sequences};
   prepared.info = info;
   if (const std::string own = prepared.executable->profile(); !own.empty()) {
     prepared.info.profile = own;
@@ -259,16 +310,16 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
     const Bucket rectangle = Bucket::Padded(step_limits.max_sequences, 2);
     step_limits.max_sequences = StepCapacity(rectangle, model->config.causal).sequences;
   }
-  const Ladder room = MakePackedLadder({}, step_limits);
-  const int64_t free_bytes = backend->FreeMemory();
-  SLUICE_ASSIGN_OR_RETURN(prepared.kv, PageOptionsFor(options, model->config, room, info,
-                                                      free_bytes, *prepared.executable));
-  SLUICE_RETURN_IF_ERROR(CheckRoom(*prepared.executable, ExecutionSlot::CapacityOf(room),
-                                   prepared.kv.pages, free_bytes));
+  const Ladder step_ladder = MakePackedLadder({}, step_limits);
+  SLUICE_ASSIGN_OR_RETURN(prepared.kv, PageOptionsFor(options, model->config, step_ladder, info,
+                                                      share, *prepared.executable));
+  SLUICE_RETURN_IF_ERROR(CheckRoom(options, model->config, *prepared.executable,
+                                   ExecutionSlot::CapacityOf(step_ladder), prepared.kv,
+                                   free_bytes));
   SLUICE_RETURN_IF_ERROR(MeetStartFault(FaultPoint::kAllocate));
   // The slot is created before the plans, because a device prepares plans for existing slots.
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<ExecutionSlot> slot,
-                          ExecutionSlot::Create(prepared.executable.get(), model.get(), room,
+                          ExecutionSlot::Create(prepared.executable.get(), model.get(), step_ladder,
                                                 {.padding = options.batch.padding,
                                                  .page_tokens = prepared.kv.page_tokens,
                                                  .pages = prepared.kv.pages}));

@@ -294,7 +294,8 @@ TEST_F(WarmUpTest, AModelThatDoesNotFitTheFreeMemoryIsRefused) {
     if (fits) continue;
     EXPECT_TRUE(absl::IsResourceExhausted(prepared.status()));
     const std::string message(prepared.status().message());
-    EXPECT_THAT(message, HasSubstr("640 bytes of activations (engine.batch.max_batch_tokens)"));
+    EXPECT_THAT(message,
+                HasSubstr("640 bytes of activations (engine.batch.max_batch_tokens is 64)"));
     EXPECT_THAT(message, HasSubstr("(engine.kv.memory_bytes), but only 640 are free"));
   }
 }
@@ -402,6 +403,62 @@ TEST(WarmUp, TakesAQuarterOfLittleFreeMemory) {
   FakeBackend least(FakeBackend::Options{.free_memory = 4 * 19});
   EXPECT_EQ(WarmUp(FakeModel(FakeConfig()), SmallOptions(), &least, &clock, &observer)->kv.pages,
             19);
+}
+
+TEST(WarmUp, ModelsThatArePreparedTogetherShareTheFreeMemory) {
+  FakeClock clock;
+  RecordingObserver observer;
+  // The weights of the fake model take 1000 bytes.
+  const auto pages = [&](int64_t models, int64_t free_bytes) {
+    FakeBackend backend(FakeBackend::Options{.free_memory = free_bytes});
+    return WarmUp(FakeModel(FakeConfig()), SmallOptions(), &backend, &clock, &observer,
+                  {.models = models})
+        ->kv.pages;
+  };
+  EXPECT_EQ(pages(1, 2 * 400), 50);
+  EXPECT_EQ(pages(2, 2 * 400 + 1000), 25);
+  EXPECT_EQ(pages(5, 2 * 400 + 1000), 19) << "the fewest pages that a step and a sequence need";
+}
+
+TEST(WarmUp, LowersTheDefaultSizeOfStepsIfTheMemoryIsSmall) {
+  FakeClock clock;
+  EngineOptions options = SmallOptions();
+  options.batch.max_batch_tokens = 0;
+  const auto tokens = [&](int64_t free_bytes, int64_t models, Observer* observer) {
+    FakeBackend backend(
+        FakeBackend::Options{.activation_bytes_per_token = 10, .free_memory = free_bytes});
+    const auto prepared =
+        WarmUp(FakeModel(FakeConfig()), options, &backend, &clock, observer, {.models = models});
+    EXPECT_TRUE(prepared.ok()) << prepared.status();
+    return prepared.ok() ? prepared->limits.max_tokens : 0;
+  };
+  RecordingObserver unlimited, limited, shared;
+  const int32_t most = tokens(1 << 20, 1, &unlimited);
+  EXPECT_GT(most, 512);
+  EXPECT_THAT(unlimited.notices(), ::testing::IsEmpty());
+  EXPECT_EQ(tokens(most * 10, 1, &limited), most / 2);
+  EXPECT_THAT(limited.notices(), ElementsAre(HasSubstr("a step has at most ")));
+  EXPECT_EQ(tokens(most * 10, 4, &shared), most / 8);
+}
+
+// A step of 64 tokens takes 64 * 10 bytes and 19 pages of 4 bytes; one of 32 tokens takes half of
+// the activations and 16 pages, for the longest sequence.
+TEST(WarmUp, TheErrorOfAModelThatDoesNotFitHasARemedyThatWorks) {
+  FakeClock clock;
+  RecordingObserver observer;
+  EngineOptions options = SmallOptions();
+  options.batch.max_batch_tokens = 256;
+  const auto status = [&](int64_t free_bytes) {
+    FakeBackend backend(
+        FakeBackend::Options{.activation_bytes_per_token = 10, .free_memory = free_bytes});
+    return WarmUp(FakeModel(FakeConfig()), options, &backend, &clock, &observer).status();
+  };
+  const std::string text(status(1000).message());
+  EXPECT_THAT(text, HasSubstr("only 1000 are free for models. Set engine.batch.max_batch_tokens to "
+                              "64 or less"));
+  EXPECT_THAT(std::string(status(300).message()), HasSubstr("Serve fewer models"));
+  options.batch.max_batch_tokens = 64;
+  EXPECT_EQ(status(1000), absl::OkStatus());
 }
 
 TEST_F(WarmUpTest, OnlyCausalModelsWithThePackedPolicyKeepPages) {
