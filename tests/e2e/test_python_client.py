@@ -3,6 +3,7 @@
 Tests of calls run with the blocking client and with the asyncio client."""
 
 import asyncio
+import contextlib
 import json
 import random
 import re
@@ -10,6 +11,9 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
+import types
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -20,7 +24,9 @@ from certificates import Files, SecureDaemon
 from conftest import CLIENT, ROOT, Daemon
 from infer import ids_inputs, infer, tensor, text_inputs
 from scripted_server import Refusal, ScriptedServer
+from sentence_models import SENTENCES
 from sluice_client import NEVER, Retry, Tensor, errors, options
+from sluice_client._channel import Attempts
 from tiny_model import TinyModel
 from waiting import PATIENCE_S, wait_until
 
@@ -66,6 +72,14 @@ class FromAsyncio:
             self._run(parts.aclose())
 
 
+@contextlib.contextmanager
+def time_moved_by(seconds):
+    """Moves the clients' clock forward."""
+    moved = types.SimpleNamespace(monotonic=lambda: time.monotonic() + seconds)
+    with mock.patch("sluice_client._channel.time", moved):
+        yield
+
+
 @pytest.fixture(params=[sluice_client.Client, FromAsyncio], ids=["blocking", "asyncio"])
 def connect(request):
     return request.param
@@ -94,6 +108,7 @@ def served(tmp_path_factory):
 
 
 PROMPT = "And it came to pass"
+WIDTH = 160  # of the demo model
 DRAWN = {"temperature": 0.9, "seed": 2**63 + 5, "top_k": 20, "stop": ["xyzzy", "\n"],
          "logit_bias": {101: -1.5, 122: None}, "num_top_logprobs": 3, "stop_token_ids": [10]}
 
@@ -185,6 +200,189 @@ def test_a_model_that_generates_does_not_rank_documents(served, connect):
             client.rerank("demo", "And God said", ["Jerusalem"])
 
 
+@pytest.mark.parametrize("one", ["And God said", b"And God said", [256, 65, 110]])
+def test_one_prompt_is_one_row(served, connect, one):
+    with connect(served.grpc) as client:
+        vectors = client.embed("demo", one)
+        assert vectors.shape == (1, WIDTH) and vectors == client.embed("demo", [one])
+        (ranked,) = client.rerank("demo", one, one)
+        assert (ranked.document, ranked.score) == (0, pytest.approx(1))
+        assert client.classify("classifier", [1, 2]) == client.classify("classifier", [[1, 2]])
+
+
+def test_one_tensor_and_one_output_name_are_lists_of_one(served, connect):
+    one = Tensor.of("text_input", "BYTES", (1, 1), ["a"])
+    with connect(served.grpc) as client:
+        assert list(client.infer("demo", one, outputs="embedding").outputs) == ["embedding"]
+
+
+def test_any_iterable_of_texts_is_a_list_of_prompts(served, connect):
+    texts = ["And God said", "Jerusalem"]
+    with connect(served.grpc) as client:
+        expected = client.embed("demo", texts)
+        for given in (iter(texts), np.array(texts), dict.fromkeys(texts)):
+            assert client.embed("demo", given) == expected
+        assert client.embed("demo", [np.array([3, 4]), np.array([5])]) == client.embed(
+            "demo", [[3, 4], [5]])
+
+
+def test_truncated_tokens_are_reported(served, connect):
+    fits, long = "a" * 255, "a" * 300  # The model has 256 positions and adds a token to a text.
+    with connect(served.grpc) as client:
+        with pytest.raises(errors.InvalidArgument, match="256.*max_positions.*truncate"):
+            client.embed("demo", [fits, long])
+        cut = client.embed("demo", [fits, long, long], truncate="right")
+        assert (cut.prompt_tokens, cut.truncated_tokens) == (3 * 256, 2 * 45)
+        assert client.embed("demo", [fits]).truncated_tokens == 0
+        ranked = client.rerank("demo", "a", [long, "b"], truncate="right")
+        assert (ranked.prompt_tokens, ranked.truncated_tokens) == (2 + 256 + 2, 45)
+        assert client.score("demo", long, truncate="left").truncated_tokens == 45
+        rows = [[1] * 20, [2]]
+        with pytest.raises(errors.InvalidArgument, match="truncate"):
+            client.classify("classifier", rows)
+        classified = client.classify("classifier", rows, truncate="right")
+        assert (classified.prompt_tokens, classified.truncated_tokens) == (13, 8)
+
+
+def test_answers_have_a_short_repr(served, connect):
+    one = Tensor.of("text_input", "BYTES", (1, 1), ["a" * 200])
+    with connect(served.grpc) as client:
+        vectors = client.embed("demo", ["a"] * 100)
+        assert repr(vectors).startswith("<Embeddings embedding: FP32 100x160, [")
+        answers = [
+            vectors,
+            client.score("demo", "a" * 200),
+            client.generate("demo", "a", max_tokens=100, ignore_eos=True, num_top_logprobs=5),
+            client.rerank("demo", "a", ["b"] * 100),
+            client.classify("classifier", [[1]] * 100),
+            client.infer("demo", one, outputs=["prompt_logprobs", "embedding"]),
+        ]
+    for each in answers:
+        assert len(repr(each)) < 1000, each
+    assert repr(Tensor.of("x", "BYTES", (2, 1), ["a", "b"])) == (
+        "<Tensor x: BYTES 2x1, [b'a', b'b']>")
+    assert repr(Tensor.of("x", "FP32", (4,), [0.5] * 4)) == (
+        "<Tensor x: FP32 4, [0.5, 0.5, 0.5, ...]>")
+
+
+@pytest.fixture(scope="module")
+def narrow():
+    """A daemon whose requests have at most 3 rows, and one with the default limit."""
+    models = [("demo", ROOT / "models" / "demo"), ("cross", SENTENCES / "cross_1"),
+              ("tokens", SENTENCES / "tokens")]
+    daemons = [Daemon("--server.grpc.max-rows", "3", models=models), Daemon(models=models)]
+    yield daemons
+    for each in daemons:
+        each.stop()
+
+
+def test_list_above_the_row_limit_is_split_without_changing_bits(narrow, connect):
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    draw = random.Random(seed)
+    texts = ["".join(draw.choices("abcdef ", k=draw.randint(1, 300))) for _ in range(11)]
+    ids = [[draw.randrange(256) for _ in range(draw.randint(1, 20))] for _ in range(10)]
+    found = []
+    for daemon in narrow:
+        with connect(daemon.grpc) as client:
+            vectors = client.embed("demo", texts, truncate="right")
+            ranked = client.rerank("demo", texts[0], texts, truncate="right")
+            pairs = client.rerank("cross", "ab", texts, truncate="right")
+            scored = client.classify("cross", [("ab", text) for text in texts], truncate="right")
+            counts = [(each.prompt_tokens, each.truncated_tokens)
+                      for each in (vectors, ranked, pairs, scored)]
+            tags = client.tag("tokens", texts, truncate="right")
+            found.append([vectors, client.embed("demo", ids), ranked, pairs, scored, tags, counts])
+    split, whole = found
+    assert split == whole and whole[0].shape == (11, WIDTH) and counts[0][1] > 0
+
+
+def test_error_of_a_row_is_not_taken_for_a_limit_of_rows(narrow, connect):
+    for daemon in narrow:
+        with connect(daemon.grpc) as client:
+            with pytest.raises(errors.InvalidArgument, match="truncate"):
+                client.embed("demo", ["a", "a" * 300])
+
+
+def test_request_that_is_too_large_is_split(daemon, connect):
+    server = daemon("--engine.queue.max-tokens", "64")
+    rows = [[each] * 10 for each in range(20)]
+    with connect(server.grpc) as client:
+        vectors = client.embed("demo", rows)
+        assert vectors.shape == (20, WIDTH) and vectors.row_bytes(7) == client.embed(
+            "demo", [rows[7]]).raw
+        with pytest.raises(errors.InvalidArgument, match="engine.queue.max_tokens"):
+            client.embed("demo", [[1] * 65])
+
+
+class Counting:
+    """A channel's calls of ModelInfer: at most `most` were in flight at once."""
+
+    def __init__(self, client):
+        self.most = self.now = 0
+        self.gate = asyncio.Event()
+        method = sluice_client._protocol.MODEL_INFER
+        self._infer = client._unary[method]
+        client._unary[method] = self._call
+
+    async def _call(self, *arguments, **named):
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            await self.gate.wait()
+            return await self._infer(*arguments, **named)
+        finally:
+            self.now -= 1
+
+
+def test_asyncio_client_limits_its_calls_in_flight(served):
+    async def run():
+        async with sluice_client.AsyncClient(served.grpc, max_in_flight=5) as client:
+            calls = Counting(client)
+            waiting = [asyncio.ensure_future(client.embed("demo", [[each]])) for each in range(40)]
+            while calls.now < 5:
+                await asyncio.sleep(0)
+            # Calls that compute nothing do not wait, and neither does a call that is cancelled.
+            assert await client.server_ready()
+            waiting.pop().cancel()
+            with pytest.raises(errors.DeadlineExceeded, match="max_in_flight"):
+                await client.embed("demo", [[1]], timeout_s=0.001)
+            calls.gate.set()
+            await asyncio.gather(*waiting)
+            # All slots are free again, also the slots of streams that are not read to the end.
+            streams = [client.stream("demo", "a", max_tokens=40, ignore_eos=True)
+                       for _ in range(12)]
+            for each in streams:
+                await anext(each)
+            calls.most = 0
+            await asyncio.gather(*(client.embed("demo", [[each]]) for each in range(20)))
+            for each in streams:
+                await each.aclose()
+            return calls.most
+
+    assert asyncio.run(run()) == 5
+    with pytest.raises(ValueError, match="max_in_flight is 0"):
+        sluice_client.AsyncClient(max_in_flight=0)
+
+
+def test_waiting_for_a_slot_does_not_count_towards_the_deadline_of_the_client():
+    async def run(server):
+        async with sluice_client.AsyncClient(
+            server.address, max_in_flight=1, timeout_s=30
+        ) as client:
+            calls = Counting(client)
+            both = [asyncio.ensure_future(client.generate("demo", "a", max_tokens=1))
+                    for _ in range(2)]
+            while not calls.now:
+                await asyncio.sleep(0)
+            with time_moved_by(1000):
+                calls.gate.set()
+                return [each.text for each in await asyncio.gather(*both)]
+
+    with ScriptedServer("one", "two") as server:
+        assert asyncio.run(run(server)) == ["one", "two"]
+
+
 def test_a_classifier_of_several_labels_does_not_rank_documents(served, connect):
     with connect(served.grpc) as client:
         with pytest.raises(errors.NotServed, match="has 3 labels"):
@@ -228,6 +426,11 @@ def test_models_metadata_and_readiness_are_returned(served, connect):
         (lambda c: c.embed("demo", ["a"], timeout_s=1e-9), errors.DeadlineExceeded, "deadline"),
         (lambda c: c.embed("demo", ["a"], pool="mean"), TypeError, "pooling"),
         (lambda c: c.embed("demo", ["a", [1]]), TypeError, "two calls"),
+        (lambda c: c.embed("demo", [[1], {"text": "a"}]), TypeError, "'text': 'a'"),
+        (lambda c: c.score("demo", ["a", "b"]), TypeError, "text or a list of token ids"),
+        (lambda c: c.classify("classifier", ("a", "b")), TypeError, "list of one pair"),
+        (lambda c: c.infer("demo", {"text_input": ["a"]}), TypeError, "Tensor.of"),
+        (lambda c: c.infer("demo", [["a"]]), TypeError, "Tensor.of"),
         (lambda c: c.embed("demo", []), ValueError, "empty"),
         (lambda c: c.generate("demo", "a", max_tokens=2**64), ValueError, "64 bits"),
     ],
@@ -320,6 +523,42 @@ def test_call_is_not_retried_if_a_retry_cannot_succeed(connect, refusal, options
             client.generate("demo", "a", max_tokens=1)
         assert error.value.code == refusal.code and not server.script
         assert error.value.reason == ("full" if refusal.pushback_ms else "")
+
+
+def test_overloaded_daemon_is_called_until_the_deadline(connect):
+    refusals = [Refusal("RESOURCE_EXHAUSTED", 1)] * 12
+    with ScriptedServer(*refusals, "answer") as server, connect(server.address) as client:
+        assert client.generate("demo", "a", max_tokens=1).text == "answer"
+    with ScriptedServer(*refusals) as server, connect(
+        server.address, retry=Retry(attempts=3)
+    ) as client:
+        with pytest.raises(errors.Overloaded):
+            client.generate("demo", "a", max_tokens=1)
+        assert len(server.arrivals) == 3
+
+
+def test_delay_of_a_refusal_is_spread_and_kept_before_the_deadline():
+    full = errors.Overloaded("full", "RESOURCE_EXHAUSTED", "queue_full", 2.0)
+    assert Retry().delay_s(full, 1000, 10, lambda: 0) == 2.0
+    assert Retry().delay_s(full, 1000, 10, lambda: 0.5) == pytest.approx(2.1)
+    assert Retry().delay_s(full, 1, 2.05, lambda: 0.5) is None
+    assert NEVER.delay_s(full, 1, 10) is None
+    away = errors.Unavailable("away", "UNAVAILABLE")
+    assert Retry().delay_s(away, 3, 10, lambda: 0) == 0
+    assert Retry().delay_s(away, 4, 10, lambda: 0) is None
+
+
+def test_deadline_of_a_call_limits_all_its_requests_and_the_default_limits_each():
+    own = Attempts({"timeout_s": 10}, 60, None, Retry())
+    default = Attempts({}, 60, None, Retry())
+    for each, before, after in ((own, 10, 4), (default, 60, 60)):
+        each.begin()
+        assert before - 1 < each.remaining_s() <= before
+        with time_moved_by(6):
+            each.begin()
+            assert after - 1 < each.remaining_s() <= after
+    with time_moved_by(11), pytest.raises(errors.DeadlineExceeded):
+        own.remaining_s()
 
 
 def test_backoff_grows_up_to_its_limit_and_ends():

@@ -53,7 +53,11 @@ def open_channel(
 
 
 class Attempts:
-    """The attempts of one call: its deadline, its metadata, and the number of failures."""
+    """The attempts of one call: its deadline, its metadata, and the number of failures.
+
+    The option `timeout_s` limits the whole call. The client's timeout limits each request of it,
+    because a call with a long list takes several requests.
+    """
 
     def __init__(
         self,
@@ -62,13 +66,20 @@ class Attempts:
         token: Optional[str],
         retry: Retry,
     ) -> None:
-        limit: Optional[float] = options.get("timeout_s", timeout_s)
-        self._until: Optional[float] = None if limit is None else time.monotonic() + limit
+        self._timeout_s = timeout_s
+        self._is_whole = "timeout_s" in options
+        self._until = _from_now(options["timeout_s"]) if self._is_whole else None
         self._retry = retry
         self._made = 0
         self.metadata = [*options.get("metadata", ())]
         if token is not None:
             self.metadata.append(("authorization", f"Bearer {token}"))
+
+    def begin(self) -> None:
+        """Starts a request of the call."""
+        self._made = 0
+        if not self._is_whole:
+            self._until = _from_now(self._timeout_s)
 
     def remaining_s(self) -> Optional[float]:
         """Returns the seconds until the deadline, or None if there is no deadline.
@@ -90,3 +101,7 @@ class Attempts:
         if delay is None:
             raise error
         return delay
+
+
+def _from_now(seconds: Optional[float]) -> Optional[float]:
+    return None if seconds is None else time.monotonic() + seconds

@@ -45,6 +45,7 @@ SERVER_READY = Method("ServerReady")
 SERVER_METADATA = Method("ServerMetadata")
 MODEL_READY = Method("ModelReady")
 MODEL_METADATA = Method("ModelMetadata")
+MODEL_CONFIG = Method("ModelConfig")
 MODEL_INFER = Method("ModelInfer")
 MODEL_STREAM_INFER = Method("ModelStreamInfer")
 REPOSITORY_INDEX = Method("RepositoryIndex")
@@ -54,6 +55,7 @@ UNARY = (
     SERVER_METADATA,
     MODEL_READY,
     MODEL_METADATA,
+    MODEL_CONFIG,
     MODEL_INFER,
     REPOSITORY_INDEX,
 )

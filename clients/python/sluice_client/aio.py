@@ -20,7 +20,7 @@ import grpc.aio
 from . import _protocol, messages, results, tasks
 from . import options as kinds
 from ._channel import Attempts, Tls, open_channel
-from .errors import SluiceError, error_of_rpc
+from .errors import DeadlineExceeded, SluiceError, error_of_rpc
 from .retry import Retry
 from .tasks import T, Task
 from .tensors import Tensor
@@ -34,6 +34,10 @@ class AsyncClient:
 
         async with AsyncClient("localhost:8001") as client:
             answer = await client.generate("demo", "In the beginning", max_tokens=40)
+
+    At most `max_in_flight` requests are sent at once; other calls wait for their turn, so any
+    number of calls may be started. The `timeout_s` of a call includes this time, and the client's
+    `timeout_s` does not. None sends all calls at once.
     """
 
     def __init__(
@@ -44,8 +48,12 @@ class AsyncClient:
         token: Optional[str] = None,
         timeout_s: Optional[float] = 60.0,
         retry: Retry = Retry(),
+        max_in_flight: Optional[int] = 64,
         channel_options: Sequence[tuple[str, Any]] = (),
     ) -> None:
+        if max_in_flight is not None and max_in_flight < 1:
+            raise ValueError(f"max_in_flight is {max_in_flight}; expected at least 1, or None")
+        self._slots = None if max_in_flight is None else asyncio.Semaphore(max_in_flight)
         self._channel = open_channel(grpc.aio, address, tls, channel_options)
         self._unary = {m: m.on(self._channel.unary_unary) for m in _protocol.UNARY}
         self._stream = _protocol.MODEL_STREAM_INFER.on(self._channel.stream_stream)
@@ -90,40 +98,39 @@ class AsyncClient:
         return await self._run(tasks.score(model, prompt, options), options)
 
     async def embed(
-        self, model: str, inputs: Sequence[kinds.Prompt], **options: Unpack[kinds.EmbedOptions]
+        self, model: str, inputs: kinds.Prompts, **options: Unpack[kinds.EmbedOptions]
     ) -> results.Embeddings:
         """Returns a tensor [inputs, width] of embeddings."""
         kinds.check_options(kinds.EmbedOptions, options)
         return await self._run(tasks.embed(model, inputs, options), options)
 
     async def embed_sparse(
-        self, model: str, inputs: Sequence[kinds.Prompt],
-        **options: Unpack[kinds.SparseOptions],
-    ) -> list[dict[int, float]]:
+        self, model: str, inputs: kinds.Prompts, **options: Unpack[kinds.SparseOptions]
+    ) -> results.Results[dict[int, float]]:
         """Returns the SPLADE weight of each term, from a masked language model, for each input."""
         kinds.check_options(kinds.SparseOptions, options)
         return await self._run(tasks.embed_sparse(model, inputs, options), options)
 
     async def classify(
-        self, model: str, inputs: Sequence[Union[kinds.Prompt, kinds.Pair]],
+        self, model: str, inputs: Union[kinds.Prompt, Sequence[Union[kinds.Prompt, kinds.Pair]]],
         **options: Unpack[kinds.ClassifyOptions],
-    ) -> list[results.Classification]:
+    ) -> results.Results[results.Classification]:
         """Returns the classifier's scores for each input."""
         kinds.check_options(kinds.ClassifyOptions, options)
         return await self._run(tasks.classify(model, inputs, options), options)
 
     async def tag(
-        self, model: str, texts: Sequence[Union[str, bytes]],
+        self, model: str, texts: Union[str, bytes, Sequence[Union[str, bytes]]],
         **options: Unpack[kinds.ClassifyOptions],
-    ) -> list[list[results.Entity]]:
+    ) -> results.Results[list[results.Entity]]:
         """Returns the entities that a token classifier finds in each text."""
         kinds.check_options(kinds.ClassifyOptions, options)
         return await self._run(tasks.tag(model, texts, options), options)
 
     async def rerank(
-        self, model: str, query: kinds.Prompt, documents: Sequence[kinds.Prompt], *,
+        self, model: str, query: kinds.Prompt, documents: kinds.Prompts, *,
         top_n: Optional[int] = None, **options: Unpack[kinds.RerankOptions],
-    ) -> list[results.Ranked]:
+    ) -> results.Results[results.Ranked]:
         """Ranks documents by their relevance to the query, the best first.
 
         A cross-encoder scores each pair. An embedding model ranks by cosine similarity. Raises
@@ -146,7 +153,8 @@ class AsyncClient:
         )
 
     async def infer(
-        self, model: str, inputs: Iterable[Tensor], *, outputs: Iterable[str] = (),
+        self, model: str, inputs: Union[Tensor, Iterable[Tensor]], *,
+        outputs: Union[str, Iterable[str]] = (),
         parameters: Mapping[str, Any] = {}, **options: Unpack[kinds.CallOptions],
     ) -> results.Answer:
         """Calls ModelInfer with any tensors and parameters."""
@@ -187,11 +195,38 @@ class AsyncClient:
         try:
             call = next(task)
             while True:
-                call = task.send(await self._answer(call, attempts))
+                try:
+                    response = await self._answer(call, attempts)
+                except SluiceError as error:
+                    call = task.throw(error)
+                else:
+                    call = task.send(response)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
 
     async def _answer(self, call: tasks.Call, attempts: Attempts) -> _protocol.Message:
+        if self._slots is None or call.method is not _protocol.MODEL_INFER:
+            return await self._repeated(call, attempts)
+        await self._take_slot(attempts)
+        try:
+            return await self._repeated(call, attempts)
+        finally:
+            self._slots.release()
+
+    async def _take_slot(self, attempts: Attempts) -> None:
+        assert self._slots is not None
+        if not self._slots.locked():
+            await self._slots.acquire()
+            return
+        try:
+            await asyncio.wait_for(self._slots.acquire(), attempts.remaining_s())
+        except asyncio.TimeoutError:
+            raise DeadlineExceeded(
+                "the deadline passed while the client's earlier calls were in flight"
+                " (max_in_flight)", "DEADLINE_EXCEEDED") from None
+
+    async def _repeated(self, call: tasks.Call, attempts: Attempts) -> _protocol.Message:
+        attempts.begin()
         while True:
             try:
                 return await self._unary[call.method](
@@ -206,21 +241,33 @@ class AsyncClient:
     ) -> AsyncGenerator[results.Generation, None]:
         attempts = Attempts(options, *self._defaults)
         begun = False
-        while True:
-            call = self._stream(
-                [request], timeout=attempts.remaining_s(), metadata=attempts.metadata
-            )
-            try:
-                async for response in call:
-                    part = messages.generation_of(messages.part_of(response))
-                    begun = True
-                    yield part
-                return
-            except (grpc.RpcError, SluiceError) as caught:
-                error = caught if isinstance(caught, SluiceError) else error_of_rpc(caught)
-                if begun:
-                    raise error from None
-                delay = attempts.delay_s(error)
-            finally:
-                call.cancel()
-            await asyncio.sleep(delay)
+        # A stream has a slot until its first part, so a reader that stops cannot keep slots.
+        slots = self._slots
+        if slots is not None:
+            await self._take_slot(attempts)
+        try:
+            attempts.begin()
+            while True:
+                call = self._stream(
+                    [request], timeout=attempts.remaining_s(), metadata=attempts.metadata
+                )
+                try:
+                    async for response in call:
+                        part = messages.generation_of(messages.part_of(response))
+                        begun = True
+                        if slots is not None:
+                            slots.release()
+                            slots = None
+                        yield part
+                    return
+                except (grpc.RpcError, SluiceError) as caught:
+                    error = caught if isinstance(caught, SluiceError) else error_of_rpc(caught)
+                    if begun:
+                        raise error from None
+                    delay = attempts.delay_s(error)
+                finally:
+                    call.cancel()
+                await asyncio.sleep(delay)
+        finally:
+            if slots is not None:
+                slots.release()

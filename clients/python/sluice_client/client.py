@@ -25,7 +25,8 @@ class Client:
         with Client("localhost:8001") as client:
             print(client.generate("demo", "In the beginning", max_tokens=40).text)
 
-    `timeout_s` is the default deadline of a call; None means no deadline. `token` is sent as the
+    `timeout_s` is the deadline of each request to the daemon, for calls that do not set their own;
+    None means no deadline. `token` is sent as the
     caller's credential. `channel_options` are gRPC channel options, for instance
     `[("grpc.lb_policy_name", "round_robin")]`.
 
@@ -86,40 +87,39 @@ class Client:
         return self._run(tasks.score(model, prompt, options), options)
 
     def embed(
-        self, model: str, inputs: Sequence[kinds.Prompt], **options: Unpack[kinds.EmbedOptions]
+        self, model: str, inputs: kinds.Prompts, **options: Unpack[kinds.EmbedOptions]
     ) -> results.Embeddings:
         """Returns a tensor [inputs, width] of embeddings."""
         kinds.check_options(kinds.EmbedOptions, options)
         return self._run(tasks.embed(model, inputs, options), options)
 
     def embed_sparse(
-        self, model: str, inputs: Sequence[kinds.Prompt],
-        **options: Unpack[kinds.SparseOptions],
-    ) -> list[dict[int, float]]:
+        self, model: str, inputs: kinds.Prompts, **options: Unpack[kinds.SparseOptions]
+    ) -> results.Results[dict[int, float]]:
         """Returns the SPLADE weight of each term, from a masked language model, for each input."""
         kinds.check_options(kinds.SparseOptions, options)
         return self._run(tasks.embed_sparse(model, inputs, options), options)
 
     def classify(
-        self, model: str, inputs: Sequence[Union[kinds.Prompt, kinds.Pair]],
+        self, model: str, inputs: Union[kinds.Prompt, Sequence[Union[kinds.Prompt, kinds.Pair]]],
         **options: Unpack[kinds.ClassifyOptions],
-    ) -> list[results.Classification]:
+    ) -> results.Results[results.Classification]:
         """Returns the classifier's scores for each input."""
         kinds.check_options(kinds.ClassifyOptions, options)
         return self._run(tasks.classify(model, inputs, options), options)
 
     def tag(
-        self, model: str, texts: Sequence[Union[str, bytes]],
+        self, model: str, texts: Union[str, bytes, Sequence[Union[str, bytes]]],
         **options: Unpack[kinds.ClassifyOptions],
-    ) -> list[list[results.Entity]]:
+    ) -> results.Results[list[results.Entity]]:
         """Returns the entities that a token classifier finds in each text."""
         kinds.check_options(kinds.ClassifyOptions, options)
         return self._run(tasks.tag(model, texts, options), options)
 
     def rerank(
-        self, model: str, query: kinds.Prompt, documents: Sequence[kinds.Prompt], *,
+        self, model: str, query: kinds.Prompt, documents: kinds.Prompts, *,
         top_n: Optional[int] = None, **options: Unpack[kinds.RerankOptions],
-    ) -> list[results.Ranked]:
+    ) -> results.Results[results.Ranked]:
         """Ranks documents by their relevance to the query, the best first.
 
         A cross-encoder scores each pair. An embedding model ranks by cosine similarity. Raises
@@ -142,7 +142,8 @@ class Client:
         )
 
     def infer(
-        self, model: str, inputs: Iterable[Tensor], *, outputs: Iterable[str] = (),
+        self, model: str, inputs: Union[Tensor, Iterable[Tensor]], *,
+        outputs: Union[str, Iterable[str]] = (),
         parameters: Mapping[str, Any] = {}, **options: Unpack[kinds.CallOptions],
     ) -> results.Answer:
         """Calls ModelInfer with any tensors and parameters."""
@@ -183,11 +184,17 @@ class Client:
         try:
             call = next(task)
             while True:
-                call = task.send(self._answer(call, attempts))
+                try:
+                    response = self._answer(call, attempts)
+                except SluiceError as error:
+                    call = task.throw(error)
+                else:
+                    call = task.send(response)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
 
     def _answer(self, call: tasks.Call, attempts: Attempts) -> _protocol.Message:
+        attempts.begin()
         while True:
             try:
                 return self._unary[call.method](
@@ -201,6 +208,7 @@ class Client:
     ) -> Generator[results.Generation, None, None]:
         attempts = Attempts(options, *self._defaults)
         begun = False
+        attempts.begin()
         while True:
             call = self._stream(
                 iter([request]), timeout=attempts.remaining_s(), metadata=attempts.metadata

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Iterable, Mapping, Sequence
+import numbers
+import operator
+from typing import Any, Iterable, Mapping, Sequence, Union
 
 from . import _protocol
 from ._protocol import Message
 from .errors import NotServed, error_of
-from .options import Prompt, parameters_of
+from .options import Prompt, Prompts, parameters_of
 from .results import Answer, Candidate, Generation
 from .tensors import Tensor
 
@@ -17,8 +19,8 @@ MAX_INT64 = 2**63 - 1
 
 def infer_request(
     model: str,
-    inputs: Iterable[Tensor],
-    outputs: Iterable[str],
+    inputs: Union[Tensor, Iterable[Tensor]],
+    outputs: Union[str, Iterable[str]],
     options: Mapping[str, Any],
     parameters: Mapping[str, Any],
 ) -> Message:
@@ -28,14 +30,25 @@ def infer_request(
         model_version=options.get("model_version", ""),
         id=options.get("request_id", ""),
     )
-    for tensor in inputs:
+    for tensor in _tensors(inputs):
         request.inputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
         request.raw_input_contents.append(tensor.raw)
-    for name in outputs:
+    for name in [outputs] if isinstance(outputs, str) else outputs:
         request.outputs.add(name=name)
     for name, value in {**parameters_of(options), **parameters}.items():
         _set_parameter(request.parameters[name], name, value)
     return request
+
+
+def _tensors(inputs: Any) -> list[Tensor]:
+    tensors = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    for each in tensors:
+        if not isinstance(each, Tensor):
+            raise TypeError(
+                f"inputs must be tensors, not {type(inputs).__name__} of {type(each).__name__};"
+                ' pass for example [Tensor.of("text_input", "BYTES", (1, 1), ["a text"])]'
+            )
+    return tensors
 
 
 def _set_parameter(parameter: Message, name: str, value: Any) -> None:
@@ -73,20 +86,44 @@ def answer_of(response: Message) -> Answer:
     )
 
 
+def is_text(value: Any) -> bool:
+    return isinstance(value, (str, bytes))
+
+
+def prompt_list(prompts: Prompts) -> list[Prompt]:
+    """Returns a list of prompts. One text, or one list of token ids, is one prompt."""
+    if isinstance(prompts, (str, bytes)):
+        return [prompts]
+    listed: list[Any] = list(prompts)
+    if listed and isinstance(listed[0], numbers.Integral):
+        return [listed]
+    return listed
+
+
 def prompt_inputs(prompts: Sequence[Prompt]) -> list[Tensor]:
     """Returns the inputs for prompts, one row each. Prompts are either all texts or all ids."""
-    texts = [isinstance(prompt, (str, bytes)) for prompt in prompts]
-    if not prompts:
+    texts = [is_text(prompt) for prompt in prompts]
+    if not texts:
         raise ValueError("prompts are empty; pass at least one")
     if all(texts):
         return [Tensor.of("text_input", "BYTES", (len(prompts), 1), prompts)]
     if any(texts):
         raise TypeError("the prompts mix texts and token ids; send them in two calls")
-    longest = max(map(len, prompts))
+    rows = [_token_ids(prompt) for prompt in prompts]
+    longest = max(map(len, rows))
     return [
-        id_rows("input_ids", prompts, longest, 0),
-        Tensor.of("input_lengths", "INT32", (len(prompts), 1), map(len, prompts)),
+        id_rows("input_ids", rows, longest, 0),
+        Tensor.of("input_lengths", "INT32", (len(rows), 1), map(len, rows)),
     ]
+
+
+def _token_ids(prompt: Any) -> list[int]:
+    try:
+        return list(map(operator.index, prompt))
+    except TypeError:
+        raise TypeError(
+            f"a prompt must be a text or a list of token ids, not {repr(prompt)[:100]}"
+        ) from None
 
 
 def id_rows(
@@ -102,7 +139,7 @@ def id_rows(
 
 def pair_inputs(firsts: Sequence[Any], seconds: Sequence[Any]) -> list[Tensor]:
     """Returns the inputs for pairs of texts. A single first text is paired with every second."""
-    if not all(isinstance(text, (str, bytes)) for text in (*firsts, *seconds)):
+    if not all(map(is_text, (*firsts, *seconds))):
         raise TypeError("both parts of a pair must be texts")
     return [
         Tensor.of("text_input", "BYTES", (len(firsts), 1), firsts),

@@ -6,6 +6,8 @@ from typing import Any, Literal, Mapping, Optional, Sequence, TypedDict, Union, 
 
 # A text, or token ids.
 Prompt = Union[str, bytes, Sequence[int]]
+# One prompt, or a list of prompts that are either all texts or all token ids.
+Prompts = Union[Prompt, Sequence[Prompt]]
 # Two texts that a model reads as one row, such as a query and a document.
 Pair = tuple[Union[str, bytes], Union[str, bytes]]
 PoolingName = Literal["mean", "cls", "last", "max", "weighted_mean", "mean_sqrt_len"]
@@ -17,7 +19,7 @@ class CallOptions(TypedDict, total=False):
 
     model_version: str  # a decimal number; the highest served version if not given
     request_id: str
-    timeout_s: float  # for the whole task, including retries
+    timeout_s: float  # for the whole call, including retries
     metadata: Sequence[tuple[str, str]]
     priority: int
 

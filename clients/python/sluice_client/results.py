@@ -2,10 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import NamedTuple, Optional, Union
+import reprlib
+from dataclasses import dataclass, field, fields
+from typing import Iterable, NamedTuple, Optional, TypeVar, Union
 
 from .tensors import Tensor
+
+T = TypeVar("T")
+
+_short = reprlib.Repr()
+_short.maxlist = _short.maxtuple = _short.maxdict = 3
+_short.maxstring = 200
+_short.maxother = 1000
+
+
+class _Short:
+    """A dataclass whose repr shows only the first elements of long lists."""
+
+    def __repr__(self) -> str:
+        shown = (
+            f"{each.name}={_short.repr(getattr(self, each.name))}"
+            for each in fields(self)  # type: ignore[arg-type]
+        )
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+class Results(list[T]):
+    """A list with one result for each input, and the numbers of tokens of all inputs."""
+
+    def __init__(
+        self, results: Iterable[T], prompt_tokens: int = 0, truncated_tokens: int = 0
+    ) -> None:
+        super().__init__(results)
+        self.prompt_tokens = prompt_tokens  # after truncation
+        self.truncated_tokens = truncated_tokens
+
+    def __repr__(self) -> str:
+        return _short.repr(list(self))
 
 
 class Candidate(NamedTuple):
@@ -15,8 +48,8 @@ class Candidate(NamedTuple):
     logprob: float
 
 
-@dataclass(frozen=True)
-class Generation:
+@dataclass(frozen=True, repr=False)
+class Generation(_Short):
     """A generated answer, or one part of a streamed answer."""
 
     text: str  # empty for a model without a tokenizer
@@ -29,19 +62,21 @@ class Generation:
     prompt_tokens: int = 0  # 0 in all parts but the last
 
 
-@dataclass(frozen=True)
-class Score:
+@dataclass(frozen=True, repr=False)
+class Score(_Short):
     """The log-probabilities of a prompt."""
 
     logprobs: list[float]  # of each token given those before it; 0 for the first
     total: float
+    truncated_tokens: int = 0  # of the prompt
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Embeddings(Tensor):
-    """A tensor [inputs, width] of embeddings, and the number of input tokens."""
+    """A tensor [inputs, width] of embeddings, and the numbers of tokens of all inputs."""
 
-    prompt_tokens: int = 0
+    prompt_tokens: int = 0  # after truncation
+    truncated_tokens: int = 0
 
 
 class Classification(NamedTuple):
@@ -76,8 +111,8 @@ class Recommendation(NamedTuple):
     score: float
 
 
-@dataclass(frozen=True)
-class Answer:
+@dataclass(frozen=True, repr=False)
+class Answer(_Short):
     """The response of ModelInfer."""
 
     model_name: str

@@ -8,18 +8,24 @@ from typing import Callable, Optional
 
 from .errors import Overloaded, SluiceError, Unavailable
 
+_UNAVAILABLE_ATTEMPTS = 4
+_SPREAD = 0.1  # of the delay in a refusal
+
 
 @dataclass(frozen=True)
 class Retry:
     """How often and how soon a failed call is repeated.
 
     If the daemon refuses a call because it is overloaded, the client repeats it after the delay in
-    the refusal; without a delay it does not repeat the call. If the daemon is unavailable, the
-    client waits a random time of up to `backoff_s`, which doubles with each attempt. A call is not
-    repeated if its deadline would pass first.
+    the refusal, until the call's deadline; without a delay it does not repeat the call. If the
+    daemon is unavailable, the client waits a random time of up to `backoff_s`, which doubles with
+    each attempt. A call is not repeated if its deadline would pass first.
+
+    `attempts` limits the attempts of a call. None limits them only while the daemon is unavailable,
+    to 4.
     """
 
-    attempts: int = 4
+    attempts: Optional[int] = None
     backoff_s: float = 0.1
     max_backoff_s: float = 5.0
 
@@ -34,15 +40,18 @@ class Retry:
 
         `attempt` is the number of attempts made so far. `draw` returns a number in [0, 1).
         """
-        if attempt >= self.attempts:
-            return None
-        if isinstance(error, Overloaded):
-            delay = error.retry_after_s
+        most = self.attempts
+        if isinstance(error, Overloaded) and error.retry_after_s is not None:
+            # Calls that were refused together are not repeated together.
+            delay = error.retry_after_s * (1 + _SPREAD * draw())
         elif isinstance(error, Unavailable):
+            most = most or _UNAVAILABLE_ATTEMPTS
             delay = draw() * min(self.backoff_s * 2 ** (attempt - 1), self.max_backoff_s)
         else:
             return None
-        return delay if delay is not None and delay < remaining_s else None
+        if most is not None and attempt >= most:
+            return None
+        return delay if delay < remaining_s else None
 
 
 NEVER = Retry(attempts=1)

@@ -1,28 +1,41 @@
 """The tasks of the client, without network calls; both clients share this module.
 
-A task is a generator. It yields each call that it needs, receives the response, and returns the
-task's result. `Client` makes the calls and blocks; `AsyncClient` awaits them.
+A task is a generator. It yields each call that it needs, receives the response or the call's error,
+and returns the task's result. `Client` makes the calls and blocks; `AsyncClient` awaits them.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from typing import Any, Generator, Iterable, Mapping, NamedTuple, Optional, Sequence, TypeVar, Union
+from typing import (
+    Any,
+    Callable,
+    Generator,
+    Iterable,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    TypeVar,
+    Union,
+)
 
 from . import _protocol, results
 from ._protocol import Message, Method
 from .entities import entities_of
-from .errors import NotServed
+from .errors import InvalidArgument, NotServed, SluiceError
 from .messages import (
     answer_of,
     generation_of,
     id_rows,
     infer_request,
+    is_text,
     pair_inputs,
     prompt_inputs,
+    prompt_list,
 )
-from .options import Pair, Prompt
+from .options import Pair, Prompt, Prompts
 from .tensors import Tensor
 
 T = TypeVar("T")
@@ -38,12 +51,81 @@ Task = Generator[Call, Message, T]
 
 
 def infer(
-    model: str, inputs: Iterable[Tensor], outputs: Iterable[str], options: Mapping[str, Any], /,
-    **parameters: Any,
+    model: str, inputs: Union[Tensor, Iterable[Tensor]], outputs: Union[str, Iterable[str]],
+    options: Mapping[str, Any], /, **parameters: Any,
 ) -> Task[results.Answer]:
     """Calls ModelInfer with these tensors and parameters."""
     request = infer_request(model, inputs, outputs, options, parameters)
     return answer_of((yield Call(_protocol.MODEL_INFER, request)))
+
+
+# The default of the daemon's option server.grpc.max_rows.
+_FIRST_ROWS = 1024
+
+
+class _Parts:
+    """The answers to the requests that a list was split into."""
+
+    def __init__(self, answers: list[results.Answer]) -> None:
+        self._answers = answers
+        self.prompt_tokens = self._sum("prompt_tokens")
+        self.truncated_tokens = self._sum("truncated_tokens")
+
+    def _sum(self, name: str) -> int:
+        return sum(int(each.parameters.get(name, 0)) for each in self._answers)
+
+    def tensors(self, name: str) -> list[Tensor]:
+        return [each.outputs[name] for each in self._answers]
+
+    def rows(self, name: str) -> list[Any]:
+        """Returns the rows of an output, in the order of the inputs."""
+        return [row for tensor in self.tensors(name) for row in tensor.tolist()]
+
+    def has(self, name: str) -> bool:
+        return name in self._answers[0].outputs
+
+    def results(self, each: Iterable[T]) -> results.Results[T]:
+        return results.Results(each, self.prompt_tokens, self.truncated_tokens)
+
+
+def _infer_rows(
+    model: str, count: int, inputs: Callable[[slice], list[Tensor]], outputs: Iterable[str],
+    options: Mapping[str, Any],
+) -> Task[_Parts]:
+    """Computes `count` rows, in several requests if one would exceed a limit of the daemon.
+
+    `inputs` returns the inputs of a slice of the rows. The answers have the same bits as the answer
+    to one request, because no row depends on others.
+    """
+    answers: list[results.Answer] = []
+    begin, size = 0, _FIRST_ROWS
+    while begin < count or not answers:
+        part = slice(begin, min(begin + size, count))
+        try:
+            answers.append((yield from infer(model, inputs(part), outputs, options)))
+            begin = part.stop
+        except InvalidArgument as error:
+            size = yield from _fewer_rows(model, part.stop - begin, error, options)
+    return _Parts(answers)
+
+
+def _fewer_rows(
+    model: str, rows: int, error: InvalidArgument, options: Mapping[str, Any]
+) -> Task[int]:
+    """Returns a smaller number of rows after a refusal, or raises it if it has another cause."""
+    if rows > 1 and error.reason in ("input", "request"):
+        method = _protocol.MODEL_CONFIG
+        version = options.get("model_version", "")
+        try:
+            response = yield Call(method, method.request(name=model, version=version))
+        except SluiceError:
+            raise error from None
+        most = int(response.config.max_batch_size)
+        if 0 < most < rows:
+            return most
+        if error.reason == "request":  # Another limit, such as the size of the answer.
+            return rows // 2
+    raise error
 
 
 def generate(
@@ -62,81 +144,93 @@ def score(model: str, prompt: Prompt, options: Mapping[str, Any]) -> Task[result
         model, prompt_inputs([prompt]), ["prompt_logprobs"], options, max_tokens=0
     )
     logprobs: list[Any] = answer.outputs["prompt_logprobs"].values()
-    return results.Score(logprobs, math.fsum(logprobs))
+    cut = int(answer.parameters.get("truncated_tokens", 0))
+    return results.Score(logprobs, math.fsum(logprobs), cut)
+
+
+def _infer_prompts(
+    model: str, prompts: list[Prompt], outputs: Iterable[str], options: Mapping[str, Any]
+) -> Task[_Parts]:
+    return (yield from _infer_rows(
+        model, len(prompts), lambda part: prompt_inputs(prompts[part]), outputs, options
+    ))
 
 
 def embed(
-    model: str, inputs: Sequence[Prompt], options: Mapping[str, Any]
+    model: str, inputs: Prompts, options: Mapping[str, Any]
 ) -> Task[results.Embeddings]:
     """Computes one embedding per input."""
-    answer = yield from infer(model, prompt_inputs(inputs), ["embedding"], options)
-    tensor = answer.outputs["embedding"]
-    tokens = int(answer.parameters.get("prompt_tokens", 0))
-    return results.Embeddings(tensor.name, tensor.datatype, tensor.shape, tensor.raw, tokens)
+    prompts = prompt_list(inputs)
+    parts = yield from _infer_prompts(model, prompts, ["embedding"], options)
+    first, *others = parts.tensors("embedding")
+    return results.Embeddings(
+        first.name, first.datatype, (len(prompts), *first.shape[1:]),
+        b"".join([first.raw, *(each.raw for each in others)]),
+        parts.prompt_tokens, parts.truncated_tokens,
+    )
 
 
 def embed_sparse(
-    model: str, inputs: Sequence[Prompt], options: Mapping[str, Any]
-) -> Task[list[dict[int, float]]]:
+    model: str, inputs: Prompts, options: Mapping[str, Any]
+) -> Task[results.Results[dict[int, float]]]:
     """Computes the weights of vocabulary terms for each input."""
     outputs = ["sparse_ids", "sparse_weights"]
-    answer = yield from infer(model, prompt_inputs(inputs), outputs, options)
-    ids, weights = (answer.outputs[name].tolist() for name in outputs)
-    return [
-        {term: weight for term, weight in zip(*row) if term >= 0} for row in zip(ids, weights)
-    ]
+    parts = yield from _infer_prompts(model, prompt_list(inputs), outputs, options)
+    return parts.results(
+        {term: weight for term, weight in zip(*row) if term >= 0}
+        for row in zip(*map(parts.rows, outputs))
+    )
 
 
 def classify(
-    model: str, inputs: Sequence[Union[Prompt, Pair]], options: Mapping[str, Any]
-) -> Task[list[results.Classification]]:
+    model: str, inputs: Union[Prompt, Sequence[Union[Prompt, Pair]]], options: Mapping[str, Any]
+) -> Task[results.Results[results.Classification]]:
     """Classifies each input, a prompt or a pair of texts."""
-    pairs = [
-        each for each in inputs if isinstance(each, tuple) and isinstance(each[0], (str, bytes))
-    ]
-    if pairs and len(pairs) < len(inputs):
+    if isinstance(inputs, tuple) and len(inputs) == 2 and all(map(is_text, inputs)):
+        raise TypeError("the inputs are a tuple of two texts; pass a list of one pair, [(a, b)], or"
+                        " of two texts, [a, b]")
+    rows: list[Any] = prompt_list(inputs)  # type: ignore[arg-type]
+    pairs = [isinstance(each, tuple) and is_text(each[0]) for each in rows]
+    if any(pairs) and not all(pairs):
         raise TypeError("the inputs mix pairs and single prompts; send them in two calls")
-    if pairs:
-        tensors = pair_inputs(*zip(*pairs))
-    else:
-        tensors = prompt_inputs(inputs)  # type: ignore[arg-type]
-    answer = yield from infer(model, tensors, (), options)
-    if "scores" not in answer.outputs:
+
+    def tensors(part: slice) -> list[Tensor]:
+        return pair_inputs(*zip(*rows[part])) if any(pairs) else prompt_inputs(rows[part])
+
+    parts = yield from _infer_rows(model, len(rows), tensors, (), options)
+    if not parts.has("scores"):
         raise NotServed(f"the model {model} has no classifier", "UNIMPLEMENTED")
-    scores = answer.outputs["scores"].tolist()
-    names: list[Any] = [b""] * len(scores)
-    if "label" in answer.outputs:
-        names = answer.outputs["label"].values()
-    return [
+    scores = parts.rows("scores")
+    names = parts.rows("label") if parts.has("label") else [[b""]] * len(scores)
+    return parts.results(
         results.Classification(max(range(len(row)), key=row.__getitem__), row, name.decode())
-        for row, name in zip(scores, names)
-    ]
+        for row, (name,) in zip(scores, names)
+    )
 
 
 def tag(
-    model: str, texts: Sequence[Union[str, bytes]], options: Mapping[str, Any]
-) -> Task[list[list[results.Entity]]]:
+    model: str, texts: Union[str, bytes, Sequence[Union[str, bytes]]], options: Mapping[str, Any]
+) -> Task[results.Results[list[results.Entity]]]:
     """Finds the entities of each text."""
     outputs = ["token_count", "token_scores", "token_labels", "token_offsets"]
     info = yield from metadata(model, options)
     if not {*outputs} <= {each.name for each in info.outputs}:
         raise NotServed(f"the model {model} has no token classifier with named labels",
                         "UNIMPLEMENTED")
-    answer = yield from infer(
-        model, prompt_inputs(texts), outputs, {"activation": "softmax", **options})
-    counts, *columns = (answer.outputs[name].tolist() for name in outputs)
-    rows = zip(texts, counts, *columns)
-    return [
+    listed: list[Any] = prompt_list(texts)
+    parts = yield from _infer_prompts(
+        model, listed, outputs, {"activation": "softmax", **options})
+    return parts.results(
         entities_of(text if isinstance(text, bytes) else text.encode(), *(
             column[:count] for column in (scores, labels, offsets)))
-        for text, (count,), scores, labels, offsets in rows
-    ]
+        for text, (count,), scores, labels, offsets in zip(listed, *map(parts.rows, outputs))
+    )
 
 
 def rerank(
-    model: str, query: Prompt, documents: Sequence[Prompt], top_n: Optional[int],
+    model: str, query: Prompt, documents: Prompts, top_n: Optional[int],
     options: Mapping[str, Any],
-) -> Task[list[results.Ranked]]:
+) -> Task[results.Results[results.Ranked]]:
     """Ranks documents by a cross-encoder's scores of the pairs (query, document).
 
     A model without a classifier ranks documents by the cosine of their embeddings and the query's
@@ -146,6 +240,7 @@ def rerank(
     a classifier that does not accept pairs, and for a model that generates: the states of such a
     model were not trained to be compared, so their cosines would rank at random.
     """
+    listed = prompt_list(documents)
     info = yield from metadata(model, options)
     labels = [output.shape[-1] for output in info.outputs if output.name == "scores"]
     if not labels and info.properties.get("task") == "generate":
@@ -156,10 +251,12 @@ def rerank(
             "UNIMPLEMENTED",
         )
     if not labels:
-        scores: list[Any] = yield from _cosines(model, query, documents, info, options)
+        scores = yield from _cosines(model, query, listed, info, options)
     elif labels == [1] and any(each.name == "text_pair_input" for each in info.inputs):
-        answer = yield from infer(model, pair_inputs([query], documents), ["scores"], options)
-        scores = answer.outputs["scores"].values()
+        parts = yield from _infer_rows(
+            model, len(listed), lambda part: pair_inputs([query], listed[part]), ["scores"], options
+        )
+        scores = parts.results(score for (score,) in parts.rows("scores"))
     else:
         raise NotServed(
             f"the classifier of the model {model} has {labels[0]} labels and cannot score a pair of"
@@ -167,24 +264,29 @@ def rerank(
             "UNIMPLEMENTED",
         )
     ranked = [results.Ranked(index, score) for index, score in enumerate(scores)]
-    return sorted(ranked, key=lambda each: -each.score)[:top_n]
+    best = sorted(ranked, key=lambda each: -each.score)[:top_n]
+    return results.Results(best, scores.prompt_tokens, scores.truncated_tokens)
 
 
 def _cosines(
-    model: str, query: Prompt, documents: Sequence[Prompt], info: results.ModelInfo,
+    model: str, query: Prompt, documents: list[Prompt], info: results.ModelInfo,
     options: Mapping[str, Any],
-) -> Task[list[float]]:
+) -> Task[results.Results[float]]:
     prompts = json.loads(info.properties.get("prompts", "[]"))
     unit = {**options, "normalize": True}
     if not {"query", "document"} & {*prompts}:
-        vectors = (yield from embed(model, [query, *documents], unit)).tolist()
+        embedded = [(yield from embed(model, [query, *documents], unit))]
     else:
         named = [{**unit, "prompt_name": name} if name in prompts else {**unit, "prompt_name": ""}
                  for name in ("query", "document")]
-        vectors = (yield from embed(model, [query], named[0])).tolist()
-        vectors += (yield from embed(model, documents, named[1])).tolist()
-    first, *others = vectors
-    return [math.fsum(a * b for a, b in zip(first, vector)) for vector in others]
+        embedded = [(yield from embed(model, [query], named[0])),
+                    (yield from embed(model, documents, named[1]))]
+    first, *others = (vector for each in embedded for vector in each.tolist())
+    return results.Results(
+        (math.fsum(a * b for a, b in zip(first, vector)) for vector in others),
+        sum(each.prompt_tokens for each in embedded),
+        sum(each.truncated_tokens for each in embedded),
+    )
 
 
 def recommend(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import dataclass
-from typing import Any, Iterable, Sequence, Union
+from itertools import islice
+from typing import Any, Iterable, Iterator, Sequence, Union
 
 # The struct format of an element of each datatype of fixed size. BF16 is the upper half of an FP32.
 _FORMATS = {
@@ -33,7 +34,10 @@ def element_bytes(datatype: str) -> int:
     return struct.calcsize("<" + _FORMATS[datatype]) if datatype != "BYTES" else 0
 
 
-@dataclass(frozen=True)
+_SHOWN = 3  # elements in a tensor's repr
+
+
+@dataclass(frozen=True, repr=False)
 class Tensor:
     """An input or output: elements in row-major order, encoded as the protocol's raw contents.
 
@@ -71,7 +75,7 @@ class Tensor:
     def values(self) -> list[Value]:
         """Returns the elements in row-major order. BYTES elements are bytes."""
         if self.datatype == "BYTES":
-            return self._byte_strings()
+            return list(self._byte_strings())
         values = struct.unpack(f"<{self.size}{_FORMATS[self.datatype]}", self.raw)
         if self.datatype == "BF16":
             return list(
@@ -79,6 +83,21 @@ class Tensor:
                                                             *(v << 16 for v in values)))
             )
         return list(values)
+
+    def __repr__(self) -> str:
+        shape = "x".join(map(str, self.shape))
+        return f"<{type(self).__name__} {self.name}: {self.datatype} {shape}, {self._first()}>"
+
+    def _first(self) -> str:
+        """Returns the first elements as text."""
+        count = min(self.size, _SHOWN)
+        if self.datatype == "BYTES":
+            values: list[Value] = list(islice(self._byte_strings(), count))
+        else:
+            first = self.raw[: count * element_bytes(self.datatype)]
+            values = Tensor(self.name, self.datatype, (count,), first).values()
+        shown = [f"{v:.6g}" if isinstance(v, float) else repr(v)[:40] for v in values]
+        return f"[{', '.join([*shown, *['...'] * (self.size > count)])}]"
 
     def row_bytes(self, row: int) -> bytes:
         """Returns the bytes of one row. Requires a datatype other than BYTES."""
@@ -105,14 +124,12 @@ class Tensor:
         array = array.reshape(self.shape)
         return array if dtype is None else array.astype(dtype)
 
-    def _byte_strings(self) -> list[Value]:
-        elements: list[Value] = []
+    def _byte_strings(self) -> Iterator[Value]:
         at = 0
         while at < len(self.raw):
             (size,) = struct.unpack_from("<I", self.raw, at)
-            elements.append(self.raw[at + 4 : at + 4 + size])
+            yield self.raw[at + 4 : at + 4 + size]
             at += 4 + size
-        return elements
 
 
 def _encode(name: str, datatype: str, values: list[Any]) -> bytes:
