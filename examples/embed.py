@@ -4,17 +4,26 @@
   python examples/embed.py localhost:8001 demo "And God said" "And the LORD said" "Jerusalem"
 """
 
+import argparse
 import sys
 
 import numpy as np
-from sluice_client import Client
+from sluice_client import Client, SluiceError
 
 
 def main():
-    server, model, *texts = sys.argv[1:]
-    with Client(server) as client:
-        vectors = np.asarray(client.embed(model, texts, pooling="mean", normalize=True))
-    for text, cosine in zip(texts, vectors @ vectors[0]):
+    parser = argparse.ArgumentParser(
+        description="Prints the cosine similarity of each text to the first.")
+    parser.add_argument("server", metavar="HOST:PORT", help="the daemon's gRPC address")
+    parser.add_argument("model", help="the name of a served model; its folder decides the pooling")
+    parser.add_argument("texts", nargs="+", metavar="TEXT")
+    given = parser.parse_args()
+    try:
+        with Client(given.server) as client:
+            vectors = np.asarray(client.embed(given.model, given.texts, normalize=True))
+    except SluiceError as error:
+        sys.exit(f"embed.py: {error}")
+    for text, cosine in zip(given.texts, vectors @ vectors[0]):
         print(f"{cosine:7.4f}  {text}")
 
 

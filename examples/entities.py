@@ -6,21 +6,30 @@
 Texts that are too long for the model are read in overlapping windows.
 """
 
+import argparse
 import sys
 
-from sluice_client import Client
+from sluice_client import Client, SluiceError
 
 OVERLAP = 16  # tokens that neighbouring windows share
 
 
 def main():
-    server, model, *texts = sys.argv[1:]
-    with Client(server) as client:
-        for text, entities in zip(texts, client.tag(model, texts, window_overlap=OVERLAP)):
-            print(text)
-            for entity in entities:
-                place = f"{entity.begin}-{entity.end}"
-                print(f"  {entity.type:8} {entity.score:6.3f}  {place:>9}  {entity.text}")
+    parser = argparse.ArgumentParser(description="Prints the entities in texts.")
+    parser.add_argument("server", metavar="HOST:PORT", help="the daemon's gRPC address")
+    parser.add_argument("model", help="the name of a served classifier of tokens")
+    parser.add_argument("texts", nargs="+", metavar="TEXT")
+    given = parser.parse_args()
+    try:
+        with Client(given.server) as client:
+            found = client.tag(given.model, given.texts, window_overlap=OVERLAP)
+    except SluiceError as error:
+        sys.exit(f"entities.py: {error}")
+    for text, entities in zip(given.texts, found):
+        print(text)
+        for entity in entities:
+            place = f"{entity.begin}-{entity.end}"
+            print(f"  {entity.type:8} {entity.score:6.3f}  {place:>9}  {entity.text}")
 
 
 if __name__ == "__main__":

@@ -6,23 +6,27 @@
 """
 
 import argparse
+import sys
 
-from sluice_client import Client
+from sluice_client import Client, SluiceError
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("server")
-    parser.add_argument("model")
-    parser.add_argument("history", type=int, nargs="+")
+    parser = argparse.ArgumentParser(description="Recommends ten items that follow a history.")
+    parser.add_argument("server", metavar="HOST:PORT", help="the daemon's gRPC address")
+    parser.add_argument("model", help="the name of a served recommender")
+    parser.add_argument("history", type=int, nargs="+", metavar="ITEM")
     parser.add_argument("--diversity", type=float, default=0, help="from 0 (best scores) to 1")
     given = parser.parse_args()
-    with Client(given.server) as client:
-        # Item 0 is excluded because training used it as padding.
-        for item, score in client.recommend(given.model, given.history, count=10,
-                                            exclude=[0, *given.history],
-                                            diversity=given.diversity):
-            print(f"{item:6d} {score:9.4f}")
+    try:
+        with Client(given.server) as client:
+            # Item 0 is excluded because training used it as padding.
+            best = client.recommend(given.model, given.history, count=10,
+                                    exclude=[0, *given.history], diversity=given.diversity)
+    except SluiceError as error:
+        sys.exit(f"recommend.py: {error}")
+    for item, score in best:
+        print(f"{item:6d} {score:9.4f}")
 
 
 if __name__ == "__main__":

@@ -7,10 +7,11 @@ The plot has a line for each layer with XSA: the mean over its heads, by positio
 the prompt from the generated tokens.
 """
 
+import argparse
 import html
 import sys
 
-from sluice_client import Client, Tensor
+from sluice_client import Client, SluiceError, Tensor
 
 WIDTH, HEIGHT, LEFT, TOP = 720, 300, 40, 30
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
@@ -19,7 +20,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#0
 def measure(server, model, prompt, count):
     """Returns the mean over heads of each position of each layer, and the prompt's length."""
     with Client(server) as client:
-        answer = client.infer(model, [Tensor.of("text_input", "BYTES", (1, 1), [prompt.encode()])],
+        answer = client.infer(model, Tensor.of("text_input", "BYTES", (1, 1), [prompt]),
                               outputs=["xsa_proj_frac", "prompt_logprobs"],
                               parameters={"max_tokens": count})
     (layers,) = answer.outputs["xsa_proj_frac"].tolist()
@@ -56,8 +57,17 @@ def svg(layers, first_generated):
 
 
 def main():
-    server, model, prompt, count = sys.argv[1:]
-    print(svg(*measure(server, model, prompt, int(count))))
+    parser = argparse.ArgumentParser(
+        description="Plots xsa_proj_frac of a model with exclusive self attention, as SVG.")
+    parser.add_argument("server", metavar="HOST:PORT", help="the daemon's gRPC address")
+    parser.add_argument("model", help="the name of a served model with XSA")
+    parser.add_argument("prompt")
+    parser.add_argument("max_tokens", type=int, help="the most tokens to generate")
+    given = parser.parse_args()
+    try:
+        print(svg(*measure(given.server, given.model, given.prompt, given.max_tokens)))
+    except SluiceError as error:
+        sys.exit(f"xsa.py: {error}")
 
 
 if __name__ == "__main__":

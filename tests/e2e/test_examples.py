@@ -1,0 +1,57 @@
+"""Tests the examples with --help, with folders of other kinds, and with errors.
+
+test_documented_commands.py runs the commands that their texts show."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from conftest import ROOT, Daemon
+from sentence_models import lay
+from sluice_client import Client
+from waiting import PATIENCE_S
+
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+TEXTS = ["And God said", "Jerusalem"]
+# The arguments after the model's name.
+ARGUMENTS = {"embed": TEXTS, "entities": TEXTS, "recommend": ["1"], "score": TEXTS,
+             "search": [__file__, "a query"], "stream": ["a", "1"], "xsa": ["a", "1"]}
+
+
+def run(example, *arguments):
+    return subprocess.run([sys.executable, example, *arguments], capture_output=True, text=True,
+                          timeout=PATIENCE_S)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    # The files of "dense" fix the pooling; the files of "cls" set it.
+    daemon = Daemon(models=[(name, lay(folder / name, name)) for name in ("cls", "dense")])
+    yield daemon.grpc
+    daemon.stop()
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: each.stem)
+def test_example_has_help(example):
+    shown = run(example, "--help")
+    assert shown.returncode == 0 and "HOST:PORT" in shown.stdout and not shown.stderr
+    missing = run(example)
+    assert missing.returncode == 2 and "Traceback" not in missing.stderr
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: each.stem)
+def test_error_of_a_call_is_one_line(served, example):
+    failed = run(example, served, "none", *ARGUMENTS[example.stem])
+    assert failed.returncode == 1 and failed.stderr.startswith(f"{example.name}: ")
+    assert failed.stderr.count("\n") == 1 and "none" in failed.stderr
+
+
+@pytest.mark.parametrize("model", ["cls", "dense"])
+def test_folder_decides_the_pooling(served, model):
+    shown = run(ROOT / "examples" / "embed.py", served, model, *TEXTS)
+    assert shown.returncode == 0, shown.stderr
+    with Client(served) as client:
+        vectors = np.asarray(client.embed(model, TEXTS, normalize=True))
+    assert shown.stdout.splitlines()[1] == f"{vectors[1] @ vectors[0]:7.4f}  {TEXTS[1]}"
