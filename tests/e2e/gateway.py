@@ -51,8 +51,9 @@ class Gateway:
 
     def __exit__(self, *_):
         status, output = self.stop()
-        unexpected = [line for line in output.splitlines() if not line.startswith(REFUSED)]
-        assert (status, unexpected) == (0, []), output
+        lines = [line for line in output.splitlines() if not line.startswith(REFUSED)]
+        assert status == 0 and len(lines) == 1 and lines[0].startswith("sluice-gateway: "), (
+            status, output)
 
     def stop(self):
         """Sends SIGTERM and returns the exit status and the output."""

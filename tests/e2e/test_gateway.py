@@ -8,10 +8,11 @@ import numpy as np
 import openai
 import pytest
 import tritonclient.http as httpclient
-from conftest import ROOT
+from conftest import ROOT, free_port
 from gateway import Gateway
 from gateway_fixtures import client, gateway, page, template
 from infer import ids_inputs, infer, text_inputs
+from sentence_models import SENTENCES
 
 PROMPT = "And it came to pass"
 
@@ -84,15 +85,113 @@ def test_embeddings_have_the_bits_of_grpc(demo, client, gateway, form):
     np.testing.assert_array_equal(np.float32([each.embedding for each in made.data]), expected)
 
 
-def test_token_ids_give_the_same_answers_as_texts(client):
+def test_token_ids_need_a_flag_and_give_the_same_answers_as_texts(demo, client):
     ids = [256, *PROMPT.encode()]
     asked = {"model": "demo", "max_tokens": 5, "temperature": 0}
-    by_text = client.completions.create(prompt=[PROMPT, "And"], **asked)
-    by_ids = client.completions.create(prompt=[ids, [256, *b"And"]], **asked)
-    assert [each.text for each in by_ids.choices] == [each.text for each in by_text.choices]
-    vectors = [client.embeddings.create(model="demo", input=each).data[0].embedding
-               for each in (PROMPT, ids)]
-    assert vectors[0] == vectors[1]
+    with Gateway(demo, "--allow-token-ids") as started, openai.OpenAI(
+        base_url=f"http://{started.address}/v1", api_key="none", max_retries=0
+    ) as allowed:
+        by_text = client.completions.create(prompt=[PROMPT, "And"], **asked)
+        by_ids = allowed.completions.create(prompt=[ids, [256, *b"And"]], **asked)
+        assert [each.text for each in by_ids.choices] == [each.text for each in by_text.choices]
+        vectors = [caller.embeddings.create(model="demo", input=each).data[0].embedding
+                   for caller, each in ((client, PROMPT), (allowed, ids))]
+        assert vectors[0] == vectors[1]
+    for call in (client.completions, client.embeddings):
+        given = {"prompt": ids} if call is client.completions else {"input": [ids]}
+        with pytest.raises(openai.BadRequestError, match="--allow-token-ids") as refused:
+            call.create(model="demo", **given)
+        assert "check_embedding_ctx_length=False" in str(refused.value)
+
+
+def test_start_prints_address_daemon_and_models(demo, template):
+    started = Gateway(demo, "--chat", f"demo={template}")
+    assert started.stop() == (0, f"sluice-gateway: http://{started.address} serves the daemon at"
+                                 f" {demo.grpc}; models: demo (with chats)\n")
+    away = Gateway(f"127.0.0.1:{free_port()}")
+    status, output = away.stop()
+    assert status == 0 and "its models are unknown (" in output
+
+
+def test_fields_without_effect_are_accepted(client):
+    messages = [{"role": "user", "content": "And"}]
+    asked = {"model": "demo", "messages": messages, "max_tokens": 4, "temperature": 0}
+    expected = client.chat.completions.create(**asked).choices[0].message.content
+    for field, value in {
+        "user": "u", "metadata": {"a": "b"}, "store": False, "service_tier": "auto",
+        "safety_identifier": "s", "prompt_cache_key": "k", "prompt_cache_retention": "24h",
+        "verbosity": "low", "parallel_tool_calls": True, "response_format": {"type": "text"},
+        "tools": [], "tool_choice": "none", "reasoning_effort": "none", "modalities": ["text"],
+    }.items():
+        answer = client.chat.completions.create(**asked, **{field: value})
+        assert answer.choices[0].message.content == expected, field
+
+
+def test_a_history_may_have_names_and_empty_fields(client, gateway):
+    history = [{"role": "user", "content": "And"},
+               {"role": "assistant", "content": "God", "name": "x", "id": "m", "refusal": None,
+                "tool_calls": [], "annotations": [], "reasoning_content": "hm"},
+               {"role": "assistant", "content": None, "tool_calls": []}]
+    bare = [{"role": "user", "content": "And"}, {"role": "assistant", "content": "God"},
+            {"role": "assistant", "content": ""}]
+    asked = {"model": "demo", "max_tokens": 4, "temperature": 0}
+    answers = [gateway.post("/v1/chat/completions", {**asked, "messages": each}).json
+               for each in (history, bare)]
+    assert answers[0]["choices"] == answers[1]["choices"]
+
+
+def test_a_call_may_have_many_prompts(client):
+    prompts = [f"And {each}" for each in range(80)]
+    asked = {"model": "demo", "max_tokens": 2, "temperature": 0}
+    whole = client.completions.create(prompt=prompts, **asked)
+    assert [each.index for each in whole.choices] == list(range(80))
+    one = client.completions.create(prompt=prompts[70], **asked)
+    assert whole.choices[70].text == one.choices[0].text
+    texts = [""] * 80
+    for part in client.completions.create(prompt=prompts, stream=True, **asked):
+        texts[part.choices[0].index] += part.choices[0].text
+    assert texts == [each.text for each in whole.choices]
+
+
+def test_lists_above_the_limit_of_the_daemon_are_split(demo, daemon):
+    texts = [f"And {each}" for each in range(7)]
+    narrow = daemon("--server.grpc.max-rows", "3")
+    asked = [("/v1/embeddings", {"model": "demo", "input": texts}),
+             ("/v1/rerank", {"model": "demo", "query": "And", "documents": texts})]
+    with Gateway(demo) as whole, Gateway(narrow) as split:
+        for path, body in asked:
+            answers = [each.post(path, body, x_request_id="r").json for each in (whole, split)]
+            assert answers[0] == answers[1]
+
+
+def test_usage_counts_truncated_tokens(gateway):
+    long = "a" * 300  # The model has 256 positions and adds a token to a text.
+    asked = {"model": "demo", "input": ["a", long]}
+    refused = gateway.post("/v1/embeddings", asked)
+    assert refused.status == 400 and "256" in refused.json["error"]["message"]
+    assert "truncate" in refused.json["error"]["message"]
+    for truncate in ("right", "END", "START", True):
+        usage = gateway.post("/v1/embeddings", {**asked, "truncate": truncate}).json["usage"]
+        assert usage == {"prompt_tokens": 258, "total_tokens": 258, "truncated_tokens": 45}
+    assert gateway.post("/v1/embeddings", {**asked, "truncate": False}).status == 400
+    ranked = gateway.post("/v1/rerank", {"model": "demo", "query": "a", "documents": [long],
+                                         "truncate": "END"}).json
+    assert ranked["usage"]["truncated_tokens"] == 45
+    for stream in (False, True):
+        reply = gateway.post("/v1/completions", {
+            "model": "demo", "prompt": [long, "a"], "truncate": "left", "max_tokens": 1, "n": 2,
+            "stream": stream, "stream_options": {"include_usage": True} if stream else None})
+        usage = (reply.events[-1] if stream else reply.json)["usage"]
+        assert usage["truncated_tokens"] == 45 and usage["prompt_tokens"] == 258
+
+
+def test_a_classifier_has_no_embeddings(daemon):
+    started = daemon(models=[("cross", SENTENCES / "cross_1"), ("tokens", SENTENCES / "tokens")])
+    with Gateway(started) as gateway:
+        for model, kind in (("cross", "reranker"), ("tokens", "classifier of tokens")):
+            refused = gateway.post("/v1/embeddings", {"model": model, "input": "a"})
+            assert refused.status == 400 and kind in refused.json["error"]["message"]
+            assert refused.json["error"]["param"] == "model"
 
 
 def test_the_open_inference_protocol_has_the_bits_of_grpc(demo, gateway):
@@ -178,9 +277,12 @@ def test_models_are_listed(client):
          "not a supported field"),
         ("/v1/completions", {"model": "demo", "prompt": "a", "top_p": 7}, 400, None, "top_p"),
         ("/v1/completions", {"model": "demo", "prompt": "a", "n": 17}, 400, "n", "[1, 16]"),
-        ("/v1/completions", {"model": "demo", "prompt": ["a"] * 9, "n": 2}, 400, "n", "18 answers"),
+        ("/v1/completions", {"model": "demo", "prompt": ["a"] * 1025, "n": 2}, 400, "n",
+         "2050 answers"),
+        ("/v1/embeddings", {"model": "demo", "input": ["a"] * 2049}, 400, "input", "2049 prompts"),
+        ("/v1/embeddings", {"model": "demo", "input": "a", "truncate": 1}, 400, "truncate", "END"),
         ("/v1/completions", {"model": "demo", "prompt": "a", "stop": [1]}, 400, "stop", "text"),
-        ("/v1/completions", {"model": "demo", "prompt": "a", "echo": True}, 400, None, "echo"),
+        ("/v1/completions", {"model": "demo", "prompt": "a", "echo": True}, 400, "echo", "false"),
         ("/v1/completions", {"model": "demo", "prompt": "a", "stream": 1}, 400, "stream", "true"),
         ("/v1/completions", {"model": "demo", "prompt": [[1], "a"]}, 400, "prompt[1]", "token"),
         ("/v1/completions", {"model": "demo", "prompt": [True]}, 400, "prompt", "token id"),
@@ -202,7 +304,13 @@ def test_models_are_listed(client):
             {"role": "user", "content": [{"type": "image_url"}]}]}, 400,
          "messages[0].content[0].type", "text"),
         ("/v1/chat/completions", {"model": "demo", "messages": [{"role": "user", "content": "a"}],
-                                  "tools": []}, 400, "tools", "not a supported field"),
+                                  "tools": [{}]}, 400, "tools", "not supported"),
+        ("/v1/chat/completions", {"model": "demo", "messages": [
+            {"role": "assistant", "content": "a", "tool_calls": [{}]}]}, 400,
+         "messages[0].tool_calls", "not supported"),
+        ("/v1/chat/completions", {"model": "demo", "messages": [
+            {"role": "user", "content": None}]}, 400, "messages[0].content", "missing"),
+        ("/v1/chat/completions", {"model": "other", "messages": []}, 404, "model", "own folder"),
     ],
 )
 def test_errors_have_the_shape_of_openai(gateway, path, body, status, field, text):

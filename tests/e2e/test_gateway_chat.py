@@ -33,6 +33,23 @@ def test_templates_are_found_in_hugging_face_files(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "template, text",
+    [
+        ("{% for m in messages %}<{% generation %}{{ m.content }}{% endgeneration %}>{% endfor %}",
+         "<hi>"),
+        ("{% set x = 1 %}{% generation %}{% set x = 2 %}{{ x }}{% endgeneration %}{{ x }}", "21"),
+        ("{{ {'b': 'é', 'a': 1} | tojson }}", '{"b": "é", "a": 1}'),
+        ("{{ {'b': 'é', 'a': 1} | tojson(ensure_ascii=True, sort_keys=True,"
+         " separators=(',', ':')) }}", '{"a":1,"b":"\\u00e9"}'),
+        ("{{ {'a': 1} | tojson(indent=2) }}", '{\n  "a": 1\n}'),
+        ("{{ messages[0].name }}", "bob"),
+    ],
+)
+def test_templates_render_as_in_transformers(tmp_path, template, text):
+    assert load(tmp_path, {}, template).prompt([{**USER[0], "name": "bob"}]) == text
+
+
+@pytest.mark.parametrize(
     "template",
     [
         "{{ messages.__class__.__mro__[1].__subclasses__() }}",
@@ -68,6 +85,8 @@ def test_message_with_a_special_token_is_refused(tmp_path):
                   "<|json|>"):
         with pytest.raises(Refused, match="special token"):
             made.prompt([{"role": "user", "content": f"a{token}system"}])
+        with pytest.raises(Refused, match="messages\\[0\\].name"):
+            made.prompt([{"role": "user", "content": "a", "name": token}])
 
 
 def test_template_outside_of_a_models_folder_needs_the_folder(tmp_path):

@@ -1,5 +1,6 @@
 """Tests that the gateway refuses malformed and hostile HTTP requests."""
 
+import gzip
 import json
 import random
 import socket
@@ -11,7 +12,8 @@ from scripted_server import ScriptedServer
 from waiting import PATIENCE_S, wait_until
 
 PATHS = ("/v1/embeddings", "/v1/completions", "/v1/chat/completions", "/v1/rerank",
-         "/v2/models/demo/infer")
+         "/v2/models/demo/infer", "/", "/rerank", "/v2/embed", "/score", "/classify", "/pooling",
+         "/embed", "/embed_all", "/embed_sparse", "/predict", "/similarity")
 
 
 def tensor_input(**changed):
@@ -50,6 +52,14 @@ def tensor_input(**changed):
 def test_hostile_tensors_are_refused(gateway, body, text):
     refused = gateway.post("/v2/models/demo/infer", body)
     assert refused.status == 400 and text in refused.json["error"], refused.body
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_compressed_body_is_refused_by_its_coding(gateway, path):
+    for coding in ("gzip", "zstd"):
+        refused = gateway.post(path, gzip.compress(b"{}"), content_encoding=coding)
+        assert refused.status == 415 and coding.encode() in refused.body
+    assert gateway.post(path, b"{}", content_encoding="identity").status == 400
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -93,6 +103,14 @@ def test_randomly_changed_requests_never_fail_the_gateway(gateway):
                                  "messages": [{"role": "user", "content": "a"}]},
         "/v1/rerank": {"model": "demo", "query": "a", "documents": ["b", {"text": "c"}]},
         "/v2/models/demo/infer": tensor_input(),
+        "/embed": {"model": "demo", "inputs": ["a", "b"], "truncate": True},
+        "/predict": {"model": "demo", "inputs": [["a"], ["b", "c"]], "parameters": {"top_k": 1}},
+        "/similarity": {"inputs": {"source_sentence": "a", "sentences": ["b", "c"]}},
+        "/rerank": {"model": "demo", "query": "a", "texts": ["b", "c"], "raw_scores": True},
+        "/score": {"model": "demo", "text_1": ["a", "b"], "text_2": ["c", "d"]},
+        "/pooling": {"model": "demo", "input": "a", "truncate_prompt_tokens": -1},
+        "/v2/embed": {"model": "demo", "texts": ["a"], "input_type": "search_query",
+                      "embedding_types": ["int8", "ubinary"]},
     }
     connection = gateway.connection()
     statuses = set()

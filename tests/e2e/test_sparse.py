@@ -8,6 +8,7 @@ import subprocess
 import numpy as np
 import pytest
 from conftest import SLUICE, Daemon
+from gateway import Gateway
 from infer import ids_inputs, infer, text_inputs
 from sentence_models import write_json
 from sluice_client import Client
@@ -104,3 +105,13 @@ def test_the_number_of_terms_is_bounded(served, terms):
     with served.client() as client:
         with pytest.raises(InferenceServerException, match=f"max_active_dims.*{terms}"):
             infer(client, text_inputs("a"), None, "splade", max_active_dims=terms)
+
+
+def test_gateway_answers_in_the_form_of_tei(served):
+    with Gateway(served.grpc) as gateway, Client(served.grpc) as client:
+        for model in ("mlm", "splade"):
+            rows = client.embed_sparse(model, TEXTS)
+            answer = gateway.post("/embed_sparse", {"model": model, "inputs": TEXTS}).json
+            assert answer == [[{"index": index, "value": value} for index, value in row.items()]
+                              for row in rows]
+            assert all(answer)

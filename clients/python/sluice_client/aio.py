@@ -104,6 +104,13 @@ class AsyncClient:
         kinds.check_options(kinds.EmbedOptions, options)
         return await self._run(tasks.embed(model, inputs, options), options)
 
+    async def embed_tokens(
+        self, model: str, inputs: kinds.Prompts, **options: Unpack[kinds.EmbedOptions]
+    ) -> results.Results[Tensor]:
+        """Returns a tensor [tokens, width] with the vector of each token, for each input."""
+        kinds.check_options(kinds.EmbedOptions, options)
+        return await self._run(tasks.embed_tokens(model, inputs, options), options)
+
     async def embed_sparse(
         self, model: str, inputs: kinds.Prompts, **options: Unpack[kinds.SparseOptions]
     ) -> results.Results[dict[int, float]]:
@@ -138,6 +145,18 @@ class AsyncClient:
         """
         kinds.check_options(kinds.RerankOptions, options)
         return await self._run(tasks.rerank(model, query, documents, top_n, options), options)
+
+    async def score_pairs(
+        self, model: str, queries: Sequence[kinds.Prompt], documents: Sequence[kinds.Prompt],
+        **options: Unpack[kinds.RerankOptions],
+    ) -> results.Results[float]:
+        """Scores pairs of a query and a document as `rerank` does, in the order of the documents.
+
+        There is one query for all documents, or one for each.
+        """
+        kinds.check_options(kinds.RerankOptions, options)
+        task = tasks.score_pairs(model, queries, documents, options)
+        return await self._run(task, options)
 
     async def recommend(
         self, model: str, history: Sequence[int], *, count: int = 10, exclude: Sequence[int] = (),

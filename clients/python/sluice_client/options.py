@@ -12,6 +12,7 @@ Prompts = Union[Prompt, Sequence[Prompt]]
 Pair = tuple[Union[str, bytes], Union[str, bytes]]
 PoolingName = Literal["mean", "cls", "last", "max", "weighted_mean", "mean_sqrt_len"]
 POOLINGS = get_args(PoolingName)
+Activation = Literal["none", "softmax", "sigmoid"]
 
 
 class CallOptions(TypedDict, total=False):
@@ -74,16 +75,20 @@ class SparseOptions(PromptOptions, total=False):
 
 
 class RerankOptions(PromptOptions, total=False):
-    """How documents are compared with a query. Pooling and dimensions apply to embeddings only."""
+    """How documents are compared with a query.
+
+    Pooling and dimensions apply to embeddings only, activation to a cross-encoder only.
+    """
 
     pooling: PoolingName
     dimensions: int
+    activation: Activation
 
 
 class ClassifyOptions(PromptOptions, total=False):
     """How a classifier's scores are computed; docs/api.md describes the parameters."""
 
-    activation: Literal["none", "softmax", "sigmoid"]
+    activation: Activation
     window_overlap: int
 
 

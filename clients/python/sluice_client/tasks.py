@@ -170,6 +170,17 @@ def embed(
     )
 
 
+def embed_tokens(
+    model: str, inputs: Prompts, options: Mapping[str, Any]
+) -> Task[results.Results[Tensor]]:
+    """Computes the vector of each token of each input."""
+    outputs = ["token_count", "token_embeddings"]
+    parts = yield from _infer_prompts(model, prompt_list(inputs), outputs, options)
+    counts = parts.rows("token_count")
+    rows = (row for tensor in parts.tensors("token_embeddings") for row in tensor.rows())
+    return parts.results(row.first(count) for row, (count,) in zip(rows, counts))
+
+
 def embed_sparse(
     model: str, inputs: Prompts, options: Mapping[str, Any]
 ) -> Task[results.Results[dict[int, float]]]:
@@ -240,7 +251,22 @@ def rerank(
     a classifier that does not accept pairs, and for a model that generates: the states of such a
     model were not trained to be compared, so their cosines would rank at random.
     """
-    listed = prompt_list(documents)
+    scores = yield from score_pairs(model, [query], prompt_list(documents), options)
+    ranked = [results.Ranked(index, score) for index, score in enumerate(scores)]
+    best = sorted(ranked, key=lambda each: -each.score)[:top_n]
+    return results.Results(best, scores.prompt_tokens, scores.truncated_tokens)
+
+
+def score_pairs(
+    model: str, queries: Sequence[Prompt], documents: Sequence[Prompt], options: Mapping[str, Any]
+) -> Task[results.Results[float]]:
+    """Scores pairs of a query and a document as `rerank` does, in the order of the documents.
+
+    There is one query for all documents, or one for each.
+    """
+    if len(queries) not in (1, len(documents)):
+        raise ValueError(f"{len(queries)} queries do not fit {len(documents)} documents; pass one"
+                         " query, or one for each document")
     info = yield from metadata(model, options)
     labels = [output.shape[-1] for output in info.outputs if output.name == "scores"]
     if not labels and info.properties.get("task") == "generate":
@@ -251,39 +277,40 @@ def rerank(
             "UNIMPLEMENTED",
         )
     if not labels:
-        scores = yield from _cosines(model, query, listed, info, options)
-    elif labels == [1] and any(each.name == "text_pair_input" for each in info.inputs):
-        parts = yield from _infer_rows(
-            model, len(listed), lambda part: pair_inputs([query], listed[part]), ["scores"], options
-        )
-        scores = parts.results(score for (score,) in parts.rows("scores"))
-    else:
+        return (yield from _cosines(model, queries, documents, info, options))
+    if labels != [1] or all(each.name != "text_pair_input" for each in info.inputs):
         raise NotServed(
             f"the classifier of the model {model} has {labels[0]} labels and cannot score a pair of"
             " texts; rerank with a cross-encoder or an embedding model",
             "UNIMPLEMENTED",
         )
-    ranked = [results.Ranked(index, score) for index, score in enumerate(scores)]
-    best = sorted(ranked, key=lambda each: -each.score)[:top_n]
-    return results.Results(best, scores.prompt_tokens, scores.truncated_tokens)
+
+    def inputs(part: slice) -> list[Tensor]:
+        return pair_inputs(queries if len(queries) == 1 else queries[part], documents[part])
+
+    parts = yield from _infer_rows(model, len(documents), inputs, ["scores"], options)
+    return parts.results(score for (score,) in parts.rows("scores"))
 
 
 def _cosines(
-    model: str, query: Prompt, documents: list[Prompt], info: results.ModelInfo,
+    model: str, queries: Sequence[Prompt], documents: Sequence[Prompt], info: results.ModelInfo,
     options: Mapping[str, Any],
 ) -> Task[results.Results[float]]:
     prompts = json.loads(info.properties.get("prompts", "[]"))
-    unit = {**options, "normalize": True}
+    unit = {**options, "normalize": True, "activation": None}
     if not {"query", "document"} & {*prompts}:
-        embedded = [(yield from embed(model, [query, *documents], unit))]
+        embedded = [(yield from embed(model, [*queries, *documents], unit))]
     else:
         named = [{**unit, "prompt_name": name} if name in prompts else {**unit, "prompt_name": ""}
                  for name in ("query", "document")]
-        embedded = [(yield from embed(model, [query], named[0])),
-                    (yield from embed(model, documents, named[1]))]
-    first, *others = (vector for each in embedded for vector in each.tolist())
+        embedded = [(yield from embed(model, list(queries), named[0])),
+                    (yield from embed(model, list(documents), named[1]))]
+    vectors = [vector for each in embedded for vector in each.tolist()]
+    firsts, others = vectors[: len(queries)], vectors[len(queries) :]
+    if len(firsts) == 1:
+        firsts *= len(others)
     return results.Results(
-        (math.fsum(a * b for a, b in zip(first, vector)) for vector in others),
+        (math.fsum(a * b for a, b in zip(*pair)) for pair in zip(firsts, others)),
         sum(each.prompt_tokens for each in embedded),
         sum(each.truncated_tokens for each in embedded),
     )

@@ -104,6 +104,17 @@ class Tensor:
         size = element_bytes(self.datatype) * math.prod(self.shape[1:])
         return self.raw[row * size : (row + 1) * size]
 
+    def rows(self) -> list[Tensor]:
+        """Returns a tensor for each row. Requires a datatype other than BYTES."""
+        return [Tensor(self.name, self.datatype, self.shape[1:], self.row_bytes(row))
+                for row in range(len(self))]
+
+    def first(self, count: int) -> Tensor:
+        """Returns the first `count` rows. Requires a datatype other than BYTES."""
+        size = element_bytes(self.datatype) * math.prod(self.shape[1:])
+        shape = (count, *self.shape[1:])
+        return Tensor(self.name, self.datatype, shape, self.raw[: count * size])
+
     def tolist(self) -> list[Any]:
         """Returns the elements as nested lists, one level for each dimension."""
         nested: list[Any] = self.values()

@@ -9,12 +9,12 @@ import pathlib
 import resource
 import signal
 from contextlib import AsyncExitStack
-from typing import Any, Callable
+from typing import Any
 
 import uvicorn
 import uvloop
 
-from .. import NEVER, AsyncClient, Tls
+from .. import NEVER, AsyncClient, SluiceError, Tls
 from .app import application, probes
 from .chat import ChatTemplate
 from .hostile import Limits
@@ -23,6 +23,8 @@ from .serving import Gateway
 from .tracing import Tracing
 
 _log = logging.getLogger("sluice_client.gateway")
+
+_START_TIMEOUT_S = 1.0  # for the daemon to list its models
 
 # Connections of the listener for probes, and descriptors for everything except connections.
 _MAX_PROBES = 64
@@ -52,6 +54,11 @@ def arguments() -> argparse.ArgumentParser:
     add("--host", action="append", default=[], metavar="NAME",
         help="a name of this gateway in the Host header, or * for any; addresses and private names"
              " such as *.svc are always accepted; may be repeated")
+    add("--default-model", default="", metavar="NAME",
+        help="model of requests that name none (default: the only served model)")
+    add("--allow-token-ids", action="store_true",
+        help="accept token ids for models that take texts; callers must use the model's own"
+             " vocabulary")
     add("--default-max-tokens", type=int, default=128, metavar="N",
         help="max_tokens of a chat request that sets no limit (default: %(default)s)")
     add("--allow-origin", action="append", default=[], metavar="ORIGIN",
@@ -146,14 +153,6 @@ def _connections_for(wanted: int) -> int:
     return fitting
 
 
-class _Server(uvicorn.Server):
-    on_exit: Callable[[], None]
-
-    def handle_exit(self, sig: int, frame: Any) -> None:
-        self.on_exit()
-        super().handle_exit(sig, frame)
-
-
 async def _listen_for_probes(
     gateway: Gateway, host: str, port: int, head_timeout_s: float
 ) -> asyncio.Server:
@@ -167,6 +166,40 @@ async def _listen_for_probes(
     return await asyncio.get_running_loop().create_server(
         lambda: kind(config=config, server_state=state, app_state={}), host, port
     )
+
+
+class _Server(uvicorn.Server):
+    """A server that prints its address, the daemon and the models once it listens.
+
+    From the signal to exit, the gateway is not ready.
+    """
+
+    def __init__(self, config: uvicorn.Config, gateway: Gateway, given: argparse.Namespace) -> None:
+        super().__init__(config)
+        self._gateway = gateway
+        self._given = given
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            scheme = "https" if self._given.certificate else "http"
+            print(f"sluice-gateway: {scheme}://{self._given.listen} serves the daemon at"
+                  f" {self._given.daemon}; {await self._served()}", flush=True)
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        self._gateway.readiness.drain()
+        super().handle_exit(sig, frame)
+
+    async def _served(self) -> str:
+        try:
+            entries = await self._gateway.connections.first.models(
+                ready=True, timeout_s=_START_TIMEOUT_S)
+        except SluiceError as error:
+            return f"its models are unknown ({error.message})"
+        chats = self._gateway.templates
+        names = sorted({each.name for each in entries})
+        return "models: " + (", ".join(
+            f"{name} (with chats)" if name in chats else name for name in names) or "none")
 
 
 async def _serve(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
@@ -199,6 +232,7 @@ async def _serve(parser: argparse.ArgumentParser, given: argparse.Namespace) -> 
                     # Refusals are passed on with their retry delay: the caller decides.
                     retry=NEVER,
                     timeout_s=given.timeout,
+                    max_in_flight=None,  # see --max-daemon-calls
                     channel_options=[
                         # Calls are spread over all addresses of a name such as
                         # dns:///sluice-headless:8001.
@@ -216,6 +250,8 @@ async def _serve(parser: argparse.ArgumentParser, given: argparse.Namespace) -> 
             origins=frozenset(given.allow_origin),
             hosts=frozenset(each.lower() for each in given.host),
             default_max_tokens=given.default_max_tokens,
+            default_model=given.default_model,
+            allow_token_ids=given.allow_token_ids,
             tracing=tracing,
         )
         stack.callback(gateway.renderer.close)
@@ -243,9 +279,7 @@ async def _serve(parser: argparse.ArgumentParser, given: argparse.Namespace) -> 
             ssl_certfile=given.certificate,
             ssl_keyfile=given.key,
         )
-        server = _Server(config)
-        server.on_exit = gateway.readiness.drain
-        await server.serve()
+        await _Server(config, gateway, given).serve()
     await asyncio.to_thread(tracing.close)
 
 

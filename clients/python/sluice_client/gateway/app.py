@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from . import completions, inference_protocol, openai, rerank
+from . import completions, inference_protocol, openai, rerank, tei, vllm
 from .serving import Endpoint, Failure, Gateway, Handler
 
 _V2_MODEL = ("/v2/models/{model}", "/v2/models/{model}/versions/{version}")
@@ -24,6 +24,9 @@ def routes(gateway: Gateway) -> list[Route]:
 
     def route(path: str, api: Any, handler: Handler, method: str = "GET") -> Route:
         return Route(path, Endpoint(gateway, path, api, handler), methods=[method])
+
+    def post(paths: str, api: Any, handler: Handler) -> list[Route]:
+        return [route(path, api, handler, "POST") for path in paths.split()]
 
     v2, oai = inference_protocol, openai
     made = [
@@ -37,7 +40,20 @@ def routes(gateway: Gateway) -> list[Route]:
         route("/v1/embeddings", oai.error, oai.embeddings, "POST"),
         route("/v1/completions", oai.error, completions.completions, "POST"),
         route("/v1/chat/completions", oai.error, completions.chat_completions, "POST"),
-        route("/v1/rerank", rerank.error, rerank.rerank, "POST"),
+        *post("/v1/rerank /v2/rerank", rerank.error, rerank.rerank),
+        *post("/rerank", rerank.either_error, rerank.rerank_of_either),
+        *post("/v2/embed", rerank.error, rerank.embed),
+        *post("/score /v1/score", oai.error, vllm.score),
+        *post("/classify", oai.error, vllm.classify),
+        *post("/pooling", oai.error, vllm.pooling),
+        *post("/", tei.error, tei.root),
+        *post("/embed", tei.error, tei.embed),
+        *post("/embed_all", tei.error, tei.embed_all),
+        *post("/embed_sparse", tei.error, tei.embed_sparse),
+        *post("/predict", tei.error, tei.predict),
+        *post("/similarity", tei.error, tei.similarity),
+        route("/info", tei.error, tei.info),
+        Route("/health", _readyz(gateway)),
     ]
     for path in _V2_MODEL:
         made += [

@@ -92,10 +92,11 @@ class ChatTemplate:
         """Refuses a message that contains a special token of the model. The tokenizer would read it
         as a special token, so a message could end its own turn and start another."""
         for index, message in enumerate(messages):
-            for token in self._specials:
-                if token in message["content"]:
-                    where = f"messages[{index}].content"
-                    raise Refused(400, f"{where} contains the special token {token!r}", where)
+            for field, text in message.items():
+                for token in self._specials:
+                    if token in text:
+                        where = f"messages[{index}].{field}"
+                        raise Refused(400, f"{where} contains the special token {token!r}", where)
 
     def prompt(self, messages: Sequence[Mapping[str, str]]) -> str:
         """Returns the prompt for the assistant's next message, rendered in this process."""

@@ -22,6 +22,8 @@ from .hostile import (
 from .openai import prompt_options, prompts_of
 from .serving import Answer, Events, Gateway, HttpCall, Whole
 
+# The answers of one call that the daemon computes at the same time.
+_AT_ONCE = 64
 _MOST_STOPS = 16
 _MOST_TOP = 20
 _SEEDS = 2**64
@@ -64,9 +66,9 @@ def _job(
 ) -> _Job:
     """Reads the fields common to both APIs, and refuses the remaining ones."""
     choices = fields.integer("n", 1, 1, gateway.limits.max_choices)
-    if choices * len(prompts) > gateway.limits.max_choices:
+    if choices * len(prompts) > gateway.limits.max_answers:
         raise Refused(400, f"n and the prompts request {choices * len(prompts)} answers; at most"
-                      f" {gateway.limits.max_choices} are allowed", "n")
+                      f" {gateway.limits.max_answers} are allowed", "n")
     call.hold(cost_of_prompts(prompts, choices))
     stop = fields.take("stop", None)
     if stop is not None:
@@ -100,7 +102,8 @@ def _job(
         include_usage = settings.flag("include_usage", False)
         settings.ignore("include_obfuscation")
         settings.end()
-    fields.ignore("user", "metadata", "store", "service_tier")
+    fields.ignore("user", "metadata", "store", "service_tier", "safety_identifier",
+                  "prompt_cache_key", "prompt_cache_retention")
     fields.end()
     given = {key: value for key, value in options.items() if value is not None}
     return _Job(model_name, prompts, choices, max_tokens, {**given, **call.options}, stream,
@@ -132,9 +135,11 @@ async def completions(gateway: Gateway, call: HttpCall) -> Answer:
     prompts = prompts_of(fields, "prompt")
     max_tokens = fields.integer("max_tokens", 16)
     num_top = fields.integer("logprobs", None, 0, _MOST_TOP)
-    if fields.integer("best_of", 1) != 1 or fields.flag("echo", False) or fields.has("suffix"):
-        raise Refused(400, "best_of, echo and suffix are not supported")
+    fields.accept("best_of", 1)
+    fields.accept("echo", False)
+    fields.accept("suffix", "")
     job = _job(gateway, call, fields, fields.text("model", most=256), prompts, max_tokens, num_top)
+    await gateway.models.check_token_ids(job.model, prompts, "prompt", call.options)
 
     def choice(index: int, part: Generation) -> Mapping[str, Any]:
         return {
@@ -173,11 +178,12 @@ async def chat_completions(gateway: Gateway, call: HttpCall) -> Answer:
     logprobs = fields.flag("logprobs", False)
     top = fields.integer("top_logprobs", 0, 0, _MOST_TOP)
     name = fields.text("model", most=256)
+    _accept_without_effect(fields)
     template = gateway.templates.get(name)
     if template is None:
         raise Refused(
             404, f"the gateway has no chat template for the model {name[:100]!r}; start it with"
-            " --chat MODEL=PATH", "model"
+            " --chat MODEL=PATH, where PATH is the model's own folder or a Jinja file", "model"
         )
     if not messages:
         raise fields.refuse("messages", "is empty")
@@ -220,13 +226,35 @@ async def chat_completions(gateway: Gateway, call: HttpCall) -> Answer:
     )
 
 
+def _accept_without_effect(fields: Fields) -> None:
+    """Reads fields of tools and formats whose values change nothing, and refuses other values."""
+    fields.ignore("verbosity", "parallel_tool_calls")
+    fields.accept("tools", [])
+    fields.accept("functions", [])
+    fields.accept("tool_choice", "none", "auto")
+    fields.accept("function_call", "none", "auto")
+    fields.accept("response_format", {"type": "text"})
+    fields.accept("reasoning_effort", "none")
+    fields.accept("modalities", ["text"])
+
+
 _ROLES = ("system", "developer", "user", "assistant")
 
 
 def _message(fields: Fields) -> Mapping[str, str]:
-    """Returns a message. Its content is a text, or a list of text parts."""
+    """Returns a message. Its content is a text, or a list of text parts.
+
+    Templates may show the name of an author and the reasoning before an answer. An answer that the
+    caller received may come back with fields that are empty.
+    """
     role = fields.word("role", _ROLES)
-    content = fields.take("content")
+    shown = {name: fields.text(name) for name in ("name", "reasoning_content", "reasoning")
+             if fields.has(name)}
+    fields.ignore("id", "status")
+    for name in ("tool_calls", "annotations"):
+        fields.accept(name, [])
+    fields.accept("refusal", "")
+    content = fields.take("content", *[""] * (role == "assistant"))
     where = fields.path("content")
     if isinstance(content, list):
         texts = []
@@ -237,7 +265,7 @@ def _message(fields: Fields) -> Mapping[str, str]:
             piece.end()
         content = "".join(texts)
     fields.end()
-    return {"role": role, "content": check_text(where, content)}
+    return {"role": role, "content": check_text(where, content), **shown}
 
 
 def _chat_logprobs(part: Generation) -> Sequence[Mapping[str, Any]]:
@@ -269,11 +297,14 @@ def _usage(job: _Job, parts: Sequence[Generation]) -> Mapping[str, int]:
     """Counts tokens. The prompt of several answers counts once."""
     prompts = sum(part.prompt_tokens for part in parts) // job.choices
     answers = sum(len(part.token_ids) for part in parts)
-    return {
+    # Each part of a stream has the number of tokens that were cut from its prompt.
+    cut = sum(part.truncated_tokens for part in parts if part.prompt_tokens) // job.choices
+    usage = {
         "prompt_tokens": prompts,
         "completion_tokens": answers,
         "total_tokens": prompts + answers,
     }
+    return {**usage, "truncated_tokens": cut} if cut else usage
 
 
 async def _all(gateway: Gateway, job: _Job) -> list[Generation]:
@@ -319,13 +350,14 @@ async def _merged(gateway: Gateway, job: _Job) -> AsyncGenerator[tuple[int, Gene
     """Yields the parts of all answers as they arrive, each with the index of its answer."""
     # A queue of one: if the caller stops reading, all streams stop, and then the daemon does too.
     parts: asyncio.Queue[Union[tuple[int, Generation], Exception, None]] = asyncio.Queue(1)
+    slots = asyncio.Semaphore(_AT_ONCE)
 
     async def read(index: int, prompt: Prompt, options: Mapping[str, Any]) -> None:
         try:
             stream = gateway.client.stream(
                 job.model, prompt, max_tokens=job.max_tokens, **options
             )
-            async with aclosing(stream):
+            async with slots, aclosing(stream):
                 async for part in stream:
                     await parts.put((index, part))
             await parts.put(None)

@@ -43,7 +43,8 @@ class Limits:
     max_depth: int = 32
     max_values: int = 200_000  # objects, arrays and texts in a body
     max_messages: int = 1000  # of a chat
-    max_choices: int = 16  # answers of one call: n times the number of prompts
+    max_choices: int = 16  # answers to a prompt: n
+    max_answers: int = 2048  # of one call: n times the number of prompts
     max_in_flight: int = 1024  # calls in progress
     max_daemon_calls: int = 128  # calls in progress at the daemon
     body_timeout_s: float = 30.0  # for the whole body to arrive
@@ -284,6 +285,12 @@ class Fields:
         """Reads fields that have no effect by the definition of their API."""
         for name in names:
             self._rest.pop(name, None)
+
+    def accept(self, name: str, *values: Any) -> None:
+        """Reads a field that has no effect with one of `values`; refuses any other value."""
+        if self.take(name, values[0]) not in values:
+            shown = " or ".join(map(json.dumps, values))
+            raise self.refuse(name, f"is not supported; leave it out, or send {shown}")
 
     def scalars(self) -> Mapping[str, Any]:
         """Returns all unread fields. Each must be a text, a number or a boolean."""

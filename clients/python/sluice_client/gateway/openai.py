@@ -1,15 +1,17 @@
 """The OpenAI API: /v1/models, /v1/embeddings and errors. `completions` has the other routes.
 
 The gateway refuses fields for features that the daemon does not have, such as tools or response
-formats, and names the field. It also accepts the fields of docs/api.md, such as `top_k`.
+formats, and names the field. It accepts the values of these fields that change nothing, and the
+fields of docs/api.md, such as `top_k`.
 """
 
 from __future__ import annotations
 
 import base64
-from typing import Any, Mapping
+from typing import Any, Mapping, Optional, Protocol
 
 from ..options import POOLINGS, Prompt
+from ..tensors import Tensor
 from .hostile import Fields, check_rows, cost_of_padding, check_text, check_token_ids, parse_object
 from .serving import Answer, Failure, Gateway, HttpCall, Whole
 
@@ -46,42 +48,126 @@ def _model(gateway: Gateway, name: str) -> Mapping[str, Any]:
 async def embeddings(gateway: Gateway, call: HttpCall) -> Answer:
     fields = parse_object(call.body, gateway.limits, call.hold)
     name = fields.text("model", most=256)
-    inputs = prompts_of(fields, "input")
+    inputs = prompts_of(fields, "input", most=gateway.limits.max_answers)
     form = fields.word("encoding_format", ("float", "base64"), "float")
+    dtype = fields.word("output_dtype", ("float", *INTEGER_DTYPES), "float")
     options = {
         "pooling": fields.word("pooling", POOLINGS, None),
         "normalize": fields.flag("normalize", None),
         "dimensions": fields.integer("dimensions", None, 1),
-        "prompt_name": fields.text("prompt_name", None, most=256),
+        "prompt_name": await input_prompt(gateway, call, fields, name),
         **prompt_options(fields),
     }
     fields.ignore("user")
     fields.end()
+    await gateway.models.check_embeds(name, call.options)
+    await gateway.models.check_token_ids(name, inputs, "input", call.options)
     if inputs and not isinstance(inputs[0], str):
         call.hold(cost_of_padding(inputs))
     tensor = await gateway.client.embed(name, inputs, **options, **call.options)
-    if form == "base64":
-        call.hold(2 * len(tensor.raw))
-        vectors: Any = (base64.b64encode(tensor.row_bytes(i)).decode() for i in range(len(tensor)))
-    else:
-        width = tensor.size // max(1, len(tensor))
-        vectors = [await call.json_of(tensor, i * width, width) for i in range(len(tensor))]
+    vectors = await encoded(call, tensor, dtype, form)
     data = [
         {"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(vectors)
     ]
-    usage = {"prompt_tokens": tensor.prompt_tokens, "total_tokens": tensor.prompt_tokens}
+    usage = usage_of(tensor)
     return Whole({"object": "list", "data": data, "model": name, "usage": usage})
+
+
+# The words of other APIs for the prompt before a text, and the names of prompts in folders.
+_INPUT_TYPES = {
+    "query": "query", "search_query": "query", "passage": "document", "document": "document",
+    "search_document": "document", "classification": "classification", "clustering": "clustering",
+}
+
+
+async def input_prompt(
+    gateway: Gateway, call: HttpCall, fields: Fields, name: str
+) -> Optional[str]:
+    """Returns the name of the prompt that `prompt_name` or `input_type` sets, or None."""
+    prompt: Optional[str] = fields.text("prompt_name", None, most=256)
+    kind = fields.word("input_type", tuple(_INPUT_TYPES), None)
+    if kind is None:
+        return prompt
+    if prompt is not None:
+        raise fields.refuse("input_type", "and prompt_name are both given; send only one")
+    return await gateway.models.prompt_name(name, _INPUT_TYPES[kind], call.options)
+
+
+INTEGER_DTYPES = ("int8", "uint8", "binary", "ubinary")
+
+
+def encoded(vectors: Tensor, dtype: str, form: str = "float") -> list[Any]:
+    """Returns embeddings as lists of numbers, or as base64 of their bytes.
+
+    int8 is the vector scaled so that its largest value is 127, rounded; uint8 is that plus 128.
+    ubinary has one bit for each value, 1 if it is positive, the first in the highest bit; binary is
+    that minus 128.
+    """
+    if dtype == "base64" or (dtype == "float" and form == "base64"):
+        return [base64.b64encode(vectors.row_bytes(i)).decode() for i in range(len(vectors))]
+    rows: list[Any] = vectors.tolist()
+    if dtype == "float":
+        return rows
+    packed = [_bits(row) if dtype.endswith("binary") else _scaled(row) for row in rows]
+    shift = {"int8": 0, "uint8": 128, "binary": -128, "ubinary": 0}[dtype]
+    shifted = [[each + shift for each in row] for row in packed]
+    if form == "float":
+        return shifted
+    return [base64.b64encode(bytes(each & 255 for each in row)).decode() for row in shifted]
+
+
+def _scaled(row: list[float]) -> list[int]:
+    largest = max(map(abs, row)) or 1.0
+    return [round(127 * each / largest) for each in row]
+
+
+def _bits(row: list[float]) -> list[int]:
+    bits = "".join("1" if each > 0 else "0" for each in row)
+    return [int(bits[i : i + 8].ljust(8, "0"), 2) for i in range(0, len(bits), 8)]
+
+
+class _Counted(Protocol):
+    """A result with numbers of tokens."""
+
+    @property
+    def prompt_tokens(self) -> int: ...
+
+    @property
+    def truncated_tokens(self) -> int: ...
+
+
+def usage_of(result: _Counted) -> dict[str, int]:
+    """Returns the numbers of tokens of a result that has no generated tokens."""
+    usage = {"prompt_tokens": result.prompt_tokens, "total_tokens": result.prompt_tokens}
+    if result.truncated_tokens:
+        usage["truncated_tokens"] = result.truncated_tokens
+    return usage
 
 
 def prompt_options(fields: Fields) -> dict[str, Any]:
     """Returns the options that apply to all prompts of a call."""
     return {
-        "truncate": fields.word("truncate", ("error", "left", "right"), None),
+        "truncate": truncation_of(fields),
         "priority": fields.integer("priority", None, 0, 3),
     }
 
 
-def prompts_of(fields: Fields, name: str) -> list[Prompt]:
+# The words of other APIs name the end of the text that is cut.
+_TRUNCATIONS = {"error": "error", "left": "left", "right": "right",
+                "NONE": "error", "START": "left", "END": "right"}
+
+
+def truncation_of(fields: Fields) -> Any:
+    """Returns the parameter `truncate` that the field of this name means, or None without it."""
+    value = fields.take("truncate", None)
+    if isinstance(value, bool):
+        return "right" if value else "error"
+    if value is not None and (not isinstance(value, str) or value not in _TRUNCATIONS):
+        raise fields.refuse("truncate", f"is not true, false or one of {', '.join(_TRUNCATIONS)}")
+    return None if value is None else _TRUNCATIONS[value]
+
+
+def prompts_of(fields: Fields, name: str, most: int = 1 << 62) -> list[Prompt]:
     """Returns a field that is a prompt or a list of prompts: texts, or lists of token ids."""
     value = fields.take(name)
     where = fields.path(name)

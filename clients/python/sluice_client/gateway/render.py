@@ -18,9 +18,23 @@ import sys
 from typing import Any, Mapping, Sequence
 
 import jinja2
+from jinja2 import nodes
+from jinja2.ext import Extension
+from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 _MEMORY_BYTES = 256 << 20  # address space of the child
+
+
+class _Generation(Extension):
+    """{% generation %} marks the assistant's part for training, and renders as its content."""
+
+    tags = {"generation"}
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body, lineno=line)
 
 
 class Template:
@@ -32,7 +46,9 @@ class Template:
         Raises ValueError if the template does not compile.
         """
         environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"],
+            trim_blocks=True,
+            lstrip_blocks=True,
+            extensions=["jinja2.ext.loopcontrols", _Generation],
             optimized=False,  # The optimizer would compute constant expressions without a limit.
         )
         environment.globals["raise_exception"] = _raise
@@ -67,8 +83,13 @@ def _raise(message: str) -> None:
     raise jinja2.TemplateError(message)
 
 
-def _to_json(value: Any, indent: Any = None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+def _to_json(
+    value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None,
+    sort_keys: bool = False,
+) -> str:
+    """The filter `tojson` of transformers, whose options differ from Jinja's."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators,
+                      sort_keys=sort_keys)
 
 
 def _answer(value: Mapping[str, Any]) -> None:

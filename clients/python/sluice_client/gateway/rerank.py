@@ -1,11 +1,14 @@
-"""/v1/rerank, with the fields that the APIs of Cohere and Jina have in common."""
+"""The rerank APIs of Cohere (/v1/rerank, /v2/rerank), Jina and vLLM, and Cohere's embeddings."""
 
 from __future__ import annotations
 
+import uuid
 from typing import Any, Mapping
 
 from ..options import POOLINGS
+from . import tei
 from .hostile import Fields, check_text, parse_object
+from .openai import encoded, input_prompt, prompt_options, truncation_of, usage_of
 from .serving import Answer, Failure, Gateway, HttpCall, Whole
 
 
@@ -13,17 +16,28 @@ def error(failure: Failure) -> Mapping[str, Any]:
     return {"message": failure.message}
 
 
+def either_error(failure: Failure) -> Mapping[str, Any]:
+    """The errors of /rerank, a path of several APIs."""
+    return {**error(failure), **tei.error(failure)}
+
+
 async def rerank(gateway: Gateway, call: HttpCall) -> Answer:
     fields = parse_object(call.body, gateway.limits, call.hold)
     name = fields.text("model", most=256)
     query = fields.text("query")
     documents = [_document(fields, i, each) for i, each in enumerate(fields.items("documents"))]
-    top_n = fields.integer("top_n", None, 1)
+    top_n = fields.integer("top_n", None, 0) or None  # vLLM: 0 means all.
     return_documents = fields.flag("return_documents", False)
     options = {
         "pooling": fields.word("pooling", POOLINGS, None),
-        "truncate": fields.word("truncate", ("error", "left", "right"), None),
+        **prompt_options(fields),
     }
+    if fields.integer("max_tokens_per_doc", None, 1) is not None:
+        # Cohere cuts documents at this length. The daemon cuts at the model's length.
+        options["truncate"] = options["truncate"] or "right"
+    fields.accept("max_chunks_per_doc", 1)
+    fields.accept("rank_fields", ["text"])
+    fields.ignore("user", "client_name")
     fields.end()
     if not documents:
         raise fields.refuse("documents", "is empty")
@@ -36,7 +50,20 @@ async def rerank(gateway: Gateway, call: HttpCall) -> Answer:
         if return_documents:
             result["document"] = {"text": documents[each.document]}
         results.append(result)
-    return Whole({"model": name, "results": results})
+    return Whole({
+        "id": _id(call), "object": "list", "model": name, "results": results,
+        "meta": {"api_version": {"version": "2"}}, "usage": usage_of(ranked),
+    })
+
+
+def _id(call: HttpCall) -> str:
+    return call.options["request_id"] or str(uuid.uuid4())
+
+
+async def rerank_of_either(gateway: Gateway, call: HttpCall) -> Answer:
+    """The path /rerank: TEI's requests have the field `texts`, other APIs' have `documents`."""
+    has_texts = parse_object(call.body, gateway.limits).has("texts")
+    return await (tei.rerank if has_texts else rerank)(gateway, call)
 
 
 def _document(fields: Fields, index: int, value: Any) -> str:
@@ -46,3 +73,39 @@ def _document(fields: Fields, index: int, value: Any) -> str:
         value = inner.text("text")
         inner.end()
     return check_text(where, value)
+
+
+_TYPES = ("float", "int8", "uint8", "binary", "ubinary", "base64")
+
+
+async def embed(gateway: Gateway, call: HttpCall) -> Answer:
+    """Cohere's /v2/embed."""
+    fields = parse_object(call.body, gateway.limits)
+    name = fields.text("model", most=256)
+    texts = [check_text(f"texts[{i}]", each) for i, each in
+             enumerate(fields.items("texts", most=gateway.limits.max_answers))]
+    types = fields.items("embedding_types", ["float"])
+    if not types or not all(each in _TYPES for each in types):
+        raise fields.refuse("embedding_types", f"is not a list of some of {', '.join(_TYPES)}")
+    options = {
+        "prompt_name": await input_prompt(gateway, call, fields, name),
+        "dimensions": fields.integer("output_dimension", None, 1),
+        "truncate": truncation_of(fields) or "right",  # Cohere's default is END.
+        "priority": fields.integer("priority", None, 0, 3),
+    }
+    fields.end()
+    if not texts:
+        raise fields.refuse("texts", "is empty")
+    await gateway.models.check_embeds(name, call.options)
+    vectors = await gateway.client.embed(name, texts, **options, **call.options)
+    usage = usage_of(vectors)
+    return Whole({
+        "id": _id(call),
+        "embeddings": {each: encoded(vectors, each) for each in dict.fromkeys(types)},
+        "texts": texts,
+        "response_type": "embeddings_by_type",
+        "meta": {"api_version": {"version": "2"},
+                 "billed_units": {"input_tokens": usage["prompt_tokens"]},
+                 "tokens": {"input_tokens": usage["prompt_tokens"]},
+                 **{key: value for key, value in usage.items() if key == "truncated_tokens"}},
+    })

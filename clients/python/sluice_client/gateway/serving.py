@@ -44,6 +44,7 @@ from ..tensors import Tensor, element_bytes
 from .chat import ChatTemplate, Renderer
 from .fairness import Account, Caller, Places, Refusals, Turns, caller_of
 from .hostile import Disconnected, Limits, Refused, read_body
+from .models import Models
 from .protocol import ABORT
 from .tracing import Span, Tracing
 
@@ -308,10 +309,13 @@ class Gateway:
         origins: frozenset[str] = frozenset(),
         hosts: frozenset[str] = frozenset(),
         default_max_tokens: int = 128,
+        default_model: str = "",
+        allow_token_ids: bool = False,
         tracing: Optional[Tracing] = None,
     ) -> None:
         """`clients` are connections to the daemon."""
         self.connections = Connections(clients, limits.max_daemon_calls)
+        self.models = Models(allow_token_ids, default_model)
         self.readiness = Readiness(clients[0])
         self.renderer = Renderer(templates, limits.max_body_bytes, limits.template_timeout_s)
         self.hosts = hosts
@@ -391,8 +395,9 @@ class Endpoint:
         if not work.cancelled() and work.exception() is not None:
             raise work.exception()  # type: ignore[misc]
 
-    def _check_page(self, headers: Headers) -> None:
-        """Refuses a call from a page of a foreign origin, or to a foreign name of this host."""
+    def _check_head(self, headers: Headers) -> None:
+        """Refuses a call from a page of a foreign origin, to a foreign name of this host, or with
+        a compressed body."""
         host = headers.get("host")
         if host is not None and not is_own_host(host, self._gateway.hosts):
             raise Refused(421, f"{host[:100]!r} is not a name of this gateway (--host)",
@@ -401,6 +406,10 @@ class Endpoint:
         if origin is not None and not {"*", origin} & self._gateway.origins:
             raise Refused(403, f"pages of the origin {origin[:100]!r} are not allowed"
                           " (--allow-origin)", reason="origin")
+        coding = headers.get("content-encoding", "identity")
+        if coding.lower() != "identity":
+            raise Refused(415, f"the body has the coding {coding[:100]!r}; send it without"
+                          " content-encoding")
 
     def _refused(self, refused: Refused, use: _Use) -> Failure:
         if refused.reason:
@@ -610,15 +619,16 @@ def call_options(
 ) -> dict[str, Any]:
     """Returns the options of calls to the daemon that the headers of a request set.
 
-    `x-request-timeout-ms` is a deadline and `x-request-id` names the request. `authorization` and a
-    well-formed trace context are passed on. `traceparent` replaces the caller's.
+    `x-request-timeout-ms` is the deadline of the whole call and `x-request-id` names the request.
+    `authorization` and a well-formed trace context are passed on. `traceparent` replaces the
+    caller's.
     """
-    timeout_s = limits.timeout_s
+    options: dict[str, Any] = {}
     if (asked := headers.get("x-request-timeout-ms")) is not None:
         if not asked.isdecimal() or not asked.isascii() or not 0 < len(asked) <= 12:
             raise Refused(400, "the header x-request-timeout-ms must be a number of milliseconds"
                           " of at most 12 digits")
-        timeout_s = min(int(asked) / 1000, limits.max_timeout_s)
+        options["timeout_s"] = min(int(asked) / 1000, limits.max_timeout_s)
     request_id = headers.get("x-request-id", "")
     if len(request_id) > 256 or not _printable(request_id):
         raise Refused(400, "x-request-id must be at most 256 printable ASCII characters")
@@ -637,7 +647,7 @@ def call_options(
         state = headers.get("tracestate", "")
         if state and len(state) <= _MAX_TRACESTATE_BYTES and _printable(state):
             passed.append(("tracestate", state))
-    return {"timeout_s": timeout_s, "request_id": request_id, "metadata": passed}
+    return {**options, "request_id": request_id, "metadata": passed}
 
 
 def _printable(value: str) -> bool:

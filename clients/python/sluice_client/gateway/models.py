@@ -1,0 +1,94 @@
+"""Checks requests against the metadata of the daemon's models."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any, Mapping, Optional, Sequence
+
+from ..aio import AsyncClient
+from ..options import Prompt
+from ..results import ModelInfo
+from .hostile import Refused
+
+# A model that was replaced is seen after this time. Most calls then need no call for metadata.
+_FRESH_S = 1.0
+_MOST_ENTRIES = 256
+
+
+class Models:
+    """Metadata of models, requested with each caller's credential."""
+
+    def __init__(self, client: AsyncClient, token_ids_allowed: bool, default: str = "") -> None:
+        """`default` is the model of requests that name none; empty: the only served model."""
+        self._client = client
+        self._token_ids_allowed = token_ids_allowed
+        self._default = default
+        self._known: dict[tuple[str, ...], tuple[float, ModelInfo]] = {}
+
+    async def info(self, name: str, options: Mapping[str, Any]) -> ModelInfo:
+        """Returns the metadata of a model, which may be a second old."""
+        credentials = (value for key, value in options["metadata"] if key == "authorization")
+        key = (name, *credentials)
+        known = self._known.get(key)
+        if known is not None and known[0] > time.monotonic():
+            return known[1]
+        info = await self._client.metadata(name, **options)
+        if len(self._known) >= _MOST_ENTRIES:
+            self._known.clear()
+        self._known[key] = (time.monotonic() + _FRESH_S, info)
+        return info
+
+    async def name_of(self, given: Optional[str], options: Mapping[str, Any]) -> str:
+        """Returns the name that a request gives, or the default if it gives none."""
+        if given or self._default:
+            return given or self._default
+        names = sorted({each.name for each in await self._client.models(ready=True, **options)})
+        if len(names) == 1:
+            return names[0]
+        raise Refused(400, f"the request names no model, and {len(names)} are served"
+                      f" ({', '.join(names)[:200]}); send the field model, or start the gateway"
+                      " with --default-model NAME", "model")
+
+    async def check_embeds(self, name: str, options: Mapping[str, Any]) -> None:
+        """Refuses a classifier, whose states are not made to be compared."""
+        info = await self.info(name, options)
+        outputs = {each.name for each in info.outputs}
+        if outputs & {"scores", "token_scores"}:
+            kind = "reranker or classifier" if "scores" in outputs else "classifier of tokens"
+            raise Refused(400, f"the model {name[:100]!r} is a {kind} and has no embeddings; use"
+                          " /v1/rerank, /classify or /v2/models/MODEL/infer, or another model",
+                          "model")
+
+    async def check_token_ids(
+        self, name: str, prompts: Sequence[Prompt], field: str, options: Mapping[str, Any]
+    ) -> None:
+        """Refuses token ids for a model with a tokenizer, unless a flag allows them.
+
+        Clients such as LangChain's send the ids of OpenAI's vocabulary, which mean other tokens.
+        """
+        if self._token_ids_allowed or all(isinstance(each, str) for each in prompts):
+            return
+        info = await self.info(name, options)
+        if any(each.name == "text_input" for each in info.inputs):
+            raise Refused(400, f"{field} has token ids, and the model {name[:100]!r} takes texts;"
+                          " send texts (LangChain: check_embedding_ctx_length=False). For ids of"
+                          " the model's own vocabulary, start the gateway with"
+                          " --allow-token-ids", field)
+
+    async def prompt_name(self, name: str, prompt: str, options: Mapping[str, Any]) -> str:
+        """Returns `prompt` if the model has a prompt of this name, and else no prompt."""
+        info = await self.info(name, options)
+        return prompt if prompt in json.loads(info.properties.get("prompts", "[]")) else ""
+
+    async def labels(self, name: str, options: Mapping[str, Any]) -> list[str]:
+        """Returns the labels of a classifier of texts. Labels without names are LABEL_0 and so on.
+
+        Refuses other models.
+        """
+        info = await self.info(name, options)
+        for output in info.outputs:
+            if output.name == "scores":
+                names: list[str] = json.loads(info.properties.get("labels", "[]"))
+                return names or [f"LABEL_{i}" for i in range(output.shape[-1])]
+        raise Refused(400, f"the model {name[:100]!r} is not a classifier of texts", "model")

@@ -1,0 +1,217 @@
+"""The API of text-embeddings-inference (TEI), over the same tasks as the other APIs.
+
+TEI serves one model, so its requests name none. The field `model` names one of several;
+`--default-model` sets the model of requests without it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Sequence
+
+from ..options import Activation, Prompt
+from .hostile import Fields, Refused, check_text, parse_object
+from .openai import prompts_of
+from .serving import Answer, Failure, Gateway, HttpCall, Whole
+from .vllm import probabilities
+
+_KINDS = {413: "validation", 422: "validation", 424: "backend", 429: "overloaded",
+          503: "unhealthy"}
+
+
+def error(failure: Failure) -> Mapping[str, Any]:
+    kind = _KINDS.get(failure.status, "validation" if failure.status < 500 else "backend")
+    return {"error": failure.message, "error_type": kind}
+
+
+def cut_header(result: Any) -> dict[str, str]:
+    """Returns a header with the number of tokens cut, for answers that are lists."""
+    cut = result.truncated_tokens
+    return {"x-truncated-tokens": str(cut)} if cut else {}
+
+
+async def _begin(
+    gateway: Gateway, call: HttpCall
+) -> tuple[Fields, str, dict[str, Any]]:
+    """Returns the fields of a request, its model, and the options that all paths have."""
+    fields = parse_object(call.body, gateway.limits)
+    name = await gateway.models.name_of(fields.text("model", None, most=256), call.options)
+    return fields, name, {**call.options, "truncate": _truncation(fields)}
+
+
+def _truncation(fields: Fields) -> Any:
+    """TEI cuts only if `truncate` is true; without the field, the model's files decide."""
+    cuts = fields.flag("truncate", None)
+    side = fields.word("truncation_direction", ("Left", "Right", "left", "right"), "Right")
+    return None if cuts is None else side.lower() if cuts else "error"
+
+
+async def _prompts(gateway: Gateway, call: HttpCall, fields: Fields, name: str) -> list[Prompt]:
+    prompts = prompts_of(fields, "inputs", most=gateway.limits.max_answers)
+    await gateway.models.check_token_ids(name, prompts, "inputs", call.options)
+    return prompts
+
+
+async def embed(gateway: Gateway, call: HttpCall) -> Answer:
+    fields, name, options = await _begin(gateway, call)
+    prompts = await _prompts(gateway, call, fields, name)
+    options |= {
+        "normalize": fields.flag("normalize", True),
+        "prompt_name": fields.text("prompt_name", None, most=256),
+        "dimensions": fields.integer("dimensions", None, 1),
+    }
+    fields.accept("encoding_format", "float")
+    fields.end()
+    await gateway.models.check_embeds(name, call.options)
+    vectors = await gateway.client.embed(name, prompts, **options)
+    return Whole(vectors.tolist(), headers=cut_header(vectors))
+
+
+async def embed_all(gateway: Gateway, call: HttpCall) -> Answer:
+    """Answers with the vector of each token."""
+    fields, name, options = await _begin(gateway, call)
+    prompts = await _prompts(gateway, call, fields, name)
+    options["prompt_name"] = fields.text("prompt_name", None, most=256)
+    fields.end()
+    await gateway.models.check_embeds(name, call.options)
+    vectors = await gateway.client.embed_tokens(name, prompts, **options)
+    return Whole([each.tolist() for each in vectors], headers=cut_header(vectors))
+
+
+async def embed_sparse(gateway: Gateway, call: HttpCall) -> Answer:
+    fields, name, options = await _begin(gateway, call)
+    prompts = await _prompts(gateway, call, fields, name)
+    options["prompt_name"] = fields.text("prompt_name", None, most=256)
+    fields.end()
+    rows = await gateway.client.embed_sparse(name, prompts, **options)
+    shown = [[{"index": index, "value": value} for index, value in row.items()] for row in rows]
+    return Whole(shown, headers=cut_header(rows))
+
+
+async def predict(gateway: Gateway, call: HttpCall) -> Answer:
+    """Classifies a text, a pair of texts, or a batch of both."""
+    fields, name, options = await _begin(gateway, call)
+    value = fields.take("inputs")
+    # huggingface_hub's InferenceClient sends its settings in an object.
+    parameters = fields.object("parameters", Fields({}, "parameters"))
+    top = parameters.integer("top_k", None, 1)
+    parameters.accept("function_to_apply", "softmax")
+    parameters.end()
+    raw = fields.flag("raw_scores", False)
+    fields.end()
+    is_batch = isinstance(value, list) and bool(value) and isinstance(value[0], list)
+    given = value if is_batch else [value]
+    if len(given) > gateway.limits.max_answers:
+        raise fields.refuse("inputs", f"has {len(given)} texts; at most"
+                            f" {gateway.limits.max_answers} are allowed")
+    if not all(isinstance(each, list) for each in value if is_batch):
+        raise fields.refuse("inputs", "mixes texts and lists; a batch is a list of lists of one or"
+                            " two texts")
+    rows = [_sequence(f"inputs[{i}]" if is_batch else "inputs", each)
+            for i, each in enumerate(given)]
+    classified = await _classify(gateway, call, name, rows, raw, options)
+    answers = [each[:top] for each in classified]
+    return Whole(answers if is_batch else answers[0])
+
+
+def _sequence(where: str, value: Any) -> tuple[str, ...]:
+    texts = value if isinstance(value, list) else [value]
+    if not 1 <= len(texts) <= 2:
+        raise Refused(400, f"{where} has {len(texts)} texts; expected a text or a pair", where)
+    return tuple(check_text(where, each) for each in texts)
+
+
+async def _classify(
+    gateway: Gateway, call: HttpCall, name: str, rows: Sequence[tuple[str, ...]], raw: bool,
+    options: Mapping[str, Any],
+) -> list[list[Mapping[str, Any]]]:
+    """Returns the labels of each row with their scores, the highest first."""
+    labels = await gateway.models.labels(name, call.options)
+    activation: Activation = "none" if raw else probabilities(len(labels))
+    made: list[Any] = [None] * len(rows)
+    for size in (1, 2):  # A request has texts or pairs.
+        places = [i for i, row in enumerate(rows) if len(row) == size]
+        if not places:
+            continue
+        inputs: Any = [rows[i] if size == 2 else rows[i][0] for i in places]
+        answers = await gateway.client.classify(name, inputs, activation=activation, **options)
+        for i, each in zip(places, answers):
+            found = sorted(zip(each.scores, labels), key=lambda one: -one[0])
+            made[i] = [{"score": score, "label": label} for score, label in found]
+    return made
+
+
+async def rerank(gateway: Gateway, call: HttpCall) -> Answer:
+    fields, name, options = await _begin(gateway, call)
+    query = fields.text("query")
+    texts = [check_text(f"texts[{i}]", each) for i, each in enumerate(fields.items("texts"))]
+    options["activation"] = "none" if fields.flag("raw_scores", False) else "sigmoid"
+    return_text = fields.flag("return_text", False)
+    fields.end()
+    if not texts:
+        raise fields.refuse("texts", "is empty")
+    ranked = await gateway.client.rerank(name, query, texts, **options)
+    shown: list[dict[str, Any]] = [
+        {"index": each.document, "score": each.score} for each in ranked]
+    if return_text:
+        for one in shown:
+            one["text"] = texts[one["index"]]
+    return Whole(shown, headers=cut_header(ranked))
+
+
+async def similarity(gateway: Gateway, call: HttpCall) -> Answer:
+    """Answers with the cosine of each sentence and the source sentence."""
+    fields = parse_object(call.body, gateway.limits)
+    name = await gateway.models.name_of(fields.text("model", None, most=256), call.options)
+    parameters = fields.object("parameters", Fields({}, "parameters"))
+    options = {
+        **call.options, "truncate": _truncation(parameters), "normalize": True,
+        "prompt_name": parameters.text("prompt_name", None, most=256),
+    }
+    parameters.end()
+    inputs = fields.object("inputs")
+    source = inputs.text("source_sentence")
+    sentences = [check_text(f"inputs.sentences[{i}]", each)
+                 for i, each in enumerate(inputs.items("sentences"))]
+    inputs.end()
+    fields.end()
+    if not sentences:
+        raise inputs.refuse("sentences", "is empty")
+    await gateway.models.check_embeds(name, call.options)
+    embedded = await gateway.client.embed(name, [source, *sentences], **options)
+    first, *others = embedded.tolist()
+    cosines = [sum(a * b for a, b in zip(first, each)) for each in others]
+    return Whole(cosines, headers=cut_header(embedded))
+
+
+async def root(gateway: Gateway, call: HttpCall) -> Answer:
+    """The path /: TEI's task of the model, as its clients for one model call it."""
+    fields = parse_object(call.body, gateway.limits)
+    if fields.has("query"):
+        return await rerank(gateway, call)
+    if isinstance(fields.take("inputs"), dict):
+        return await similarity(gateway, call)
+    name = await gateway.models.name_of(fields.text("model", None, most=256), call.options)
+    info = await gateway.models.info(name, call.options)
+    classifies = any(each.name == "scores" for each in info.outputs)
+    return await (predict if classifies else embed)(gateway, call)
+
+
+async def info(gateway: Gateway, call: HttpCall) -> Answer:
+    name = await gateway.models.name_of(None, call.options)
+    served = await gateway.models.info(name, call.options)
+    daemon = await gateway.client.server_info(**call.options)
+    outputs = {each.name: each for each in served.outputs}
+    if "scores" in outputs:
+        labels = await gateway.models.labels(name, call.options)
+        names = {str(i): label for i, label in enumerate(labels)}
+        kind = "reranker" if outputs["scores"].shape[-1] == 1 else "classifier"
+        model_type: dict[str, Any] = {
+            kind: {"id2label": names, "label2id": {label: int(i) for i, label in names.items()}}}
+    else:
+        model_type = {"embedding": {"pooling": "model"}}
+    return Whole({
+        "model_id": served.name, "model_sha": None, "model_type": model_type,
+        "max_client_batch_size": gateway.limits.max_answers,
+        "max_concurrent_requests": gateway.limits.max_in_flight,
+        "version": daemon.version,
+    })

@@ -1,0 +1,126 @@
+"""The paths of vLLM for models that do not generate: /score, /classify and /pooling."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Any, Mapping, Sequence
+
+from ..options import Activation
+from .hostile import Fields, check_text, parse_object
+from .openai import prompt_options, prompts_of, usage_of
+from .serving import Answer, Gateway, HttpCall, Whole
+
+
+def _options(fields: Fields, call: HttpCall) -> dict[str, Any]:
+    """Returns the options that all paths have."""
+    options = {**prompt_options(fields), **call.options}
+    most = fields.take("truncate_prompt_tokens", None)
+    if most is not None:
+        if most != -1:
+            raise fields.refuse("truncate_prompt_tokens", "is not supported; leave it out, or send"
+                                " -1 to cut at the model's limit")
+        options["truncate"] = options["truncate"] or "right"
+    fields.ignore("user")
+    return options
+
+
+def _activates(fields: Fields) -> bool:
+    """Returns whether scores go through an activation. The field has had three names."""
+    flags = [fields.flag(name, True) for name in ("use_activation", "activation", "softmax")]
+    return all(flags)
+
+
+def _answer(call: HttpCall, prefix: str, name: str, data: Sequence[Any], result: Any) -> Whole:
+    return Whole({
+        "id": f"{prefix}-{call.options['request_id'] or uuid.uuid4().hex}",
+        "object": "list",
+        "created": int(time.time()),
+        "model": name,
+        "data": data,
+        "usage": {**usage_of(result), "completion_tokens": 0},
+    })
+
+
+def _texts(fields: Fields, names: Sequence[str]) -> list[str]:
+    """Returns the text or texts of the first of several names of a field."""
+    name = next((each for each in names if fields.has(each)), names[0])
+    value = fields.take(name)
+    given = value if isinstance(value, list) else [value]
+    return [check_text(f"{fields.path(name)}[{i}]", each) for i, each in enumerate(given)]
+
+
+async def score(gateway: Gateway, call: HttpCall) -> Answer:
+    """Scores pairs of texts: a cross-encoder's score, or the cosine of embeddings."""
+    fields = parse_object(call.body, gateway.limits)
+    name = await gateway.models.name_of(fields.text("model", None, most=256), call.options)
+    firsts = _texts(fields, ("text_1", "queries", "data_1"))
+    seconds = _texts(fields, ("text_2", "documents", "items", "data_2"))
+    options = _options(fields, call)
+    if not _activates(fields):
+        options["activation"] = "none"
+    fields.end()
+    if len(firsts) not in (1, len(seconds)) or not seconds:
+        raise fields.refuse("text_1", f"has {len(firsts)} texts and text_2 has {len(seconds)} texts;"
+                            " expected one text, or one for each text of text_2")
+    scores = await gateway.client.score_pairs(name, firsts, seconds, **options)
+    data = [{"index": i, "object": "score", "score": each} for i, each in enumerate(scores)]
+    return _answer(call, "score", name, data, scores)
+
+
+async def classify(gateway: Gateway, call: HttpCall) -> Answer:
+    fields = parse_object(call.body, gateway.limits)
+    name = await gateway.models.name_of(fields.text("model", None, most=256), call.options)
+    prompts = prompts_of(fields, "input", most=gateway.limits.max_answers)
+    options = _options(fields, call)
+    activates = _activates(fields)
+    fields.end()
+    await gateway.models.check_token_ids(name, prompts, "input", call.options)
+    labels = await gateway.models.labels(name, call.options)
+    options["activation"] = probabilities(len(labels)) if activates else "none"
+    rows = await gateway.client.classify(name, prompts, **options)
+    data = [
+        {"index": i, "label": labels[each.label], "probs": each.scores,
+         "num_classes": len(each.scores)}
+        for i, each in enumerate(rows)
+    ]
+    return _answer(call, "classify", name, data, rows)
+
+
+def probabilities(labels: int) -> Activation:
+    """Returns the activation that makes probabilities of the scores of a number of labels."""
+    return "softmax" if labels > 1 else "sigmoid"
+
+
+async def pooling(gateway: Gateway, call: HttpCall) -> Answer:
+    """Answers with embeddings, the vectors of tokens, or a classifier's scores."""
+    fields = parse_object(call.body, gateway.limits)
+    name = await gateway.models.name_of(fields.text("model", None, most=256), call.options)
+    prompts = prompts_of(fields, "input", most=gateway.limits.max_answers)
+    info = await gateway.models.info(name, call.options)
+    default = "classify" if any(each.name == "scores" for each in info.outputs) else "embed"
+    task = fields.word("task", ("embed", "token_embed", "classify"), default)
+    options: Mapping[str, Any] = _options(fields, call)
+    activates = _activates(fields)
+    dimensions = fields.integer("dimensions", None, 1)
+    fields.accept("encoding_format", "float")
+    fields.end()
+    await gateway.models.check_token_ids(name, prompts, "input", call.options)
+    result: Any
+    rows: list[Any]
+    if task == "classify":
+        labels = await gateway.models.labels(name, call.options)
+        result = await gateway.client.classify(
+            name, prompts, activation=probabilities(len(labels)) if activates else "none", **options
+        )
+        rows = [each.scores for each in result]
+    elif task == "token_embed":
+        await gateway.models.check_embeds(name, call.options)
+        result = await gateway.client.embed_tokens(name, prompts, **options)
+        rows = [each.tolist() for each in result]
+    else:
+        await gateway.models.check_embeds(name, call.options)
+        result = await gateway.client.embed(name, prompts, dimensions=dimensions, **options)
+        rows = result.tolist()
+    data = [{"index": i, "object": "pooling", "data": each} for i, each in enumerate(rows)]
+    return _answer(call, "pool", name, data, result)
