@@ -34,6 +34,7 @@ EXCEPTIONS = {
     "loadtest/gpu_check.sh": "needs a GPU; test_gpu_rehearsal.py rehearses it",
     "python evaluate.py": "needs PyTorch",
     "python tools/save_golden.py": "needs PyTorch; test_verify.py tests with goldens that it wrote",
+    "sluice-pull": "needs the hub; tests/thorough pulls a model from a hub on loopback",
     "python tools/convert": "needs a checkpoint; test_convert.py converts them",
     "python3 -m venv": "makes a folder for other servers",
     "tools/plant.py": "builds and runs the tests of 300 faults for hours",

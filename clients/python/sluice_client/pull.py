@@ -1,0 +1,86 @@
+"""The program sluice-pull: downloads a model from the hub and prints the command that serves it.
+
+Endpoint, credentials and proxies are those of huggingface_hub: HF_ENDPOINT, HF_TOKEN and others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import pathlib
+import re
+import shlex
+import sys
+from typing import Any, Iterable
+
+# Weights in other formats, and copies of the model for other programs.
+_OTHER_FOLDERS = ("onnx", "openvino", "original", "coreml", "gguf", "metal")
+_TEXTS = re.compile(r"\.(json|jinja)$|(^|/)(vocab|merges|added_tokens)\.txt$|\.model$")
+_WEIGHTS = re.compile(r"(^|/)model(-\d+-of-\d+)?\.safetensors$")
+_PICKLES = re.compile(r"^pytorch_model(-\d+-of-\d+)?\.bin$")
+
+
+def needed_files(names: Iterable[str]) -> list[str]:
+    """Returns the files of a repository that the daemon reads.
+
+    Without safetensors, they have the weights of PyTorch, which tools/convert reads. Raises
+    ValueError if the repository has no model.
+    """
+    usable = [name for name in names if name.partition("/")[0] not in _OTHER_FOLDERS]
+    weights = [name for name in usable if _WEIGHTS.search(name)]
+    if not any("/" not in name for name in weights):
+        weights += [name for name in usable if _PICKLES.search(name)]
+    if "config.json" not in usable or not any("/" not in name for name in weights):
+        raise ValueError("it has no config.json with model.safetensors or pytorch_model.bin")
+    return sorted({*weights, *(name for name in usable if _TEXTS.search(name))})
+
+
+def arguments() -> argparse.ArgumentParser:
+    """Returns the parser of the command line."""
+    parser = argparse.ArgumentParser(
+        prog="sluice-pull",
+        description="Downloads a model from the Hugging Face hub, and prints the command that"
+                    " serves it. Only the files that Sluice reads are downloaded.")
+    add = parser.add_argument
+    add("repository", metavar="OWNER/NAME", help="the model's name on the hub")
+    add("--revision", metavar="REVISION", help="a branch, tag or commit (default: main)")
+    add("--to", type=pathlib.Path, metavar="DIR",
+        help="the folder to write (default: NAME in the working directory)")
+    return parser
+
+
+def _pull(hub: Any, repository: str, revision: str, folder: pathlib.Path) -> list[str]:
+    info = hub.HfApi().model_info(repository, revision=revision)
+    files = needed_files(each.rfilename for each in info.siblings)
+    # The commit of the list: a push between both calls must not mix two versions.
+    hub.snapshot_download(repository, revision=info.sha, local_dir=folder,
+                          allow_patterns=[re.sub(r"([*?\[])", r"[\1]", name) for name in files])
+    return files
+
+
+def main() -> None:
+    parser = arguments()
+    given = parser.parse_args()
+    name = given.repository.rpartition("/")[2]
+    if not re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", given.repository):
+        parser.error(f"{given.repository!r} is not a name OWNER/NAME of the hub")
+    folder = given.to or pathlib.Path(name)
+    try:
+        hub = importlib.import_module("huggingface_hub")
+    except ImportError:
+        sys.exit("sluice-pull: needs huggingface_hub: pip install 'sluice-client[hub]'")
+    refused = importlib.import_module("huggingface_hub.errors").HfHubHTTPError
+    try:
+        files = _pull(hub, given.repository, given.revision, folder)
+    except (refused, OSError, ValueError) as error:
+        sys.exit(f"sluice-pull: cannot download {given.repository}: {error}")
+    if any(_PICKLES.search(each) for each in files):
+        converted = folder.with_name(f"{folder.name}-sluice")
+        print(f"The weights are pickles. Convert them in Sluice's repository first:\n"
+              f"python tools/convert {shlex.quote(str(folder))} {shlex.quote(str(converted))}")
+        folder = converted
+    print(f"sluiced --model {shlex.quote(f'{name}={folder}')}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""Tests the choice of files and the errors of sluice-pull. tests/thorough downloads with it."""
+
+import subprocess
+import sys
+
+import pytest
+from sluice_client.pull import needed_files
+
+TEXTS = ["config.json", "modules.json", "1_Pooling/config.json", "tokenizer.json",
+         "chat_template.jinja", "vocab.txt", "tokenizer.model"]
+
+
+def test_only_the_files_that_the_daemon_reads_are_downloaded():
+    unused = ["README.md", ".gitattributes", "onnx/model.onnx", "onnx/config.json",
+              "openvino/config.json", "original/consolidated.safetensors", "model.fp16.safetensors",
+              "pytorch_model.bin", "tf_model.h5", "rust_model.ot", "requirements.txt"]
+    one = [*TEXTS, "model.safetensors", "2_Dense/model.safetensors"]
+    assert needed_files([*one, *unused]) == sorted(one)
+    shards = [*TEXTS, "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
+              "model.safetensors.index.json"]
+    assert needed_files([*shards, *unused]) == sorted(shards)
+
+
+def test_pickles_are_downloaded_if_there_are_no_other_weights():
+    pickles = ["pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"]
+    assert needed_files([*TEXTS, *pickles, "2_Dense/model.safetensors"]) == sorted(
+        [*TEXTS, *pickles, "2_Dense/model.safetensors"])
+
+
+@pytest.mark.parametrize("files", [[], ["model.safetensors"], ["config.json", "a.gguf"],
+                                   ["config.json", "onnx/model.safetensors"]])
+def test_repository_without_a_model_is_refused(files):
+    with pytest.raises(ValueError, match="config.json"):
+        needed_files(files)
+
+
+@pytest.mark.parametrize("name", ["none", "../a", "a/b/c", "a/..", "a b/c"])
+def test_wrong_name_is_refused(name):
+    done = subprocess.run([sys.executable, "-m", "sluice_client.pull", name], capture_output=True,
+                          text=True)
+    assert done.returncode == 2 and "OWNER/NAME" in done.stderr
+
+
+def test_missing_library_is_named():
+    program = ("import sys; sys.modules['huggingface_hub'] = None; sys.argv[1:] = ['a/b'];"
+               "from sluice_client import pull; pull.main()")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 1 and "sluice-client[hub]" in done.stderr
