@@ -218,8 +218,8 @@ def table(report):
         "",
         f"The demo model; {report['honest_per_s']:g} honest calls/s, each on its own connection;"
         f" {report['attacks_per_s']:g} attacks/s from two other addresses; {report['rounds']}"
-        f" rounds of both phases, {report['seconds']:g} s together; {report['processors']}"
-        f" processors ({report['processor']}), shared by all processes; by"
+        f" rounds of both phases, {report['seconds']:g} s together;"
+        f" {report['processors']} processors ({report['processor']}), shared by all processes; by"
         " `loadtest/gateway_hostile.py`. In the second phase, a process that sends nothing uses"
         f" the processor time of the hostile callers ({report['hostile_cpu_s']:.1f} s).",
         "",

@@ -29,7 +29,7 @@ BOUNDS = (
     Bound("--max-in-flight", "calls in progress", "", PEER, "calls",
           "test_a_peer_that_fills_the_calls_leaves_room_for_others"),
     Bound("--max-pending-bytes", "estimated memory of the calls in progress", "",
-          PEER + "; 413 if the request alone exceeds it", "memory",
+          PEER + "; 413 if the request exceeds it by itself", "memory",
           "test_a_peer_that_fills_the_memory_leaves_room_for_others"),
     Bound("--max-daemon-calls", "calls in progress at the daemon", "",
           "none: calls wait, and callers take turns; a call ends with 504 at its deadline", "",

@@ -15,8 +15,9 @@ from starlette.datastructures import Headers
 SIZE = 100_000
 PATHS = ("completions", "chat", "embeddings", "rerank", "infer")
 # JSON values that need much memory or time for each of their bytes.
-VALUES = ('""', '"ab"', '"\\u00e9\\u4e00"', '"\\ud83d\\ude00"', "{}", "[]", '{"a":1}', '{"a":{"b":[]}}',
-          "[[[[]]]]", "1", "300", "-1e5", "0.1", "null", "true", '"\\\\\\""', "12345678901234567890")
+VALUES = ('""', '"ab"', '"\\u00e9\\u4e00"', '"\\ud83d\\ude00"', "{}", "[]", '{"a":1}',
+          '{"a":{"b":[]}}', "[[[[]]]]", "1", "300", "-1e5", "0.1", "null", "true", '"\\\\\\""',
+          "12345678901234567890")
 # Pieces of texts that are not JSON.
 PIECES = ('"', "\\", '\\"', '\\\\"', "[", "]", "{", "}", ",", ":", "a", '"a":', "\u00e9", " ", "0")
 

@@ -304,15 +304,15 @@ def test_concurrent_probes_share_one_call_to_the_daemon():
 
 
 @pytest.mark.parametrize(
-    "soft, hard, wanted, fit, raised",
+    "soft, hard, requested, fit, raised",
     [(256, 65536, 4096, 4096, 4288), (65536, 65536, 4096, 4096, None), (256, 1024, 4096, 832, 1024),
      (-1, -1, 4096, 4096, None), (256, -1, 4096, 4096, 4288)],
 )
-def test_descriptors_suffice_for_the_connections(monkeypatch, soft, hard, wanted, fit, raised):
+def test_descriptors_suffice_for_the_connections(monkeypatch, soft, hard, requested, fit, raised):
     from sluice_client.gateway import __main__ as program
 
     made = []
     monkeypatch.setattr(program.resource, "getrlimit", lambda _: (soft, hard))
     monkeypatch.setattr(program.resource, "setrlimit", lambda _, pair: made.append(pair[0]))
-    assert program._connections_for(wanted) == fit
+    assert program._connections_for(requested) == fit
     assert made == ([] if raised is None else [raised])

@@ -138,18 +138,18 @@ def _templates(
     return made
 
 
-def _connections_for(wanted: int) -> int:
-    """Raises the limit of descriptors for `wanted` connections, and returns how many fit."""
-    needed = wanted + _MAX_PROBES + _OTHER_DESCRIPTORS
+def _connections_for(requested: int) -> int:
+    """Raises the limit of descriptors for `requested` connections, and returns how many fit."""
+    needed = requested + _MAX_PROBES + _OTHER_DESCRIPTORS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY or hard >= needed:
         if soft != resource.RLIM_INFINITY and soft < needed:
             resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
-        return wanted
+        return requested
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     fitting = max(1, hard - _MAX_PROBES - _OTHER_DESCRIPTORS)
     _log.warning("the limit of %d open files allows %d connections instead of %d"
-                 " (--max-connections); raise it", hard, fitting, wanted)
+                 " (--max-connections); raise it", hard, fitting, requested)
     return fitting
 
 

@@ -167,7 +167,8 @@ class Renderer:
         with childs:
             # Popen uses vfork; a plain fork, as in uvloop, would run gRPC's fork handlers.
             self._child = subprocess.Popen(
-                [sys.executable, "-I", render.__file__], stdin=childs, stdout=childs
+                [sys.executable, "-I", render.__file__],
+                stdin=childs.fileno(), stdout=childs.fileno(),
             )
         self._reader, self._writer = await asyncio.open_connection(
             sock=own, limit=8 * self._max_bytes

@@ -97,8 +97,8 @@ class Account:
 class _FairQueue:
     """Futures that wait, in turn by address, and in turn by token within an address."""
 
-    # The most callers of an address that one `pop` asks; the next one asks the others.
-    _MOST_ASKED = 4
+    # The most callers of an address that one `pop` tries; the next one tries the others.
+    _MOST_TRIED = 4
 
     def __init__(self) -> None:
         # The first address is next, and its first caller.
@@ -118,8 +118,8 @@ class _FairQueue:
 
     def remove(self, caller: Caller, waiting: asyncio.Future[None]) -> None:
         """Removes a wait unless `pop` has removed it."""
-        callers = self._of.get(caller.address, {})
-        if waiting not in callers.get(caller, ()):
+        callers = self._of.get(caller.address)
+        if callers is None or waiting not in callers.get(caller, ()):
             return
         callers[caller].remove(waiting)
         if not callers[caller]:
@@ -131,7 +131,7 @@ class _FairQueue:
         """Ends the wait of the next caller that `admit` admits; returns false if it admits none."""
         for address in list(self._of):
             callers = self._of[address]
-            for caller in list(islice(callers, self._MOST_ASKED)):
+            for caller in list(islice(callers, self._MOST_TRIED)):
                 callers.move_to_end(caller)
                 waiting = callers[caller][0]
                 if not waiting.done() and not admit(caller):
@@ -160,7 +160,7 @@ class Turns:
         self._scheduled = False
 
     async def take(self, caller: Caller, size: int) -> None:
-        """Returns when the caller may run code that takes as long as reading `size` bytes."""
+        """Returns when the caller may run code with the processor time of reading `size` bytes."""
         if self._waiting or self._spent >= self._ITERATION_BYTES:
             waiting = self._waiting.add(caller)
             try:

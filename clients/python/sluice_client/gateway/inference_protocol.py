@@ -209,7 +209,8 @@ def _output(fields: Fields) -> tuple[str, Optional[bool]]:
 async def _json_values(tensor: Tensor, call: HttpCall) -> Any:
     if tensor.datatype == "BYTES":
         call.hold(_COST_OF_TEXTS * len(tensor.raw))
-        return [each.decode(errors="replace") for each in tensor.values()]
+        values: list[Any] = tensor.values()
+        return [each.decode(errors="replace") for each in values]
     try:
         return await call.json_of(tensor, 0, tensor.size)
     except OverflowError:

@@ -73,7 +73,9 @@ _PIECE_BYTES = 64 << 10
 # Most bytes of `authorization` that are passed on. gRPC ends the connection, with the calls of all
 # callers, if the headers of a call exceed the daemon's limit of 8 KiB.
 _MAX_AUTHORIZATION_BYTES = 4096
-_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+_TRACEPARENT = re.compile(
+    r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
+)
 _MAX_TRACESTATE_BYTES = 512
 
 _PRIVATE_NAMES = (".localhost", ".local", ".internal", ".svc")
@@ -271,7 +273,7 @@ class CallersClient(AsyncClient):
 
 
 class Readiness:
-    """Asks the daemon whether it is ready. Concurrent probes share one call."""
+    """Calls the daemon to learn whether it is ready. Concurrent probes share one call."""
 
     def __init__(self, client: AsyncClient, timeout_s: float = 2.0) -> None:
         self._client = client
