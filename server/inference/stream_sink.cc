@@ -45,6 +45,7 @@ void StreamSink::OnDone(const absl::Status& status, Reply reply, const RequestTr
     done_ = true;
     status_ = status;
     reply_ = std::move(reply);
+    cached_tokens_ = trace.reused_tokens;
     post = !std::exchange(posted_, true);
   }
   if (post) replies_->Post(shared_from_this());
@@ -57,7 +58,10 @@ StreamSink::Arrived StreamSink::Take() {
   MutexLock lock(&mu_);
   posted_ = false;
   std::swap(taken_, arriving_);
-  if (done_) taken_reply_ = std::move(reply_);
+  if (done_) {
+    taken_reply_ = std::move(reply_);
+    builder_.set_cached_tokens(cached_tokens_);
+  }
   return {done_, status_};
 }
 

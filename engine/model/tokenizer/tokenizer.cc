@@ -20,6 +20,13 @@ class ByteTokenizer final : public Tokenizer {
     return ids;
   }
 
+  absl::StatusOr<std::vector<int32_t>> EncodeLocated(
+      std::string_view text, int64_t most, std::vector<ByteRange>* ranges) const override {
+    SLUICE_ASSIGN_OR_RETURN(std::vector<int32_t> ids, EncodeBare(text, most));
+    for (int32_t i = 0; i < std::ssize(ids); ++i) ranges->push_back({i, i + 1});
+    return ids;
+  }
+
   int64_t longest_token_bytes() const override { return 1; }
 
   std::string Decode(std::span<const int32_t> ids) const override {

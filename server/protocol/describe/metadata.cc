@@ -49,11 +49,12 @@ const char* TaskOf(const Model& model) {
   return model.generates() && !serving.states_embedding ? "generate" : "embed";
 }
 
-// Adds the information that clients need to use embeddings and scores: the task, the names of
-// labels and prompts, as JSON lists, and the similarity for comparing embeddings.
+// Adds the information that clients need: the task, the most tokens of a row, the names of labels
+// and prompts, as JSON lists, and the similarity for comparing embeddings.
 void AddProperties(const Model& model, inference::ModelMetadataResponse* response) {
   const ServingConfig& serving = model.config.serving;
   auto& properties = *response->mutable_properties();
+  properties["max_positions"] = absl::StrCat(model.config.max_positions);
   const auto list = [](const auto& names) {
     return nlohmann::json(names).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   };

@@ -208,6 +208,9 @@ void ResponseWriter::AddTokens(const OutputInfo& info) {
     }
     case Output::kTokenCount:
       return AppendBytes(lengths.data(), rows_, Declare(info, {rows_, 1}));
+    case Output::kTokenIds:
+      return Pad(spec_.token_ids, lengths, 1, longest_, 1, kPadId,
+                 Declare(info, {rows_, longest_}));
     default:
       break;
   }
@@ -263,6 +266,7 @@ void ResponseWriter::Add(const OutputInfo& info) {
     case Output::kTokenScores:
     case Output::kTokenLabels:
     case Output::kTokenOffsets:
+    case Output::kTokenIds:
     case Output::kTokenCount:
     case Output::kTokenEmbeddings:
     case Output::kSparseIds:
@@ -306,6 +310,7 @@ void ResponseWriter::AddOfPrompt(const OutputInfo& info) {
     case Output::kTokenScores:
     case Output::kTokenLabels:
     case Output::kTokenOffsets:
+    case Output::kTokenIds:
     case Output::kTokenCount:
     case Output::kTokenEmbeddings:
       return AddTokens(info);
@@ -367,6 +372,9 @@ void ReplyBuilder::Build(const TokenBuffer& tokens, const Reply* reply,
     const std::vector<int32_t>& lengths = spec_.request->lengths;
     (*response->mutable_parameters())["prompt_tokens"].set_int64_param(
         std::accumulate(lengths.begin(), lengths.end(), int64_t{0}));
+    if (cached_tokens_ > 0) {
+      (*response->mutable_parameters())["cached_tokens"].set_int64_param(cached_tokens_);
+    }
   }
   if (!spec_.windows.counts.empty()) return BuildOfWindows(reply, response);
   const Generated generated = ByRow(tokens, sent_, spec_.request->num_top);

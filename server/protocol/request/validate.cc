@@ -198,6 +198,8 @@ double OutputBytes(Output output, const ReplyExtents& of) {
       return 4 * of.rows * of.longest * static_cast<double>(of.config.token_embedding_size());
     case Output::kTokenOffsets:
       return 8 * of.rows * of.longest;
+    case Output::kTokenIds:
+      return 4 * of.rows * of.longest;
     case Output::kSparseIds:
     case Output::kSparseWeights:
       return 4 * of.rows * of.terms;
@@ -318,7 +320,8 @@ absl::Status CheckPromptName(const inference::ModelInferRequest& message, const 
 // Checks that the requested results of texts in windows can be computed from the windows' results,
 // and that no input has a row for each text: the engine's rows are the windows.
 absl::Status CheckWindows(const inference::ModelInferRequest& message, const InputTensors& inputs,
-                          const RequestSpec& spec, const Prompt& prompt, uint32_t outputs) {
+                          const RequestSpec& spec, const Prompt& prompt, uint32_t outputs,
+                          bool token_ids) {
   if (spec.window_overlap == 0) return absl::OkStatus();
   if (!prompt.takes_prompt()) {
     return ParameterError("window_overlap", "needs text_input without text_pair_input");
@@ -333,7 +336,9 @@ absl::Status CheckWindows(const inference::ModelInferRequest& message, const Inp
                       "cannot be combined with the parameter window_overlap, because each window "
                       "is a row; remove one of them");
   }
-  if ((outputs & ~(kOutputScores | kOutputTokenScores)) == 0) return absl::OkStatus();
+  if ((outputs & ~(kOutputScores | kOutputTokenScores)) == 0 && !token_ids) {
+    return absl::OkStatus();
+  }
   return ParameterError("window_overlap",
                         "is only for the outputs of classifiers; request only scores, label, "
                         "token_scores, token_labels and token_offsets");
@@ -390,10 +395,14 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
   if (const int64_t least = prompt.LeastEncoded(model); least > 0 && call.before_encoding) {
     SLUICE_RETURN_IF_ERROR(call.before_encoding(least));
   }
-  const bool located =
-      std::count(reply.outputs.begin(), reply.outputs.end(), Output::kTokenOffsets) != 0;
+  const auto requested = [&reply](Output output) {
+    return std::find(reply.outputs.begin(), reply.outputs.end(), output) != reply.outputs.end();
+  };
+  const bool located = requested(Output::kTokenOffsets);
+  const bool token_ids = requested(Output::kTokenIds);
   request.outputs = MaskOf(reply.outputs);
-  SLUICE_RETURN_IF_ERROR(CheckWindows(message, inputs, *spec, prompt, request.outputs));
+  SLUICE_RETURN_IF_ERROR(
+      CheckWindows(message, inputs, *spec, prompt, request.outputs, token_ids));
   if (spec->window_overlap > 0) spec->truncate = Truncation::kRight;  // no row is cut
   SLUICE_RETURN_IF_ERROR(prompt.Encode(PromptText(*spec, model), spec->truncate, located));
   SLUICE_RETURN_IF_ERROR(CheckStop(spec->stop, model));
@@ -419,6 +428,7 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
       CheckReplySize(ExtentsOf(model, prompt, longest, *spec, request), limits, &reply));
   SLUICE_RETURN_IF_ERROR(prompt.Copy(model, &request));
   if (located && spec->window_overlap == 0) reply.ranges = prompt.Ranges();
+  if (token_ids) reply.token_ids.assign(request.tokens.begin(), request.tokens.end());
   reply.cut_tokens = prompt.cut_tokens();
   spec->id = message.id();
   spec->model = call.model;

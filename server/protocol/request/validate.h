@@ -50,6 +50,7 @@ struct ReplySpec {
   std::vector<Output> outputs = {};                  // in the order of the response
   std::optional<int64_t> drawn_seed = std::nullopt;  // the seed to return, if one was drawn
   std::vector<ByteRange> ranges = {};                // byte range of each token, for token_offsets
+  std::vector<int32_t> token_ids = {};               // of all rows, for token_ids
   TextWindows windows = {};                          // the rows of `request` are these windows
   int64_t cut_tokens = 0;                            // total over all rows; returned unless 0
   int64_t max_bytes = 0;                             // the limit on the whole reply

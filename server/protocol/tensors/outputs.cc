@@ -27,8 +27,8 @@ constexpr OutputInfo kOutputs[] = {
      Provider::kTokenClassifier},
     {Output::kTokenLabels, "token_labels", "BYTES", "[n, length]", kOutputTokenScores,
      Provider::kTokenLabelNames},
-    {Output::kTokenOffsets, "token_offsets", "INT32", "[n, length, 2]", kOutputTokenScores,
-     Provider::kTokenOffsets},
+    {Output::kTokenOffsets, "token_offsets", "INT32", "[n, length, 2]", 0, Provider::kTokenizer},
+    {Output::kTokenIds, "token_ids", "INT32", "[n, length]", 0, Provider::kTokenizer},
     {Output::kTokenEmbeddings, "token_embeddings", "FP32", "[n, length, d]", kOutputTokenStates,
      Provider::kAnyModel},
     {Output::kEmbedding, "embedding", "FP32", "[n, d]", kOutputEmbedding, Provider::kEmbedding},
@@ -90,8 +90,8 @@ bool Has(const Model& model, const OutputInfo& info) {
       return classifier.of_tokens;
     case Provider::kTokenLabelNames:
       return classifier.of_tokens && !classifier.names.empty();
-    case Provider::kTokenOffsets:
-      return classifier.of_tokens && model.tokenizer != nullptr;
+    case Provider::kTokenizer:
+      return model.tokenizer != nullptr;
     case Provider::kEmbedding:
       return !model.config.serving.multi_vector;
     case Provider::kMaskedHead:
@@ -115,6 +115,7 @@ bool IsDefaultOf(const OutputInfo& info, const Model& model) {
   if (info.output == Output::kTokenCount) {
     return serving.classifier.of_tokens || serving.multi_vector;
   }
+  if (info.output == Output::kTokenOffsets) return serving.classifier.of_tokens && Has(model, info);
   if (info.output == Output::kTokenEmbeddings) return serving.multi_vector;
   if (serving.multi_vector) return false;
   if (serving.sparse) return info.mask == kOutputSparse;

@@ -33,6 +33,7 @@ enum class Output {
   kTokenLabels,
   kTokenOffsets,
   kTokenCount,
+  kTokenIds,
   kTokenEmbeddings,
   kSparseIds,
   kSparseWeights,
@@ -49,7 +50,7 @@ enum class Provider {
   kLabelNames,  // a classifier whose labels have names, and more than one
   kTokenClassifier,
   kTokenLabelNames,  // a classifier of tokens whose labels have names
-  kTokenOffsets,     // a classifier of tokens, and a tokenizer
+  kTokenizer,        // a tokenizer
   kEmbedding,        // one embedding per row, not per token
   kMaskedHead,       // logits of a model with bidirectional attention
   kAnyModel,
