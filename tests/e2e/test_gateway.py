@@ -17,6 +17,10 @@ from sentence_models import SENTENCES
 PROMPT = "And it came to pass"
 
 
+def counts(answer):
+    return answer.usage.prompt_tokens, answer.usage.completion_tokens
+
+
 def test_completions_have_the_bits_of_grpc(demo, gateway, client):
     with demo.client() as other:
         expected = infer(other, text_inputs(PROMPT), max_tokens=20, temperature="0.8", seed=5,
@@ -41,7 +45,7 @@ def test_streamed_completion_equals_the_unary_one(client):
     whole = client.completions.create(**asked)
     parts = list(client.completions.create(**asked, stream=True,
                                            stream_options={"include_usage": True}))
-    assert parts[-1].usage == whole.usage and not parts[-1].choices
+    assert counts(parts[-1]) == counts(whole) and not parts[-1].choices
     assert whole.usage.prompt_tokens == len(PROMPT) + 1  # The prompt of two answers counts once.
     texts = ["", ""]
     for part in parts[:-1]:
@@ -60,7 +64,7 @@ def test_chat_equals_the_completion_of_its_rendered_template(client):
                                             **asked)
     message = answer.choices[0].message
     assert message.role == "assistant" and message.content == expected.choices[0].text
-    assert answer.usage == expected.usage
+    assert counts(answer) == counts(expected)
     assert len(answer.choices[0].logprobs.content) == 30
     assert len(answer.choices[0].logprobs.content[0].top_logprobs) == 2
     parts = list(client.chat.completions.create(messages=messages, stream=True, **asked))
@@ -183,6 +187,20 @@ def test_usage_counts_truncated_tokens(gateway):
             "stream": stream, "stream_options": {"include_usage": True} if stream else None})
         usage = (reply.events[-1] if stream else reply.json)["usage"]
         assert usage["truncated_tokens"] == 45 and usage["prompt_tokens"] == 258
+
+
+def test_usage_counts_cached_tokens(daemon):
+    with Gateway(daemon()) as gateway:
+        asked = {"model": "demo", "prompt": "In the beginning God created " * 7, "max_tokens": 1}
+        counts = []
+        for stream in (False, False, True):
+            reply = gateway.post("/v1/completions", {
+                **asked, "stream": stream,
+                "stream_options": {"include_usage": True} if stream else None})
+            usage = (reply.events[-1] if stream else reply.json)["usage"]
+            counts.append(usage["prompt_tokens_details"]["cached_tokens"])
+            assert counts[-1] < usage["prompt_tokens"]
+        assert counts[0] == 0 < counts[1] == counts[2]
 
 
 def test_a_classifier_has_no_embeddings(daemon):

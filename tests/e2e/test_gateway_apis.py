@@ -145,9 +145,36 @@ def test_tei_ranks_by_cosine_with_an_embedding_model(gateway, client):
     assert by_root == cosines
 
 
+def test_tokens_are_those_that_the_model_reads(served, gateway, client):
+    for model in ("cls", "demo"):
+        rows = client.tokenize(model, TEXTS)
+        ids = [[each.id for each in row] for row in rows]
+        assert client.embed(model, ids).raw == client.embed(model, TEXTS, prompt_name="").raw
+        for text, row in zip(TEXTS, rows):
+            inside = [text[each.begin : each.end] for each in row if each.begin >= 0]
+            assert inside and "".join(inside) == text.replace(" ", "" if model == "cls" else " ")
+        tei = ask(gateway, "/tokenize", {"model": model, "inputs": TEXTS})
+        assert [[each["id"] for each in row] for row in tei] == ids
+        assert [[(each["start"], each["stop"]) for each in row] for row in tei] == [
+            [(None, None) if each.begin < 0 else (each.begin, each.end) for each in row]
+            for row in rows]
+        vllm = ask(gateway, "/tokenize", {"model": model, "prompt": TEXTS[0]})
+        assert vllm["tokens"] == ids[0] and vllm["count"] == len(ids[0])
+        bare = ask(gateway, "/tokenize", {"model": model, "prompt": TEXTS[0],
+                                          "add_special_tokens": False, "return_token_strs": True})
+        special = [each.begin < 0 for each in rows[0]]
+        assert any(special) and bare["count"] == special.count(False)
+        assert bare["token_strs"] == [
+            TEXTS[0][each.begin : each.end] for each in rows[0] if each.begin >= 0]
+    assert ask(gateway, "/tokenize", {"model": "demo", "prompt": "a"})["max_model_len"] == 256
+    cut = client.tokenize("demo", "a" * 300, truncate="right")
+    assert len(cut[0]) == 256 and cut.truncated_tokens == 45
+
+
 def test_tei_describes_the_model(gateway):
     info = gateway.get("/info").json
     assert info["model_id"] == "cls" and "embedding" in info["model_type"]
+    assert info["max_input_length"] > 0
     assert gateway.get("/health").status == 200
 
 

@@ -37,6 +37,7 @@ from .results import (
     Score,
     ServerInfo,
     TensorInfo,
+    Token,
 )
 from .retry import NEVER, Retry
 from .tensors import Tensor
@@ -70,5 +71,6 @@ __all__ = [
     "Tensor",
     "TensorInfo",
     "Tls",
+    "Token",
     "Unavailable",
 ]

@@ -134,6 +134,14 @@ class AsyncClient:
         kinds.check_options(kinds.ClassifyOptions, options)
         return await self._run(tasks.tag(model, texts, options), options)
 
+    async def tokenize(
+        self, model: str, texts: Union[str, bytes, Sequence[Union[str, bytes]]],
+        **options: Unpack[kinds.TokenizeOptions],
+    ) -> results.Results[list[results.Token]]:
+        """Returns the tokens of each text, with the special tokens that the model reads."""
+        kinds.check_options(kinds.TokenizeOptions, options)
+        return await self._run(tasks.tokenize(model, texts, options), options)
+
     async def rerank(
         self, model: str, query: kinds.Prompt, documents: kinds.Prompts, *,
         top_n: Optional[int] = None, **options: Unpack[kinds.RerankOptions],

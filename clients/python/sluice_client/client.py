@@ -123,6 +123,14 @@ class Client:
         kinds.check_options(kinds.ClassifyOptions, options)
         return self._run(tasks.tag(model, texts, options), options)
 
+    def tokenize(
+        self, model: str, texts: Union[str, bytes, Sequence[Union[str, bytes]]],
+        **options: Unpack[kinds.TokenizeOptions],
+    ) -> results.Results[list[results.Token]]:
+        """Returns the tokens of each text, with the special tokens that the model reads."""
+        kinds.check_options(kinds.TokenizeOptions, options)
+        return self._run(tasks.tokenize(model, texts, options), options)
+
     def rerank(
         self, model: str, query: kinds.Prompt, documents: kinds.Prompts, *,
         top_n: Optional[int] = None, **options: Unpack[kinds.RerankOptions],

@@ -1,11 +1,11 @@
-"""Joins the labelled tokens of a token classifier into the entities of a text."""
+"""Places of tokens in a text, and the entities that labelled tokens form."""
 
 from __future__ import annotations
 
 import math
 from typing import Any, Sequence
 
-from .results import Entity
+from .results import Entity, Token
 
 
 def entities_of(
@@ -32,10 +32,23 @@ def entities_of(
             open_type = kind
 
     def place(byte: int) -> int:
-        return len(text[:byte].decode(errors="replace"))
+        return _characters(text, byte)
 
     return [
         Entity(kind, math.fsum(each) / len(each), place(begin), place(end),
                text[begin:end].decode(errors="replace"))
         for kind, begin, end, each in found
     ]
+
+
+def tokens_of(text: bytes, ids: Sequence[int], offsets: Sequence[Any]) -> list[Token]:
+    """Returns the tokens of a text with their places in characters."""
+    return [
+        Token(each, _characters(text, begin), _characters(text, end)) if begin >= 0
+        else Token(each, -1, -1)
+        for each, (begin, end) in zip(ids, offsets)
+    ]
+
+
+def _characters(text: bytes, byte: int) -> int:
+    return len(text[:byte].decode(errors="replace"))

@@ -188,6 +188,7 @@ def generation_of(answer: Answer) -> Generation:
         None if seed is None else int(seed),
         int(cut),
         int(answer.parameters.get("prompt_tokens", 0)),
+        int(answer.parameters.get("cached_tokens", 0)),
     )
 
 

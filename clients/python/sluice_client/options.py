@@ -67,6 +67,12 @@ class EmbedOptions(PromptOptions, total=False):
     prompt_name: str
 
 
+class TokenizeOptions(PromptOptions, total=False):
+    """How texts are encoded; docs/api.md describes the parameters."""
+
+    prompt_name: str
+
+
 class SparseOptions(PromptOptions, total=False):
     """How sparse embeddings are computed; docs/api.md describes the parameters."""
 

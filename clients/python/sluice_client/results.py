@@ -60,6 +60,7 @@ class Generation(_Short):
     seed: Optional[int] = None  # the random seed, if the call gave none
     truncated_tokens: int = 0  # of the prompt
     prompt_tokens: int = 0  # 0 in all parts but the last
+    cached_tokens: int = 0  # of these, the tokens that were not computed again
 
 
 @dataclass(frozen=True, repr=False)
@@ -95,6 +96,14 @@ class Entity(NamedTuple):
     begin: int  # [begin, end) in characters of the text
     end: int
     text: str
+
+
+class Token(NamedTuple):
+    """A token of a text."""
+
+    id: int
+    begin: int  # [begin, end) in characters of the text; -1 for special tokens
+    end: int
 
 
 class Ranked(NamedTuple):

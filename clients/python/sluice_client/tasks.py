@@ -23,7 +23,7 @@ from typing import (
 
 from . import _protocol, results
 from ._protocol import Message, Method
-from .entities import entities_of
+from .entities import entities_of, tokens_of
 from .errors import InvalidArgument, NotServed, SluiceError
 from .messages import (
     answer_of,
@@ -235,6 +235,20 @@ def tag(
         entities_of(text if isinstance(text, bytes) else text.encode(), *(
             column[:count] for column in (scores, labels, offsets)))
         for text, (count,), scores, labels, offsets in zip(listed, *map(parts.rows, outputs))
+    )
+
+
+def tokenize(
+    model: str, texts: Union[str, bytes, Sequence[Union[str, bytes]]], options: Mapping[str, Any]
+) -> Task[results.Results[list[results.Token]]]:
+    """Encodes each text with the model's tokenizer."""
+    outputs = ["token_count", "token_ids", "token_offsets"]
+    listed: list[Any] = prompt_list(texts)
+    parts = yield from _infer_prompts(model, listed, outputs, options)
+    rows = zip(listed, *map(parts.rows, outputs))
+    return parts.results(
+        tokens_of(text if isinstance(text, bytes) else text.encode(), ids[:count], offsets[:count])
+        for text, (count,), ids, offsets in rows
     )
 
 

@@ -42,6 +42,7 @@ def routes(gateway: Gateway) -> list[Route]:
         route("/v1/chat/completions", oai.error, completions.chat_completions, "POST"),
         *post("/v1/rerank /v2/rerank", rerank.error, rerank.rerank),
         *post("/rerank", rerank.either_error, rerank.rerank_of_either),
+        *post("/tokenize", rerank.either_error, rerank.tokenize_of_either),
         *post("/v2/embed", rerank.error, rerank.embed),
         *post("/score /v1/score", oai.error, vllm.score),
         *post("/classify", oai.error, vllm.classify),

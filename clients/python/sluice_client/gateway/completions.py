@@ -293,16 +293,20 @@ def _head(call: HttpCall, prefix: str, kind: str, model_name: str) -> Mapping[st
     }
 
 
-def _usage(job: _Job, parts: Sequence[Generation]) -> Mapping[str, int]:
+def _usage(job: _Job, parts: Sequence[Generation]) -> Mapping[str, Any]:
     """Counts tokens. The prompt of several answers counts once."""
     prompts = sum(part.prompt_tokens for part in parts) // job.choices
     answers = sum(len(part.token_ids) for part in parts)
     # Each part of a stream has the number of tokens that were cut from its prompt.
     cut = sum(part.truncated_tokens for part in parts if part.prompt_tokens) // job.choices
-    usage = {
+    usage: dict[str, Any] = {
         "prompt_tokens": prompts,
         "completion_tokens": answers,
         "total_tokens": prompts + answers,
+        # Of several answers to a prompt, the later ones find the prompt of the first.
+        "prompt_tokens_details": {
+            "cached_tokens": sum(part.cached_tokens for part in parts) // job.choices
+        },
     }
     return {**usage, "truncated_tokens": cut} if cut else usage
 

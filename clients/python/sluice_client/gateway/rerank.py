@@ -6,7 +6,7 @@ import uuid
 from typing import Any, Mapping
 
 from ..options import POOLINGS
-from . import tei
+from . import tei, vllm
 from .hostile import Fields, check_text, parse_object
 from .openai import encoded, input_prompt, prompt_options, truncation_of, usage_of
 from .serving import Answer, Failure, Gateway, HttpCall, Whole
@@ -17,7 +17,7 @@ def error(failure: Failure) -> Mapping[str, Any]:
 
 
 def either_error(failure: Failure) -> Mapping[str, Any]:
-    """The errors of /rerank, a path of several APIs."""
+    """The errors of /rerank and /tokenize, paths of several APIs."""
     return {**error(failure), **tei.error(failure)}
 
 
@@ -64,6 +64,12 @@ async def rerank_of_either(gateway: Gateway, call: HttpCall) -> Answer:
     """The path /rerank: TEI's requests have the field `texts`, other APIs' have `documents`."""
     has_texts = parse_object(call.body, gateway.limits).has("texts")
     return await (tei.rerank if has_texts else rerank)(gateway, call)
+
+
+async def tokenize_of_either(gateway: Gateway, call: HttpCall) -> Answer:
+    """The path /tokenize: TEI's requests have the field `inputs`, vLLM's have `prompt`."""
+    has_inputs = parse_object(call.body, gateway.limits).has("inputs")
+    return await (tei.tokenize if has_inputs else vllm.tokenize)(gateway, call)
 
 
 def _document(fields: Fields, index: int, value: Any) -> str:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any, Mapping, Sequence
 
 from ..options import Activation, Prompt
+from ..results import Token
 from .hostile import Fields, Refused, check_text, parse_object
 from .openai import prompts_of
 from .serving import Answer, Failure, Gateway, HttpCall, Whole
-from .vllm import probabilities
 
 _KINDS = {413: "validation", 422: "validation", 424: "backend", 429: "overloaded",
           503: "unhealthy"}
@@ -85,6 +85,11 @@ async def embed_sparse(gateway: Gateway, call: HttpCall) -> Answer:
     rows = await gateway.client.embed_sparse(name, prompts, **options)
     shown = [[{"index": index, "value": value} for index, value in row.items()] for row in rows]
     return Whole(shown, headers=cut_header(rows))
+
+
+def probabilities(labels: int) -> Activation:
+    """Returns the activation that makes probabilities of the scores of a number of labels."""
+    return "softmax" if labels > 1 else "sigmoid"
 
 
 async def predict(gateway: Gateway, call: HttpCall) -> Answer:
@@ -183,6 +188,34 @@ async def similarity(gateway: Gateway, call: HttpCall) -> Answer:
     return Whole(cosines, headers=cut_header(embedded))
 
 
+def without_special(row: Sequence[Token]) -> Sequence[Token]:
+    """Leaves out the tokens before and after a text."""
+    inside = [i for i, each in enumerate(row) if each.begin >= 0]
+    return row[inside[0] : inside[-1] + 1] if inside else []
+
+
+async def tokenize(gateway: Gateway, call: HttpCall) -> Answer:
+    fields = parse_object(call.body, gateway.limits)
+    name = await gateway.models.name_of(fields.text("model", None, most=256), call.options)
+    value = fields.take("inputs")
+    given = value if isinstance(value, list) else [value]
+    if not 1 <= len(given) <= gateway.limits.max_answers:
+        raise fields.refuse("inputs", f"has {len(given)} texts; expected 1 to"
+                            f" {gateway.limits.max_answers}")
+    texts = [check_text(f"inputs[{i}]", each) for i, each in enumerate(given)]
+    special = fields.flag("add_special_tokens", True)
+    options = {**call.options, "prompt_name": fields.text("prompt_name", None, most=256)}
+    fields.end()
+    rows = await gateway.client.tokenize(name, texts, truncate="error", **options)
+    return Whole([
+        [{"id": each.id, "text": text[each.begin : each.end] if each.begin >= 0 else "",
+          "special": each.begin < 0, "start": None if each.begin < 0 else each.begin,
+          "stop": None if each.begin < 0 else each.end}
+         for each in (row if special else without_special(row))]
+        for text, row in zip(texts, rows)
+    ])
+
+
 async def root(gateway: Gateway, call: HttpCall) -> Answer:
     """The path /: TEI's task of the model, as its clients for one model call it."""
     fields = parse_object(call.body, gateway.limits)
@@ -211,6 +244,7 @@ async def info(gateway: Gateway, call: HttpCall) -> Answer:
         model_type = {"embedding": {"pooling": "model"}}
     return Whole({
         "model_id": served.name, "model_sha": None, "model_type": model_type,
+        "max_input_length": int(served.properties["max_positions"]),
         "max_client_batch_size": gateway.limits.max_answers,
         "max_concurrent_requests": gateway.limits.max_in_flight,
         "version": daemon.version,

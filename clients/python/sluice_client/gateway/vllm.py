@@ -6,10 +6,10 @@ import time
 import uuid
 from typing import Any, Mapping, Sequence
 
-from ..options import Activation
 from .hostile import Fields, check_text, parse_object
 from .openai import prompt_options, prompts_of, usage_of
 from .serving import Answer, Gateway, HttpCall, Whole
+from .tei import probabilities, without_special
 
 
 def _options(fields: Fields, call: HttpCall) -> dict[str, Any]:
@@ -61,8 +61,8 @@ async def score(gateway: Gateway, call: HttpCall) -> Answer:
         options["activation"] = "none"
     fields.end()
     if len(firsts) not in (1, len(seconds)) or not seconds:
-        raise fields.refuse("text_1", f"has {len(firsts)} texts and text_2 has {len(seconds)} texts;"
-                            " expected one text, or one for each text of text_2")
+        raise fields.refuse("text_1", f"has {len(firsts)} texts and text_2 has {len(seconds)}"
+                            " texts; expected one text, or one for each text of text_2")
     scores = await gateway.client.score_pairs(name, firsts, seconds, **options)
     data = [{"index": i, "object": "score", "score": each} for i, each in enumerate(scores)]
     return _answer(call, "score", name, data, scores)
@@ -87,9 +87,23 @@ async def classify(gateway: Gateway, call: HttpCall) -> Answer:
     return _answer(call, "classify", name, data, rows)
 
 
-def probabilities(labels: int) -> Activation:
-    """Returns the activation that makes probabilities of the scores of a number of labels."""
-    return "softmax" if labels > 1 else "sigmoid"
+async def tokenize(gateway: Gateway, call: HttpCall) -> Answer:
+    fields = parse_object(call.body, gateway.limits)
+    name = await gateway.models.name_of(fields.text("model", None, most=256), call.options)
+    prompt = fields.text("prompt")
+    special = fields.flag("add_special_tokens", True)
+    strings = fields.flag("return_token_strs", False)
+    fields.end()
+    info = await gateway.models.info(name, call.options)
+    (row,) = await gateway.client.tokenize(name, prompt, truncate="error", **call.options)
+    tokens = row if special else without_special(row)
+    return Whole({
+        "count": len(tokens),
+        "max_model_len": int(info.properties["max_positions"]),
+        "tokens": [each.id for each in tokens],
+        "token_strs": [prompt[max(each.begin, 0) : max(each.end, 0)] for each in tokens]
+        if strings else None,
+    })
 
 
 async def pooling(gateway: Gateway, call: HttpCall) -> Answer:
