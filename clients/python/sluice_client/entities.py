@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import math
-from typing import Any, Sequence
+from typing import Any, Iterable, Sequence
 
 from .results import Entity, Token
 
@@ -31,11 +32,9 @@ def entities_of(
             found.append((kind, begin, end, [max(row)]))
             open_type = kind
 
-    def place(byte: int) -> int:
-        return _characters(text, byte)
-
+    places = _characters(text, (place for _, *both, _ in found for place in both))
     return [
-        Entity(kind, math.fsum(each) / len(each), place(begin), place(end),
+        Entity(kind, math.fsum(each) / len(each), places[begin], places[end],
                text[begin:end].decode(errors="replace"))
         for kind, begin, end, each in found
     ]
@@ -43,12 +42,17 @@ def entities_of(
 
 def tokens_of(text: bytes, ids: Sequence[int], offsets: Sequence[Any]) -> list[Token]:
     """Returns the tokens of a text with their places in characters."""
-    return [
-        Token(each, _characters(text, begin), _characters(text, end)) if begin >= 0
-        else Token(each, -1, -1)
-        for each, (begin, end) in zip(ids, offsets)
-    ]
+    places = _characters(text, (place for both in offsets for place in both if place >= 0))
+    places[-1] = -1
+    return [Token(each, places[begin], places[end]) for each, (begin, end) in zip(ids, offsets)]
 
 
-def _characters(text: bytes, byte: int) -> int:
-    return len(text[:byte].decode(errors="replace"))
+def _characters(text: bytes, places: Iterable[int]) -> dict[int, int]:
+    """Returns the number of characters before each of these bytes."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    counts, complete, at = {}, 0, 0
+    for place in sorted(set(places)):
+        complete += len(decoder.decode(text[at:place]))
+        at = place
+        counts[place] = complete + len(decoder.getstate()[0].decode(errors="replace"))
+    return counts

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from operator import mul
 from typing import (
     Any,
     Callable,
@@ -63,7 +64,7 @@ def infer(
 _FIRST_ROWS = 1024
 
 
-class _Parts:
+class Parts:
     """The answers to the requests that a list was split into."""
 
     def __init__(self, answers: list[results.Answer]) -> None:
@@ -91,7 +92,7 @@ class _Parts:
 def _infer_rows(
     model: str, count: int, inputs: Callable[[slice], list[Tensor]], outputs: Iterable[str],
     options: Mapping[str, Any],
-) -> Task[_Parts]:
+) -> Task[Parts]:
     """Computes `count` rows, in several requests if one would exceed a limit of the daemon.
 
     `inputs` returns the inputs of a slice of the rows. The answers have the same bits as the answer
@@ -106,7 +107,7 @@ def _infer_rows(
             begin = part.stop
         except InvalidArgument as error:
             size = yield from _fewer_rows(model, part.stop - begin, error, options)
-    return _Parts(answers)
+    return Parts(answers)
 
 
 def _fewer_rows(
@@ -150,7 +151,7 @@ def score(model: str, prompt: Prompt, options: Mapping[str, Any]) -> Task[result
 
 def _infer_prompts(
     model: str, prompts: list[Prompt], outputs: Iterable[str], options: Mapping[str, Any]
-) -> Task[_Parts]:
+) -> Task[Parts]:
     return (yield from _infer_rows(
         model, len(prompts), lambda part: prompt_inputs(prompts[part]), outputs, options
     ))
@@ -185,12 +186,17 @@ def embed_sparse(
     model: str, inputs: Prompts, options: Mapping[str, Any]
 ) -> Task[results.Results[dict[int, float]]]:
     """Computes the weights of vocabulary terms for each input."""
-    outputs = ["sparse_ids", "sparse_weights"]
-    parts = yield from _infer_prompts(model, prompt_list(inputs), outputs, options)
+    parts = yield from sparse(model, prompt_list(inputs), options)
     return parts.results(
         {term: weight for term, weight in zip(*row) if term >= 0}
-        for row in zip(*map(parts.rows, outputs))
+        for row in zip(parts.rows("sparse_ids"), parts.rows("sparse_weights"))
     )
+
+
+def sparse(model: str, prompts: Sequence[Prompt], options: Mapping[str, Any]) -> Task[Parts]:
+    """Computes the ids of vocabulary terms and their weights for each prompt."""
+    outputs = ["sparse_ids", "sparse_weights"]
+    return (yield from _infer_prompts(model, list(prompts), outputs, options))
 
 
 def classify(
@@ -319,12 +325,13 @@ def _cosines(
                  for name in ("query", "document")]
         embedded = [(yield from embed(model, list(queries), named[0])),
                     (yield from embed(model, list(documents), named[1]))]
-    vectors = [vector for each in embedded for vector in each.tolist()]
+    vectors = [vector for each in embedded for vector in each.rows()]
     firsts, others = vectors[: len(queries)], vectors[len(queries) :]
-    if len(firsts) == 1:
-        firsts *= len(others)
+    one = firsts[0].values() if len(firsts) == 1 else None
+    firsts *= len(others) if one else 1
     return results.Results(
-        (math.fsum(a * b for a, b in zip(*pair)) for pair in zip(firsts, others)),
+        (math.fsum(map(mul, one or first.values(), other.values()))
+         for first, other in zip(firsts, others)),
         sum(each.prompt_tokens for each in embedded),
         sum(each.truncated_tokens for each in embedded),
     )

@@ -5,13 +5,25 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from contextlib import aclosing
-from dataclasses import dataclass, replace
-from typing import Any, AsyncGenerator, Callable, Mapping, Optional, Sequence, Union
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from typing import (
+    Any,
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+    Optional,
+    Sequence,
+    Union,
+)
 
 from ..options import Prompt
 from ..results import Generation
 from .hostile import (
+    MAX_ROWS,
     Fields,
     Refused,
     check_number,
@@ -27,7 +39,8 @@ _AT_ONCE = 64
 _MOST_STOPS = 16
 _MOST_TOP = 20
 _SEEDS = 2**64
-# Bytes of a generated token, and of each of its candidates, until the answer has been encoded.
+# Bytes of an answer, of a generated token, and of each of its candidates, until the answer has been encoded.
+_COST_OF_ANSWER = 3000
 _COST_OF_TOKEN = 800
 
 
@@ -44,15 +57,17 @@ class _Job:
     include_usage: bool  # in the last event of a stream
     hold: Callable[[int], None]  # see HttpCall
 
-    def starts(self) -> list[tuple[Prompt, Mapping[str, Any]]]:
-        """Returns the prompt and options of each answer."""
+    @property
+    def answers(self) -> int:
+        return self.choices * len(self.prompts)
+
+    def starts(self) -> Iterator[tuple[Prompt, Mapping[str, Any]]]:
+        """Yields the prompt and options of each answer."""
         seed = self.options.get("seed")
-        each: list[tuple[Prompt, Mapping[str, Any]]] = []
         for prompt in self.prompts:
             for choice in range(self.choices):
                 own = {} if seed is None else {"seed": (seed + choice) % _SEEDS}
-                each.append((prompt, {**self.options, **own}))
-        return each
+                yield prompt, {**self.options, **own}
 
 
 def _job(
@@ -66,10 +81,11 @@ def _job(
 ) -> _Job:
     """Reads the fields common to both APIs, and refuses the remaining ones."""
     choices = fields.integer("n", 1, 1, gateway.limits.max_choices)
-    if choices * len(prompts) > gateway.limits.max_answers:
-        raise Refused(400, f"n and the prompts request {choices * len(prompts)} answers; at most"
-                      f" {gateway.limits.max_answers} are allowed", "n")
-    call.hold(cost_of_prompts(prompts, choices))
+    answers = choices * len(prompts)
+    if answers > MAX_ROWS:
+        raise Refused(400, f"n and the prompts request {answers} answers; at most {MAX_ROWS} are"
+                      " allowed", "n")
+    call.hold(cost_of_prompts(prompts, choices) + answers * _COST_OF_ANSWER)
     stop = fields.take("stop", None)
     if stop is not None:
         texts = [stop] if isinstance(stop, str) else stop
@@ -152,9 +168,9 @@ async def completions(gateway: Gateway, call: HttpCall) -> Answer:
     head = _head(call, "cmpl", "text_completion", job.model)
     if job.stream:
         return _events(gateway, job, head, choice)
-    parts = await _all(gateway, job)
+    parts, usage = await _all(gateway, job)
     choices = [choice(i, part) for i, part in enumerate(parts)]
-    return Whole({**head, "choices": choices, "usage": _usage(job, parts)})
+    return Whole({**head, "choices": choices, "usage": usage.shown(job.choices)})
 
 
 def _completion_logprobs(part: Generation) -> Mapping[str, Any]:
@@ -208,7 +224,7 @@ async def chat_completions(gateway: Gateway, call: HttpCall) -> Answer:
             for i in range(job.choices)
         ]
         return _events(gateway, job, head, choice, first)
-    parts = await _all(gateway, job)
+    parts, usage = await _all(gateway, job)
     return Whole(
         {
             **_head(call, "chatcmpl", "chat.completion", job.model),
@@ -221,7 +237,7 @@ async def chat_completions(gateway: Gateway, call: HttpCall) -> Answer:
                 }
                 for i, part in enumerate(parts)
             ],
-            "usage": _usage(job, parts),
+            "usage": usage.shown(job.choices),
         }
     )
 
@@ -293,40 +309,73 @@ def _head(call: HttpCall, prefix: str, kind: str, model_name: str) -> Mapping[st
     }
 
 
-def _usage(job: _Job, parts: Sequence[Generation]) -> Mapping[str, Any]:
-    """Counts tokens. The prompt of several answers counts once."""
-    prompts = sum(part.prompt_tokens for part in parts) // job.choices
-    answers = sum(len(part.token_ids) for part in parts)
-    # Each part of a stream has the number of tokens that were cut from its prompt.
-    cut = sum(part.truncated_tokens for part in parts if part.prompt_tokens) // job.choices
-    usage: dict[str, Any] = {
-        "prompt_tokens": prompts,
-        "completion_tokens": answers,
-        "total_tokens": prompts + answers,
-        # Of several answers to a prompt, the later ones find the prompt of the first.
-        "prompt_tokens_details": {
-            "cached_tokens": sum(part.cached_tokens for part in parts) // job.choices
-        },
-    }
-    return {**usage, "truncated_tokens": cut} if cut else usage
+@dataclass
+class _Usage:
+    """The numbers of tokens of answers, or of parts of answers."""
+
+    prompt: int = 0
+    generated: int = 0
+    cached: int = 0
+    cut: int = 0
+
+    def add(self, part: Generation) -> None:
+        self.prompt += part.prompt_tokens
+        self.generated += len(part.token_ids)
+        self.cached += part.cached_tokens
+        # Each part of a stream has the number of tokens that were cut from its prompt.
+        self.cut += part.truncated_tokens if part.prompt_tokens else 0
+
+    def shown(self, choices: int) -> Mapping[str, Any]:
+        """Returns the usage of a call. The prompt of several answers counts once."""
+        prompt, cut = self.prompt // choices, self.cut // choices
+        usage: dict[str, Any] = {
+            "prompt_tokens": prompt,
+            "completion_tokens": self.generated,
+            "total_tokens": prompt + self.generated,
+            # Of several answers to a prompt, the later ones find the prompt of the first.
+            "prompt_tokens_details": {"cached_tokens": self.cached // choices},
+        }
+        return {**usage, "truncated_tokens": cut} if cut else usage
 
 
-async def _all(gateway: Gateway, job: _Job) -> list[Generation]:
-    """Generates all answers concurrently. If one fails, the others are cancelled."""
+@asynccontextmanager
+async def _started(
+    job: _Job, answer: Callable[[int, Prompt, Mapping[str, Any]], Awaitable[None]]
+) -> AsyncIterator[Sequence[asyncio.Future[None]]]:
+    """Runs `answer` for each answer, at most _AT_ONCE at a time, until the context ends.
 
-    async def one(prompt: Prompt, options: Mapping[str, Any]) -> Generation:
-        client = gateway.client
-        part = await client.generate(job.model, prompt, max_tokens=job.max_tokens, **options)
-        job.hold(len(part.token_ids) * _COST_OF_TOKEN * (1 + len(part.top[0]) if part.top else 1))
-        return part
+    One call with many prompts then does not take all places of its caller at the daemon.
+    """
+    starts = enumerate(job.starts())
 
-    calls = [asyncio.ensure_future(one(*start)) for start in job.starts()]
+    async def work() -> None:
+        for index, (prompt, options) in starts:
+            await answer(index, prompt, options)
+
+    workers = [asyncio.ensure_future(work()) for _ in range(min(_AT_ONCE, job.answers))]
     try:
-        return list(await asyncio.gather(*calls))
+        yield workers
     finally:
-        for each in calls:
+        for each in workers:
             each.cancel()
-        await asyncio.wait(calls)
+        await asyncio.wait(workers)
+
+
+async def _all(gateway: Gateway, job: _Job) -> tuple[list[Generation], _Usage]:
+    """Generates all answers concurrently. If one fails, the others are cancelled."""
+    parts: dict[int, Generation] = {}
+    usage = _Usage()
+
+    async def answer(index: int, prompt: Prompt, options: Mapping[str, Any]) -> None:
+        part = await gateway.client.generate(
+            job.model, prompt, max_tokens=job.max_tokens, **options)
+        job.hold(len(part.token_ids) * _COST_OF_TOKEN * (1 + len(part.top[0]) if part.top else 1))
+        parts[index] = part
+        usage.add(part)
+
+    async with _started(job, answer) as workers:
+        await asyncio.gather(*workers)
+    return [parts[i] for i in range(job.answers)], usage
 
 
 async def _events(
@@ -337,16 +386,16 @@ async def _events(
     first: Sequence[Mapping[str, Any]] = (),
 ) -> Events:
     """Yields the events of all answers. `first` is sent after the daemon's first answer."""
-    counted = []
+    usage = _Usage()
     async with aclosing(_merged(gateway, job)) as parts:
         async for index, part in parts:
             for each in first:
                 yield {**head, "choices": [each]}
             first = ()
             yield {**head, "choices": [choice(index, part)]}
-            counted.append(replace(part, text="", logprobs=[], top=[]))
+            usage.add(part)
     if job.include_usage:
-        yield {**head, "choices": [], "usage": _usage(job, counted)}
+        yield {**head, "choices": [], "usage": usage.shown(job.choices)}
     yield "[DONE]"
 
 
@@ -354,26 +403,21 @@ async def _merged(gateway: Gateway, job: _Job) -> AsyncGenerator[tuple[int, Gene
     """Yields the parts of all answers as they arrive, each with the index of its answer."""
     # A queue of one: if the caller stops reading, all streams stop, and then the daemon does too.
     parts: asyncio.Queue[Union[tuple[int, Generation], Exception, None]] = asyncio.Queue(1)
-    slots = asyncio.Semaphore(_AT_ONCE)
 
-    async def read(index: int, prompt: Prompt, options: Mapping[str, Any]) -> None:
+    async def answer(index: int, prompt: Prompt, options: Mapping[str, Any]) -> None:
         try:
             stream = gateway.client.stream(
                 job.model, prompt, max_tokens=job.max_tokens, **options
             )
-            async with slots, aclosing(stream):
+            async with aclosing(stream):
                 async for part in stream:
                     await parts.put((index, part))
             await parts.put(None)
         except Exception as failed:
             await parts.put(failed)
 
-    readers = [
-        asyncio.ensure_future(read(index, prompt, options))
-        for index, (prompt, options) in enumerate(job.starts())
-    ]
-    try:
-        unfinished = len(readers)
+    async with _started(job, answer):
+        unfinished = job.answers
         while unfinished:
             part = await parts.get()
             if isinstance(part, Exception):
@@ -382,7 +426,3 @@ async def _merged(gateway: Gateway, job: _Job) -> AsyncGenerator[tuple[int, Gene
                 unfinished -= 1
             else:
                 yield part
-    finally:
-        for each in readers:
-            each.cancel()
-        await asyncio.wait(readers)

@@ -44,7 +44,6 @@ class Limits:
     max_values: int = 200_000  # objects, arrays and texts in a body
     max_messages: int = 1000  # of a chat
     max_choices: int = 16  # answers to a prompt: n
-    max_answers: int = 2048  # of one call: n times the number of prompts
     max_in_flight: int = 1024  # calls in progress
     max_daemon_calls: int = 128  # calls in progress at the daemon
     body_timeout_s: float = 30.0  # for the whole body to arrive
@@ -94,7 +93,8 @@ async def _read(
     return b"".join(pieces)
 
 
-# Rows of one request, and row length times rows of token ids, which are padded to the longest row.
+# Rows or answers of one request, and row length times rows of token ids, which are padded to the
+# longest row.
 MAX_ROWS = 2048
 MAX_PADDED_IDS = 1 << 20
 
@@ -156,9 +156,7 @@ def structure_of(body: bytes, limits: Limits) -> Structure:
     return Structure(len(body), texts, containers, commas + containers)
 
 
-def parse_object(
-    body: bytes, limits: Limits, hold: Callable[[int], None] = lambda _: None
-) -> Fields:
+def parse_object(body: bytes, limits: Limits, hold: Callable[[int], None]) -> Fields:
     """Parses a body that must be a JSON object. `hold` is called with the memory that this needs,
     and may refuse it."""
     hold(structure_of(body, limits).cost())
@@ -206,6 +204,12 @@ class Fields:
 
     def path(self, name: str) -> str:
         return self._prefix + name
+
+    def copy(self) -> Fields:
+        """Returns the fields that are not read yet, to be read again."""
+        made = Fields(self._rest)
+        made._prefix = self._prefix
+        return made
 
     def has(self, name: str) -> bool:
         return name in self._rest
@@ -263,6 +267,13 @@ class Fields:
         if len(value) > most:
             raise self.refuse(name, f"has {len(value)} values; at most {most} are allowed")
         return value
+
+    def texts(self, name: str) -> list[str]:
+        """Returns a field that is a list of texts, one for each row of the request."""
+        values = self.items(name)
+        if not values:
+            raise self.refuse(name, "is empty")
+        return check_texts(self.path(name), values)
 
     def objects(self, name: str, default: Any = _NONE, most: int = 1 << 62) -> Any:
         """Returns a field that is a list of at most `most` objects, as a list of Fields."""
@@ -344,10 +355,16 @@ def check_rows(where: str, rows: Sequence[Any]) -> None:
     if len(rows) > MAX_ROWS:
         raise Refused(400, f"{where} has {len(rows)} rows; at most {MAX_ROWS} are allowed. Split"
                       " the request", where)
-    padded = len(rows) * max(map(len, rows), default=0)
-    if padded > MAX_PADDED_IDS and isinstance(rows[0], list):
+    padded = len(rows) * max((len(each) for each in rows if isinstance(each, list)), default=0)
+    if padded > MAX_PADDED_IDS:
         raise Refused(400, f"{where} has {padded} token ids, as all rows are padded to the longest;"
                       f" at most {MAX_PADDED_IDS} are allowed. Split the request by length", where)
+
+
+def check_texts(where: str, rows: Sequence[Any]) -> list[str]:
+    """Checks that the rows of a request are texts, and returns them."""
+    check_rows(where, rows)
+    return [check_text(f"{where}[{i}]", each) for i, each in enumerate(rows)]
 
 
 def cost_of_prompts(prompts: Sequence[Any], copies: int) -> int:

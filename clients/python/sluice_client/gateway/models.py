@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import time
 from typing import Any, Mapping, Optional, Sequence
@@ -9,7 +10,7 @@ from typing import Any, Mapping, Optional, Sequence
 from ..aio import AsyncClient
 from ..options import Prompt
 from ..results import ModelInfo
-from .hostile import Refused
+from .hostile import Fields, Refused
 
 # A model that was replaced is seen after this time. Most calls then need no call for metadata.
 _FRESH_S = 1.0
@@ -19,12 +20,19 @@ _MOST_ENTRIES = 256
 class Models:
     """Metadata of models, requested with each caller's credential."""
 
-    def __init__(self, client: AsyncClient, token_ids_allowed: bool, default: str = "") -> None:
+    _client: AsyncClient
+
+    def __init__(self, token_ids_allowed: bool, default: str = "") -> None:
         """`default` is the model of requests that name none; empty: the only served model."""
-        self._client = client
         self._token_ids_allowed = token_ids_allowed
         self._default = default
         self._known: dict[tuple[str, ...], tuple[float, ModelInfo]] = {}
+
+    def of(self, client: AsyncClient) -> Models:
+        """Returns the same models, whose metadata `client` requests."""
+        made = copy.copy(self)
+        made._client = client
+        return made
 
     async def info(self, name: str, options: Mapping[str, Any]) -> ModelInfo:
         """Returns the metadata of a model, which may be a second old."""
@@ -38,6 +46,10 @@ class Models:
             self._known.clear()
         self._known[key] = (time.monotonic() + _FRESH_S, info)
         return info
+
+    async def named(self, fields: Fields, options: Mapping[str, Any]) -> str:
+        """Reads the field `model` of a request, which may be absent."""
+        return await self.name_of(fields.text("model", None, most=256), options)
 
     async def name_of(self, given: Optional[str], options: Mapping[str, Any]) -> str:
         """Returns the name that a request gives, or the default if it gives none."""

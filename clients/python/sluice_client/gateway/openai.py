@@ -8,11 +8,19 @@ fields of docs/api.md, such as `top_k`.
 from __future__ import annotations
 
 import base64
-from typing import Any, Mapping, Optional, Protocol
+from typing import Any, Mapping, Optional, Protocol, Sequence
 
 from ..options import POOLINGS, Prompt
 from ..tensors import Tensor
-from .hostile import Fields, check_rows, cost_of_padding, check_text, check_token_ids, parse_object
+from .hostile import (
+    Fields,
+    check_rows,
+    check_text,
+    check_texts,
+    check_token_ids,
+    cost_of_padding,
+    parse_object,
+)
 from .serving import Answer, Failure, Gateway, HttpCall, Whole
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
@@ -48,7 +56,7 @@ def _model(gateway: Gateway, name: str) -> Mapping[str, Any]:
 async def embeddings(gateway: Gateway, call: HttpCall) -> Answer:
     fields = parse_object(call.body, gateway.limits, call.hold)
     name = fields.text("model", most=256)
-    inputs = prompts_of(fields, "input", most=gateway.limits.max_answers)
+    inputs = await texts_or_ids(gateway, call, fields, "input", name)
     form = fields.word("encoding_format", ("float", "base64"), "float")
     dtype = fields.word("output_dtype", ("float", *INTEGER_DTYPES), "float")
     options = {
@@ -61,9 +69,6 @@ async def embeddings(gateway: Gateway, call: HttpCall) -> Answer:
     fields.ignore("user")
     fields.end()
     await gateway.models.check_embeds(name, call.options)
-    await gateway.models.check_token_ids(name, inputs, "input", call.options)
-    if inputs and not isinstance(inputs[0], str):
-        call.hold(cost_of_padding(inputs))
     tensor = await gateway.client.embed(name, inputs, **options, **call.options)
     vectors = await encoded(call, tensor, dtype, form)
     data = [
@@ -93,37 +98,41 @@ async def input_prompt(
     return await gateway.models.prompt_name(name, _INPUT_TYPES[kind], call.options)
 
 
+COST_OF_SCORE = 600  # bytes of memory for the score of a row, until it has been encoded
+
 INTEGER_DTYPES = ("int8", "uint8", "binary", "ubinary")
+_COST_OF_INTEGER = 40  # bytes of memory until it has been encoded
 
 
-def encoded(vectors: Tensor, dtype: str, form: str = "float") -> list[Any]:
-    """Returns embeddings as lists of numbers, or as base64 of their bytes.
+async def encoded(call: HttpCall, vectors: Tensor, dtype: str, form: str = "float") -> list[Any]:
+    """Returns embeddings as lists of numbers, or as base64 of their bytes."""
+    if dtype == "base64" or (dtype == "float" and form == "base64"):
+        call.hold(2 * len(vectors.raw))
+        return [base64.b64encode(vectors.row_bytes(i)).decode() for i in range(len(vectors))]
+    if dtype == "float":
+        return list(await call.json_rows(vectors))
+    call.hold(vectors.size * _COST_OF_INTEGER)
+    rows = [integers(row, dtype) async for row in call.rows(vectors)]
+    if form == "float":
+        return rows
+    return [base64.b64encode(bytes(each & 255 for each in row)).decode() for row in rows]
+
+
+def integers(row: Sequence[float], dtype: str) -> list[int]:
+    """Returns a vector in one of INTEGER_DTYPES.
 
     int8 is the vector scaled so that its largest value is 127, rounded; uint8 is that plus 128.
     ubinary has one bit for each value, 1 if it is positive, the first in the highest bit; binary is
     that minus 128.
     """
-    if dtype == "base64" or (dtype == "float" and form == "base64"):
-        return [base64.b64encode(vectors.row_bytes(i)).decode() for i in range(len(vectors))]
-    rows: list[Any] = vectors.tolist()
-    if dtype == "float":
-        return rows
-    packed = [_bits(row) if dtype.endswith("binary") else _scaled(row) for row in rows]
+    if dtype.endswith("binary"):
+        bits = "".join("1" if each > 0 else "0" for each in row)
+        packed = [int(bits[i : i + 8].ljust(8, "0"), 2) for i in range(0, len(bits), 8)]
+    else:
+        largest = max(map(abs, row)) or 1.0
+        packed = [round(127 * each / largest) for each in row]
     shift = {"int8": 0, "uint8": 128, "binary": -128, "ubinary": 0}[dtype]
-    shifted = [[each + shift for each in row] for row in packed]
-    if form == "float":
-        return shifted
-    return [base64.b64encode(bytes(each & 255 for each in row)).decode() for row in shifted]
-
-
-def _scaled(row: list[float]) -> list[int]:
-    largest = max(map(abs, row)) or 1.0
-    return [round(127 * each / largest) for each in row]
-
-
-def _bits(row: list[float]) -> list[int]:
-    bits = "".join("1" if each > 0 else "0" for each in row)
-    return [int(bits[i : i + 8].ljust(8, "0"), 2) for i in range(0, len(bits), 8)]
+    return [each + shift for each in packed]
 
 
 class _Counted(Protocol):
@@ -167,7 +176,18 @@ def truncation_of(fields: Fields) -> Any:
     return None if value is None else _TRUNCATIONS[value]
 
 
-def prompts_of(fields: Fields, name: str, most: int = 1 << 62) -> list[Prompt]:
+async def texts_or_ids(
+    gateway: Gateway, call: HttpCall, fields: Fields, field: str, model_name: str
+) -> list[Prompt]:
+    """Returns the prompts of a request that are computed together, in rows of one length."""
+    prompts = prompts_of(fields, field)
+    await gateway.models.check_token_ids(model_name, prompts, field, call.options)
+    if not isinstance(prompts[0], str):
+        call.hold(cost_of_padding(prompts))
+    return prompts
+
+
+def prompts_of(fields: Fields, name: str) -> list[Prompt]:
     """Returns a field that is a prompt or a list of prompts: texts, or lists of token ids."""
     value = fields.take(name)
     where = fields.path(name)
@@ -175,11 +195,10 @@ def prompts_of(fields: Fields, name: str, most: int = 1 << 62) -> list[Prompt]:
         return [check_text(where, value)]
     if not isinstance(value, list) or not value:
         raise fields.refuse(name, "is not a text, a list of token ids, or a list of either")
-    if isinstance(value[0], (str, list)):
-        check_rows(where, [each for each in value if isinstance(each, (str, list))])
     if isinstance(value[0], str):
-        return [check_text(f"{where}[{i}]", each) for i, each in enumerate(value)]
+        return list(check_texts(where, value))
     if isinstance(value[0], list):
+        check_rows(where, value)
         for i, each in enumerate(value):
             if not isinstance(each, list) or not each:
                 raise fields.refuse(f"{name}[{i}]", "is not a list of token ids")

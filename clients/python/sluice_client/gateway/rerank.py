@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any, Mapping
+from typing import Any, Mapping, Optional
 
 from ..options import POOLINGS
 from . import tei, vllm
-from .hostile import Fields, check_text, parse_object
-from .openai import encoded, input_prompt, prompt_options, truncation_of, usage_of
+from .hostile import Fields, check_rows, check_text, parse_object
+from .openai import COST_OF_SCORE, encoded, input_prompt, prompt_options, truncation_of, usage_of
 from .serving import Answer, Failure, Gateway, HttpCall, Whole
 
 
@@ -21,11 +21,11 @@ def either_error(failure: Failure) -> Mapping[str, Any]:
     return {**error(failure), **tei.error(failure)}
 
 
-async def rerank(gateway: Gateway, call: HttpCall) -> Answer:
-    fields = parse_object(call.body, gateway.limits, call.hold)
+async def rerank(gateway: Gateway, call: HttpCall, fields: Optional[Fields] = None) -> Answer:
+    fields = fields or parse_object(call.body, gateway.limits, call.hold)
     name = fields.text("model", most=256)
     query = fields.text("query")
-    documents = [_document(fields, i, each) for i, each in enumerate(fields.items("documents"))]
+    documents = _documents(fields)
     top_n = fields.integer("top_n", None, 0) or None  # vLLM: 0 means all.
     return_documents = fields.flag("return_documents", False)
     options = {
@@ -39,8 +39,7 @@ async def rerank(gateway: Gateway, call: HttpCall) -> Answer:
     fields.accept("rank_fields", ["text"])
     fields.ignore("user", "client_name")
     fields.end()
-    if not documents:
-        raise fields.refuse("documents", "is empty")
+    call.hold(len(documents) * COST_OF_SCORE)
     ranked = await gateway.client.rerank(
         name, query, documents, top_n=top_n, **options, **call.options
     )
@@ -62,23 +61,31 @@ def _id(call: HttpCall) -> str:
 
 async def rerank_of_either(gateway: Gateway, call: HttpCall) -> Answer:
     """The path /rerank: TEI's requests have the field `texts`, other APIs' have `documents`."""
-    has_texts = parse_object(call.body, gateway.limits).has("texts")
-    return await (tei.rerank if has_texts else rerank)(gateway, call)
+    fields = parse_object(call.body, gateway.limits, call.hold)
+    return await (tei.rerank if fields.has("texts") else rerank)(gateway, call, fields)
 
 
 async def tokenize_of_either(gateway: Gateway, call: HttpCall) -> Answer:
     """The path /tokenize: TEI's requests have the field `inputs`, vLLM's have `prompt`."""
-    has_inputs = parse_object(call.body, gateway.limits).has("inputs")
-    return await (tei.tokenize if has_inputs else vllm.tokenize)(gateway, call)
+    fields = parse_object(call.body, gateway.limits, call.hold)
+    return await (tei.tokenize if fields.has("inputs") else vllm.tokenize)(gateway, call, fields)
 
 
-def _document(fields: Fields, index: int, value: Any) -> str:
-    where = f"documents[{index}]"
-    if isinstance(value, dict):
-        inner = Fields(value, where)
-        value = inner.text("text")
-        inner.end()
-    return check_text(where, value)
+def _documents(fields: Fields) -> list[str]:
+    """Returns the documents, each a text or an object with a text."""
+    values = fields.items("documents")
+    if not values:
+        raise fields.refuse("documents", "is empty")
+    check_rows("documents", values)
+    texts = []
+    for i, value in enumerate(values):
+        where = f"documents[{i}]"
+        if isinstance(value, dict):
+            inner = Fields(value, where)
+            value = inner.text("text")
+            inner.end()
+        texts.append(check_text(where, value))
+    return texts
 
 
 _TYPES = ("float", "int8", "uint8", "binary", "ubinary", "base64")
@@ -86,10 +93,9 @@ _TYPES = ("float", "int8", "uint8", "binary", "ubinary", "base64")
 
 async def embed(gateway: Gateway, call: HttpCall) -> Answer:
     """Cohere's /v2/embed."""
-    fields = parse_object(call.body, gateway.limits)
+    fields = parse_object(call.body, gateway.limits, call.hold)
     name = fields.text("model", most=256)
-    texts = [check_text(f"texts[{i}]", each) for i, each in
-             enumerate(fields.items("texts", most=gateway.limits.max_answers))]
+    texts = fields.texts("texts")
     types = fields.items("embedding_types", ["float"])
     if not types or not all(each in _TYPES for each in types):
         raise fields.refuse("embedding_types", f"is not a list of some of {', '.join(_TYPES)}")
@@ -100,14 +106,12 @@ async def embed(gateway: Gateway, call: HttpCall) -> Answer:
         "priority": fields.integer("priority", None, 0, 3),
     }
     fields.end()
-    if not texts:
-        raise fields.refuse("texts", "is empty")
     await gateway.models.check_embeds(name, call.options)
     vectors = await gateway.client.embed(name, texts, **options, **call.options)
     usage = usage_of(vectors)
     return Whole({
         "id": _id(call),
-        "embeddings": {each: encoded(vectors, each) for each in dict.fromkeys(types)},
+        "embeddings": {each: await encoded(call, vectors, each) for each in dict.fromkeys(types)},
         "texts": texts,
         "response_type": "embeddings_by_type",
         "meta": {"api_version": {"version": "2"},

@@ -39,6 +39,7 @@ from .. import _protocol, tasks
 from .._channel import Attempts
 from ..aio import AsyncClient
 from ..errors import DeadlineExceeded, SluiceError
+from ..options import Prompt
 from ..results import Generation
 from ..tensors import Tensor, element_bytes
 from .chat import ChatTemplate, Renderer
@@ -89,6 +90,8 @@ _UNREACHABLE = {
 # A caller whose own share of the gateway is used up may retry after this time.
 _SHARE_RETRY_S = 1.0
 
+# Bytes of an answer of the daemon, of its tensors, and of their copies, for each of its bytes.
+_COST_OF_ANSWER_BYTE = 4
 _JSON_VALUES = 8192  # numbers that are encoded in one turn
 _JSON_VALUE_BYTES = 24  # of a number in JSON, at most
 
@@ -177,6 +180,17 @@ class HttpCall:
             pieces.append(piece[1:-1])
         return msgspec.Raw(b"[" + b",".join(pieces) + b"]")
 
+    async def json_rows(self, tensor: Tensor) -> list[msgspec.Raw]:
+        """Encodes each row of a tensor as `json_of` does."""
+        width = math.prod(tensor.shape[1:])
+        return [await self.json_of(tensor, i * width, width) for i in range(len(tensor))]
+
+    async def rows(self, tensor: Tensor) -> AsyncGenerator[list[Any], None]:
+        """Yields the values of each row. Other callers get turns in between."""
+        for row in tensor.rows():
+            await self.turn(row.size * _JSON_VALUE_BYTES)
+            yield row.values()
+
 
 Handler = Callable[["Gateway", HttpCall], Awaitable[Answer]]
 
@@ -250,24 +264,40 @@ class Connections:
 
 
 class CallersClient(AsyncClient):
-    """A client whose calls take the places of one caller."""
+    """A client whose calls take the places of one caller, and whose answers take its memory.
 
-    def __init__(self, connections: Connections, caller: Caller) -> None:
+    A call waits for a place for at most its deadline, or the client's timeout.
+    """
+
+    def __init__(self, connections: Connections, call: HttpCall) -> None:
         self._connections = connections
-        self._caller = caller
+        self._call = call
         self._defaults = connections.first._defaults
 
     async def _answer(self, call: tasks.Call, attempts: Attempts) -> _protocol.Message:
-        async with self._connections.place(self._caller, attempts.remaining_s()) as client:
-            return await client._answer(call, attempts)
+        attempts.begin()
+        async with self._connections.place(self._call.caller, attempts.remaining_s()) as client:
+            answer = await client._answer(call, attempts)
+        size = answer.ByteSize()
+        self._call.hold(size * _COST_OF_ANSWER_BYTE)
+        await self._call.turn(size)
+        return answer
+
+    async def sparse(
+        self, model: str, prompts: Sequence[Prompt], options: Mapping[str, Any]
+    ) -> tasks.Parts:
+        """Returns the tensors of `embed_sparse`."""
+        return await self._run(tasks.sparse(model, prompts, options), options)
 
     async def _parts(
         self, request: _protocol.Message, options: Mapping[str, Any]
     ) -> AsyncGenerator[Generation, None]:
         attempts = Attempts(options, *self._defaults)
-        async with self._connections.place(self._caller, attempts.remaining_s()) as client:
-            left = {**options, "timeout_s": attempts.remaining_s()}
-            async with aclosing(client._parts(request, left)) as parts:
+        attempts.begin()
+        async with self._connections.place(self._call.caller, attempts.remaining_s()) as client:
+            if "timeout_s" in options:
+                options = {**options, "timeout_s": attempts.remaining_s()}
+            async with aclosing(client._parts(request, options)) as parts:
                 async for part in parts:
                     yield part
 
@@ -300,7 +330,7 @@ class Readiness:
 class Gateway:
     """The state that all handlers share. A handler's `client` takes the places of its caller."""
 
-    client: AsyncClient
+    client: CallersClient
 
     def __init__(
         self,
@@ -332,10 +362,11 @@ class Gateway:
         self.memory = Account(limits.max_pending_bytes)
         self.turns = Turns()
 
-    def of(self, caller: Caller) -> Gateway:
-        """Returns a gateway with the same state, whose client takes the places of `caller`."""
+    def of(self, call: HttpCall) -> Gateway:
+        """Returns a gateway with the same state, whose client makes requests for `call`."""
         made = copy.copy(self)
-        made.client = CallersClient(self.connections, caller)
+        made.client = CallersClient(self.connections, call)
+        made.models = self.models.of(made.client)
         return made
 
 
@@ -373,7 +404,7 @@ class Endpoint:
     ) -> None:
         limits = self._gateway.limits
         try:
-            self._check_page(headers)
+            self._check_head(headers)
             use.begin()
             options = call_options(headers, limits, span.traceparent())
             body = await read_body(receive, headers.get("content-length"), limits, use.hold)
@@ -422,7 +453,13 @@ class Endpoint:
     async def _answer(self, call: HttpCall, writer: _Writer, use: _Use) -> None:
         try:
             await call.turn(len(call.body))
-            answer = await self._handler(self._gateway.of(call.caller), call)
+            most_s = self._gateway.limits.max_timeout_s
+            try:
+                answer = await asyncio.wait_for(
+                    self._handler(self._gateway.of(call), call), most_s)
+            except asyncio.TimeoutError:
+                raise Refused(504, f"the call did not end within {most_s:g} s (--max-timeout);"
+                              " send fewer rows") from None
             if isinstance(answer, Whole):
                 await writer.whole(answer)
                 return

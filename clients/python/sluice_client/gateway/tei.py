@@ -6,13 +6,26 @@ TEI serves one model, so its requests name none. The field `model` names one of 
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence
+from contextlib import aclosing
+from operator import mul
+from typing import Any, Mapping, Optional, Sequence
 
-from ..options import Activation, Prompt
+import msgspec
+
+from ..options import Activation, TokenizeOptions
 from ..results import Token
-from .hostile import Fields, Refused, check_text, parse_object
-from .openai import prompts_of
-from .serving import Answer, Failure, Gateway, HttpCall, Whole
+from .hostile import MAX_ROWS, Fields, Refused, check_rows, check_text, check_texts, parse_object
+from .openai import COST_OF_SCORE, texts_or_ids
+from .serving import Answer, Failure, Gateway, HttpCall, Whole, to_json
+
+# Bytes of memory until the answer has been encoded: for a label's score, a term and its weight, a
+# token, and a token of padding. Sorting a label takes as long as reading _TIME_OF_LABEL bytes.
+_COST_OF_LABEL = 400
+_TIME_OF_LABEL = 24
+_COST_OF_TERM = 120
+_COST_OF_TOKEN = 700
+_COST_OF_PADDING = 150
+_SPECIAL_TOKENS = 8  # of a text, at most
 
 _KINDS = {413: "validation", 422: "validation", 424: "backend", 429: "overloaded",
           503: "unhealthy"}
@@ -30,11 +43,14 @@ def cut_header(result: Any) -> dict[str, str]:
 
 
 async def _begin(
-    gateway: Gateway, call: HttpCall
+    gateway: Gateway, call: HttpCall, fields: Optional[Fields]
 ) -> tuple[Fields, str, dict[str, Any]]:
-    """Returns the fields of a request, its model, and the options that all paths have."""
-    fields = parse_object(call.body, gateway.limits)
-    name = await gateway.models.name_of(fields.text("model", None, most=256), call.options)
+    """Returns the fields of a request, its model, and the options that all paths have.
+
+    A path of several tasks has read the body, and passes its fields.
+    """
+    fields = fields or parse_object(call.body, gateway.limits, call.hold)
+    name = await gateway.models.named(fields, call.options)
     return fields, name, {**call.options, "truncate": _truncation(fields)}
 
 
@@ -45,15 +61,9 @@ def _truncation(fields: Fields) -> Any:
     return None if cuts is None else side.lower() if cuts else "error"
 
 
-async def _prompts(gateway: Gateway, call: HttpCall, fields: Fields, name: str) -> list[Prompt]:
-    prompts = prompts_of(fields, "inputs", most=gateway.limits.max_answers)
-    await gateway.models.check_token_ids(name, prompts, "inputs", call.options)
-    return prompts
-
-
-async def embed(gateway: Gateway, call: HttpCall) -> Answer:
-    fields, name, options = await _begin(gateway, call)
-    prompts = await _prompts(gateway, call, fields, name)
+async def embed(gateway: Gateway, call: HttpCall, fields: Optional[Fields] = None) -> Answer:
+    fields, name, options = await _begin(gateway, call, fields)
+    prompts = await texts_or_ids(gateway, call, fields, "inputs", name)
     options |= {
         "normalize": fields.flag("normalize", True),
         "prompt_name": fields.text("prompt_name", None, most=256),
@@ -63,28 +73,35 @@ async def embed(gateway: Gateway, call: HttpCall) -> Answer:
     fields.end()
     await gateway.models.check_embeds(name, call.options)
     vectors = await gateway.client.embed(name, prompts, **options)
-    return Whole(vectors.tolist(), headers=cut_header(vectors))
+    return Whole(await call.json_rows(vectors), headers=cut_header(vectors))
 
 
 async def embed_all(gateway: Gateway, call: HttpCall) -> Answer:
     """Answers with the vector of each token."""
-    fields, name, options = await _begin(gateway, call)
-    prompts = await _prompts(gateway, call, fields, name)
+    fields, name, options = await _begin(gateway, call, None)
+    prompts = await texts_or_ids(gateway, call, fields, "inputs", name)
     options["prompt_name"] = fields.text("prompt_name", None, most=256)
     fields.end()
     await gateway.models.check_embeds(name, call.options)
     vectors = await gateway.client.embed_tokens(name, prompts, **options)
-    return Whole([each.tolist() for each in vectors], headers=cut_header(vectors))
+    return Whole([await call.json_rows(each) for each in vectors], headers=cut_header(vectors))
 
 
 async def embed_sparse(gateway: Gateway, call: HttpCall) -> Answer:
-    fields, name, options = await _begin(gateway, call)
-    prompts = await _prompts(gateway, call, fields, name)
+    fields, name, options = await _begin(gateway, call, None)
+    prompts = await texts_or_ids(gateway, call, fields, "inputs", name)
     options["prompt_name"] = fields.text("prompt_name", None, most=256)
     fields.end()
-    rows = await gateway.client.embed_sparse(name, prompts, **options)
-    shown = [[{"index": index, "value": value} for index, value in row.items()] for row in rows]
-    return Whole(shown, headers=cut_header(rows))
+    found = await gateway.client.sparse(name, prompts, options)
+    rows = []
+    for ids, weights in zip(found.tensors("sparse_ids"), found.tensors("sparse_weights")):
+        async with aclosing(call.rows(ids)) as indices, aclosing(call.rows(weights)) as values:
+            async for row in indices:
+                pairs = zip(row, await values.__anext__())
+                terms = [{"index": index, "value": value} for index, value in pairs if index >= 0]
+                call.hold(len(terms) * _COST_OF_TERM)
+                rows.append(msgspec.Raw(to_json(terms)))
+    return Whole(rows, headers=cut_header(found))
 
 
 def probabilities(labels: int) -> Activation:
@@ -92,9 +109,11 @@ def probabilities(labels: int) -> Activation:
     return "softmax" if labels > 1 else "sigmoid"
 
 
-async def predict(gateway: Gateway, call: HttpCall) -> Answer:
+async def predict(
+    gateway: Gateway, call: HttpCall, fields: Optional[Fields] = None
+) -> Answer:
     """Classifies a text, a pair of texts, or a batch of both."""
-    fields, name, options = await _begin(gateway, call)
+    fields, name, options = await _begin(gateway, call, fields)
     value = fields.take("inputs")
     # huggingface_hub's InferenceClient sends its settings in an object.
     parameters = fields.object("parameters", Fields({}, "parameters"))
@@ -105,9 +124,7 @@ async def predict(gateway: Gateway, call: HttpCall) -> Answer:
     fields.end()
     is_batch = isinstance(value, list) and bool(value) and isinstance(value[0], list)
     given = value if is_batch else [value]
-    if len(given) > gateway.limits.max_answers:
-        raise fields.refuse("inputs", f"has {len(given)} texts; at most"
-                            f" {gateway.limits.max_answers} are allowed")
+    check_rows("inputs", given)
     if not all(isinstance(each, list) for each in value if is_batch):
         raise fields.refuse("inputs", "mixes texts and lists; a batch is a list of lists of one or"
                             " two texts")
@@ -131,6 +148,7 @@ async def _classify(
 ) -> list[list[Mapping[str, Any]]]:
     """Returns the labels of each row with their scores, the highest first."""
     labels = await gateway.models.labels(name, call.options)
+    call.hold(len(rows) * len(labels) * _COST_OF_LABEL)
     activation: Activation = "none" if raw else probabilities(len(labels))
     made: list[Any] = [None] * len(rows)
     for size in (1, 2):  # A request has texts or pairs.
@@ -140,20 +158,20 @@ async def _classify(
         inputs: Any = [rows[i] if size == 2 else rows[i][0] for i in places]
         answers = await gateway.client.classify(name, inputs, activation=activation, **options)
         for i, each in zip(places, answers):
+            await call.turn(len(labels) * _TIME_OF_LABEL)
             found = sorted(zip(each.scores, labels), key=lambda one: -one[0])
             made[i] = [{"score": score, "label": label} for score, label in found]
     return made
 
 
-async def rerank(gateway: Gateway, call: HttpCall) -> Answer:
-    fields, name, options = await _begin(gateway, call)
+async def rerank(gateway: Gateway, call: HttpCall, fields: Optional[Fields] = None) -> Answer:
+    fields, name, options = await _begin(gateway, call, fields)
     query = fields.text("query")
-    texts = [check_text(f"texts[{i}]", each) for i, each in enumerate(fields.items("texts"))]
+    texts = fields.texts("texts")
+    call.hold(len(texts) * COST_OF_SCORE)
     options["activation"] = "none" if fields.flag("raw_scores", False) else "sigmoid"
     return_text = fields.flag("return_text", False)
     fields.end()
-    if not texts:
-        raise fields.refuse("texts", "is empty")
     ranked = await gateway.client.rerank(name, query, texts, **options)
     shown: list[dict[str, Any]] = [
         {"index": each.document, "score": each.score} for each in ranked]
@@ -163,10 +181,12 @@ async def rerank(gateway: Gateway, call: HttpCall) -> Answer:
     return Whole(shown, headers=cut_header(ranked))
 
 
-async def similarity(gateway: Gateway, call: HttpCall) -> Answer:
+async def similarity(
+    gateway: Gateway, call: HttpCall, fields: Optional[Fields] = None
+) -> Answer:
     """Answers with the cosine of each sentence and the source sentence."""
-    fields = parse_object(call.body, gateway.limits)
-    name = await gateway.models.name_of(fields.text("model", None, most=256), call.options)
+    fields = fields or parse_object(call.body, gateway.limits, call.hold)
+    name = await gateway.models.named(fields, call.options)
     parameters = fields.object("parameters", Fields({}, "parameters"))
     options = {
         **call.options, "truncate": _truncation(parameters), "normalize": True,
@@ -175,58 +195,69 @@ async def similarity(gateway: Gateway, call: HttpCall) -> Answer:
     parameters.end()
     inputs = fields.object("inputs")
     source = inputs.text("source_sentence")
-    sentences = [check_text(f"inputs.sentences[{i}]", each)
-                 for i, each in enumerate(inputs.items("sentences"))]
+    sentences = inputs.texts("sentences")
     inputs.end()
     fields.end()
-    if not sentences:
-        raise inputs.refuse("sentences", "is empty")
     await gateway.models.check_embeds(name, call.options)
     embedded = await gateway.client.embed(name, [source, *sentences], **options)
-    first, *others = embedded.tolist()
-    cosines = [sum(a * b for a, b in zip(first, each)) for each in others]
+    source_row = embedded.rows()[0].values()
+    _, *cosines = [sum(map(mul, source_row, row)) async for row in call.rows(embedded)]
     return Whole(cosines, headers=cut_header(embedded))
 
 
-def without_special(row: Sequence[Token]) -> Sequence[Token]:
+def _without_special(row: Sequence[Token]) -> Sequence[Token]:
     """Leaves out the tokens before and after a text."""
     inside = [i for i, each in enumerate(row) if each.begin >= 0]
     return row[inside[0] : inside[-1] + 1] if inside else []
 
 
-async def tokenize(gateway: Gateway, call: HttpCall) -> Answer:
-    fields = parse_object(call.body, gateway.limits)
-    name = await gateway.models.name_of(fields.text("model", None, most=256), call.options)
+async def tokens_of(
+    gateway: Gateway, call: HttpCall, name: str, texts: Sequence[str], special: bool,
+    prompt_name: Optional[str] = None,
+) -> list[Sequence[Token]]:
+    """Returns the tokens of each text, without the special tokens unless `special`."""
+    info = await gateway.models.info(name, call.options)
+    most = int(info.properties["max_positions"])
+    # A token has a byte of the text, or is special. The rows are padded to the longest.
+    sizes = [min(len(each.encode()) + _SPECIAL_TOKENS, most) for each in texts]
+    call.hold(sum(sizes) * _COST_OF_TOKEN + len(sizes) * max(sizes) * _COST_OF_PADDING)
+    named: TokenizeOptions = {} if prompt_name is None else {"prompt_name": prompt_name}
+    rows = await gateway.client.tokenize(
+        name, texts, truncate="error", **named, **call.options)
+    return list(rows) if special else [_without_special(row) for row in rows]
+
+
+async def tokenize(gateway: Gateway, call: HttpCall, fields: Fields) -> Answer:
+    name = await gateway.models.named(fields, call.options)
     value = fields.take("inputs")
-    given = value if isinstance(value, list) else [value]
-    if not 1 <= len(given) <= gateway.limits.max_answers:
-        raise fields.refuse("inputs", f"has {len(given)} texts; expected 1 to"
-                            f" {gateway.limits.max_answers}")
-    texts = [check_text(f"inputs[{i}]", each) for i, each in enumerate(given)]
+    texts = check_texts("inputs", value if isinstance(value, list) else [value])
+    if not texts:
+        raise fields.refuse("inputs", "is empty")
     special = fields.flag("add_special_tokens", True)
-    options = {**call.options, "prompt_name": fields.text("prompt_name", None, most=256)}
+    prompt_name = fields.text("prompt_name", None, most=256)
     fields.end()
-    rows = await gateway.client.tokenize(name, texts, truncate="error", **options)
+    rows = await tokens_of(gateway, call, name, texts, special, prompt_name)
     return Whole([
         [{"id": each.id, "text": text[each.begin : each.end] if each.begin >= 0 else "",
           "special": each.begin < 0, "start": None if each.begin < 0 else each.begin,
           "stop": None if each.begin < 0 else each.end}
-         for each in (row if special else without_special(row))]
+         for each in row]
         for text, row in zip(texts, rows)
     ])
 
 
 async def root(gateway: Gateway, call: HttpCall) -> Answer:
     """The path /: TEI's task of the model, as its clients for one model call it."""
-    fields = parse_object(call.body, gateway.limits)
+    fields = parse_object(call.body, gateway.limits, call.hold)
     if fields.has("query"):
-        return await rerank(gateway, call)
-    if isinstance(fields.take("inputs"), dict):
-        return await similarity(gateway, call)
-    name = await gateway.models.name_of(fields.text("model", None, most=256), call.options)
+        return await rerank(gateway, call, fields)
+    seen = fields.copy()
+    if isinstance(seen.take("inputs"), dict):
+        return await similarity(gateway, call, fields)
+    name = await gateway.models.named(seen, call.options)
     info = await gateway.models.info(name, call.options)
     classifies = any(each.name == "scores" for each in info.outputs)
-    return await (predict if classifies else embed)(gateway, call)
+    return await (predict if classifies else embed)(gateway, call, fields)
 
 
 async def info(gateway: Gateway, call: HttpCall) -> Answer:
@@ -245,7 +276,7 @@ async def info(gateway: Gateway, call: HttpCall) -> Answer:
     return Whole({
         "model_id": served.name, "model_sha": None, "model_type": model_type,
         "max_input_length": int(served.properties["max_positions"]),
-        "max_client_batch_size": gateway.limits.max_answers,
+        "max_client_batch_size": MAX_ROWS,
         "max_concurrent_requests": gateway.limits.max_in_flight,
         "version": daemon.version,
     })

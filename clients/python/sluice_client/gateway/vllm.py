@@ -6,10 +6,14 @@ import time
 import uuid
 from typing import Any, Mapping, Sequence
 
-from .hostile import Fields, check_text, parse_object
-from .openai import prompt_options, prompts_of, usage_of
+from ..options import Prompt
+from ..results import Classification, Results
+from .hostile import Fields, check_texts, parse_object
+from .openai import COST_OF_SCORE, prompt_options, texts_or_ids, usage_of
 from .serving import Answer, Gateway, HttpCall, Whole
-from .tei import probabilities, without_special
+from .tei import probabilities, tokens_of
+
+_COST_OF_LABEL = 100  # bytes of memory for a label's score, until it has been encoded
 
 
 def _options(fields: Fields, call: HttpCall) -> dict[str, Any]:
@@ -46,14 +50,13 @@ def _texts(fields: Fields, names: Sequence[str]) -> list[str]:
     """Returns the text or texts of the first of several names of a field."""
     name = next((each for each in names if fields.has(each)), names[0])
     value = fields.take(name)
-    given = value if isinstance(value, list) else [value]
-    return [check_text(f"{fields.path(name)}[{i}]", each) for i, each in enumerate(given)]
+    return check_texts(fields.path(name), value if isinstance(value, list) else [value])
 
 
 async def score(gateway: Gateway, call: HttpCall) -> Answer:
     """Scores pairs of texts: a cross-encoder's score, or the cosine of embeddings."""
-    fields = parse_object(call.body, gateway.limits)
-    name = await gateway.models.name_of(fields.text("model", None, most=256), call.options)
+    fields = parse_object(call.body, gateway.limits, call.hold)
+    name = await gateway.models.named(fields, call.options)
     firsts = _texts(fields, ("text_1", "queries", "data_1"))
     seconds = _texts(fields, ("text_2", "documents", "items", "data_2"))
     options = _options(fields, call)
@@ -63,22 +66,32 @@ async def score(gateway: Gateway, call: HttpCall) -> Answer:
     if len(firsts) not in (1, len(seconds)) or not seconds:
         raise fields.refuse("text_1", f"has {len(firsts)} texts and text_2 has {len(seconds)}"
                             " texts; expected one text, or one for each text of text_2")
+    call.hold(len(seconds) * COST_OF_SCORE)
     scores = await gateway.client.score_pairs(name, firsts, seconds, **options)
     data = [{"index": i, "object": "score", "score": each} for i, each in enumerate(scores)]
     return _answer(call, "score", name, data, scores)
 
 
+async def _classified(
+    gateway: Gateway, call: HttpCall, name: str, prompts: Sequence[Prompt], activates: bool,
+    options: Mapping[str, Any],
+) -> tuple[list[str], Results[Classification]]:
+    """Returns the labels of the model, and their scores for each prompt."""
+    labels = await gateway.models.labels(name, call.options)
+    call.hold(len(prompts) * (COST_OF_SCORE + len(labels) * _COST_OF_LABEL))
+    activation = probabilities(len(labels)) if activates else "none"
+    rows = await gateway.client.classify(name, prompts, activation=activation, **options)
+    return labels, rows
+
+
 async def classify(gateway: Gateway, call: HttpCall) -> Answer:
-    fields = parse_object(call.body, gateway.limits)
-    name = await gateway.models.name_of(fields.text("model", None, most=256), call.options)
-    prompts = prompts_of(fields, "input", most=gateway.limits.max_answers)
+    fields = parse_object(call.body, gateway.limits, call.hold)
+    name = await gateway.models.named(fields, call.options)
+    prompts = await texts_or_ids(gateway, call, fields, "input", name)
     options = _options(fields, call)
     activates = _activates(fields)
     fields.end()
-    await gateway.models.check_token_ids(name, prompts, "input", call.options)
-    labels = await gateway.models.labels(name, call.options)
-    options["activation"] = probabilities(len(labels)) if activates else "none"
-    rows = await gateway.client.classify(name, prompts, **options)
+    labels, rows = await _classified(gateway, call, name, prompts, activates, options)
     data = [
         {"index": i, "label": labels[each.label], "probs": each.scores,
          "num_classes": len(each.scores)}
@@ -87,16 +100,14 @@ async def classify(gateway: Gateway, call: HttpCall) -> Answer:
     return _answer(call, "classify", name, data, rows)
 
 
-async def tokenize(gateway: Gateway, call: HttpCall) -> Answer:
-    fields = parse_object(call.body, gateway.limits)
-    name = await gateway.models.name_of(fields.text("model", None, most=256), call.options)
+async def tokenize(gateway: Gateway, call: HttpCall, fields: Fields) -> Answer:
+    name = await gateway.models.named(fields, call.options)
     prompt = fields.text("prompt")
     special = fields.flag("add_special_tokens", True)
     strings = fields.flag("return_token_strs", False)
     fields.end()
     info = await gateway.models.info(name, call.options)
-    (row,) = await gateway.client.tokenize(name, prompt, truncate="error", **call.options)
-    tokens = row if special else without_special(row)
+    (tokens,) = await tokens_of(gateway, call, name, [prompt], special)
     return Whole({
         "count": len(tokens),
         "max_model_len": int(info.properties["max_positions"]),
@@ -108,9 +119,9 @@ async def tokenize(gateway: Gateway, call: HttpCall) -> Answer:
 
 async def pooling(gateway: Gateway, call: HttpCall) -> Answer:
     """Answers with embeddings, the vectors of tokens, or a classifier's scores."""
-    fields = parse_object(call.body, gateway.limits)
-    name = await gateway.models.name_of(fields.text("model", None, most=256), call.options)
-    prompts = prompts_of(fields, "input", most=gateway.limits.max_answers)
+    fields = parse_object(call.body, gateway.limits, call.hold)
+    name = await gateway.models.named(fields, call.options)
+    prompts = await texts_or_ids(gateway, call, fields, "input", name)
     info = await gateway.models.info(name, call.options)
     default = "classify" if any(each.name == "scores" for each in info.outputs) else "embed"
     task = fields.word("task", ("embed", "token_embed", "classify"), default)
@@ -119,22 +130,18 @@ async def pooling(gateway: Gateway, call: HttpCall) -> Answer:
     dimensions = fields.integer("dimensions", None, 1)
     fields.accept("encoding_format", "float")
     fields.end()
-    await gateway.models.check_token_ids(name, prompts, "input", call.options)
     result: Any
     rows: list[Any]
     if task == "classify":
-        labels = await gateway.models.labels(name, call.options)
-        result = await gateway.client.classify(
-            name, prompts, activation=probabilities(len(labels)) if activates else "none", **options
-        )
+        _, result = await _classified(gateway, call, name, prompts, activates, options)
         rows = [each.scores for each in result]
     elif task == "token_embed":
         await gateway.models.check_embeds(name, call.options)
         result = await gateway.client.embed_tokens(name, prompts, **options)
-        rows = [each.tolist() for each in result]
+        rows = [await call.json_rows(each) for each in result]
     else:
         await gateway.models.check_embeds(name, call.options)
         result = await gateway.client.embed(name, prompts, dimensions=dimensions, **options)
-        rows = result.tolist()
+        rows = await call.json_rows(result)
     data = [{"index": i, "object": "pooling", "data": each} for i, each in enumerate(rows)]
     return _answer(call, "pool", name, data, result)
