@@ -188,9 +188,9 @@ async def measure(options, address, gateway):
     seconds = options.seconds / (2 * options.rounds)
     await honest(address, 1, options.per_s, [])  # warms up
     for _ in range(options.rounds):
-        failures, output = await phase(["--attack", address, "--seconds", seconds, "--attacks-per-s",
-                                        options.attacks_per_s], address, seconds, options.per_s,
-                                       hostile)
+        arguments = ["--attack", address, "--seconds", seconds,
+                     "--attacks-per-s", options.attacks_per_s]
+        failures, output = await phase(arguments, address, seconds, options.per_s, hostile)
         result = json.loads(output)
         failed += failures
         cpu_s += result["cpu_s"]
