@@ -11,8 +11,19 @@ import asyncio
 import json
 import sys
 from dataclasses import dataclass
-from typing import Any, Awaitable, Callable, Iterable, Mapping, Optional, Sequence
+from typing import (
+    Any,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Optional,
+    Sequence,
+    TypeVar,
+)
 
+T = TypeVar("T")
 Receive = Callable[[], Awaitable[Any]]
 
 
@@ -66,13 +77,21 @@ async def read_body(
     if length is not None and length.isdecimal() and int(length[:20]) > limits.max_body_bytes:
         raise too_long
     try:
-        return await asyncio.wait_for(
-            _read(receive, limits.max_body_bytes, too_long, hold), limits.body_timeout_s
+        return await within(
+            limits.body_timeout_s, _read(receive, limits.max_body_bytes, too_long, hold)
         )
     except asyncio.TimeoutError:
         raise Refused(
             408, f"the body did not arrive within {limits.body_timeout_s:g} s (--body-timeout)"
         ) from None
+
+
+async def within(seconds: Optional[float], work: Coroutine[Any, Any, T]) -> T:
+    """Returns the result of `work`, or raises asyncio.TimeoutError after `seconds`, if given."""
+    if sys.version_info >= (3, 11):
+        async with asyncio.timeout(seconds):  # needs no task of its own, unlike wait_for
+            return await work
+    return await asyncio.wait_for(work, seconds)
 
 
 async def _read(

@@ -24,6 +24,7 @@ from typing import (
     AsyncIterator,
     Awaitable,
     Callable,
+    Coroutine,
     Mapping,
     Optional,
     Protocol,
@@ -44,14 +45,14 @@ from ..results import Generation
 from ..tensors import Tensor, element_bytes
 from .chat import ChatTemplate, Renderer
 from .fairness import Account, Caller, Places, Refusals, Turns, caller_of
-from .hostile import Disconnected, Limits, Refused, read_body
+from .hostile import Disconnected, Limits, Refused, read_body, within
 from .models import Models
 from .protocol import ABORT
 from .tracing import Span, Tracing
 
 _log = logging.getLogger("sluice_client.gateway")
 
-Send = Callable[[Any], Awaitable[None]]
+Send = Callable[[Any], Coroutine[Any, Any, None]]
 
 # The HTTP status of each gRPC status. 499 appears only in metrics.
 _STATUSES = {
@@ -245,7 +246,7 @@ class Connections:
         """Waits for a place for a call, and holds it while the context is open."""
         if not self._places.take(caller):
             try:
-                await asyncio.wait_for(self._places.wait(caller), timeout_s)
+                await within(timeout_s, self._places.wait(caller))
             except asyncio.TimeoutError:
                 raise DeadlineExceeded("the deadline passed while the call waited for other calls"
                                        " (--max-daemon-calls)", "DEADLINE_EXCEEDED") from None
@@ -617,7 +618,7 @@ class _Writer:
             last = begin + _PIECE_BYTES >= len(body)
             message = {"type": "http.response.body", "body": piece, "more_body": more or not last}
             try:
-                await asyncio.wait_for(self._send(message), self._stall_timeout_s)
+                await within(self._stall_timeout_s, self._send(message))
             except asyncio.TimeoutError:
                 raise _Stalled from None
 
