@@ -297,7 +297,7 @@ def test_models_are_listed(client):
         ("/v1/completions", {"model": "demo", "prompt": "a", "n": 17}, 400, "n", "[1, 16]"),
         ("/v1/completions", {"model": "demo", "prompt": ["a"] * 1025, "n": 2}, 400, "n",
          "2050 answers"),
-        ("/v1/embeddings", {"model": "demo", "input": ["a"] * 2049}, 400, "input", "2049 prompts"),
+        ("/v1/embeddings", {"model": "demo", "input": ["a"] * 2049}, 400, "input", "2049 rows"),
         ("/v1/embeddings", {"model": "demo", "input": "a", "truncate": 1}, 400, "truncate", "END"),
         ("/v1/completions", {"model": "demo", "prompt": "a", "stop": [1]}, 400, "stop", "text"),
         ("/v1/completions", {"model": "demo", "prompt": "a", "echo": True}, 400, "echo", "false"),

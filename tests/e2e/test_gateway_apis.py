@@ -1,5 +1,6 @@
 """Tests that the gateway's paths of other servers answer with the bits of gRPC."""
 
+import asyncio
 import math
 
 import numpy as np
@@ -8,7 +9,8 @@ from conftest import ROOT, Daemon
 from gateway import Gateway
 from sentence_models import SENTENCES, lay
 from sluice_client import Client
-from sluice_client.gateway.openai import encoded
+from sluice_client.gateway.openai import encoded, integers
+from sluice_client.gateway.serving import HttpCall
 from sluice_client.tensors import Tensor
 
 TEXTS = ["a b c", "no more", "d"]
@@ -261,10 +263,16 @@ def test_cohere_embeds_in_several_types(gateway, client):
 
 def test_types_of_embeddings_at_their_limits():
     tensor = Tensor.of("x", "FP32", (2, 10), [0.0] * 10 + [-2.0, 1.0, 0.0] + [1.0] * 7)
-    assert encoded(tensor, "int8") == [[0] * 10, [-127, 64, 0] + [64] * 7]
-    assert encoded(tensor, "uint8")[1][0] == 1
-    assert encoded(tensor, "ubinary") == [[0, 0], [0b01011111, 0b11000000]]
-    assert encoded(tensor, "binary", "base64")[0] == "gIA="
+    rows = tensor.tolist()
+    assert [integers(row, "int8") for row in rows] == [[0] * 10, [-127, 64, 0] + [64] * 7]
+    assert integers(rows[1], "uint8")[0] == 1
+    assert [integers(row, "ubinary") for row in rows] == [[0, 0], [0b01011111, 0b11000000]]
+
+    async def turn(size):
+        pass
+
+    call = HttpCall(None, {}, b"", {}, None, lambda size: None, turn)
+    assert asyncio.run(encoded(call, tensor, "binary", "base64"))[0] == "gIA="
 
 
 @pytest.mark.parametrize(

@@ -193,7 +193,7 @@ class HttpCall:
             yield row.values()
 
 
-Handler = Callable[["Gateway", HttpCall], Awaitable[Answer]]
+Handler = Callable[["Gateway", HttpCall], Coroutine[Any, Any, Answer]]
 
 
 class Metrics:
@@ -456,8 +456,7 @@ class Endpoint:
             await call.turn(len(call.body))
             most_s = self._gateway.limits.max_timeout_s
             try:
-                answer = await asyncio.wait_for(
-                    self._handler(self._gateway.of(call), call), most_s)
+                answer = await within(most_s, self._handler(self._gateway.of(call), call))
             except asyncio.TimeoutError:
                 raise Refused(504, f"the call did not end within {most_s:g} s (--max-timeout);"
                               " send fewer rows") from None

@@ -12,7 +12,7 @@ from typing import Any, Mapping, Optional, Sequence
 
 import msgspec
 
-from ..options import Activation, TokenizeOptions
+from ..options import Activation
 from ..results import Token
 from .hostile import MAX_ROWS, Fields, Refused, check_rows, check_text, check_texts, parse_object
 from .openai import COST_OF_SCORE, texts_or_ids
@@ -221,9 +221,8 @@ async def tokens_of(
     # A token has a byte of the text, or is special. The rows are padded to the longest.
     sizes = [min(len(each.encode()) + _SPECIAL_TOKENS, most) for each in texts]
     call.hold(sum(sizes) * _COST_OF_TOKEN + len(sizes) * max(sizes) * _COST_OF_PADDING)
-    named: TokenizeOptions = {} if prompt_name is None else {"prompt_name": prompt_name}
-    rows = await gateway.client.tokenize(
-        name, texts, truncate="error", **named, **call.options)
+    options = {**call.options, "truncate": "error", "prompt_name": prompt_name}
+    rows = await gateway.client.tokenize(name, texts, **options)
     return list(rows) if special else [_without_special(row) for row in rows]
 
 
