@@ -8,7 +8,7 @@ from conftest import ROOT, SLUICED
 
 
 def test_honest_callers_are_served_next_to_hostile_ones(tmp_path):
-    """A short run; `./test --thorough` runs ten minutes and compares latencies."""
+    """A short run; `./test --thorough` runs ten minutes."""
     out = tmp_path / "report.json"
     subprocess.run(
         [sys.executable, ROOT / "loadtest" / "gateway_hostile.py", "--sluiced", SLUICED,

@@ -265,7 +265,7 @@ class Connections:
 
 
 class CallersClient(AsyncClient):
-    """A client whose calls take the places of one caller, and whose answers take its memory.
+    """A client whose calls take the places, the turns and the memory of one caller.
 
     A call waits for a place for at most its deadline, or the client's timeout.
     """
@@ -278,6 +278,8 @@ class CallersClient(AsyncClient):
     async def _answer(self, call: tasks.Call, attempts: Attempts) -> _protocol.Message:
         attempts.begin()
         async with self._connections.place(self._call.caller, attempts.remaining_s()) as client:
+            # gRPC copies and encodes the message on the event loop.
+            await self._call.turn(call.request.ByteSize())
             answer = await client._answer(call, attempts)
         size = answer.ByteSize()
         self._call.hold(size * _COST_OF_ANSWER_BYTE)
@@ -296,6 +298,7 @@ class CallersClient(AsyncClient):
         attempts = Attempts(options, *self._defaults)
         attempts.begin()
         async with self._connections.place(self._call.caller, attempts.remaining_s()) as client:
+            await self._call.turn(request.ByteSize())
             if "timeout_s" in options:
                 options = {**options, "timeout_s": attempts.remaining_s()}
             async with aclosing(client._parts(request, options)) as parts:
