@@ -95,7 +95,7 @@ int64_t ShareOf(int64_t free_bytes, int64_t weights, int64_t models) {
   return std::max<int64_t>(free_bytes - (models - 1) * weights, 0) / models;
 }
 
-// Lowers the default size of steps so that a slot fits in `share`. A size that the options set stays.
+// Lowers the default size of steps so that a slot fits in `share`. A size in the options stays.
 void FitSteps(const EngineOptions& options, const Model& model, const BackendInfo& info,
               const ExecutableModel& executable, int64_t share, Observer* observer,
               LadderLimits* limits) {
