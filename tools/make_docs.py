@@ -240,11 +240,11 @@ def errors_page():
         "grpc-retry-pushback-ms: 120",
         "```",
         "",
-        "The trailer `sluice-reason` of a failed call is one of the words below. Programs read the "
-        "word; the",
-        "message is for people. The word is also the label `reason` of `sluice_rejected_total`, "
-        "which counts",
-        "the requests that were refused before they were admitted.",
+        "The trailer `sluice-reason` of a call that the daemon refuses or fails is one of the "
+        "words below.",
+        "Programs read the word; the message is for people. The word is also the label `reason` of",
+        "`sluice_rejected_total`, which counts the requests that were refused before they were "
+        "admitted.",
         "",
         "- **Retry**: whether the same call may succeed later. A RESOURCE_EXHAUSTED error has the "
         "trailer",
@@ -260,8 +260,10 @@ def errors_page():
         "parameters",
         "`error_code` and `error_reason` of the response. A call that the daemon cuts off, because "
         "its",
-        "peer does not read or send, has neither. Made by `tools/make_docs.py` from "
-        "`base/reason.h`.",
+        "peer does not read or send, has neither. An error of gRPC itself has no reason and no "
+        "push-back: an",
+        "unknown method, a compressed message, a message or metadata above the limit. Made by",
+        "`tools/make_docs.py` from `base/reason.h`.",
         "",
         "| reason | status | HTTP | retry | fault | cause | what to do |",
         "|---|---|---|---|---|---|---|",
