@@ -202,19 +202,21 @@ const std::vector<OptionSpec<QueueOptions>>& OptionSpecs<QueueOptions>() {
   static const auto& specs = *new auto(SpecsOfAllMembers<S>({
       SLUICE_OPTION(max_requests, Count(1, 1'000'000),
                     "Maximum number of waiting and running requests of a model. Further requests "
-                    "are refused with RESOURCE_EXHAUSTED."),
+                    "are refused with RESOURCE_EXHAUSTED. priority_share lowers the limit for "
+                    "levels 2 and 3."),
       SLUICE_OPTION(max_tokens, Count(1, int64_t{1} << 40),
                     "Maximum number of tokens of the waiting and running requests, including the "
                     "max_tokens of each row. A request that would exceed it is refused with "
                     "RESOURCE_EXHAUSTED; a single request above the limit is refused with "
-                    "INVALID_ARGUMENT."),
+                    "INVALID_ARGUMENT. priority_share lowers the limit for levels 2 and 3."),
       SLUICE_OPTION(max_bytes, Size(0, kMostMemory),
                     "Maximum memory of a model's waiting and running requests, including their "
                     "longest replies. A request that would exceed it is refused with "
                     "RESOURCE_EXHAUSTED; a single request above the limit is refused with "
-                    "INVALID_ARGUMENT. The default is at most a quarter of "
-                    "server.memory.limit_bytes for all configured models together. 0: a sixteenth "
-                    "of server.memory.limit_bytes, at most 1 GiB."),
+                    "INVALID_ARGUMENT. priority_share lowers the limit for levels 2 and 3. The "
+                    "default is at most a quarter of server.memory.limit_bytes for all configured "
+                    "models together. 0: a sixteenth of server.memory.limit_bytes, at most 1 "
+                    "GiB."),
       SLUICE_DURATION(
           max_wait, Duration(kHourUs),
           "The longest accepted wait in the queue; set it to the latency that callers "
