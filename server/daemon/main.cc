@@ -226,7 +226,6 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
 }  // namespace sluice
 
 int main(int argc, char** argv) {
-  sluice::OpenStandardDescriptors();
   sluice::TuneProcess();
   sluice::BlockSignals();
   sluice::NameMappingsOnFault();

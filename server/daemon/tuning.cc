@@ -22,12 +22,21 @@ void TuneProcess() {
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
 }
 
+namespace {
+
+// Opens /dev/null for each of the descriptors 0 to 2 that is closed. Otherwise sockets would get
+// these numbers, and the log would be written to them.
 void OpenStandardDescriptors() {
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
     // open returns the lowest free number, which is `fd`.
     if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) SLUICE_CHECK(open("/dev/null", O_RDWR) == fd);
   }
 }
+
+// Runs before the initialisers of shared libraries, because some of them open descriptors.
+[[gnu::section(".preinit_array"), gnu::used]] void (*const open_first)() = OpenStandardDescriptors;
+
+}  // namespace
 
 void TrimHeaps() { malloc_trim(0); }
 
