@@ -112,8 +112,9 @@ def test_rapid_resets_on_many_connections_take_limited_memory(daemon):
     for thread in threads:
         thread.join()
     calls_from_elsewhere_are_served(server)
-    # The plan has 48 MiB for calls; the rest is gRPC's buffers and freed memory.
-    assert grown(server, before) < 160 * MIB
+    # The plan has 48 MiB for calls; the rest is gRPC's buffers and freed memory. Half of the limit
+    # is far from the 85 % at which the daemon refuses connections.
+    assert grown(server, before) < 320 * MIB
 
 
 def test_a_blocked_log_does_not_delay_the_end():
