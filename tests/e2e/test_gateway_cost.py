@@ -5,6 +5,7 @@ The requests are drawn to be as expensive as possible for each of their bytes.
 
 import asyncio
 import json
+import math
 import random
 import time
 import tracemalloc
@@ -13,7 +14,11 @@ import pytest
 from starlette.datastructures import Headers
 
 SIZE = 100_000
-PATHS = ("completions", "chat", "embeddings", "rerank", "infer")
+FIELDS = {"completions": "prompt", "embeddings": "input", "rerank": "documents", "root": "inputs",
+          "embed": "inputs", "embed_all": "inputs", "sparse": "inputs", "predict": "inputs",
+          "tei_rerank": "texts", "score": "text_2", "classify": "input", "pooling": "input",
+          "cohere": "texts", "tokenize": "inputs"}
+PATHS = (*FIELDS, "chat", "similarity", "infer")
 # JSON values that need much memory or time for each of their bytes.
 VALUES = ('""', '"ab"', '"\\u00e9\\u4e00"', '"\\ud83d\\ude00"', "{}", "[]", '{"a":1}',
           '{"a":{"b":[]}}', "[[[[]]]]", "1", "300", "-1e5", "0.1", "null", "true", '"\\\\\\""',
@@ -37,7 +42,6 @@ def drawn_body(draw, path):
     long = [1] * (SIZE // 2)
     prompt = draw.choice((["a" * (SIZE // rows)] * rows, long, [long, *[[1]] * (rows - 1)],
                           [[1]] * (SIZE // 4), "\u00e9" * (SIZE // 2)))
-    field = {"completions": "prompt", "embeddings": "input", "rerank": "documents"}.get(path)
     if path == "chat":
         text = prompt if isinstance(prompt, str) else "a" * SIZE
         asked = {"model": "m", "messages": [{"role": "user", "content": text}]}
@@ -46,19 +50,37 @@ def drawn_body(draw, path):
         asked = {"inputs": [{"name": "input_ids", "datatype": draw.choice(("INT32", "FP64")),
                              "shape": [count], "data": [300] * count}]}
     else:
-        asked = {"model": "m", field: prompt}
-    if path == "rerank":
-        asked["query"] = draw.choice(("a", "a" * (SIZE // 4)))
+        asked = request_of(path, prompt, draw.choice(("a", "a" * (SIZE // 4))))
     if path in ("completions", "chat"):
         asked["n"] = draw.choice((1, 16))
     return json.dumps(asked, ensure_ascii=False).encode()
 
 
-class Sink:
-    """Takes the calls to the daemon. It keeps their messages in memory, and answers with errors."""
+# The outputs of the model "m" on each path that is not of a model with embeddings.
+OUTPUTS = {"predict": ("scores", 50), "classify": ("scores", 50), "score": ("scores", 1),
+           "rerank": ("scores", 1), "tei_rerank": ("scores", 1)}
 
-    def __init__(self):
-        from sluice_client import AsyncClient
+
+def request_of(path, texts, other):
+    """Returns a request with these texts, and with another text if the API has one."""
+    if path == "similarity":
+        return {"model": "m", "inputs": {"source_sentence": other, "sentences": texts}}
+    if path == "predict":
+        texts = [[each, other] for each in texts] if isinstance(texts, list) else texts
+    asked = {"model": "m", FIELDS[path]: texts}
+    if path in ("rerank", "tei_rerank"):
+        asked["query"] = other
+    if path == "score":
+        asked["text_1"] = other
+    return asked
+
+
+class Sink:
+    """Takes the calls to the daemon. It keeps their messages in memory. It answers with errors, or
+    with `shapes`: the values of a row of each output."""
+
+    def __init__(self, path, shapes=None):
+        from sluice_client import AsyncClient, _protocol
         from sluice_client.errors import Unavailable
 
         class Client(AsyncClient):
@@ -66,33 +88,66 @@ class Sink:
                 self._defaults = (60.0, None, None)
 
             async def _answer(self, call, attempts):
-                kept.append(call.request.SerializeToString())
                 await asyncio.sleep(0)
-                raise Unavailable("", "UNAVAILABLE")
+                if call.method is _protocol.MODEL_METADATA:
+                    return metadata_of(path)
+                kept.append(call.request.SerializeToString())
+                if shapes is None:
+                    raise Unavailable("", "UNAVAILABLE")
+                return answer_to(call.request, shapes)
 
         kept = self.kept = []
         self.client = Client()
 
 
-def handle(path, body):
+def metadata_of(path):
+    from sluice_client import _protocol
+
+    info = _protocol.MODEL_METADATA.response(name="m", properties={"max_positions": "4096"})
+    for name in ("input_ids", "text_pair_input"):
+        info.inputs.add(name=name, datatype="INT32", shape=[-1, -1])
+    if path in OUTPUTS:
+        name, width = OUTPUTS[path]
+        info.outputs.add(name=name, datatype="FP32", shape=[-1, width])
+    return info
+
+
+def answer_to(request, shapes):
+    from sluice_client import _protocol
+    from sluice_client.tensors import Tensor
+
+    answer = _protocol.MODEL_INFER.response(model_name="m")
+    rows = max(each.shape[0] for each in request.inputs)
+    for name, (datatype, shape, value) in shapes.items():
+        count = rows * math.prod(shape)
+        tensor = Tensor.of(name, datatype, (rows, *shape), [value] * count)
+        answer.outputs.add(name=name, datatype=datatype, shape=tensor.shape)
+        answer.raw_output_contents.append(tensor.raw)
+    return answer
+
+
+def handle(path, body, shapes=None):
     """Handles a request. Returns the memory that it took from the gateway's account."""
     from sluice_client.errors import SluiceError
-    from sluice_client.gateway import completions, inference_protocol, openai, rerank
+    from sluice_client.gateway import completions, inference_protocol, openai, rerank, tei, vllm
     from sluice_client.gateway.chat import ChatTemplate
     from sluice_client.gateway.fairness import Caller
     from sluice_client.gateway.hostile import Refused
-    from sluice_client.gateway.serving import Gateway, HttpCall
+    from sluice_client.gateway.serving import Gateway, HttpCall, to_json
 
     handler = {"completions": completions.completions, "chat": completions.chat_completions,
                "embeddings": openai.embeddings, "rerank": rerank.rerank,
-               "infer": inference_protocol.infer}[path]
+               "infer": inference_protocol.infer, "cohere": rerank.embed, "root": tei.root,
+               "embed": tei.embed, "embed_all": tei.embed_all, "sparse": tei.embed_sparse,
+               "predict": tei.predict, "tei_rerank": rerank.rerank_of_either,
+               "similarity": tei.similarity, "score": vllm.score, "classify": vllm.classify,
+               "pooling": vllm.pooling, "tokenize": rerank.tokenize_of_either}[path]
     held = [len(body)]  # by read_body
 
     async def run():
-        sink = Sink()
         template = ChatTemplate("{{ messages[0].content }}")
-        gateway = Gateway([sink.client], templates={"m": template})
-        gateway.client = sink.client
+        gateway = Gateway([Sink(path, shapes).client], templates={"m": template},
+                          default_model="m")
 
         class Renderer:
             async def prompt(self, caller, name, messages):
@@ -103,12 +158,14 @@ def handle(path, body):
         async def turn(size):
             pass
 
-        call = HttpCall(Headers({}), {"model": "m"}, body, {"timeout_s": 1, "request_id": ""},
-                        Caller("a"), held.append, turn)
+        options = {"timeout_s": 1, "request_id": "", "metadata": []}
+        call = HttpCall(Headers({}), {"model": "m"}, body, options, Caller("a"), held.append, turn)
         try:
-            await handler(gateway, call)
+            answer = await handler(gateway.of(call), call)
         except (Refused, SluiceError, ValueError):
-            pass
+            assert shapes is None
+        else:
+            to_json(answer.content)
 
     asyncio.run(run())
     return sum(held)
@@ -150,6 +207,43 @@ def test_event_loop_time_of_a_request_is_proportional_to_its_size(first_seed, pa
         if taken > 100 * unit:
             taken = min(taken, cost_of(path, body))
         assert taken <= 100 * unit, (path, body[:80], len(body), taken / unit)
+
+
+@pytest.mark.parametrize("path", [each for each in PATHS if each not in ("chat", "infer")])
+def test_memory_of_an_answer_is_accounted(first_seed, path):
+    draw = random.Random(f"{first_seed} {path}")
+
+    def vector(width):
+        return {"embedding": ("FP32", (width,), 0.1)}
+
+    kinds = {"completions": lambda width: {
+                 "output_ids": ("INT32", (width,), 300), "logprobs": ("FP32", (width,), -0.1),
+                 "finish_reason": ("BYTES", (1,), "length")},
+             "embed_all": lambda width: {
+                 "token_count": ("INT32", (1,), 7), "token_embeddings": ("FP32", (7, width), 0.1)},
+             "sparse": lambda width: {
+                 "sparse_ids": ("INT32", (width,), 300), "sparse_weights": ("FP32", (width,), 0.1)},
+             "tokenize": lambda width: {
+                 "token_count": ("INT32", (1,), width), "token_ids": ("INT32", (width,), 300),
+                 "token_offsets": ("INT32", (width, 2), 1)}}
+    kinds.update({name: lambda _, output=output: {output[0]: ("FP32", output[1:], 0.1)}
+                  for name, output in OUTPUTS.items()})
+    for _ in range(4):
+        rows = draw.choice((1, 30, 500))
+        # A text is at least as long as the number of its tokens.
+        width = draw.choice((8, 64, 512)) if rows < 500 else draw.choice((8, 64))
+        body = json.dumps(request_of(path, ["a" * max(1, width - 8)] * rows, "b")).encode()
+        if path in ("embeddings", "cohere"):
+            kind = draw.choice(("int8", "float", "ubinary"))
+            extra = {"output_dtype": kind} if path == "embeddings" else {"embedding_types": [kind]}
+            body = json.dumps({**json.loads(body), **extra}).encode()
+        shapes = kinds.get(path, vector)(width)
+        handle(path, body, shapes)
+        tracemalloc.start()
+        held = handle(path, body, shapes)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak <= held + 2 * len(body) + (256 << 10), (path, rows, width, peak, held)
 
 
 def test_values_of_a_body_are_counted_exactly(first_seed):
