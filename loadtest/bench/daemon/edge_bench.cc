@@ -92,8 +92,7 @@ absl::StatusOr<size_t> ResponseBytes(const load::Channels& channels, const grpc:
   SizeOfAnswer answer;
   // The destructor of the transport waits for the answer.
   const load::SystemTime until = std::chrono::system_clock::now() + std::chrono::seconds(30);
-  load::MakeUnaryTransport(channels, until, &answer)
-      ->Send(/*call=*/0, request, std::nullopt);
+  load::MakeUnaryTransport(channels, until, &answer)->Send(/*call=*/0, request, std::nullopt);
   return answer.size();
 }
 

@@ -401,8 +401,7 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
   const bool located = requested(Output::kTokenOffsets);
   const bool token_ids = requested(Output::kTokenIds);
   request.outputs = MaskOf(reply.outputs);
-  SLUICE_RETURN_IF_ERROR(
-      CheckWindows(message, inputs, *spec, prompt, request.outputs, token_ids));
+  SLUICE_RETURN_IF_ERROR(CheckWindows(message, inputs, *spec, prompt, request.outputs, token_ids));
   if (spec->window_overlap > 0) spec->truncate = Truncation::kRight;  // no row is cut
   SLUICE_RETURN_IF_ERROR(prompt.Encode(PromptText(*spec, model), spec->truncate, located));
   SLUICE_RETURN_IF_ERROR(CheckStop(spec->stop, model));
