@@ -39,7 +39,8 @@ _AT_ONCE = 64
 _MOST_STOPS = 16
 _MOST_TOP = 20
 _SEEDS = 2**64
-# Bytes of an answer, of a generated token, and of each of its candidates, until the answer has been encoded.
+# Bytes of an answer, of a generated token, and of each of its candidates, until the answer has been
+# encoded.
 _COST_OF_ANSWER = 3000
 _COST_OF_TOKEN = 800
 
