@@ -8,7 +8,7 @@ import numpy as np
 import openai
 import pytest
 import tritonclient.http as httpclient
-from conftest import ROOT, free_port
+from conftest import DEMO, ROOT, free_port
 from gateway import Gateway
 from gateway_fixtures import client, gateway, page, template
 from infer import ids_inputs, infer, text_inputs
@@ -109,7 +109,7 @@ def test_token_ids_need_a_flag_and_give_the_same_answers_as_texts(demo, client):
 
 
 def test_start_prints_address_daemon_and_models(demo, template):
-    started = Gateway(demo, "--chat", f"demo={template}")
+    started = Gateway(demo, "--chat", f"demo={template}", "--tokenizer", f"demo={DEMO}")
     assert started.stop() == (0, f"sluice-gateway: http://{started.address} serves the daemon at"
                                  f" {demo.grpc}; models: demo (with chats)\n")
     away = Gateway(f"127.0.0.1:{free_port()}")

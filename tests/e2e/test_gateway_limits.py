@@ -139,15 +139,31 @@ def test_callers_take_turns_at_the_daemon():
         assert server.order.index("honest") <= 2, server.order
 
 
-def test_a_call_that_waits_for_a_place_ends_at_its_deadline():
-    with Blocked() as server, Gateway(server.address, "--max-daemon-calls", 1) as gateway:
-        first = threading.Thread(target=ask, args=(gateway, "/v1/completions", ASKED))
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("by_header", [False, True])
+def test_a_call_that_waits_for_a_place_ends_at_its_deadline(stream, by_header):
+    options = [] if by_header else ["--timeout", 1]
+    deadline = {"x-request-timeout-ms": "50"} if by_header else {}
+    with Blocked() as server, Gateway(
+        server.address, "--max-daemon-calls", 1, *options
+    ) as gateway:
+        first = threading.Thread(
+            target=ask, args=(gateway, "/v1/completions", ASKED),
+            kwargs={"x-request-timeout-ms": str(round(PATIENCE_S * 1000))})
         first.start()
         wait_until(lambda: server.order)
-        status, text = ask(gateway, body=ASKED, **{"x-request-timeout-ms": "50"})
+        status, text = ask(gateway, body={**ASKED, "stream": stream}, **deadline)
         assert status == 504 and "--max-daemon-calls" in text
         server.gate.set()
         first.join()
+
+
+def test_a_call_ends_at_the_longest_deadline():
+    """The timeout of one request to the daemon may be longer, and a call may make several."""
+    with Blocked() as server, Gateway(server.address, "--max-timeout", 0.2) as gateway:
+        status, text = ask(gateway, body=ASKED)
+        assert status == 504 and "--max-timeout" in text
+        server.gate.set()
 
 
 def test_silent_connections_of_a_peer_leave_room_for_others_and_for_probes():
@@ -255,8 +271,21 @@ def test_rows_and_padding_are_limited_before_they_take_memory():
     with ScriptedServer() as server, Gateway(server.address) as gateway:
         for rows, text in (([[1]] * 3000, "2048"), ([[1] * 30_000] + [[1]] * 1000, "1048576"),
                            (["a"] * 3000, "2048")):
-            status, answer = ask(gateway, "/v1/embeddings", {"model": "scripted", "input": rows})
-            assert status == 400 and text in answer and "Split" in answer
+            for path, name in (("/v1/embeddings", "input"), ("/v1/rerank", "documents"),
+                               ("/rerank", "texts"), ("/v2/embed", "texts"), ("/embed", "inputs"),
+                               ("/embed_all", "inputs"), ("/embed_sparse", "inputs"),
+                               ("/predict", "inputs"), ("/tokenize", "inputs"),
+                               ("/score", "text_2"), ("/classify", "input"), ("/pooling", "input")):
+                # A list of texts is one row of /predict.
+                body = {"model": "scripted", name: [[each] for each in rows]
+                        if path == "/predict" and rows[0] == "a" else rows}
+                body.update({"query": "a"} if "rerank" in path else {})
+                body.update({"text_1": "a"} if path == "/score" else {})
+                status, answer = ask(gateway, path, body)
+                assert status == 400 and text in answer and "Split" in answer, (path, answer)
+        status, answer = ask(gateway, "/similarity", {
+            "model": "scripted", "inputs": {"source_sentence": "a", "sentences": ["a"] * 3000}})
+        assert status == 400 and "2048" in answer and "Split" in answer
         wait_until(lambda: in_flight(gateway) == 0)
 
 

@@ -336,6 +336,20 @@ class Counting:
             self.now -= 1
 
 
+def test_places_of_tokens_are_counted_in_characters(first_seed):
+    from sluice_client.entities import tokens_of
+
+    draw = random.Random(first_seed)
+    for _ in range(200):
+        text = "".join(draw.choices("ab\u00e9\u4e00\U0001f600", k=draw.randrange(30))).encode()
+        text = draw.choice((text, draw.randbytes(len(text))))
+        offsets = [sorted(draw.choices(range(len(text) + 1), k=2)) for _ in range(9)] + [[-1, -1]]
+        characters = [[len(text[:at].decode(errors="replace")) if at >= 0 else -1 for at in both]
+                      for both in offsets]
+        found = tokens_of(text, range(10), offsets)
+        assert [[each.begin, each.end] for each in found] == characters, (text, offsets)
+
+
 def test_asyncio_client_limits_its_calls_in_flight(served):
     async def run():
         async with sluice_client.AsyncClient(served.grpc, max_in_flight=5) as client:
