@@ -200,8 +200,8 @@ async def chat_completions(gateway: Gateway, call: HttpCall) -> Answer:
     if template is None:
         raise Refused(
             404, f"the gateway has no chat template for the model {name[:100]!r}; start it with"
-            " --chat MODEL=PATH, where PATH is the model's own folder, or a Jinja file with --tokenizer",
-            "model"
+            " --chat MODEL=PATH, where PATH is the model's own folder, or a Jinja file with"
+            " --tokenizer", "model"
         )
     if not messages:
         raise fields.refuse("messages", "is empty")

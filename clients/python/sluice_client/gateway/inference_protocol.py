@@ -211,11 +211,4 @@ async def _json_values(tensor: Tensor, call: HttpCall) -> Any:
         call.hold(_COST_OF_TEXTS * len(tensor.raw))
         values: list[Any] = tensor.values()
         return [each.decode(errors="replace") for each in values]
-    try:
-        return await call.json_of(tensor, 0, tensor.size)
-    except OverflowError:
-        raise Refused(
-            400,
-            f"the output {tensor.name} has NaN or infinite values, which JSON cannot represent;"
-            " request it with the parameter binary_data",
-        ) from None
+    return await call.json_of(tensor, 0, tensor.size)

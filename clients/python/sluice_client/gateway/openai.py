@@ -8,6 +8,7 @@ fields of docs/api.md, such as `top_k`.
 from __future__ import annotations
 
 import base64
+import math
 from typing import Any, Mapping, Optional, Protocol, Sequence
 
 from ..options import POOLINGS, Prompt
@@ -21,7 +22,7 @@ from .hostile import (
     cost_of_padding,
     parse_object,
 )
-from .serving import Answer, Failure, Gateway, HttpCall, Whole
+from .serving import Answer, Failure, Gateway, HttpCall, Whole, not_finite
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
@@ -112,7 +113,11 @@ async def encoded(call: HttpCall, vectors: Tensor, dtype: str, form: str = "floa
     if dtype == "float":
         return list(await call.json_rows(vectors))
     call.hold(vectors.size * _COST_OF_INTEGER)
-    rows = [integers(row, dtype) async for row in call.rows(vectors)]
+    rows = []
+    async for row in call.rows(vectors):
+        if not all(map(math.isfinite, row)):
+            raise not_finite(vectors)
+        rows.append(integers(row, dtype))
     if form == "float":
         return rows
     return [base64.b64encode(bytes(each & 255 for each in row)).decode() for row in rows]

@@ -165,8 +165,8 @@ class HttpCall:
     async def json_of(self, tensor: Tensor, begin: int, count: int) -> msgspec.Raw:
         """Encodes elements of a tensor of fixed-size elements as a list in JSON.
 
-        A float32 value is exact, because it is written as a double. Raises OverflowError if a value
-        is not finite. Other callers get turns in between.
+        A float32 value is exact, because it is written as a double. Refuses values that are not
+        finite. Other callers get turns in between.
         """
         self.hold(count * _JSON_VALUE_BYTES)
         size = element_bytes(tensor.datatype)
@@ -177,7 +177,7 @@ class HttpCall:
             raw = tensor.raw[at * size : (at + values) * size]
             piece = msgspec.json.encode(Tensor("", tensor.datatype, (values,), raw).values())
             if b"null" in piece:  # how the encoder writes NaN and infinity
-                raise OverflowError
+                raise not_finite(tensor)
             pieces.append(piece[1:-1])
         return msgspec.Raw(b"[" + b",".join(pieces) + b"]")
 
@@ -191,6 +191,11 @@ class HttpCall:
         for row in tensor.rows():
             await self.turn(row.size * _JSON_VALUE_BYTES)
             yield row.values()
+
+
+def not_finite(tensor: Tensor) -> Refused:
+    return Refused(400, f"the output {tensor.name} has NaN or infinite values, which JSON cannot"
+                   " represent; request it in binary form (binary_data of /v2, or base64)")
 
 
 Handler = Callable[["Gateway", HttpCall], Coroutine[Any, Any, Answer]]
