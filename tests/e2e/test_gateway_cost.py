@@ -50,7 +50,8 @@ def drawn_body(draw, path):
         asked = {"inputs": [{"name": "input_ids", "datatype": draw.choice(("INT32", "FP64")),
                              "shape": [count], "data": [300] * count}]}
     else:
-        asked = request_of(path, prompt, draw.choice(("a", "a" * (SIZE // 4))))
+        other = "a" if path == "predict" else draw.choice(("a", "a" * (SIZE // 4)))
+        asked = request_of(path, prompt, other)
     if path in ("completions", "chat"):
         asked["n"] = draw.choice((1, 16))
     return json.dumps(asked, ensure_ascii=False).encode()

@@ -135,16 +135,17 @@ def test_places_go_to_waiting_callers_in_turn_and_none_is_lost(first_seed):
 
         flood = [asyncio.ensure_future(use(caller("a", draw.randrange(50)))) for _ in range(300)]
         await asyncio.sleep(0)
+        before = len(order)  # Calls that end in their first step make room for more.
         honest = asyncio.ensure_future(use(caller("b")))
         for each in draw.sample(flood, 60):
             await asyncio.sleep(0)
             each.cancel()
         await asyncio.wait_for(asyncio.gather(honest, *flood, return_exceptions=True), 60)
         assert places._account.held == 0 and not places._waiting
-        return most, order.index(caller("b"))
+        return most, order.index(caller("b")) - before
 
     most, position = asyncio.run(run())
-    assert most <= 10 and position <= 12
+    assert most <= 10 and position <= 4
 
 
 def test_an_aborted_call_keeps_its_place_for_a_time():
