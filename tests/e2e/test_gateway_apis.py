@@ -9,6 +9,7 @@ from conftest import ROOT, Daemon
 from gateway import Gateway
 from sentence_models import SENTENCES, lay
 from sluice_client import Client
+from sluice_client.gateway.hostile import Refused
 from sluice_client.gateway.openai import encoded, integers
 from sluice_client.gateway.serving import HttpCall
 from sluice_client.tensors import Tensor
@@ -273,6 +274,12 @@ def test_types_of_embeddings_at_their_limits():
 
     call = HttpCall(None, {}, b"", {}, None, lambda size: None, turn)
     assert asyncio.run(encoded(call, tensor, "binary", "base64"))[0] == "gIA="
+    for value in (math.nan, math.inf):
+        broken = Tensor.of("embedding", "FP32", (1, 2), [1.0, value])
+        for dtype in ("float", "int8", "ubinary"):
+            with pytest.raises(Refused, match="embedding has NaN or infinite"):
+                asyncio.run(encoded(call, broken, dtype))
+        assert len(asyncio.run(encoded(call, broken, "base64"))) == 1
 
 
 @pytest.mark.parametrize(
