@@ -219,8 +219,10 @@ class Device:
             end = self.step(now)
             if end is not None:
                 now = end
-            elif coming:
-                now = max(now, coming[0].arrival)
+            else:  # Every waiting call would be late, or nothing waits.
+                times = [call.deadline for call in self.queue + self.backlog]
+                times += [call.arrival for call in itertools.islice(coming, 1)]
+                now = max(now, min(times)) if times else now
 
 
 def make_calls(workload, load, options, rate, weights, random_):

@@ -10,7 +10,7 @@ PEERS = "e2e/test_faults_peers.py"
 CONNECTIONS = "e2e/test_faults_connections.py"
 LISTENER = "server/net/grpc_1_51/grpc_listener_test.cc"
 UNREAD = "server/inference/unread_answers_test.cc"
-ADMISSION = "engine/runner/requests/admission_control_test.cc"
+ADMISSION = "engine/schedule/admission_control_test.cc"
 MEMORY = "server/common/memory_limits_test.cc"
 
 
@@ -101,6 +101,10 @@ NOT_FILLED = {
 def page():
     lines = [
         "# Limits that peers share",
+        "",
+        "```sh",
+        "sluiced --config sluice.yaml --server.grpc.max-calls 20000",
+        "```",
         "",
         "Each row answers one question: who is refused when one peer fills the limit? A row that",
         "starts with `memory:` is a line of the [memory limits](memory.md). `tools/make_docs.py`",

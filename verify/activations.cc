@@ -61,7 +61,7 @@ absl::StatusOr<std::vector<EnteringRows>> CollectRows(std::shared_ptr<const Mode
       step.position_offset = static_cast<int32_t>(config.max_positions) - length;
     }
     StepBatch batch(length, 1, static_cast<int32_t>(config.max_positions), kernels::kPageTokens,
-                    static_cast<int32_t>(config.input_width));
+                    static_cast<int32_t>(config.input_width), config.padding_token);
     batch.Assign({&step, 1}, {}, executable.row_order());
     const auto observe = [&](size_t op, const StepRun& run) {
       const auto* const linear = std::get_if<LinearOp>(&model->graph.ops[op]);

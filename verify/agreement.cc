@@ -165,7 +165,7 @@ class TextRunner {
                         .count = wanted[i].count});
     }
     StepBatch batch(length, 1, static_cast<int32_t>(config.max_positions), kernels::kPageTokens,
-                    static_cast<int32_t>(config.input_width));
+                    static_cast<int32_t>(config.input_width), config.padding_token);
     batch.Assign({&step, 1}, sampled, executable_->row_order(), states);
     SLUICE_RETURN_IF_ERROR(executable_->Replay(*plan_, *slot_, batch));
     if (!pooled.Take(wanted, sums, Undivided) || !pooled.Finish(0, &reply, Undivided)) {

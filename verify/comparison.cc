@@ -290,7 +290,7 @@ absl::Status RunSequence(const CpuModel& executable, const Model& model, size_t 
     }
   }
   StepBatch batch(length, 1, static_cast<int32_t>(model.config.max_positions), kernels::kPageTokens,
-                  static_cast<int32_t>(model.config.input_width));
+                  static_cast<int32_t>(model.config.input_width), model.config.padding_token);
   StepSequence step{0, length, tokens.data(), pages.data()};
   if (!golden.types.empty()) {
     step.type_count = length;

@@ -37,17 +37,21 @@ std::string StartLine(const Journal::Start& start) {
   return line.dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace) + "\n";
 }
 
-// Every journal starts with these bytes of its first start line.
-constexpr std::string_view kFirstBytes = R"({"batch":{)";
+// Every journal starts with the first of these, or, if its first write failed, with the second.
+constexpr std::string_view kFirstBytes[] = {R"({"batch":{)", R"({"op":")"};
+constexpr size_t kMostFirstBytes = 10;
 
 // Returns whether a file is empty or starts as a journal does, or is a device or a pipe. A part of
 // the first bytes is enough, because a process may have been killed during its first write.
 bool MayBeJournal(int file) {
   struct stat status {};
   if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) return true;
-  char first[kFirstBytes.size()];
+  char first[kMostFirstBytes];
   const ssize_t count = pread(file, first, sizeof first, 0);
-  return count <= 0 || kFirstBytes.starts_with(std::string_view(first, count));
+  if (count <= 0) return true;
+  return std::ranges::any_of(kFirstBytes, [&](std::string_view expected) {
+    return expected.starts_with(std::string_view(first, count).substr(0, expected.size()));
+  });
 }
 
 // Truncates a file after its last newline. Returns its new size, 0 for a device or a pipe, or -1

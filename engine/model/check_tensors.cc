@@ -50,14 +50,16 @@ class TensorCheck {
     return Floats(b);
   }
 
-  // A matrix of floats or, in a checkpoint that has quantized layers, of its integers.
+  // A matrix of floats, of int8 or, in a checkpoint that has int4 layers, of their integers.
   absl::Status Matrix(const TensorPart& part) {
-    using Format = StoredQuantization::Format;
     const StoredQuantization& stored = model_.config.stored_quantization;
-    const absl::Status floats = Floats(part);
-    if (floats.ok() || stored.format == Format::kNone) return floats;
-    if (stored.format == Format::kInt8) {
+    if (model_.checkpoint.IsInt8(part.name)) {
       return model_.checkpoint.FindInt8(part.name, part.shape).status();
+    }
+    const absl::Status floats = Floats(part);
+    if (floats.ok() || stored.format == StoredQuantization::Format::kNone ||
+        stored.format == StoredQuantization::Format::kInt8) {
+      return floats;
     }
     return ReadStoredInt4(model_.checkpoint, stored, part.name, part.shape[0], part.shape[1],
                           /*first=*/0, /*rows=*/1)

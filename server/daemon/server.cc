@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/out_of_memory.h"
 #include "base/status_macros.h"
 #include "server/daemon/edge_metrics.h"
 #include "server/observe/engine_metrics.h"
@@ -69,9 +70,14 @@ void Server::WarnOfCertificates() const {
       "can present one; these callers count as anonymous");
 }
 
+// Without memory, the readiness follows at the next change.
 void Server::LookForModels() {
-  context_.health.SetWithoutModels(!lifecycle().ready_without_models &&
-                                   context_.engine->Models().empty());
+  const auto look = [this] {
+    context_.health.SetWithoutModels(!lifecycle().ready_without_models &&
+                                     context_.engine->Models().empty());
+    return absl::OkStatus();
+  };
+  OrOutOfMemory(look).IgnoreError();
 }
 
 Plane Server::public_plane() {

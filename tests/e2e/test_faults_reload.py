@@ -89,7 +89,7 @@ def test_a_bad_configuration_changes_nothing(configured, spoil, reason):
 def test_a_reload_applies_options_or_names_those_that_need_a_restart(configured):
     server, write, _ = configured
     with undisturbed(server):
-        assert reload(server).stdout == "reloaded; no option changed\n"
+        assert reload(server).stdout == "reloaded; no option and no model changed\n"
         write(
             "server:\n  grpc: {max_rows: 7}\n  log: {level: warn}\n"
             "engine:\n  batch: {max_batch_sequences: 9}\n"

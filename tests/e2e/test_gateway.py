@@ -178,9 +178,6 @@ def test_usage_counts_truncated_tokens(gateway):
         usage = gateway.post("/v1/embeddings", {**asked, "truncate": truncate}).json["usage"]
         assert usage == {"prompt_tokens": 258, "total_tokens": 258, "truncated_tokens": 45}
     assert gateway.post("/v1/embeddings", {**asked, "truncate": False}).status == 400
-    ranked = gateway.post("/v1/rerank", {"model": "demo", "query": "a", "documents": [long],
-                                         "truncate": "END"}).json
-    assert ranked["usage"]["truncated_tokens"] == 45
     for stream in (False, True):
         reply = gateway.post("/v1/completions", {
             "model": "demo", "prompt": [long, "a"], "truncate": "left", "max_tokens": 1, "n": 2,
@@ -274,6 +271,8 @@ def test_documents_are_ranked(demo, gateway, daemon, tmp_path):
     (folder / "config.json").write_text(json.dumps(config))
     with Gateway(daemon(models=[("demo", folder)])) as other:
         results = other.post("/v1/rerank", asked).json["results"]
+        cut = other.post("/v1/rerank", {**asked, "documents": ["a" * 300], "truncate": "END"}).json
+    assert cut["usage"]["truncated_tokens"] == 45
     assert [each["index"] for each in results] == [1, 2]
     assert results[1]["document"] == {"text": "And the LORD said"}
     assert results[0]["relevance_score"] == pytest.approx(1, abs=1e-5)

@@ -86,20 +86,27 @@ def connect(request):
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory):
+def embeds(tmp_path_factory):
+    """The folder of the demo model, served for embeddings to compare."""
+    folder = tmp_path_factory.mktemp("embeds") / "embeds"
+    shutil.copytree(ROOT / "models" / "demo", folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["sluice"]["embedding"] = {"pooling": "last"}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory, embeds):
     folder = tmp_path_factory.mktemp("models")
     TinyModel(folder / "classifier", 2, head=False, causal=False,
               classifier={"labels": 3, "pooling": "cls", "pooler": "tanh"})
-    shutil.copytree(ROOT / "models" / "demo", folder / "embeds")
-    config = json.loads((folder / "embeds" / "config.json").read_text())
-    config["sluice"]["embedding"] = {"pooling": "last"}
-    (folder / "embeds" / "config.json").write_text(json.dumps(config))
     daemon = Daemon(
         models=[
             ("demo", ROOT / "models" / "demo"),
             ("recommender", ROOT / "models" / "recommender"),
             ("classifier", folder / "classifier"),
-            ("embeds", folder / "embeds"),
+            ("embeds", embeds),
         ]
     )
     yield daemon
@@ -205,7 +212,7 @@ def test_one_prompt_is_one_row(served, connect, one):
     with connect(served.grpc) as client:
         vectors = client.embed("demo", one)
         assert vectors.shape == (1, WIDTH) and vectors == client.embed("demo", [one])
-        (ranked,) = client.rerank("demo", one, one)
+        (ranked,) = client.rerank("embeds", one, one)
         assert (ranked.document, ranked.score) == (0, pytest.approx(1))
         assert client.classify("classifier", [1, 2]) == client.classify("classifier", [[1, 2]])
 
@@ -234,7 +241,7 @@ def test_truncated_tokens_are_reported(served, connect):
         cut = client.embed("demo", [fits, long, long], truncate="right")
         assert (cut.prompt_tokens, cut.truncated_tokens) == (3 * 256, 2 * 45)
         assert client.embed("demo", [fits]).truncated_tokens == 0
-        ranked = client.rerank("demo", "a", [long, "b"], truncate="right")
+        ranked = client.rerank("embeds", "a", [long, "b"], truncate="right")
         assert (ranked.prompt_tokens, ranked.truncated_tokens) == (2 + 256 + 2, 45)
         assert client.score("demo", long, truncate="left").truncated_tokens == 45
         rows = [[1] * 20, [2]]
@@ -253,7 +260,7 @@ def test_answers_have_a_short_repr(served, connect):
             vectors,
             client.score("demo", "a" * 200),
             client.generate("demo", "a", max_tokens=100, ignore_eos=True, num_top_logprobs=5),
-            client.rerank("demo", "a", ["b"] * 100),
+            client.rerank("embeds", "a", ["b"] * 100),
             client.classify("classifier", [[1]] * 100),
             client.infer("demo", one, outputs=["prompt_logprobs", "embedding"]),
         ]
@@ -266,10 +273,10 @@ def test_answers_have_a_short_repr(served, connect):
 
 
 @pytest.fixture(scope="module")
-def narrow():
+def narrow(embeds):
     """A daemon whose requests have at most 3 rows, and one with the default limit."""
     models = [("demo", ROOT / "models" / "demo"), ("cross", SENTENCES / "cross_1"),
-              ("tokens", SENTENCES / "tokens")]
+              ("tokens", SENTENCES / "tokens"), ("embeds", embeds)]
     daemons = [Daemon("--server.grpc.max-rows", "3", models=models), Daemon(models=models)]
     yield daemons
     for each in daemons:
@@ -287,7 +294,7 @@ def test_list_above_the_row_limit_is_split_without_changing_bits(narrow, connect
     for daemon in narrow:
         with connect(daemon.grpc) as client:
             vectors = client.embed("demo", texts, truncate="right")
-            ranked = client.rerank("demo", texts[0], texts, truncate="right")
+            ranked = client.rerank("embeds", texts[0], texts, truncate="right")
             pairs = client.rerank("cross", "ab", texts, truncate="right")
             scored = client.classify("cross", [("ab", text) for text in texts], truncate="right")
             counts = [(each.prompt_tokens, each.truncated_tokens)
@@ -421,7 +428,7 @@ def test_recommended_items_are_the_best_that_are_not_excluded(served, connect):
 def test_models_metadata_and_readiness_are_returned(served, connect):
     with connect(served.grpc) as client:
         assert {each.name for each in client.models(ready=True)} == {
-            "demo", "recommender", "classifier"}
+            "demo", "embeds", "recommender", "classifier"}
         info = client.metadata("classifier")
         assert [(each.name, each.shape) for each in info.outputs] == [("scores", (-1, 3))]
         assert client.server_ready() and client.model_ready("demo", model_version="1")

@@ -121,7 +121,7 @@ MAX_PADDED_IDS = 1 << 20
 # several buffers hold, and for each of its values in Python. Tests compare them with measurements.
 _COST_OF_BYTE = 4
 _COST_OF_OBJECT = 300
-_COST_OF_TEXT = 80
+_COST_OF_TEXT = 600
 _COST_OF_NUMBER = 40
 
 # The piece of a body whose parts are in memory at a time while its values are counted.

@@ -200,8 +200,9 @@ async def similarity(
     fields.end()
     await gateway.models.check_embeds(name, call.options)
     embedded = await gateway.client.embed(name, [source, *sentences], **options)
-    source_row = embedded.rows()[0].values()
-    _, *cosines = [sum(map(mul, source_row, row)) async for row in call.rows(embedded)]
+    rows = call.rows(embedded)
+    source_row = await rows.__anext__()
+    cosines = [sum(map(mul, source_row, row)) async for row in rows]
     return Whole(cosines, headers=cut_header(embedded))
 
 

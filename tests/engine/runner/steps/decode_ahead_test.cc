@@ -21,7 +21,7 @@ struct Answers {
 Answers AnswersOf(uint64_t seed, int32_t steps_ahead, EngineOptions options) {
   ModelConfig config = FakeConfig();
   config.max_positions = 40;
-  Harness harness(options, config, {.free_memory = 600, .steps_ahead = steps_ahead});
+  Harness harness(options, config, {.free_memory = 1600, .steps_ahead = steps_ahead});
   Answers answers;
   int steps = 0;
   harness.backend.OnReplay([&](const RecordedBatch& batch) {
