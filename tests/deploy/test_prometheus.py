@@ -17,6 +17,7 @@ import open_loop
 from processes import DEPLOY, Daemon, Gateway, Prometheus, get, tool, wait_until
 
 PER_SECOND = 20
+QUEUE = 64  # requests
 
 # Metrics of TLS and callers, which this daemon does not use. tests/e2e/test_faults_tls.py tests
 # them.
@@ -39,9 +40,10 @@ def local_config(folder, daemon, gateway):
 
 
 def odd_calls(address):
-    """Makes one call that is refused, one that expires and one that is cancelled while it runs.
+    """Makes a wrong call, one that expires, one that is cancelled while it runs, and more calls than
+    the queue takes.
 
-    The last two end after a quarter of the time of a whole call, so that even on a fast machine
+    The second and the third end after a quarter of the time of a whole call, so that even on a fast machine
     they end during the run.
     """
     with grpc.insecure_channel(address) as channel:
@@ -59,6 +61,11 @@ def odd_calls(address):
         with contextlib.suppress(grpc.FutureTimeoutError, grpc.RpcError):
             given_up.result(timeout=quarter)
         given_up.cancel()
+        many = [infer.future(open_loop.request(random.Random(5), max_tokens=200), timeout=60)
+                for _ in range(2 * QUEUE)]
+        wait_until(lambda: any(call.done() for call in many), "a call is refused")
+        for call in many:
+            call.cancel()
 
 
 def diagnosed_call(address):
@@ -75,7 +82,9 @@ def prometheus(tmp_path_factory):
     """Prometheus after some seconds of load on a daemon and its gateway; the load continues."""
     folder = tmp_path_factory.mktemp("prometheus")
     stop = threading.Event()
-    with Daemon(folder) as daemon, Gateway(folder, daemon.grpc) as gateway, Prometheus(
+    with Daemon(
+        folder, "--engine.queue.max-requests", str(QUEUE)
+    ) as daemon, Gateway(folder, daemon.grpc) as gateway, Prometheus(
         folder, local_config(folder, daemon, gateway)
     ) as server:
         diagnosed_call(daemon.grpc)
@@ -90,6 +99,7 @@ def prometheus(tmp_path_factory):
             wait_until(
                 lambda: daemon.metric("sluice_cancelled_total")
                 and daemon.metric("sluice_deadline_missed_total")
+                and daemon.metric("sluice_rejected_total", reason="queue_full")
                 or odd_calls(daemon.grpc),
                 "a call was cancelled and another late",
             )
