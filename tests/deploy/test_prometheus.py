@@ -40,11 +40,10 @@ def local_config(folder, daemon, gateway):
 
 
 def odd_calls(address):
-    """Makes a wrong call, one that expires, one that is cancelled while it runs, and more calls than
-    the queue takes.
+    """Makes a wrong call, one that expires, one that is cancelled, and more than the queue takes.
 
-    The second and the third end after a quarter of the time of a whole call, so that even on a fast machine
-    they end during the run.
+    The second and the third end after a quarter of the time of a whole call, so that even on a fast
+    machine they end during the run.
     """
     with grpc.insecure_channel(address) as channel:
         infer = service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelInfer
