@@ -24,6 +24,11 @@ std::string DrawInstance() {
 constexpr int64_t kAdminWaits = 256;
 constexpr int64_t kProbeWaits = 256;
 
+// With admin.on_grpc_address, the services with the admin API also serve all inference.
+int64_t AdminWaits(const ServerOptions& options) {
+  return options.admin.on_grpc_address ? options.grpc.max_calls : kAdminWaits;
+}
+
 constexpr char kTooManyCalls[] =
     "too many calls wait for their messages, and this peer has the most of them; send each message "
     "with its call, or open fewer calls (server.grpc.max_calls)";
@@ -63,7 +68,7 @@ ServingContext::ServingContext(const ServerOptions& options, std::string daemon_
       instance(DrawInstance()),
       engine_options(for_engine),
       inference("grpc", options.grpc.max_calls, options.grpc, clock, log),
-      admin("admin", kAdminWaits, options.grpc, clock, log),
+      admin("admin", AdminWaits(options), options.grpc, clock, log),
       probes("health", kProbeWaits, options.grpc, clock, log),
       health(&probes.transfers),
       parsed(ParsedBytes(options)),

@@ -13,6 +13,11 @@ namespace {
 // late packet makes the next ping look early.
 constexpr int kPingStrikes = 2;
 
+// The most bytes that gRPC reads from a connection at once. It is not the default of 4 MiB, because
+// a read is processed completely although the connection is broken off, and may contain thousands
+// of calls.
+constexpr int kMostBytesOfRead = 64 << 10;
+
 // The share of its memory that gRPC counts; the rest is allocation overhead.
 constexpr int64_t kCountedPercent = 80;
 
@@ -34,6 +39,7 @@ void LimitMemory(const GrpcOptions& options, grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE,
                               static_cast<int>(options.max_metadata_bytes));
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_streams);
+  builder->AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kMostBytesOfRead);
   builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
   builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
 }

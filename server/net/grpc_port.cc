@@ -42,10 +42,12 @@ void GrpcPort::GuardCalls(const Options& options, grpc::ServerBuilder* builder) 
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> guards;
   guards.push_back(std::make_unique<CallGuard>(
       guarded, &live_calls_,
-      [listener = listener_.get()](const CallGuard::Peer& peer) { listener->Close(peer); },
+      [listener = listener_.get()](const CallGuard::Peer& peer, bool whole_address) {
+        whole_address ? listener->CloseAddressOf(peer) : listener->Close(peer);
+      },
       options.on_refused));
   builder->experimental().SetInterceptorCreators(std::move(guards));
-  builder->SetContextAllocator(CallGuard::Contexts());
+  builder->SetContextAllocator(CallGuard::Contexts(&live_calls_));
 }
 
 void GrpcPort::Shutdown(std::chrono::system_clock::time_point deadline) {

@@ -53,6 +53,8 @@ class CallGuard::Counted final : public grpc::experimental::Interceptor {
 
 class CallGuard::Context final : public grpc::CallbackServerContext {
  public:
+  explicit Context(LiveCalls* live) : live_(live) { live_->OnCreated(); }
+  ~Context() override { live_->OnReleased(); }
   template <typename... Arguments>
   void Count(Arguments&&... arguments) {
     counted_.emplace(std::forward<Arguments>(arguments)...);
@@ -60,21 +62,26 @@ class CallGuard::Context final : public grpc::CallbackServerContext {
   bool refused() const { return counted_.has_value() && counted_->refused(); }
 
  private:
+  LiveCalls* const live_;
   std::optional<Counted> counted_;
 };
 
 class CallGuard::ContextsOfCalls final : public grpc::ContextAllocator {
  public:
+  explicit ContextsOfCalls(LiveCalls* live) : live_(live) {}
   using grpc::ContextAllocator::Release;
-  grpc::CallbackServerContext* NewCallbackServerContext() override { return new Context; }
+  grpc::CallbackServerContext* NewCallbackServerContext() override { return new Context(live_); }
   // gRPC also releases contexts of nonexistent methods here, which it made itself.
   void Release(grpc::CallbackServerContext* context) override {
     delete dynamic_cast<Context*>(context);
   }
+
+ private:
+  LiveCalls* const live_;
 };
 
-std::unique_ptr<grpc::ContextAllocator> CallGuard::Contexts() {
-  return std::make_unique<ContextsOfCalls>();
+std::unique_ptr<grpc::ContextAllocator> CallGuard::Contexts(LiveCalls* live) {
+  return std::make_unique<ContextsOfCalls>(live);
 }
 
 absl::Status CallGuard::Check(const grpc::CallbackServerContext& context) {
@@ -97,7 +104,9 @@ grpc::experimental::Interceptor* CallGuard::CreateServerInterceptor(
   std::string address = AddressOf(peer);
   const LiveCalls::Verdict verdict = live_->Enter(address);
   const bool closes = verdict == LiveCalls::Verdict::kClose;
-  if (crossing || closes || MetadataBytes(context) > limits_.max_metadata_bytes) on_excess_(peer);
+  if (crossing || closes || MetadataBytes(context) > limits_.max_metadata_bytes) {
+    on_excess_(peer, /*whole_address=*/closes);
+  }
   if (verdict != LiveCalls::Verdict::kServe) on_refused_(address, closes);
   auto* const own = dynamic_cast<Context*>(&context);
   if (own == nullptr) return new Counted(this, std::move(peer), std::move(address), verdict);

@@ -36,7 +36,8 @@ class CallGuard final : public grpc::experimental::ServerInterceptorFactoryInter
   };
   // The remote end of a connection, in gRPC's format: "ipv4:192.0.2.1:54321".
   using Peer = std::string;
-  using OnExcess = std::function<void(const Peer&)>;
+  // `whole_address` is whether all connections of the address are in excess.
+  using OnExcess = std::function<void(const Peer&, bool whole_address)>;
   // Called for each call that LiveCalls refuses. `closed` is whether on_excess was called too.
   using OnRefused = std::function<void(const std::string& address, bool closed)>;
 
@@ -49,8 +50,9 @@ class CallGuard final : public grpc::experimental::ServerInterceptorFactoryInter
         on_excess_(std::move(on_excess)),
         on_refused_(std::move(on_refused)) {}
 
-  // Returns the allocator of call contexts, which must be given to the same server.
-  static std::unique_ptr<grpc::ContextAllocator> Contexts();
+  // Returns the allocator of call contexts, which must be given to the same server. `live` is that
+  // of the guard.
+  static std::unique_ptr<grpc::ContextAllocator> Contexts(LiveCalls* live);
 
   // Returns ResourceExhausted for a call that must end at once, because its address has too many
   // calls. The context comes from Contexts; other contexts are OK.

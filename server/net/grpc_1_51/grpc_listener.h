@@ -61,8 +61,10 @@ class GrpcListener {
   void Stop();
 
   // Closes the connection whose remote end is `peer`, in gRPC's format: "ipv4:192.0.2.1:54321".
-  // gRPC then finds the connection closed and ends its calls.
+  // gRPC then finds the connection closed, without the data it has not read, and ends its calls.
   void Close(const std::string& peer);
+  // Closes all connections of the peer's address. Does nothing if the peer's connection is closed.
+  void CloseAddressOf(const std::string& peer);
 
   // Closes all new connections at once while `refuse` is set.
   void Refuse(bool refuse) { refusing_.store(refuse, std::memory_order_relaxed); }
@@ -82,6 +84,9 @@ class GrpcListener {
   // Returns whether one more connection of `host` is within the limits.
   bool HasRoomFor(const std::string& host) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Forget() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns the descriptor of the peer's connection, or -1 if it is closed.
+  int FindOpen(const std::string& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void BreakOff(int fd) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Erase(int fd) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Limits limits_;
@@ -97,6 +102,7 @@ class GrpcListener {
   struct Connection {
     ino_t inode;
     std::string peer;
+    bool broken_off = false;  // by Close
   };
   mutable absl::flat_hash_map<int, Connection> connections_ ABSL_GUARDED_BY(mu_);   // by descriptor
   mutable absl::flat_hash_map<std::string, int> by_peer_ ABSL_GUARDED_BY(mu_);      // descriptors

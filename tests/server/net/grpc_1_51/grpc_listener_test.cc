@@ -150,6 +150,33 @@ TEST_F(GrpcListenerTest, ClosesTheConnectionOfAPeer) {
   EXPECT_FALSE(IsClosed(other));
 }
 
+// Two of the three connections come from 127.0.0.1.
+TEST_F(GrpcListenerTest, ClosesAllConnectionsOfAnAddress) {
+  const Descriptor first = Connect(), second = Connect();
+  const Descriptor other = sluice::Connect(AF_INET, listener_->port(), INADDR_LOOPBACK + 1);
+  std::vector<Descriptor> taken;
+  for (int i = 0; i < 3; ++i) taken.push_back(holder_.Next());
+  listener_->CloseAddressOf("ipv4:192.0.2.1:1");
+  EXPECT_EQ(listener_->Stats().broken_off, 0);
+  for (int i = 0; i < 2; ++i) listener_->CloseAddressOf(NameOf(first));
+  EXPECT_TRUE(IsClosed(first));
+  EXPECT_TRUE(IsClosed(second));
+  EXPECT_EQ(listener_->Stats().broken_off, 2);
+  for (const Descriptor& each : taken) send(each.get(), "x", 1, MSG_NOSIGNAL);
+  EXPECT_FALSE(IsClosed(other));
+}
+
+TEST_F(GrpcListenerTest, AClosedConnectionHasNoDataLeft) {
+  const Descriptor client = Connect();
+  const Descriptor taken = holder_.Next();
+  const std::string data(100'000, 'x');
+  ASSERT_EQ(send(client.get(), data.data(), data.size(), 0), std::ssize(data));
+  char byte = 0;
+  while (recv(taken.get(), &byte, 1, MSG_PEEK) < 0) ASSERT_EQ(errno, EAGAIN);
+  listener_->Close(NameOf(client));
+  EXPECT_LE(recv(taken.get(), &byte, 1, 0), 0);
+}
+
 TEST_F(GrpcListenerTest, AcceptsAgainAfterFailuresWithoutSpinning) {
   constexpr int kFailures = 3;
   const auto begin = Clock::Real()->Now();

@@ -34,6 +34,28 @@ TEST(LiveCallsTest, RefusedCallsCountAndTheLastPlaceClosesConnections) {
   EXPECT_EQ(calls.Enter("b"), Verdict::kServe) << "refused calls take no place of another address";
 }
 
+TEST(LiveCallsTest, CreatedCallsTakePlacesBeforeTheyAreReported) {
+  LiveCalls calls(80);
+  ASSERT_EQ(Fill(&calls, "a"), 30);
+  for (int created = 0; created < 80; ++created) calls.OnCreated();
+  EXPECT_EQ(calls.Enter("a"), Verdict::kRefuse);
+  calls.OnCreated();
+  EXPECT_EQ(calls.Enter("a"), Verdict::kClose);
+  EXPECT_EQ(calls.Enter("b"), Verdict::kServe);
+  calls.OnReleased();
+  EXPECT_EQ(calls.Enter("a"), Verdict::kRefuse);
+}
+
+TEST(LiveCallsTest, InAFloodTheAddressWithMostOfTheReportedCallsIsClosed) {
+  LiveCalls calls(80);
+  for (int created = 0; created < 81; ++created) calls.OnCreated();
+  EXPECT_EQ(calls.Enter("a"), Verdict::kServe);
+  EXPECT_EQ(calls.Enter("a"), Verdict::kServe) << "a few calls are no flood";
+  EXPECT_EQ(calls.Enter("a"), Verdict::kClose);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(calls.Enter("b"), Verdict::kServe) << "half are no flood";
+  EXPECT_EQ(calls.Enter("b"), Verdict::kClose);
+}
+
 TEST(LiveCallsTest, PlacesReturnWithTheVerdictOfTheCall) {
   LiveCalls calls(8);
   std::vector<Verdict> verdicts;

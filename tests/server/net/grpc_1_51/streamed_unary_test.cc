@@ -83,10 +83,11 @@ TEST(StreamedUnaryTest, ACallWhoseMessageDoesNotArriveEnds) {
 // All calls come from one address, so that the oldest ends.
 TEST(StreamedUnaryTest, TheOldestOfTooManyWaitingCallsEnds) {
   TestDaemon::Options options = TestDaemon::Options::WithHttp();
-  options.server.grpc.max_calls = 2;
+  constexpr int kMaxCalls = 16;
+  options.server.grpc.max_calls = kMaxCalls;
   TestDaemon daemon(options);
   std::list<SlowCall> calls;
-  for (int i = 0; i < 3; ++i) calls.emplace_back(daemon.Channel(), kInfer);
+  for (int i = 0; i < kMaxCalls + 1; ++i) calls.emplace_back(daemon.Channel(), kInfer);
   // The server may see the calls in another order.
   auto ended = calls.end();
   while (ended == calls.end()) {
@@ -103,6 +104,10 @@ TEST(StreamedUnaryTest, TheOldestOfTooManyWaitingCallsEnds) {
   calls.back().Send(IdsRequest({1, 2}).SerializeAsString());
   const grpc::Status served = calls.back().Wait();
   EXPECT_TRUE(served.ok()) << served.error_message();
+  for (auto call = std::next(calls.begin()); call != std::prev(calls.end()); ++call) {
+    call->Cancel();
+    call->Wait();
+  }
 }
 
 TEST(StreamedUnaryTest, ACallWithoutAMessageIsInvalid) {
