@@ -225,8 +225,7 @@ const std::vector<OptionSpec<QueueOptions>>& OptionSpecs<QueueOptions>() {
           "measured costs and the expected number of generated tokens. A request with a "
           "later deadline waits outside the queue until there is room, and is refused "
           "only if it would miss its deadline. A request with an earlier deadline is "
-          "only checked against its deadline. After an overload, the queue recovers "
-          "within this time. 0: no limit."),
+          "only checked against its deadline. 0: no limit."),
       SLUICE_OPTION(max_caller_share, (Real{0.0, 1.0, /*above_min=*/true}),
                     "The share of each queue limit that one caller may use "
                     "(server.auth.callers_file). max_wait is one of these limits. Callers with "

@@ -292,9 +292,9 @@ const std::vector<OptionSpec<LifecycleOptions>>& OptionSpecs<LifecycleOptions>()
       Live(SLUICE_DURATION(drain_timeout, Duration(kHourUs),
                            "After drain_delay: time for accepted requests to finish before they "
                            "end with UNAVAILABLE.")),
-      Live(SLUICE_OPTION(ready_without_models, Boolean{},
-                         "Report readiness even while no model is served. Set it if an empty "
-                         "model_repository is intended.")),
+      Advanced(
+          Live(SLUICE_OPTION(ready_without_models, Boolean{},
+                             "Report readiness without a model, for an empty model_repository."))),
   }));
   return specs;
 }

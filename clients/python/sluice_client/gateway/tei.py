@@ -22,6 +22,7 @@ from .serving import Answer, Failure, Gateway, HttpCall, Whole, to_json
 # token, and a token of padding. Sorting a label takes as long as reading _TIME_OF_LABEL bytes.
 _COST_OF_LABEL = 400
 _TIME_OF_LABEL = 24
+_COST_OF_VECTORS = 1024  # of a text, without their bytes
 _COST_OF_TERM = 120
 _COST_OF_TOKEN = 700
 _COST_OF_PADDING = 150
@@ -84,6 +85,7 @@ async def embed_all(gateway: Gateway, call: HttpCall) -> Answer:
     fields.end()
     await gateway.models.check_embeds(name, call.options)
     vectors = await gateway.client.embed_tokens(name, prompts, **options)
+    call.hold(len(vectors) * _COST_OF_VECTORS)
     return Whole([await call.json_rows(each) for each in vectors], headers=cut_header(vectors))
 
 
