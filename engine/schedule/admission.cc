@@ -104,34 +104,26 @@ double AdmissionBudget::PartOf(const RequestLoad& load) const {
          static_cast<double>(std::max<int64_t>(total_.tokens, 1));
 }
 
-absl::Status AdmissionBudget::CheckTotal(const RequestLoad& load) const {
-  const Bounds bounds = BoundsOf(load.priority);
-  const std::string who = absl::StrCat("priority ", load.priority);
-  if (total_.requests >= bounds.requests) {
-    return Full("engine.queue.max_requests", bounds.requests, "requests", who);
-  }
-  if (load.tokens > bounds.tokens - total_.tokens) {
-    return Full("engine.queue.max_tokens", bounds.tokens, "tokens", who);
-  }
-  if (load.bytes > bounds.bytes - total_.bytes) {
-    return Full("engine.queue.max_bytes", bounds.bytes, "bytes", who);
-  }
+absl::Status AdmissionBudget::CheckRoom(const RequestLoad& load, const Bounds& used,
+                                        const Bounds& most, absl::string_view part,
+                                        absl::string_view who) {
+  const auto full = [&](absl::string_view unit, int64_t limit) {
+    return Full(absl::StrCat(part, "engine.queue.max_", unit), limit, unit, who);
+  };
+  if (used.requests >= most.requests) return full("requests", most.requests);
+  if (load.tokens > most.tokens - used.tokens) return full("tokens", most.tokens);
+  if (load.bytes > most.bytes - used.bytes) return full("bytes", most.bytes);
   return absl::OkStatus();
 }
 
+absl::Status AdmissionBudget::CheckTotal(const RequestLoad& load) const {
+  return CheckRoom(load, total_, BoundsOf(load.priority), "",
+                   absl::StrCat("priority ", load.priority));
+}
+
 absl::Status AdmissionBudget::CheckDeferred(const RequestLoad& load) const {
-  const Bounds most = DeferredBoundsOf(load.priority);
-  const std::string who = absl::StrCat("calls of priority ", load.priority, " that wait for room");
-  if (deferred_.requests >= most.requests) {
-    return Full("half of engine.queue.max_requests", most.requests, "requests", who);
-  }
-  if (load.tokens > most.tokens - deferred_.tokens) {
-    return Full("half of engine.queue.max_tokens", most.tokens, "tokens", who);
-  }
-  if (load.bytes > most.bytes - deferred_.bytes) {
-    return Full("half of engine.queue.max_bytes", most.bytes, "bytes", who);
-  }
-  return absl::OkStatus();
+  return CheckRoom(load, deferred_, DeferredBoundsOf(load.priority), "half of ",
+                   absl::StrCat("calls of priority ", load.priority, " that wait for room"));
 }
 
 absl::Status AdmissionBudget::CheckShare(const RequestLoad& load, const Bounds& own) const {

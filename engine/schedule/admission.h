@@ -78,9 +78,11 @@ class AdmissionBudget {
   // Return the limits of a level, and their part for deferred loads.
   Bounds BoundsOf(int priority) const;
   Bounds DeferredBoundsOf(int priority) const;
-  // CheckTotal returns an error if `load` plus the total exceeds a limit, and CheckDeferred if it
-  // plus the deferred loads would exceed their part. CheckShare returns an error if the caller, who
-  // already has `own`, would have more than its share.
+  // CheckRoom returns an error if `load` plus `used` exceeds `most`. CheckTotal compares the total
+  // with the level's limits, and CheckDeferred the deferred loads with their part. CheckShare
+  // returns an error if the caller, who already has `own`, would have more than its share.
+  static absl::Status CheckRoom(const RequestLoad& load, const Bounds& used, const Bounds& most,
+                                absl::string_view part, absl::string_view who);
   absl::Status CheckTotal(const RequestLoad& load) const;
   absl::Status CheckDeferred(const RequestLoad& load) const;
   absl::Status CheckShare(const RequestLoad& load, const Bounds& own) const;
