@@ -17,6 +17,10 @@ namespace {
 // The maximum number of tokens in a forecast. Beyond it, the request is too late anyway.
 constexpr double kMaxBetween = 1e12;
 
+constexpr absl::string_view kRequestsOption = "engine.queue.max_requests";
+constexpr absl::string_view kTokensOption = "engine.queue.max_tokens";
+constexpr absl::string_view kBytesOption = "engine.queue.max_bytes";
+
 // Above the memory of any machine.
 constexpr int64_t kUnbounded = int64_t{1} << 50;
 
@@ -107,12 +111,12 @@ double AdmissionBudget::PartOf(const RequestLoad& load) const {
 absl::Status AdmissionBudget::CheckRoom(const RequestLoad& load, const Bounds& used,
                                         const Bounds& most, absl::string_view part,
                                         absl::string_view who) {
-  const auto full = [&](absl::string_view unit, int64_t limit) {
-    return Full(absl::StrCat(part, "engine.queue.max_", unit), limit, unit, who);
+  const auto full = [&](absl::string_view bound, int64_t limit, absl::string_view unit) {
+    return Full(absl::StrCat(part, bound), limit, unit, who);
   };
-  if (used.requests >= most.requests) return full("requests", most.requests);
-  if (load.tokens > most.tokens - used.tokens) return full("tokens", most.tokens);
-  if (load.bytes > most.bytes - used.bytes) return full("bytes", most.bytes);
+  if (used.requests >= most.requests) return full(kRequestsOption, most.requests, "requests");
+  if (load.tokens > most.tokens - used.tokens) return full(kTokensOption, most.tokens, "tokens");
+  if (load.bytes > most.bytes - used.bytes) return full(kBytesOption, most.bytes, "bytes");
   return absl::OkStatus();
 }
 
@@ -132,12 +136,9 @@ absl::Status AdmissionBudget::CheckShare(const RequestLoad& load, const Bounds& 
     return ExceedsShare(load, static_cast<double>(of_caller), static_cast<double>(rest));
   };
   absl::string_view bound;
-  if (exceeds(own.requests, bounds.requests - total_.requests - 1))
-    bound = "engine.queue.max_requests";
-  if (exceeds(own.tokens, bounds.tokens - total_.tokens - load.tokens))
-    bound = "engine.queue.max_tokens";
-  if (exceeds(own.bytes, bounds.bytes - total_.bytes - load.bytes))
-    bound = "engine.queue.max_bytes";
+  if (exceeds(own.requests, bounds.requests - total_.requests - 1)) bound = kRequestsOption;
+  if (exceeds(own.tokens, bounds.tokens - total_.tokens - load.tokens)) bound = kTokensOption;
+  if (exceeds(own.bytes, bounds.bytes - total_.bytes - load.bytes)) bound = kBytesOption;
   if (bound.empty()) return absl::OkStatus();
   return ReasonError(
       Reason::kQueueFull,
@@ -169,10 +170,10 @@ int64_t AdmissionBudget::CandidatesAhead(const RequestLoad& load) const {
 
 absl::Status AdmissionBudget::Take(const RequestLoad& load) {
   if (load.tokens > options_.max_tokens) {
-    return TooLarge("engine.queue.max_tokens", options_.max_tokens, "tokens", load.tokens);
+    return TooLarge(kTokensOption, options_.max_tokens, "tokens", load.tokens);
   }
   if (load.bytes > options_.max_bytes) {
-    return TooLarge("engine.queue.max_bytes", options_.max_bytes, "bytes", load.bytes);
+    return TooLarge(kBytesOption, options_.max_bytes, "bytes", load.bytes);
   }
   SLUICE_RETURN_IF_ERROR(CheckTotal(load));
   if (SharesAmongCallers(load)) {
