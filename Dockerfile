@@ -35,7 +35,7 @@ ENV SOURCE_DATE_EPOCH=0
 FROM build AS build-cpu
 COPY . .
 RUN cmake --preset release -DSLUICE_TESTS=OFF -DSLUICE_BENCHMARKS=OFF && \
-    cmake --build build/release --target sluiced sluice && \
+    cmake --build build/release --target sluiced sluice sluice-analysis && \
     deploy/image_tree.sh build/release /tree
 
 # The lists of the components of the image, its sources and the gateway.
@@ -62,7 +62,7 @@ ENV PATH=/usr/local/cuda/bin:$PATH CMAKE_PREFIX_PATH=/usr/local/cuda
 COPY . .
 # cuBLASLt is loaded if cuda.dense selects it. The host's container runtime provides the driver.
 RUN cmake --preset cuda -DSLUICE_TESTS=OFF -DSLUICE_BENCHMARKS=OFF && \
-    cmake --build build/cuda --target sluiced sluice && \
+    cmake --build build/cuda --target sluiced sluice sluice-analysis && \
     deploy/image_tree.sh build/cuda /tree /usr/local/cuda/lib/libcublasLt.so.13
 
 FROM packages AS build-gateway

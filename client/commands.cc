@@ -7,14 +7,12 @@
 #include "client/request.h"
 
 namespace sluice::client {
-namespace {
 
-int UsageError(const absl::Status& status, const Console& console) {
-  *console.error << "sluice: " << status.message() << "\n";
-  return kExitUsage;
+bool IsAnalysis(Arguments::Command command) {
+  using Command = Arguments::Command;
+  return command == Command::kVerify || command == Command::kQuantize ||
+         command == Command::kPlan || command == Command::kEinsum;
 }
-
-}  // namespace
 
 int Run(const Arguments& arguments, const Console& console) {
   using Command = Arguments::Command;
@@ -23,29 +21,6 @@ int Run(const Arguments& arguments, const Console& console) {
     return kExitOk;
   }
   if (arguments.command == Command::kFit) return RunFit(arguments, console);
-  if (arguments.command == Command::kVerify) return RunVerify(arguments, console);
-  if (arguments.command == Command::kQuantize) return RunQuantize(arguments, console);
-  if (arguments.command == Command::kEinsum) return RunEinsum(arguments, console);
-  if (arguments.command == Command::kPlan && arguments.plan.model.empty()) {
-    return RunPlan(arguments, console);
-  }
-  const auto credentials = CredentialsOf(arguments.connection);
-  if (!credentials.ok()) return UsageError(credentials.status(), console);
-  const Connection connection(arguments, *credentials);
-  if (arguments.chosen_admin) *console.error << "admin address: " << arguments.server << "\n";
-  if (arguments.command == Command::kDoctor) {
-    const auto admin = Connection::To(arguments.doctor.admin, arguments.deadline_us);
-    if (!admin.ok()) return UsageError(admin.status(), console);
-    return RunDoctor(arguments, connection, *admin, console);
-  }
-  if (arguments.daemon.has_value()) {
-    const auto daemon = Connection::To(*arguments.daemon, arguments.deadline_us);
-    if (!daemon.ok()) return UsageError(daemon.status(), console);
-    const absl::Status same =
-        CheckSameDaemon(*daemon, arguments.daemon->address, connection, arguments.server);
-    if (!same.ok()) return UsageError(same, console);
-  }
-  using RunCommand = int (*)(const Arguments&, const Connection&, const Console&);
   const std::map<Command, RunCommand> commands = {
       {Command::kInfer, arguments.infer.file.empty() ? RunInfer : RunFile},
       {Command::kGenerate, RunGenerate},
@@ -56,6 +31,7 @@ int Run(const Arguments& arguments, const Console& console) {
       {Command::kModels, RunModels},
       {Command::kStats, RunStats},
       {Command::kHealth, RunHealth},
+      {Command::kDoctor, RunDoctor},
       {Command::kBuckets, RunBuckets},
       {Command::kReview, RunReview},
       {Command::kLadder, RunLadder},
@@ -63,9 +39,23 @@ int Run(const Arguments& arguments, const Console& console) {
       {Command::kLoad, RunLoad},
       {Command::kUnload, RunUnload},
       {Command::kReload, RunReload},
-      {Command::kPlan, RunServedPlan},
   };
-  return commands.at(arguments.command)(arguments, connection, console);
+  return RunConnected(commands.at(arguments.command), arguments, console);
+}
+
+int RunConnected(RunCommand run, const Arguments& arguments, const Console& console) {
+  const auto credentials = CredentialsOf(arguments.connection);
+  if (!credentials.ok()) return UsageError(credentials.status(), console);
+  const Connection connection(arguments, *credentials);
+  if (arguments.chosen_admin) *console.error << "admin address: " << arguments.server << "\n";
+  if (arguments.daemon.has_value()) {
+    const auto daemon = Connection::To(*arguments.daemon, arguments.deadline_us);
+    if (!daemon.ok()) return UsageError(daemon.status(), console);
+    const absl::Status same =
+        CheckSameDaemon(*daemon, arguments.daemon->address, connection, arguments.server);
+    if (!same.ok()) return UsageError(same, console);
+  }
+  return run(arguments, connection, console);
 }
 
 int RunHealth(const Arguments& arguments, const Connection& connection, const Console& console) {
@@ -91,6 +81,11 @@ int CompleteRequest(const RequestArguments& request_arguments, const Arguments& 
   if (!model.ok()) return Fail(model.status(), arguments, console);
   request->set_model_name(*model);
   return kExitOk;
+}
+
+int UsageError(const absl::Status& status, const Console& console) {
+  *console.error << "sluice: " << status.message() << "\n";
+  return kExitUsage;
 }
 
 int Fail(const absl::Status& status, const Arguments& arguments, const Console& console) {

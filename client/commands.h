@@ -26,7 +26,14 @@ struct Console {
   std::function<void(std::function<void()>)> set_interrupt{};
 };
 
+// Whether client/analysis has the command, for which Run cannot be called.
+bool IsAnalysis(Arguments::Command command);
+
 int Run(const Arguments& arguments, const Console& console);
+
+using RunCommand = int (*)(const Arguments&, const Connection&, const Console&);
+// Runs `run` with a connection to the server, after a check of `arguments.daemon`.
+int RunConnected(RunCommand run, const Arguments& arguments, const Console& console);
 
 int RunInfer(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunGenerate(const Arguments& arguments, const Connection& connection, const Console& console);
@@ -38,9 +45,7 @@ int RunFile(const Arguments& arguments, const Connection& connection, const Cons
 int RunModels(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunStats(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunHealth(const Arguments& arguments, const Connection& connection, const Console& console);
-// Checks the server through `connection`, and its buckets through `admin`.
-int RunDoctor(const Arguments& arguments, const Connection& connection, const Connection& admin,
-              const Console& console);
+int RunDoctor(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunBuckets(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunReview(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunLadder(const Arguments& arguments, const Connection& connection, const Console& console);
@@ -48,12 +53,7 @@ int RunExplain(const Arguments& arguments, const Connection& connection, const C
 int RunLoad(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunUnload(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunReload(const Arguments& arguments, const Connection& connection, const Console& console);
-int RunServedPlan(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunFit(const Arguments& arguments, const Console& console);
-int RunVerify(const Arguments& arguments, const Console& console);
-int RunQuantize(const Arguments& arguments, const Console& console);
-int RunPlan(const Arguments& arguments, const Console& console);
-int RunEinsum(const Arguments& arguments, const Console& console);
 
 // Completes `request_arguments.request` into `request`: adds the prompt from standard input, or the
 // name of the only model, if the flags leave them out. Prints any failure. Returns its exit code,
@@ -62,7 +62,10 @@ int CompleteRequest(const RequestArguments& request_arguments, const Arguments& 
                     const Connection& connection, const Console& console,
                     inference::ModelInferRequest* request);
 
-// Prints the failure and returns its exit code.
+// Prints what is wrong with an argument or an input, and returns kExitUsage.
+int UsageError(const absl::Status& status, const Console& console);
+
+// Prints the failure of a call and returns its exit code.
 int Fail(const absl::Status& status, const Arguments& arguments, const Console& console);
 
 }  // namespace sluice::client

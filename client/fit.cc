@@ -278,10 +278,7 @@ int RunFit(const Arguments& arguments, const Console& console) {
   const absl::StatusOr<FitInput> input = ReadAll(own, console);
   const absl::StatusOr<FitReport> report =
       input.ok() ? Fit(*input, own) : absl::StatusOr<FitReport>(input.status());
-  if (!report.ok()) {
-    *console.error << "sluice: " << report.status().message() << "\n";
-    return kExitUsage;
-  }
+  if (!report.ok()) return UsageError(report.status(), console);
   const std::string text = FitText(*report, own);
   *console.out << text;
   if (own.out.empty()) return kExitOk;

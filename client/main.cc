@@ -1,39 +1,35 @@
 #include <unistd.h>
 
-#include <cstdlib>
-#include <iostream>
-#include <optional>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <ostream>
 
-#include "absl/time/clock.h"
-#include "client/arguments.h"
-#include "client/commands.h"
 #include "client/exit_code.h"
-#include "client/interrupts.h"
+#include "client/program.h"
+
+namespace sluice::client {
+namespace {
+
+// Replaces this process by `sluice-analysis`, which is installed next to it. Returns the exit code
+// if that fails.
+int BecomeAnalysis(char** argv, const Console& console) {
+  std::error_code unknown;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", unknown);
+  const std::string program = self.parent_path() / "sluice-analysis";
+  execv(program.c_str(), argv);
+  *console.error << "sluice: this command is in the program " << program
+                 << ", which cannot be started: " << std::strerror(errno)
+                 << ". In a build folder: cmake --build FOLDER --target sluice-analysis\n";
+  return kExitUsage;
+}
+
+}  // namespace
+}  // namespace sluice::client
 
 int main(int argc, char** argv) {
   using namespace sluice::client;
-  const auto arguments =
-      ParseArguments(argc, argv, [](const char* name) -> const char* { return std::getenv(name); });
-  if (!arguments.ok()) {
-    std::cerr << "sluice: " << arguments.status().message() << "\n";
-    return kExitUsage;
-  }
-  // Only commands that have something to show after an interrupt handle it.
-  std::optional<Interrupts> interrupts;
-  if (arguments->command == Arguments::Command::kGenerate) interrupts.emplace();
-  const Console console = {.in = &std::cin,
-                           .out = &std::cout,
-                           .error = &std::cerr,
-                           .progress = isatty(STDERR_FILENO) == 1,
-                           .terminal = isatty(STDOUT_FILENO) == 1,
-                           .pause =
-                               [](absl::Duration duration) {
-                                 absl::SleepFor(duration);
-                                 return true;
-                               },
-                           .set_interrupt =
-                               [&](std::function<void()> call) {
-                                 if (interrupts.has_value()) interrupts->Set(std::move(call));
-                               }};
-  return Run(*arguments, console);
+  return RunProgram(argc, argv, [argv](const Arguments& arguments, const Console& console) {
+    return IsAnalysis(arguments.command) ? BecomeAnalysis(argv, console) : Run(arguments, console);
+  });
 }

@@ -32,9 +32,10 @@ nlohmann::json FindingsJson(const std::vector<Finding>& findings) {
 
 }  // namespace
 
-int RunDoctor(const Arguments& arguments, const Connection& connection, const Connection& admin,
-              const Console& console) {
+int RunDoctor(const Arguments& arguments, const Connection& connection, const Console& console) {
   const DoctorArguments& own = arguments.doctor;
+  const auto admin = Connection::To(own.admin, arguments.deadline_us);
+  if (!admin.ok()) return UsageError(admin.status(), console);
   const Observation seen = {
       .server = arguments.server,
       .metrics_address = own.metrics_address,
@@ -43,8 +44,8 @@ int RunDoctor(const Arguments& arguments, const Connection& connection, const Co
       .index = connection.Index(),
       .metrics = own.metrics_address.empty() ? absl::FailedPreconditionError("not asked")
                                              : FetchMetrics(own.metrics_address),
-      .same_daemon = CheckSameDaemon(connection, arguments.server, admin, own.admin.address),
-      .buckets = admin.Buckets("", ""),
+      .same_daemon = CheckSameDaemon(connection, arguments.server, *admin, own.admin.address),
+      .buckets = admin->Buckets("", ""),
       .now_seconds = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()),
       .client_version = std::string(Version())};
   const std::vector<Finding> findings = Diagnose(seen);

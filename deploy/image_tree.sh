@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Builds the image's whole file tree without Docker: the two stripped programs, the Debian packages
-# of tools/packages-runtime.txt with their dependencies, the configuration, the demo model and a
-# user. The tree has no shell and no package manager. The Dockerfile runs this script too, so the
-# tests check the files of the image.
+# Builds the image's whole file tree without Docker: the three stripped programs, the Debian
+# packages of tools/packages-runtime.txt with their dependencies, the configuration, the demo model
+# and a user. The tree has no shell and no package manager. The Dockerfile runs this script too, so
+# the tests check the files of the image.
 #
 # The script needs no root. File times are at most SOURCE_DATE_EPOCH (0 by default), so the same
 # inputs give the same tree.
@@ -68,6 +68,7 @@ drop_documentation() {
 install_own() {
   strip -o "$tree/usr/local/bin/sluiced" "$build/server/sluiced"
   strip -o "$tree/usr/local/bin/sluice" "$build/client/sluice"
+  strip -o "$tree/usr/local/bin/sluice-analysis" "$build/client/sluice-analysis"
   install -m 644 config/sluice.yaml "$tree/etc/sluice/sluice.yaml"
   install -D -m 644 -t "$tree/models/demo" models/demo/{config.json,model.safetensors}
   [ ${#libraries[@]} -eq 0 ] || install -m 644 -t "$library_directory" "${libraries[@]}"

@@ -45,7 +45,7 @@ cd "$(dirname "$0")/.." || exit 1
 readonly gpu_targets=(gpu_bench kernels_cuda_device_test cuda_backend_device_test)
 readonly emulator_targets=(gpu_bench_emulated kernels_cuda_test cuda_backend_test)
 readonly names=(gpu_bench kernels_test backend_test)
-readonly server_targets=(sluiced sluice sluice-load)
+readonly server_targets=(sluiced sluice sluice-analysis sluice-load)
 # The files that the programs read, relative to the root of the sources.
 readonly data=(loadtest/gpu_check.sh loadtest/gpu models/demo tests/goldens)
 # The Debian packages with headers and libraries for building the programs.

@@ -155,15 +155,14 @@ FOLDERS = {
         "engine/rows",
         "engine/cpu",
     ],
-    "client": [
+    "client": [*PURE, "engine/journal", "proto", "config"],
+    "client/analysis": [
         *PURE,
-        "engine/journal",
+        "client",
         "cascades/einsum",
         "cascades",
         "engine/cpu",
         "kernels/cpu",
-        "proto",
-        "config",
         "verify",
     ],
     "loadtest": EVERYTHING,

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/commands.h"
+#include "client/analysis/commands.h"
 
 namespace sluice::client {
 
@@ -62,7 +62,7 @@ class CommandFixture : public ::testing::Test {
     console_.in = &in;
     console_.out = &out;
     console_.error = &error;
-    const int code = client::Run(*arguments, console_);
+    const int code = client::RunAnalysis(*arguments, console_);
     out_ = buffer.str();
     error_ = error.str();
     return code;

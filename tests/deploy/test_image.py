@@ -150,6 +150,7 @@ def test_the_image_has_no_other_programs(tree):
     """The image has no shell and no interpreter; its loader is among the libraries."""
     assert sorted(each.name for each in (tree / "usr" / "local" / "bin").iterdir()) == [
         "sluice",
+        "sluice-analysis",
         "sluiced",
     ]
     assert not (tree / "usr" / "bin").exists() and not (tree / "bin").exists()

@@ -1,6 +1,7 @@
 """Tests `sluice plan` for served models, including profiles under load."""
 
 import json
+import shutil
 import subprocess
 
 from conftest import ROOT, SLUICE
@@ -90,3 +91,19 @@ def test_errors_name_the_model_or_the_size(demo):
                 "256", "--tokens", "200", "--profile")
     assert wide.returncode != 0
     assert "profile" in wide.stderr
+
+
+def test_a_client_without_the_program_of_the_analyses_says_how_to_get_it(demo, tmp_path):
+    alone = shutil.copy(SLUICE, tmp_path)
+    run = subprocess.run([alone, "plan", "models/demo"], capture_output=True, text=True, cwd=ROOT)
+    assert run.returncode == 2 and not run.stdout
+    assert f"{tmp_path}/sluice-analysis, which cannot be started: No such file" in run.stderr
+    assert "--target sluice-analysis" in run.stderr
+    health = subprocess.run([alone, "health", "--server", demo.grpc], capture_output=True)
+    assert health.returncode == 0
+
+
+def test_the_program_of_the_analyses_runs_every_command(demo):
+    program = SLUICE.with_name("sluice-analysis")
+    run = subprocess.run([program, "health", "--server", demo.grpc], capture_output=True)
+    assert run.returncode == 0 and run.stdout == b"SERVING\n"

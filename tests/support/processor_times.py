@@ -11,17 +11,26 @@ import pytest
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
 
+def ticks(process):
+    """Returns the ticks of a process and those of its ended children."""
+    fields = pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    # Fields 14 to 17 of proc(5): user and system time of the process and of its ended children.
+    return sum(map(int, fields[11:13])), sum(map(int, fields[13:15]))
+
+
 def processor_seconds(process):
     """Returns the processor seconds of a process and all its descendants, running or ended."""
     try:
-        fields = pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-        children = " ".join(path.read_text()
-                            for path in pathlib.Path(f"/proc/{process}/task").glob("*/children"))
+        while True:
+            own, ended = ticks(process)
+            threads = pathlib.Path(f"/proc/{process}/task").glob("*/children")
+            running = sum(processor_seconds(child) for path in threads
+                          for child in path.read_text().split())
+            # A child that ended in the meantime would be counted twice or not at all.
+            if ticks(process)[1] == ended:
+                return (own + ended) / TICKS_A_SECOND + running
     except OSError:  # The process has ended; its parent's times include it.
         return 0.0
-    # Fields 14 to 17 of proc(5): user and system time of the process and of its ended children.
-    own = sum(map(int, fields[11:15])) / TICKS_A_SECOND
-    return own + sum(map(processor_seconds, children.split()))
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -1,6 +1,6 @@
 #include <ostream>
 
-#include "client/commands.h"
+#include "client/analysis/commands.h"
 #include "client/exit_code.h"
 #include "verify/against_f32.h"
 #include "verify/report.h"
@@ -23,10 +23,7 @@ int RunVerify(const Arguments& arguments, const Console& console) {
                                                          options, model, verify.reference)
                               : verify::Verify(verify.model_directory, verify.golden,
                                                verify.tolerance, options, &same);
-  if (!report.ok()) {
-    *console.error << "sluice: " << report.status().message() << "\n";
-    return kExitUsage;
-  }
+  if (!report.ok()) return UsageError(report.status(), console);
   *console.out << *report;
   return same ? kExitOk : kExitFailed;
 }

@@ -2,7 +2,7 @@
 
 #include <ostream>
 
-#include "client/commands.h"
+#include "client/analysis/commands.h"
 #include "client/exit_code.h"
 
 namespace sluice::client {
@@ -15,10 +15,7 @@ int RunQuantize(const Arguments& arguments, const Console& console) {
                                                        .smooth = quantize.smooth,
                                                        .keep_above = quantize.keep_above,
                                                        .keep_channels = quantize.keep_channels});
-  if (!report.ok()) {
-    *console.error << "sluice: " << report.status().message() << "\n";
-    return kExitUsage;
-  }
+  if (!report.ok()) return UsageError(report.status(), console);
   *console.out << *report;
   return kExitOk;
 }

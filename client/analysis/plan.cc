@@ -21,10 +21,10 @@
 #include "cascades/einsum/optimize_cascade.h"
 #include "cascades/einsum/paper.h"
 #include "cascades/einsum/text.h"
-#include "client/commands.h"
+#include "client/analysis/commands.h"
+#include "client/analysis/plan_view.h"
 #include "client/exit_code.h"
 #include "client/flag_values.h"
-#include "client/plan_view.h"
 #include "engine/cpu/cpu_backend.h"
 #include "engine/cpu/cpu_model.h"
 #include "engine/cpu/kernel_count.h"
@@ -45,11 +45,6 @@ using nlohmann::json;
 
 constexpr int64_t kDefaultSize = 64;
 constexpr size_t kMostBytes = einsum::kMaxTextBytes;
-
-int Refuse(const absl::Status& status, const Console& console) {
-  *console.error << "sluice: " << status.message() << "\n";
-  return kExitUsage;
-}
 
 // Returns the text of a file, or of standard input for "-". Returns NotFound if the file cannot be
 // read, and InvalidArgument if it is too long.
@@ -296,22 +291,6 @@ absl::StatusOr<std::string> Describe(const EinsumArguments& own, const Console& 
   return CascadeText(costed, sizes, notation);
 }
 
-}  // namespace
-
-int RunPlan(const Arguments& arguments, const Console& console) {
-  const PlanArguments& plan = arguments.plan;
-  if (plan.probe) {
-    const auto device = DeviceFor(plan.device, plan.threads);
-    if (!device.ok()) return Refuse(device.status(), console);
-    *console.out << einsum::DeviceDescriptionJson(*device) << "\n";
-    return kExitOk;
-  }
-  const auto report = ReportOfDirectory(plan, console);
-  if (!report.ok()) return Refuse(report.status(), console);
-  Print(*report, plan, console);
-  return kExitOk;
-}
-
 int RunServedPlan(const Arguments& arguments, const Connection& connection,
                   const Console& console) {
   const PlanArguments& plan = arguments.plan;
@@ -330,7 +309,7 @@ int RunServedPlan(const Arguments& arguments, const Connection& connection,
   if (ceilings.has_value()) ceilings->Measure();
   const absl::StatusOr<DeviceDescription> device =
       ceilings.has_value() ? ceilings->Device() : DeviceFor(plan.device, 0);
-  if (!device.ok()) return Refuse(device.status(), console);
+  if (!device.ok()) return UsageError(device.status(), console);
   const absl::StatusOr<StepDescription> step = ReadDescription(*response, plan.model);
   const absl::StatusOr<CascadeReport> report = step.ok() ? ReportOf(*step, *device) : step.status();
   if (!report.ok()) {
@@ -342,9 +321,26 @@ int RunServedPlan(const Arguments& arguments, const Connection& connection,
   return kExitOk;
 }
 
+}  // namespace
+
+int RunPlan(const Arguments& arguments, const Console& console) {
+  const PlanArguments& plan = arguments.plan;
+  if (!plan.model.empty()) return RunConnected(RunServedPlan, arguments, console);
+  if (plan.probe) {
+    const auto device = DeviceFor(plan.device, plan.threads);
+    if (!device.ok()) return UsageError(device.status(), console);
+    *console.out << einsum::DeviceDescriptionJson(*device) << "\n";
+    return kExitOk;
+  }
+  const auto report = ReportOfDirectory(plan, console);
+  if (!report.ok()) return UsageError(report.status(), console);
+  Print(*report, plan, console);
+  return kExitOk;
+}
+
 int RunEinsum(const Arguments& arguments, const Console& console) {
   const auto text = Describe(arguments.einsum, console);
-  if (!text.ok()) return Refuse(text.status(), console);
+  if (!text.ok()) return UsageError(text.status(), console);
   *console.out << *text;
   return kExitOk;
 }

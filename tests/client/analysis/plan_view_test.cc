@@ -1,4 +1,4 @@
-#include "client/plan_view.h"
+#include "client/analysis/plan_view.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
