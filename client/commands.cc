@@ -8,13 +8,7 @@
 
 namespace sluice::client {
 
-bool IsAnalysis(Arguments::Command command) {
-  using Command = Arguments::Command;
-  return command == Command::kVerify || command == Command::kQuantize ||
-         command == Command::kPlan || command == Command::kEinsum;
-}
-
-int Run(const Arguments& arguments, const Console& console) {
+int Run(const Arguments& arguments, const Console& console, const RunAnalysis& analysis) {
   using Command = Arguments::Command;
   if (arguments.command == Command::kPrint) {
     *console.out << arguments.text;
@@ -40,7 +34,9 @@ int Run(const Arguments& arguments, const Console& console) {
       {Command::kUnload, RunUnload},
       {Command::kReload, RunReload},
   };
-  return RunConnected(commands.at(arguments.command), arguments, console);
+  const auto found = commands.find(arguments.command);
+  if (found == commands.end()) return analysis(arguments, console);
+  return RunConnected(found->second, arguments, console);
 }
 
 int RunConnected(RunCommand run, const Arguments& arguments, const Console& console) {

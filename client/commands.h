@@ -26,10 +26,9 @@ struct Console {
   std::function<void(std::function<void()>)> set_interrupt{};
 };
 
-// Whether client/analysis has the command, for which Run cannot be called.
-bool IsAnalysis(Arguments::Command command);
-
-int Run(const Arguments& arguments, const Console& console);
+using RunAnalysis = std::function<int(const Arguments&, const Console&)>;
+// Runs the command of `arguments`. The commands of client/analysis are passed to `analysis`.
+int Run(const Arguments& arguments, const Console& console, const RunAnalysis& analysis);
 
 using RunCommand = int (*)(const Arguments&, const Connection&, const Console&);
 // Runs `run` with a connection to the server, after a check of `arguments.daemon`.

@@ -12,8 +12,7 @@
 
 namespace sluice::client {
 
-int RunProgram(int argc, char** argv,
-               const std::function<int(const Arguments&, const Console&)>& run) {
+int RunProgram(int argc, char** argv, const RunAnalysis& analysis) {
   const auto arguments =
       ParseArguments(argc, argv, [](const char* name) -> const char* { return std::getenv(name); });
   if (!arguments.ok()) {
@@ -37,7 +36,7 @@ int RunProgram(int argc, char** argv,
                                [&](std::function<void()> call) {
                                  if (interrupts.has_value()) interrupts->Set(std::move(call));
                                }};
-  return run(*arguments, console);
+  return Run(*arguments, console, analysis);
 }
 
 }  // namespace sluice::client

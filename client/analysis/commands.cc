@@ -1,20 +1,18 @@
 #include "client/analysis/commands.h"
 
+#include <map>
+
 namespace sluice::client {
 
-int RunAnalysis(const Arguments& arguments, const Console& console) {
-  switch (arguments.command) {
-    case Arguments::Command::kVerify:
-      return RunVerify(arguments, console);
-    case Arguments::Command::kQuantize:
-      return RunQuantize(arguments, console);
-    case Arguments::Command::kPlan:
-      return RunPlan(arguments, console);
-    case Arguments::Command::kEinsum:
-      return RunEinsum(arguments, console);
-    default:
-      return Run(arguments, console);
-  }
+int Analyse(const Arguments& arguments, const Console& console) {
+  using Command = Arguments::Command;
+  static const std::map<Command, int (*)(const Arguments&, const Console&)> commands = {
+      {Command::kVerify, RunVerify},
+      {Command::kQuantize, RunQuantize},
+      {Command::kPlan, RunPlan},
+      {Command::kEinsum, RunEinsum},
+  };
+  return commands.at(arguments.command)(arguments, console);
 }
 
 }  // namespace sluice::client

@@ -7,8 +7,8 @@
 
 namespace sluice::client {
 
-// Runs one of the commands below, or any other of `sluice`.
-int RunAnalysis(const Arguments& arguments, const Console& console);
+// Runs one of the commands below.
+int Analyse(const Arguments& arguments, const Console& console);
 
 int RunVerify(const Arguments& arguments, const Console& console);
 int RunQuantize(const Arguments& arguments, const Console& console);

@@ -2,5 +2,5 @@
 #include "client/program.h"
 
 int main(int argc, char** argv) {
-  return sluice::client::RunProgram(argc, argv, sluice::client::RunAnalysis);
+  return sluice::client::RunProgram(argc, argv, sluice::client::Analyse);
 }

@@ -264,7 +264,7 @@ struct Environment {
     console.in = &in;
     console.out = &out;
     console.error = &errors;
-    const int code = client::Run(*arguments, console);
+    const int code = client::Run(*arguments, console, nullptr);
     *error = errors.str();
     return code;
   }

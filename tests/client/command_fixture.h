@@ -62,7 +62,7 @@ class CommandFixture : public ::testing::Test {
     console_.in = &in;
     console_.out = &out;
     console_.error = &error;
-    const int code = client::RunAnalysis(*arguments, console_);
+    const int code = client::Run(*arguments, console_, client::Analyse);
     out_ = buffer.str();
     error_ = error.str();
     return code;

@@ -12,7 +12,7 @@ TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def ticks(process):
-    """Returns the ticks of a process and those of its ended children."""
+    """Returns two numbers of clock ticks: of the process, and of its children that have ended."""
     fields = pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     # Fields 14 to 17 of proc(5): user and system time of the process and of its ended children.
     return sum(map(int, fields[11:13])), sum(map(int, fields[13:15]))
