@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -252,3 +253,41 @@ def test_without_a_map_the_family_must_be_known(tmp_path, capsys):
     assert convert.main([str(source), str(tmp_path / "out")]) == 1
     assert "names a known family" in capsys.readouterr().out
     assert {"BertModel", "Qwen3ForCausalLM", "T5EncoderModel"} <= known_families.architectures()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("the header is longer than the file", (1 << 20).to_bytes(8, "little") + b"{}"),
+        ("an offset is beyond the end",
+         b'{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}' + bytes(4)),
+        ("an offset is before the beginning",
+         b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[-4,0]}}' + bytes(4)),
+        ("a tensor has fewer bytes than its shape",
+         b'{"a":{"dtype":"F32","shape":[4],"data_offsets":[0,4]}}' + bytes(4)),
+    ],
+)
+def test_offsets_of_a_checkpoint_are_checked(tmp_path, name, content):
+    path = tmp_path / "in.safetensors"
+    if not name.startswith("the header"):
+        size = content.index(b"}}") + 2
+        content = size.to_bytes(8, "little") + content
+    path.write_bytes(content)
+    with pytest.raises(convert.ConvertError, match="no valid safetensors file"):
+        convert.read_checkpoint(path)
+
+
+@pytest.mark.parametrize("version", ["1.13.1+cpu", "2.5.1", "2.6.0", "2.10.0+cpu"])
+def test_old_torch_reads_no_checkpoint(tmp_path, monkeypatch, version):
+    path = tmp_path / "in.pt"
+    path.touch()
+    loaded = []
+    torch = types.SimpleNamespace(
+        __version__=version, Tensor=np.ndarray, load=lambda path, **_: loaded.append(path) or {}
+    )
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    safe = not version.startswith(("1.", "2.5"))
+    with pytest.raises(convert.ConvertError,
+                       match="has no tensors" if safe else "requires torch 2.6 or newer"):
+        convert.read_checkpoint(path)
+    assert loaded == ([path] if safe else [])

@@ -30,6 +30,7 @@ import re
 from fractions import Fraction
 
 import numpy as np
+import safetensors
 import safetensors.numpy
 import yaml
 
@@ -63,12 +64,14 @@ def fill(template, names):
 
 def read_pickle(path):
     try:
-        import torch  # other formats do not need it
+        state = known_families.load_with_torch(path)
     except ImportError as error:
         raise ConvertError(
             f"{path} requires PyTorch; save it as safetensors, or install torch"
         ) from error
-    state = torch.load(path, map_location="cpu", weights_only=True)
+    except ValueError as error:
+        raise ConvertError(str(error)) from error
+    import torch
     for key in ("state_dict", "model_state_dict", "model"):
         if isinstance(state, dict) and isinstance(state.get(key), dict):
             state = state[key]
@@ -94,23 +97,18 @@ def read_checkpoint(path):
 
 def read_safetensors(path):
     """Returns {name: float32 array} of a file. Also reads bf16, which numpy lacks."""
-    raw = path.read_bytes()
-    size = int.from_bytes(raw[:8], "little")
-    if size > len(raw) - 8:
-        raise ConvertError(f"{path} is truncated; copy it again")
-    header = json.loads(raw[8:8 + size])
+    try:
+        entries = safetensors.deserialize(path.read_bytes())
+    except safetensors.SafetensorError as error:
+        raise ConvertError(f"{path} is no valid safetensors file ({error}); copy it again") from error
     state = {}
-    for name, entry in header.items():
-        if name == "__metadata__":
-            continue
-        begin, end = entry["data_offsets"]
-        data = raw[8 + size + begin:8 + size + end]
+    for name, entry in entries:
         kind = {"F32": np.float32, "F16": np.float16, "F64": np.float64, "BF16": np.uint16}.get(
             entry["dtype"]
         )
         if kind is None:
             continue  # Integers are position ids and masks.
-        values = np.frombuffer(data, kind).reshape(entry["shape"])
+        values = np.frombuffer(entry["data"], kind).reshape(entry["shape"])
         if entry["dtype"] == "BF16":
             values = (values.astype(np.uint32) << 16).view(np.float32)
         state[name] = values.astype(np.float32)

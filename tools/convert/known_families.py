@@ -9,6 +9,7 @@ import shutil
 FAMILIES = pathlib.Path(__file__).parents[2] / "engine" / "model" / "families"
 # Files of a model that are served together with its weights.
 TEXTS = ("*.json", "*.txt", "*.model")
+SAFE_TORCH = (2, 6)
 
 
 def architectures():
@@ -37,6 +38,13 @@ def known_architecture(source):
 def load_with_torch(path):
     import torch
 
+    # Before this version a file could execute code in spite of weights_only (CVE-2025-32434).
+    version = tuple(int(number) for number in re.findall(r"\d+", torch.__version__)[:2])
+    if version < SAFE_TORCH:
+        raise ValueError(
+            f"{path} requires torch {'.'.join(map(str, SAFE_TORCH))} or newer to be read safely; "
+            f"torch {torch.__version__} is installed. Upgrade torch, or save the file as safetensors"
+        )
     return torch.load(path, map_location="cpu", weights_only=True)
 
 
