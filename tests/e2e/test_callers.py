@@ -276,6 +276,22 @@ def test_the_access_log_names_the_caller(callers):
     assert re.findall(r"total_us=\d+ caller=(\w+)", log) == ["bob", "alice", "anonymous"]
 
 
+# Without a sample in the access log, a refused caller would leave no trace.
+def test_refusals_of_known_callers_are_logged_at_a_rate(callers):
+    server = callers(TWO, "--server.log.access-sample", "0", "--server.rate.requests-per-second",
+                     "0.001", "--server.rate.requests-burst", "1")
+    for token in (BOB, ALICE, None):
+        statuses = [call(server, "ModelInfer", message(), token)[0] for _ in range(20)]
+        assert statuses == ["OK"] + ["RESOURCE_EXHAUSTED"] * 19
+    _, log = server.stop()
+    lines = re.findall(r"refused a request caller=(\w+) .*reason=(\w+).*unlogged_before=(\d+)", log)
+    assert {(name, reason) for name, reason, _ in lines} == {
+        ("bob", "rate_limited"), ("alice", "rate_limited")}
+    for name in ("bob", "alice"):
+        written = [int(unlogged) for each, _, unlogged in lines if each == name]
+        assert len(written) + sum(written) <= 19
+
+
 def test_a_caller_is_identified_by_its_certificate(tmp_path):
     authority = Authority()
     files = Files(tmp_path, authority)
