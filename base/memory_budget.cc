@@ -32,4 +32,12 @@ void MemoryShare::Shrink(int64_t bytes) {
   bytes_ = bytes;
 }
 
+void MemoryShare::Join(MemoryShare other) {
+  if (state_ == nullptr) {
+    *this = std::move(other);
+  } else {
+    bytes_ += std::exchange(other.bytes_, 0);
+  }
+}
+
 }  // namespace sluice

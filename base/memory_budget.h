@@ -62,6 +62,9 @@ class MemoryShare {
   int64_t bytes() const { return bytes_; }
   // Returns all but `bytes` to the budget, if the share has more.
   void Shrink(int64_t bytes);
+  // Adds the bytes of `other`, which becomes empty. Both must be of the same budget and owner,
+  // unless one of them is empty.
+  void Join(MemoryShare other);
 
  private:
   friend class MemoryBudget;

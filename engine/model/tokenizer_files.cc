@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/json_reader.h"
 #include "base/status_macros.h"
+#include "base/work_memory.h"
 #include "engine/model/config_reader.h"
 #include "engine/model/settings_file.h"
 #include "engine/model/tokenizer/hugging_face.h"
@@ -28,6 +29,9 @@ using tokenize::SpecialTokens;
 constexpr size_t kMaxTokenizerBytes = size_t{64} << 20;
 constexpr size_t kMaxTextBytes = 1024;
 constexpr size_t kMaxEndTokens = 64;
+// The valid copy of a text may have three bytes for one, the lower-case copy a half more, and each
+// exists once and a half while it grows.
+constexpr int64_t kLowerBytesOfByte = 12;
 
 // Refuses tokens beyond the vocabulary, which would access memory after the end of its tables.
 // Converts texts to lower case if requested.
@@ -41,10 +45,14 @@ class BoundedTokenizer final : public Tokenizer {
 
   absl::StatusOr<std::vector<int32_t>> EncodeBare(std::string_view text,
                                                   int64_t most) const override {
-    SLUICE_ASSIGN_OR_RETURN(
-        std::vector<int32_t> ids,
-        tokenizer_->EncodeBare(
-            lower_case_ ? tokenize::ToLowerText(tokenize::ToValidUtf8(text)) : text, most));
+    WorkMemory memory;
+    std::string lower;
+    if (lower_case_) {
+      SLUICE_RETURN_IF_ERROR(memory.Hold(std::ssize(text) * kLowerBytesOfByte));
+      lower = tokenize::ToLowerText(tokenize::ToValidUtf8(text));
+    }
+    SLUICE_ASSIGN_OR_RETURN(std::vector<int32_t> ids,
+                            tokenizer_->EncodeBare(lower_case_ ? lower : text, most));
     SLUICE_RETURN_IF_ERROR(CheckIds(ids));
     return ids;
   }

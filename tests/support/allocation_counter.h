@@ -10,6 +10,17 @@ int64_t Allocations();
 // Returns the number of calls of all threads.
 int64_t AllocationsOfAllThreads();
 
+// The memory of operator new that this thread took and has not freed, from now on.
+class MemoryPeak {
+ public:
+  MemoryPeak();
+  // Returns the most bytes at a time so far. Memory that the thread had before does not count.
+  int64_t bytes() const;
+
+ private:
+  int64_t before_;
+};
+
 // While it exists, makes one allocation of this thread fail: the `nth` from now on, counted from 1;
 // 0 means none. If `spared` is given and returns true at that call, the call does not fail.
 class FailingAllocation {

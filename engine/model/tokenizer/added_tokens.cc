@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/interruption.h"
 #include "base/json_reader.h"
 #include "base/status_macros.h"
 #include "engine/model/tokenizer/steps.h"
@@ -14,6 +15,10 @@ namespace sluice::tokenize {
 namespace {
 
 constexpr size_t kMaxAddedTokens = 65536;
+// The most bytes of one normalized token, in each step of the normalizer, and of all of them. A
+// normalizer may replace each character of a token by a thousand.
+constexpr size_t kMaxNormalizedBytes = 4 * kMaxAffixBytes;
+constexpr size_t kMaxBytesOfAll = size_t{4} << 20;
 
 AddedToken Read(ObjectReader& fields) {
   AddedToken token;
@@ -75,7 +80,9 @@ absl::StatusOr<AddedTokens> AddedTokens::Parse(const nlohmann::json* list,
         absl::StrCat("added_tokens is not a list of at most ", kMaxAddedTokens, " tokens"));
   }
   absl::Status status;
+  size_t bytes = 0;
   for (size_t i = 0; i < list->size() && status.ok(); ++i) {
+    SLUICE_RETURN_IF_ERROR(CheckInterruption());
     const std::string path = absl::StrCat("added_tokens[", i, "]");
     if (!(*list)[i].is_object()) {
       return absl::InvalidArgumentError(absl::StrCat(path, " is not an object"));
@@ -85,12 +92,20 @@ absl::StatusOr<AddedTokens> AddedTokens::Parse(const nlohmann::json* list,
     if (!added.by_id_.try_emplace(token.id, added.tokens_.size()).second) {
       fields.Fail("id", absl::StrCat("is ", token.id, " as another's"));
     }
-    const auto content = token.normalized ? normalizer.Apply(token.content)
-                                          : absl::StatusOr<std::string>(token.content);
-    if (!content.ok()) fields.Fail("content", std::string(content.status().message()));
-    if (content.ok() && !content->empty()) {
-      (token.normalized ? added.normalized_ : added.raw_).Add(*content, i);
+    std::string content = token.content;
+    if (token.normalized) {
+      auto normal = normalizer.Apply(token.content, kMaxNormalizedBytes);
+      if (!normal.ok()) {
+        fields.Fail("content", absl::StrCat("is refused: ", normal.status().message()));
+      }
+      content = normal.ok() ? std::move(normal->text) : "";
     }
+    bytes += content.size();
+    if (bytes > kMaxBytesOfAll) {
+      fields.Fail("content", absl::StrCat("brings the tokens to more than ", kMaxBytesOfAll,
+                                          " bytes after the normalizer"));
+    }
+    if (!content.empty()) (token.normalized ? added.normalized_ : added.raw_).Add(content, i);
     added.longest_bytes_ = std::max(added.longest_bytes_, std::ssize(token.content));
     added.tokens_.push_back(std::move(token));
   }
@@ -110,9 +125,7 @@ int32_t AddedTokens::IdOf(std::string_view content) const {
   return kNoToken;
 }
 
-std::vector<AddedTokens::TextSpan> AddedTokens::Find(const Trie& trie,
-                                                     std::string_view text) const {
-  std::vector<TextSpan> parts;
+absl::Status AddedTokens::Find(const Trie& trie, std::string_view text, Visit visit) const {
   size_t done = 0;
   for (size_t at = 0; at < text.size();) {
     const Trie::Match match = trie.Longest(text.substr(at));
@@ -130,13 +143,14 @@ std::vector<AddedTokens::TextSpan> AddedTokens::Find(const Trie& trie,
     }
     if (token.lstrip) begin = done + SpacesAtEnd(text.substr(done, begin - done));
     if (token.rstrip) end += SpacesAtBegin(text.substr(end));
-    if (done < begin) parts.push_back({text.substr(done, begin - done), kNoToken});
-    parts.push_back({text.substr(begin, end - begin), token.id});
+    if (done < begin) {
+      SLUICE_RETURN_IF_ERROR(visit({text.substr(done, begin - done), kNoToken}));
+    }
+    SLUICE_RETURN_IF_ERROR(visit({text.substr(begin, end - begin), token.id}));
     done = end;
     at = std::max(at, end);
   }
-  if (done < text.size()) parts.push_back({text.substr(done), kNoToken});
-  return parts;
+  return done < text.size() ? visit({text.substr(done), kNoToken}) : absl::OkStatus();
 }
 
 }  // namespace sluice::tokenize

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/model/tokenizer/normalizer.h"
 #include "engine/model/tokenizer/trie.h"
@@ -38,10 +40,12 @@ class AddedTokens {
   };
   // FindRaw finds the tokens with `normalized` false in an unchanged text; FindNormalized finds the
   // others in a normalized text. The leftmost token is found first, and the longest if several
-  // begin there.
-  std::vector<TextSpan> FindRaw(std::string_view text) const { return Find(raw_, text); }
-  std::vector<TextSpan> FindNormalized(std::string_view text) const {
-    return Find(normalized_, text);
+  // begin there. They call `visit` for each part of the text, in order, and end with its first
+  // error.
+  using Visit = absl::FunctionRef<absl::Status(const TextSpan& part)>;
+  absl::Status FindRaw(std::string_view text, Visit visit) const { return Find(raw_, text, visit); }
+  absl::Status FindNormalized(std::string_view text, Visit visit) const {
+    return Find(normalized_, text, visit);
   }
 
   // Returns nullptr if the id does not belong to an added token.
@@ -52,7 +56,7 @@ class AddedTokens {
   int32_t IdOf(std::string_view content) const;
 
  private:
-  std::vector<TextSpan> Find(const Trie& trie, std::string_view text) const;
+  absl::Status Find(const Trie& trie, std::string_view text, Visit visit) const;
 
   std::vector<AddedToken> tokens_;
   absl::flat_hash_map<int32_t, size_t> by_id_;

@@ -51,6 +51,8 @@ class Bpe final : public SubwordModel {
         return absl::OkStatus();
       }
     }
+    WorkMemory memory;
+    SLUICE_RETURN_IF_ERROR(memory.Hold(MemoryOfSymbols(piece)));
     SLUICE_ASSIGN_OR_RETURN(std::vector<Symbol> symbols, Characters(piece));
     MergeLoop merges(
         &symbols, [this](const Symbol& left, const Symbol& right) { return table_(left, right); });

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/status_macros.h"
 #include "engine/model/tokenizer/unicode.h"
 
 namespace sluice::tokenize {
@@ -20,10 +21,10 @@ uint32_t OffsetOf(uint32_t unit) { return (unit >> 10) << ((unit & 0x200u) >> 6)
 bool HasLeaf(uint32_t unit) { return ((unit >> 8) & 1u) != 0; }
 uint32_t ValueOf(uint32_t unit) { return unit & 0x7FFFFFFFu; }
 
-void ReplaceGrapheme(const Charsmap& charsmap, std::string_view grapheme, std::string* out) {
+void ReplaceGrapheme(const Charsmap& charsmap, std::string_view grapheme, TextBuilder* out) {
   if (grapheme.size() < kGraphemeBytes) {
     if (const auto match = charsmap.Shortest(grapheme)) {
-      *out += match->replacement;
+      out->Append(match->replacement);
       return;
     }
   }
@@ -32,7 +33,7 @@ void ReplaceGrapheme(const Charsmap& charsmap, std::string_view grapheme, std::s
     NextCodePoint(grapheme, &at);
     const std::string_view character = grapheme.substr(begin, at - begin);
     const auto match = charsmap.Shortest(character);
-    *out += match ? match->replacement : character;
+    out->Append(match ? match->replacement : character);
   }
 }
 
@@ -85,7 +86,9 @@ std::optional<Charsmap::Match> Charsmap::Walk(std::string_view text, bool longes
   return found;
 }
 
-std::string ReplaceGraphemes(const Charsmap& charsmap, std::string_view text) {
+absl::Status ReplaceGraphemes(const Charsmap& charsmap, std::string_view text, TextBuilder* out) {
+  WorkMemory memory;
+  SLUICE_RETURN_IF_ERROR(memory.Hold(std::ssize(text) * kWideBytesOfByte));
   UErrorCode error = U_ZERO_ERROR;
   const icu::UnicodeString wide = icu::UnicodeString::fromUTF8(
       icu::StringPiece(text.data(), static_cast<int32_t>(text.size())));
@@ -93,16 +96,15 @@ std::string ReplaceGraphemes(const Charsmap& charsmap, std::string_view text) {
       icu::BreakIterator::createCharacterInstance(icu::Locale::getRoot(), error));
   SLUICE_CHECK(U_SUCCESS(error));
   graphemes->setText(wide);
-  std::string out;
   size_t begin = 0;
   int32_t wide_at = 0;
   size_t at = 0;
   for (int32_t end = graphemes->next(); end != icu::BreakIterator::DONE; end = graphemes->next()) {
     while (wide_at < end) wide_at += NextCodePoint(text, &at) > 0xFFFF ? 2 : 1;
-    ReplaceGrapheme(charsmap, text.substr(begin, at - begin), &out);
+    ReplaceGrapheme(charsmap, text.substr(begin, at - begin), out);
     begin = at;
   }
-  return out;
+  return absl::OkStatus();
 }
 
 }  // namespace sluice::tokenize

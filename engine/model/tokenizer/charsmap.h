@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/model/tokenizer/text_builder.h"
 
 namespace sluice::tokenize {
 
@@ -37,6 +38,6 @@ class Charsmap {
 
 // Applies a table as Hugging Face's library `tokenizers` does: to a whole grapheme of less than six
 // bytes if an entry is a prefix of it, otherwise to each of its characters.
-std::string ReplaceGraphemes(const Charsmap& charsmap, std::string_view text);
+absl::Status ReplaceGraphemes(const Charsmap& charsmap, std::string_view text, TextBuilder* out);
 
 }  // namespace sluice::tokenize

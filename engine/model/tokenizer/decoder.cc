@@ -136,10 +136,10 @@ DecodeTransform MakeReplaceDecoder(ObjectReader& fields) {
   const std::string content = fields.String("content", kMaxAffixBytes);
   return [pattern, content](std::vector<std::string>* tokens, bool /*keep_bytes*/) {
     for (std::string& token : *tokens) {
-      const auto spans = pattern->Find(token);
-      if (!spans.ok()) continue;
-      auto replaced = Replace(token, *spans, content);
-      if (replaced.ok()) token = *std::move(replaced);
+      TextBuilder out(token.size());
+      if (!Replace(*pattern, token, content, &out).ok()) continue;
+      auto replaced = std::move(out).Finish();
+      if (replaced.ok()) token = std::move(replaced->text);
     }
   };
 }

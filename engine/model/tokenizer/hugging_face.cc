@@ -12,6 +12,8 @@
 #include "base/interruption.h"
 #include "base/json_reader.h"
 #include "base/status_macros.h"
+#include "base/utf8.h"
+#include "base/work_memory.h"
 #include "engine/model/tokenizer/added_tokens.h"
 #include "engine/model/tokenizer/decoder.h"
 #include "engine/model/tokenizer/normalizer.h"
@@ -60,26 +62,54 @@ class HuggingFaceTokenizer final : public Tokenizer {
   }
 
  private:
-  // `ranges` is nullptr if places are not requested.
+  // The result of EncodeText while it grows.
+  struct Encoding {
+    std::vector<int32_t> ids{};
+    std::vector<ByteRange>* ranges;  // nullptr if places are not requested
+    int64_t most;
+    WorkMemory memory{};
+
+    // Returns whether there are more than `most` tokens.
+    bool enough() const { return std::ssize(ids) > most; }
+    // Counts the memory of the tokens, and that of the new lists when they grow next.
+    absl::Status Count() {
+      const size_t of_ranges = ranges == nullptr ? 0 : ranges->capacity() * sizeof(ByteRange);
+      return memory.Hold(static_cast<int64_t>(3 * (ids.capacity() * sizeof(ids[0]) + of_ranges)));
+    }
+    absl::Status Add(int32_t id, ByteRange range) {
+      ids.push_back(id);
+      if (ranges != nullptr) ranges->push_back(range);
+      return Count();
+    }
+  };
+  // The error of a visit that ends a search because there are enough tokens. Nobody else sees it.
+  static absl::Status Enough() { return absl::OutOfRangeError("enough tokens"); }
+
   absl::StatusOr<std::vector<int32_t>> EncodeText(std::string_view text, int64_t most,
                                                   std::vector<ByteRange>* ranges) const {
-    std::vector<int32_t> ids;
-    const std::string valid = ToValidUtf8(text);
-    for (const AddedTokens::TextSpan& part : parts_.added.FindRaw(valid)) {
-      const size_t begin = part.text.data() - valid.data();
-      if (part.id != kNoToken) {
-        ids.push_back(part.id);
-        if (ranges != nullptr) ranges->push_back(TrimmedRange(part.text, begin));
-        continue;
-      }
-      const size_t before = ids.size();
-      SLUICE_RETURN_IF_ERROR(EncodeBetween(part.text, begin == 0, most, &ids, ranges));
-      if (ranges != nullptr) Shift(ranges, ids.size() - before, begin);
-      if (std::ssize(ids) > most) break;
+    Encoding made{.ranges = ranges, .most = most};
+    OwnedText copy;
+    const bool is_utf8 = IsUtf8({text.data(), text.size()});
+    if (!is_utf8) {
+      TextBuilder builder(text.size());
+      AppendValidUtf8(text, &builder);
+      SLUICE_ASSIGN_OR_RETURN(copy, std::move(builder).Finish());
     }
-    // If the text has bytes that are not UTF-8, the places would refer to another text.
-    if (ranges != nullptr && valid != text) Forget(ranges, ids.size());
-    return ids;
+    const std::string_view valid = is_utf8 ? text : copy.text;
+    const auto encode = [&](const AddedTokens::TextSpan& part) {
+      if (made.enough()) return Enough();
+      const size_t begin = part.text.data() - valid.data();
+      if (part.id != kNoToken) return made.Add(part.id, TrimmedRange(part.text, begin));
+      const size_t before = made.ids.size();
+      absl::Status status = EncodeBetween(part.text, begin == 0, &made);
+      if (ranges != nullptr) Shift(ranges, made.ids.size() - before, begin);
+      return status;
+    };
+    const absl::Status status = parts_.added.FindRaw(valid, encode);
+    if (!status.ok() && !made.enough()) return status;
+    // The places would refer to another text.
+    if (ranges != nullptr && !is_utf8) Forget(ranges, made.ids.size());
+    return std::move(made.ids);
   }
 
   std::vector<std::string> TextsOf(std::span<const int32_t> ids) const {
@@ -96,39 +126,52 @@ class HuggingFaceTokenizer final : public Tokenizer {
     return tokens;
   }
 
-  absl::Status EncodeBetween(std::string_view text, bool first, int64_t most,
-                             std::vector<int32_t>* ids, std::vector<ByteRange>* ranges) const {
+  absl::Status EncodeBetween(std::string_view text, bool first, Encoding* made) const {
     SLUICE_RETURN_IF_ERROR(CheckInterruption());
-    SLUICE_ASSIGN_OR_RETURN(const std::string normal, parts_.normalizer.Apply(text));
+    SLUICE_ASSIGN_OR_RETURN(const OwnedText owned, parts_.normalizer.Apply(text));
+    const std::string_view normal = owned.text;
     std::optional<PlaceMap> places;
-    if (ranges != nullptr) {
+    if (made->ranges != nullptr) {
       SLUICE_ASSIGN_OR_RETURN(places, PlaceMap::Make(text, normal, parts_.normalizer));
     }
-    for (const AddedTokens::TextSpan& part : parts_.added.FindNormalized(normal)) {
+    const PlaceMap* const map = places ? &*places : nullptr;
+    return parts_.added.FindNormalized(normal, [&](const AddedTokens::TextSpan& part) {
+      if (made->enough()) return Enough();
       const size_t begin = part.text.data() - normal.data();
       if (part.id != kNoToken) {
-        ids->push_back(part.id);
-        if (places) ranges->push_back(places->Of(begin, begin + part.text.size()));
-        continue;
+        const size_t end = begin + part.text.size();
+        return made->Add(part.id, map == nullptr ? ByteRange() : map->Of(begin, end));
       }
-      std::vector<PreToken> pieces;
-      pieces.push_back(
-          {.text = std::string(part.text), .first = first && begin == 0, .begin = begin});
-      SLUICE_RETURN_IF_ERROR(parts_.pre_tokenizer.Apply(&pieces));
+      WorkMemory memory;
+      SLUICE_RETURN_IF_ERROR(memory.Hold(std::ssize(part.text)));
       InterruptionCounter counter;
-      for (const PreToken& piece : pieces) {
-        if (std::ssize(*ids) > most) return absl::OkStatus();
+      PreToken whole = {
+          .text = std::string(part.text), .first = first && begin == 0, .begin = begin};
+      return parts_.pre_tokenizer.Apply(std::move(whole), [&](const PreToken& piece) {
+        if (made->enough()) return Enough();
         SLUICE_RETURN_IF_ERROR(counter.Check());
-        if (piece.text.empty()) continue;
-        std::vector<SubwordModel::Place> in_piece;
-        SLUICE_RETURN_IF_ERROR(parts_.model->Encode(piece.text, ids, places ? &in_piece : nullptr));
-        for (const SubwordModel::Place& place : in_piece) {
-          const auto [from, to] = SourceOf(piece, place);
-          ranges->push_back(places->Of(from, to));
-        }
-      }
+        return piece.text.empty() ? absl::OkStatus() : EncodePiece(piece, map, made);
+      });
+    });
+  }
+
+  // `map` is nullptr if places are not requested.
+  absl::Status EncodePiece(const PreToken& piece, const PlaceMap* map, Encoding* made) const {
+    if (map == nullptr) {
+      SLUICE_RETURN_IF_ERROR(parts_.model->Encode(piece.text, &made->ids, nullptr));
+      return made->Count();
     }
-    return absl::OkStatus();
+    WorkMemory memory;  // of a list that grows: a place for each byte
+    constexpr int64_t kBytesOfPlace = 3 * (sizeof(SubwordModel::Place) + sizeof(ByteRange));
+    SLUICE_RETURN_IF_ERROR(memory.Hold(std::ssize(piece.text) * kBytesOfPlace));
+    std::vector<SubwordModel::Place> in_piece;
+    SLUICE_RETURN_IF_ERROR(parts_.model->Encode(piece.text, &made->ids, &in_piece));
+    SourcePlaces sources(&piece);
+    for (const SubwordModel::Place& place : in_piece) {
+      const auto [from, to] = sources.Of(place);
+      made->ranges->push_back(map->Of(from, to));
+    }
+    return made->Count();
   }
 
   Parts parts_;

@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <optional>
 #include <queue>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "base/interruption.h"
 #include "base/status_macros.h"
+#include "base/work_memory.h"
 
 namespace sluice::tokenize {
 
@@ -20,6 +22,12 @@ struct Symbol {
   int32_t next = -1;
 };
 
+// Returns the most memory that the symbols of a piece take: one for each byte, in a list whose old
+// and new buffers exist at the same time when it grows.
+inline int64_t MemoryOfSymbols(std::string_view piece) {
+  return 3 * std::ssize(piece) * static_cast<int64_t>(sizeof(Symbol));
+}
+
 struct Merge {
   double cost = 0;  // the lowest merges first; the leftmost if equal
   int32_t id = 0;   // of the merged symbol
@@ -30,17 +38,19 @@ struct Merge {
 template <typename Find>
 class MergeLoop {
  public:
-  MergeLoop(std::vector<Symbol>* symbols, Find find) : symbols_(*symbols), find_(find) {
+  MergeLoop(std::vector<Symbol>* symbols, Find find) : symbols_(*symbols), find_(find) {}
+
+  // Returns the errors of CheckInterruption, and the refusal of the account of the work's memory.
+  absl::Status Run() {
     const int32_t count = std::ssize(symbols_);
+    // Each merge removes one candidate and adds at most two.
+    WorkMemory memory;
+    SLUICE_RETURN_IF_ERROR(memory.Hold(2 * count * static_cast<int64_t>(sizeof(Candidate))));
     for (int32_t i = 0; i < count; ++i) {
       symbols_[i].previous = i - 1;
       symbols_[i].next = i + 1 < count ? i + 1 : -1;
     }
     for (int32_t i = 0; i < count; ++i) Consider(i);
-  }
-
-  // Returns the errors of CheckInterruption.
-  absl::Status Run() {
     InterruptionCounter counter;
     while (!candidates_.empty()) {
       SLUICE_RETURN_IF_ERROR(counter.Check());

@@ -13,22 +13,32 @@
 namespace sluice::tokenize {
 namespace {
 
-using NormalizeTransform = std::function<absl::StatusOr<std::string>(std::string_view text)>;
+using NormalizeTransform = std::function<absl::Status(std::string_view text, TextBuilder* out)>;
 
 constexpr size_t kMaxCharsmapBytes = size_t{8} << 20;
 
 NormalizeTransform MakeForm(NormalForm form) {
-  return [form](std::string_view text) { return Normalize(text, form); };
+  return [form](std::string_view text, TextBuilder* out) {
+    Normalize(text, form, out);
+    return absl::OkStatus();
+  };
 }
 
-std::string Without(std::string_view text, bool (*dropped)(char32_t)) {
-  std::string kept;
-  kept.reserve(text.size());
-  for (size_t at = 0; at < text.size();) {
-    const size_t begin = at;
-    if (!dropped(NextCodePoint(text, &at))) kept += text.substr(begin, at - begin);
-  }
-  return kept;
+NormalizeTransform MakeFilter(bool (*dropped)(char32_t)) {
+  return [dropped](std::string_view text, TextBuilder* out) {
+    for (size_t at = 0; at < text.size();) {
+      const size_t begin = at;
+      if (!dropped(NextCodePoint(text, &at))) out->Append(text.substr(begin, at - begin));
+    }
+    return absl::OkStatus();
+  };
+}
+
+NormalizeTransform MakeLower() {
+  return [](std::string_view text, TextBuilder* out) {
+    ToLower(text, out);
+    return absl::OkStatus();
+  };
 }
 
 std::string_view Trimmed(std::string_view text, bool left, bool right) {
@@ -49,13 +59,14 @@ std::string_view Trimmed(std::string_view text, bool left, bool right) {
 NormalizeTransform MakeReplace(ObjectReader& fields) {
   std::shared_ptr<const Pattern> pattern = ReadPattern("pattern", fields);
   std::string content = fields.String("content", kMaxAffixBytes);
-  return [pattern, content](std::string_view text) -> absl::StatusOr<std::string> {
-    SLUICE_ASSIGN_OR_RETURN(auto spans, pattern->Find(text));
-    // The library replaces an empty match at the beginning of a text twice.
-    if (!text.empty() && spans.front().match && spans.front().end == 0) {
-      spans.insert(spans.begin(), spans.front());
-    }
-    return Replace(text, spans, content);
+  return [pattern, content](std::string_view text, TextBuilder* out) {
+    return pattern->Find(text, [&](const Span& span) {
+      const std::string_view part = text.substr(span.begin, span.end - span.begin);
+      out->Append(span.match ? content : part);
+      // The library replaces an empty match at the beginning of a text twice.
+      if (span.match && span.end == 0 && !text.empty()) out->Append(content);
+      return absl::OkStatus();
+    });
   };
 }
 
@@ -70,52 +81,63 @@ NormalizeTransform MakePrecompiled(ObjectReader& fields) {
     return nullptr;
   }
   auto shared = std::make_shared<const Charsmap>(*std::move(charsmap));
-  return [shared](std::string_view text) { return ReplaceGraphemes(*shared, text); };
+  return [shared](std::string_view text, TextBuilder* out) {
+    return ReplaceGraphemes(*shared, text, out);
+  };
 }
 
 struct Bert {
-  bool clean_text, ideographs, strip_accents, lowercase;
+  bool clean_text, ideographs;
 
-  std::string Apply(std::string_view text) const {
-    std::string out;
-    out.reserve(text.size());
-    for (size_t at = 0; at < text.size();) AddCharacter(NextCodePoint(text, &at), &out);
-    if (strip_accents) out = Without(Normalize(out, NormalForm::kD), IsNonspacingMark);
-    return lowercase ? ToLower(out) : out;
+  void Clean(std::string_view text, TextBuilder* out) const {
+    for (size_t at = 0; at < text.size();) AddCharacter(NextCodePoint(text, &at), out);
   }
 
  private:
-  void AddCharacter(char32_t point, std::string* out) const {
+  void AddCharacter(char32_t point, TextBuilder* out) const {
     if (clean_text && (point == 0 || point == 0xFFFD || IsControl(point))) return;
     if (clean_text && IsSpace(point)) point = ' ';
     const bool spaced = ideographs && IsIdeograph(point);
-    if (spaced) out->push_back(' ');
-    AppendUtf8(point, out);
-    if (spaced) out->push_back(' ');
+    if (spaced) out->Append(" ");
+    out->Append(point);
+    if (spaced) out->Append(" ");
   }
 };
 
-NormalizeTransform MakeBert(ObjectReader& fields) {
+void MakeBert(ObjectReader& fields, std::vector<NormalizeTransform>* transforms) {
   Bert bert{};
   bert.clean_text = fields.Boolean("clean_text", true);
   bert.ideographs = fields.Boolean("handle_chinese_chars", true);
-  bert.lowercase = fields.Boolean("lowercase", true);
-  bert.strip_accents = fields.Boolean("strip_accents", bert.lowercase);
-  return [bert](std::string_view text) { return bert.Apply(text); };
+  const bool lowercase = fields.Boolean("lowercase", true);
+  const bool strip_accents = fields.Boolean("strip_accents", lowercase);
+  transforms->push_back([bert](std::string_view text, TextBuilder* out) {
+    bert.Clean(text, out);
+    return absl::OkStatus();
+  });
+  if (strip_accents) {
+    transforms->push_back(MakeForm(NormalForm::kD));
+    transforms->push_back(MakeFilter(IsNonspacingMark));
+  }
+  if (lowercase) transforms->push_back(MakeLower());
 }
 
 NormalizeTransform MakePrepend(ObjectReader& fields) {
   const std::string prefix = fields.String("prepend", kMaxAffixBytes);
-  return [prefix](std::string_view text) {
-    return text.empty() ? std::string()
-                        : absl::StrCat(prefix, absl::string_view(text.data(), text.size()));
+  return [prefix](std::string_view text, TextBuilder* out) {
+    if (text.empty()) return absl::OkStatus();
+    out->Append(prefix);
+    out->Append(text);
+    return absl::OkStatus();
   };
 }
 
 NormalizeTransform MakeStrip(ObjectReader& fields) {
   const bool left = fields.Boolean("strip_left", true);
   const bool right = fields.Boolean("strip_right", true);
-  return [left, right](std::string_view text) { return std::string(Trimmed(text, left, right)); };
+  return [left, right](std::string_view text, TextBuilder* out) {
+    out->Append(Trimmed(text, left, right));
+    return absl::OkStatus();
+  };
 }
 
 NormalizeTransform MakeNormalizeTransform(const std::string& type, ObjectReader& fields) {
@@ -123,12 +145,11 @@ NormalizeTransform MakeNormalizeTransform(const std::string& type, ObjectReader&
   if (type == "NFD") return MakeForm(NormalForm::kD);
   if (type == "NFKC") return MakeForm(NormalForm::kKC);
   if (type == "NFKD") return MakeForm(NormalForm::kKD);
-  if (type == "Lowercase") return ToLower;
-  if (type == "StripAccents") return [](std::string_view text) { return Without(text, IsMark); };
+  if (type == "Lowercase") return MakeLower();
+  if (type == "StripAccents") return MakeFilter(IsMark);
   if (type == "Strip") return MakeStrip(fields);
   if (type == "Replace") return MakeReplace(fields);
   if (type == "Prepend") return MakePrepend(fields);
-  if (type == "BertNormalizer") return MakeBert(fields);
   if (type == "Precompiled") return MakePrecompiled(fields);
   fields.Fail("type", absl::StrCat("\"", absl::CEscape(type), "\" is not supported"));
   return nullptr;
@@ -142,6 +163,7 @@ absl::StatusOr<Normalizer> Normalizer::Parse(const nlohmann::json* object) {
   VisitMembers(
       object, "normalizer", "normalizers",
       [&](const std::string& type, ObjectReader& fields) {
+        if (type == "BertNormalizer") return MakeBert(fields, &normalizer.transforms_);
         normalizer.transforms_.push_back(MakeNormalizeTransform(type, fields));
       },
       &status);
@@ -149,10 +171,14 @@ absl::StatusOr<Normalizer> Normalizer::Parse(const nlohmann::json* object) {
   return normalizer;
 }
 
-absl::StatusOr<std::string> Normalizer::Apply(std::string_view text) const {
-  std::string normal(text);
-  for (const NormalizeTransform& transform : transforms_) {
-    SLUICE_ASSIGN_OR_RETURN(normal, transform(normal));
+absl::StatusOr<OwnedText> Normalizer::Apply(std::string_view text, size_t most) const {
+  TextBuilder whole(text.size(), most);
+  whole.Append(text);
+  SLUICE_ASSIGN_OR_RETURN(OwnedText normal, std::move(whole).Finish());
+  for (const Transform& transform : transforms_) {
+    TextBuilder out(normal.text.size(), most);
+    SLUICE_RETURN_IF_ERROR(transform(normal.text, &out));
+    SLUICE_ASSIGN_OR_RETURN(normal, std::move(out).Finish());
   }
   return normal;
 }

@@ -7,7 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/model/tokenizer/text_builder.h"
 
 namespace sluice::tokenize {
 
@@ -19,10 +21,12 @@ class Normalizer {
   // type, name the field.
   static absl::StatusOr<Normalizer> Parse(const nlohmann::json* object);
 
-  absl::StatusOr<std::string> Apply(std::string_view text) const;
+  // No result of a step may have more than `most` bytes.
+  absl::StatusOr<OwnedText> Apply(std::string_view text, size_t most = kMaxTextBytes) const;
 
  private:
-  using Transform = std::function<absl::StatusOr<std::string>(std::string_view text)>;
+  // Appends the changed text.
+  using Transform = std::function<absl::Status(std::string_view text, TextBuilder* out)>;
 
   std::vector<Transform> transforms_;
 };

@@ -4,7 +4,7 @@
 #include <unicode/unistr.h>
 #include <unicode/utf16.h>
 
-#include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,29 +19,40 @@ namespace {
 constexpr size_t kMaxExpressionBytes = 65536;
 constexpr int32_t kMaxStackBytes = 8 << 20;
 
-void AddMatch(size_t begin, size_t end, std::vector<Span>* spans) {
-  const size_t last = spans->empty() ? 0 : spans->back().end;
-  if (last < begin) spans->push_back({last, begin, false});
-  spans->push_back({begin, end, true});
-}
+// Visits matches and the spans between them.
+class Spans {
+ public:
+  explicit Spans(Pattern::Visit visit) : visit_(visit) {}
 
-void AddRest(size_t size, std::vector<Span>* spans) {
-  const size_t last = spans->empty() ? 0 : spans->back().end;
-  if (last < size) spans->push_back({last, size, false});
-}
+  absl::Status Match(size_t begin, size_t end) {
+    if (end_ < begin) SLUICE_RETURN_IF_ERROR(visit_({end_, begin, false}));
+    end_ = end;
+    any_ = true;
+    return visit_({begin, end, true});
+  }
+  absl::Status Rest(size_t size) {
+    return end_ < size ? visit_({end_, size, false}) : absl::OkStatus();
+  }
+  // Returns whether a match ends at this byte.
+  bool EndsAt(size_t byte) const { return any_ && end_ == byte; }
+
+ private:
+  Pattern::Visit visit_;
+  size_t end_ = 0;  // of the last match
+  bool any_ = false;
+};
 
 class LiteralPattern final : public Pattern {
  public:
   explicit LiteralPattern(std::string literal) : literal_(std::move(literal)) {}
 
-  absl::StatusOr<std::vector<Span>> Find(std::string_view text) const override {
-    std::vector<Span> spans;
+  absl::Status Find(std::string_view text, Visit visit) const override {
+    Spans spans(visit);
     for (size_t at = text.find(literal_); at != std::string_view::npos;
          at = text.find(literal_, at + literal_.size())) {
-      AddMatch(at, at + literal_.size(), &spans);
+      SLUICE_RETURN_IF_ERROR(spans.Match(at, at + literal_.size()));
     }
-    AddRest(text.size(), &spans);
-    return spans;
+    return spans.Rest(text.size());
   }
 
  private:
@@ -52,14 +63,15 @@ class ClassPattern final : public Pattern {
  public:
   explicit ClassPattern(bool (*is_in_class)(char32_t)) : is_in_class_(is_in_class) {}
 
-  absl::StatusOr<std::vector<Span>> Find(std::string_view text) const override {
-    std::vector<Span> spans;
+  absl::Status Find(std::string_view text, Visit visit) const override {
+    Spans spans(visit);
     for (size_t at = 0; at < text.size();) {
       const size_t begin = at;
-      if (is_in_class_(NextCodePoint(text, &at))) AddMatch(begin, at, &spans);
+      if (is_in_class_(NextCodePoint(text, &at))) {
+        SLUICE_RETURN_IF_ERROR(spans.Match(begin, at));
+      }
     }
-    AddRest(text.size(), &spans);
-    return spans;
+    return spans.Rest(text.size());
   }
 
  private:
@@ -87,7 +99,9 @@ class RegexPattern final : public Pattern {
   RegexPattern(std::unique_ptr<const icu::RegexPattern> pattern, SearchLimit limit)
       : pattern_(std::move(pattern)), limit_(static_cast<int32_t>(limit)) {}
 
-  absl::StatusOr<std::vector<Span>> Find(std::string_view text) const override {
+  absl::Status Find(std::string_view text, Visit visit) const override {
+    WorkMemory memory;
+    SLUICE_RETURN_IF_ERROR(memory.Hold(std::ssize(text) * kWideBytesOfByte));
     const icu::UnicodeString wide = icu::UnicodeString::fromUTF8(
         icu::StringPiece(text.data(), static_cast<int32_t>(text.size())));
     UErrorCode error = U_ZERO_ERROR;
@@ -95,7 +109,7 @@ class RegexPattern final : public Pattern {
     if (U_SUCCESS(error)) matcher->setTimeLimit(limit_, error);
     if (U_SUCCESS(error)) matcher->setStackLimit(kMaxStackBytes, error);
     if (U_SUCCESS(error)) matcher->setMatchCallback(&GoesOn, nullptr, error);
-    std::vector<Span> spans;
+    Spans spans(visit);
     PlaceInUtf8 place(text);
     InterruptionCounter counter;
     while (U_SUCCESS(error) && matcher->find(error) != 0) {
@@ -103,16 +117,15 @@ class RegexPattern final : public Pattern {
       const size_t begin = place.Of(matcher->start(error));
       const size_t end = place.Of(matcher->end(error));
       // An empty match does not follow another match at once, as in the library.
-      if (begin == end && !spans.empty() && spans.back().match && spans.back().end == end) continue;
-      AddMatch(begin, end, &spans);
+      if (begin == end && spans.EndsAt(end)) continue;
+      SLUICE_RETURN_IF_ERROR(spans.Match(begin, end));
     }
     if (error == U_REGEX_STOPPED_BY_CALLER) return CheckInterruption();
     if (U_FAILURE(error)) {
       return absl::ResourceExhaustedError(absl::StrCat(
           "a regular expression of the tokenizer takes too long here: ", u_errorName(error)));
     }
-    AddRest(text.size(), &spans);
-    return spans;
+    return spans.Rest(text.size());
   }
 
  private:
@@ -125,52 +138,47 @@ class RegexPattern final : public Pattern {
   const int32_t limit_;
 };
 
-std::vector<Span> Joined(const std::vector<Span>& spans, bool to_previous) {
-  std::vector<Span> joined;
-  bool after_match = false;
-  for (const Span& span : spans) {
-    if (span.match && !after_match && !joined.empty()) {
-      (to_previous ? joined.back().end : joined.back().begin) = to_previous ? span.end : span.begin;
-    } else {
-      joined.push_back(span);
-    }
-    after_match = span.match;
-  }
-  return joined;
-}
+// Joins spans as a behavior states. It keeps the last span until the next one is known.
+class Joiner {
+ public:
+  Joiner(SplitBehavior behavior, Pattern::Visit visit) : behavior_(behavior), visit_(visit) {}
 
-std::vector<Span> Contiguous(const std::vector<Span>& spans) {
-  std::vector<Span> joined;
-  for (const Span& span : spans) {
-    if (!joined.empty() && joined.back().match == span.match) {
-      joined.back().end = span.end;
-    } else {
-      joined.push_back(span);
+  absl::Status Add(const Span& span) {
+    if (kept_ && Joins(*kept_, span)) {
+      kept_ = Span{kept_->begin, span.end, span.match};
+      return absl::OkStatus();
     }
+    SLUICE_RETURN_IF_ERROR(Flush());
+    kept_ = span;
+    return absl::OkStatus();
   }
-  return joined;
-}
+  absl::Status Flush() {
+    if (!kept_) return absl::OkStatus();
+    const Span span = *kept_;
+    kept_.reset();
+    return visit_(span);
+  }
 
-std::vector<Span> Pieces(std::vector<Span> spans, SplitBehavior behavior) {
-  switch (behavior) {
-    case SplitBehavior::kIsolated:
-      break;
-    case SplitBehavior::kRemoved:
-      std::erase_if(spans, [](const Span& span) { return span.match; });
-      break;
-    case SplitBehavior::kMergedWithPrevious:
-      return Joined(spans, /*to_previous=*/true);
-    case SplitBehavior::kMergedWithNext: {
-      std::reverse(spans.begin(), spans.end());
-      std::vector<Span> joined = Joined(spans, /*to_previous=*/false);
-      std::reverse(joined.begin(), joined.end());
-      return joined;
+ private:
+  bool Joins(const Span& before, const Span& after) const {
+    switch (behavior_) {
+      case SplitBehavior::kMergedWithPrevious:
+        return after.match && !before.match;
+      case SplitBehavior::kMergedWithNext:
+        return before.match && !after.match;
+      case SplitBehavior::kContiguous:
+        return before.match == after.match;
+      case SplitBehavior::kRemoved:
+      case SplitBehavior::kIsolated:
+        break;
     }
-    case SplitBehavior::kContiguous:
-      return Contiguous(spans);
+    return false;
   }
-  return spans;
-}
+
+  SplitBehavior behavior_;
+  Pattern::Visit visit_;
+  std::optional<Span> kept_;
+};
 
 }  // namespace
 
@@ -201,29 +209,26 @@ absl::StatusOr<std::unique_ptr<const Pattern>> MakeRegexPattern(const std::strin
   return std::make_unique<RegexPattern>(std::move(pattern), limit);
 }
 
-std::vector<std::string_view> Split(std::string_view text, const std::vector<Span>& spans,
-                                    SplitBehavior behavior) {
-  std::vector<std::string_view> pieces;
-  for (const Span& span : Pieces(spans, behavior)) {
-    if (span.begin < span.end) pieces.push_back(text.substr(span.begin, span.end - span.begin));
-  }
-  return pieces;
+absl::Status Split(const Pattern& pattern, std::string_view text, SplitBehavior behavior,
+                   bool invert,
+                   absl::FunctionRef<absl::Status(std::string_view part)> visit) {
+  const auto visit_part = [&](const Span& span) {
+    const bool removed = span.match && behavior == SplitBehavior::kRemoved;
+    if (removed || span.begin == span.end) return absl::OkStatus();
+    return visit(text.substr(span.begin, span.end - span.begin));
+  };
+  Joiner joiner(behavior, visit_part);
+  SLUICE_RETURN_IF_ERROR(pattern.Find(
+      text, [&](const Span& span) { return joiner.Add({span.begin, span.end, span.match != invert}); }));
+  return joiner.Flush();
 }
 
-absl::StatusOr<std::string> Replace(std::string_view text, const std::vector<Span>& spans,
-                                    std::string_view content) {
-  size_t size = 0;
-  for (const Span& span : spans) size += span.match ? content.size() : span.end - span.begin;
-  if (size > kMaxTextBytes) {
-    return absl::OutOfRangeError(absl::StrCat("the tokenizer makes ", size,
-                                              " bytes of the text; the limit is ", kMaxTextBytes));
-  }
-  std::string replaced;
-  replaced.reserve(size);
-  for (const Span& span : spans) {
-    replaced += span.match ? content : text.substr(span.begin, span.end - span.begin);
-  }
-  return replaced;
+absl::Status Replace(const Pattern& pattern, std::string_view text, std::string_view content,
+                     TextBuilder* out) {
+  return pattern.Find(text, [&](const Span& span) {
+    out->Append(span.match ? content : text.substr(span.begin, span.end - span.begin));
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace sluice::tokenize

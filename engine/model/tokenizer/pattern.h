@@ -8,8 +8,11 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/enum_names.h"
+#include "engine/model/tokenizer/text_builder.h"
 
 namespace sluice::tokenize {
 
@@ -23,10 +26,11 @@ struct Span {
 class Pattern {
  public:
   virtual ~Pattern() = default;
-  // Returns spans that cover all of `text`, which is UTF-8, in order: matches, and the spans
-  // between them. A match may be empty. Returns ResourceExhausted if a regular expression takes too
-  // long.
-  virtual absl::StatusOr<std::vector<Span>> Find(std::string_view text) const = 0;
+  // Calls `visit` for spans that cover all of `text`, which is UTF-8, in order: matches, and the
+  // spans between them. A match may be empty. Ends with the first error of a visit. Returns
+  // ResourceExhausted if a regular expression takes too long.
+  using Visit = absl::FunctionRef<absl::Status(const Span& span)>;
+  virtual absl::Status Find(std::string_view text, Visit visit) const = 0;
 };
 
 // Requires that `literal` is not empty.
@@ -54,13 +58,14 @@ constexpr auto EnumNamesOf(SplitBehavior) {
                                        {kMergedWithNext, "MergedWithNext"},
                                        {kContiguous, "Contiguous"}});
 }
-std::vector<std::string_view> Split(std::string_view text, const std::vector<Span>& spans,
-                                    SplitBehavior behavior);
+// Calls `visit` for each part of `text`, in order. No part is empty. `invert` exchanges matches and
+// the spans between them.
+absl::Status Split(const Pattern& pattern, std::string_view text, SplitBehavior behavior,
+                   bool invert,
+                   absl::FunctionRef<absl::Status(std::string_view part)> visit);
 
-// Replaces each match by `content`. Returns OutOfRange if the result would be longer than
-// kMaxTextBytes.
-inline constexpr size_t kMaxTextBytes = size_t{64} << 20;
-absl::StatusOr<std::string> Replace(std::string_view text, const std::vector<Span>& spans,
-                                    std::string_view content);
+// Appends `text`, with each match replaced by `content`.
+absl::Status Replace(const Pattern& pattern, std::string_view text, std::string_view content,
+                     TextBuilder* out);
 
 }  // namespace sluice::tokenize

@@ -7,6 +7,13 @@
 #include "engine/model/tokenizer/unicode.h"
 
 namespace sluice::tokenize {
+namespace {
+
+constexpr int64_t kBytesOfStart = sizeof(std::pair<size_t, size_t>);
+
+bool BeginsCharacter(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }
+
+}  // namespace
 
 ByteRange TrimmedRange(std::string_view text, size_t begin) {
   size_t first = 0, end = 0;
@@ -53,11 +60,16 @@ absl::Status PlaceMap::Cut(std::string_view normal, const Normalizer& normalizer
          with_marks && next < text_.size() && IsMark(NextCodePoint(text_, &next));) {
       at = next;
     }
+    if (starts.size() == starts.capacity()) {  // the old and the new list exist at the same time
+      SLUICE_RETURN_IF_ERROR(memory_.Hold(3 * std::ssize(starts) * kBytesOfStart));
+    }
     starts.emplace_back(begin, made);
-    SLUICE_ASSIGN_OR_RETURN(const std::string part,
+    SLUICE_ASSIGN_OR_RETURN(const OwnedText part,
                             normalizer.Apply(text_.substr(begin, at - begin)));
-    if (!normal.substr(std::min(made, normal.size())).starts_with(part)) return absl::OkStatus();
-    made += part.size();
+    if (!normal.substr(std::min(made, normal.size())).starts_with(part.text)) {
+      return absl::OkStatus();
+    }
+    made += part.text.size();
   }
   if (made != normal.size()) return absl::OkStatus();
   starts.emplace_back(text_.size(), normal.size());
@@ -76,10 +88,16 @@ ByteRange PlaceMap::Of(size_t from, size_t to) const {
   return TrimmedRange(text_.substr(begin, (last + 1)->first - begin), begin);
 }
 
-std::pair<size_t, size_t> SourceOf(const PreToken& piece, SubwordModel::Place place) {
-  if (!piece.located) return {0, 0};
-  return {piece.begin + SourceBytes(piece, 0, place.begin),
-          piece.begin + SourceBytes(piece, 0, place.end)};
+std::pair<size_t, size_t> SourcePlaces::Of(SubwordModel::Place place) {
+  if (!piece_.located) return {0, 0};
+  const size_t begin = before_known_ + SourceBytes(piece_, known_, place.begin);
+  const size_t end = before_known_ + SourceBytes(piece_, known_, place.end);
+  // A token may begin inside of a character.
+  if (place.begin < piece_.text.size() && BeginsCharacter(piece_.text[place.begin])) {
+    known_ = place.begin;
+    before_known_ = begin;
+  }
+  return {piece_.begin + begin, piece_.begin + end};
 }
 
 }  // namespace sluice::tokenize

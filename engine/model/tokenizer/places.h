@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/work_memory.h"
 #include "engine/model/tokenizer/normalizer.h"
 #include "engine/model/tokenizer/pre_tokenizer.h"
 #include "engine/model/tokenizer/subword_model.h"
@@ -38,13 +39,28 @@ class PlaceMap {
   absl::Status Cut(std::string_view normal, const Normalizer& normalizer, bool with_marks);
 
   std::string_view text_;
+  WorkMemory memory_;
   // By part: the first byte, in the text and in the normalised text; then their ends. Empty if the
   // places are unknown.
   std::vector<std::pair<size_t, size_t>> starts_;
 };
 
-// Returns the bytes of the normalised text that a token at this place of the piece stands for; an
-// empty range if they are unknown.
-std::pair<size_t, size_t> SourceOf(const PreToken& piece, SubwordModel::Place place);
+// Finds the bytes of the normalised text that the tokens of a piece stand for. Takes linear time
+// for all tokens of a piece in order.
+class SourcePlaces {
+ public:
+  // `piece` outlives this object.
+  explicit SourcePlaces(const PreToken* piece) : piece_(*piece) {}
+  // Returns an empty range if the origin of the piece is unknown. No place begins before that of an
+  // earlier call.
+  std::pair<size_t, size_t> Of(SubwordModel::Place place);
+
+ private:
+  const PreToken& piece_;
+  // The last character that began at the beginning of a place: its byte in the piece, and the bytes
+  // of the normalised text before it.
+  size_t known_ = 0;
+  size_t before_known_ = 0;
+};
 
 }  // namespace sluice::tokenize

@@ -15,8 +15,8 @@
 namespace sluice::tokenize {
 namespace {
 
-using SplitTransform =
-    std::function<absl::Status(const PreToken& piece, std::vector<PreToken>* out)>;
+using Visit = PreTokenizer::Visit;
+using SplitTransform = std::function<absl::Status(PreToken piece, Visit visit)>;
 
 // The words of GPT-2, each with the space before it.
 constexpr char kByteLevelWords[] =
@@ -29,23 +29,22 @@ struct Cut {
   SplitBehavior behavior = SplitBehavior::kIsolated;
   bool invert = false;
 
-  absl::Status operator()(const PreToken& piece, std::vector<PreToken>* out) const {
-    SLUICE_ASSIGN_OR_RETURN(auto spans, pattern->Find(piece.text));
-    for (Span& span : spans) span.match = span.match != invert;
+  absl::Status operator()(const PreToken& piece, Visit visit) const {
     size_t source = piece.begin, before = 0;  // where in both the part begins
-    for (const std::string_view part : Split(piece.text, spans, behavior)) {
+    return Split(*pattern, piece.text, behavior, invert, [&](std::string_view part) {
       const size_t at = part.data() - piece.text.data();
       source += SourceBytes(piece, before, at);
       before = at;
-      out->push_back({.text = std::string(part),
-                      .first = piece.first && at == 0,
-                      .begin = source,
-                      .inserted = at == 0 ? piece.inserted : 0,
-                      .located = piece.located,
-                      .mark = piece.mark,
-                      .byte_level = piece.byte_level});
-    }
-    return absl::OkStatus();
+      WorkMemory memory;
+      SLUICE_RETURN_IF_ERROR(memory.Hold(std::ssize(part)));
+      return visit({.text = std::string(part),
+                    .first = piece.first && at == 0,
+                    .begin = source,
+                    .inserted = at == 0 ? piece.inserted : 0,
+                    .located = piece.located,
+                    .mark = piece.mark,
+                    .byte_level = piece.byte_level});
+    });
   }
 };
 
@@ -63,27 +62,23 @@ SplitTransform MakeByteLevel(ObjectReader& fields) {
   const bool prefix = fields.Boolean("add_prefix_space", true);
   const bool words = fields.Boolean("use_regex", true);
   const Cut cut{Builtin(kByteLevelWords)};
-  return [=](const PreToken& piece, std::vector<PreToken>* out) {
-    PreToken whole = piece;
+  return [=](PreToken whole, Visit visit) -> absl::Status {
+    WorkMemory memory;  // of the text with the space, while the old one exists
+    SLUICE_RETURN_IF_ERROR(memory.Hold(2 * std::ssize(whole.text)));
     if (prefix && !whole.text.starts_with(' ')) {
       whole.text.insert(0, 1, ' ');
       whole.inserted = 1;
     }
-    const size_t begin = out->size();
-    absl::Status status;
-    if (words) {
-      status = cut(whole, out);
-    } else {
-      out->push_back(std::move(whole));
-    }
-    for (size_t i = begin; i < out->size(); ++i) {
-      PreToken& made = (*out)[i];
+    const auto visit_bytes = [&](PreToken made) -> absl::Status {
+      WorkMemory of_characters;
+      SLUICE_RETURN_IF_ERROR(of_characters.Hold(2 * std::ssize(made.text)));
       made.text = BytesToCharacters(made.text);
       made.byte_level = true;
       // The space that was put before the text is a character of two bytes now.
       if (made.inserted > 0) made.inserted = BytesToCharacters(" ").size();
-    }
-    return status;
+      return visit(std::move(made));
+    };
+    return words ? cut(whole, visit_bytes) : visit_bytes(std::move(whole));
   };
 }
 
@@ -107,21 +102,19 @@ SplitTransform MakeMetaspace(ObjectReader& fields) {
   if (CountCodePoints(mark) != 1) fields.Fail("replacement", "is not one character");
   const std::shared_ptr<const Pattern> space = MakeLiteralPattern(" ");
   const Cut cut{MakeLiteralPattern(mark), SplitBehavior::kMergedWithNext};
-  return [=](const PreToken& piece, std::vector<PreToken>* out) -> absl::Status {
-    const auto spans = space->Find(piece.text);
-    SLUICE_ASSIGN_OR_RETURN(auto text, Replace(piece.text, *spans, mark));
+  return [=](PreToken piece, Visit visit) -> absl::Status {
     const bool wanted = prepend == Prepend::kAlways || (prepend == Prepend::kFirst && piece.first);
-    PreToken marked = piece;
-    marked.text = std::move(text);
-    marked.mark = mark;
-    marked.located = piece.located && piece.text.find(mark) == piece.text.npos;
-    if (wanted && !marked.text.starts_with(mark)) {
-      marked.text.insert(0, mark);
-      marked.inserted = mark.size();
-    }
-    if (split) return cut(marked, out);
-    out->push_back(std::move(marked));
-    return absl::OkStatus();
+    const bool inserted =
+        wanted && !piece.text.starts_with(mark) && !piece.text.starts_with(' ');
+    TextBuilder text(piece.text.size());
+    if (inserted) text.Append(mark);
+    SLUICE_RETURN_IF_ERROR(Replace(*space, piece.text, mark, &text));
+    SLUICE_ASSIGN_OR_RETURN(OwnedText replaced, std::move(text).Finish());
+    piece.located = piece.located && piece.text.find(mark) == piece.text.npos;
+    piece.text = std::move(replaced.text);
+    piece.mark = mark;
+    if (inserted) piece.inserted = mark.size();
+    return split ? cut(piece, visit) : visit(std::move(piece));
   };
 }
 
@@ -141,11 +134,8 @@ SplitTransform MakeDigits(ObjectReader& fields) {
 SplitTransform MakeBert() {
   const Cut words{MakeClassPattern(IsSpace), SplitBehavior::kRemoved};
   const Cut marks{MakeClassPattern(IsPunctuation)};
-  return [=](const PreToken& piece, std::vector<PreToken>* out) {
-    std::vector<PreToken> parts;
-    absl::Status status = words(piece, &parts);
-    for (const PreToken& part : parts) status.Update(marks(part, out));
-    return status;
+  return [=](const PreToken& piece, Visit visit) {
+    return words(piece, [&](const PreToken& part) { return marks(part, visit); });
   };
 }
 
@@ -200,15 +190,11 @@ absl::StatusOr<PreTokenizer> PreTokenizer::Parse(const nlohmann::json* object) {
   return pre_tokenizer;
 }
 
-absl::Status PreTokenizer::Apply(std::vector<PreToken>* pieces) const {
-  for (const SplitTransform& transform : transforms_) {
-    std::vector<PreToken> next;
-    for (const PreToken& piece : *pieces) {
-      SLUICE_RETURN_IF_ERROR(transform(piece, &next));
-    }
-    *pieces = std::move(next);
-  }
-  return absl::OkStatus();
+absl::Status PreTokenizer::Run(size_t step, PreToken piece, Visit visit) const {
+  if (step == transforms_.size()) return visit(std::move(piece));
+  return transforms_[step](std::move(piece), [this, step, visit](PreToken part) {
+    return Run(step + 1, std::move(part), visit);
+  });
 }
 
 }  // namespace sluice::tokenize

@@ -4,8 +4,10 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
@@ -34,11 +36,15 @@ class PreTokenizer {
   // Works as Normalizer::Parse.
   static absl::StatusOr<PreTokenizer> Parse(const nlohmann::json* object);
 
-  absl::Status Apply(std::vector<PreToken>* pieces) const;
+  // Calls `visit` for each piece of `whole`, in order; ends with the first error of a visit. The
+  // pieces are made one by one: together they may take a hundred times the memory of the text.
+  using Visit = absl::FunctionRef<absl::Status(PreToken piece)>;
+  absl::Status Apply(PreToken whole, Visit visit) const { return Run(0, std::move(whole), visit); }
 
  private:
   // Splits one piece into many.
-  using Transform = std::function<absl::Status(const PreToken& piece, std::vector<PreToken>* out)>;
+  using Transform = std::function<absl::Status(PreToken piece, Visit visit)>;
+  absl::Status Run(size_t step, PreToken piece, Visit visit) const;
 
   std::vector<Transform> transforms_;
 };

@@ -17,6 +17,8 @@ class ScoredBpe final : public SubwordModel {
 
   absl::Status Encode(std::string_view piece, std::vector<int32_t>* ids,
                       std::vector<Place>* places) const override {
+    WorkMemory memory;
+    SLUICE_RETURN_IF_ERROR(memory.Hold(MemoryOfSymbols(piece)));
     std::vector<Symbol> symbols = Split(piece);
     MergeLoop merges(&symbols, [this, piece](const Symbol& left, const Symbol& right) {
       return Find(piece, left, right);

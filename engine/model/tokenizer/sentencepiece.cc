@@ -34,22 +34,22 @@ class SpaceNormalizer {
     }
   }
 
-  std::string Apply(std::string_view text) const {
+  absl::StatusOr<OwnedText> Apply(std::string_view text) const {
     while (trims_ && !text.empty() && First(text).replacement == " ") {
       text.remove_prefix(First(text).bytes);
     }
-    std::string out;
-    if (text.empty()) return out;
-    if (dummy_ && !suffix_) out += kSpace;
+    TextBuilder out(text.size());
+    if (text.empty()) return std::move(out).Finish();
+    if (dummy_ && !suffix_) out.Append(kSpace);
     bool after_space = trims_;
     while (!text.empty()) {
       const Charsmap::Match first = First(text);
       after_space = Append(first.replacement, after_space, &out) && trims_;
       text.remove_prefix(first.bytes);
     }
-    while (trims_ && out.ends_with(space_)) out.resize(out.size() - space_.size());
-    if (dummy_ && suffix_) out += kSpace;
-    return out;
+    while (trims_ && out.text().ends_with(space_)) out.RemoveEnd(space_.size());
+    if (dummy_ && suffix_) out.Append(kSpace);
+    return std::move(out).Finish();
   }
 
  private:
@@ -67,14 +67,14 @@ class SpaceNormalizer {
   }
 
   // Appends `fresh` and returns whether `out` then ends with a space.
-  bool Append(std::string_view fresh, bool after_space, std::string* out) const {
+  bool Append(std::string_view fresh, bool after_space, TextBuilder* out) const {
     while (after_space && fresh.starts_with(' ')) fresh.remove_prefix(1);
     if (fresh.empty()) return after_space;
     for (const char byte : fresh) {
       if (byte == ' ') {
-        *out += space_;
+        out->Append(space_);
       } else {
-        out->push_back(byte);
+        out->Append(std::string_view(&byte, 1));
       }
     }
     return fresh.ends_with(' ');
@@ -98,9 +98,12 @@ class SentencePieceTokenizer final : public Tokenizer {
   absl::StatusOr<std::vector<int32_t>> EncodeBare(std::string_view text,
                                                   int64_t /*most*/) const override {
     std::vector<int32_t> ids;
-    const std::string normal = normalizer_.Apply(ToValidUtf8(text));
-    if (!normal.empty()) {
-      SLUICE_RETURN_IF_ERROR(model_->Encode(normal, &ids, nullptr));
+    TextBuilder copy(text.size());
+    AppendValidUtf8(text, &copy);
+    SLUICE_ASSIGN_OR_RETURN(const OwnedText valid, std::move(copy).Finish());
+    SLUICE_ASSIGN_OR_RETURN(const OwnedText normal, normalizer_.Apply(valid.text));
+    if (!normal.text.empty()) {
+      SLUICE_RETURN_IF_ERROR(model_->Encode(normal.text, &ids, nullptr));
     }
     return ids;
   }

@@ -50,11 +50,16 @@ char32_t NextCodePoint(std::string_view text, size_t* at) {
   return static_cast<char32_t>(point);
 }
 
-void AppendUtf8(char32_t point, std::string* text) {
-  uint8_t bytes[U8_MAX_LENGTH];
+size_t ToUtf8(char32_t point, char* bytes) {
+  static_assert(kMaxUtf8Bytes == U8_MAX_LENGTH);
   size_t size = 0;
-  U8_APPEND_UNSAFE(bytes, size, Icu(point));
-  text->append(reinterpret_cast<const char*>(bytes), size);
+  U8_APPEND_UNSAFE(reinterpret_cast<uint8_t*>(bytes), size, Icu(point));
+  return size;
+}
+
+void AppendUtf8(char32_t point, std::string* text) {
+  char bytes[kMaxUtf8Bytes];
+  text->append(bytes, ToUtf8(point, bytes));
 }
 
 std::string ToValidUtf8(std::string_view text) {
@@ -62,6 +67,10 @@ std::string ToValidUtf8(std::string_view text) {
   valid.reserve(text.size());
   for (size_t at = 0; at < text.size();) AppendUtf8(NextCodePoint(text, &at), &valid);
   return valid;
+}
+
+void AppendValidUtf8(std::string_view text, TextBuilder* valid) {
+  for (size_t at = 0; at < text.size();) valid->Append(NextCodePoint(text, &at));
 }
 
 size_t CountCodePoints(std::string_view text) {
@@ -106,18 +115,15 @@ bool IsIdeograph(char32_t point) {
   return false;
 }
 
-std::string ToLower(std::string_view text) {
-  std::string lower;
-  lower.reserve(text.size());
+void ToLower(std::string_view text, TextBuilder* lower) {
   for (size_t at = 0; at < text.size();) {
     const char32_t point = NextCodePoint(text, &at);
     if (point == kCapitalIWithDot) {
-      lower += "i\xCC\x87";  // with the combining dot, U+0307
+      lower->Append("i\xCC\x87");  // with the combining dot, U+0307
     } else {
-      AppendUtf8(static_cast<char32_t>(u_tolower(Icu(point))), &lower);
+      lower->Append(static_cast<char32_t>(u_tolower(Icu(point))));
     }
   }
-  return lower;
 }
 
 std::string ToLowerText(std::string_view text) {
@@ -130,14 +136,12 @@ std::string ToLowerText(std::string_view text) {
   return lower;
 }
 
-std::string Normalize(std::string_view text, NormalForm form) {
+void Normalize(std::string_view text, NormalForm form, TextBuilder* normal) {
   UErrorCode error = U_ZERO_ERROR;
-  std::string normal;
-  icu::StringByteSink<std::string> sink(&normal);
+  icu::StringByteSink<TextBuilder> sink(normal);
   const icu::StringPiece piece(text.data(), static_cast<int32_t>(text.size()));
   NormalizerOf(form)->normalizeUTF8(0, piece, sink, nullptr, error);
   SLUICE_CHECK(U_SUCCESS(error));
-  return normal;
 }
 
 }  // namespace sluice::tokenize

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "engine/model/tokenizer/text_builder.h"
+
 namespace sluice::tokenize {
 
 // U+FFFD, which replaces bytes that are not UTF-8.
@@ -14,10 +16,16 @@ inline constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 // bytes that are not UTF-8 it returns U+FFFD, once for each maximal part of a character (the
 // Unicode Standard, chapter 3.9).
 char32_t NextCodePoint(std::string_view text, size_t* at);
+inline constexpr size_t kMaxUtf8Bytes = 4;
+// Writes a code point to `bytes`, which has room for kMaxUtf8Bytes, and returns their number.
+size_t ToUtf8(char32_t point, char* bytes);
 void AppendUtf8(char32_t point, std::string* text);
 // Returns `text` with U+FFFD for bytes that are not UTF-8.
 std::string ToValidUtf8(std::string_view text);
+void AppendValidUtf8(std::string_view text, TextBuilder* valid);
 size_t CountCodePoints(std::string_view text);
+// ICU's copy of a text in UTF-16 takes at most this many bytes for each byte of UTF-8.
+inline constexpr int64_t kWideBytesOfByte = 2;
 
 // Returns whether the character has the property White_Space.
 bool IsSpace(char32_t point);
@@ -35,15 +43,15 @@ bool IsNonspacingMark(char32_t point);
 bool IsControl(char32_t point);
 // Returns whether the character is an ideograph around which BERT's tokenizer puts spaces.
 bool IsIdeograph(char32_t point);
-// Maps each character by its own full mapping, independent of its neighbours.
-std::string ToLower(std::string_view text);
+// Maps each character by its own full mapping, independent of its neighbours, and appends it.
+void ToLower(std::string_view text, TextBuilder* lower);
 
 // Maps a whole text as Python's str.lower() does: a final capital sigma becomes a final sigma.
 // Requires that `text` is UTF-8.
 std::string ToLowerText(std::string_view text);
 
 enum class NormalForm { kC, kD, kKC, kKD };
-// Requires that `text` is UTF-8.
-std::string Normalize(std::string_view text, NormalForm form);
+// Appends the normal form of `text`, which must be UTF-8.
+void Normalize(std::string_view text, NormalForm form, TextBuilder* normal);
 
 }  // namespace sluice::tokenize

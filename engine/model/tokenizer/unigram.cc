@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/interruption.h"
 #include "base/status_macros.h"
+#include "base/work_memory.h"
 #include "engine/model/tokenizer/steps.h"
 #include "engine/model/tokenizer/subword_model.h"
 #include "engine/model/tokenizer/trie.h"
@@ -24,6 +25,8 @@ class Unigram final : public SubwordModel {
 
   absl::Status Encode(std::string_view piece, std::vector<int32_t>* ids,
                       std::vector<Place>* places) const override {
+    WorkMemory memory;
+    SLUICE_RETURN_IF_ERROR(memory.Hold((std::ssize(piece) + 1) * kBytesOfByte));
     SLUICE_ASSIGN_OR_RETURN(const std::vector<Node> best, BestPaths(piece));
     std::vector<std::string_view> parts;
     bool after_unknown = false;
@@ -58,6 +61,10 @@ class Unigram final : public SubwordModel {
     int32_t id = kNoToken;
     bool reached = false;
   };
+
+  // The memory of a node and, in a list whose old and new buffers exist at the same time when it
+  // grows, of a part.
+  static constexpr int64_t kBytesOfByte = sizeof(Node) + 3 * sizeof(std::string_view);
 
   absl::StatusOr<std::vector<Node>> BestPaths(std::string_view piece) const {
     std::vector<Node> best(piece.size() + 1);

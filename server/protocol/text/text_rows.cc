@@ -80,6 +80,7 @@ absl::StatusOr<TextRows::Kept> TextRows::EncodeText(Input input, int64_t index,
   const auto tokens = located_ ? model_->tokenizer->EncodeLocated(text, most, &ranges_)
                                : model_->tokenizer->EncodeBare(text, most);
   SLUICE_RETURN_IF_ERROR(CheckInterruption());
+  if (ReasonOf(tokens.status()) == Reason::kMemory) return tokens.status();
   if (!tokens.ok()) {
     return TextError(input, index, absl::StrCat("is refused: ", tokens.status().message()));
   }
@@ -90,6 +91,10 @@ absl::StatusOr<TextRows::Kept> TextRows::EncodeText(Input input, int64_t index,
             "has more than ", most, " tokens; expected 1 to ", positions,
             " (the model's max_positions; set the parameter truncate to cut longer rows)"));
   }
+  // A list that grows exists twice for a time.
+  const int64_t bytes_of_token = sizeof(int32_t) + (located_ ? sizeof(ByteRange) : 0);
+  SLUICE_RETURN_IF_ERROR(
+      memory_.Hold(2 * (std::ssize(tokens_) + std::ssize(*tokens)) * bytes_of_token));
   const Kept kept{std::ssize(tokens_), std::ssize(*tokens)};
   tokens_.insert(tokens_.end(), tokens->begin(), tokens->end());
   return kept;

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/work_memory.h"
 #include "engine/request.h"
 #include "server/protocol/tensors/inputs.h"
 #include "server/protocol/tensors/tensors.h"
@@ -71,6 +72,7 @@ class TextRows {
   bool located_ = false;
   std::vector<std::vector<std::string_view>> texts_ = {
       {}};                               // the first texts and, for pairs, the second texts
+  WorkMemory memory_;                    // of tokens_ and ranges_
   std::vector<int32_t> tokens_;          // of all texts
   std::vector<ByteRange> ranges_;        // of the tokens; empty unless they are located
   std::vector<std::vector<Kept>> kept_;  // the first and the second texts, by row

@@ -8,7 +8,6 @@
 
 #include "base/interruption.h"
 #include "engine/model/tokenizer/hugging_face.h"
-#include "engine/model/tokenizer/pre_tokenizer.h"
 #include "tests/support/table.h"
 
 namespace sluice::tokenize {
@@ -50,26 +49,6 @@ TEST(LongTextTest, EncodingStopsSoonAfterTheMostTokens) {
   std::string words;
   for (int i = 0; i < 100'000; ++i) words += "a ";
   EXPECT_EQ(tokenizer->Encode(words, 64)->size(), 65u);
-}
-
-// If a piece kept room for the text that it was cut from, memory would grow with the square of the
-// text.
-TEST(LongTextTest, PiecesHoldNoMoreThanTheirText) {
-  for (const char* type : {"WhitespaceSplit", "Whitespace", "BertPreTokenizer", "ByteLevel",
-                           "Metaspace", "Punctuation", "Digits"}) {
-    SCOPED_TRACE(type);
-    const json object = {{"type", type}};
-    const auto splitter = tokenize::PreTokenizer::Parse(&object);
-    ASSERT_TRUE(splitter.ok()) << splitter.status();
-    tokenize::PreToken whole;
-    for (int i = 0; i < 20'000; ++i) whole.text += "a 1, ";
-    std::vector<tokenize::PreToken> pieces = {std::move(whole)};
-    ASSERT_TRUE(splitter->Apply(&pieces).ok());
-    EXPECT_GT(pieces.size(), 10'000u);
-    size_t held = 0;
-    for (const tokenize::PreToken& piece : pieces) held += piece.text.capacity();
-    EXPECT_LT(held, 100 * pieces.size());
-  }
 }
 
 // Returns how often the work on a text with this step checks for an interruption. ICU checks once

@@ -246,13 +246,13 @@ TEST_P(ExpressionTable, HasTheMeaningOfOniguruma) {
   ASSERT_TRUE(pattern.ok()) << pattern.status();
   const std::string_view text = row().text;
   std::string matches;
-  const auto spans = (*pattern)->Find(text);
-  ASSERT_TRUE(spans.ok()) << spans.status();
-  for (const Span& span : *spans) {
-    if (!span.match) continue;
+  const absl::Status status = (*pattern)->Find(text, [&](const Span& span) {
+    if (!span.match) return absl::OkStatus();
     if (!matches.empty()) matches += "|";
     matches += text.substr(span.begin, span.end - span.begin);
-  }
+    return absl::OkStatus();
+  });
+  ASSERT_TRUE(status.ok()) << status;
   EXPECT_EQ(matches, row().matches);
 }
 const ExpressionRow kExpressionRows[] = {
