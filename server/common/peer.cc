@@ -29,4 +29,10 @@ std::string AddressOf(std::string_view peer) {
   return std::string(kV6).append(text).append("/64");
 }
 
+bool IsLocal(std::string_view peer) {
+  return peer.starts_with("ipv4:127.") || peer.starts_with("ipv6:%5B::1%5D:") ||
+         peer.starts_with("ipv6:[::1]:") || peer.starts_with("ipv6:%5B::ffff:127.") ||
+         peer.starts_with("unix:");
+}
+
 }  // namespace sluice

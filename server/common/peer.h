@@ -13,4 +13,8 @@ namespace sluice {
 // last colon.
 std::string AddressOf(std::string_view peer);
 
+// Returns whether the remote end is a process of this machine: its address is a loopback address,
+// or it is a Unix socket.
+bool IsLocal(std::string_view peer);
+
 }  // namespace sluice

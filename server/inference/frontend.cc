@@ -8,10 +8,12 @@
 #include <utility>
 
 #include "absl/random/random.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/interruption.h"
 #include "base/out_of_memory.h"
 #include "base/status_macros.h"
+#include "base/work_memory.h"
 #include "server/calls/wire.h"
 #include "server/common/memory_limits.h"
 #include "server/common/peer.h"
@@ -46,10 +48,33 @@ constexpr size_t kBytesAtOnce = 4096;
 // The number of messages that may wait to be read. gRPC's memory quota includes them.
 constexpr int64_t kMaxWaitingMessages = 4096;
 
-// Returns the owner for taking turns: the caller, or the address of an anonymous caller.
+// The header in which a gateway names its own caller.
+constexpr char kClientHeader[] = "sluice-client";
+
+// Returns whether the name in kClientHeader counts. Another peer could invent names to get more
+// turns. A process of this machine can have as many connections as it wants anyway.
+bool IsGateway(const CallContext& call) {
+  return IsLocal(call.peer) || (call.caller != nullptr && call.caller->is_gateway());
+}
+
+// Returns the owner for taking turns: the caller, or the address of an anonymous caller; if the
+// peer is a gateway, followed by the gateway's name for its own caller.
 std::string OwnerOf(const CallContext& call) {
-  if (call.caller != nullptr && call.caller->name() != kAnonymous) return call.caller->name();
-  return AddressOf(call.peer);
+  const bool named = call.caller != nullptr && call.caller->name() != kAnonymous;
+  std::string owner = named ? call.caller->name() : AddressOf(call.peer);
+  if (!call.client.empty() && IsGateway(call)) absl::StrAppend(&owner, " ", call.client);
+  return owner;
+}
+
+// Returns the name that a gateway states for its own caller: 1 to 64 printable characters of ASCII.
+// Others are ignored, because only turns depend on it.
+std::string StatedClient(const grpc::CallbackServerContext& context) {
+  constexpr size_t kMostBytes = 64;
+  const auto stated = context.client_metadata().find(kClientHeader);
+  if (stated == context.client_metadata().end()) return "";
+  std::string name(stated->second.data(), stated->second.size());
+  const bool valid = name.size() <= kMostBytes && std::ranges::all_of(name, absl::ascii_isgraph);
+  return valid ? name : "";
 }
 
 // The parts of an error message about memory.
@@ -62,6 +87,12 @@ struct Shortage {
 
 // Returns an error with the reason of the shortage, or with kRequest if even the whole budget is
 // too small.
+constexpr Shortage kWhileRead = {
+    .what = "the request, while it is read,",
+    .others = "too many requests of this caller or of all callers are being read",
+    .option = "server.memory.limit_bytes",
+    .reason = Reason::kMemory};
+
 absl::Status NoRoom(const MemoryBudget& budget, int64_t bytes, const Shortage& shortage) {
   const std::string need = absl::StrCat(shortage.what, " may need ", bytes, " bytes; ");
   if (bytes > budget.limit()) {
@@ -125,6 +156,7 @@ CallContext InferenceFrontend::Arrive(const grpc::CallbackServerContext& context
   call.received = context_.clock->Now();
   call.rpc_deadline = ToMonotonic(context.deadline(), call.received);
   call.peer = context.peer();
+  call.client = StatedClient(context);
   call.fresh_seed = DrawSeed();
   const auto traceparent = context.client_metadata().find("traceparent");
   if (traceparent != context.client_metadata().end()) {
@@ -208,12 +240,7 @@ absl::Status InferenceFrontend::Read(const grpc::ByteBuffer& bytes, const CallCo
     *parsed = context_.parsed.Take(OwnerOf(call), needed);
     return *parsed
                ? absl::OkStatus()
-               : NoRoom(
-                     context_.parsed, needed,
-                     {.what = "the request, while it is read,",
-                      .others = "too many requests of this caller or of all callers are being read",
-                      .option = "server.memory.limit_bytes",
-                      .reason = Reason::kMemory});
+               : NoRoom(context_.parsed, needed, kWhileRead);
   };
   absl::Status status = OrOutOfMemory([&] { return Parse(bytes, message, wire_limits(), admit); });
   if (!status.ok()) {
@@ -225,6 +252,9 @@ absl::Status InferenceFrontend::Read(const grpc::ByteBuffer& bytes, const CallCo
 
 absl::StatusOr<RequestId> InferenceFrontend::Submit(const inference::ModelInferRequest& message,
                                                     CallContext call, MakeSink make_sink) {
+  const WorkMemoryAccount account(
+      &context_.parsed, OwnerOf(call),
+      [this](int64_t bytes) { return NoRoom(context_.parsed, bytes, kWhileRead); });
   int64_t taken = 0;  // tokens taken from the caller's limit; returned if the request is refused
   const auto make =
       [&](const std::shared_ptr<const Model>& model) -> absl::StatusOr<Engine::Submission> {
@@ -278,6 +308,7 @@ absl::StatusOr<ValidRequest> InferenceFrontend::ValidateAndCharge(
   }
   *taken = tokens;
   valid.request.caller = caller.name();
+  valid.request.owner = OwnerOf(*call);
   valid.request.anonymous = caller.name() == kAnonymous;
   return valid;
 }

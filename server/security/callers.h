@@ -60,6 +60,8 @@ class Caller {
   const std::string& name() const { return name_; }
   // The most urgent level allowed for the caller.
   int max_priority() const { return own_.max_priority.value_or(1); }
+  // Whether the caller states the names of its own callers, which then take turns.
+  bool is_gateway() const { return own_.gateway; }
   const std::shared_ptr<CallerAccount>& account() const { return account_; }
 
   // Takes one request from the limit at `now`. Returns ResourceExhausted with the reason

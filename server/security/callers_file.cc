@@ -121,6 +121,7 @@ class Parser {
     const std::pair<absl::string_view, absl::string_view> parts =
         absl::StrSplit(word, absl::MaxSplits('=', 1));
     RateOverrides& rates = file_.callers[caller].rates;
+    if (word == "gateway") return Gateway(caller, &rates.gateway);
     if (parts.first == "max_priority") return MaxPriority(parts.second, &rates.max_priority);
     const std::pair<absl::string_view, std::optional<double>*> limits[] = {
         {"requests_per_second", &rates.requests_per_second},
@@ -140,7 +141,13 @@ class Parser {
     }
     return Problem(
         "unknown limit; expected requests_per_second, requests_burst, tokens_per_second, "
-        "tokens_burst or max_priority, followed by = and a number");
+        "tokens_burst or max_priority, followed by = and a number, or the word gateway");
+  }
+
+  static absl::Status Gateway(size_t caller, bool* gateway) {
+    if (caller == 0) return Problem("anonymous cannot be a gateway: anyone could name callers");
+    *gateway = true;
+    return absl::OkStatus();
   }
 
   static absl::Status MaxPriority(absl::string_view text, std::optional<int>* most) {

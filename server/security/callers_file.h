@@ -8,6 +8,7 @@
 //   anonymous: none requests_per_second=5  # callers without any of these
 //
 //   batch: certificate:other max_priority=3        # the most urgent level that it may ask for
+//   edge: token:0a4f22...  gateway   # its own callers, which it names, take turns
 //
 // A name may have several credentials, so that they can be replaced one at a time. Each line of a
 // name may set limits for that name.
@@ -42,13 +43,14 @@ struct SameDigest {
   }
 };
 
-// The limits that a caller's lines set. Unset limits have their defaults.
+// The settings of a caller's lines. Unset limits have their defaults.
 struct RateOverrides {
   std::optional<double> requests_per_second;
   std::optional<double> requests_burst;
   std::optional<double> tokens_per_second;
   std::optional<double> tokens_burst;
   std::optional<int> max_priority;
+  bool gateway = false;  // see Caller::is_gateway
 };
 
 struct CallersFile {

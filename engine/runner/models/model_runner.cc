@@ -178,7 +178,7 @@ absl::StatusOr<RequestId> ModelRunner::Submit(Request request, std::shared_ptr<S
   };
   auto active = std::make_unique<ActiveRequest>(std::move(request), std::move(sink), received, now);
   active->admission = admission;
-  if (private_prefixes_) active->KeepPrefixesPrivate();
+  if (private_prefixes_) active->KeepPrefixesPrivate(callers_.Of(active->request.turn_owner()));
   for (RequestRow& row : active->rows) {
     row.kv.ids.reserve(CeilDiv(row.MaxPositions(), prepared_.kv.page_tokens));
   }

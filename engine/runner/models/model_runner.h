@@ -27,6 +27,7 @@
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
 #include "engine/journal/decision_history.h"
+#include "engine/runner/requests/caller_numbers.h"
 #include "engine/runner/requests/runner_state.h"
 #include "engine/runner/steps/prepared_model.h"
 #include "engine/runner/steps/scheduling_loop.h"
@@ -92,6 +93,7 @@ class ModelRunner {
   Clock* const clock_;
   Observer* const observer_;
   const bool private_prefixes_;
+  CallerNumbers callers_;
   const PreparedModel prepared_;  // its slots are used only by the scheduling thread
   RunnerState state_;
   // Requests with rows in the abandoned step.

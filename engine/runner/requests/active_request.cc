@@ -117,11 +117,11 @@ std::shared_ptr<const RequestName> NameOfRequest(const Request& request) {
   return std::make_shared<const RequestName>(RequestName{request.spec->id, request.caller});
 }
 
-// Returns the caller's number for the scheduler; 0 if callers are not identified.
-uint32_t CallerKey(std::string_view caller) {
-  if (caller.empty()) return 0;
+// Returns the number of the request's owner for the scheduler; 0 if callers are not identified.
+uint32_t OwnerKey(const Request& request) {
+  if (request.turn_owner().empty()) return 0;
   StableHash hash;
-  hash.Add(caller);
+  hash.Add(request.turn_owner());
   return std::max(static_cast<uint32_t>(hash.value()), 1u);
 }
 
@@ -198,7 +198,7 @@ ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, M
     row.generation.limit =
         std::min(request.spec->max_tokens, max_positions + 1 - row.prompt.length);
     row.priority = request.spec->priority;
-    row.caller = CallerKey(request.caller);
+    row.caller = OwnerKey(request);
     row.queued = queued;
     row.deadline = request.deadline;
     row.history = std::span(request.tokens).subspan(offset, row.prompt.length);
@@ -224,10 +224,10 @@ ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, M
   history.steps.reserve(std::min(steps, RequestHistory::kSteps));
 }
 
-void ActiveRequest::KeepPrefixesPrivate() {
+void ActiveRequest::KeepPrefixesPrivate(uint64_t caller) {
   constexpr int kOffsetBits = 24;  // positions need fewer bits
   for (RequestRow& row : rows) {
-    row.kv.root |= uint64_t{row.caller} << kOffsetBits;
+    row.kv.root |= caller << kOffsetBits;
     row.reuse &= !request.anonymous;
   }
 }
@@ -345,7 +345,7 @@ absl::Status ExamineRequest(const Request& request, int64_t max_positions, MonoT
 
 Applicant ApplicantOf(const Request& request) {
   return {.load = LoadOf(request),
-          .caller = CallerKey(request.caller),
+          .caller = OwnerKey(request),
           .deadline = request.deadline,
           .rows = request.rows(),
           .prompt_tokens = std::ssize(request.tokens),

@@ -99,8 +99,9 @@ struct ActiveRequest {
   // worthwhile: it must save at least half of the prompts' tokens, and the shared tokens must fill
   // a page of `page_tokens`. Otherwise returns 0.
   int32_t SharedTokens(int32_t page_tokens) const;
-  // Makes its prompts reuse only pages of the same caller, or no pages if the caller is anonymous.
-  void KeepPrefixesPrivate();
+  // Makes its prompts reuse only pages of the caller with this number (caller_numbers.h), or no
+  // pages if the caller is anonymous.
+  void KeepPrefixesPrivate(uint64_t caller);
   // Allocates the parts of the reply whose sizes do not depend on the generated tokens. Called
   // once.
   void AllocateReply();

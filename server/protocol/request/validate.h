@@ -34,7 +34,8 @@ struct RequestLimits {
 struct CallContext {
   MonoTime received{};
   MonoTime rpc_deadline = MonoTime::max();
-  std::string peer{};  // in gRPC's format: "ipv4:192.0.2.1:54321"
+  std::string peer{};    // in gRPC's format: "ipv4:192.0.2.1:54321"
+  std::string client{};  // a gateway's name for its own caller, as the peer states it
   TraceContext trace{};
   int max_priority = 1;    // the most urgent level allowed for the caller
   int64_t fresh_seed = 0;  // >= 0, from entropy; used if the request needs a seed and has none

@@ -22,5 +22,16 @@ TEST(AddressOfTest, OtherTextsStayDistinct) {
   EXPECT_EQ(AddressOf(""), "");
 }
 
+TEST(IsLocalTest, OnlyLoopbackAddressesAndUnixSocketsAre) {
+  for (const char* local : {"ipv4:127.0.0.1:5", "ipv4:127.9.8.7:5", "ipv6:%5B::1%5D:5",
+                            "ipv6:[::1]:5", "ipv6:%5B::ffff:127.0.0.1%5D:5", "unix:/run/a:1"}) {
+    EXPECT_TRUE(IsLocal(local)) << local;
+  }
+  for (const char* remote : {"ipv4:128.0.0.1:5", "ipv4:1.127.0.0:5", "ipv6:%5B::1:1%5D:5",
+                             "ipv6:%5B2001:db8::1%5D:5", "ipv6:%5B::ffff:10.0.0.1%5D:5", ""}) {
+    EXPECT_FALSE(IsLocal(remote)) << remote;
+  }
+}
+
 }  // namespace
 }  // namespace sluice

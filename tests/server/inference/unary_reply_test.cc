@@ -37,9 +37,11 @@ class UnaryReplyTest : public testing::StreamTest {
   }
   ~UnaryReplyTest() override { gate_.Open(); }
 
-  std::future<grpc::Status> Call(const ModelInferRequest& request) {
-    return std::async(std::launch::async, [this, request] {
+  // `client` is the name that a gateway states for its own caller.
+  std::future<grpc::Status> Call(const ModelInferRequest& request, const std::string& client = "") {
+    return std::async(std::launch::async, [this, request, client] {
       grpc::ClientContext context;
+      if (!client.empty()) context.AddMetadata("sluice-client", client);
       ModelInferResponse response;
       return stub_->ModelInfer(&context, request, &response);
     });
@@ -57,6 +59,25 @@ class UnaryReplyTest : public testing::StreamTest {
 
   Gate gate_;
 };
+
+// The test's client is a process of this machine, so it may be a gateway.
+TEST_F(UnaryReplyTest, CallersOfAGatewayTakeTurns) {
+  gate_.Open();
+  const std::pair<std::string, std::string> kOwners[] = {
+      {"", "ipv4:127.0.0.1"},
+      {"192.0.2.7", "ipv4:127.0.0.1 192.0.2.7"},
+      {"two words", "ipv4:127.0.0.1"},
+      {std::string(65, 'x'), "ipv4:127.0.0.1"},
+  };
+  for (size_t i = 0; i < std::size(kOwners); ++i) {
+    const std::string id = "r" + std::to_string(i);
+    std::future<grpc::Status> call = Call(Generating(id, 4), kOwners[i].first);
+    EXPECT_EQ(engine_.Await(id).request.turn_owner(), kOwners[i].second);
+    EXPECT_EQ(engine_.Await(id).request.caller, "anonymous");
+    End(id, 1);
+    EXPECT_TRUE(call.get().ok());
+  }
+}
 
 TEST_F(UnaryReplyTest, TheEngineThreadMakesFewShortReplies) {
   std::future<grpc::Status> call = Call(Generating("few", 4));

@@ -90,6 +90,13 @@ TEST_F(CallersTest, TheMostUrgentLevelComesFromTheFile) {
   EXPECT_EQ((*Identify("Bearer bob-0123456789abc"))->max_priority(), 1);
 }
 
+TEST_F(CallersTest, AGatewayIsNamedInTheFile) {
+  ASSERT_EQ(Open(std::string("alice: ") + kAlice + " gateway\nbob: " + kBob), absl::OkStatus());
+  EXPECT_TRUE((*Identify("Bearer alice-0123456789"))->is_gateway());
+  EXPECT_FALSE((*Identify("Bearer bob-0123456789abc"))->is_gateway());
+  EXPECT_FALSE((*Identify(""))->is_gateway());
+}
+
 // The file has the hashes of a 15-byte token and a 16-byte token.
 TEST_F(CallersTest, ShortTokensAreUnknownEvenIfTheirHashIsInTheFile) {
   ASSERT_EQ(Open("a: sha256:b670825c8f110a2eabfb68acbebf2497ca3c91d3ba8c532a5c213d46f5eaac21\n"

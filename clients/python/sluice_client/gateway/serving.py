@@ -415,7 +415,7 @@ class Endpoint:
         try:
             self._check_head(headers)
             use.begin()
-            options = call_options(headers, limits, span.traceparent())
+            options = call_options(headers, limits, use.caller.address, span.traceparent())
             body = await read_body(receive, headers.get("content-length"), limits, use.hold)
         except Disconnected:
             return
@@ -662,13 +662,13 @@ def is_own_host(host: str, own: frozenset[str]) -> bool:
 
 
 def call_options(
-    headers: Headers, limits: Limits, traceparent: Optional[str] = None
+    headers: Headers, limits: Limits, address: str = "", traceparent: Optional[str] = None
 ) -> dict[str, Any]:
     """Returns the options of calls to the daemon that the headers of a request set.
 
     `x-request-timeout-ms` is the deadline of the whole call and `x-request-id` names the request.
     `authorization` and a well-formed trace context are passed on. `traceparent` replaces the
-    caller's.
+    caller's. Callers without `authorization` take turns at the daemon by their `address`.
     """
     options: dict[str, Any] = {}
     if (asked := headers.get("x-request-timeout-ms")) is not None:
@@ -688,6 +688,8 @@ def call_options(
             raise Refused(400, "the header authorization has characters that are not printable"
                           " ASCII")
         passed.append(("authorization", authorization))
+    elif address:
+        passed.append(("sluice-client", address))
     traceparent = traceparent or headers.get("traceparent", "")
     if _TRACEPARENT.fullmatch(traceparent):
         passed.append(("traceparent", traceparent))
