@@ -121,6 +121,9 @@ def test_rerankers_of_all_apis_give_one_ranking(gateway, client):
     scaled = ask(gateway, "/rerank", {"model": "cross_1", "query": QUERY, "texts": TEXTS})
     np.testing.assert_allclose([each["score"] for each in scaled],
                                [sigmoid(score) for _, score in ranked], rtol=1e-5)
+    best = ask(gateway, "/rerank", {"model": "cross_1", "query": QUERY, "texts": TEXTS,
+                                    "top_n": 2})
+    assert best == scaled[:2]
     published = client.rerank("cross_1", QUERY, TEXTS, top_n=2)
     for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
         answer = ask(gateway, path, {"model": "cross_1", "query": QUERY, "documents": TEXTS,

@@ -173,8 +173,10 @@ async def rerank(gateway: Gateway, call: HttpCall, fields: Optional[Fields] = No
     call.hold(len(texts) * COST_OF_SCORE)
     options["activation"] = "none" if fields.flag("raw_scores", False) else "sigmoid"
     return_text = fields.flag("return_text", False)
+    # TEI has no such field, but clients that serve several APIs send it.
+    top_n = fields.integer("top_n", None, 0) or None
     fields.end()
-    ranked = await gateway.client.rerank(name, query, texts, **options)
+    ranked = await gateway.client.rerank(name, query, texts, top_n=top_n, **options)
     shown: list[dict[str, Any]] = [
         {"index": each.document, "score": each.score} for each in ranked]
     if return_text:

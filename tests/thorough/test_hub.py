@@ -1,8 +1,4 @@
-"""Runs clients of other projects against the gateway, and sluice-pull against a small hub.
-
-The packages are installed in a folder of their own. SLUICE_TEST_CLIENTS names a folder that keeps
-them for the next run.
-"""
+"""Runs sluice-pull against a small hub, and serves what it downloaded."""
 
 import hashlib
 import http.server
@@ -14,114 +10,26 @@ import subprocess
 import sys
 import threading
 
-import numpy as np
-import pytest
-
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "e2e"))
 
 from conftest import CLIENT, Daemon  # noqa: E402
-from gateway import Gateway  # noqa: E402
-from sentence_models import SENTENCES, lay  # noqa: E402
+from environments import Environment  # noqa: E402
+from sentence_models import lay  # noqa: E402
 from sluice_client import Client  # noqa: E402
 from waiting import PATIENCE_S  # noqa: E402
 
-PACKAGES = ["langchain-openai==1.7.4", "huggingface_hub==2.4.0"]
 TEXTS = ["a b c", "no more", "d"]
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """Runs a program with the packages and returns its output, parsed as JSON."""
-    folder = os.environ.get("SLUICE_TEST_CLIENTS") or tmp_path_factory.mktemp("clients")
-    if not os.listdir(folder):
-        subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--only-binary", ":all:",
-                        "--target", folder, *PACKAGES], check=True)
-
-    def run_program(program, *arguments):
-        done = subprocess.run([sys.executable, "-c", program, *map(str, arguments)], text=True,
-                              capture_output=True, timeout=PATIENCE_S,
-                              env={**os.environ, "PYTHONPATH": f"{CLIENT}:{folder}"})
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    return run_program
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory):
-    model = lay(tmp_path_factory.mktemp("models") / "dense", "dense")
-    daemon = Daemon(models=[("dense", model), ("cross_3", SENTENCES / "cross_3")])
-    yield daemon.grpc
-    daemon.stop()
-
-
-@pytest.fixture(scope="module")
-def gateway(served):
-    with Gateway(served, "--default-model", "dense") as started:
-        yield f"http://{started.address}"
-
-
-LANGCHAIN = """
-import json, sys
-from langchain_openai import OpenAIEmbeddings
-address, checks, *texts = sys.argv[1:]
-embeddings = OpenAIEmbeddings(model="dense", base_url=address + "/v1", api_key="none",
-                              check_embedding_ctx_length=json.loads(checks))
-try:
-    print(json.dumps([embeddings.embed_documents(texts), embeddings.embed_query(texts[0])]))
-except Exception as error:
-    print(json.dumps(str(error)))
-"""
-
-
-def test_langchain_embeds_texts(run, served, gateway):
-    documents, query = run(LANGCHAIN, gateway, "false", *TEXTS)
-    with Client(served) as client:
-        expected = np.asarray(client.embed("dense", TEXTS))
-    np.testing.assert_array_equal(np.float32(documents), expected)
-    np.testing.assert_array_equal(np.float32(query), expected[0])
-
-
-TOKEN_IDS = """
-import json, sys
-import openai
-address = sys.argv[1]
-client = openai.OpenAI(base_url=address + "/v1", api_key="none", max_retries=0)
-try:
-    client.embeddings.create(model="dense", input=[[15339, 1917]], encoding_format="base64")
-except openai.BadRequestError as error:
-    print(json.dumps(str(error)))
-"""
-
-
-def test_ids_of_a_foreign_vocabulary_are_refused(run, gateway):
-    # These are the calls of LangChain without the setting. It downloads its vocabulary first.
-    assert "check_embedding_ctx_length=False" in run(TOKEN_IDS, gateway)
-
-
-INFERENCE = """
-import json, sys
-from huggingface_hub import InferenceClient
-address, *texts = sys.argv[1:]
-client = InferenceClient(model=address)
-print(json.dumps({
-    "vectors": client.feature_extraction(texts, normalize=False).tolist(),
-    "query": client.feature_extraction(texts[0], normalize=True, prompt_name="query").tolist(),
-    "cosines": client.sentence_similarity(texts[0], other_sentences=texts),
-}))
-"""
-
-
-def test_inference_client_of_the_hub_calls_the_paths_of_tei(run, served, gateway):
-    made = run(INFERENCE, gateway, *TEXTS)
-    with Client(served) as client:
-        vectors = client.embed("dense", TEXTS, normalize=False)
-        query = client.embed("dense", TEXTS[:1], normalize=True, prompt_name="query")
-        unit = np.asarray(client.embed("dense", TEXTS, normalize=True), np.float64)
-    np.testing.assert_array_equal(np.float32(made["vectors"]), np.asarray(vectors))
-    np.testing.assert_array_equal(np.float32(made["query"]), np.asarray(query))
-    np.testing.assert_allclose(made["cosines"], unit @ unit[0], atol=1e-6)
+def run(program, *arguments):
+    """Runs a program with sluice_client and huggingface_hub; returns its output as JSON."""
+    hub = Environment("huggingface_hub").packages
+    done = subprocess.run([sys.executable, "-c", program, *map(str, arguments)], text=True,
+                          capture_output=True, timeout=PATIENCE_S,
+                          env={**os.environ, "PYTHONPATH": f"{CLIENT}:{hub}"})
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -204,7 +112,7 @@ print(json.dumps([status, printed.getvalue()]))
 """
 
 
-def test_a_pulled_model_is_served_by_the_printed_command(run, tmp_path):
+def test_a_pulled_model_is_served_by_the_printed_command(tmp_path):
     source = lay(tmp_path / "source", "dense")
     for name in ("onnx/model.onnx", "onnx/config.json", "pytorch_model.bin", "README.md",
                  "model.fp16.safetensors"):
