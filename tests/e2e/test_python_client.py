@@ -1,88 +1,25 @@
-"""Tests the Python client against real daemons, and its retries against a scripted server.
+"""Tests the Python client against real daemons.
 
 Tests of calls run with the blocking client and with the asyncio client."""
 
 import asyncio
-import contextlib
 import json
 import random
-import re
 import shutil
-import subprocess
-import sys
-import threading
-import time
-import types
-from unittest import mock
 
 import numpy as np
 import pytest
 import sluice_client
-import tritonclient.grpc as grpcclient
 from authority import Authority
 from certificates import Files, SecureDaemon
-from conftest import CLIENT, ROOT, Daemon
+from conftest import ROOT, Daemon
 from infer import ids_inputs, infer, tensor, text_inputs
-from scripted_server import Refusal, ScriptedServer
+from python_clients import connect, time_moved_by  # noqa: F401
+from scripted_server import ScriptedServer
 from sentence_models import SENTENCES
-from sluice_client import NEVER, Retry, Tensor, errors, options
-from sluice_client._channel import Attempts
+from sluice_client import NEVER, Tensor, errors
 from tiny_model import TinyModel
 from waiting import PATIENCE_S, wait_until
-
-
-class FromAsyncio:
-    """An AsyncClient with the methods of a Client; its event loop runs in a thread."""
-
-    def __init__(self, *arguments, **named):
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
-        self._thread.start()
-        self._client = self._run(self._make(*arguments, **named))
-
-    async def _make(self, *arguments, **named):
-        return sluice_client.AsyncClient(*arguments, **named)
-
-    def _run(self, coroutine):
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(PATIENCE_S)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self._run(self._client.close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    def __getattr__(self, name):
-        return lambda *arguments, **named: self._run(
-            getattr(self._client, name)(*arguments, **named)
-        )
-
-    def stream(self, *arguments, **named):
-        parts = self._client.stream(*arguments, **named)
-        try:
-            while True:
-                try:
-                    yield self._run(anext(parts))
-                except StopAsyncIteration:
-                    return
-        finally:
-            self._run(parts.aclose())
-
-
-@contextlib.contextmanager
-def time_moved_by(seconds):
-    """Moves the clients' clock forward."""
-    moved = types.SimpleNamespace(monotonic=lambda: time.monotonic() + seconds)
-    with mock.patch("sluice_client._channel.time", moved):
-        yield
-
-
-@pytest.fixture(params=[sluice_client.Client, FromAsyncio], ids=["blocking", "asyncio"])
-def connect(request):
-    return request.param
 
 
 @pytest.fixture(scope="module")
@@ -502,171 +439,3 @@ def test_closing_a_stream_cancels_its_request(daemon, gate, connect):
         parts.close()
         middle.open()
         wait_until(lambda: server.metric("sluice_requests_total", code="CANCELLED") == 1)
-
-
-def test_call_is_retried_after_the_push_back_delay(connect):
-    with ScriptedServer(
-        Refusal("RESOURCE_EXHAUSTED", 50), Refusal("UNAVAILABLE"), "answer"
-    ) as server, connect(server.address, retry=Retry(backoff_s=1e-3), token="secret") as client:
-        assert client.generate("demo", "a", max_tokens=1).text == "answer"
-    first, second, _ = server.arrivals
-    assert second - first >= 0.05
-    assert all(each["authorization"] == "Bearer secret" for each in server.metadata)
-
-
-def test_stream_yields_each_part(connect):
-    with ScriptedServer(["one", "two", "three"]) as server, connect(server.address) as client:
-        parts = client.stream("demo", "a", max_tokens=3)
-        assert [part.text for part in parts] == ["one", "two", "three"]
-
-
-def test_stream_is_retried_only_before_its_first_part(connect):
-    refused = Refusal("RESOURCE_EXHAUSTED", 1)
-    with ScriptedServer([refused], ["one", refused]) as server, connect(server.address) as client:
-        parts = client.stream("demo", "a", max_tokens=1)
-        assert next(parts).text == "one"
-        with pytest.raises(errors.Overloaded) as error:
-            next(parts)
-        assert error.value.retry_after_s == 0.001 and not server.script
-
-
-@pytest.mark.parametrize(
-    "refusal, options",
-    [
-        pytest.param(Refusal("RESOURCE_EXHAUSTED"), {}, id="no push-back"),
-        pytest.param(Refusal("RESOURCE_EXHAUSTED", 10**6), {}, id="longer than the deadline"),
-        pytest.param(Refusal("INVALID_ARGUMENT", 1), {}, id="an error of the caller"),
-        pytest.param(Refusal("UNAVAILABLE"), {"retry": NEVER}, id="no retries"),
-    ],
-)
-def test_call_is_not_retried_if_a_retry_cannot_succeed(connect, refusal, options):
-    with ScriptedServer(refusal) as server, connect(server.address, **options) as client:
-        with pytest.raises(errors.SluiceError) as error:
-            client.generate("demo", "a", max_tokens=1)
-        assert error.value.code == refusal.code and not server.script
-        assert error.value.reason == ("full" if refusal.pushback_ms else "")
-
-
-def test_overloaded_daemon_is_called_until_the_deadline(connect):
-    refusals = [Refusal("RESOURCE_EXHAUSTED", 1)] * 12
-    with ScriptedServer(*refusals, "answer") as server, connect(server.address) as client:
-        assert client.generate("demo", "a", max_tokens=1).text == "answer"
-    with ScriptedServer(*refusals) as server, connect(
-        server.address, retry=Retry(attempts=3)
-    ) as client:
-        with pytest.raises(errors.Overloaded):
-            client.generate("demo", "a", max_tokens=1)
-        assert len(server.arrivals) == 3
-
-
-def test_delay_of_a_refusal_is_spread_and_kept_before_the_deadline():
-    full = errors.Overloaded("full", "RESOURCE_EXHAUSTED", "queue_full", 2.0)
-    assert Retry().delay_s(full, 1000, 10, lambda: 0) == 2.0
-    assert Retry().delay_s(full, 1000, 10, lambda: 0.5) == pytest.approx(2.1)
-    assert Retry().delay_s(full, 1, 2.05, lambda: 0.5) is None
-    assert NEVER.delay_s(full, 1, 10) is None
-    away = errors.Unavailable("away", "UNAVAILABLE")
-    assert Retry().delay_s(away, 3, 10, lambda: 0) == 0
-    assert Retry().delay_s(away, 4, 10, lambda: 0) is None
-
-
-def test_deadline_of_a_call_limits_all_its_requests_and_the_default_limits_each():
-    own = Attempts({"timeout_s": 10}, 60, None, Retry())
-    default = Attempts({}, 60, None, Retry())
-    for each, before, after in ((own, 10, 4), (default, 60, 60)):
-        each.begin()
-        assert before - 1 < each.remaining_s() <= before
-        with time_moved_by(6):
-            each.begin()
-            assert after - 1 < each.remaining_s() <= after
-    with time_moved_by(11), pytest.raises(errors.DeadlineExceeded):
-        own.remaining_s()
-
-
-def test_backoff_grows_up_to_its_limit_and_ends():
-    retry = Retry(attempts=4, backoff_s=1, max_backoff_s=3)
-    away = errors.Unavailable("away", "UNAVAILABLE")
-    waits = [retry.delay_s(away, attempt, 100, lambda: 0.5) for attempt in (1, 2, 3, 4)]
-    assert waits == [0.5, 1, 1.5, None]
-    assert retry.delay_s(away, 1, 0.4, lambda: 0.5) is None
-
-
-def test_options_match_the_parameters_of_the_daemon():
-    table = (ROOT / "docs" / "api.md").read_text().partition("## Parameters")[2]
-    served = set(re.findall(r"^\| `(\w+)` \|", table, re.M))
-    kinds = (options.GenerateOptions, options.EmbedOptions, options.ClassifyOptions,
-             options.RecommendOptions, options.SparseOptions)
-    offered = set().union(*(kind.__annotations__ for kind in kinds))
-    # timeout_s replaces `timeout`. recommend supports only the logits of candidates.
-    elsewhere = {"max_tokens", "timeout", "triton_enable_empty_final_response",
-                 "candidate_activation"}
-    call = {"model_version", "request_id", "timeout_s", "metadata"}
-    assert len(served) > 20 and offered - call == served - elsewhere
-
-
-def test_tensors_hold_the_same_values_as_numpy():
-    seed = random.randrange(2**32)
-    print("seed", seed)
-    draw = np.random.default_rng(seed)
-    kinds = {"BOOL": np.bool_, "INT8": np.int8, "UINT16": np.uint16, "INT32": np.int32,
-             "INT64": np.int64, "UINT64": np.uint64, "FP16": np.float16, "FP32": np.float32,
-             "FP64": np.float64}
-    for datatype, kind in kinds.items():
-        shape = tuple(draw.integers(0, 4, 3))
-        raw = draw.bytes(int(np.prod(shape)) * np.dtype(kind).itemsize)
-        if datatype == "BOOL":
-            raw = bytes(each & 1 for each in raw)
-        array = np.frombuffer(raw, kind).reshape(shape)
-        made = Tensor("x", datatype, shape, raw)
-        np.testing.assert_array_equal(np.asarray(made), array)
-        assert made.tolist() == array.tolist() or np.isnan(array.astype(float)).any()
-        if not np.isnan(array.astype(float)).any():
-            assert Tensor.of("x", datatype, shape, array.ravel().tolist()) == made
-    texts = [draw.bytes(int(size)) for size in draw.integers(0, 9, 6)]
-    made = Tensor.of("x", "BYTES", (2, 3), texts)
-    assert made.values() == texts and np.asarray(made).shape == (2, 3)
-    other = grpcclient.InferInput("x", [2, 3], "BYTES")
-    other.set_data_from_numpy(np.array(texts, np.object_).reshape(2, 3))
-    assert made.raw == other._get_content()
-
-
-@pytest.mark.parametrize(
-    "value, bits",
-    [
-        (1.0, 0x3F80),
-        (1 + 2**-8, 0x3F80),
-        (1 + 3 * 2**-8, 0x3F82),
-        (float("nan"), 0x7FC0),
-        (-float("inf"), 0xFF80),
-    ],
-)
-def test_bfloat16_is_rounded_to_nearest(value, bits):
-    made = Tensor.of("x", "BF16", (1,), [value])
-    assert made.raw == bits.to_bytes(2, "little")
-    (back,) = made.values()
-    assert back == value or abs(value - 1) < 0.02 or np.isnan(value)
-
-
-def test_mypy_accepts_the_client_and_finds_errors():
-    """mypy accepts the package and finds the errors in a program that uses it."""
-    program = (
-        "from sluice_client import Client\n"
-        "client = Client()\n"
-        "text: str = client.generate('m', 'p', max_tokens=3, temperature=0.5).text\n"
-        "wrong: int = client.generate('m', 'p', max_tokens=3).text\n"
-        "client.embed('m', ['p'], pooling='first')\n"
-    )
-    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir",
-               ROOT / "build" / "mypy", "-c", program]
-    checked = subprocess.run(command, cwd=CLIENT, capture_output=True, text=True)
-    assert re.findall(r"^<string>:(\d+): error: .*\[([a-z-]+)\]$", checked.stdout, re.M) == [
-        ("4", "assignment"), ("5", "arg-type")], checked.stdout
-    package = subprocess.run([*command[:-2], "-p", "sluice_client"], cwd=CLIENT,
-                             capture_output=True, text=True)
-    assert package.returncode == 0, package.stdout
-
-
-def test_protocol_descriptor_is_current():
-    checked = subprocess.run([sys.executable, ROOT / "tools" / "make_client_protocol.py",
-                              "--check"], capture_output=True, text=True)
-    assert checked.returncode == 0, checked.stderr

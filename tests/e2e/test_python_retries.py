@@ -1,0 +1,94 @@
+"""Tests the retries and deadlines of the Python client against a scripted server."""
+
+import pytest
+from python_clients import connect, time_moved_by  # noqa: F401
+from scripted_server import Refusal, ScriptedServer
+from sluice_client import NEVER, Retry, errors
+from sluice_client._channel import Attempts
+
+
+def test_call_is_retried_after_the_push_back_delay(connect):
+    with ScriptedServer(
+        Refusal("RESOURCE_EXHAUSTED", 50), Refusal("UNAVAILABLE"), "answer"
+    ) as server, connect(server.address, retry=Retry(backoff_s=1e-3), token="secret") as client:
+        assert client.generate("demo", "a", max_tokens=1).text == "answer"
+    first, second, _ = server.arrivals
+    assert second - first >= 0.05
+    assert all(each["authorization"] == "Bearer secret" for each in server.metadata)
+
+
+def test_stream_yields_each_part(connect):
+    with ScriptedServer(["one", "two", "three"]) as server, connect(server.address) as client:
+        parts = client.stream("demo", "a", max_tokens=3)
+        assert [part.text for part in parts] == ["one", "two", "three"]
+
+
+def test_stream_is_retried_only_before_its_first_part(connect):
+    refused = Refusal("RESOURCE_EXHAUSTED", 1)
+    with ScriptedServer([refused], ["one", refused]) as server, connect(server.address) as client:
+        parts = client.stream("demo", "a", max_tokens=1)
+        assert next(parts).text == "one"
+        with pytest.raises(errors.Overloaded) as error:
+            next(parts)
+        assert error.value.retry_after_s == 0.001 and not server.script
+
+
+@pytest.mark.parametrize(
+    "refusal, options",
+    [
+        pytest.param(Refusal("RESOURCE_EXHAUSTED"), {}, id="no push-back"),
+        pytest.param(Refusal("RESOURCE_EXHAUSTED", 10**6), {}, id="longer than the deadline"),
+        pytest.param(Refusal("INVALID_ARGUMENT", 1), {}, id="an error of the caller"),
+        pytest.param(Refusal("UNAVAILABLE"), {"retry": NEVER}, id="no retries"),
+    ],
+)
+def test_call_is_not_retried_if_a_retry_cannot_succeed(connect, refusal, options):
+    with ScriptedServer(refusal) as server, connect(server.address, **options) as client:
+        with pytest.raises(errors.SluiceError) as error:
+            client.generate("demo", "a", max_tokens=1)
+        assert error.value.code == refusal.code and not server.script
+        assert error.value.reason == ("full" if refusal.pushback_ms else "")
+
+
+def test_overloaded_daemon_is_called_until_the_deadline(connect):
+    refusals = [Refusal("RESOURCE_EXHAUSTED", 1)] * 12
+    with ScriptedServer(*refusals, "answer") as server, connect(server.address) as client:
+        assert client.generate("demo", "a", max_tokens=1).text == "answer"
+    with ScriptedServer(*refusals) as server, connect(
+        server.address, retry=Retry(attempts=3)
+    ) as client:
+        with pytest.raises(errors.Overloaded):
+            client.generate("demo", "a", max_tokens=1)
+        assert len(server.arrivals) == 3
+
+
+def test_delay_of_a_refusal_is_spread_and_kept_before_the_deadline():
+    full = errors.Overloaded("full", "RESOURCE_EXHAUSTED", "queue_full", 2.0)
+    assert Retry().delay_s(full, 1000, 10, lambda: 0) == 2.0
+    assert Retry().delay_s(full, 1000, 10, lambda: 0.5) == pytest.approx(2.1)
+    assert Retry().delay_s(full, 1, 2.05, lambda: 0.5) is None
+    assert NEVER.delay_s(full, 1, 10) is None
+    away = errors.Unavailable("away", "UNAVAILABLE")
+    assert Retry().delay_s(away, 3, 10, lambda: 0) == 0
+    assert Retry().delay_s(away, 4, 10, lambda: 0) is None
+
+
+def test_deadline_of_a_call_limits_all_its_requests_and_the_default_limits_each():
+    own = Attempts({"timeout_s": 10}, 60, None, Retry())
+    default = Attempts({}, 60, None, Retry())
+    for each, before, after in ((own, 10, 4), (default, 60, 60)):
+        each.begin()
+        assert before - 1 < each.remaining_s() <= before
+        with time_moved_by(6):
+            each.begin()
+            assert after - 1 < each.remaining_s() <= after
+    with time_moved_by(11), pytest.raises(errors.DeadlineExceeded):
+        own.remaining_s()
+
+
+def test_backoff_grows_up_to_its_limit_and_ends():
+    retry = Retry(attempts=4, backoff_s=1, max_backoff_s=3)
+    away = errors.Unavailable("away", "UNAVAILABLE")
+    waits = [retry.delay_s(away, attempt, 100, lambda: 0.5) for attempt in (1, 2, 3, 4)]
+    assert waits == [0.5, 1, 1.5, None]
+    assert retry.delay_s(away, 1, 0.4, lambda: 0.5) is None

@@ -1,0 +1,93 @@
+"""Tests the options, tensors and types of the Python client, without a daemon."""
+
+import random
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpcclient
+from conftest import CLIENT, ROOT
+from sluice_client import Tensor, options
+
+
+def test_options_match_the_parameters_of_the_daemon():
+    table = (ROOT / "docs" / "api.md").read_text().partition("## Parameters")[2]
+    served = set(re.findall(r"^\| `(\w+)` \|", table, re.M))
+    kinds = (options.GenerateOptions, options.EmbedOptions, options.ClassifyOptions,
+             options.RecommendOptions, options.SparseOptions)
+    offered = set().union(*(kind.__annotations__ for kind in kinds))
+    # timeout_s replaces `timeout`. recommend supports only the logits of candidates.
+    elsewhere = {"max_tokens", "timeout", "triton_enable_empty_final_response",
+                 "candidate_activation"}
+    call = {"model_version", "request_id", "timeout_s", "metadata"}
+    assert len(served) > 20 and offered - call == served - elsewhere
+
+
+def test_tensors_hold_the_same_values_as_numpy():
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    draw = np.random.default_rng(seed)
+    kinds = {"BOOL": np.bool_, "INT8": np.int8, "UINT16": np.uint16, "INT32": np.int32,
+             "INT64": np.int64, "UINT64": np.uint64, "FP16": np.float16, "FP32": np.float32,
+             "FP64": np.float64}
+    for datatype, kind in kinds.items():
+        shape = tuple(draw.integers(0, 4, 3))
+        raw = draw.bytes(int(np.prod(shape)) * np.dtype(kind).itemsize)
+        if datatype == "BOOL":
+            raw = bytes(each & 1 for each in raw)
+        array = np.frombuffer(raw, kind).reshape(shape)
+        made = Tensor("x", datatype, shape, raw)
+        np.testing.assert_array_equal(np.asarray(made), array)
+        assert made.tolist() == array.tolist() or np.isnan(array.astype(float)).any()
+        if not np.isnan(array.astype(float)).any():
+            assert Tensor.of("x", datatype, shape, array.ravel().tolist()) == made
+    texts = [draw.bytes(int(size)) for size in draw.integers(0, 9, 6)]
+    made = Tensor.of("x", "BYTES", (2, 3), texts)
+    assert made.values() == texts and np.asarray(made).shape == (2, 3)
+    other = grpcclient.InferInput("x", [2, 3], "BYTES")
+    other.set_data_from_numpy(np.array(texts, np.object_).reshape(2, 3))
+    assert made.raw == other._get_content()
+
+
+@pytest.mark.parametrize(
+    "value, bits",
+    [
+        (1.0, 0x3F80),
+        (1 + 2**-8, 0x3F80),
+        (1 + 3 * 2**-8, 0x3F82),
+        (float("nan"), 0x7FC0),
+        (-float("inf"), 0xFF80),
+    ],
+)
+def test_bfloat16_is_rounded_to_nearest(value, bits):
+    made = Tensor.of("x", "BF16", (1,), [value])
+    assert made.raw == bits.to_bytes(2, "little")
+    (back,) = made.values()
+    assert back == value or abs(value - 1) < 0.02 or np.isnan(value)
+
+
+def test_mypy_accepts_the_client_and_finds_errors():
+    """mypy accepts the package and finds the errors in a program that uses it."""
+    program = (
+        "from sluice_client import Client\n"
+        "client = Client()\n"
+        "text: str = client.generate('m', 'p', max_tokens=3, temperature=0.5).text\n"
+        "wrong: int = client.generate('m', 'p', max_tokens=3).text\n"
+        "client.embed('m', ['p'], pooling='first')\n"
+    )
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir",
+               ROOT / "build" / "mypy", "-c", program]
+    checked = subprocess.run(command, cwd=CLIENT, capture_output=True, text=True)
+    assert re.findall(r"^<string>:(\d+): error: .*\[([a-z-]+)\]$", checked.stdout, re.M) == [
+        ("4", "assignment"), ("5", "arg-type")], checked.stdout
+    package = subprocess.run([*command[:-2], "-p", "sluice_client"], cwd=CLIENT,
+                             capture_output=True, text=True)
+    assert package.returncode == 0, package.stdout
+
+
+def test_protocol_descriptor_is_current():
+    checked = subprocess.run([sys.executable, ROOT / "tools" / "make_client_protocol.py",
+                              "--check"], capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stderr
