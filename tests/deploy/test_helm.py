@@ -425,6 +425,19 @@ def test_two_releases_share_no_object():
         assert selected.items() <= pods[1].items() and not selected.items() <= pods[0].items()
 
 
+def test_names_are_valid_for_the_longest_release():
+    """Kubernetes allows 63 characters in names of services and in labels."""
+    release = "r" * 53  # Helm allows no more.
+    names = set()
+    for component in COMPONENTS.values():
+        for each in chart(release=release, values={**CLAIM, **component}):
+            names.add(each["metadata"]["name"])
+            assert len(each["metadata"]["name"]) <= 63
+            labels = each["metadata"].get("labels", {})
+            assert all(len(value) <= 63 for value in labels.values())
+    assert any(name.endswith("r-endpoint-picker") for name in names)
+
+
 def test_a_changed_option_restarts_the_pods():
     def annotation(*settings):
         pod = the("Deployment", chart(*settings))["spec"]["template"]

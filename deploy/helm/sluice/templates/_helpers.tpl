@@ -1,9 +1,12 @@
-{{/* The name of all objects: the name of the release, or sluice-RELEASE. */}}
+{{/*
+The name of all objects: the name of the release, or sluice-RELEASE. It has at most 47 characters,
+so that the longest name, with the suffix -endpoint-picker, has at most 63.
+*/}}
 {{- define "sluice.name" -}}
 {{- if contains "sluice" .Release.Name -}}
-{{ .Release.Name | trunc 54 | trimSuffix "-" }}
+{{ .Release.Name | trunc 47 | trimSuffix "-" }}
 {{- else -}}
-{{ printf "sluice-%s" .Release.Name | trunc 54 | trimSuffix "-" }}
+{{ printf "sluice-%s" .Release.Name | trunc 47 | trimSuffix "-" }}
 {{- end -}}
 {{- end -}}
 
