@@ -82,6 +82,7 @@ void AddFlags(Flags* flags, Arguments* arguments, CLI::App* app) {
   CLI::App* stats = AddCommand("stats", "Show counts, durations and bucket fill.", app);
   stats->add_option("--model", arguments->stats.model, "Only this model.");
   stats->add_option("--metrics-address", arguments->stats.metrics_address, Help(kMetricsHelp));
+  stats->add_flag("--json", arguments->stats.json, "Print JSON.");
   stats->callback([=] { arguments->command = Command::kStats; });
   CLI::App* health =
       AddCommand("health", "Succeed if the server is ready, for health checks.", app);

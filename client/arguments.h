@@ -52,6 +52,7 @@ struct TaskArguments : RequestArguments {
 struct StatsArguments {
   std::string model;            // empty means all
   std::string metrics_address;  // empty means that the metrics are not read
+  bool json = false;
 };
 
 // An address and how to reach it.
@@ -136,6 +137,7 @@ struct FitArguments {
   std::optional<DeviceRows> rows;
   double load = 0;  // 0: the recorded times
   std::string out;  // also write the configuration to this file; empty means none
+  bool json = false;
 };
 
 struct VerifyArguments {
@@ -150,6 +152,7 @@ struct VerifyArguments {
   int64_t quantization_group = 0;  // 0 for the default
   std::string kv_dtype;            // empty: as in config.json
   std::string reference;           // empty: the model itself
+  bool json = false;
 };
 
 struct QuantizeArguments {

@@ -155,6 +155,8 @@ void AddFit(Arguments* arguments, CLI::App* app) {
           "recorded times, or 0.85 for lengths without times.",
           fit, kLoad, &own->load);
   fit->add_option("--out", own->out, Help("Also write the configuration to this file."));
+  fit->add_flag("--json", own->json,
+                Help("Print JSON: every ladder that was tried, and the options of the one taken."));
   fit->callback([=] {
     arguments->command = Command::kFit;
     EndParseOn(CheckFit(*fit, own));

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <ostream>
 #include <random>
 
@@ -18,6 +19,7 @@
 #include "client/commands.h"
 #include "client/exit_code.h"
 #include "client/lengths.h"
+#include "client/response.h"
 #include "client/table.h"
 #include "client/trials.h"
 #include "engine/backend.h"
@@ -143,6 +145,33 @@ std::string TrialOf(const std::string& strategy, const StrategyTrials& trials) {
   return trials.trials.front().name;  // fixed: one bucket
 }
 
+// Returns the options that produce the ladder of a trial.
+LadderOptions LadderOf(const StrategyTrial& trial, const FitArguments& arguments) {
+  LadderOptions ladder = arguments.ladder;
+  ladder.strategy = StrategyKind::kFixed;
+  ladder.fixed_tokens.clear();
+  for (const Bucket& bucket : trial.buckets) ladder.fixed_tokens.push_back(bucket.tokens);
+  ladder.max_buckets = static_cast<int32_t>(trial.buckets.size());
+  return ladder;
+}
+
+nlohmann::json TrialJson(const StrategyTrial& trial) {
+  nlohmann::json buckets = nlohmann::json::array();
+  for (const Bucket& bucket : trial.buckets) buckets.push_back(bucket.tokens);
+  return {{"name", trial.name},
+          {"options", trial.choice},
+          {"buckets", buckets},
+          {"bucket_fill", trial.bucket_fill},
+          {"device_seconds", trial.device_seconds},
+          {"mean_latency_seconds", trial.mean_latency_seconds},
+          {"p50_latency_seconds", trial.p50_latency_seconds},
+          {"p99_latency_seconds", trial.p99_latency_seconds},
+          {"batches", trial.batches},
+          {"captures", trial.captures},
+          {"gain", trial.gain},
+          {"wasted_share", trial.wasted_share}};
+}
+
 }  // namespace
 
 FitInput InputOf(std::span<const int32_t> lengths, const FitArguments& arguments) {
@@ -238,18 +267,35 @@ std::string FitText(const FitReport& report, const FitArguments& arguments) {
         "\"%s\" would gain %s over one bucket; this ladder gains %s, so it is printed instead.",
         wanted.name, Percent(wanted.gain), Percent(taken.gain)));
   }
-  LadderOptions ladder = arguments.ladder;
-  ladder.strategy = StrategyKind::kFixed;
-  ladder.fixed_tokens.clear();
-  for (const Bucket& bucket : taken.buckets) ladder.fixed_tokens.push_back(bucket.tokens);
-  ladder.max_buckets = static_cast<int32_t>(taken.buckets.size());
   absl::StrAppend(
       &text, "engine:\n  ladder:\n",
-      FormatOptions(ladder, {"strategy", "fixed_tokens", "max_buckets"},
+      FormatOptions(LadderOf(taken, arguments), {"strategy", "fixed_tokens", "max_buckets"},
                     /*indent=*/4),
       "  batch:\n",
       FormatOptions(arguments.batch, {"max_batch_tokens", "max_batch_sequences"}, /*indent=*/4));
   return text;
+}
+
+nlohmann::json FitJson(const FitReport& report, const FitArguments& arguments) {
+  const StrategyTrials& trials = report.trials;
+  const LadderOptions ladder = LadderOf(Named(trials, report.taken), arguments);
+  nlohmann::json tried = nlohmann::json::array();
+  for (const StrategyTrial& trial : trials.trials) tried.push_back(TrialJson(trial));
+  return {{"assumed", report.assumed},
+          {"arrivals", trials.arrivals},
+          {"margin", trials.margin},
+          {"ladder_is_free", trials.ladder_is_free},
+          {"best", trials.best},
+          {"taken", report.taken},
+          {"trials", tried},
+          {"engine",
+           {{"ladder",
+             {{"strategy", NameOf(ladder.strategy)},
+              {"fixed_tokens", ladder.fixed_tokens},
+              {"max_buckets", ladder.max_buckets}}},
+            {"batch",
+             {{"max_batch_tokens", arguments.batch.max_batch_tokens},
+              {"max_batch_sequences", arguments.batch.max_batch_sequences}}}}}};
 }
 
 namespace {
@@ -280,7 +326,7 @@ int RunFit(const Arguments& arguments, const Console& console) {
       input.ok() ? Fit(*input, own) : absl::StatusOr<FitReport>(input.status());
   if (!report.ok()) return UsageError(report.status(), console);
   const std::string text = FitText(*report, own);
-  *console.out << text;
+  *console.out << (own.json ? JsonLine(FitJson(*report, own)) : text);
   if (own.out.empty()) return kExitOk;
   std::ofstream out(own.out);
   if (out << text << std::flush) return kExitOk;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <vector>
@@ -46,5 +47,9 @@ absl::StatusOr<FitReport> Fit(const FitInput& input, const FitArguments& argumen
 // Returns the report as YAML comments, then the options of engine.ladder and engine.batch that
 // produce the ladder. Requires that `taken` names a trial.
 std::string FitText(const FitReport& report, const FitArguments& arguments);
+
+// Returns the report as JSON, with the keys of `sluice ladder try --json` for the trials, and the
+// options of engine.ladder and engine.batch that produce the ladder.
+nlohmann::json FitJson(const FitReport& report, const FitArguments& arguments);
 
 }  // namespace sluice::client

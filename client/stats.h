@@ -1,6 +1,7 @@
-// Renders the tables of `sluice stats`.
+// Renders the answer of `sluice stats`.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -16,5 +17,10 @@ std::string StatisticsTable(const inference::ModelStatisticsResponse& statistics
 // bucket tokens, executed efficiency = useful / computed tokens, plan hits = hits / lookups.
 std::string EfficiencyTable(const inference::ModelStatisticsResponse& statistics,
                             const std::vector<Sample>& samples);
+
+// Returns the server's answer. With samples, each model also has the counts that its efficiencies
+// are computed from.
+nlohmann::json StatisticsJson(const inference::ModelStatisticsResponse& statistics,
+                              const std::vector<Sample>* samples);
 
 }  // namespace sluice::client

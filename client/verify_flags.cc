@@ -77,6 +77,7 @@ void AddVerifyCommand(Arguments* arguments, CLI::App* app) {
       "--reference", own.reference,
       Help("With --against f32, the directory of the model to compute in f32, such as the original "
            "of a model made with sluice quantize. Default: the model."));
+  verify->add_flag("--json", own.json, "Print JSON.");
   verify->callback([=, &own] {
     arguments->command = Arguments::Command::kVerify;
     EndParseOn(Check(*verify, &own));

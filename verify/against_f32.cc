@@ -1,13 +1,13 @@
 #include "verify/against_f32.h"
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
-#include "verify/agreement.h"
 
 namespace sluice::verify {
 namespace {
@@ -32,6 +32,8 @@ absl::Status CheckComparable(const Model& model, const Model& reference) {
   }
   return absl::OkStatus();
 }
+
+}  // namespace
 
 std::string Report(const Agreement& agreement) {
   std::string text;
@@ -65,12 +67,38 @@ std::string Report(const Agreement& agreement) {
   return text;
 }
 
-}  // namespace
+nlohmann::json ReportJson(const Agreement& agreement) {
+  nlohmann::json json = {
+      {"texts", agreement.texts},
+      {"embeddings",
+       {{"mean_cosine", agreement.mean_cosine}, {"least_cosine", agreement.least_cosine}}}};
+  if (agreement.nearest > 0) {
+    json["nearest_texts"] = {{"compared", agreement.nearest},
+                             {"same", agreement.same_nearest},
+                             {"in_common", agreement.nearest_in_common}};
+  }
+  if (const auto& tokens = agreement.tokens) {
+    const auto count = static_cast<double>(tokens->tokens);
+    json["next_tokens"] = {{"tokens", tokens->tokens},
+                           {"bytes", tokens->bytes},
+                           {"largest_difference", tokens->largest},
+                           {"mean_difference", tokens->mean},
+                           {"perplexity", std::exp2(tokens->bits / count)},
+                           {"perplexity_f32", std::exp2(tokens->bits_f32 / count)}};
+  }
+  if (const auto& labels = agreement.labels) {
+    json["labels"] = {{"labels", labels->labels},
+                      {"differ", labels->flips},
+                      {"largest_difference", labels->largest},
+                      {"mean_difference", labels->mean}};
+  }
+  return json;
+}
 
-absl::StatusOr<std::string> VerifyAgainstF32(const std::string& model_directory,
-                                             const std::string& text, const CpuOptions& options,
-                                             const ModelOptions& model,
-                                             const std::string& reference) {
+absl::StatusOr<Agreement> VerifyAgainstF32(const std::string& model_directory,
+                                           const std::string& text, const CpuOptions& options,
+                                           const ModelOptions& model,
+                                           const std::string& reference) {
   const std::string& stored_in = reference.empty() ? model_directory : reference;
   const auto named = [](const std::string& directory, const absl::Status& status) {
     return absl::Status(status.code(), absl::StrCat(directory, ": ", status.message()));
@@ -99,7 +127,7 @@ absl::StatusOr<std::string> VerifyAgainstF32(const std::string& model_directory,
   if (!expected.ok()) return named(stored_in, expected.status());
   const auto found = ComputeOutputs(*faster, texts, options);
   if (!found.ok()) return named(model_directory, found.status());
-  return Report(Compare(texts, *expected, *found));
+  return Compare(texts, *expected, *found);
 }
 
 }  // namespace sluice::verify

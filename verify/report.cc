@@ -1,5 +1,6 @@
 #include "verify/report.h"
 
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -23,7 +24,8 @@ absl::Status Named(const std::string& file, const absl::Status& status) {
 
 }  // namespace
 
-std::string Report(const Comparison& comparison, int64_t layers, double tolerance) {
+std::string Report(const Verification& verification) {
+  const auto& [comparison, layers, tolerance] = verification;
   std::string text = absl::StrFormat("%-10s %-48s %s\n", "where", "output", "largest error");
   for (const Worst& worst : comparison.outputs) {
     absl::StrAppendFormat(&text, "%-10s %-48s %9.2e%s\n", LayerName(worst.layer, layers),
@@ -58,8 +60,34 @@ std::string Report(const Comparison& comparison, int64_t layers, double toleranc
   return text;
 }
 
-absl::StatusOr<std::string> Verify(const std::string& model_directory, const std::string& golden,
-                                   double tolerance, const CpuOptions& options, bool* same) {
+nlohmann::json ReportJson(const Verification& verification) {
+  const auto& [comparison, layers, tolerance] = verification;
+  const auto place = [&, layers = layers](const Worst& worst) {
+    return nlohmann::json{{"where", LayerName(worst.layer, layers)},
+                          {"output", worst.name},
+                          {"largest_error", worst.error}};
+  };
+  nlohmann::json outputs = nlohmann::json::array();
+  for (const Worst& worst : comparison.outputs) outputs.push_back(place(worst));
+  nlohmann::json json = {{"same", verification.same()},
+                         {"tolerance", tolerance},
+                         {"outputs", outputs},
+                         {"not_compared", comparison.unknown},
+                         {"not_in_golden", comparison.unproven},
+                         {"missing_answer", comparison.missing_answer}};
+  if (const Worst* first = comparison.FirstAbove(tolerance)) {
+    json["differs_first"] = place(*first);
+    json["differs_first"].update({{"sequence", first->sequence},
+                                  {"position", first->position},
+                                  {"feature", first->feature},
+                                  {"value", first->got},
+                                  {"expected", first->want}});
+  }
+  return json;
+}
+
+absl::StatusOr<Verification> Verify(const std::string& model_directory, const std::string& golden,
+                                    double tolerance, const CpuOptions& options) {
   auto model = LoadModel("verified", 1, model_directory);
   if (!model.ok()) return Named(model_directory, model.status());
   SLUICE_ASSIGN_OR_RETURN(const auto file, MappedFile::Open(golden));
@@ -67,13 +95,12 @@ absl::StatusOr<std::string> Verify(const std::string& model_directory, const std
   if (!arrays.ok()) return Named(golden, arrays.status());
   const auto parsed = ParseGolden(*std::move(arrays), (*model)->config);
   if (!parsed.ok()) return Named(golden, parsed.status());
-  SLUICE_ASSIGN_OR_RETURN(const auto comparison, Compare(*model, *parsed, options));
+  SLUICE_ASSIGN_OR_RETURN(auto comparison, Compare(*model, *parsed, options));
   if (comparison.outputs.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(golden, ": has no output that the model computes"));
   }
-  *same = comparison.Same(tolerance);
-  return Report(comparison, (*model)->config.layers, tolerance);
+  return Verification{std::move(comparison), (*model)->config.layers, tolerance};
 }
 
 }  // namespace sluice::verify

@@ -1,20 +1,31 @@
-// Writes a comparison as text for people.
+// Does `sluice verify --golden`, and writes its result.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "verify/comparison.h"
 
 namespace sluice::verify {
 
-// Returns a table of the largest error of each output by layer, and the first place where an output
-// differs by more than `tolerance`.
-std::string Report(const Comparison& comparison, int64_t layers, double tolerance);
+struct Verification {
+  Comparison comparison;
+  int64_t layers = 0;
+  double tolerance = 0;
 
-// Does all of `sluice verify`: reads both files, compares them and returns the report. Sets `*same`
-// to whether the model's answer was compared and all outputs are within the tolerance. Errors name
-// the file.
-absl::StatusOr<std::string> Verify(const std::string& model_directory, const std::string& golden,
-                                   double tolerance, const CpuOptions& options, bool* same);
+  bool same() const { return comparison.Same(tolerance); }
+};
+
+// Reads both files and compares them. Errors name the file.
+absl::StatusOr<Verification> Verify(const std::string& model_directory, const std::string& golden,
+                                    double tolerance, const CpuOptions& options);
+
+// Returns a table of the largest error of each output by layer, and the first place where an output
+// differs by more than the tolerance.
+std::string Report(const Verification& verification);
+
+// Returns the same as JSON. An infinite error is null.
+nlohmann::json ReportJson(const Verification& verification);
 
 }  // namespace sluice::verify

@@ -16,15 +16,20 @@ namespace {
 // The share of the device that the backlog has may fall while the request waits.
 constexpr double kDeferMargin = 1.5;
 
-absl::Status TooLongError(nanoseconds max_wait, int priority) {
+std::string DurationText(nanoseconds duration) {
+  return FormatQuantity(std::chrono::duration_cast<std::chrono::microseconds>(duration).count(),
+                        Unit::kMicroseconds);
+}
+
+// `of_priority` is the part of `max_wait` that requests of the priority may use.
+absl::Status TooLongError(nanoseconds max_wait, int priority, nanoseconds of_priority) {
   return ReasonError(
       Reason::kQueueFull,
-      absl::StrCat(
-          "the request would wait too long: engine.queue.max_wait of ",
-          FormatQuantity(std::chrono::duration_cast<std::chrono::microseconds>(max_wait).count(),
-                         Unit::kMicroseconds),
-          " is reached for priority ", priority,
-          " or for this caller; set a deadline until which the call may wait, or retry later"));
+      absl::StrCat("the request would wait for longer than engine.queue.max_wait, ",
+                   DurationText(max_wait), ", allows: ", DurationText(of_priority), " at priority ",
+                   priority,
+                   ", and less for a caller whose other requests wait too; set a deadline until "
+                   "which the call may wait, retry later, or raise engine.queue.max_wait"));
 }
 
 // The backlog fills the queue to this part of the wait that it allows, or to enough work that the
@@ -82,7 +87,7 @@ Admission AdmissionControl::Reserve(const Applicant& applicant, const Scheduler&
     return decision;
   }
   if (waits) {
-    decision.refusal = TooLongError(max_wait_, load.priority);
+    decision.refusal = TooLongError(max_wait_, load.priority, MaxWait(load.priority));
     if (all_wait) standing.undated = decision.refusal;
     return decision;
   }

@@ -227,6 +227,9 @@ TEST_F(CommandsTest, StatsShowsCountsEvenWithoutMetrics) {
   EXPECT_EQ(std::vector<std::string>(absl::StrSplit(lines[1], ' ', absl::SkipEmpty())),
             (std::vector<std::string>{"demo", "1", "4", "0", "12", "5", "-", "-", "2.50", "0.0"}));
   EXPECT_EQ(error_, "");
+  EXPECT_EQ(RunWith({"stats", "--json", "--metrics-address", "none"}), kExitOk);
+  const json counts = json::parse(out_)["model_stats"][0]["inference_stats"];
+  EXPECT_EQ(counts["success"]["count"], "4");
   EXPECT_EQ(RunWith({"stats", "--metrics-address", "127.0.0.1:1"}), kExitOk);
   EXPECT_THAT(error_, HasSubstr("127.0.0.1:1"));
 }
@@ -270,6 +273,13 @@ TEST(EfficiencyTable, ComputesFromTheCounters) {
   EXPECT_EQ(
       std::vector<std::string>(absl::StrSplit(lines[1], ' ', absl::SkipEmpty())),
       (std::vector<std::string>{"demo", "2", "75", "75.0%", "93.8%", "90.0%", "3", "0", "6"}));
+  const json shown = StatisticsJson(statistics, &*samples)["model_stats"][0];
+  EXPECT_EQ(shown["name"], "demo");
+  EXPECT_EQ(shown["metrics"],
+            json::parse(R"({"useful_tokens": 75, "bucket_tokens": 100, "rejected": 6,
+                                      "computed_tokens": 80, "plan_hits": 9, "plan_lookups": 10,
+                                      "waiting": 3, "running": 0})"));
+  EXPECT_FALSE(StatisticsJson(statistics, nullptr)["model_stats"][0].contains("metrics"));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "client/trials.h"
@@ -182,6 +183,16 @@ TEST(FitText, IsConfigurationThatProducesTheLadder) {
       << "it has no effect on a fixed ladder";
   std::vector<int32_t> tokens;
   for (const Bucket& bucket : Taken(report).buckets) tokens.push_back(bucket.tokens);
+  const nlohmann::json json = FitJson(report, options);
+  EXPECT_EQ(json["engine"]["ladder"]["fixed_tokens"], tokens);
+  EXPECT_EQ(json["taken"], report.taken);
+  EXPECT_EQ(json["trials"].size(), report.trials.trials.size());
+  // The options are configuration as well, because YAML includes JSON.
+  Config from_json;
+  const nlohmann::json file = {{"engine", json["engine"]}};
+  ASSERT_EQ(LoadYaml(file.dump(), "fit.json", &from_json, &origins, &old), absl::OkStatus());
+  EXPECT_EQ(from_json.engine.ladder.fixed_tokens, tokens);
+  EXPECT_EQ(from_json.engine.batch.max_batch_sequences, 64);
   EXPECT_EQ(config.engine.ladder.fixed_tokens, tokens);
   EXPECT_EQ(config.engine.batch.max_batch_tokens, 1024);
   EXPECT_EQ(config.engine.batch.max_batch_sequences, 64);

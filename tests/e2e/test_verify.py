@@ -43,8 +43,12 @@ def test_outputs_equal_pytorch():
     result = verify(GPT2, GPT2 / "golden.npz")
     assert result.returncode == 0, result.stdout + result.stderr
     assert "The same within 1e-05" in result.stdout
-    for name in ("state_0", "module:transformer.h.2.attn.c_attn", "state_3", "final", "logits"):
+    names = ["state_0", "module:transformer.h.2.attn.c_attn", "state_3", "final", "logits"]
+    for name in names:
         assert f" {name} " in result.stdout
+    report = json.loads(verify(GPT2, GPT2 / "golden.npz", "--json").stdout)
+    assert report["same"] and {*names} <= {each["output"] for each in report["outputs"]}
+    assert max(each["largest_error"] for each in report["outputs"]) <= report["tolerance"]
     assert (
         verify(GPT2, GPT2 / "golden.npz", "--tolerance", "0").returncode == 1
     ), "PyTorch adds in a different order"
@@ -66,6 +70,11 @@ def test_one_changed_weight_is_located(model, tensor, place, first):
     result = verify(model, model / "golden.npz", "--tolerance", "1e-4")
     assert result.returncode == 1, result.stdout + result.stderr
     assert re.search(f"Differs first at {first}", result.stdout), result.stdout
+    report = json.loads(
+        verify(model, model / "golden.npz", "--tolerance", "1e-4", "--json").stdout)
+    place = report["differs_first"]
+    assert re.search(first.partition(": ")[0], f"{place['where']}, {place['output']}:"), report
+    assert not report["same"] and place["largest_error"] > 1e-4
 
 
 def test_golden_may_be_compressed_and_partial(model):

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "tests/support/checkpoint_writer.h"
@@ -17,7 +18,7 @@ using ::testing::Not;
 
 std::string Error(const std::string& directory, const std::string& text) {
   const auto report = VerifyAgainstF32(directory, text, {.threads = 1, .profile = "f32"}, {});
-  return report.ok() ? *report : std::string(report.status().message());
+  return report.ok() ? Report(*report) : std::string(report.status().message());
 }
 
 TEST(VerifyAgainstF32Test, ErrorsNameTheFileAndTheLine) {
@@ -44,7 +45,7 @@ TEST(VerifyAgainstF32Test, LinesWithATabArePairsForAClassifierOfPairs) {
         VerifyAgainstF32(model, text, {.threads = 1, .profile = "f32"},
                          {.quantization = QuantizationConfig{Quantization::kInt8, true}});
     EXPECT_TRUE(report.ok()) << report.status();
-    return *report;
+    return Report(*report);
   };
   const std::string pair = int8("the server\tanswers the request\n");
   EXPECT_THAT(pair, HasSubstr("labels: 0 of 1 differ"));
@@ -64,9 +65,16 @@ TEST(VerifyAgainstF32Test, Int8DiffersFromF32AndF32DoesNot) {
       VerifyAgainstF32(directory.path(), text, {.threads = 1, .profile = "f32"},
                        {.quantization = QuantizationConfig{Quantization::kInt8, true}});
   ASSERT_TRUE(int8.ok()) << int8.status();
-  EXPECT_THAT(*int8, Not(HasSubstr("largest difference 0,")));
-  EXPECT_THAT(*int8, HasSubstr("of 6 next tokens"));
-  EXPECT_THAT(*int8, HasSubstr("embeddings of 3 texts: mean cosine 0.99"));
+  const std::string text_of_int8 = Report(*int8);
+  EXPECT_THAT(text_of_int8, Not(HasSubstr("largest difference 0,")));
+  EXPECT_THAT(text_of_int8, HasSubstr("of 6 next tokens"));
+  EXPECT_THAT(text_of_int8, HasSubstr("embeddings of 3 texts: mean cosine 0.99"));
+  const nlohmann::json json = ReportJson(*int8);
+  EXPECT_EQ(json["texts"], 3);
+  EXPECT_EQ(json["next_tokens"]["tokens"], 6);
+  EXPECT_GT(json["next_tokens"]["largest_difference"], 0);
+  EXPECT_EQ(json["embeddings"]["mean_cosine"], int8->mean_cosine);
+  EXPECT_FALSE(json.contains("labels"));
 }
 
 }  // namespace
