@@ -55,10 +55,17 @@ class Environment:
 
     def run(self, program, *arguments, timeout, **variables):
         """Runs a Python program and returns its output, parsed as JSON."""
+        return self._run(["-c", program, *arguments], timeout, variables)
+
+    def run_file(self, path, *arguments, timeout):
+        """Runs a file as `run` does."""
+        return self._run([path, *arguments], timeout, {})
+
+    def _run(self, arguments, timeout, variables):
         # A proxy, or a key of another service, would change the calls of the libraries.
         kept = {name: value for name, value in os.environ.items()
                 if name in ("PATH", "HOME", "TMPDIR", "LANG")}
-        done = subprocess.run([self.python, "-c", program, *map(str, arguments)], text=True,
-                              capture_output=True, timeout=timeout, env=kept | variables)
+        done = subprocess.run([self.python, *map(str, arguments)], text=True, capture_output=True,
+                              timeout=timeout, env=kept | variables)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])

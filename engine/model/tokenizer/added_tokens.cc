@@ -94,7 +94,8 @@ absl::StatusOr<AddedTokens> AddedTokens::Parse(const nlohmann::json* list,
     }
     std::string content = token.content;
     if (token.normalized) {
-      auto normal = normalizer.Apply(token.content, kMaxNormalizedBytes);
+      auto original = OriginalText(token.content, /*traced=*/false, kMaxNormalizedBytes);
+      auto normal = original.ok() ? normalizer.Apply(*std::move(original)) : std::move(original);
       if (!normal.ok()) {
         fields.Fail("content", absl::StrCat("is refused: ", normal.status().message()));
       }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "base/work_memory.h"
 #include "engine/model/tokenizer/unicode.h"
 
 namespace sluice::tokenize {
@@ -21,10 +22,12 @@ uint32_t OffsetOf(uint32_t unit) { return (unit >> 10) << ((unit & 0x200u) >> 6)
 bool HasLeaf(uint32_t unit) { return ((unit >> 8) & 1u) != 0; }
 uint32_t ValueOf(uint32_t unit) { return unit & 0x7FFFFFFFu; }
 
-void ReplaceGrapheme(const Charsmap& charsmap, std::string_view grapheme, TextBuilder* out) {
+using Replace = absl::FunctionRef<void(std::string_view part, std::string_view made)>;
+
+void ReplaceGrapheme(const Charsmap& charsmap, std::string_view grapheme, Replace replace) {
   if (grapheme.size() < kGraphemeBytes) {
     if (const auto match = charsmap.Shortest(grapheme)) {
-      out->Append(match->replacement);
+      replace(grapheme, match->replacement);
       return;
     }
   }
@@ -33,7 +36,7 @@ void ReplaceGrapheme(const Charsmap& charsmap, std::string_view grapheme, TextBu
     NextCodePoint(grapheme, &at);
     const std::string_view character = grapheme.substr(begin, at - begin);
     const auto match = charsmap.Shortest(character);
-    out->Append(match ? match->replacement : character);
+    replace(character, match ? match->replacement : character);
   }
 }
 
@@ -86,7 +89,7 @@ std::optional<Charsmap::Match> Charsmap::Walk(std::string_view text, bool longes
   return found;
 }
 
-absl::Status ReplaceGraphemes(const Charsmap& charsmap, std::string_view text, TextBuilder* out) {
+absl::Status ReplaceGraphemes(const Charsmap& charsmap, std::string_view text, Replace replace) {
   WorkMemory memory;
   SLUICE_RETURN_IF_ERROR(memory.Hold(std::ssize(text) * kWideBytesOfByte));
   UErrorCode error = U_ZERO_ERROR;
@@ -101,7 +104,7 @@ absl::Status ReplaceGraphemes(const Charsmap& charsmap, std::string_view text, T
   size_t at = 0;
   for (int32_t end = graphemes->next(); end != icu::BreakIterator::DONE; end = graphemes->next()) {
     while (wide_at < end) wide_at += NextCodePoint(text, &at) > 0xFFFF ? 2 : 1;
-    ReplaceGrapheme(charsmap, text.substr(begin, at - begin), out);
+    ReplaceGrapheme(charsmap, text.substr(begin, at - begin), replace);
     begin = at;
   }
   return absl::OkStatus();

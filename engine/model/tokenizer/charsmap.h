@@ -8,8 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "engine/model/tokenizer/text_builder.h"
 
 namespace sluice::tokenize {
 
@@ -37,7 +38,10 @@ class Charsmap {
 };
 
 // Applies a table as Hugging Face's library `tokenizers` does: to a whole grapheme of less than six
-// bytes if an entry is a prefix of it, otherwise to each of its characters.
-absl::Status ReplaceGraphemes(const Charsmap& charsmap, std::string_view text, TextBuilder* out);
+// bytes if an entry is a prefix of it, otherwise to each of its characters. Calls `replace` with
+// each part of the text, in order, and the text that takes its place.
+absl::Status ReplaceGraphemes(
+    const Charsmap& charsmap, std::string_view text,
+    absl::FunctionRef<void(std::string_view part, std::string_view made)> replace);
 
 }  // namespace sluice::tokenize

@@ -128,19 +128,15 @@ class HuggingFaceTokenizer final : public Tokenizer {
 
   absl::Status EncodeBetween(std::string_view text, bool first, Encoding* made) const {
     SLUICE_RETURN_IF_ERROR(CheckInterruption());
-    SLUICE_ASSIGN_OR_RETURN(const OwnedText owned, parts_.normalizer.Apply(text));
-    const std::string_view normal = owned.text;
-    std::optional<PlaceMap> places;
-    if (made->ranges != nullptr) {
-      SLUICE_ASSIGN_OR_RETURN(places, PlaceMap::Make(text, normal, parts_.normalizer));
-    }
-    const PlaceMap* const map = places ? &*places : nullptr;
+    SLUICE_ASSIGN_OR_RETURN(TracedText original, OriginalText(text, made->ranges != nullptr));
+    SLUICE_ASSIGN_OR_RETURN(const TracedText traced,
+                            parts_.normalizer.Apply(std::move(original)));
+    const std::string_view normal = traced.text;
     return parts_.added.FindNormalized(normal, [&](const AddedTokens::TextSpan& part) {
       if (made->enough()) return Enough();
       const size_t begin = part.text.data() - normal.data();
       if (part.id != kNoToken) {
-        const size_t end = begin + part.text.size();
-        return made->Add(part.id, map == nullptr ? ByteRange() : map->Of(begin, end));
+        return made->Add(part.id, RangeOf(text, traced, begin, begin + part.text.size()));
       }
       WorkMemory memory;
       SLUICE_RETURN_IF_ERROR(memory.Hold(std::ssize(part.text)));
@@ -150,14 +146,15 @@ class HuggingFaceTokenizer final : public Tokenizer {
       return parts_.pre_tokenizer.Apply(std::move(whole), [&](const PreToken& piece) {
         if (made->enough()) return Enough();
         SLUICE_RETURN_IF_ERROR(counter.Check());
-        return piece.text.empty() ? absl::OkStatus() : EncodePiece(piece, map, made);
+        return piece.text.empty() ? absl::OkStatus() : EncodePiece(piece, text, traced, made);
       });
     });
   }
 
-  // `map` is nullptr if places are not requested.
-  absl::Status EncodePiece(const PreToken& piece, const PlaceMap* map, Encoding* made) const {
-    if (map == nullptr) {
+  // `traced` is the normalised text, and `text` the original one.
+  absl::Status EncodePiece(const PreToken& piece, std::string_view text, const TracedText& traced,
+                           Encoding* made) const {
+    if (!traced.traced) {
       SLUICE_RETURN_IF_ERROR(parts_.model->Encode(piece.text, &made->ids, nullptr));
       return made->Count();
     }
@@ -169,7 +166,7 @@ class HuggingFaceTokenizer final : public Tokenizer {
     SourcePlaces sources(&piece);
     for (const SubwordModel::Place& place : in_piece) {
       const auto [from, to] = sources.Of(place);
-      made->ranges->push_back(map->Of(from, to));
+      made->ranges->push_back(RangeOf(text, traced, from, to));
     }
     return made->Count();
   }

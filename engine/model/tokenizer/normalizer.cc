@@ -1,11 +1,14 @@
 #include "engine/model/tokenizer/normalizer.h"
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "engine/model/tokenizer/byte_level.h"
 #include "engine/model/tokenizer/charsmap.h"
 #include "engine/model/tokenizer/steps.h"
 #include "engine/model/tokenizer/unicode.h"
@@ -13,31 +16,23 @@
 namespace sluice::tokenize {
 namespace {
 
-using NormalizeTransform = std::function<absl::Status(std::string_view text, TextBuilder* out)>;
+using NormalizeTransform = std::function<absl::StatusOr<TracedText>(const TracedText& text)>;
 
 constexpr size_t kMaxCharsmapBytes = size_t{8} << 20;
 
 NormalizeTransform MakeForm(NormalForm form) {
-  return [form](std::string_view text, TextBuilder* out) {
-    Normalize(text, form, out);
-    return absl::OkStatus();
-  };
+  return [form](const TracedText& text) { return NormalizeTraced(text, form); };
+}
+
+NormalizeTransform MakeMap(void (*append)(char32_t point, TextBuilder* out)) {
+  return [append](const TracedText& text) { return MapCharacters(text, append); };
 }
 
 NormalizeTransform MakeFilter(bool (*dropped)(char32_t)) {
-  return [dropped](std::string_view text, TextBuilder* out) {
-    for (size_t at = 0; at < text.size();) {
-      const size_t begin = at;
-      if (!dropped(NextCodePoint(text, &at))) out->Append(text.substr(begin, at - begin));
-    }
-    return absl::OkStatus();
-  };
-}
-
-NormalizeTransform MakeLower() {
-  return [](std::string_view text, TextBuilder* out) {
-    ToLower(text, out);
-    return absl::OkStatus();
+  return [dropped](const TracedText& text) {
+    return MapCharacters(text, [dropped](char32_t point, TextBuilder* out) {
+      if (!dropped(point)) out->Append(point);
+    });
   };
 }
 
@@ -56,18 +51,47 @@ std::string_view Trimmed(std::string_view text, bool left, bool right) {
   return text.substr(begin, end - begin);
 }
 
+// A replacement comes from the last character of the match, or from the one before an empty match.
 NormalizeTransform MakeReplace(ObjectReader& fields) {
   std::shared_ptr<const Pattern> pattern = ReadPattern("pattern", fields);
   std::string content = fields.String("content", kMaxAffixBytes);
-  return [pattern, content](std::string_view text, TextBuilder* out) {
-    return pattern->Find(text, [&](const Span& span) {
-      const std::string_view part = text.substr(span.begin, span.end - span.begin);
-      out->Append(span.match ? content : part);
+  return [pattern, content](const TracedText& before) -> absl::StatusOr<TracedText> {
+    Rewriting made(before);
+    SLUICE_RETURN_IF_ERROR(pattern->Find(before.text, [&](const Span& span) {
+      if (!span.match) {
+        made.Keep(span.begin, span.end);
+        return absl::OkStatus();
+      }
+      made.text().Append(content);
       // The library replaces an empty match at the beginning of a text twice.
-      if (span.match && span.end == 0 && !text.empty()) out->Append(content);
+      if (span.end == 0 && !before.text.empty()) made.text().Append(content);
+      made.From(span.end == 0 ? Rewriting::kNowhere : span.end - 1);
       return absl::OkStatus();
-    });
+    }));
+    return std::move(made).Finish();
   };
+}
+
+absl::StatusOr<TracedText> ReplaceByTable(const Charsmap& charsmap, const TracedText& before) {
+  if (!before.traced) {
+    Rewriting made(before);
+    SLUICE_RETURN_IF_ERROR(
+        ReplaceGraphemes(charsmap, before.text, [&](std::string_view, std::string_view content) {
+          made.text().Append(content);
+        }));
+    return std::move(made).Finish();
+  }
+  Changes changes(before);
+  SLUICE_RETURN_IF_ERROR(ReplaceGraphemes(
+      charsmap, before.text, [&](std::string_view part, std::string_view content) {
+        auto left = static_cast<int>(CountCodePoints(part));
+        for (size_t at = 0; at < content.size(); --left) {
+          changes.Add({NextCodePoint(content, &at), left > 0 ? 0 : 1});
+        }
+        // The last character replaces the rest of the part.
+        if (left > 0) changes.WidenLast(left);
+      }));
+  return std::move(changes).Finish();
 }
 
 NormalizeTransform MakePrecompiled(ObjectReader& fields) {
@@ -81,20 +105,13 @@ NormalizeTransform MakePrecompiled(ObjectReader& fields) {
     return nullptr;
   }
   auto shared = std::make_shared<const Charsmap>(*std::move(charsmap));
-  return [shared](std::string_view text, TextBuilder* out) {
-    return ReplaceGraphemes(*shared, text, out);
-  };
+  return [shared](const TracedText& text) { return ReplaceByTable(*shared, text); };
 }
 
 struct Bert {
   bool clean_text, ideographs;
 
-  void Clean(std::string_view text, TextBuilder* out) const {
-    for (size_t at = 0; at < text.size();) AddCharacter(NextCodePoint(text, &at), out);
-  }
-
- private:
-  void AddCharacter(char32_t point, TextBuilder* out) const {
+  void operator()(char32_t point, TextBuilder* out) const {
     if (clean_text && (point == 0 || point == 0xFFFD || IsControl(point))) return;
     if (clean_text && IsSpace(point)) point = ' ';
     const bool spaced = ideographs && IsIdeograph(point);
@@ -110,34 +127,56 @@ void MakeBert(ObjectReader& fields, std::vector<NormalizeTransform>* transforms)
   bert.ideographs = fields.Boolean("handle_chinese_chars", true);
   const bool lowercase = fields.Boolean("lowercase", true);
   const bool strip_accents = fields.Boolean("strip_accents", lowercase);
-  transforms->push_back([bert](std::string_view text, TextBuilder* out) {
-    bert.Clean(text, out);
-    return absl::OkStatus();
-  });
+  transforms->push_back([bert](const TracedText& text) { return MapCharacters(text, bert); });
   if (strip_accents) {
     transforms->push_back(MakeForm(NormalForm::kD));
     transforms->push_back(MakeFilter(IsNonspacingMark));
   }
-  if (lowercase) transforms->push_back(MakeLower());
+  if (lowercase) transforms->push_back(MakeMap(AppendLower));
 }
 
 NormalizeTransform MakePrepend(ObjectReader& fields) {
   const std::string prefix = fields.String("prepend", kMaxAffixBytes);
-  return [prefix](std::string_view text, TextBuilder* out) {
-    if (text.empty()) return absl::OkStatus();
-    out->Append(prefix);
-    out->Append(text);
-    return absl::OkStatus();
+  return [prefix](const TracedText& before) {
+    Rewriting made(before);
+    if (!before.text.empty()) made.text().Append(prefix);
+    made.From(Rewriting::kNowhere);
+    made.Keep(0, before.text.size());
+    return std::move(made).Finish();
   };
 }
 
 NormalizeTransform MakeStrip(ObjectReader& fields) {
   const bool left = fields.Boolean("strip_left", true);
   const bool right = fields.Boolean("strip_right", true);
-  return [left, right](std::string_view text, TextBuilder* out) {
-    out->Append(Trimmed(text, left, right));
-    return absl::OkStatus();
+  return [left, right](const TracedText& before) {
+    const std::string_view kept = Trimmed(before.text, left, right);
+    const size_t begin = kept.empty() ? 0 : kept.data() - before.text.data();
+    Rewriting made(before);
+    made.Keep(begin, begin + kept.size());
+    return std::move(made).Finish();
   };
+}
+
+// Removes control characters, and makes other separators a space, as SentencePiece does for
+// translation models.
+void AppendNmt(char32_t point, TextBuilder* out) {
+  const bool dropped = (point >= 0x01 && point <= 0x08) || point == 0x0B ||
+                       (point >= 0x0E && point <= 0x1F) || point == 0x7F || point == 0x8F ||
+                       point == 0x9F;
+  if (dropped) return;
+  constexpr char32_t kSpaces[] = {'\t',   '\n',   '\f',   '\r',   0x1680,
+                                  0x2028, 0x2029, 0x2581, 0xFEFF, 0xFFFD};
+  const bool space = (point >= 0x200B && point <= 0x200F) ||
+                     std::ranges::find(kSpaces, point) != std::end(kSpaces);
+  out->Append(space ? U' ' : point);
+}
+
+// Each byte of a character becomes a character.
+void AppendBytes(char32_t point, TextBuilder* out) {
+  std::string bytes;
+  AppendUtf8(point, &bytes);
+  out->Append(BytesToCharacters(bytes));
 }
 
 NormalizeTransform MakeNormalizeTransform(const std::string& type, ObjectReader& fields) {
@@ -145,11 +184,13 @@ NormalizeTransform MakeNormalizeTransform(const std::string& type, ObjectReader&
   if (type == "NFD") return MakeForm(NormalForm::kD);
   if (type == "NFKC") return MakeForm(NormalForm::kKC);
   if (type == "NFKD") return MakeForm(NormalForm::kKD);
-  if (type == "Lowercase") return MakeLower();
+  if (type == "Lowercase") return MakeMap(AppendLower);
   if (type == "StripAccents") return MakeFilter(IsMark);
   if (type == "Strip") return MakeStrip(fields);
   if (type == "Replace") return MakeReplace(fields);
   if (type == "Prepend") return MakePrepend(fields);
+  if (type == "Nmt") return MakeMap(AppendNmt);
+  if (type == "ByteLevel") return MakeMap(AppendBytes);
   if (type == "Precompiled") return MakePrecompiled(fields);
   fields.Fail("type", absl::StrCat("\"", absl::CEscape(type), "\" is not supported"));
   return nullptr;
@@ -171,16 +212,11 @@ absl::StatusOr<Normalizer> Normalizer::Parse(const nlohmann::json* object) {
   return normalizer;
 }
 
-absl::StatusOr<OwnedText> Normalizer::Apply(std::string_view text, size_t most) const {
-  TextBuilder whole(text.size(), most);
-  whole.Append(text);
-  SLUICE_ASSIGN_OR_RETURN(OwnedText normal, std::move(whole).Finish());
+absl::StatusOr<TracedText> Normalizer::Apply(TracedText text) const {
   for (const Transform& transform : transforms_) {
-    TextBuilder out(normal.text.size(), most);
-    SLUICE_RETURN_IF_ERROR(transform(normal.text, &out));
-    SLUICE_ASSIGN_OR_RETURN(normal, std::move(out).Finish());
+    SLUICE_ASSIGN_OR_RETURN(text, transform(text));
   }
-  return normal;
+  return text;
 }
 
 }  // namespace sluice::tokenize

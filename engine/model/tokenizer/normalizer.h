@@ -7,26 +7,24 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "engine/model/tokenizer/text_builder.h"
+#include "engine/model/tokenizer/traced_text.h"
 
 namespace sluice::tokenize {
 
 // Supports NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Replace, Prepend, BertNormalizer,
-// Precompiled and Sequences of these. Takes and returns UTF-8.
+// Nmt, ByteLevel, Precompiled and Sequences of these. Takes and returns UTF-8.
 class Normalizer {
  public:
   // Makes a normalizer that changes nothing if `object` is nullptr. Errors, such as an unsupported
   // type, name the field.
   static absl::StatusOr<Normalizer> Parse(const nlohmann::json* object);
 
-  // No result of a step may have more than `most` bytes.
-  absl::StatusOr<OwnedText> Apply(std::string_view text, size_t most = kMaxTextBytes) const;
+  // Changes a text, and keeps the sources of its bytes if it is traced.
+  absl::StatusOr<TracedText> Apply(TracedText text) const;
 
  private:
-  // Appends the changed text.
-  using Transform = std::function<absl::Status(std::string_view text, TextBuilder* out)>;
+  using Transform = std::function<absl::StatusOr<TracedText>(const TracedText& text)>;
 
   std::vector<Transform> transforms_;
 };

@@ -11,8 +11,11 @@
 namespace sluice::tokenize {
 namespace {
 
-// The characters of \w, without the joiners that ICU adds.
+// The characters of \w in a set, without the joiners that ICU adds.
 constexpr char kWord[] = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
+// The characters of \w outside of sets. Oniguruma has a table for Latin-1 there, with the numbers
+// that are superscripts or fractions.
+constexpr char kLoneWord[] = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\u00B2\u00B3\u00B9\u00BC-\u00BE)";
 
 struct NamedClass {
   std::string_view name;
@@ -182,9 +185,9 @@ class Translation {
       case 'B':
         if (in_set) return Unsupported(text_.substr(at_, 2));
         // ICU ignores marks and format characters at the boundary.
-        out_ +=
-            absl::StrCat("(?:(?<=[", kWord, "])(?", letter == 'b' ? "!" : "=", "[", kWord,
-                         "])|(?<![", kWord, "])(?", letter == 'b' ? "=" : "!", "[", kWord, "]))");
+        out_ += absl::StrCat("(?:(?<=[", kLoneWord, "])(?", letter == 'b' ? "!" : "=", "[",
+                             kLoneWord, "])|(?<![", kLoneWord, "])(?", letter == 'b' ? "=" : "!",
+                             "[", kLoneWord, "]))");
         at_ += 2;
         return absl::OkStatus();
       case 'Z':
@@ -193,11 +196,11 @@ class Translation {
         at_ += 2;
         return absl::OkStatus();
       case 'w':
-        out_ += in_set ? std::string(kWord) : absl::StrCat("[", kWord, "]");
+        out_ += in_set ? std::string(kWord) : absl::StrCat("[", kLoneWord, "]");
         at_ += 2;
         return absl::OkStatus();
       case 'W':
-        out_ += absl::StrCat("[^", kWord, "]");
+        out_ += absl::StrCat("[^", in_set ? kWord : kLoneWord, "]");
         at_ += 2;
         return absl::OkStatus();
       case 'N':

@@ -2,6 +2,7 @@
 
 #include <unicode/regex.h>
 #include <unicode/unistr.h>
+#include <unicode/uscript.h>
 #include <unicode/utf16.h>
 
 #include <optional>
@@ -76,6 +77,52 @@ class ClassPattern final : public Pattern {
 
  private:
   bool (*is_in_class_)(char32_t);
+};
+
+// Returns the script that a character counts for, if any.
+std::optional<int> RunScriptOf(char32_t point) {
+  constexpr char32_t kProlongedSound = 0x30FC;
+  if (point == ' ') return std::nullopt;
+  const std::optional<int> script = ScriptOf(point);
+  const bool kana = script == USCRIPT_HIRAGANA || script == USCRIPT_KATAKANA;
+  return kana || point == kProlongedSound ? USCRIPT_HAN : script;
+}
+
+class ScriptPattern final : public Pattern {
+ public:
+  absl::Status Find(std::string_view text, Visit visit) const override {
+    Spans spans(visit);
+    std::optional<int> last;
+    size_t run = 0;
+    for (size_t at = 0; at < text.size();) {
+      const size_t begin = at;
+      const std::optional<int> script = RunScriptOf(NextCodePoint(text, &at));
+      if (!script.has_value() || script == last) continue;
+      if (last.has_value()) SLUICE_RETURN_IF_ERROR(spans.Match(run, begin));
+      run = begin;
+      last = script;
+    }
+    if (last.has_value()) SLUICE_RETURN_IF_ERROR(spans.Match(run, text.size()));
+    return spans.Rest(text.size());
+  }
+};
+
+class LengthPattern final : public Pattern {
+ public:
+  explicit LengthPattern(size_t length) : length_(length) {}
+
+  absl::Status Find(std::string_view text, Visit visit) const override {
+    Spans spans(visit);
+    for (size_t at = 0; at < text.size();) {
+      const size_t begin = at;
+      for (size_t i = 0; i < length_ && at < text.size(); ++i) NextCodePoint(text, &at);
+      SLUICE_RETURN_IF_ERROR(spans.Match(begin, at));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const size_t length_;
 };
 
 // Converts ascending positions in UTF-16 to positions in UTF-8.
@@ -188,6 +235,12 @@ std::unique_ptr<const Pattern> MakeLiteralPattern(std::string literal) {
 
 std::unique_ptr<const Pattern> MakeClassPattern(bool (*is_in_class)(char32_t point)) {
   return std::make_unique<ClassPattern>(is_in_class);
+}
+
+std::unique_ptr<const Pattern> MakeScriptPattern() { return std::make_unique<ScriptPattern>(); }
+
+std::unique_ptr<const Pattern> MakeLengthPattern(size_t length) {
+  return std::make_unique<LengthPattern>(length);
 }
 
 absl::StatusOr<std::unique_ptr<const Pattern>> MakeRegexPattern(const std::string& expression,

@@ -37,6 +37,12 @@ class Pattern {
 std::unique_ptr<const Pattern> MakeLiteralPattern(std::string literal);
 // Makes a pattern that matches each character of the class by itself.
 std::unique_ptr<const Pattern> MakeClassPattern(bool (*is_in_class)(char32_t point));
+// Makes a pattern that matches runs of characters of one script, as the library's UnicodeScripts
+// divides a text: kana count as Han, and spaces and characters without a script belong to the run
+// before them.
+std::unique_ptr<const Pattern> MakeScriptPattern();
+// Makes a pattern that matches `length` characters after each other. Requires length > 0.
+std::unique_ptr<const Pattern> MakeLengthPattern(size_t length);
 // The most steps of one search, in units of ten thousand backtracking points, each about a
 // millisecond. kOfTexts is for dedicated threads that encode whole texts; kOfTokens is for single
 // tokens that are decoded between the steps of a model.

@@ -1,15 +1,11 @@
 #include "engine/model/tokenizer/places.h"
 
 #include <algorithm>
-#include <string>
 
-#include "base/status_macros.h"
 #include "engine/model/tokenizer/unicode.h"
 
 namespace sluice::tokenize {
 namespace {
-
-constexpr int64_t kBytesOfStart = sizeof(std::pair<size_t, size_t>);
 
 bool BeginsCharacter(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }
 
@@ -42,50 +38,17 @@ void Forget(std::vector<ByteRange>* ranges, size_t count) {
   std::fill(ranges->end() - static_cast<int64_t>(count), ranges->end(), ByteRange());
 }
 
-absl::StatusOr<PlaceMap> PlaceMap::Make(std::string_view text, std::string_view normal,
-                                        const Normalizer& normalizer) {
-  PlaceMap map(text);
-  SLUICE_RETURN_IF_ERROR(map.Cut(normal, normalizer, /*with_marks=*/false));
-  if (map.starts_.empty()) SLUICE_RETURN_IF_ERROR(map.Cut(normal, normalizer, /*with_marks=*/true));
-  return map;
-}
-
-absl::Status PlaceMap::Cut(std::string_view normal, const Normalizer& normalizer, bool with_marks) {
-  std::vector<std::pair<size_t, size_t>> starts;
-  size_t made = 0;
-  for (size_t at = 0; at < text_.size();) {
-    const size_t begin = at;
-    NextCodePoint(text_, &at);
-    for (size_t next = at;
-         with_marks && next < text_.size() && IsMark(NextCodePoint(text_, &next));) {
-      at = next;
-    }
-    if (starts.size() == starts.capacity()) {  // the old and the new list exist at the same time
-      SLUICE_RETURN_IF_ERROR(memory_.Hold(3 * std::ssize(starts) * kBytesOfStart));
-    }
-    starts.emplace_back(begin, made);
-    SLUICE_ASSIGN_OR_RETURN(const OwnedText part,
-                            normalizer.Apply(text_.substr(begin, at - begin)));
-    if (!normal.substr(std::min(made, normal.size())).starts_with(part.text)) {
-      return absl::OkStatus();
-    }
-    made += part.text.size();
-  }
-  if (made != normal.size()) return absl::OkStatus();
-  starts.emplace_back(text_.size(), normal.size());
-  starts_ = std::move(starts);
-  return absl::OkStatus();
-}
-
-ByteRange PlaceMap::Of(size_t from, size_t to) const {
-  if (starts_.empty() || from >= to) return ByteRange();
-  const auto by_normal = [](size_t byte, const auto& start) { return byte < start.second; };
-  const auto first = std::upper_bound(starts_.begin(), starts_.end(), from, by_normal) - 1;
-  // Characters that became nothing do not belong to the part before them.
-  auto last = std::upper_bound(starts_.begin(), starts_.end(), to - 1, by_normal) - 1;
-  if (last + 1 == starts_.end()) return ByteRange();
-  const size_t begin = first->first;
-  return TrimmedRange(text_.substr(begin, (last + 1)->first - begin), begin);
+ByteRange RangeOf(std::string_view text, const TracedText& normal, size_t from, size_t to) {
+  if (!normal.traced) return ByteRange();
+  const auto is_empty = [&](size_t byte) {
+    return normal.sources[byte].begin == normal.sources[byte].end;
+  };
+  while (from < to && is_empty(from)) ++from;
+  while (from < to && is_empty(to - 1)) --to;
+  if (from >= to) return ByteRange();
+  const size_t begin = normal.sources[from].begin, end = normal.sources[to - 1].end;
+  if (begin >= end) return ByteRange();
+  return TrimmedRange(text.substr(begin, end - begin), begin);
 }
 
 std::pair<size_t, size_t> SourcePlaces::Of(SubwordModel::Place place) {

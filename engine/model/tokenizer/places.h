@@ -6,12 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/statusor.h"
-#include "base/work_memory.h"
-#include "engine/model/tokenizer/normalizer.h"
 #include "engine/model/tokenizer/pre_tokenizer.h"
 #include "engine/model/tokenizer/subword_model.h"
 #include "engine/model/tokenizer/tokenizer.h"
+#include "engine/model/tokenizer/traced_text.h"
 
 namespace sluice::tokenize {
 
@@ -21,29 +19,9 @@ ByteRange TrimmedRange(std::string_view text, size_t begin);
 void Shift(std::vector<ByteRange>* ranges, size_t count, size_t bytes);
 void Forget(std::vector<ByteRange>* ranges, size_t count);
 
-// Maps bytes of a normalised text to bytes of the original text. The text is divided into code
-// points or, if that fails, into code points with the marks that follow each. If the parts,
-// normalised one by one, together equal the normalised text, each byte of it comes from one part.
-// Otherwise the places are unknown.
-class PlaceMap {
- public:
-  // `text` outlives it. Returns the errors of the normalizer.
-  static absl::StatusOr<PlaceMap> Make(std::string_view text, std::string_view normal,
-                                       const Normalizer& normalizer);
-  // Returns the range of the parts that became the bytes [from, to).
-  ByteRange Of(size_t from, size_t to) const;
-
- private:
-  explicit PlaceMap(std::string_view text) : text_(text) {}
-  // Fills starts_, or leaves it empty if the parts do not make the normalised text.
-  absl::Status Cut(std::string_view normal, const Normalizer& normalizer, bool with_marks);
-
-  std::string_view text_;
-  WorkMemory memory_;
-  // By part: the first byte, in the text and in the normalised text; then their ends. Empty if the
-  // places are unknown.
-  std::vector<std::pair<size_t, size_t>> starts_;
-};
+// Returns the bytes of the original text, `text`, that the bytes [from, to) of `normal` come from,
+// without white space around them. They are unknown if `normal` is not traced.
+ByteRange RangeOf(std::string_view text, const TracedText& normal, size_t from, size_t to);
 
 // Finds the bytes of the normalised text that the tokens of a piece stand for. Takes linear time
 // for all tokens of a piece in order.

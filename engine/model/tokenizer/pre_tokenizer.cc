@@ -65,6 +65,7 @@ SplitTransform MakeByteLevel(ObjectReader& fields) {
   return [=](PreToken whole, Visit visit) -> absl::Status {
     WorkMemory memory;  // of the text with the space, while the old one exists
     SLUICE_RETURN_IF_ERROR(memory.Hold(2 * std::ssize(whole.text)));
+    whole.located = whole.located && !whole.byte_level;  // Bytes of bytes are not followed.
     if (prefix && !whole.text.starts_with(' ')) {
       whole.text.insert(0, 1, ' ');
       whole.inserted = 1;
@@ -125,6 +126,20 @@ SplitTransform MakeSplit(ObjectReader& fields) {
   return cut;
 }
 
+SplitTransform MakeDelimiter(ObjectReader& fields) {
+  const std::string delimiter = fields.String("delimiter", 4);
+  if (CountCodePoints(delimiter) != 1) {
+    fields.Fail("delimiter", "is not one character");
+    return nullptr;
+  }
+  return Cut{MakeLiteralPattern(delimiter), SplitBehavior::kRemoved};
+}
+
+SplitTransform MakeFixedLength(ObjectReader& fields) {
+  constexpr int64_t kUsual = 5, kMost = 1 << 20;
+  return Cut{MakeLengthPattern(static_cast<size_t>(fields.Integer("length", 1, kMost, kUsual)))};
+}
+
 SplitTransform MakeDigits(ObjectReader& fields) {
   const bool individual = fields.Boolean("individual_digits", false);
   return Cut{MakeClassPattern(IsNumeric),
@@ -155,6 +170,12 @@ void MakeSplitTransforms(const std::string& type, ObjectReader& fields,
     transforms->push_back(MakeSplit(fields));
   } else if (type == "Punctuation") {
     transforms->push_back(Cut{MakeClassPattern(IsPunctuation), ReadBehavior(fields)});
+  } else if (type == "CharDelimiterSplit") {
+    transforms->push_back(MakeDelimiter(fields));
+  } else if (type == "UnicodeScripts") {
+    transforms->push_back(Cut{MakeScriptPattern(), SplitBehavior::kRemoved, /*invert=*/true});
+  } else if (type == "FixedLength") {
+    transforms->push_back(MakeFixedLength(fields));
   } else if (type == "Digits") {
     transforms->push_back(MakeDigits(fields));
   } else {

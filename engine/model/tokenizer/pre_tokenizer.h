@@ -29,8 +29,8 @@ struct PreToken {
 // Returns how many bytes of the normalised text the bytes [from, to) of a piece stand for.
 size_t SourceBytes(const PreToken& piece, size_t from, size_t to);
 
-// Supports ByteLevel, Metaspace, Whitespace, WhitespaceSplit, BertPreTokenizer, Split, Punctuation,
-// Digits and Sequences of these.
+// Supports ByteLevel, Metaspace, Whitespace, WhitespaceSplit, BertPreTokenizer, Split,
+// CharDelimiterSplit, Punctuation, Digits, UnicodeScripts, FixedLength and Sequences of these.
 class PreTokenizer {
  public:
   // Works as Normalizer::Parse.

@@ -36,7 +36,7 @@ class Tokenizer {
   virtual absl::StatusOr<std::vector<int32_t>> EncodeBare(std::string_view text,
                                                           int64_t most) const = 0;
   // Works as EncodeBare, and appends the bytes of each token, without white space around them. They
-  // are unknown if the normalisation of the text cannot be followed.
+  // are unknown if the text is not UTF-8, or contains the mark of a pre-tokenizer Metaspace.
   virtual absl::StatusOr<std::vector<int32_t>> EncodeLocated(std::string_view text, int64_t most,
                                                              std::vector<ByteRange>* ranges) const;
   // Returns the most bytes of text that a token stands for. A token for unknown characters may

@@ -5,6 +5,7 @@
 #include <unicode/normalizer2.h>
 #include <unicode/stringpiece.h>
 #include <unicode/uchar.h>
+#include <unicode/uscript.h>
 #include <unicode/utf8.h>
 
 #include "base/check.h"
@@ -102,6 +103,13 @@ bool IsControl(char32_t point) {
   return IsIn(point, U_GC_CC_MASK | U_GC_CF_MASK | U_GC_CO_MASK);
 }
 
+std::optional<int> ScriptOf(char32_t point) {
+  UErrorCode error = U_ZERO_ERROR;
+  const UScriptCode script = uscript_getScript(Icu(point), &error);
+  if (U_FAILURE(error) || script == USCRIPT_UNKNOWN) return std::nullopt;
+  return script;
+}
+
 bool IsIdeograph(char32_t point) {
   struct Range {
     char32_t first, last;
@@ -115,14 +123,11 @@ bool IsIdeograph(char32_t point) {
   return false;
 }
 
-void ToLower(std::string_view text, TextBuilder* lower) {
-  for (size_t at = 0; at < text.size();) {
-    const char32_t point = NextCodePoint(text, &at);
-    if (point == kCapitalIWithDot) {
-      lower->Append("i\xCC\x87");  // with the combining dot, U+0307
-    } else {
-      lower->Append(static_cast<char32_t>(u_tolower(Icu(point))));
-    }
+void AppendLower(char32_t point, TextBuilder* text) {
+  if (point == kCapitalIWithDot) {
+    text->Append("i\xCC\x87");  // with the combining dot, U+0307
+  } else {
+    text->Append(static_cast<char32_t>(u_tolower(Icu(point))));
   }
 }
 
@@ -134,6 +139,18 @@ std::string ToLowerText(std::string_view text) {
   icu::CaseMap::utf8ToLower("", 0, piece, sink, nullptr, error);
   SLUICE_CHECK(U_SUCCESS(error));
   return lower;
+}
+
+int CombiningClass(char32_t point) { return u_getCombiningClass(Icu(point)); }
+
+std::optional<char32_t> ComposedPair(char32_t first, char32_t second) {
+  const UChar32 composed = NormalizerOf(NormalForm::kC)->composePair(Icu(first), Icu(second));
+  if (composed < 0) return std::nullopt;
+  return static_cast<char32_t>(composed);
+}
+
+bool BeginsPart(char32_t point, NormalForm form) {
+  return NormalizerOf(form)->hasBoundaryBefore(Icu(point)) != 0;
 }
 
 void Normalize(std::string_view text, NormalForm form, TextBuilder* normal) {

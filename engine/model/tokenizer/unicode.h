@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -41,16 +42,25 @@ bool IsNonspacingMark(char32_t point);
 // Returns whether the character has general category Cc, Cf or Co, except tab and line ends. A
 // character that a newer Unicode assigns is not a control character.
 bool IsControl(char32_t point);
+// Returns a number for the script of the character, or nullopt if no script is assigned to it.
+std::optional<int> ScriptOf(char32_t point);
 // Returns whether the character is an ideograph around which BERT's tokenizer puts spaces.
 bool IsIdeograph(char32_t point);
-// Maps each character by its own full mapping, independent of its neighbours, and appends it.
-void ToLower(std::string_view text, TextBuilder* lower);
+// Appends the full lower-case mapping of a character, independent of its neighbours.
+void AppendLower(char32_t point, TextBuilder* text);
 
 // Maps a whole text as Python's str.lower() does: a final capital sigma becomes a final sigma.
 // Requires that `text` is UTF-8.
 std::string ToLowerText(std::string_view text);
 
+// Returns the canonical combining class of a character.
+int CombiningClass(char32_t point);
+// Returns the character that is canonically equal to the pair, if there is one.
+std::optional<char32_t> ComposedPair(char32_t first, char32_t second);
+
 enum class NormalForm { kC, kD, kKC, kKD };
+// Returns whether a text may be divided before the character and normalised part by part.
+bool BeginsPart(char32_t point, NormalForm form);
 // Appends the normal form of `text`, which must be UTF-8.
 void Normalize(std::string_view text, NormalForm form, TextBuilder* normal);
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -282,6 +283,10 @@ const ExpressionRow kExpressionRows[] = {
     {"ANegatedProperty", "\\p{^L}+", "a1b", "1"},
     {"TheOptionMMakesTheDotMatchLineFeeds", "(?m)a.b", "a\nb", "a\nb"},
     {"OptionsOfAGroup", "(?i:A)b", "ab AB", "ab"},
+    {"ASuperscriptIsPartOfAWord", "\\w+", "a\u00b2-\u00bd", "a\u00b2|\u00bd"},
+    {"InASetASuperscriptIsNotPartOfAWord", "[\\w]+", "a\u00b2b", "a|b"},
+    {"ASuperscriptIsNotOutsideOfWords", "\\W+", "a\u00b2-", "-"},
+    {"AWordEndsAfterASuperscript", "\u00b2\\b", "\u00b2 \u00b2a", "\u00b2"},
     {"ADollarInASetIsLiteral", "[$]", "a$", "$"},
 };
 SLUICE_TABLE(ExpressionTable, kExpressionRows);
@@ -328,6 +333,82 @@ TEST(PlacesOfUnknownTest, EachUnknownCharacterHasItsPlaceIfTheModelDoesNotFuse) 
   EXPECT_EQ(TokensAndPlaces(kNotFused, "xéayz"), "0:0-1 0:1-3 1:3-4 0:4-5 0:5-6 ");
   EXPECT_EQ(TokensAndPlaces(kFused, "xéayz"), "0:0-3 1:3-4 0:4-6 ");
   EXPECT_EQ(TokensAndPlaces(kUnigram, "xéa"), "0:0-3 1:3-4 ");
+}
+
+// A tokenizer of whole words with one normalizer and one pre-tokenizer, its text, and the ids and
+// the places of the tokens. The right values are those of the library `tokenizers` 0.23.
+struct PlaceRow {
+  const char* name;
+  const char* normalizer;
+  const char* pre_tokenizer;
+  const char* vocab;
+  const char* text;
+  const char* tokens;
+};
+class PlaceTable : public TableTest<PlaceRow> {};
+TEST_P(PlaceTable, GivesTheTokensAndPlacesOfTheLibrary) {
+  const std::string file = absl::StrCat(
+      R"({"normalizer": )", row().normalizer, R"(, "pre_tokenizer": )", row().pre_tokenizer,
+      R"(, "model": {"type": "WordLevel", "unk_token": "?", "vocab": {"?": 9, )", row().vocab,
+      "}}}");
+  EXPECT_EQ(TokensAndPlaces(file.c_str(), row().text), row().tokens);
+}
+const PlaceRow kPlaceRows[] = {
+    {"APrefixHasNoPlace",
+     R"({"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "_"},
+         {"type": "Replace", "pattern": {"String": " "}, "content": "_"}]})",
+     R"({"type": "Split", "pattern": {"String": "_"}, "behavior": "MergedWithNext",
+         "invert": false})",
+     R"("_a": 0, "_b": 1)", "a b", "0:0-1 1:2-3 "},
+    {"AComposedCharacterHasThePlaceOfItsLetter", R"({"type": "NFC"})",
+     R"({"type": "WhitespaceSplit"})", R"("\u00e9": 0)", "e\u0301 e\u0301", "0:0-1 0:4-5 "},
+    {"DecomposedPartsHaveThePlaceOfTheCharacter", R"({"type": "NFD"})",
+     R"({"type": "Split", "pattern": {"String": ""}, "behavior": "Isolated", "invert": false})",
+     R"("e": 0, "\u0301": 1)", "\u00e9e", "0:0-2 1:0-2 0:2-3 "},
+    {"MarksAreSorted", R"({"type": "NFD"})", R"({"type": "WhitespaceSplit"})",
+     R"("a\u0323\u0302": 0)", "a\u0302\u0323", "0:0-5 "},
+    {"SyllablesAreComposed", R"({"type": "NFKC"})", R"({"type": "WhitespaceSplit"})",
+     R"("\ud55c": 0)", "x \u1112\u1161\u11ab", "9:0-1 0:2-5 "},
+    {"StrippedSpacesMoveThePlaces", R"({"type": "Strip"})", R"({"type": "WhitespaceSplit"})",
+     R"("a": 0, "b": 1)", "  a b ", "0:2-3 1:4-5 "},
+    {"AReplacementHasThePlaceOfTheLastCharacter",
+     R"({"type": "Replace", "pattern": {"Regex": "xy+"}, "content": "b"})",
+     R"({"type": "WhitespaceSplit"})", R"("b": 0)", "xyy xy", "0:2-3 0:5-6 "},
+    {"NmtDropsControlsAndMakesSpaces", R"({"type": "Nmt"})", R"({"type": "WhitespaceSplit"})",
+     R"("ab": 0, "c": 1)",
+     "a\x01"
+     "b\u200bc\u2581",
+     "0:0-3 1:6-7 "},
+    {"BytesOfANormalizerHaveThePlaceOfTheirCharacter", R"({"type": "ByteLevel"})",
+     R"({"type": "Split", "pattern": {"String": ""}, "behavior": "Isolated", "invert": false})",
+     R"("\u00c3": 0, "\u00a9": 1, "\u0120": 2)", "\u00e9 ", "0:0-2 1:0-2 2:-1--1 "},
+    {"ADelimiterIsRemoved", "null", R"({"type": "CharDelimiterSplit", "delimiter": "e"})",
+     R"("a": 0, "b": 1)", "aebee", "0:0-1 1:2-3 "},
+    {"PiecesHaveAFixedLength", "null", R"({"type": "FixedLength", "length": 2})",
+     R"("a\u00e9": 0, "b": 1)", "a\u00e9b", "0:0-3 1:3-4 "},
+    {"ScriptsAreSeparated", "null", R"({"type": "UnicodeScripts"})",
+     R"("a b": 0, "\u0436": 1, "!": 2)", " a b\u0436!", "0:1-4 1:4-6 2:6-7 "},
+    {"KanaAndHanAreOneScript", "null", R"({"type": "UnicodeScripts"})",
+     R"("\u3042\u6f22\u30fc": 0, "x": 1)", "\u3042\u6f22\u30fcx", "0:0-9 1:9-10 "},
+    {"BytesOfBytesAreNotFollowed", "null",
+     R"({"type": "Sequence", "pretokenizers": [{"type": "ByteLevel", "add_prefix_space": false},
+         {"type": "ByteLevel", "add_prefix_space": false}]})",
+     R"("a": 0)", "a", "0:-1--1 "},
+};
+SLUICE_TABLE(PlaceTable, kPlaceRows);
+
+TEST(PreTokenizerTest, BoundsOfFieldsAreChecked) {
+  for (const auto& [part, field] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"type": "FixedLength", "length": 0})", "pre_tokenizer.length"},
+           {R"({"type": "CharDelimiterSplit", "delimiter": "ab"})", "pre_tokenizer.delimiter"},
+           {R"({"type": "CharDelimiterSplit", "delimiter": ""})", "pre_tokenizer.delimiter"}}) {
+    const auto tokenizer = ParseHuggingFace(
+        absl::StrCat(R"({"model": {"type": "WordLevel", "vocab": {"a": 0}}, "pre_tokenizer": )",
+                     part, "}"),
+        {});
+    ASSERT_FALSE(tokenizer.ok()) << part;
+    EXPECT_THAT(std::string(tokenizer.status().message()), ::testing::HasSubstr(field));
+  }
 }
 
 TEST(SubwordModelTest, FilesThatTheLibraryReadsAreRead) {
