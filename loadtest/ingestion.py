@@ -6,6 +6,9 @@ by the Python clients (asyncio and blocking), by openai-python and by curl, and 
 embed_documents. Each way must embed all documents without a failed call, and must reach
 --least-share of the rate of one call with all documents, which runs before and after the ways. All
 vectors must have the same bits. Ends with 1 otherwise.
+
+The processor times per document of the caller, the gateway and the daemon show what a way costs
+where they share the processors.
 """
 
 import argparse
@@ -128,13 +131,23 @@ WAYS = {"asyncio": by_asyncio, "threads": by_threads, "openai": by_openai,
         "langchain": by_langchain, "curl": by_curl}
 
 
+def processor_s(given):
+    """Returns the processor times so far: of this process and its children, and of the others."""
+    return {"caller": sum(os.times()[:4]), "gateway": given.gateway.cpu_s(),
+            "daemon": given.daemon.cpu_s()}
+
+
 def measure(given, name, way, texts, expected):
-    """Returns a row: failed calls, vectors with other bits, and documents per second."""
+    """Returns a row: failed calls, vectors with other bits, documents per second, and processor
+    times per document."""
     way(given, texts[:1])  # Imports libraries.
+    used = processor_s(given)
     began = time.monotonic()
     vectors = way(given, texts)
     seconds = time.monotonic() - began
+    used = {part: after - used[part] for part, after in processor_s(given).items()}
     return {
+        **{f"{part}_ms": 1000 * each / len(texts) for part, each in used.items()},
         "way": name, "documents": len(texts), "seconds": seconds,
         "failures": sum(each is None for each in vectors),
         "wrong": sum(each not in (None, right) for each, right in zip(vectors, expected)),
@@ -162,13 +175,16 @@ def table(given, rows):
         "",
         f"Documents of {given.words} words; a daemon with default options and one gateway, which"
         f" share {os.cpu_count()} processors with the callers ({reporting.processor()}). The share"
-        " is of the rate of one call with all documents, the mean of two runs.",
+        " is of the rate of one call with all documents, the mean of two runs. The last columns are"
+        " processor times per document.",
         "",
-        "| documents | way | failed | other bits | documents/s | share |",
-        "|---|---|---|---|---|---|",
+        "| documents | way | failed | other bits | documents/s | share | caller, ms | gateway, ms |"
+        " daemon, ms |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     lines += [f"| {row['documents']} | {row['way']} | {row['failures']} | {row['wrong']} |"
-              f" {row['per_s']:.1f} | {row['share']:.2f} |" for row in rows]
+              f" {row['per_s']:.1f} | {row['share']:.2f} | {row['caller_ms']:.1f} |"
+              f" {row['gateway_ms']:.1f} | {row['daemon_ms']:.1f} |" for row in rows]
     return "\n".join(lines) + "\n"
 
 
@@ -187,21 +203,23 @@ def main():
     given = parser.parse_args()
     given.grpc, http, metrics = (f"127.0.0.1:{free_port()}" for _ in range(3))
     given.http = f"http://{http}"
-    daemon = Process([given.sluiced, "--model", f"{MODEL}={given.model}", "--server.grpc.address",
-                      given.grpc, "--server.metrics.address", metrics, "--server.admin.address="],
-                     f"http://{metrics}/readyz")
+    given.daemon = Process(
+        [given.sluiced, "--model", f"{MODEL}={given.model}", "--server.grpc.address", given.grpc,
+         "--server.metrics.address", metrics, "--server.admin.address="],
+        f"http://{metrics}/readyz")
     try:
-        gateway = Process([sys.executable, "-m", "sluice_client.gateway", "--daemon", given.grpc,
-                           "--listen", http], f"{given.http}/readyz")
+        given.gateway = Process([sys.executable, "-m", "sluice_client.gateway", "--daemon",
+                                 given.grpc, "--listen", http], f"{given.http}/readyz")
         try:
             rows = [row for count in given.documents or (400, 10_000)
                     for row in rows_of(given, count)]
         finally:
-            gateway.stop()
+            given.gateway.stop()
     finally:
-        daemon.stop()
+        given.daemon.stop()
     report = {**reporting.heading("ingestion"),
-              "options": reporting.options_of(given, "sluiced", "grpc", "http"), "rows": rows}
+              "options": reporting.options_of(given, "sluiced", "grpc", "http", "daemon",
+                                              "gateway"), "rows": rows}
     reporting.write(given, report, table(given, rows))
     failed = [row for row in rows
               if row["failures"] or row["wrong"] or row["share"] < given.least_share]
