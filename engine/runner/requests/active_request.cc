@@ -19,6 +19,10 @@
 namespace sluice {
 namespace {
 
+// A prefix that is computed first costs one more step. A step that reads all weights takes about as
+// long as computing this many tokens.
+constexpr int64_t kTokensOfAStep = 256;
+
 template <typename T>
 int64_t BytesOf(const std::vector<T>& vector) {
   return std::ssize(vector) * kSizeOf<T>;
@@ -31,6 +35,7 @@ int64_t FixedBytes(const Request& request) {
   const RequestSpec& spec = *request.spec;
   bytes += BytesOf(spec.edits.bias) + BytesOf(spec.edits.allowed) + BytesOf(spec.stop.ids);
   for (const std::string& text : spec.stop.texts) bytes += std::ssize(text);
+  bytes += std::ssize(spec.instruction);
   bytes += BytesOf(request.inputs) + BytesOf(request.types);
   for (const TokenLists* lists : {&request.candidates, &request.excluded}) {
     bytes += BytesOf(lists->tokens) + BytesOf(lists->begin);
@@ -276,7 +281,8 @@ int32_t ActiveRequest::SharedTokens(int32_t page_tokens) const {
   }
   if (shared < static_cast<size_t>(page_tokens)) return 0;
   const int64_t saved = static_cast<int64_t>(shared) * (std::ssize(rows) - 1);
-  return 2 * saved >= std::ssize(request.tokens) ? static_cast<int32_t>(shared) : 0;
+  const bool worthwhile = 2 * saved >= std::ssize(request.tokens) || saved >= kTokensOfAStep;
+  return worthwhile ? static_cast<int32_t>(shared) : 0;
 }
 
 void ActiveRequest::AllocateReply() {
