@@ -43,10 +43,10 @@ void AddTaskCommands(Arguments* arguments, CLI::App* app) {
                     &own.request, embed);
   CLI::App* rerank = AddTask(
       Command::kRerank, "rerank", "Order documents by their relevance to a query.",
-      "A model that takes pairs and has a classifier of one label (a cross-encoder) scores each\n"
-      "document with the query; otherwise documents are ordered by the cosine of embeddings, with "
-      "the\n"
-      "model's prompts \"query\" and \"document\" if it has them.\n"
+      "A model that takes pairs and has a classifier of one label (a cross-encoder, or a language\n"
+      "model with a pair_frame.json) scores each document with the query. Otherwise documents are\n"
+      "ordered by the cosine of embeddings, with the model's prompts \"query\" and \"document\" if "
+      "it\nhas them.\n"
       "\n"
       "Example: sluice rerank \"Who opened the gate?\" - --top 5 < documents.txt",
       arguments, app);
@@ -54,7 +54,7 @@ void AddTaskCommands(Arguments* arguments, CLI::App* app) {
   rerank->add_option("DOCUMENT", own.texts, Help(kTextsHelp))->required();
   AddFlag("--top", "Show only this many of the best; 0: all. Default 0.", rerank,
           Integer{0, std::numeric_limits<int32_t>::max()}, &own.top);
-  AddParameterFlags({"truncate", "activation", "priority"}, &own.request, rerank);
+  AddParameterFlags({"instruction", "truncate", "activation", "priority"}, &own.request, rerank);
   CLI::App* classify = AddTask(
       Command::kClassify, "classify", "Show the labels that a classifier gives to texts.",
       "Example: sluice classify \"A man sleeps.\" --pair \"A man is awake.\"", arguments, app);

@@ -169,6 +169,13 @@ constexpr ParameterInfo kTable[] = {
      .field = FIELD(prompt_name),
      .if_absent = "the model's default_prompt_name; without it none",
      .help = "The name of the model's prompt to put before each text; an empty name means none."},
+    {.name = "instruction",
+     .field = FIELD(instruction),
+     .range = {.max = 16384},
+     .if_absent = "the prompt of prompt_name; without it the model's own",
+     .help = "What a reranker that is a language model looks for, for example \"Find passages that "
+             "answer the question\". An empty text stands for the model's own instruction. At most "
+             "16,384 bytes."},
     {.name = "activation",
      .field = WORD(states.scores),
      .words = kScaleWords,

@@ -32,7 +32,7 @@ enum class ParameterKind {
   kIds,       // token ids: text, [1, 2] or 1,2
   kBiases,    // text, JSON {"ID": bias}
   kWord,      // one word of a list
-  kName,      // the name of something in the model, such as a prompt
+  kName,      // a text of at most range.max bytes, such as the name of a prompt
   kTexts,     // text, or JSON ["text", ..]
 };
 

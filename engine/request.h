@@ -105,6 +105,7 @@ struct RequestSpec {
   StopRules stop;
   StateRules states;
   std::string prompt_name;  // name of the prompt put before its texts; empty: none
+  std::string instruction;  // of a framed pair, instead of the prompt; empty: none
   Truncation truncate = Truncation::kError;
   // The number of tokens that neighbouring windows of a text share. The rows of the request are
   // then the windows. 0: texts are not read in windows.

@@ -225,13 +225,20 @@ absl::StatusOr<Text> PairOf(const Model& model, std::string_view first, std::str
 // Returns the text of a line, which is a pair if a tab divides it and the model classifies pairs.
 absl::StatusOr<Text> TextOf(const Model& model, const std::string& line) {
   const size_t tab = line.find('\t');
-  const bool of_rows = model.classifier && !model.config.serving.classifier.of_tokens;
-  if (tab != std::string::npos && of_rows && model.tokenizer != nullptr &&
-      model.tokenizer->templates().pair) {
-    const std::string_view both = line;
-    return PairOf(model, both.substr(0, tab), both.substr(tab + 1));
+  const ServingConfig& serving = model.config.serving;
+  const bool of_rows = model.classifier && !serving.classifier.of_tokens;
+  const bool pairs = tab != std::string::npos && of_rows && model.tokenizer != nullptr;
+  const std::string_view first = std::string_view(line).substr(0, tab);
+  const std::string_view second = pairs ? std::string_view(line).substr(tab + 1) : "";
+  if (pairs && !serving.frame && model.tokenizer->templates().pair) {
+    return PairOf(model, first, second);
   }
-  SLUICE_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, TokensOf(model, line));
+  SLUICE_ASSIGN_OR_RETURN(
+      std::vector<int32_t> tokens,
+      pairs && serving.frame
+          ? model.tokenizer->EncodeBare(serving.frame->Text({.query = first, .document = second}),
+                                        Tokenizer::kNoLimit)
+          : TokensOf(model, line));
   Text text = {.tokens = std::move(tokens), .bytes = std::ssize(line)};
   if (std::ssize(text.tokens) > model.config.max_positions) {
     text.tokens.resize(model.config.max_positions);

@@ -7,6 +7,7 @@
 #include "base/status_macros.h"
 #include "engine/model/directory.h"
 #include "engine/model/families/family.h"
+#include "engine/model/pair_frame.h"
 #include "engine/model/sentence_files.h"
 #include "engine/model/tensor_names.h"
 #include "engine/model/tokenizer_files.h"
@@ -19,15 +20,19 @@ constexpr size_t kMaxConfigBytes = size_t{1} << 20;
 
 // Finds the heads that the host computes.
 absl::Status FindOutputHeads(Model* model) {
-  if (model->config.serving.classifier.labels > 0) {
-    SLUICE_ASSIGN_OR_RETURN(model->classifier, Classifier::Find(model->config, model->checkpoint));
-  }
+  const ClassifierConfig& classifier = model->config.serving.classifier;
   for (const GraphOp& op : model->graph.ops) {
     const auto* head = std::get_if<HeadOp>(&op);
     if (head == nullptr) continue;
     // An error is not returned here: a backend reads the same tensors and reports it.
     absl::StatusOr<ItemHead> found = ItemHead::Find(model->config, *head, model->checkpoint);
+    if (classifier.logits) SLUICE_RETURN_IF_ERROR(found.status());
     if (found.ok()) model->items = *std::move(found);
+  }
+  if (classifier.logits) {
+    model->classifier = Classifier::OfLogits(*classifier.logits, *model->items);
+  } else if (classifier.labels > 0) {
+    SLUICE_ASSIGN_OR_RETURN(model->classifier, Classifier::Find(model->config, model->checkpoint));
   }
   return absl::OkStatus();
 }
@@ -58,7 +63,8 @@ bool LacksHead(const ModelConfig& config, const Checkpoint& checkpoint) {
 // must not be missing.
 void DropMissingHead(const Checkpoint& checkpoint, ModelConfig* config) {
   const bool embeds = !config->causal || config->serving.sentence_modules;
-  if (!config->has_lm_head || !embeds || config->serving.sparse) return;
+  const ServingConfig& serving = config->serving;
+  if (!config->has_lm_head || !embeds || serving.sparse || serving.classifier.logits) return;
   if (!LacksHead(*config, checkpoint)) return;
   config->has_lm_head = false;
   config->warnings.push_back(absl::StrCat("the weights have no head, although config.json names ",
@@ -74,6 +80,7 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const Directory& directory,
     return absl::InvalidArgumentError(absl::StrCat(kConfigFile, ": ", config.status().message()));
   }
   SLUICE_RETURN_IF_ERROR(ReadSentenceFiles(directory, transformer, &*config));
+  SLUICE_RETURN_IF_ERROR(ReadPairFrame(directory, &*config));
   return config;
 }
 

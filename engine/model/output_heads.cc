@@ -157,12 +157,24 @@ absl::StatusOr<Classifier> Classifier::Find(const ModelConfig& config,
   return classifier;
 }
 
+Classifier Classifier::OfLogits(const LogitScore& score, const ItemHead& head) {
+  Classifier classifier;
+  classifier.head_ = head;
+  classifier.logits_ = score;
+  return classifier;
+}
+
 std::vector<double> Classifier::Pooler(std::span<const double> pooled, Divide divide) const {
   return pooler_ ? pooler_->Times(pooled, divide) : std::vector<double>();
 }
 
 void Classifier::Score(std::span<const double> pooled, std::vector<double>* scores,
                        Divide divide) const {
+  if (head_) {
+    const double other = logits_.false_token < 0 ? 0 : head_->Score(logits_.false_token, pooled);
+    *scores = {head_->Score(logits_.true_token, pooled) - other};
+    return;
+  }
   std::vector<double> state = Pooler(pooled, divide);
   for (double& value : state) value = Activate(activation_, value);
   if (!pooler_) state.assign(pooled.begin(), pooled.end());

@@ -51,33 +51,6 @@ class StoredLinear {
   std::optional<Tensor> bias_;
 };
 
-// The classifier, after the pooler and its activation if there is a pooler.
-class Classifier {
- public:
-  // Requires that `config` has a classifier.
-  static absl::StatusOr<Classifier> Find(const ModelConfig& config, const Checkpoint& checkpoint);
-
-  // Computes the raw scores, [labels], of a pooled state.
-  void Score(std::span<const double> pooled, std::vector<double>* scores,
-             Divide divide = Undivided) const;
-
-  // Returns the pooler's module, as in "bert.pooler.dense"; empty if there is none.
-  const std::string& pooler_module() const { return pooler_module_; }
-  // Returns the module of the scores, as in "classifier".
-  const std::string& module() const { return module_; }
-  // Returns the output of the pooler's module before its activation, [hidden]; empty if there is
-  // none.
-  std::vector<double> Pooler(std::span<const double> pooled, Divide divide = Undivided) const;
-
- private:
-  std::string module_, pooler_module_;
-  std::optional<StoredLinear> pooler_;
-  std::optional<StoredLinear> classifier_;
-  PoolerActivation activation_ = PoolerActivation::kTanh;
-  std::vector<float> norm_weight_, norm_bias_;  // empty for none
-  double norm_eps_ = 0;
-};
-
 // Single rows of the head of a model.
 class ItemHead {
  public:
@@ -93,6 +66,37 @@ class ItemHead {
  private:
   std::optional<StoredLinear> rows_;
   double soft_cap_ = 0;
+};
+
+// The classifier, after the pooler and its activation if there is a pooler.
+class Classifier {
+ public:
+  // Requires that `config` has a classifier.
+  static absl::StatusOr<Classifier> Find(const ModelConfig& config, const Checkpoint& checkpoint);
+  // Returns the classifier whose only score comes from logits of `head`.
+  static Classifier OfLogits(const LogitScore& score, const ItemHead& head);
+
+  // Computes the raw scores, [labels], of a pooled state.
+  void Score(std::span<const double> pooled, std::vector<double>* scores,
+             Divide divide = Undivided) const;
+
+  // Returns the pooler's module, as in "bert.pooler.dense"; empty if there is none.
+  const std::string& pooler_module() const { return pooler_module_; }
+  // Returns the module of the scores, as in "classifier"; empty if they come from logits.
+  const std::string& module() const { return module_; }
+  // Returns the output of the pooler's module before its activation, [hidden]; empty if there is
+  // none.
+  std::vector<double> Pooler(std::span<const double> pooled, Divide divide = Undivided) const;
+
+ private:
+  std::string module_, pooler_module_;
+  std::optional<ItemHead> head_;  // instead of the other members
+  LogitScore logits_;
+  std::optional<StoredLinear> pooler_;
+  std::optional<StoredLinear> classifier_;
+  PoolerActivation activation_ = PoolerActivation::kTanh;
+  std::vector<float> norm_weight_, norm_bias_;  // empty for none
+  double norm_eps_ = 0;
 };
 
 // These work in place, over all of `values`. A value of -inf contributes nothing, and LogSoftmax

@@ -11,6 +11,7 @@
 #include "base/json_reader.h"
 #include "base/status_macros.h"
 #include "engine/model/config_reader.h"
+#include "engine/model/pair_frame.h"
 #include "engine/model/settings_file.h"
 
 namespace sluice {
@@ -27,6 +28,9 @@ constexpr size_t kMaxModules = 16;
 constexpr size_t kMaxPrompts = 256;
 constexpr size_t kMaxPromptBytes = 16384;
 constexpr size_t kMaxNamedBytes = 256;
+
+// The output of the Transformer that LogitScore reads.
+constexpr char kLogits[] = "causal_logits";
 
 // The names of pooling, and the older keys that are true or false, in the order in which the states
 // of several are concatenated.
@@ -172,6 +176,8 @@ class SentenceFiles {
       }
       if (module.type == "SpladePooling" && CanBeSparse() && width_ == 0) {
         SLUICE_RETURN_IF_ERROR(ReadModule(module, &SentenceFiles::ReadSplade));
+      } else if (module.type == "LogitScore" && width_ == 0) {
+        SLUICE_RETURN_IF_ERROR(ReadModule(module, &SentenceFiles::ReadLogits));
       } else if (module.type == "Pooling" && width_ == 0) {
         SLUICE_RETURN_IF_ERROR(ReadModule(module, &SentenceFiles::ReadPooling));
       } else if (module.type == "Dense" && width_ > 0) {
@@ -239,6 +245,12 @@ class SentenceFiles {
     RequireOnly(object, "pooling_strategy", "max");
     serving_.sparse_logarithms = 1 + object.Choice("activation_function", {"relu", "log1p_relu"});
     serving_.sparse = true;
+  }
+
+  void ReadLogits(const std::string& /*path*/, ObjectReader& object) {
+    object.AllowOnly({"true_token_id", "false_token_id", "module_input_name"});
+    RequireOnly(object, "module_input_name", kLogits);
+    ReadLogitScore(object, &config_);
   }
 
   void ReadDense(const std::string& path, ObjectReader& object) {
@@ -333,6 +345,37 @@ class SentenceFiles {
     return "sentence_bert_config.json";
   }
 
+  // A classifier may also read messages: pair_frame.json has the text that its chat template makes.
+  void ReadModalities(ObjectReader& object, const char* output) const {
+    const json text = {{"method", "forward"}, {"method_output_name", output}};
+    json only = {{"text", text}};
+    const json* const given = object.Find("modality_config");
+    if (serving_.classifier.labels > 0 && given != nullptr && given->is_object() &&
+        given->contains("message")) {
+      ObjectReader modalities = object.Object("modality_config");
+      ObjectReader message = modalities.Object("message");
+      message.AllowOnly({"method", "method_output_name", "format"});
+      if (!directory_.Has(kFrameFile)) {
+        modalities.Fail("message", absl::StrCat("makes the text of pairs by a chat template; ",
+                                                kMakeFrameFile));
+      }
+      for (const auto& [key, value] : text.items()) RequireOnly(message, key, value);
+      only["message"] = given->at("message");
+    }
+    RequireOnly(object, "modality_config", only);
+  }
+
+  // The options of the chat template have their effect in pair_frame.json.
+  static void ReadProcessing(ObjectReader& object) {
+    ObjectReader processing = object.Object("processing_kwargs");
+    processing.AllowOnly({"chat_template"});
+    ObjectReader chat = processing.Object("chat_template");
+    for (const char* const key : {"truncation", "max_length"}) {
+      if (chat.Has(key)) chat.Fail(key, "is not supported; set max_seq_length");
+    }
+    RequireOnly(chat, "restore_suffix", true);
+  }
+
   absl::Status ReadLengths() {
     const std::string file = SettingsName();
     SLUICE_ASSIGN_OR_RETURN(const json settings, ReadSettings(transformer_, file));
@@ -340,16 +383,20 @@ class SentenceFiles {
     absl::Status status;
     ObjectReader object(settings, "", &status);
     object.AllowOnly({"max_seq_length", "do_lower_case", "transformer_task", "modality_config",
-                      "module_output_name"});
+                      "module_output_name", "processing_kwargs", "unpad_inputs"});
     const bool classifies = serving_.classifier.labels > 0;
-    const char* const output = classifies || serving_.sparse ? "logits" : "last_hidden_state";
+    const bool reads_logits = serving_.classifier.logits.has_value();
     RequireOnly(object, "transformer_task",
-                classifies        ? "sequence-classification"
+                reads_logits      ? "text-generation"
+                : classifies      ? "sequence-classification"
                 : serving_.sparse ? "fill-mask"
                                   : "feature-extraction");
-    RequireOnly(object, "modality_config",
-                {{"text", {{"method", "forward"}, {"method_output_name", output}}}});
-    RequireOnly(object, "module_output_name", classifies ? "scores" : "token_embeddings");
+    ReadModalities(object, classifies || serving_.sparse ? "logits" : "last_hidden_state");
+    ReadProcessing(object);
+    RequireOnly(object, "module_output_name",
+                reads_logits ? kLogits
+                : classifies ? "scores"
+                             : "token_embeddings");
     serving_.lower_case = object.Boolean("do_lower_case", false);
     int64_t longest = kMaxModelPositions;
     if (object.Has("max_seq_length")) {

@@ -1,11 +1,12 @@
 // The files that sentence-transformers writes into a model's directory, in the schemas of its
 // releases up to 6.2:
 //   modules.json                    the modules in order: Transformer, Pooling, Dense, Dropout,
-//                                   MultiVectorMask and Normalize, by their class names
+//                                   MultiVectorMask, Normalize and LogitScore, by their class names
 //   N_Pooling/config.json           one or more of the modes of pooling, and include_prompt
 //   N_Dense/config.json             sizes and activation; weights in its own safetensors. Without a
 //                                   Pooling it is of token_embeddings, as in multi-vector
 //                                   models, and so is Normalize
+//   N_LogitScore/config.json        the tokens whose logits are the score (see pair_frame.h)
 //   config_sentence_transformers.json   prompts, default_prompt_name, similarity_fn_name, and
 //                                   activation_fn of a cross-encoder
 //   sentence_bert_config.json       max_seq_length and do_lower_case

@@ -15,6 +15,7 @@
 //   "position_alignment": "start" | "end"   end: the last token of a prompt has the last position
 //   "truncate": "error" | "left" | "right"  for too long prompts; a request may override it
 // In a directory of sentence-transformers its files replace them: engine/model/sentence_files.h.
+// pair_frame.json adds the text around a query and a document: engine/model/pair_frame.h.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +26,7 @@
 #include <vector>
 
 #include "base/enum_names.h"
+#include "engine/model/pair_frame.h"
 
 namespace sluice {
 
@@ -76,6 +78,12 @@ enum class ScoreScale { kRaw, kSoftmax, kSigmoid, kLogSoftmax };
 
 enum class PoolerActivation { kTanh, kRelu, kGelu };
 
+// A score from the logits of the next token: the logit of one token, less the logit of another.
+struct LogitScore {
+  int32_t true_token = 0;
+  int32_t false_token = -1;  // -1 for none
+};
+
 // Scores are rows of `module`, applied to a pooled state or, with a pooler, to the output of a
 // dense layer, an activation and optionally a layer norm.
 struct ClassifierConfig {
@@ -91,6 +99,8 @@ struct ClassifierConfig {
   std::string norm_module = {};         // empty for none; has a bias if config.norm has one
   ScoreScale scale = ScoreScale::kRaw;  // of requests that state none
   std::vector<std::string> names = {};  // [labels], or empty if labels have no names
+  // The only score comes from the head of the model instead of `module`.
+  std::optional<LogitScore> logits = {};
 };
 
 // The activation function of a dense layer after the pooling.
@@ -127,6 +137,7 @@ struct ServingConfig {
   std::string similarity;      // the comparison of embeddings that the files name; may be empty
   bool lower_case = false;     // whether texts are in lower case before they are encoded
   ClassifierConfig classifier;
+  std::optional<PairFrame> frame;  // the text around a query and a document
   // The classifier of a family's architecture for token classification. It is read before the
   // architecture is known; `classifier` is the one in use.
   ClassifierConfig token_classifier;

@@ -83,12 +83,14 @@ class SparseOptions(PromptOptions, total=False):
 class RerankOptions(PromptOptions, total=False):
     """How documents are compared with a query.
 
-    Pooling and dimensions apply to embeddings only, activation to a cross-encoder only.
+    Pooling and dimensions apply to embeddings only, activation to a cross-encoder only, and
+    instruction to a reranker that is a language model only.
     """
 
     pooling: PoolingName
     dimensions: int
     activation: Activation
+    instruction: str
 
 
 class ClassifyOptions(PromptOptions, total=False):
@@ -96,6 +98,7 @@ class ClassifyOptions(PromptOptions, total=False):
 
     activation: Activation
     window_overlap: int
+    instruction: str
 
 
 _CALL_OPTIONS = frozenset(CallOptions.__annotations__) - {"priority"}

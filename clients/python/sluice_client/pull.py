@@ -10,8 +10,11 @@ import importlib
 import pathlib
 import re
 import shlex
+import subprocess
 import sys
 from typing import Any, Iterable
+
+from . import pair_frame
 
 # Weights in other formats, and copies of the model for other programs.
 _OTHER_FOLDERS = ("onnx", "openvino", "original", "coreml", "gguf", "metal")
@@ -58,6 +61,20 @@ def _pull(hub: Any, repository: str, revision: str, folder: pathlib.Path) -> lis
     return files
 
 
+def _framed(repository: str, folder: pathlib.Path) -> str:
+    """Writes the pair_frame.json of a reranker that needs one. Returns any error."""
+    name = pair_frame.published_as(repository)
+    if pair_frame.needs_frame(folder):
+        name = None  # The folder itself has the text.
+    elif name is None:
+        return ""
+    # The model's template runs in a process whose time and memory are limited.
+    command = [sys.executable, "-m", "sluice_client.pair_frame", str(folder)]
+    done = subprocess.run(command + (["--published", name] if name else []),
+                          capture_output=True, text=True)
+    return "" if done.returncode == 0 else done.stderr.strip() or "pair_frame failed"
+
+
 def main() -> None:
     parser = arguments()
     given = parser.parse_args()
@@ -74,6 +91,8 @@ def main() -> None:
         files = _pull(hub, given.repository, given.revision, folder)
     except (refused, OSError, ValueError) as error:
         sys.exit(f"sluice-pull: cannot download {given.repository}: {error}")
+    if note := _framed(given.repository, folder):
+        sys.exit(f"sluice-pull: {note}")
     if any(_PICKLES.search(each) for each in files):
         converted = folder.with_name(f"{folder.name}-sluice")
         print(f"The weights are pickles. Convert them in Sluice's repository first:\n"

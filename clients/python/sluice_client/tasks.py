@@ -317,6 +317,9 @@ def _cosines(
     options: Mapping[str, Any],
 ) -> Task[results.Results[float]]:
     prompts = json.loads(info.properties.get("prompts", "[]"))
+    if options.get("instruction"):
+        raise NotServed(f"the model {model} compares embeddings and takes no instruction",
+                        "UNIMPLEMENTED")
     unit = {**options, "normalize": True, "activation": None}
     if not {"query", "document"} & {*prompts}:
         embedded = [(yield from embed(model, [*queries, *documents], unit))]

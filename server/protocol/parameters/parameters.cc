@@ -96,6 +96,10 @@ struct Reading {
     if (value.parameter_choice_case() != inference::InferParameter::kStringParam) {
       return Expected(name(), value, "a text");
     }
+    const size_t bytes = value.string_param().size(), most = static_cast<size_t>(info.range.max);
+    if (most > 0 && bytes > most) {
+      return ParameterError(name(), absl::StrCat("has ", bytes, " bytes; the limit is ", most));
+    }
     field(spec) = value.string_param();
     return absl::OkStatus();
   }
@@ -182,6 +186,7 @@ absl::Status ReadParameters(const ParameterMap& map, const ModelConfig& config, 
     if (info == nullptr) return Unknown(name);
     SLUICE_RETURN_IF_ERROR(std::visit(Reading{*info, value, config, *spec}, info->field));
   }
+  if (map.contains("instruction")) spec->prompt_name.clear();
   if (map.contains("pooling")) SLUICE_RETURN_IF_ERROR(CheckPooling(serving));
   SLUICE_RETURN_IF_ERROR(CheckNamesPrompt(*spec, serving));
   return CheckTogether(*spec, config);

@@ -310,10 +310,25 @@ void ApplyDefaults(const inference::ModelInferRequest& message, const CallContex
   }
 }
 
-absl::Status CheckPromptName(const inference::ModelInferRequest& message, const Prompt& prompt) {
-  if (prompt.takes_prompt() || !message.parameters().contains("prompt_name")) {
-    return absl::OkStatus();
+// Checks that the prompt takes the parameters prompt_name and instruction, if they are given.
+absl::Status CheckPromptName(const inference::ModelInferRequest& message, const Model& model,
+                             const Prompt& prompt) {
+  const bool named = message.parameters().contains("prompt_name");
+  if (message.parameters().contains("instruction")) {
+    const std::optional<PairFrame>& frame = model.config.serving.frame;
+    if (!frame || !frame->takes_instruction()) {
+      return ParameterError("instruction",
+                            frame ? "is refused: the model's pair_frame.json has no "
+                                    "frame_with_instruction. Leave the parameter out"
+                                  : "is refused: the model has no pair_frame.json with a text for "
+                                    "instructions. Leave the parameter out");
+    }
+    if (!prompt.framed()) {
+      return ParameterError("instruction", "needs text_input with text_pair_input");
+    }
+    if (named) return ParameterError("instruction", "cannot be combined with prompt_name");
   }
+  if (prompt.takes_prompt() || prompt.framed() || !named) return absl::OkStatus();
   return ParameterError("prompt_name", "needs text_input without text_pair_input");
 }
 
@@ -344,9 +359,14 @@ absl::Status CheckWindows(const inference::ModelInferRequest& message, const Inp
                         "token_scores, token_labels and token_offsets");
 }
 
-std::string_view PromptText(const RequestSpec& spec, const Model& model) {
-  const NamedPrompt* const prompt = model.config.serving.FindPrompt(spec.prompt_name);
-  return prompt == nullptr ? std::string_view() : std::string_view(prompt->text);
+// Returns the text before each text, or the instruction in a frame. A frame without a place for
+// an instruction ignores the model's prompts, as its chat template does.
+std::string_view PromptText(const RequestSpec& spec, const Model& model, const Prompt& prompt) {
+  const ServingConfig& serving = model.config.serving;
+  if (prompt.framed() && !serving.frame->takes_instruction()) return {};
+  if (!spec.instruction.empty()) return spec.instruction;
+  const NamedPrompt* const named = serving.FindPrompt(spec.prompt_name);
+  return named == nullptr ? std::string_view() : std::string_view(named->text);
 }
 
 MonoTime DeadlineOf(const CallContext& call, int64_t timeout_us) {
@@ -391,7 +411,7 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
                                .diverse = spec->diversity > 0,
                                .located = prompt.takes_prompt()};
   SLUICE_RETURN_IF_ERROR(ReadOutputs(message, model, extras, &reply.outputs));
-  SLUICE_RETURN_IF_ERROR(CheckPromptName(message, prompt));
+  SLUICE_RETURN_IF_ERROR(CheckPromptName(message, model, prompt));
   if (const int64_t least = prompt.LeastEncoded(model); least > 0 && call.before_encoding) {
     SLUICE_RETURN_IF_ERROR(call.before_encoding(least));
   }
@@ -403,7 +423,7 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
   request.outputs = MaskOf(reply.outputs);
   SLUICE_RETURN_IF_ERROR(CheckWindows(message, inputs, *spec, prompt, request.outputs, token_ids));
   if (spec->window_overlap > 0) spec->truncate = Truncation::kRight;  // no row is cut
-  SLUICE_RETURN_IF_ERROR(prompt.Encode(PromptText(*spec, model), spec->truncate, located));
+  SLUICE_RETURN_IF_ERROR(prompt.Encode(PromptText(*spec, model, prompt), spec->truncate, located));
   SLUICE_RETURN_IF_ERROR(CheckStop(spec->stop, model));
   if ((request.outputs & kOutputTokens) == 0 && !message.parameters().contains("max_tokens")) {
     spec->max_tokens = 0;

@@ -29,12 +29,15 @@ class Prompt {
 
   // Returns whether one of the model's prompts can be put before this prompt.
   bool takes_prompt() const { return texts_.rows() > 0 && !texts_.pairs(); }
+  // Returns whether the rows are the model's frame with a query and a document each.
+  bool framed() const { return texts_.framed(); }
   // Returns a lower bound on the tokens of the encoded texts, from their bytes; 0 for other
   // prompts.
   int64_t LeastEncoded(const Model& model) const;
-  // Encodes texts as tokens, with `prompt` before each text that is not a pair. Stops when a text
-  // is found to be too long, unless `truncation` cuts it. Has no effect on other prompts. `located`
-  // records the bytes of each token in its text. Returns the errors of CheckInterruption.
+  // Encodes texts as tokens, with `prompt` before each text that is not a pair. In a frame,
+  // `prompt` is the instruction. Stops when a text is found to be too long, unless `truncation`
+  // cuts it. Has no effect on other prompts. `located` records the bytes of each token in its text.
+  // Returns the errors of CheckInterruption.
   absl::Status Encode(std::string_view prompt, Truncation truncation, bool located);
   // Cuts rows longer than `most` according to `truncation`, or returns an error for them. The
   // template's tokens around texts are kept.

@@ -47,7 +47,9 @@ absl::StatusOr<TextRows> TextRows::Read(const InputTensors& inputs, const Model&
   read.model_ = &model;
   SLUICE_ASSIGN_OR_RETURN(read.texts_[0], ReadStrings(inputs.of(Input::kTextInput), rows));
   if (!inputs.has(Input::kTextPairInput)) return read;
-  if (!model.tokenizer->templates().pair) {
+  if (model.config.serving.frame) {
+    read.frame_ = &*model.config.serving.frame;
+  } else if (!model.tokenizer->templates().pair) {
     return InputError("text_pair_input",
                       "is refused: the model's tokenizer has no template for pairs");
   }
@@ -60,6 +62,8 @@ absl::StatusOr<TextRows> TextRows::Read(const InputTensors& inputs, const Model&
 }
 
 const TextTemplate& TextRows::RowTemplate() const {
+  static const TextTemplate* const only = new TextTemplate(TextTemplate::TextOnly());
+  if (framed()) return *only;
   const TextTemplates& templates = model_->tokenizer->templates();
   return pairs() ? *templates.pair : templates.single;
 }
@@ -115,11 +119,24 @@ int64_t TextRows::bytes() const {
   for (const std::vector<std::string_view>& side : texts_) {
     for (const std::string_view text : side) bytes += std::ssize(text);
   }
-  return bytes;
+  const bool repeats = framed() && std::ssize(texts_[0]) == 1;  // each row has the query
+  return repeats ? bytes + std::ssize(texts_[0][0]) * (rows() - 1) : bytes;
 }
 
 absl::Status TextRows::Encode(std::string_view prompt, Truncation truncation, bool located) {
   located_ = located;
+  const bool cuts = truncation != Truncation::kError;
+  SLUICE_RETURN_IF_ERROR(framed() ? EncodeFramed(prompt, cuts) : EncodeSides(prompt, cuts));
+  for (int64_t row = 0; row < rows(); ++row) {
+    if (LengthOf(row) > 0) continue;
+    return TextError(Input::kTextInput, row,
+                     absl::StrCat("has 0 tokens; expected 1 to ", model_->config.max_positions,
+                                  " (the model's max_positions)"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TextRows::EncodeSides(std::string_view prompt, bool cuts) {
   const bool prompted = !prompt.empty() && !pairs();
   if (prompted) SLUICE_RETURN_IF_ERROR(MeasurePrompt(prompt));
   prompt_bytes_ = prompted ? static_cast<int32_t>(prompt.size()) : 0;
@@ -128,18 +145,26 @@ absl::Status TextRows::Encode(std::string_view prompt, Truncation truncation, bo
     for (const std::string_view text : texts_[side]) {
       const std::string whole = prompted ? absl::StrCat(AsView(prompt), AsView(text)) : "";
       SLUICE_RETURN_IF_ERROR(CheckInterruption());
-      SLUICE_ASSIGN_OR_RETURN(const Kept tokens,
-                              EncodeText(kInputOf[side], std::ssize(kept), prompted ? whole : text,
-                                         truncation != Truncation::kError));
+      SLUICE_ASSIGN_OR_RETURN(const Kept tokens, EncodeText(kInputOf[side], std::ssize(kept),
+                                                            prompted ? whole : text, cuts));
       kept.push_back(tokens);
     }
     kept.resize(rows(), kept.front());
   }
+  return absl::OkStatus();
+}
+
+// A token may cross the boundary of two parts of a frame, so the parts are not encoded separately.
+absl::Status TextRows::EncodeFramed(std::string_view instruction, bool cuts) {
+  instruction_ = instruction;
+  std::vector<Kept>& kept = kept_.emplace_back();
   for (int64_t row = 0; row < rows(); ++row) {
-    if (LengthOf(row) > 0) continue;
-    return TextError(Input::kTextInput, row,
-                     absl::StrCat("has 0 tokens; expected 1 to ", model_->config.max_positions,
-                                  " (the model's max_positions)"));
+    const std::string text = frame_->Text({.instruction = instruction,
+                                           .query = texts_[0][texts_[0].size() == 1 ? 0 : row],
+                                           .document = texts_[1][row]});
+    SLUICE_RETURN_IF_ERROR(CheckInterruption());
+    SLUICE_ASSIGN_OR_RETURN(const Kept tokens, EncodeText(Input::kTextPairInput, row, text, cuts));
+    kept.push_back(tokens);
   }
   return absl::OkStatus();
 }
@@ -150,7 +175,23 @@ int64_t TextRows::LengthOf(int64_t row) const {
   return length;
 }
 
+absl::Status TextRows::CutFramed(Kept& row, Truncation truncation, int64_t most) {
+  if (truncation == Truncation::kLeft) {
+    row.begin += row.count - most;
+    row.count = most;
+    return absl::OkStatus();
+  }
+  if (!tail_) {
+    SLUICE_ASSIGN_OR_RETURN(tail_, frame_->Tail(instruction_, *model_->tokenizer));
+  }
+  row.count = most;
+  const int64_t kept = std::min(most, std::ssize(*tail_));
+  std::copy(tail_->end() - kept, tail_->end(), tokens_.begin() + row.begin + most - kept);
+  return absl::OkStatus();
+}
+
 absl::Status TextRows::Cut(int64_t row, Truncation truncation, int64_t most) {
+  if (framed()) return CutFramed(kept_[0][row], truncation, most);
   const int64_t left = most - RowTemplate().specials();
   if (left < 0) {
     return TextError(Input::kTextInput, row,

@@ -2,13 +2,16 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/work_memory.h"
+#include "engine/model/pair_frame.h"
 #include "engine/request.h"
 #include "server/protocol/tensors/inputs.h"
 #include "server/protocol/tensors/tensors.h"
@@ -20,17 +23,20 @@ class TextRows {
  public:
   TextRows() = default;
   // Reads text_input and text_pair_input. A single text_input may be paired with all texts of
-  // text_pair_input. Requires that text_input is present.
+  // text_pair_input. If the model has a frame for pairs, a pair is a query and a document, and its
+  // row is the text of the frame. Requires that text_input is present.
   static absl::StatusOr<TextRows> Read(const InputTensors& inputs, const Model& model, Extent rows);
 
   int64_t rows() const { return std::ssize(texts_.back()); }
   bool pairs() const { return texts_.size() > 1; }
+  bool framed() const { return frame_ != nullptr; }
 
-  // Returns the bytes of the texts.
+  // Returns the bytes of the texts that Encode will encode. A frame's constant text is not counted.
   int64_t bytes() const;
-  // Encodes each text once, with `prompt` before each text that is not part of a pair. `located`
-  // records the bytes of each token in its text. Returns an error for a text that is too long,
-  // unless `truncation` cuts it, and the errors of CheckInterruption.
+  // Encodes each text once, with `prompt` before each text that is not part of a pair. In a frame,
+  // `prompt` is the instruction, and each row is encoded as one text. `located` records the bytes
+  // of each token in its text. Returns an error for a text that is too long, unless `truncation`
+  // cuts it, and the errors of CheckInterruption.
   absl::Status Encode(std::string_view prompt, Truncation truncation, bool located);
   // Returns the number of tokens before a row's text, including the prompt's; 0 without a prompt.
   int64_t LengthOfPrompt() const { return prompt_tokens_; }
@@ -38,7 +44,8 @@ class TextRows {
   int64_t LengthOf(int64_t row) const;
   // Removes tokens from the start or the end of the row's texts until it has at most `most`; in a
   // pair, from the longer text first. Keeps the template's tokens. Returns an error if these
-  // already exceed `most`.
+  // already exceed `most`. A framed row keeps the tokens that end the frame if its end is cut, as
+  // in sentence-transformers.
   absl::Status Cut(int64_t row, Truncation truncation, int64_t most);
   // Makes rows from the windows of each text. A window has at most `most` tokens including its
   // template, and neighbours share `overlap` tokens. Only Copy may be called afterwards. Returns an
@@ -62,20 +69,27 @@ class TextRows {
   };
 
   const TextTemplate& RowTemplate() const;
+  absl::Status EncodeSides(std::string_view prompt, bool cuts);
+  absl::Status EncodeFramed(std::string_view instruction, bool cuts);
+  absl::Status CutFramed(Kept& row, Truncation truncation, int64_t most);
   absl::Status MeasurePrompt(std::string_view prompt);
   absl::StatusOr<Kept> EncodeText(Input input, int64_t index, std::string_view text, bool cuts);
   absl::Status CheckTypes(const std::vector<int32_t>& types) const;
 
   const Model* model_ = nullptr;
+  const PairFrame* frame_ = nullptr;  // of pairs; belongs to the model
+  std::string instruction_;
+  std::optional<std::vector<int32_t>> tail_;  // of the frame, once it is needed
   int64_t prompt_tokens_ = 0;
   int32_t prompt_bytes_ = 0;
   bool located_ = false;
   std::vector<std::vector<std::string_view>> texts_ = {
-      {}};                               // the first texts and, for pairs, the second texts
-  WorkMemory memory_;                    // of tokens_ and ranges_
-  std::vector<int32_t> tokens_;          // of all texts
-  std::vector<ByteRange> ranges_;        // of the tokens; empty unless they are located
-  std::vector<std::vector<Kept>> kept_;  // the first and the second texts, by row
+      {}};                         // the first texts and, for pairs, the second texts
+  WorkMemory memory_;              // of tokens_ and ranges_
+  std::vector<int32_t> tokens_;    // of all texts
+  std::vector<ByteRange> ranges_;  // of the tokens; empty unless they are located
+  // The first and the second texts, by row. A framed row is one text.
+  std::vector<std::vector<Kept>> kept_;
 };
 
 }  // namespace sluice

@@ -24,6 +24,8 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 _MEMORY_BYTES = 256 << 20  # address space of the child
+# The options of a text that ends where the answer begins.
+_ANSWERS: Mapping[str, Any] = {"add_generation_prompt": True}
 
 
 class _Generation(Extension):
@@ -61,12 +63,14 @@ class Template:
         self._tokens = tokens
         self._max_bytes = max_bytes
 
-    def render(self, messages: Sequence[Mapping[str, str]]) -> str:
+    def render(
+        self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any] = _ANSWERS
+    ) -> str:
         """Returns the text. Raises ValueError if the template fails or the text is too long."""
         pieces, size = [], 0
         try:
             for piece in self._template.generate(
-                messages=messages, add_generation_prompt=True, **self._tokens
+                messages=messages, **{**self._tokens, **options}
             ):
                 pieces.append(piece)
                 size += len(piece)

@@ -30,6 +30,7 @@ async def rerank(gateway: Gateway, call: HttpCall, fields: Optional[Fields] = No
     return_documents = fields.flag("return_documents", False)
     options = {
         "pooling": fields.word("pooling", POOLINGS, None),
+        "instruction": fields.text("instruction", None),
         **prompt_options(fields),
     }
     if fields.integer("max_tokens_per_doc", None, 1) is not None:

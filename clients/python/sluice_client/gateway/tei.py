@@ -170,6 +170,7 @@ async def rerank(gateway: Gateway, call: HttpCall, fields: Optional[Fields] = No
     fields, name, options = await _begin(gateway, call, fields)
     query = fields.text("query")
     texts = fields.texts("texts")
+    options["instruction"] = fields.text("instruction", None)
     call.hold(len(texts) * COST_OF_SCORE)
     options["activation"] = "none" if fields.flag("raw_scores", False) else "sigmoid"
     return_text = fields.flag("return_text", False)

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "base/json_reader.h"
+#include "engine/model/pair_frame.h"
 #include "engine/model/tokenizer/hugging_face.h"
 #include "server/protocol/request/validate.h"
 #include "tests/server/protocol/messages.h"
@@ -210,6 +212,98 @@ TEST(TextRowsTest, ANamedPromptIsPutBeforeTheText) {
   EXPECT_EQ(Valid(model, message).tokens, Valid(model, Texts({"b c a"}, {})).tokens);
   (*message.mutable_parameters())["prompt_name"].set_string_param("title");
   EXPECT_THAT(ErrorOf(model, message), HasSubstr("the model has no prompt \"title\""));
+}
+
+// Returns a reranker whose frame is "Q<query>|D<document>=", with an instruction before it.
+std::shared_ptr<Model> Reranker() {
+  const auto model = std::const_pointer_cast<Model>(testing::TextModel());
+  const json document = json::parse(R"({
+      "frame": [{"text": "Q"}, {"input": "query"}, {"text": "|D"}, {"input": "document"},
+                {"text": "="}],
+      "frame_with_instruction": [{"input": "instruction"}, {"text": ":Q"}, {"input": "query"},
+                                 {"text": "|D"}, {"input": "document"}, {"text": "="}]})");
+  absl::Status status;
+  ObjectReader root(document, "", &status);
+  model->config.serving.frame = PairFrame::Read(root);
+  EXPECT_TRUE(status.ok()) << status;
+  return model;
+}
+
+// Returns the rows as texts. Tokens are bytes.
+std::vector<std::string> RowsOf(const std::shared_ptr<const Model>& model,
+                                const ModelInferRequest& message) {
+  const Request request = Valid(model, message);
+  std::vector<std::string> rows;
+  auto next = request.tokens.begin();
+  for (const int32_t length : request.spec->lengths) {
+    rows.emplace_back(next, next + length);
+    next += length;
+  }
+  return rows;
+}
+
+TEST(FramedRowsTest, APairIsPutIntoTheFrame) {
+  const auto model = Reranker();
+  EXPECT_THAT(RowsOf(model, Texts({"a"}, {"b", "", "c d"})),
+              ElementsAre("Qa|Db=", "Qa|D=", "Qa|Dc d="));
+  EXPECT_THAT(RowsOf(model, Texts({"a", "x"}, {"b", "c"})), ElementsAre("Qa|Db=", "Qx|Dc="));
+  EXPECT_THAT(RowsOf(model, Texts({"a"}, {})), ElementsAre(HasSubstr("a")));
+}
+
+TEST(FramedRowsTest, TheInstructionComesFromItsParameterOrFromThePrompt) {
+  const auto model = Reranker();
+  model->config.serving.prompts = {{"web", "find"}};
+  ModelInferRequest message = Texts({"a"}, {"b"});
+  (*message.mutable_parameters())["prompt_name"].set_string_param("web");
+  EXPECT_THAT(RowsOf(model, message), ElementsAre("find:Qa|Db="));
+  (*message.mutable_parameters())["instruction"].set_string_param("i");
+  EXPECT_THAT(ErrorOf(model, message), HasSubstr("cannot be combined with prompt_name"));
+  message.mutable_parameters()->erase("prompt_name");
+  EXPECT_THAT(RowsOf(model, message), ElementsAre("i:Qa|Db="));
+  model->config.serving.default_prompt = "web";
+  EXPECT_THAT(RowsOf(model, Texts({"a"}, {"b"})), ElementsAre("find:Qa|Db="));
+  (*message.mutable_parameters())["instruction"].set_string_param("");
+  EXPECT_THAT(RowsOf(model, message), ElementsAre("Qa|Db="));
+}
+
+TEST(FramedRowsTest, ACutRowKeepsTheEndOfTheFrame) {
+  const auto model = Reranker();
+  model->config.max_positions = 8;
+  ModelInferRequest message = Texts({"abc"}, {"01", "defghij", "d"});
+  EXPECT_THAT(ErrorOf(model, message), HasSubstr("text_pair_input[0]"));
+  (*message.mutable_parameters())["truncate"].set_string_param("right");
+  EXPECT_THAT(RowsOf(model, message), ElementsAre("Qabc|D0=", "Qabc|Dd=", "Qabc|Dd="));
+  (*message.mutable_parameters())["truncate"].set_string_param("left");
+  EXPECT_THAT(RowsOf(model, message), ElementsAre("abc|D01=", "defghij=", "Qabc|Dd="));
+}
+
+TEST(FramedRowsTest, TheQueryCountsForEveryRowBeforeTextsAreEncoded) {
+  const auto model = Reranker();
+  int64_t bytes = 0;
+  CallContext call;
+  call.model = model;
+  call.before_encoding = [&bytes](int64_t tokens) {
+    bytes = tokens;
+    return absl::OkStatus();
+  };
+  EXPECT_TRUE(Validate(Texts({"abcd"}, {"x", "y", "z"}), {.max_rows = 64}, call).ok());
+  EXPECT_EQ(bytes, 15);
+}
+
+TEST(FramedRowsTest, AnInstructionNeedsAFrameWithAPlaceForIt) {
+  ModelInferRequest message = Texts({"a"}, {"b"});
+  (*message.mutable_parameters())["instruction"].set_string_param("i");
+  EXPECT_THAT(ErrorOf(Encoder("bert_uncased"), message),
+              HasSubstr("instruction is refused: the model has no pair_frame.json"));
+  const auto model = Reranker();
+  const json document = {{"frame", {{{"input", "query"}}, {{"input", "document"}}}}};
+  absl::Status status;
+  ObjectReader root(document, "", &status);
+  model->config.serving.frame = PairFrame::Read(root);
+  EXPECT_THAT(ErrorOf(model, message), HasSubstr("pair_frame.json has no frame_with_instruction"));
+  model->config.serving.prompts = {{"web", "find"}};
+  model->config.serving.default_prompt = "web";
+  EXPECT_THAT(RowsOf(model, Texts({"a"}, {"b"})), ElementsAre("ab"));
 }
 
 TEST(TextRowsTest, TemplateTypesMustExistInTheModel) {
