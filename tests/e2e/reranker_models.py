@@ -1,7 +1,6 @@
 """Creates folders of the rerankers in tests/goldens/rerankers, with their pair_frame.json."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -18,9 +17,8 @@ SIGMOID = {"qwen3": True, "mxbai": False}
 
 def make_frame(folder, *arguments):
     """Runs the program of the client that writes pair_frame.json."""
-    path = os.pathsep.join([str(ROOT / "clients" / "python"), os.environ.get("PYTHONPATH", "")])
     return subprocess.run([sys.executable, "-m", "sluice_client.pair_frame", folder, *arguments],
-                          capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})
+                          capture_output=True, text=True)
 
 
 def lay(folder, name):

@@ -35,6 +35,7 @@ EXCEPTIONS = {
     "python evaluate.py": "needs PyTorch",
     "python tools/save_golden.py": "needs PyTorch; test_verify.py tests with goldens that it wrote",
     "sluice-pull": "needs the hub; tests/thorough pulls a model from a hub on loopback",
+    "python -m sluice_client.pair_frame": "needs a reranker; test_pair_frame.py runs it",
     "python tools/convert": "needs a checkpoint; test_convert.py converts them",
     "python3 -m venv": "makes a folder for other servers",
     "tools/plant.py": "builds and runs the tests of 300 faults for hours",

@@ -1,10 +1,12 @@
 """Tests the choice of files and the errors of sluice-pull. tests/thorough downloads with it."""
 
+import shutil
 import subprocess
 import sys
 
 import pytest
-from sluice_client.pull import needed_files
+from reranker_models import RERANKERS, frame_of
+from sluice_client.pull import needed_files, write_frame
 
 TEXTS = ["config.json", "modules.json", "1_Pooling/config.json", "tokenizer.json",
          "chat_template.jinja", "vocab.txt", "tokenizer.model"]
@@ -46,3 +48,20 @@ def test_missing_library_is_named():
                "from sluice_client import pull; pull.main()")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 1 and "sluice-client[hub]" in done.stderr
+
+
+def test_a_reranker_gets_its_frame(tmp_path):
+    for name in ("qwen3", "mxbai"):
+        folder = tmp_path / name
+        shutil.copytree(RERANKERS / name, folder)
+        assert write_frame("someone/reranker", folder) == ""
+        assert {*frame_of(folder)} == {"frame", "frame_with_instruction"}
+    folder = tmp_path / "plain"
+    folder.mkdir()
+    shutil.copy(RERANKERS / "qwen3" / "tokenizer.json", folder)
+    assert write_frame("someone/model", folder) == "" and [*folder.iterdir()] == [
+        folder / "tokenizer.json"]
+    assert write_frame("Qwen/Qwen3-Reranker-4B", folder) == ""
+    assert "true_token_id" in frame_of(folder)
+    (tmp_path / "qwen3" / "chat_template.jinja").write_text("a")
+    assert "cannot make the frame" in write_frame("someone/reranker", tmp_path / "qwen3")

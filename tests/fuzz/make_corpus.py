@@ -25,7 +25,7 @@ from authority import Authority  # noqa: E402
 from conftest import SLUICED, Daemon  # noqa: E402
 from infer import ids_inputs, infer, text_inputs  # noqa: E402
 from model_seeds import (  # noqa: E402
-    model_config_seeds, quantized_seeds, safetensors_seeds, tokenizer_seeds)
+    model_config_seeds, pair_frame_seeds, quantized_seeds, safetensors_seeds, tokenizer_seeds)
 
 YEARS = 365 * 50
 
@@ -197,6 +197,7 @@ def daemon_seeds():
 def main():
     seeds = [("safetensors", *seed) for seed in safetensors_seeds()]
     seeds += [("model_config", *seed) for seed in model_config_seeds()]
+    seeds += [("pair_frame", *seed) for seed in pair_frame_seeds()]
     seeds += [("quantized", *seed) for seed in quantized_seeds()]
     seeds += [("config", *seed) for seed in config_seeds()]
     seeds += [("request", *seed) for seed in request_seeds()]

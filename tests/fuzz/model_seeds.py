@@ -105,6 +105,14 @@ def quantized_seeds():
         yield name, "\n".join(lines).encode() + b"\n\n" + bytes_of_tensors
 
 
+def pair_frame_seeds():
+    text = [{"text": "Q: "}, {"input": "query"}, {"text": "\nD: "}, {"input": "document"}]
+    yield "plain", json.dumps({"frame": text}).encode()
+    yield "instructed", json.dumps({
+        "frame": text, "frame_with_instruction": [{"input": "instruction"}, *text],
+        "true_token_id": 5, "false_token_id": 7}).encode()
+
+
 def model_config_seeds():
     for folder in sorted((ROOT / "tests" / "goldens").iterdir()):
         if (folder / "config.json").exists():

@@ -15,6 +15,7 @@ sys.path.insert(0, str(ROOT / "tests" / "e2e"))
 
 from conftest import CLIENT, Daemon  # noqa: E402
 from environments import Environment  # noqa: E402
+from reranker_models import RERANKERS  # noqa: E402
 from sentence_models import lay  # noqa: E402
 from sluice_client import Client  # noqa: E402
 from waiting import PATIENCE_S  # noqa: E402
@@ -110,6 +111,17 @@ with contextlib.redirect_stdout(printed):
         status = end.code
 print(json.dumps([status, printed.getvalue()]))
 """
+
+
+def test_a_pulled_reranker_has_its_frame(tmp_path):
+    folder = tmp_path / "made"
+    with Hub("org/reranker", RERANKERS / "qwen3") as hub:
+        status, _ = run(PULL, hub.address, tmp_path / "home", "org/reranker", "--to", folder)
+    assert status is None
+    daemon = Daemon(models=[("reranker", folder)])
+    with Client(daemon.grpc) as client:
+        assert len(client.rerank("reranker", "a", ["b", "c"])) == 2
+    daemon.stop()
 
 
 def test_a_pulled_model_is_served_by_the_printed_command(tmp_path):

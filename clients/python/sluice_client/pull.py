@@ -61,7 +61,7 @@ def _pull(hub: Any, repository: str, revision: str, folder: pathlib.Path) -> lis
     return files
 
 
-def _framed(repository: str, folder: pathlib.Path) -> str:
+def write_frame(repository: str, folder: pathlib.Path) -> str:
     """Writes the pair_frame.json of a reranker that needs one. Returns any error."""
     name = pair_frame.published_as(repository)
     if pair_frame.needs_frame(folder):
@@ -91,7 +91,7 @@ def main() -> None:
         files = _pull(hub, given.repository, given.revision, folder)
     except (refused, OSError, ValueError) as error:
         sys.exit(f"sluice-pull: cannot download {given.repository}: {error}")
-    if note := _framed(given.repository, folder):
+    if note := write_frame(given.repository, folder):
         sys.exit(f"sluice-pull: {note}")
     if any(_PICKLES.search(each) for each in files):
         converted = folder.with_name(f"{folder.name}-sluice")

@@ -9,7 +9,9 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/json_reader.h"
@@ -22,6 +24,7 @@ namespace sluice {
 namespace {
 
 using nlohmann::json;
+using ::testing::DoubleNear;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -129,6 +132,54 @@ TEST(PairFrameTest, AClassifierOfRowsMayHaveAFrame) {
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_FALSE(config->serving.classifier.logits);
   EXPECT_TRUE(config->serving.frame);
+}
+
+// Copies a reranker of the goldens into `folder` and returns its model.
+std::shared_ptr<const Model> LoadReranker(const std::string& name, const json& frame,
+                                          const TemporaryDirectory& folder) {
+  const std::string source = SLUICE_SOURCE_DIR "/tests/goldens/rerankers/" + name;
+  for (const char* const file : {"config.json", "model.safetensors", "tokenizer.json"}) {
+    std::filesystem::copy_file(source + "/" + file, folder.File(file));
+  }
+  std::ofstream(folder.File("pair_frame.json")) << frame.dump();
+  auto model = LoadModel(name, 1, folder.File(""));
+  EXPECT_TRUE(model.ok()) << model.status();
+  return model.ok() ? *std::move(model) : nullptr;
+}
+
+// The head of the first model has tied weights.
+TEST(PairFrameTest, TheScoreIsTheDifferenceOfTwoRowsOfTheHead) {
+  for (const std::string name : {"qwen3", "mxbai"}) {
+    SCOPED_TRACE(name);
+    for (const json& other : {json(7), json(nullptr)}) {
+      const TemporaryDirectory folder;
+      json frame = Good()["pair_frame.json"];
+      frame["false_token_id"] = other;
+      const auto model = LoadReranker(name, frame, folder);
+      ASSERT_NE(model, nullptr);
+      const int64_t width = model->config.hidden_size;
+      const auto head =
+          model->checkpoint.Find(name == "qwen3" ? "model.embed_tokens.weight" : "lm_head.weight",
+                                 {model->config.vocab_size, width});
+      ASSERT_TRUE(head.ok()) << head.status();
+      std::vector<float> rows[2] = {std::vector<float>(width), std::vector<float>(width)};
+      kernels::ConvertToFloat(head->data, head->dtype, 5 * width, width, rows[0].data());
+      if (other == 7) {
+        kernels::ConvertToFloat(head->data, head->dtype, 7 * width, width, rows[1].data());
+      }
+      std::mt19937_64 random(51);
+      std::normal_distribution<double> normal;
+      std::vector<double> state(width);
+      double expected = 0;
+      for (int64_t i = 0; i < width; ++i) {
+        state[i] = normal(random);
+        expected += state[i] * (double{rows[0][i]} - rows[1][i]);
+      }
+      std::vector<double> scores;
+      model->classifier->Score(state, &scores);
+      EXPECT_THAT(scores, ElementsAre(DoubleNear(expected, 1e-12)));
+    }
+  }
 }
 
 TEST(PairFrameTest, TextsAreInsertedInTheOrderOfTheParts) {
