@@ -18,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   const auto size_of = [&](std::string_view instruction) {
-    const std::string empty = frame.Text({.instruction = instruction});
+    const std::string empty = frame.Text({.instruction = instruction, .query = "", .document = ""});
     const std::string whole =
         frame.Text({.instruction = instruction, .query = "\1", .document = "\2\2"});
     SLUICE_CHECK(whole.size() == empty.size() + 3 && whole.find("\2\2") != std::string::npos);

@@ -270,7 +270,8 @@ TEST(FramedRowsTest, ACutRowKeepsTheEndOfTheFrame) {
   const auto model = Reranker();
   model->config.max_positions = 8;
   ModelInferRequest message = Texts({"abc"}, {"01", "defghij", "d"});
-  EXPECT_THAT(ErrorOf(model, message), HasSubstr("text_pair_input[0]"));
+  EXPECT_THAT(ErrorOf(model, message),
+              HasSubstr("text_pair_input [0] has 9 bytes; the limit is 8"));
   (*message.mutable_parameters())["truncate"].set_string_param("right");
   EXPECT_THAT(RowsOf(model, message), ElementsAre("Qabc|D0=", "Qabc|Dd=", "Qabc|Dd="));
   (*message.mutable_parameters())["truncate"].set_string_param("left");
