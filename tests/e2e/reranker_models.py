@@ -10,9 +10,12 @@ from conftest import ROOT
 RERANKERS = ROOT / "tests" / "goldens" / "rerankers"
 EXPECTED = json.loads((RERANKERS / "expected.json").read_text())
 # The name of each model's published text.
-PUBLISHED = {"qwen3": "qwen3-reranker", "mxbai": "mxbai-rerank-v2"}
+PUBLISHED = {"qwen3": "qwen3-reranker", "mxbai": "mxbai-rerank-v2",
+             "gemma": "bge-reranker-v2-gemma"}
 # The activation that CrossEncoder applies by default.
-SIGMOID = {"qwen3": True, "mxbai": False}
+SIGMOID = {"qwen3": True, "mxbai": False, "gemma": False}
+# The models whose text has a place for an instruction. The template of others ignores it.
+INSTRUCTED = ("qwen3", "mxbai")
 
 
 def make_frame(folder, *arguments):

@@ -12,7 +12,16 @@ import tritonclient.grpc as grpcclient
 from conftest import SLUICE, Daemon
 from gateway import Gateway
 from infer import infer, tensor, text_inputs
-from reranker_models import EXPECTED, PUBLISHED, RERANKERS, SIGMOID, frame_of, lay, make_frame
+from reranker_models import (
+    EXPECTED,
+    INSTRUCTED,
+    PUBLISHED,
+    RERANKERS,
+    SIGMOID,
+    frame_of,
+    lay,
+    make_frame,
+)
 from sentence_models import SENTENCES
 from sluice_client import Client, InvalidArgument
 from tritonclient.utils import InferenceServerException
@@ -20,7 +29,7 @@ from tritonclient.utils import InferenceServerException
 MODELS = sorted(EXPECTED["scores"])
 DOCUMENTS = EXPECTED["documents"]
 QUERIES = list(zip(EXPECTED["queries"], EXPECTED["instructions"]))
-ONE, INSTRUCTED = 1, 5  # queries without and with an instruction
+PLAIN, GIVEN = 1, 5  # queries without and with an instruction
 
 
 @contextlib.contextmanager
@@ -64,8 +73,8 @@ def pairs(query, documents):
     return [*text_inputs(query), tensor("text_pair_input", column, "BYTES")]
 
 
-def given(instruction):
-    return {} if instruction is None else {"instruction": instruction}
+def given(model, instruction):
+    return {"instruction": instruction} if instruction and model in INSTRUCTED else {}
 
 
 def published(model, query):
@@ -85,7 +94,7 @@ def test_scores_of_200_pairs_and_their_order_equal_cross_encoder(served, model):
     count, worst = 0, 0
     for (query, instruction), expected in zip(QUERIES, EXPECTED["scores"][model]):
         scores = infer(served, pairs(query, DOCUMENTS), model=model, activation="none",
-                       **given(instruction))["scores"][:, 0]
+                       **given(model, instruction))["scores"][:, 0]
         worst = max(worst, np.abs(scores - expected).max())
         np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-5)
         np.testing.assert_array_equal(np.argsort(-scores), np.argsort(-np.array(expected)))
@@ -96,7 +105,7 @@ def test_scores_of_200_pairs_and_their_order_equal_cross_encoder(served, model):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_pair_has_the_same_bits_alone_and_among_others(served, model):
-    query, _ = QUERIES[ONE]
+    query, _ = QUERIES[PLAIN]
     together = infer(served, pairs(query, DOCUMENTS), model=model)["scores"]
     alone = [infer(served, pairs(query, [each]), model=model)["scores"][0] for each in DOCUMENTS]
     np.testing.assert_array_equal(together, alone)
@@ -105,16 +114,17 @@ def test_a_pair_has_the_same_bits_alone_and_among_others(served, model):
     np.testing.assert_array_equal(infer(served, each, model=model)["scores"], together)
 
 
-# The rows of a request begin with the same frame, instruction and query.
-@pytest.mark.parametrize("model", MODELS)
+# The rows of a request begin with the same frame, instruction and query. The third model's frame
+# begins with the query and is shorter than a page.
+@pytest.mark.parametrize("model", INSTRUCTED)
 def test_frame_and_query_are_computed_once_per_request(folders, model):
     documents = [each for each in DOCUMENTS if len(each) < 200]
-    query, instruction = QUERIES[INSTRUCTED]
+    query, instruction = QUERIES[GIVEN]
     computed, scores = {}, {}
     for shares in ("true", "false"):
         with serving(folders[model], "--engine.kv.prefix-reuse=" + shares) as client:
             result = client.infer(
-                "model", pairs(query, documents), parameters={"instruction": instruction},
+                "model", pairs(query, documents), parameters=given(model, instruction) or None,
                 outputs=[grpcclient.InferRequestedOutput(name)
                          for name in ("scores", "token_ids", "token_count")])
             parameters = result.get_response().parameters
@@ -133,20 +143,20 @@ def test_frame_and_query_are_computed_once_per_request(folders, model):
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("query", [ONE, INSTRUCTED])
+@pytest.mark.parametrize("query", [PLAIN, GIVEN])
 def test_the_python_client_ranks_as_published(daemon, model, query):
     text, instruction = QUERIES[query]
     with Client(daemon.grpc) as client:
-        ranked = client.rerank(model, text, DOCUMENTS, instruction=instruction)
+        ranked = client.rerank(model, text, DOCUMENTS, **given(model, instruction))
     check_ranking(model, query, [each.document for each in ranked],
                   [each.score for each in ranked])
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("query", [ONE, INSTRUCTED])
+@pytest.mark.parametrize("query", [PLAIN, GIVEN])
 def test_the_gateway_ranks_as_published(gateway, model, query):
     text, instruction = QUERIES[query]
-    body = {"model": model, "query": text, **given(instruction)}
+    body = {"model": model, "query": text, **given(model, instruction)}
     for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
         reply = gateway.post(path, {**body, "documents": DOCUMENTS})
         assert reply.status == 200, reply.body
@@ -163,13 +173,13 @@ def test_the_gateway_ranks_as_published(gateway, model, query):
 @pytest.mark.parametrize("model", MODELS)
 def test_the_command_ranks_as_published(daemon, model):
     documents = [each for each in DOCUMENTS if each and "\n" not in each]
-    query, instruction = QUERIES[INSTRUCTED]
+    query, instruction = QUERIES[GIVEN]
     done = subprocess.run(
-        [SLUICE, "--server", daemon.grpc, "rerank", "--model", model, "--json", "--instruction",
-         instruction, query, "-"],
+        [SLUICE, "--server", daemon.grpc, "rerank", "--model", model, "--json",
+         *(f"--{key}={value}" for key, value in given(model, instruction).items()), query, "-"],
         input="\n".join(documents), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    expected = published(model, INSTRUCTED)[[DOCUMENTS.index(each) for each in documents]]
+    expected = published(model, GIVEN)[[DOCUMENTS.index(each) for each in documents]]
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert [each["document"] for each in answers] == list(np.argsort(-expected))
     np.testing.assert_allclose([each["score"] for each in answers], -np.sort(-expected), atol=1e-5)
@@ -185,6 +195,7 @@ def refused(client, inputs, model, **parameters):
 def test_an_instruction_needs_a_framed_pair(served, daemon):
     pair = pairs("a", ["b"])
     assert "has no pair_frame.json" in refused(served, pair, "cross", instruction="x")
+    assert "has no frame_with_instruction" in refused(served, pair, "gemma", instruction="x")
     assert "needs text_input with text_pair_input" in refused(served, text_inputs("a"), "qwen3",
                                                               instruction="x")
     assert "has 16385 bytes; the limit is 16384" in refused(served, pair, "qwen3",
@@ -215,8 +226,8 @@ def test_metadata_of_a_reranker(daemon):
 
 def serve_and_score(folder, instruction):
     with serving(folder) as client:
-        return infer(client, pairs(QUERIES[INSTRUCTED][0], DOCUMENTS), model="model",
-                     activation="none", **given(instruction))["scores"][:, 0]
+        return infer(client, pairs(QUERIES[GIVEN][0], DOCUMENTS), model="model",
+                     activation="none", instruction=instruction)["scores"][:, 0]
 
 
 # A repository without the files of sentence-transformers is served with the text of its card.
@@ -229,14 +240,14 @@ def test_a_published_text_has_the_scores_of_the_template(tmp_path, model):
     assert make_frame(folder, "--published", PUBLISHED[model]).returncode == 0
     config = json.loads((RERANKERS / model / "1_LogitScore" / "config.json").read_text())
     frame = frame_of(folder)
-    assert {key: frame[key] for key in ("true_token_id", "false_token_id")} == {
-        key: config[key] for key in ("true_token_id", "false_token_id")}
+    for key in ("true_token_id", "false_token_id"):
+        assert frame.get(key) == config[key]
     short = [i for i, each in enumerate(DOCUMENTS) if len(each) < 200]
     with serving(folder) as client:
-        query, instruction = QUERIES[INSTRUCTED]
+        query, instruction = QUERIES[GIVEN]
         scores = infer(client, pairs(query, [DOCUMENTS[i] for i in short]), model="model",
-                       activation="none", **given(instruction))["scores"][:, 0]
-    np.testing.assert_allclose(scores, np.array(EXPECTED["scores"][model][INSTRUCTED])[short],
+                       activation="none", **given(model, instruction))["scores"][:, 0]
+    np.testing.assert_allclose(scores, np.array(EXPECTED["scores"][model][GIVEN])[short],
                                rtol=0, atol=1e-5)
 
 
@@ -278,8 +289,8 @@ def test_a_planted_fault_changes_the_scores(tmp_path, folders, fault):
     folder = tmp_path / "model"
     shutil.copytree(folders["qwen3"], folder)
     fault(folder)
-    scores = serve_and_score(folder, QUERIES[INSTRUCTED][1])
-    expected = np.array(EXPECTED["scores"]["qwen3"][INSTRUCTED])
+    scores = serve_and_score(folder, QUERIES[GIVEN][1])
+    expected = np.array(EXPECTED["scores"]["qwen3"][GIVEN])
     assert np.abs(scores - expected).max() > 0.01
     assert (np.argsort(-scores) != np.argsort(-expected)).any()
     assert math.isfinite(scores.sum())

@@ -21,6 +21,8 @@ from sluice_client.pair_frame import PUBLISHED
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import nn
 from transformers import (
+    GemmaConfig,
+    GemmaForCausalLM,
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen2ForCausalLM,
@@ -32,9 +34,9 @@ HERE = pathlib.Path(__file__).parent
 OUT = HERE / "rerankers"
 SEED = 6205
 LONGEST = 320
-SIZES = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4,
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
          "num_key_value_heads": 2, "intermediate_size": 48, "max_position_embeddings": LONGEST}
-SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"]
+SPECIALS = ["<bos>", "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"]
 # The pattern of the tokenizers of Qwen 2 and 3.
 PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
            r"|\s*[\r\n]+|\s+(?!\S)|\s+")
@@ -51,6 +53,9 @@ SHAPES = {
               {"head_dim": 12, "tie_word_embeddings": True}, nn.Sigmoid()),
     "mxbai": ("mxbai-rerank-v2", Qwen2ForCausalLM, Qwen2Config,
               {"tie_word_embeddings": False}, nn.Identity()),
+    # It takes no instruction, and its score is one logit.
+    "gemma": ("bge-reranker-v2-gemma", GemmaForCausalLM, GemmaConfig,
+              {"head_dim": 8, "tie_word_embeddings": True}, nn.Identity()),
 }
 
 
@@ -68,9 +73,10 @@ def train_tokenizer() -> PreTrainedTokenizerFast:
         vocab_size=900, special_tokens=SPECIALS, show_progress=False,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
     frames = [text for each in PUBLISHED.values() for text in (each.text, each.instructed) if text]
-    tokenizer.train_from_iterator([" ".join(words()), *frames * 4, "yes no " * 9, "yes\nno"],
+    tokenizer.train_from_iterator([" ".join(words()), *frames * 4, "yes no Yes No " * 9,
+                                   "yes\nno"],
                                   trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=SPECIALS[0],
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<|endoftext|>",
                                    model_max_length=LONGEST)
 
 
@@ -78,19 +84,20 @@ def chat_template(name: str) -> str:
     published = PUBLISHED[name]
     start = "<|im_end|>\n<|im_start|>assistant\n"
     texts = []
-    for text in (published.instructed, published.text):
-        before, _, end = text.partition(start)
+    for text in (published.instructed or published.text, published.text):
+        before, found, end = text.partition(start)
         for key in ("instruction", "query", "document"):
             before = before.replace(f"{{{key}}}", f"{{{{ {key} }}}}")
-        texts.append(before + "<|im_end|>\n")
-    return TEMPLATE.strip() % (*texts, "<|im_start|>assistant\n" + end)
+        texts.append(before + ("<|im_end|>\n" if found else ""))
+    return TEMPLATE.strip() % (*texts, f"<|im_start|>assistant\n{end}" if found else "")
 
 
 def draw(model: nn.Module, seed: int) -> nn.Module:
     rng = np.random.default_rng(seed)
     for name, parameter in model.named_parameters():
-        scale = 0.5 if "embed" in name else 1.2 / parameter.shape[-1] ** 0.5
-        mean = 1.0 if name.endswith("norm.weight") else 0.0
+        scale = 0.5 if "embed" in name else 0.9 / parameter.shape[-1] ** 0.5
+        # Gemma's norms multiply by 1 + weight.
+        mean = float(name.endswith("norm.weight") and not isinstance(model, GemmaForCausalLM))
         scale = 0.2 if parameter.dim() == 1 else scale
         values = mean + scale * rng.standard_normal(tuple(parameter.shape))
         parameter.data.copy_(torch.from_numpy(values))
@@ -106,9 +113,8 @@ def make_model(scratch: pathlib.Path, name: str) -> pathlib.Path:
     sizes = {**SIZES, **more, "vocab_size": len(tokenizer)}
     draw(model(config(**sizes)), seed).save_pretrained(base)
     tokenizer.save_pretrained(base)
-    ids = [tokenizer.convert_tokens_to_ids(each) for each in
-           (PUBLISHED[published].true_token, PUBLISHED[published].false_token)]
-    assert None not in ids
+    ids = [tokenizer.get_vocab()[each] for each in
+           (PUBLISHED[published].true_token, PUBLISHED[published].false_token) if each]
     transformer = Transformer(str(base), transformer_task="text-generation", processing_kwargs={
         "chat_template": {"add_generation_prompt": True}})
     folder = OUT / name
