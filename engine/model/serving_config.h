@@ -87,8 +87,9 @@ struct LogitScore {
 // Scores are rows of `module`, applied to a pooled state or, with a pooler, to the output of a
 // dense layer, an activation and optionally a layer norm.
 struct ClassifierConfig {
-  int64_t labels = 0;      // 0 if there is none
-  bool of_tokens = false;  // whether each token has scores, instead of each row
+  int64_t labels = 0;        // 0 if there is none
+  bool of_tokens = false;    // whether each token has scores, instead of each row
+  bool multi_label = false;  // whether several labels may hold for a row
   Pooling pooling = Pooling::kCls;
   bool pooler = false;
   bool bias = true;
@@ -152,6 +153,8 @@ struct ServingConfig {
 };
 
 inline constexpr int64_t kMaxLabels = 1 << 20;
+// The `problem_type` of a classifier whose labels are independent.
+inline constexpr char kMultiLabel[] = "multi_label_classification";
 
 // Reads the class of torch.nn that scales scores: Identity, Sigmoid or Softmax.
 ScoreScale ReadScoreScale(ObjectReader& object, const std::string& key);

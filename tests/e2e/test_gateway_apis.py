@@ -1,7 +1,9 @@
 """Tests that the gateway's paths of other servers answer with the bits of gRPC."""
 
 import asyncio
+import json
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -18,11 +20,21 @@ TEXTS = ["a b c", "no more", "d"]
 QUERY = "a b"
 
 
+def multi_label(folder):
+    """Writes a classifier whose labels are independent."""
+    shutil.copytree(SENTENCES / "cross_3", folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["problem_type"] = "multi_label_classification"
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     models = [(name, lay(folder / name, name)) for name in ("cls", "dense")]
     models += [(name, SENTENCES / name) for name in ("cross_1", "cross_3")]
+    models.append(("multi_label", multi_label(folder / "multi_label")))
     models.append(("demo", ROOT / "models" / "demo"))
     daemon = Daemon(models=models)
     yield daemon.grpc
@@ -111,6 +123,19 @@ def test_tei_predicts_with_probabilities_or_raw_scores(gateway, client):
     assert mixed[0] == ask(gateway, "/predict", {"model": "cross_3", "inputs": QUERY})
     top = ask(gateway, "/", {"model": "cross_3", "inputs": QUERY, "parameters": {"top_k": 1}})
     assert top == mixed[0][:1]
+
+
+def test_independent_labels_have_probabilities_by_sigmoid(gateway, client):
+    raw = client.classify("multi_label", TEXTS, activation="none")
+    assert client.metadata("multi_label").properties["problem_type"] == (
+        "multi_label_classification")
+    expected = [[sigmoid(score) for score in each.scores] for each in raw]
+    tei = ask(gateway, "/predict", {"model": "multi_label", "inputs": [[each] for each in TEXTS]})
+    for answer, scores in zip(tei, expected):
+        np.testing.assert_allclose([each["score"] for each in answer],
+                                   sorted(scores, reverse=True), rtol=1e-5)
+    vllm = ask(gateway, "/classify", {"model": "multi_label", "input": TEXTS})["data"]
+    np.testing.assert_allclose([each["probs"] for each in vllm], expected, rtol=1e-5)
 
 
 def test_rerankers_of_all_apis_give_one_ranking(gateway, client):

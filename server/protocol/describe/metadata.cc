@@ -51,7 +51,8 @@ const char* TaskOf(const Model& model) {
 }
 
 // Adds the information that clients need: the task, the most tokens of a row, the names of labels
-// and prompts, as JSON lists, and the similarity for comparing embeddings.
+// and prompts, as JSON lists, whether labels are independent, and the similarity for comparing
+// embeddings.
 void AddProperties(const Model& model, inference::ModelMetadataResponse* response) {
   const ServingConfig& serving = model.config.serving;
   auto& properties = *response->mutable_properties();
@@ -61,6 +62,7 @@ void AddProperties(const Model& model, inference::ModelMetadataResponse* respons
   };
   properties["task"] = TaskOf(model);
   if (!serving.classifier.names.empty()) properties["labels"] = list(serving.classifier.names);
+  if (serving.classifier.multi_label) properties["problem_type"] = kMultiLabel;
   std::vector<std::string> prompts;
   prompts.reserve(serving.prompts.size());
   for (const NamedPrompt& prompt : serving.prompts) prompts.push_back(prompt.name);

@@ -202,6 +202,14 @@ TEST(FamilyConfigsTest, AClassifierOfACausalModelScoresTheLastState) {
   EXPECT_EQ(ParseFamily("Qwen3ForCausalLM").serving.classifier.labels, 0);
 }
 
+TEST(FamilyConfigsTest, LabelsAreIndependentIfTheProblemTypeStatesIt) {
+  for (const std::string type : {"multi_label_classification", "single_label_classification"}) {
+    const ModelConfig config =
+        ParseFamily("Qwen3ForSequenceClassification", R"(, "problem_type": ")" + type + "\"");
+    EXPECT_EQ(config.serving.classifier.multi_label, type.starts_with("multi"));
+  }
+}
+
 TEST(RelativeBiasTest, DistancesShareBucketsFromTheLongestOn) {
   // Each direction has 4 of the 8 buckets: distances 0 and 1, distances up to 20, and all others.
   EXPECT_EQ(RelativeBucket(0, 8, 20), 0);

@@ -8,7 +8,7 @@ import time
 from typing import Any, Mapping, Optional, Sequence
 
 from ..aio import AsyncClient
-from ..options import Prompt
+from ..options import Activation, Prompt
 from ..results import ModelInfo
 from .hostile import Fields, Refused
 
@@ -104,3 +104,13 @@ class Models:
                 names: list[str] = json.loads(info.properties.get("labels", "[]"))
                 return names or [f"LABEL_{i}" for i in range(output.shape[-1])]
         raise Refused(400, f"the model {name[:100]!r} is not a classifier of texts", "model")
+
+    async def probabilities(self, name: str, options: Mapping[str, Any]) -> Activation:
+        """Returns the activation that makes probabilities of a classifier's scores.
+
+        Several labels may hold for a text if the model's `problem_type` states this.
+        """
+        info = await self.info(name, options)
+        independent = info.properties.get("problem_type") == "multi_label_classification"
+        several = len(await self.labels(name, options)) > 1
+        return "softmax" if several and not independent else "sigmoid"

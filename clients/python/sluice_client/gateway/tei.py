@@ -106,11 +106,6 @@ async def embed_sparse(gateway: Gateway, call: HttpCall) -> Answer:
     return Whole(rows, headers=cut_header(found))
 
 
-def probabilities(labels: int) -> Activation:
-    """Returns the activation that makes probabilities of the scores of a number of labels."""
-    return "softmax" if labels > 1 else "sigmoid"
-
-
 async def predict(
     gateway: Gateway, call: HttpCall, fields: Optional[Fields] = None
 ) -> Answer:
@@ -151,7 +146,8 @@ async def _classify(
     """Returns the labels of each row with their scores, the highest first."""
     labels = await gateway.models.labels(name, call.options)
     call.hold(len(rows) * len(labels) * _COST_OF_LABEL)
-    activation: Activation = "none" if raw else probabilities(len(labels))
+    activation: Activation = "none" if raw else await gateway.models.probabilities(
+        name, call.options)
     made: list[Any] = [None] * len(rows)
     for size in (1, 2):  # A request has texts or pairs.
         places = [i for i, row in enumerate(rows) if len(row) == size]

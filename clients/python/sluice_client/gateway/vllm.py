@@ -11,7 +11,7 @@ from ..results import Classification, Results
 from .hostile import Fields, check_texts, parse_object
 from .openai import COST_OF_SCORE, prompt_options, texts_or_ids, usage_of
 from .serving import Answer, Gateway, HttpCall, Whole
-from .tei import probabilities, tokens_of
+from .tei import tokens_of
 
 _COST_OF_LABEL = 100  # bytes of memory for a label's score, until it has been encoded
 
@@ -79,7 +79,8 @@ async def _classified(
     """Returns the labels of the model, and their scores for each prompt."""
     labels = await gateway.models.labels(name, call.options)
     call.hold(len(prompts) * (COST_OF_SCORE + len(labels) * _COST_OF_LABEL))
-    activation = probabilities(len(labels)) if activates else "none"
+    activation = (
+        await gateway.models.probabilities(name, call.options) if activates else "none")
     rows = await gateway.client.classify(name, prompts, activation=activation, **options)
     return labels, rows
 
