@@ -26,6 +26,8 @@ struct ScratchLayout {
   int64_t keys;  // only with keys of the step's rows: pages of one head, then the values
   int64_t values;
   int64_t page_ids;
+  int64_t relative_queries;  // products of a block's rows, then those of the keys, with tables
+  int64_t relative_keys;
   int64_t worker_floats;
   int64_t parts;  // after the parts of all workers
   int64_t floats;
@@ -34,6 +36,11 @@ struct ScratchLayout {
 // Returns the layout of pages of one KV head.
 KvLayer PagesOfHead(const AttentionSizes& sizes) {
   return {nullptr, nullptr, /*kv_heads=*/1, sizes.head_dim, sizes.kv_type};
+}
+
+// Returns the row stride of products with tables of relative positions.
+int64_t RelativeStride(const AttentionSizes& sizes) {
+  return RoundUp(MaxProductColumns(sizes.relative_rows, 2 * sizes.max_context), kCacheLine);
 }
 
 ScratchLayout LayOutScratch(const AttentionChoice& choice, const AttentionSizes& sizes) {
@@ -56,36 +63,45 @@ ScratchLayout LayOutScratch(const AttentionChoice& choice, const AttentionSizes&
   const int64_t page_floats = PagesOfHead(sizes).page_bytes() / kSizeOf<float>;
   layout.values = layout.keys + RoundUp(pages * page_floats, kCacheLine);
   layout.page_ids = layout.values + RoundUp(pages * page_floats, kCacheLine);
-  layout.worker_floats = layout.page_ids + RoundUp(pages, kCacheLine);
+  layout.relative_queries = layout.page_ids + RoundUp(pages, kCacheLine);
+  const int64_t columns = RelativeStride(sizes);
+  layout.relative_keys = layout.relative_queries + simd::kAttentionRows * columns;
+  layout.worker_floats = layout.relative_keys + sizes.max_context * columns;
   layout.parts = sizes.threads * layout.worker_floats;
   layout.floats =
       layout.parts + AttentionSchedule::MaxRecords(choice, sizes) * layout.record_stride;
   return layout;
 }
 
-// Returns about how many multiply-adds the scores and the sums of values need.
-int64_t WorkOfAttention(std::span<const AttentionSequence> sequences, const AttentionSizes& sizes) {
+// Returns about how many multiply-adds the scores, with the products with tables of relative
+// positions, and the sums of values need.
+int64_t WorkOfAttention(std::span<const AttentionSequence> sequences, const AttentionSizes& sizes,
+                        int64_t tables) {
   int64_t pairs = 0;  // of a query and a key
   for (const AttentionSequence& each : sequences) {
     pairs += int64_t{each.count} * (each.first_position + each.count);
   }
-  return 2 * pairs * sizes.q_heads * sizes.head_dim;
+  return (2 + tables) * pairs * sizes.q_heads * sizes.head_dim;
 }
 
 // Keys and values of one KV head of a sequence, copied from the step's rows to pages in a worker's
-// scratch memory. They stay in a near cache while the head's items are computed.
+// scratch memory, and the keys' products with a table of relative positions. They stay in a near
+// cache while the head's items are computed.
 class HeldHead {
  public:
-  // Holds nothing at first. `page_ids` has room for the pages of the longest sequence. Memory is
-  // not owned.
+  // Holds nothing at first. `page_ids` has room for the pages of the longest sequence, and
+  // `products`, whose rows are `stride` apart, for its keys. Memory is not owned.
   HeldHead(Profile profile, const AttentionArgs& args, int32_t kv_heads, const KvLayer& pages,
-           int32_t* page_ids)
+           int32_t* page_ids, float* products, int64_t stride)
       : profile_(profile),
         k_(args.k),
         v_(args.v),
+        relative_(args.relative),
         width_(int64_t{kv_heads} * pages.head_dim),
         pages_(pages),
-        page_ids_(page_ids) {}
+        page_ids_(page_ids),
+        products_(products),
+        stride_(stride) {}
 
   // Copies the pages in [first, past) of a sequence's head that are not copied yet.
   void Hold(const AttentionSequence& sequence, int32_t head, int64_t first, int64_t past) {
@@ -94,11 +110,14 @@ class HeldHead {
       head_ = head;
       first_ = past_ = first;
     }
+    if (past_ < past) MultiplyKeys(past_, past);
     for (; past_ < past; ++past_) CopyPage(past_);
   }
 
   const KvLayer& pages() const { return pages_; }
   const int32_t* page_ids() const { return page_ids_; }
+  // Returns the products of the copied keys. Their values are nullptr without a table.
+  const simd::TableProducts& products() const { return held_products_; }
 
  private:
   void CopyPage(int64_t page) {
@@ -113,11 +132,28 @@ class HeldHead {
     }
   }
 
+  // Multiplies the keys of pages [first, past) with the table's rows for all queries of the
+  // sequence.
+  void MultiplyKeys(int64_t first, int64_t past) {
+    if (relative_ == nullptr || relative_->queries().matrices() == 0) return;
+    const int64_t begin = first * kPageTokens, length = sequence_->count;
+    const StepRows keys = {k_ + int64_t{head_} * pages_.head_dim, width_, sequence_->rows + begin,
+                           std::min(past * kPageTokens, length) - begin};
+    held_products_ = {products_, stride_,
+                      MultiplyByTable(profile_, relative_->queries(), head_,
+                                      relative_->RowsFor(1 - length, length - 1), keys,
+                                      products_ + begin * stride_, stride_)};
+  }
+
   const Profile profile_;
   const float *const k_, *const v_;
+  const RelativePositions* const relative_;
   const int64_t width_;
   const KvLayer pages_;
   int32_t* const page_ids_;
+  float* const products_;
+  const int64_t stride_;
+  simd::TableProducts held_products_ = {};
   const AttentionSequence* sequence_ = nullptr;
   int32_t head_ = 0;
   int64_t first_ = 0, past_ = 0;  // the copied pages
@@ -131,7 +167,8 @@ class Step {
       : kernels_(simd::AttentionFor(context.profile, kv.type)),
         pool_(*context.pool),
         plan_(args.choice, sizes, sequences),
-        multiply_adds_(WorkOfAttention(sequences, sizes)),
+        multiply_adds_(WorkOfAttention(sequences, sizes,
+                                       args.relative == nullptr ? 0 : args.relative->tables())),
         layout_(LayOutScratch(args.choice, sizes)),
         profile_(context.profile),
         args_(args),
@@ -151,6 +188,7 @@ class Step {
                   .bias = args.bias,
                   .bias_positions = args.bias_positions,
                   .silu_share = args.silu_share,
+                  .relative = {},
                   .kv = &kv,
                   .kv_head = 0,
                   .pages = nullptr,
@@ -228,8 +266,34 @@ class Step {
     KvLayer pages = PagesOfHead(sizes_);
     pages.k = mine + layout_.keys;
     pages.v = mine + layout_.values;
-    return {profile_, args_, sizes_.kv_heads, pages,
-            reinterpret_cast<int32_t*>(mine + layout_.page_ids)};
+    return {profile_,
+            args_,
+            sizes_.kv_heads,
+            pages,
+            reinterpret_cast<int32_t*>(mine + layout_.page_ids),
+            mine + layout_.relative_keys,
+            RelativeStride(sizes_)};
+  }
+
+  // Lets `block` add the terms of relative positions to its scores. Requires that `held` has the
+  // keys that the item reads.
+  void AddRelative(const AttentionItem& item, const HeldHead& held, float* products,
+                   simd::AttentionBlock* block) const {
+    if (args_.relative == nullptr) return;
+    block->relative = {args_.relative->row_of(), {}, held.products()};
+    const PackedWeights& table = args_.relative->keys();
+    if (table.matrices() == 0) return;
+    const int64_t first = item.first_segment * kSegmentTokens - item.first_row;
+    const int64_t past =
+        std::min<int64_t>(item.past_segment * kSegmentTokens, item.sequence->count);
+    const TableRows range =
+        args_.relative->RowsFor(first - (item.rows - 1), past - 1 - item.first_row);
+    const StepRows queries = {args_.q + int64_t{item.kv_head} * sizes_.head_dim, block->row_stride,
+                              block->rows, block->count};
+    const int64_t stride = RelativeStride(sizes_);
+    block->relative.queries = {
+        products, stride,
+        MultiplyByTable(profile_, table, item.kv_head, range, queries, products, stride)};
   }
 
   // If attention reads keys and values from the step's rows, lets `block` read pages [first, past)
@@ -271,6 +335,7 @@ class Step {
       simd::AttentionBlock block = BlockOf(now);
       ReadFrom(&held, now, now.first_segment * kSegmentTokens / kPageTokens, block.fetch_pages,
                &block);
+      AddRelative(now, held, mine + layout_.relative_queries, &block);
       block.scores = mine;
       block.queries = mine + layout_.queries;
       block.segment_sums = mine + layout_.segment_sums;
@@ -308,20 +373,25 @@ void Attention(const Context& context, const AttentionArgs& args, const KvLayer&
                std::span<const AttentionSequence> sequences, int64_t max_context, float* scratch) {
   SLUICE_CHECK(args.q_heads % kv.kv_heads == 0);
   SLUICE_CHECK(args.silu_share == 0 || args.xsa == XsaForm::kOff);
+  SLUICE_CHECK(args.relative == nullptr || (args.k != nullptr && args.silu_share == 0 &&
+                                            args.q_heads == kv.kv_heads && !args.causal));
   for (const AttentionSequence& sequence : sequences) {
     const int64_t past = sequence.first_position + sequence.count;
     SLUICE_CHECK(args.k == nullptr || sequence.first_position == 0);
     SLUICE_CHECK(past <= max_context && (args.bias == nullptr || past <= args.bias_positions));
+    SLUICE_CHECK(args.relative == nullptr || past <= args.relative->positions());
   }
-  const AttentionSizes sizes = {.q_heads = args.q_heads,
-                                .kv_heads = kv.kv_heads,
-                                .head_dim = kv.head_dim,
-                                .max_context = max_context,
-                                .threads = context.pool->threads(),
-                                .causal = args.causal,
-                                .window = args.window,
-                                .kv_type = kv.type,
-                                .of_rows = args.k != nullptr};
+  const AttentionSizes sizes = {
+      .q_heads = args.q_heads,
+      .kv_heads = kv.kv_heads,
+      .head_dim = kv.head_dim,
+      .max_context = max_context,
+      .threads = context.pool->threads(),
+      .causal = args.causal,
+      .window = args.window,
+      .kv_type = kv.type,
+      .of_rows = args.k != nullptr,
+      .relative_rows = args.relative == nullptr ? 0 : args.relative->rows()};
   Step(context, args, kv, sequences, sizes, scratch).Run();
 }
 

@@ -4,7 +4,8 @@
 // For a query row at position p and head h (KV head h / (q_heads / kv_heads)):
 //   s_j = scale * q . k_j for the visible keys j (j <= p if causal, else the whole sequence; with a
 //     window only the keys with |p - j| < window), then c tanh(s_j / c) with a soft cap c, then the
-//     addition of bias[h, j - p]
+//     addition of bias[h, j - p], and of scale * (q . K[r] + k_j . Q[r]) with relative positions
+//     (kernels/cpu/relative_positions.h)
 //   y = sum_j exp(s_j - max s) v_j / sum_j exp(s_j - max s), or with a SiLU share c, as in HSTU
 //     (arXiv 2402.17152), y = sum_j c silu(s_j) v_j
 //   XSA (exclusive self attention, arXiv 2603.09078), v = v_p:
@@ -26,6 +27,7 @@
 #include "kernels/cpu/attention_schedule.h"
 #include "kernels/cpu/context.h"
 #include "kernels/cpu/kv_cache.h"
+#include "kernels/cpu/relative_positions.h"
 #include "kernels/xsa_form.h"
 
 namespace sluice::kernels {
@@ -44,7 +46,10 @@ struct AttentionArgs {
   const float* bias = nullptr;  // [q_heads, 2 * bias_positions + kPageTokens], from j - p =
                                 // -bias_positions on, or nullptr
   int32_t bias_positions = 0;   // above every position
-  float silu_share = 0;         // 0 for the softmax; needs xsa of kOff
+  // Needs keys in the step's rows, one query head for each KV head, and silu_share 0. Its
+  // positions are above every distance. The terms read the keys as f32, whatever kv.type is.
+  const RelativePositions* relative = nullptr;
+  float silu_share = 0;  // 0 for the softmax; needs xsa of kOff
   XsaForm xsa;
   float xsa_eps;  // >= 1e-18; a smaller one would be compared with a |v|^2 that fp32 has lost
   const float* xsa_gate;  // [q_heads] or nullptr

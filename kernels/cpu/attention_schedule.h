@@ -54,7 +54,8 @@ struct AttentionSizes {
   bool causal = true;
   int32_t window = 0;  // see AttentionArgs
   KvType kv_type = KvType::kF32;
-  bool of_rows = false;  // whether keys and values are in the step's rows, see AttentionArgs
+  bool of_rows = false;       // whether keys and values are in the step's rows, see AttentionArgs
+  int64_t relative_rows = 0;  // of the tables of relative positions, or 0
 
   int32_t group() const { return q_heads / kv_heads; }
 };

@@ -41,6 +41,17 @@ double AttentionShape::ScoreOf(double product, int64_t head, int64_t distance) c
   return score + bias[head * (2 * bias_positions + 16) + bias_positions + distance];
 }
 
+double AttentionShape::RelativeOf(std::span<const double> q, std::span<const double> k,
+                                  int64_t head, int64_t distance) const {
+  if (relative.row_of.empty()) return 0;
+  const int64_t row = relative.row_of[std::ssize(relative.row_of) / 2 + distance];
+  double sum = 0;
+  if (!relative.keys.empty()) sum += Dot(q, Head(relative.keys, q_heads, head_dim, row, head));
+  if (!relative.queries.empty())
+    sum += Dot(k, Head(relative.queries, q_heads, head_dim, row, head));
+  return sum;
+}
+
 std::vector<double> Attention(const AttentionShape& shape, std::span<const double> q,
                               std::span<const double> k, std::span<const double> v,
                               int64_t first_position, bool causal, double scale) {
@@ -54,9 +65,10 @@ std::vector<double> Attention(const AttentionShape& shape, std::span<const doubl
     for (int64_t h = 0; h < shape.q_heads; ++h) {
       std::vector<double> p(static_cast<size_t>(past - first));
       for (int64_t j = first; j < past; ++j) {
-        const double product = Dot(Head(q, shape.q_heads, head_dim, r, h),
-                                   Head(k, shape.kv_heads, head_dim, j, h / group));
-        p[j - first] = shape.ScoreOf(scale * product, h, j - position);
+        const std::span<const double> query = Head(q, shape.q_heads, head_dim, r, h);
+        const std::span<const double> key = Head(k, shape.kv_heads, head_dim, j, h / group);
+        p[j - first] = shape.ScoreOf(scale * Dot(query, key), h, j - position) +
+                       scale * shape.RelativeOf(query, key, h, j - position);
       }
       double sum = 1;
       if (shape.silu_share > 0) {

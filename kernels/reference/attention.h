@@ -11,6 +11,12 @@
 
 namespace sluice::kernels::reference {
 
+// Tables of relative positions; see kernels/cpu/relative_positions.h.
+struct RelativeTables {
+  std::span<const double> keys, queries;  // [rows, heads, head_dim], or empty
+  std::span<const int32_t> row_of;        // [2 * positions]
+};
+
 struct AttentionShape {
   int64_t q_heads;
   int64_t kv_heads;  // divides q_heads
@@ -20,11 +26,15 @@ struct AttentionShape {
   std::span<const float> bias = {};  // [q_heads, 2 * bias_positions + 16], or empty
   int64_t bias_positions = 0;
   double silu_share = 0;
+  RelativeTables relative = {};
 
   // Returns the keys that a row at `position` sees, [first, past).
   std::pair<int64_t, int64_t> Visible(int64_t position, int64_t context, bool causal) const;
   // Returns the number that the softmax, or SiLU, sees for a product times the scale.
   double ScoreOf(double product, int64_t head, int64_t distance) const;
+  // Returns the sum of the products of a query and of its key, [head_dim] each, with the tables.
+  double RelativeOf(std::span<const double> q, std::span<const double> k, int64_t head,
+                    int64_t distance) const;
 };
 
 // Returns the attention output, in the shape of q. The rows of q are at positions first_position,

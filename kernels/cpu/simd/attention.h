@@ -127,7 +127,8 @@ static void AttendSegment(const simd::AttentionBlock& block, const QueryTile& ti
                                                    block.queries + from * int64_t{simd::kQueryRun},
                                                    segment, part);
     };
-    const bool shaped = block.soft_cap != 0 || block.bias != nullptr || block.silu_share != 0;
+    const bool shaped = block.soft_cap != 0 || block.bias != nullptr || block.silu_share != 0 ||
+                        block.relative.row_of != nullptr;
     if (!shaped || phase == Phase::kSums) return run(phase);
     run(Phase::kScores);
     ShapeScores(block, queries + from, to - from, segment);

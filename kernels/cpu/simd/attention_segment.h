@@ -153,9 +153,37 @@ SLUICE_INLINE void HideScores(const Query& query, const Segment& segment) {
   }
 }
 
-// Applies the block's soft cap, bias and SiLU to the scores of the segment's pages. This is a
-// separate pass, because a call between the loops that compute the scores would spill their
-// registers.
+// Adds scale * values[i * stride + row_of[i]] to each of n scores.
+static void AddProducts(const float* values, int64_t stride, const int32_t* row_of, float scale,
+                        int64_t n, float* scores) {
+  for (int64_t i = 0; i < n; ++i) {
+    scores[i] = FmaScalar(scale, values[i * stride + row_of[i]], scores[i]);
+  }
+}
+
+// Adds the terms of relative positions to the query's scores of the segment.
+static void AddRelative(const simd::AttentionBlock& block, const Query& query,
+                        const Segment& segment) {
+  const simd::RelativeTerms& terms = block.relative;
+  const int64_t n = EndOf(query, segment) - segment.begin;
+  const int64_t position = block.first_position + query.row;
+  const int32_t* const row_of = terms.row_of + segment.begin - position;
+  float* const scores = query.scores + segment.begin - segment.origin;
+  if (terms.queries.values != nullptr) {
+    const float* const products =
+        terms.queries.values + query.row * terms.queries.stride - terms.queries.first;
+    AddProducts(products, 0, row_of, block.scale, n, scores);
+  }
+  if (terms.keys.values != nullptr) {
+    const float* const products =
+        terms.keys.values + segment.begin * terms.keys.stride - terms.keys.first;
+    AddProducts(products, terms.keys.stride, row_of, block.scale, n, scores);
+  }
+}
+
+// Applies the block's soft cap, bias, relative terms and SiLU to the scores of the segment's pages.
+// This is a separate pass, because a call between the loops that compute the scores would spill
+// their registers.
 __attribute__((noinline, cold)) static void ShapeScores(const simd::AttentionBlock& block,
                                                         const Query* queries, int count,
                                                         const Segment& segment) {
@@ -178,6 +206,7 @@ __attribute__((noinline, cold)) static void ShapeScores(const simd::AttentionBlo
       }
       Store(scores, score);
     }
+    if (block.relative.row_of != nullptr) AddRelative(block, queries[i], segment);
     HideScores(queries[i], segment);
   }
 }

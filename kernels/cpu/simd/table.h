@@ -27,6 +27,21 @@ struct GemmBlock {
   bool accumulate;
 };
 
+// Products of rows with consecutive rows of a table: [rows, stride], where column 0 is the table's
+// row `first`.
+struct TableProducts {
+  const float* values;  // nullptr if there is no table
+  int64_t stride;
+  int64_t first;
+};
+
+// The terms of disentangled attention; see kernels/cpu/relative_positions.h.
+struct RelativeTerms {
+  const int32_t* row_of;  // the table's row for a key d positions after its query; or nullptr
+  TableProducts queries;  // of the block's rows; the block has one query head
+  TableProducts keys;     // of the sequence's keys, from position 0 on
+};
+
 // Consecutive query rows of one sequence and all query heads of one KV head.
 struct AttentionBlock {
   const float* q;       // first row of the tensor, at this KV head's first query head
@@ -46,6 +61,7 @@ struct AttentionBlock {
 
   int64_t bias_stride() const { return 2 * int64_t{bias_positions} + kPageTokens; }
 
+  RelativeTerms relative;
   const KvLayer* kv;
   int32_t kv_head;
   const int32_t* pages;  // of the sequence, from position 0 on

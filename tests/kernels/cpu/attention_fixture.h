@@ -2,6 +2,7 @@
 #pragma once
 
 #include <bit>
+#include <optional>
 
 #include "kernels/cpu/attention.h"
 #include "tests/kernels/common/attention_bodies.h"
@@ -30,6 +31,18 @@ inline std::vector<float> UnwrittenPages(const KvLayer& kv, int64_t pages) {
 // The place of keys and values: in pages, or in rows of the step. The rows of a sequence are in any
 // order, or one after another.
 enum class KeysIn { kPages, kRows, kOrderedRows };
+
+// Returns the shape's tables of relative positions, packed for the context, if it has any.
+inline std::optional<RelativePositions> PackRelative(const Context& context,
+                                                     const reference::AttentionShape& shape) {
+  const reference::RelativeTables& tables = shape.relative;
+  if (tables.row_of.empty()) return std::nullopt;
+  const std::vector<float> keys(tables.keys.begin(), tables.keys.end());
+  const std::vector<float> queries(tables.queries.begin(), tables.queries.end());
+  return std::make_optional<RelativePositions>(
+      context, static_cast<int32_t>(shape.q_heads), static_cast<int32_t>(shape.head_dim), keys,
+      queries, std::vector<int32_t>(tables.row_of.begin(), tables.row_of.end()));
+}
 
 // All unused places of the pages and of the scratch are NaN.
 inline AttentionOutputs<float> RunAttention(const Context& context, std::mt19937_64& random,
@@ -76,6 +89,7 @@ inline AttentionOutputs<float> RunAttention(const Context& context, std::mt19937
   std::vector<float> q = ByRow(layout, cases, &SequenceCase<float>::q, q_width);
   std::vector<float> out(q.size(), kPoison);
   std::vector<float> cos_sim(layout.rows.size() * shape.q_heads, kPoison), proj_frac(cos_sim);
+  const std::optional<RelativePositions> relative = PackRelative(context, shape);
   std::vector<float> scratch(
       AttentionScratchFloats(choice, {.q_heads = static_cast<int32_t>(shape.q_heads),
                                       .kv_heads = static_cast<int32_t>(shape.kv_heads),
@@ -85,7 +99,8 @@ inline AttentionOutputs<float> RunAttention(const Context& context, std::mt19937
                                       .causal = causal,
                                       .window = static_cast<int32_t>(shape.window),
                                       .kv_type = type,
-                                      .of_rows = keys_in != KeysIn::kPages}),
+                                      .of_rows = keys_in != KeysIn::kPages,
+                                      .relative_rows = relative ? relative->rows() : 0}),
       kPoison);
   const bool in_place = random() % 2 == 0;
   Attention(context,
@@ -100,6 +115,7 @@ inline AttentionOutputs<float> RunAttention(const Context& context, std::mt19937
              .soft_cap = static_cast<float>(shape.soft_cap),
              .bias = shape.bias.empty() ? nullptr : shape.bias.data(),
              .bias_positions = static_cast<int32_t>(shape.bias_positions),
+             .relative = relative ? &*relative : nullptr,
              .silu_share = static_cast<float>(shape.silu_share),
              .xsa = xsa.form,
              .xsa_eps = xsa.eps,
