@@ -305,6 +305,8 @@ einsum::AttentionShape AttentionShapeOf(const AttentionOp& op, const ModelConfig
                                   .scale = config.score_scale > 0 ? op.scale : usual,
                                   .soft_cap = op.soft_cap,
                                   .bias = op.relative_bias.present(),
+                                  .relative_keys = op.relative && op.relative->keys,
+                                  .relative_queries = op.relative && op.relative->queries,
                                   .silu_share = op.silu_share,
                                   .gate = !op.xsa_gate.empty(),
                                   .kv = options.kv};

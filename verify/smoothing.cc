@@ -34,6 +34,17 @@ Access AccessOf(const ActivationOp& op) { return {{op.in, op.up}, op.out}; }
 Access AccessOf(const MixOp& op) { return {{op.a, op.b}, op.out}; }
 Access AccessOf(const HeadOp& op) { return {{op.in}, kNoBuffer}; }
 
+// Returns the projections that also make tables of relative positions, from rows that take no
+// scales.
+std::vector<std::string> TensorsOf(const AttentionOp& op) {
+  std::vector<std::string> names;
+  if (!op.relative) return names;
+  for (const std::optional<LinearOp>& table : {op.relative->keys, op.relative->queries}) {
+    if (table) names.insert(names.end(), {table->weight.name, table->bias.name});
+  }
+  return names;
+}
+
 // Returns the tensors of an op that scales may change.
 std::vector<std::string> TensorsOf(const GraphOp& op) {
   if (const auto* norm = std::get_if<NormOp>(&op)) return {norm->weight.name, norm->bias.name};
@@ -43,6 +54,7 @@ std::vector<std::string> TensorsOf(const GraphOp& op) {
   if (const auto* head = std::get_if<HeadOp>(&op)) return {head->weight.name};
   if (const auto* embed = std::get_if<EmbedOp>(&op)) return {embed->table.name};
   if (const auto* mix = std::get_if<MixOp>(&op)) return {mix->a_weight.name, mix->b_weight.name};
+  if (const auto* attention = std::get_if<AttentionOp>(&op)) return TensorsOf(*attention);
   return {};
 }
 

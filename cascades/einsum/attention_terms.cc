@@ -44,6 +44,15 @@ TermId Scores(TermPool& pool, const AttentionShape& shape) {
         pool.Input({.name = "R", .ranks = {"h", "g", "p", "m"}, .home = Home::kWeight});
     scores = pool.Map(Op::kAdd, scores, bias);
   }
+  const auto add_relative = [&](const char* table, TermId rows) {
+    const TermId positions =
+        pool.Input({.name = table, .ranks = {"h", "g", "p", "m", "e"}, .home = Home::kTile});
+    TermId products = Sum(pool, "e", rows, positions);
+    if (shape.scale != 1) products = pool.Map(Op::kMultiply, products, pool.Constant(shape.scale));
+    scores = pool.Map(Op::kAdd, scores, products);
+  };
+  if (shape.relative_keys) add_relative("T", q);
+  if (shape.relative_queries) add_relative("U", k);
   return scores;
 }
 

@@ -35,12 +35,17 @@ struct KvPlace {
 
 struct AttentionShape {
   bool causal = true;
-  int64_t window = 0;     // admits only keys that are fewer than `window` positions away; 0 for all
-  double scale = 1;       // of scores; 1 leaves it out
-  double soft_cap = 0;    // of scores; 0 leaves it out
-  bool bias = false;      // an input R[h,g,p,m] that is added to scores
-  double silu_share = 0;  // weights are this times SiLU of scores; 0: their softmax
-  bool query_gain = false;  // an input C[h,g] that multiplies scores
+  int64_t window = 0;   // admits only keys that are fewer than `window` positions away; 0 for all
+  double scale = 1;     // of scores; 1 leaves it out
+  double soft_cap = 0;  // of scores; 0 leaves it out
+  bool bias = false;    // an input R[h,g,p,m] that is added to scores
+  // Inputs T[h,g,p,m,e] and U[h,g,p,m,e], the rows of tables of relative positions for each query
+  // and key. Their products with queries and with keys, times the scale, are added to scores. The
+  // rows of a head's tables are in a near cache, so they cause no traffic.
+  bool relative_keys = false;     // T
+  bool relative_queries = false;  // U
+  double silu_share = 0;          // weights are this times SiLU of scores; 0: their softmax
+  bool query_gain = false;        // an input C[h,g] that multiplies scores
   XsaForm xsa = XsaForm::kNone;
   bool gate = false;  // an input W[h,g], g above
   KvPlace kv = {};

@@ -54,7 +54,8 @@ ArenaLayout LayOutArena(const Model& model, const Bucket& bucket, const kernels:
                                                   .max_context = longest,
                                                   .threads = threads,
                                                   .kv_type = config.kv_dtype,
-                                                  .of_rows = !config.causal}));
+                                                  .of_rows = !config.causal,
+                                                  .relative_rows = 2 * config.disentangled.span}));
   layout.head_rows = take(kernels::kHeadRows * config.hidden_size);
   layout.head_quantized =
       take_quantized(kernels::kHeadRows, AnyQuantized(model) ? config.hidden_size : 0, false);

@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "engine/cpu/head_op.h"
 #include "engine/cpu/int8_layout.h"
+#include "engine/cpu/relative_tables.h"
 #include "engine/cpu/select_attention.h"
 #include "engine/cpu/weights.h"
 #include "engine/model/kept_channels.h"
@@ -86,6 +87,7 @@ class CpuLowering {
         config_(model.config),
         graph_(model.graph),
         weights_(model.checkpoint, model.config.stored_quantization, context),
+        relative_(model, context),
         attention_(KernelOrder(attention)),
         quantization_(QuantizationOfOps(model)) {}
 
@@ -202,6 +204,10 @@ class CpuLowering {
       for (float& value : gate) value = static_cast<float>(std::tanh(static_cast<double>(value)));
     }
     SLUICE_ASSIGN_OR_RETURN(auto bias, RelativeBias(op));
+    std::shared_ptr<const kernels::RelativePositions> relative;
+    if (op.relative) {
+      SLUICE_ASSIGN_OR_RETURN(relative, relative_.Make(*op.relative));
+    }
     const kernels::AttentionArgs same = {
         .q = nullptr,
         .out = nullptr,
@@ -212,6 +218,7 @@ class CpuLowering {
         .soft_cap = op.soft_cap,
         .bias = bias == nullptr ? nullptr : bias->data(),
         .bias_positions = static_cast<int32_t>(config_.max_positions),
+        .relative = relative.get(),
         .silu_share = op.silu_share,
         .xsa = XsaFormOf(config_, op),
         .xsa_eps = config_.xsa.eps,
@@ -223,7 +230,7 @@ class CpuLowering {
     const auto& stored = std::get<RopeStoreOp>(graph_.ops[op_ - 1]);
     return [op, same, k = config_.causal ? kNoBuffer : stored.k,
             v = config_.causal ? kNoBuffer : stored.v, gate = std::move(gate),
-            bias = std::move(bias)](const StepRun& run) {
+            bias = std::move(bias), relative = std::move(relative)](const StepRun& run) {
       kernels::AttentionArgs args = same;
       args.q = run.buffer(op.q);
       args.out = run.buffer(op.out);
@@ -286,7 +293,7 @@ class CpuLowering {
 
   bool in_bf16() const { return weights_.in_bf16(); }
   int64_t bytes() const {
-    int64_t bytes = weights_.bytes();
+    int64_t bytes = weights_.bytes() + relative_.bytes();
     for (const auto& table : rope_) {
       if (table != nullptr) bytes += 2 * std::ssize(table->cos) * kSizeOf<float>;
     }
@@ -321,6 +328,7 @@ class CpuLowering {
   const ModelConfig& config_;
   const Graph& graph_;
   WeightLoader weights_;
+  RelativeTableMaker relative_;
   const kernels::AttentionChoice attention_;
   const std::vector<RowQuantization> quantization_;  // of each op
   size_t op_ = 0;                                    // the op that is lowered

@@ -46,8 +46,8 @@ std::string ProfileOf(const DeviceInfo& device, const CudaBackendOptions& option
   return profile;
 }
 
-// Returns InvalidArgument for a model with ops in a precision that has no kernels.
-absl::Status CheckPrecision(const Model& model) {
+// Returns InvalidArgument for a model with ops, or precisions, that have no kernels.
+absl::Status CheckSupport(const Model& model) {
   if (AnyIn(model, Quantization::kInt4)) {
     return absl::InvalidArgumentError(
         "int4 projections run only on a CPU; serve the model with device: cpu, or with "
@@ -66,6 +66,11 @@ absl::Status CheckPrecision(const Model& model) {
     return absl::InvalidArgumentError(
         "an int8 head runs only on a CPU; serve the model with device: cpu, or with quantize_head: "
         "false and a checkpoint whose head is not quantised");
+  }
+  if (model.config.disentangled.span > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the disentangled attention of ", model.config.architecture,
+                     " runs only on a CPU; serve the model with device: cpu"));
   }
   if (model.config.kv_dtype != KvType::kF32) {
     return absl::InvalidArgumentError(
@@ -97,7 +102,7 @@ class CudaBackend final : public Backend {
 
   absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(
       std::shared_ptr<const Model> model) override {
-    SLUICE_RETURN_IF_ERROR(CheckPrecision(*model));
+    SLUICE_RETURN_IF_ERROR(CheckSupport(*model));
     return half_ ? LoadAs<kernels::cuda::BFloat16>(std::move(model))
                  : LoadAs<float>(std::move(model));
   }

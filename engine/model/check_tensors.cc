@@ -27,7 +27,14 @@ class TensorCheck {
     if (!op.xsa_gate.empty()) {
       SLUICE_RETURN_IF_ERROR(Floats({.name = op.xsa_gate, .shape = {model_.config.heads}}));
     }
-    return Floats(op.relative_bias);
+    SLUICE_RETURN_IF_ERROR(Floats(op.relative_bias));
+    if (!op.relative) return absl::OkStatus();
+    SLUICE_RETURN_IF_ERROR(Floats(op.relative->positions));
+    if (op.relative->norm) SLUICE_RETURN_IF_ERROR((*this)(*op.relative->norm));
+    for (const std::optional<LinearOp>& table : {op.relative->keys, op.relative->queries}) {
+      if (table) SLUICE_RETURN_IF_ERROR((*this)(*table));
+    }
+    return absl::OkStatus();
   }
   absl::Status operator()(const MixOp& op) { return Floats(op.a_weight, op.b_weight); }
   absl::Status operator()(const HeadOp& op) {

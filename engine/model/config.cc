@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -61,7 +62,20 @@ const json& NeutralValues() {
 struct Known {
   const ModelFamily* family;
   const Architecture* architecture;
+  bool by_model_type = false;  // the document names no architectures
 };
+
+// Returns the architecture that serves the states of a model type, if there is one.
+std::optional<Known> BaseModelOf(const json& model_type) {
+  for (const ModelFamily* const family : AllFamilies()) {
+    for (const Architecture& known : family->architectures) {
+      if (known.output == OutputKind::kStates && model_type == known.model_type) {
+        return Known{family, &known, true};
+      }
+    }
+  }
+  return std::nullopt;
+}
 
 // Returns the number of insertions, deletions and replacements of characters between two names
 // (Wagner and Fischer, 1974).
@@ -79,10 +93,15 @@ size_t EditDistance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-// Returns the first architecture of the list in the document that Sluice knows.
+// Returns the first architecture of the list in the document that Sluice knows. A document without
+// such a list describes the base model of its model type, as in transformers.
 Known FindArchitecture(ObjectReader& root) {
   const json* const list = root.Find("architectures");
   const json named = list != nullptr && list->is_array() ? *list : json::array();
+  if (const json* const type = root.Find("model_type");
+      type != nullptr && (list == nullptr || *list == json::array())) {
+    if (const std::optional<Known> base = BaseModelOf(*type)) return *base;
+  }
   std::string first;
   for (const json& name : named) {
     if (!name.is_string()) continue;
@@ -176,6 +195,13 @@ void WarnAboutKeys(ObjectReader& root, const Known& known, ModelConfig& config) 
     config.warnings.push_back(absl::StrCat(
         "config.json: auto_map names code of this model; Sluice does not run it and computes ",
         config.architecture, " as transformers does"));
+  }
+  if (known.by_model_type) {
+    config.warnings.push_back(absl::StrCat(
+        "config.json names no architectures; the model serves the states of ", config.architecture,
+        ", the base model of its model_type. To serve another output of the weights, add it, for "
+        "example \"architectures\": [\"",
+        known.family->architectures[0].name, "\"]"));
   }
   std::vector<std::string> unknown;
   for (const std::string& key : root.Unread()) {

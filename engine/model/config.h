@@ -44,6 +44,10 @@
 //     "scale": 1/sqrt(head_dim),            of scores
 //     "soft_cap": 0,                        c tanh(score / c); 0 for none
 //     "relative_bias": {"buckets": n, "max_distance": m},   added to scores, as in T5
+//     "disentangled": {                     see DisentangledConfig
+//       "span": n, "max_distance": 0,
+//       "terms": "both" | "query" | "key",
+//       "shared": true, "norm": false },
 //     "qk_norm": false,                     q and k heads over their root mean square, before rope
 //     "qk_norm_eps": 1.1920929e-07,
 //     "qk_norm_weight": "none" | "head" | "all",   see QkNormWeight
@@ -226,6 +230,24 @@ struct RelativeBiasConfig {
   int64_t max_distance = 128;
 };
 
+// The products that disentangled attention adds to scores: of a query with a table of keys of
+// relative positions, and of a key with a table of queries. See kernels/cpu/relative_positions.h.
+enum class RelativeTermKind { kBoth, kQuery, kKey };
+constexpr auto EnumNamesOf(RelativeTermKind) {
+  using enum RelativeTermKind;
+  return EnumNameTable<RelativeTermKind>({{kBoth, "both"}, {kQuery, "query"}, {kKey, "key"}});
+}
+
+// Disentangled attention (DeBERTa, arXiv 2006.03654). A tensor [2 span, hidden] that all layers
+// share has the relative positions. Each layer projects them to its tables.
+struct DisentangledConfig {
+  int64_t span = 0;          // 0 for none
+  int64_t max_distance = 0;  // above 0: long distances share rows, see RelativeRow
+  RelativeTermKind terms = RelativeTermKind::kBoth;
+  bool shared = true;  // whether the projections are the layer's q and k
+  bool norm = false;   // a norm of the tensor's rows
+};
+
 using kernels::Activation;
 
 // The prompts that a request may send.
@@ -274,6 +296,7 @@ struct ModelConfig {
   float score_scale = 0;       // 0 for 1 / sqrt(head_dim)
   float score_soft_cap = 0;    // 0 for none
   RelativeBiasConfig relative_bias;
+  DisentangledConfig disentangled;
   bool qk_norm = false;
   QkNormWeight qk_norm_weight = QkNormWeight::kNone;
   float qk_norm_eps = 1.1920929e-07f;

@@ -153,6 +153,21 @@ void ReadRelativeBias(ObjectReader& root, const char* buckets_key, const char* d
                                    std::max<int64_t>(bias.max_distance, bias.buckets / 4 + 1));
 }
 
+void CheckDisentangled(ObjectReader& object, const char* span_key, const char* distance_key,
+                       ModelConfig& config) {
+  DisentangledConfig& wanted = config.disentangled;
+  if (config.kv_heads != config.heads) {
+    object.Fail(span_key, "needs as many key and value heads as query heads");
+  }
+  if (wanted.max_distance == 0) return;
+  const int64_t least = wanted.span / 2 + 2;
+  if (wanted.span >= 4 && wanted.max_distance >= least) return;
+  object.Fail(distance_key,
+              absl::StrCat("is ", wanted.max_distance, ", must be at least ", least, " for ",
+                           span_key, " ", wanted.span, ", which must be at least 4"));
+  wanted.max_distance = 0;
+}
+
 float ReadEps(ObjectReader& root, const char* key, double fallback) {
   return static_cast<float>(root.Number(key, kMinEps, 1.0, fallback));
 }

@@ -60,6 +60,11 @@ void UseQkNorm(ModelConfig& config, QkNormWeight weight);
 void ReadRelativeBias(ObjectReader& root, const char* buckets_key, const char* distance_key,
                       ModelConfig& config);
 
+// Checks the sizes of disentangled attention, whose span and maximum distance were read from these
+// keys of `object`.
+void CheckDisentangled(ObjectReader& object, const char* span_key, const char* distance_key,
+                       ModelConfig& config);
+
 float ReadEps(ObjectReader& root, const char* key, double fallback);
 Activation ReadActivation(ObjectReader& root, const char* key, const char* usual);
 

@@ -61,11 +61,25 @@ void ReadPositions(ObjectReader& root, ObjectReader& extensions, ModelConfig& co
   }
 }
 
+// Requires that the direction and the weights of attention are in the config.
+void ReadDisentangled(ObjectReader& attention, ModelConfig& config) {
+  ObjectReader object = attention.Object("disentangled");
+  object.AllowOnly({"span", "max_distance", "terms", "shared", "norm"});
+  config.disentangled = {.span = object.Integer("span", 1, kMaxModelPositions),
+                         .max_distance = object.Integer("max_distance", 0, kMaxModelPositions, 0),
+                         .terms = object.Enum<RelativeTermKind>("terms"),
+                         .shared = object.Boolean("shared", true),
+                         .norm = object.Boolean("norm", false)};
+  if (config.causal) attention.Fail("disentangled", "needs causal false");
+  if (config.attention_divisor > 0) attention.Fail("disentangled", "needs weights \"softmax\"");
+  CheckDisentangled(object, "span", "max_distance", config);
+}
+
 void ReadAttention(ObjectReader& extensions, ModelConfig& config) {
   ObjectReader object = extensions.Object("attention");
-  object.AllowOnly({"causal", "window", "windowed", "scale", "soft_cap", "relative_bias", "qk_norm",
-                    "qk_norm_eps", "qk_norm_weight", "query_gain", "weights", "divisor", "qkv_silu",
-                    "gate"});
+  object.AllowOnly({"causal", "window", "windowed", "scale", "soft_cap", "relative_bias",
+                    "disentangled", "qk_norm", "qk_norm_eps", "qk_norm_weight", "query_gain",
+                    "weights", "divisor", "qkv_silu", "gate"});
   config.causal = object.Boolean("causal", true);
   config.window = object.Integer("window", 0, kMaxModelPositions, 0);
   config.windowed = object.Flags("windowed", config.layers);
@@ -90,6 +104,7 @@ void ReadAttention(ObjectReader& extensions, ModelConfig& config) {
   } else if (object.Has("divisor")) {
     object.Fail("divisor", "needs weights \"silu\"");
   }
+  if (object.Has("disentangled")) ReadDisentangled(object, config);
   config.qkv_silu = object.Boolean("qkv_silu", false);
   config.attention_gate = object.Boolean("gate", false);
   if (config.attention_gate && config.norm.order != NormOrder::kPre) {

@@ -1,6 +1,7 @@
 #include "engine/model/graph.h"
 
 #include <cmath>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -205,11 +206,38 @@ class Builder : private GraphWriter {
                                               {bias.buckets, config_.heads}}
                                  : TensorPart{},
             .relative_distance = bias.max_distance,
+            .relative = RelativeTablesOf(layer),
             .silu_share = config_.attention_divisor > 0
                               ? static_cast<float>(1 / config_.attention_divisor)
                               : 0.0f,
             .xsa = xsa,
             .xsa_gate = xsa && config_.xsa.gate ? LayerPrefix(layer) + "self_attn.xsa_alpha" : ""};
+  }
+
+  std::optional<RelativeTables> RelativeTablesOf(int32_t layer) const {
+    const DisentangledConfig& wanted = config_.disentangled;
+    if (wanted.span == 0) return std::nullopt;
+    const int64_t hidden = config_.hidden_size;
+    const std::string norm = prefix_ + names_.relative_norm;
+    const auto dense = [&](RelativeTermKind without, Projection shared,
+                           const char* own) -> std::optional<LinearOp> {
+      if (wanted.terms == without) return std::nullopt;
+      const char* const module = wanted.shared ? names_.projections[static_cast<int>(shared)] : own;
+      return DenseOf(hidden, config_.heads * config_.head_dim, LayerPrefix(layer) + module,
+                     config_.qkv_bias);
+    };
+    RelativeTables tables = {
+        .positions = Table(names_.relative_table, 2 * wanted.span),
+        .norm = std::nullopt,
+        .keys = dense(RelativeTermKind::kKey, Projection::kK, names_.relative_k),
+        .queries = dense(RelativeTermKind::kQuery, Projection::kQ, names_.relative_q),
+        .span = wanted.span,
+        .max_distance = wanted.max_distance};
+    if (wanted.norm) {
+      tables.norm = NormOf(config_.norm.kind, kNoBuffer, kNoBuffer, config_.norm.weight ? norm : "",
+                           config_.norm.bias ? norm : "", config_.norm.eps, hidden, 1);
+    }
+    return tables;
   }
 
   void AddQkv(int32_t layer, BufferId q_in, BufferId kv_in) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -114,9 +115,21 @@ struct RopeStoreOp {
   RopeUse rope = RopeUse::kMain;
 };
 
+// The tables of relative positions of disentangled attention. Each is a dense layer, whose buffers
+// are kNoBuffer, of the rows of a tensor that all layers share.
+struct RelativeTables {
+  TensorPart positions;             // [2 span, hidden]
+  std::optional<NormOp> norm;       // of the rows, before the dense layers
+  std::optional<LinearOp> keys;     // multiplied by queries
+  std::optional<LinearOp> queries;  // multiplied by keys
+  int64_t span;
+  int64_t max_distance;  // see RelativeRow
+};
+
 // out = attention(q, KV pages of the layer), with XSA if the layer has it. The score of a visible
-// key is c tanh(scale q . k / c), for the soft cap c, plus the relative bias. The weights of values
-// are the softmax of scores or, if silu_share is not 0, silu_share silu(score).
+// key is c tanh(scale q . k / c), for the soft cap c, plus the relative bias, plus the scale times
+// the products with the tables of relative positions. The weights of values are the softmax of
+// scores or, if silu_share is not 0, silu_share silu(score).
 struct AttentionOp {
   int32_t layer;
   BufferId q, out;
@@ -126,6 +139,7 @@ struct AttentionOp {
   float soft_cap = 0;             // 0 for none
   TensorPart relative_bias = {};  // [buckets, heads]
   int64_t relative_distance = 0;  // all distances from here on share a bucket
+  std::optional<RelativeTables> relative = {};
   float silu_share = 0;
   bool xsa;
   std::string xsa_gate;  // name of the tensor alpha [heads]; empty for none

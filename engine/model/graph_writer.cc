@@ -58,17 +58,24 @@ void GraphWriter::Copy(BufferId from, BufferId to) {
   Add(MixOp{.a = from, .b = kNoBuffer, .out = to, .a_weight = {}, .b_weight = {}});
 }
 
+LinearOp GraphWriter::DenseOf(int64_t k, int64_t n, const std::string& module, bool bias) const {
+  return {.in = kNoBuffer,
+          .out = kNoBuffer,
+          .weight = {module + ".weight",
+                     names_.in_out ? std::vector<int64_t>{k, n} : std::vector<int64_t>{n, k}},
+          .layout = names_.in_out ? MatrixLayout::kInOut : MatrixLayout::kOutIn,
+          .bias = bias ? TensorPart{module + ".bias", {n}} : TensorPart{},
+          .position_bias = false,
+          .accumulate = false};
+}
+
 void GraphWriter::Dense(BufferId in, BufferId out, const std::string& module, bool bias,
                         bool accumulate) {
-  const int64_t k = Width(in), n = Width(out);
-  Add(LinearOp{.in = in,
-               .out = out,
-               .weight = {module + ".weight",
-                          names_.in_out ? std::vector<int64_t>{k, n} : std::vector<int64_t>{n, k}},
-               .layout = names_.in_out ? MatrixLayout::kInOut : MatrixLayout::kOutIn,
-               .bias = bias ? TensorPart{module + ".bias", {n}} : TensorPart{},
-               .position_bias = false,
-               .accumulate = accumulate});
+  LinearOp op = DenseOf(Width(in), Width(out), module, bias);
+  op.in = in;
+  op.out = out;
+  op.accumulate = accumulate;
+  Add(std::move(op));
 }
 
 void GraphWriter::PositionWise(BufferId in, BufferId out, const std::string& module,

@@ -44,6 +44,8 @@ class GraphWriter {
   void AddScaled(BufferId out, BufferId b, TensorPart weight);
   void Copy(BufferId from, BufferId to);
 
+  // Returns a dense layer from k to n features without buffers.
+  LinearOp DenseOf(int64_t k, int64_t n, const std::string& module, bool bias) const;
   void Dense(BufferId in, BufferId out, const std::string& module, bool bias, bool accumulate);
   void PositionWise(BufferId in, BufferId out, const std::string& module, bool accumulate);
   // Adds a dense layer whose matrix is a part of a tensor.

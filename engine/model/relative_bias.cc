@@ -31,4 +31,27 @@ std::vector<float> BiasByDistance(std::span<const float> table, int64_t heads, i
   return bias;
 }
 
+int64_t RelativeRow(int64_t distance, int64_t span, int64_t max_distance) {
+  const int64_t middle = span / 2, size = std::abs(distance);
+  int64_t bucket = size;
+  if (max_distance > 0 && size > middle) {
+    // The original computes this in float, which decides the borders of the buckets.
+    const auto logarithm = [&](int64_t n) {
+      return std::log(static_cast<float>(static_cast<double>(n) / static_cast<double>(middle)));
+    };
+    const float part =
+        logarithm(size) / logarithm(max_distance - 1) * static_cast<float>(middle - 1);
+    bucket = middle + static_cast<int64_t>(std::ceil(part));
+  }
+  return std::clamp<int64_t>(span + (distance > 0 ? -bucket : bucket), 0, 2 * span - 1);
+}
+
+std::vector<int32_t> RelativeRows(int64_t span, int64_t max_distance, int64_t positions) {
+  std::vector<int32_t> rows;
+  for (int64_t d = -positions; d < positions; ++d) {
+    rows.push_back(static_cast<int32_t>(RelativeRow(d, span, max_distance)));
+  }
+  return rows;
+}
+
 }  // namespace sluice

@@ -1,4 +1,5 @@
-// The table of relative positions that T5 and MPNet add to scores (arXiv 1910.10683).
+// Tables of relative positions: the ones that T5 and MPNet add to scores (arXiv 1910.10683), and
+// the ones of disentangled attention (arXiv 2006.03654).
 #pragma once
 
 #include <cstdint>
@@ -18,5 +19,14 @@ int64_t RelativeBucket(int64_t distance, int64_t buckets, int64_t max_distance);
 inline constexpr int64_t kBiasSlack = 16;
 std::vector<float> BiasByDistance(std::span<const float> table, int64_t heads, int64_t max_distance,
                                   int64_t positions);
+
+// Returns the row in a table of 2 `span` rows for a key `distance` positions after its query.
+// Distance 0 has row `span`, and later keys have lower rows. If `max_distance` is 0, each distance
+// has its own row. Otherwise distances up to span / 2 have their own rows, and longer ones share
+// rows: they are logarithmic up to `max_distance`. All distances beyond the table have its first or
+// its last row. Requires that `max_distance` is 0 or above span / 2 + 1.
+int64_t RelativeRow(int64_t distance, int64_t span, int64_t max_distance);
+// Returns the rows for the distances -positions to positions - 1.
+std::vector<int32_t> RelativeRows(int64_t span, int64_t max_distance, int64_t positions);
 
 }  // namespace sluice

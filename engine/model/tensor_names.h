@@ -48,6 +48,12 @@ struct TensorNames {
   const char* k_norm = "";
   const char* final_norm = "";
   const char* relative_bias = "";  // [buckets, heads], one for all layers
+  // Disentangled attention: the relative positions, [2 span, hidden], and their norm, one for all
+  // layers; in each layer their projections to queries and keys, if these are not q and k.
+  const char* relative_table = "";
+  const char* relative_norm = "";
+  const char* relative_q = "";
+  const char* relative_k = "";
   // These have no prefix.
   const char* head_dense = "";  // of the transform before the head
   const char* head_norm = "";

@@ -80,6 +80,14 @@ class CascadeOfTest : public testing::Test {
     return results.ok() ? results->at(name).values : Doubles();
   }
 
+  // Returns the operations of the op's cascade.
+  double FlopsOf(const GraphOp& op) const {
+    const auto analysis =
+        einsum::Analyze(CascadeOf(op, graph_, config_, {}), SizesOf(config_, step_));
+    EXPECT_TRUE(analysis.ok()) << analysis.status();
+    return analysis.ok() ? analysis->work.flops : 0;
+  }
+
   Doubles Draw(int64_t count) {
     std::uniform_real_distribution<double> uniform(-2, 2);
     Doubles values(count);
@@ -327,6 +335,64 @@ TEST_F(CascadeOfTest, AttentionWithXsaMatchesTheReference) {
         ExpectNear(RowsFirst(got, 2, 4, 6), expected, 1e-10);
       }
     }
+  }
+}
+
+// The report of a step counts these products, too: each pair of a query and a key has head_dim
+// more multiply-adds for each table.
+TEST_F(CascadeOfTest, RelativePositionsMatchTheReferenceAndCountTheirProducts) {
+  const BufferId q = AddBuffer(24);
+  config_.kv_heads = config_.heads;
+  config_.score_scale = 0.5f;
+  step_ = {.sequences = 2, .tokens = 5, .context = 5};
+  const LinearOp any = {.in = kNoBuffer,
+                        .out = kNoBuffer,
+                        .weight = {"table", {24, 5}},
+                        .layout = MatrixLayout::kOutIn,
+                        .bias = {},
+                        .position_bias = false,
+                        .accumulate = false};
+  constexpr int64_t kRows = 9;
+  const std::vector<int32_t> row_of = {8, 8, 7, 6, 5, 4, 3, 2, 1, 0};  // from distance -5 on
+  AttentionOp op = {
+      .layer = 0, .q = q, .out = q, .causal = false, .scale = 0.5f, .xsa = false, .xsa_gate = ""};
+  const double plain = FlopsOf(op);
+  for (const int tables : {1, 2, 3}) {
+    inputs_.clear();
+    op.relative = RelativeTables{.positions = {"positions", {kRows, 5}},
+                                 .norm = std::nullopt,
+                                 .keys = std::nullopt,
+                                 .queries = std::nullopt,
+                                 .span = 5,
+                                 .max_distance = 0};
+    if ((tables & 1) != 0) op.relative->keys = any;
+    if ((tables & 2) != 0) op.relative->queries = any;
+    const Doubles keys = Draw(kRows * 24), queries = Draw(kRows * 24);
+    for (int64_t head = 0; head < 4; ++head) {
+      for (int64_t row = 0; row < 5; ++row) {
+        for (int64_t key = 0; key < 5; ++key) {
+          const int64_t at = (row_of[5 + key - row] * 4 + head) * 6;
+          inputs_["T"].insert(inputs_["T"].end(), &keys[at], &keys[at] + 6);
+          inputs_["U"].insert(inputs_["U"].end(), &queries[at], &queries[at] + 6);
+        }
+      }
+    }
+    const Doubles got = Compute(op);
+    reference::AttentionShape shape = {.q_heads = 4, .kv_heads = 4, .head_dim = 6};
+    shape.relative.row_of = row_of;
+    if ((tables & 1) != 0) shape.relative.keys = keys;
+    if ((tables & 2) != 0) shape.relative.queries = queries;
+    Doubles expected;
+    for (int64_t b = 0; b < 2; ++b) {
+      const Doubles y =
+          reference::Attention(shape, Part(inputs_["Q"], b, 2), Part(inputs_["K"], b, 2),
+                               Part(inputs_["V"], b, 2), 0, false, 0.5);
+      expected.insert(expected.end(), y.begin(), y.end());
+    }
+    SCOPED_TRACE(tables);
+    ExpectNear(RowsFirst(got, 5, 4, 6), expected, 1e-10);
+    const double products = 2.0 * 2 * 4 * 5 * 5 * 6;  // of one table
+    EXPECT_GE(FlopsOf(op), plain + (tables == 3 ? 2 : 1) * products);
   }
 }
 

@@ -64,6 +64,15 @@ struct PartsFit {
   void operator()(const RopeStoreOp& op) const { SLUICE_CHECK(Width(op.k) == Width(op.v)); }
   void operator()(const AttentionOp& op) const {
     SLUICE_CHECK(Width(op.q) == Width(op.out) && op.scale > 0 && op.window >= 0);
+    if (op.relative) {
+      const RelativeTables& tables = *op.relative;
+      SLUICE_CHECK(tables.span > 0 && (tables.keys || tables.queries) && !op.causal);
+      for (const int64_t d : {int64_t{0}, int64_t{1}, -tables.span, tables.max_distance,
+                              -(int64_t{1} << 20), int64_t{1} << 20}) {
+        const int64_t row = RelativeRow(d, tables.span, tables.max_distance);
+        SLUICE_CHECK(row >= 0 && row < 2 * tables.span);
+      }
+    }
     if (!op.relative_bias.present()) return;
     const int64_t buckets = op.relative_bias.shape[0];
     for (const int64_t d :

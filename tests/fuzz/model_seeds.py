@@ -117,6 +117,8 @@ def model_config_seeds():
     for folder in sorted((ROOT / "tests" / "goldens").iterdir()):
         if (folder / "config.json").exists():
             yield folder.name, json.dumps(json.loads((folder / "config.json").read_text())).encode()
+    tables = ROOT / "tests" / "goldens" / "families" / "deberta_v2_1" / "config.json"
+    yield "deberta_v2", json.dumps(json.loads(tables.read_text())).encode()
     demo = json.loads((ROOT / "models" / "demo" / "config.json").read_text())
     yield "demo", json.dumps(demo).encode()
     quantized = demo["sluice"] | {"quantization": "int8", "quantize_head": True}

@@ -190,6 +190,25 @@ def smollm3(d: Draw) -> dict:
                     "use_sliding_window": False}
 
 
+def deberta_v2(d: Draw) -> dict:
+    """Returns the keys of published checkpoints: the first seed is like v3, the second has a row
+    for each distance, and the others have one term, their own projections and positions in the
+    embedding."""
+    case = d.seed % 4
+    sizes = d.sizes(hidden_act=d("gelu", "gelu_new"), layer_norm_eps=1e-7, num_labels=3,
+                    pooler_hidden_act=d("gelu", "relu"), type_vocab_size=0,
+                    relative_attention=True, position_buckets=d(8, 12), max_relative_positions=-1,
+                    pos_att_type=["p2c", "c2p"], norm_rel_ebd="layer_norm", share_att_key=True,
+                    position_biased_input=False)
+    if case == 1:
+        return sizes
+    if case == 2:
+        return sizes | {"position_buckets": -1, "max_relative_positions": 12}
+    return sizes | {"pos_att_type": ["c2p"] if case == 3 else ["p2c"], "norm_rel_ebd": "none",
+                    "share_att_key": False, "position_biased_input": True, "type_vocab_size": 2,
+                    "max_relative_positions": d(-1, 20)}
+
+
 # The configuration's class, its random draw, and the model classes, one for each seed. Add new
 # families at the end, because a family's number is part of its seeds.
 FAMILIES = {
@@ -247,6 +266,9 @@ FAMILIES = {
     "smollm3": ("SmolLM3Config", smollm3, (
         "SmolLM3ForCausalLM", "SmolLM3Model", "SmolLM3ForSequenceClassification",
         "SmolLM3ForTokenClassification")),
+    "deberta_v2": ("DebertaV2Config", deberta_v2, (
+        "DebertaV2ForMaskedLM", "DebertaV2ForSequenceClassification", "DebertaV2Model",
+        "DebertaV2ForTokenClassification")),
 }
 
 

@@ -108,6 +108,14 @@ void AddExplicit(const ModelConfig& config, json& extensions) {
     attention["relative_bias"] = {{"buckets", config.relative_bias.buckets},
                                   {"max_distance", config.relative_bias.max_distance}};
   }
+  if (config.disentangled.span > 0) {
+    const DisentangledConfig& wanted = config.disentangled;
+    attention["disentangled"] = {{"span", wanted.span},
+                                 {"max_distance", wanted.max_distance},
+                                 {"terms", NameOf(wanted.terms)},
+                                 {"shared", wanted.shared},
+                                 {"norm", wanted.norm}};
+  }
   extensions["mixer"] = NameOf(config.mixer);
   extensions["mlp"] = {{"activation", NameOf(config.activation)},
                        {"gated", config.gated_mlp},
@@ -153,6 +161,7 @@ class Specs {
   }
   void operator()(const AttentionOp& op) {
     Add(op.relative_bias, 0, 0.5f);
+    if (op.relative) AddTables(*op.relative);
     if (!op.xsa_gate.empty()) Add({op.xsa_gate, {config_.heads}}, 0, 1);
   }
   void operator()(const MixOp& op) {
@@ -174,6 +183,15 @@ class Specs {
   // Adds a spec unless an earlier op has used the tensor.
   void Add(const TensorPart& part, float mean, float deviation) {
     if (part.present()) specs_.try_emplace(part.name, Spec{part.shape, mean, deviation});
+  }
+  void AddTables(const RelativeTables& tables) {
+    Add(tables.positions, 0, 0.5f);
+    if (tables.norm) (*this)(*tables.norm);
+    for (const std::optional<LinearOp>& table : {tables.keys, tables.queries}) {
+      if (!table) continue;
+      Add(table->weight, 0, 1 / std::sqrt(static_cast<float>(config_.hidden_size)));
+      Add(table->bias, 0, 0.2f);
+    }
   }
   int64_t Width(BufferId id) const { return graph_.buffers[id].width; }
 

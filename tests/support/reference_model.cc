@@ -133,6 +133,13 @@ class Execution {
       shape.bias = bias;
       shape.bias_positions = config_.max_positions;
     }
+    const Values keys = TableOf(op.relative, &RelativeTables::keys);
+    const Values queries = TableOf(op.relative, &RelativeTables::queries);
+    std::vector<int32_t> row_of;
+    if (op.relative) {
+      row_of = RelativeRows(op.relative->span, op.relative->max_distance, config_.max_positions);
+    }
+    shape.relative = {keys, queries, row_of};
     Values y = kernels::reference::Attention(shape, buffers_[op.q], keys_, values_, 0, op.causal,
                                              op.scale);
     if (!op.xsa) {
@@ -212,6 +219,25 @@ class Execution {
       values.push_back(kernels::LoadAsFloat(it->second.data, it->second.dtype, i));
     }
     return values;
+  }
+
+  // Returns a table of relative positions, [rows, heads, head_dim], or nothing.
+  Values TableOf(const std::optional<RelativeTables>& relative,
+                 std::optional<LinearOp> RelativeTables::*table) const {
+    if (!relative || !((*relative).*table)) return {};
+    const LinearOp& op = *((*relative).*table);
+    Values rows = Weight(relative->positions);
+    if (relative->norm) {
+      const NormOp& norm = *relative->norm;
+      Values weight = Weight(norm.weight);
+      for (double& value : weight) value += norm.weight_offset;
+      rows = norm.kind == NormKind::kRms
+                 ? kernels::reference::RmsNorm(rows, weight, norm.eps, norm.width)
+                 : kernels::reference::LayerNorm(rows, weight, Weight(norm.bias), norm.eps,
+                                                 norm.width);
+    }
+    const int64_t in = config_.hidden_size, out = config_.heads * config_.head_dim;
+    return kernels::reference::Linear(rows, OutIn(op, in, out), Weight(op.bias), in, out);
   }
 
   // Returns a dense layer's matrix as [out, in].

@@ -243,6 +243,19 @@ TEST(FindSmoothingGroups, FindsTheProducersThatTakeTheInverseScales) {
   post.gated_mlp = false;
   EXPECT_EQ(Producers(post),
             (std::map<Producer, int>{{Producer::kNone, 6}, {Producer::kValue, 2}}));
+  // Projections that also make tables of relative positions take no scales.
+  ModelConfig disentangled = TinySluiceConfig(2);
+  disentangled.kv_heads = disentangled.heads;
+  disentangled.causal = false;
+  disentangled.disentangled = {.span = 6};
+  EXPECT_EQ(
+      Producers(disentangled),
+      (std::map<Producer, int>{
+          {Producer::kNone, 2}, {Producer::kNorm, 2}, {Producer::kUp, 2}, {Producer::kValue, 2}}));
+  disentangled.disentangled.shared = false;
+  EXPECT_EQ(
+      Producers(disentangled),
+      (std::map<Producer, int>{{Producer::kNorm, 4}, {Producer::kUp, 2}, {Producer::kValue, 2}}));
 }
 
 }  // namespace

@@ -8,7 +8,8 @@ std::span<const ModelFamily* const> AllFamilies() {
       &kPhi3Family,    &kOlmo2Family,      &kOlmo3Family, &kGemmaFamily,      &kGemma2Family,
       &kGemma3Family,  &kGptNeoXFamily,    &kOptFamily,   &kGpt2Family,       &kBertFamily,
       &kRobertaFamily, &kDistilBertFamily, &kMpnetFamily, &kModernBertFamily, &kNomicBertFamily,
-      &kGteFamily,     &kT5Family,         &kHstuFamily,  &kRankMixerFamily,  &kSluiceFamily};
+      &kGteFamily,     &kT5Family,         &kHstuFamily,  &kRankMixerFamily,  &kDebertaV2Family,
+      &kSluiceFamily};
   return kFamilies;
 }
 

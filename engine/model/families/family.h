@@ -50,7 +50,7 @@ extern const ModelFamily kSluiceFamily, kQwen2Family, kQwen3Family, kMistralFami
     kPhi3Family, kOlmo2Family, kOlmo3Family, kGemmaFamily, kGemma2Family, kGemma3Family,
     kGptNeoXFamily, kOptFamily, kGpt2Family, kBertFamily, kRobertaFamily, kDistilBertFamily,
     kMpnetFamily, kModernBertFamily, kNomicBertFamily, kGteFamily, kT5Family, kHstuFamily,
-    kRankMixerFamily;
+    kRankMixerFamily, kDebertaV2Family;
 
 // Llama's tensor names, which many families share or alter.
 constexpr TensorNames LlamaNames() {

@@ -32,6 +32,10 @@ constexpr TensorNames SluiceNames() {
   names.post_mlp_norm = "mlp_norm_behind";
   names.token_types = "embed_token_types";
   names.relative_bias = "relative_attention_bias";
+  names.relative_table = "relative_positions";
+  names.relative_norm = "relative_norm";
+  names.relative_q = "self_attn.relative_q_proj";
+  names.relative_k = "self_attn.relative_k_proj";
   names.attention_gate = "self_attn.gate_proj";
   names.attention_gate_norm = "self_attn.gate_norm";
   names.head_bias = "lm_head.bias";

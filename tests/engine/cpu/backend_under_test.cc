@@ -54,7 +54,8 @@ Effort EffortOfTests() {
                           .intermediate = 1056,
                           .vocab = 1000,
                           .length = 200}},
-          .families = FamilyGoldens()};
+          .families = FamilyGoldens(),
+          .disentangled = true};
 }
 
 }  // namespace sluice::testing

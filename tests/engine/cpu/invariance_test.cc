@@ -122,11 +122,25 @@ ModelConfig HstuConfig() {
   return config;
 }
 
+// Returns a config with disentangled attention whose long distances share rows, like DeBERTa's.
+ModelConfig DisentangledKind() {
+  ModelConfig config = ClassicConfig(NormOrder::kPost);
+  config.kv_heads = config.heads;
+  config.positions = PositionKind::kNone;
+  config.causal = false;
+  config.disentangled = {.span = 8, .max_distance = 40, .norm = true};
+  return config;
+}
+
 std::vector<std::string> Kinds() {
   std::vector<std::string> kinds = {"dense",   "position_wise", "xsa_lm",           "sasrec",
                                     "encoder", "windowed",      "windowed_encoder", "hstu"};
   if (EffortOfTests().every_kind) kinds.insert(kinds.end(), {"gpt2", "bert"});
   for (const std::string& kind : EffortOfTests().quantized) kinds.push_back(kind);
+  if (EffortOfTests().disentangled) {
+    kinds.insert(kinds.end(), {"disentangled", "int8_disentangled", "int4_disentangled",
+                               "kv_bf16_disentangled", "kv_int8_disentangled"});
+  }
   return kinds;
 }
 
@@ -153,6 +167,7 @@ ModelConfig ConfigOf(const std::string& kind) {
                        : kind == "sasrec"             ? ClassicConfig(NormOrder::kQuery)
                        : kind == "encoder"            ? EncoderConfig()
                        : kind == "hstu"               ? HstuConfig()
+                       : kind == "disentangled"       ? DisentangledKind()
                        : kind.starts_with("windowed") ? WindowedConfig(kind == "windowed")
                                                       : WideConfig(kind == "position_wise");
   config.max_positions = kPositions;

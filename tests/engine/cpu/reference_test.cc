@@ -56,6 +56,13 @@ void DrawExplicit(std::mt19937_64& random, ModelConfig& config) {
   config.score_scale = flip() ? 0.0f : 0.5f;
   config.score_soft_cap = flip() ? 0.0f : 2.0f;
   if (!config.causal && flip()) config.relative_bias = {.buckets = 8, .max_distance = 20};
+  if (EffortOfTests().disentangled && !config.causal && config.kv_heads == config.heads && flip()) {
+    config.disentangled = {.span = 4 + below(12),
+                           .max_distance = below(2) * (20 + below(30)),
+                           .shared = flip(),
+                           .norm = flip()};
+    draw(config.disentangled.terms);
+  }
   config.down_bias = flip();
   draw(config.activation);
   config.gated_mlp = flip();
@@ -72,7 +79,9 @@ void DrawExplicit(std::mt19937_64& random, ModelConfig& config) {
   config.embedding_scale = flip() ? 1.0f : 2.5f;
   config.attention_gate = config.norm.order == NormOrder::kPre && below(3) == 0;
   config.qkv_silu = below(3) == 0;
-  if (!config.xsa.Any() && flip()) config.attention_divisor = 1.0 + below(30);
+  if (!config.xsa.Any() && config.disentangled.span == 0 && flip()) {
+    config.attention_divisor = 1.0 + below(30);
+  }
   config.has_mlp = config.parallel_blocks || below(4) > 0;
   config.token_types = below(2) * (1 + below(4));
   draw(config.input);

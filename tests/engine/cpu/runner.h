@@ -43,6 +43,7 @@ struct Effort {
   std::vector<int32_t> sequences;  // tried numbers of sequences in a batch, ascending
   std::vector<RealSize> real_sizes;
   std::vector<std::string> families = {};  // goldens of FamilyGoldens() that are compared
+  bool disentangled = false;               // whether the backend has disentangled attention
 };
 Effort EffortOfTests();
 

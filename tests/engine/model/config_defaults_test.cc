@@ -116,6 +116,8 @@ std::string Describe(const ModelConfig& c) {
                           static_cast<double>(c.intermediate_size),
                           static_cast<double>(c.relative_bias.buckets),
                           static_cast<double>(c.relative_bias.max_distance),
+                          static_cast<double>(c.disentangled.span),
+                          static_cast<double>(c.disentangled.max_distance),
                           static_cast<double>(c.head_bias),
                           static_cast<double>(c.head_transform_bias),
                           static_cast<double>(c.head_activation),

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <vector>
@@ -14,10 +17,12 @@
 #include "engine/model/rope.h"
 #include "tests/support/checkpoint_writer.h"
 #include "tests/support/table.h"
+#include "tests/support/temporary_directory.h"
 
 namespace sluice {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr char kLlamaSizes[] = R"("vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 4,
@@ -210,6 +215,81 @@ TEST(FamilyConfigsTest, LabelsAreIndependentIfTheProblemTypeStatesIt) {
   }
 }
 
+// Returns the config of microsoft/deberta-v3-small, with small sizes.
+std::string DebertaV3(const std::string& more = "") {
+  return R"({"model_type": "deberta-v2", "attention_probs_dropout_prob": 0.1, "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1, "hidden_size": 24, "initializer_range": 0.02,
+    "intermediate_size": 40, "max_position_embeddings": 512, "relative_attention": true,
+    "position_buckets": 256, "norm_rel_ebd": "layer_norm", "share_att_key": true,
+    "pos_att_type": "p2c|c2p", "layer_norm_eps": 1e-7, "max_relative_positions": -1,
+    "position_biased_input": false, "num_attention_heads": 4, "num_hidden_layers": 2,
+    "type_vocab_size": 0, "vocab_size": 50)" +
+         more + "}";
+}
+
+TEST(DebertaTest, APublishedConfigWithoutArchitecturesIsItsBaseModel) {
+  const auto config = ParseModelConfig(DebertaV3());
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->architecture, "DebertaV2Model");
+  EXPECT_FALSE(config->has_lm_head);
+  EXPECT_THAT(config->warnings, ElementsAre(HasSubstr("config.json names no architectures; the "
+                                                      "model serves the states of "
+                                                      "DebertaV2Model")));
+  EXPECT_EQ(config->positions, PositionKind::kNone);
+  EXPECT_EQ(config->disentangled.span, 256);
+  EXPECT_EQ(config->disentangled.max_distance, 512);
+  EXPECT_EQ(config->disentangled.terms, RelativeTermKind::kBoth);
+  EXPECT_TRUE(config->disentangled.shared && config->disentangled.norm);
+  EXPECT_FLOAT_EQ(config->score_scale, static_cast<float>(1 / std::sqrt(3.0 * 6)));
+}
+
+TEST(DebertaTest, TermsMayBeAListAndTheSpanFollowsTheDistancesWithoutBuckets) {
+  const auto parse = [](const std::string& more) {
+    const auto config = ParseModelConfig(
+        R"({"architectures": ["DebertaV2ForMaskedLM"], "vocab_size": 50, "hidden_size": 24,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 40)" +
+        more + "}");
+    EXPECT_TRUE(config.ok()) << config.status();
+    return config.ok() ? *config : testing::TinyConfig(1);
+  };
+  const ModelConfig one = parse(
+      R"(, "relative_attention": true, "pos_att_type": ["c2p"], "max_relative_positions": 9)");
+  EXPECT_EQ(one.disentangled.span, 9);
+  EXPECT_EQ(one.disentangled.max_distance, 0);
+  EXPECT_EQ(one.disentangled.terms, RelativeTermKind::kQuery);
+  EXPECT_FALSE(one.disentangled.shared || one.disentangled.norm);
+  EXPECT_EQ(one.positions, PositionKind::kLearned);
+  const ModelConfig other = parse(R"(, "relative_attention": true, "pos_att_type": "P2C")");
+  EXPECT_EQ(other.disentangled.span, 512);
+  EXPECT_EQ(other.disentangled.terms, RelativeTermKind::kKey);
+  // Without relative attention, the terms only lower the scale.
+  const ModelConfig none = parse(R"(, "pos_att_type": ["c2p", "p2c"])");
+  EXPECT_EQ(none.disentangled.span, 0);
+  EXPECT_FLOAT_EQ(none.score_scale, static_cast<float>(1 / std::sqrt(3.0 * 6)));
+}
+
+// The rows of transformers, with the borders of their buckets (make_relative_rows.py).
+TEST(RelativeRowsTest, EveryDistanceHasItsRowInTransformers) {
+  const nlohmann::json golden =
+      nlohmann::json::parse(ReadTestFile(SLUICE_SOURCE_DIR "/tests/goldens/relative_rows.json"));
+  const int64_t farthest = golden["farthest"];
+  ASSERT_GE(golden["tables"].size(), 7u);
+  for (const nlohmann::json& table : golden["tables"]) {
+    const int64_t span = table["span"], most = table["max_distance"];
+    const std::vector<int64_t> borders = table["borders"];
+    int64_t row = table["first"];
+    const std::vector<int32_t> rows = RelativeRows(span, most, farthest);
+    for (int64_t d = -farthest; d < farthest; ++d) {
+      if (std::ranges::binary_search(borders, d)) --row;
+      ASSERT_EQ(rows[farthest + d], row) << "distance " << d << " of span " << span;
+    }
+  }
+}
+
+TEST(RelativeRowsTest, WithoutAMaximumDistanceEachDistanceHasItsRowWithinTheSpan) {
+  EXPECT_EQ(RelativeRows(3, 0, 5), (std::vector<int32_t>{5, 5, 5, 5, 4, 3, 2, 1, 0, 0}));
+}
+
 TEST(RelativeBiasTest, DistancesShareBucketsFromTheLongestOn) {
   // Each direction has 4 of the 8 buckets: distances 0 and 1, distances up to 20, and all others.
   EXPECT_EQ(RelativeBucket(0, 8, 20), 0);
@@ -276,6 +356,46 @@ const BadFamilyRow kRefusedFamilyRows[] = {
      .text = Config("SluiceForCausalLM",
                     R"(, "sluice": {"attention": {"relative_bias": {"buckets": 8}}})"),
      .error = "sluice.attention.relative_bias needs causal false"},
+    {.name = "DisentangledAttentionOfACausalModelIsRefused",
+     .text =
+         Config("SluiceForCausalLM", R"(, "sluice": {"attention": {"disentangled": {"span": 8}}})"),
+     .error = "sluice.attention.disentangled needs causal false"},
+    {.name = "DisentangledAttentionBySiluIsRefused",
+     .text = Config("SluiceForCausalLM", R"(, "sluice": {"attention": {"causal": false,
+       "weights": "silu", "disentangled": {"span": 8}}})"),
+     .error = "sluice.attention.disentangled needs weights \"softmax\""},
+    {.name = "DisentangledAttentionOfGroupedQueriesIsRefused",
+     .text = Config("SluiceForCausalLM", R"(, "sluice": {"attention": {"causal": false,
+       "disentangled": {"span": 8}}})"),
+     .error =
+         "sluice.attention.disentangled.span needs as many key and value heads as query heads"},
+    {.name = "AMaximumDistanceWithinTheFirstHalfOfTheSpanIsRefused",
+     .text = R"({"architectures": ["SluiceForCausalLM"], "vocab_size": 50, "hidden_size": 24,
+       "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 40,
+       "max_position_embeddings": 64, "sluice": {"attention": {"causal": false,
+       "disentangled": {"span": 8, "max_distance": 5}}}})",
+     .error = "sluice.attention.disentangled.max_distance is 5, must be at least 6 for span 8"},
+    {.name = "TheConvolutionOfDebertaIsRefused",
+     .text = DebertaV3(R"(, "conv_kernel_size": 3)"),
+     .error = "conv_kernel_size is not supported, must be 0"},
+    {.name = "ANarrowEmbeddingOfDebertaIsRefused",
+     .text = DebertaV3(R"(, "embedding_size": 12)"),
+     .error = "embedding_size is 12, must be hidden_size 24"},
+    {.name = "AnUnknownTermOfDebertaIsRefused",
+     .text = R"({"architectures": ["DebertaV2Model"], "vocab_size": 50, "hidden_size": 24,
+       "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 40,
+       "pos_att_type": ["c2p", "p2p"]})",
+     .error = "pos_att_type names \"p2p\", which is not supported"},
+    {.name = "AWiderHeadOfDebertaIsRefused",
+     .text = DebertaV3(R"(, "attention_head_size": 8)"),
+     .error = "attention_head_size times num_attention_heads is 32, must be hidden_size 24"},
+    {.name = "TheNewHeadOfDebertaIsRefused",
+     .text = DebertaV3(R"(, "legacy": false, "architectures": ["DebertaV2ForMaskedLM"])"),
+     .error = "legacy is not supported, must be true for DebertaV2ForMaskedLM"},
+    {.name = "AnotherActivationOfThePoolerOfDebertaIsRefused",
+     .text = DebertaV3(R"(, "pooler_hidden_act": "silu",
+       "architectures": ["DebertaV2ForSequenceClassification"])"),
+     .error = "pooler_hidden_act is not supported, must be \"gelu\" or \"relu\""},
     {.name = "AUnitOffsetWithoutAWeightIsRefused",
      .text = Config("SluiceForCausalLM",
                     R"(, "sluice": {"norm": {"unit_offset": true, "weight": false}})"),
