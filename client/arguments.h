@@ -38,12 +38,20 @@ struct ModelsArguments {
   bool json = false;
 };
 
+// The candidate labels of classify.
+struct ZeroShotArguments {
+  std::vector<std::string> labels;  // empty: no zero-shot classification
+  std::string hypothesis = "This example is {}.";
+  bool multi_label = false;  // each label has a probability of its own
+};
+
 // The arguments of embed, rerank, classify and tag.
 struct TaskArguments : RequestArguments {
   std::vector<std::string> texts;   // for rerank: the documents
   bool texts_from_input = false;    // the texts are the lines of standard input
   std::string query;                // for rerank
   std::optional<std::string> pair;  // for classify: the second text of each pair
+  ZeroShotArguments zero_shot;      // for classify
   bool sparse = false;              // for embed: terms and weights instead of a vector
   int32_t top = 0;                  // for rerank: the number of documents to show; 0 means all
   bool json = false;

@@ -2,6 +2,7 @@
 
 #include "client/command_flags.h"
 #include "client/flag_values.h"
+#include "client/zero_shot.h"
 
 namespace sluice::client {
 namespace {
@@ -23,6 +24,7 @@ CLI::App* AddTask(Command which, const char* name, const char* description, cons
     arguments->command = which;
     own.texts_from_input = own.texts == std::vector<std::string>{"-"};
     if (own.texts_from_input) own.texts.clear();
+    EndParseOn(CheckZeroShot(own.zero_shot));
   });
   return command;
 }
@@ -57,12 +59,32 @@ void AddTaskCommands(Arguments* arguments, CLI::App* app) {
   AddParameterFlags({"instruction", "truncate", "activation", "priority"}, &own.request, rerank);
   CLI::App* classify = AddTask(
       Command::kClassify, "classify", "Show the labels that a classifier gives to texts.",
-      "Example: sluice classify \"A man sleeps.\" --pair \"A man is awake.\"", arguments, app);
+      "With --candidate-label, a model of natural language inference decides whether each text\n"
+      "entails a hypothesis about each label, so the model need not know the labels.\n"
+      "\n"
+      "Example: sluice classify \"A man sleeps.\" --pair \"A man is awake.\"\n"
+      "Example: sluice classify \"The match ended 2:1.\" --candidate-label sport "
+      "--candidate-label politics",
+      arguments, app);
   classify->add_option("TEXT", own.texts, Help(kTextsHelp))->required();
   classify->add_option("--pair", own.pair,
                        Help("A second text for each, for models that take pairs."));
   AddParameterFlags({"activation", "truncate", "window_overlap", "priority"}, &own.request,
                     classify);
+  CLI::Option* const labels =
+      classify->add_option("--candidate-label", own.zero_shot.labels,
+                           Help("A label that the text may have; repeat it for each label."));
+  labels->allow_extra_args(false)->excludes("--pair")->excludes("--activation");
+  classify
+      ->add_option("--hypothesis", own.zero_shot.hypothesis,
+                   Help("The hypothesis about a label, which replaces {}. Default \"This example "
+                        "is {}.\"."))
+      ->needs(labels);
+  classify
+      ->add_flag("--multi-label", own.zero_shot.multi_label,
+                 Help("Several labels may apply: each has a probability of its own. Without it, "
+                      "the probabilities sum to 1."))
+      ->needs(labels);
   CLI::App* tag = AddTask(
       Command::kTag, "tag", "Show the entities that a classifier of tokens finds in texts.",
       "Neighbouring tokens with labels of one type, such as B-PER and I-PER, are one entity. Its\n"

@@ -10,6 +10,7 @@
 #include "client/response.h"
 #include "client/table.h"
 #include "client/task_calls.h"
+#include "client/zero_shot.h"
 
 namespace sluice::client {
 namespace {
@@ -67,6 +68,24 @@ int RunSparse(const TaskArguments& task, const Arguments& arguments, const Conne
       continue;
     }
     table.AddRow({Shown(task.texts[i]), absl::StrCat(ids.size()), first});
+  }
+  if (!task.json) *console.out << table.Render();
+  return kExitOk;
+}
+
+int RunZeroShot(const TaskArguments& task, const Arguments& arguments, const Connection& connection,
+                const Console& console) {
+  const auto found = ZeroShot(connection, task.request, task.zero_shot, task.texts);
+  if (!found.ok()) return Fail(found.status(), arguments, console);
+  Table table({"LABEL", "SCORE", "TEXT"});
+  for (size_t i = 0; i < task.texts.size(); ++i) {
+    json line = {{"text", task.texts[i]}, {"labels", json::array()}, {"scores", json::array()}};
+    for (const auto& [label, score] : (*found)[i]) {
+      line["labels"].push_back(label);
+      line["scores"].push_back(score);
+      table.AddRow({label, absl::StrFormat("%.6f", score), Shown(task.texts[i])});
+    }
+    if (task.json) *console.out << JsonLine(line);
   }
   if (!task.json) *console.out << table.Render();
   return kExitOk;
@@ -130,6 +149,7 @@ int RunClassify(const Arguments& arguments, const Connection& connection, const 
   TaskArguments task;
   const int code = CompleteTask(arguments, connection, console, &task);
   if (code != kExitOk) return code;
+  if (!task.zero_shot.labels.empty()) return RunZeroShot(task, arguments, connection, console);
   const TextCall call{.request = task.request,
                       .output = "scores",
                       .partner = task.pair ? &*task.pair : nullptr,

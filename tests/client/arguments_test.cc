@@ -215,6 +215,21 @@ TEST(ParseArguments, ReadsTheFlagsOfOtherCommands) {
   EXPECT_EQ(Parse({"health", "--service", "sluice.liveness"})->health.service, "sluice.liveness");
 }
 
+TEST(ParseArguments, ReadsTheCandidateLabelsOfClassify) {
+  const auto one = Parse({"classify", "text", "--candidate-label", "a b", "--candidate-label=c"});
+  ASSERT_TRUE(one.ok()) << one.status();
+  EXPECT_EQ(one->task.texts, std::vector<std::string>{"text"});
+  EXPECT_EQ(one->task.zero_shot.labels, (std::vector<std::string>{"a b", "c"}));
+  EXPECT_EQ(one->task.zero_shot.hypothesis, "This example is {}.");
+  EXPECT_FALSE(one->task.zero_shot.multi_label);
+  const auto other =
+      Parse({"classify", "text", "--candidate-label=c", "--hypothesis=Is it {}?", "--multi-label"});
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_EQ(other->task.zero_shot.hypothesis, "Is it {}?");
+  EXPECT_TRUE(other->task.zero_shot.multi_label);
+  EXPECT_TRUE(Parse({"classify", "text", "--pair=a"})->task.zero_shot.labels.empty());
+}
+
 TEST(ParseArguments, ReadsTheFlagsOfBucketCommands) {
   const auto buckets = Parse({"buckets", "--model=m", "--model-version=2", "--watch=5", "--json"});
   ASSERT_TRUE(buckets.ok()) << buckets.status();
@@ -285,6 +300,12 @@ TEST_P(BadArgumentsTable, AreNamed) {
 
 const BadArgumentsRow kBadArgumentsRows[] = {
     {.name = "NoCommand", .error = "no command given; name one, such as infer, or see --help"},
+    {.name = "TwoEqualCandidateLabels",
+     .arguments = {"classify", "text", "--candidate-label=a", "--candidate-label=a"},
+     .error = "--candidate-label: the labels must be different and not empty"},
+    {.name = "AHypothesisWithoutAPlaceForTheLabel",
+     .arguments = {"classify", "text", "--candidate-label=a", "--hypothesis=b"},
+     .error = "--hypothesis is \"b\"; expected a text with {} once, in place of the label"},
     {.name = "InferWithoutAPrompt",
      .arguments = {"infer"},
      .error = "infer needs exactly one of --text, --ids, --inputs-embeds and --file"},

@@ -17,7 +17,7 @@ SIZE = 100_000
 FIELDS = {"completions": "prompt", "embeddings": "input", "rerank": "documents", "root": "inputs",
           "embed": "inputs", "embed_all": "inputs", "sparse": "inputs", "predict": "inputs",
           "tei_rerank": "texts", "score": "text_2", "classify": "input", "pooling": "input",
-          "cohere": "texts", "tokenize": "inputs"}
+          "cohere": "texts", "tokenize": "inputs", "zero_shot": "inputs"}
 PATHS = (*FIELDS, "chat", "similarity", "infer")
 # JSON values that need much memory or time for each of their bytes.
 VALUES = ('""', '"ab"', '"\\u00e9\\u4e00"', '"\\ud83d\\ude00"', "{}", "[]", '{"a":1}',
@@ -59,7 +59,7 @@ def drawn_body(draw, path):
 
 # The outputs of the model "m" on each path that is not of a model with embeddings.
 OUTPUTS = {"predict": ("scores", 50), "classify": ("scores", 50), "score": ("scores", 1),
-           "rerank": ("scores", 1), "tei_rerank": ("scores", 1)}
+           "rerank": ("scores", 1), "tei_rerank": ("scores", 1), "zero_shot": ("scores", 3)}
 
 
 def request_of(path, texts, other):
@@ -71,6 +71,11 @@ def request_of(path, texts, other):
     asked = {"model": "m", FIELDS[path]: texts}
     if path in ("rerank", "tei_rerank"):
         asked["query"] = other
+    if path == "zero_shot":  # A text and many labels, or many texts and a label.
+        many = [f"{i}{each}" for i, each in enumerate(texts)] if isinstance(texts, list) else texts
+        asked = {"model": "m", "inputs": other, "parameters": {"candidate_labels": many}}
+        if isinstance(texts, list) and len(texts) % 2:
+            asked = {"model": "m", "inputs": texts, "parameters": {"candidate_labels": [other]}}
     if path == "score":
         asked["text_1"] = other
     return asked
@@ -105,6 +110,8 @@ def metadata_of(path):
     from sluice_client import _protocol
 
     info = _protocol.MODEL_METADATA.response(name="m", properties={"max_positions": "4096"})
+    if path == "zero_shot":
+        info.properties["labels"] = '["contradiction", "neutral", "entailment"]'
     for name in ("input_ids", "text_pair_input"):
         info.inputs.add(name=name, datatype="INT32", shape=[-1, -1])
     if path in OUTPUTS:
@@ -130,7 +137,15 @@ def answer_to(request, shapes):
 def handle(path, body, shapes=None):
     """Handles a request. Returns the memory that it took from the gateway's account."""
     from sluice_client.errors import SluiceError
-    from sluice_client.gateway import completions, inference_protocol, openai, rerank, tei, vllm
+    from sluice_client.gateway import (
+        completions,
+        inference_protocol,
+        openai,
+        rerank,
+        tei,
+        vllm,
+        zero_shot,
+    )
     from sluice_client.gateway.chat import ChatTemplate
     from sluice_client.gateway.fairness import Caller
     from sluice_client.gateway.hostile import Refused
@@ -142,7 +157,8 @@ def handle(path, body, shapes=None):
                "embed": tei.embed, "embed_all": tei.embed_all, "sparse": tei.embed_sparse,
                "predict": tei.predict, "tei_rerank": rerank.rerank_of_either,
                "similarity": tei.similarity, "score": vllm.score, "classify": vllm.classify,
-               "pooling": vllm.pooling, "tokenize": rerank.tokenize_of_either}[path]
+               "pooling": vllm.pooling, "tokenize": rerank.tokenize_of_either,
+               "zero_shot": zero_shot.zero_shot}[path]
     held = [len(body)]  # by read_body
 
     async def run():

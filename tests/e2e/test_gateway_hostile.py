@@ -13,7 +13,8 @@ from waiting import PATIENCE_S, wait_until
 
 PATHS = ("/v1/embeddings", "/v1/completions", "/v1/chat/completions", "/v1/rerank",
          "/v2/models/demo/infer", "/", "/rerank", "/v2/embed", "/score", "/classify", "/pooling",
-         "/embed", "/embed_all", "/embed_sparse", "/predict", "/similarity")
+         "/embed", "/embed_all", "/embed_sparse", "/predict", "/similarity",
+         "/zero-shot-classification")
 
 
 def tensor_input(**changed):
@@ -106,6 +107,9 @@ def test_randomly_changed_requests_never_fail_the_gateway(gateway):
         "/embed": {"model": "demo", "inputs": ["a", "b"], "truncate": True},
         "/predict": {"model": "demo", "inputs": [["a"], ["b", "c"]], "parameters": {"top_k": 1}},
         "/similarity": {"inputs": {"source_sentence": "a", "sentences": ["b", "c"]}},
+        "/zero-shot-classification": {
+            "inputs": ["a", "b"], "parameters": {"candidate_labels": ["c", "d"],
+                                                 "multi_label": True}},
         "/rerank": {"model": "demo", "query": "a", "texts": ["b", "c"], "raw_scores": True},
         "/score": {"model": "demo", "text_1": ["a", "b"], "text_2": ["c", "d"]},
         "/pooling": {"model": "demo", "input": "a", "truncate_prompt_tokens": -1},

@@ -286,6 +286,11 @@ def test_rows_and_padding_are_limited_before_they_take_memory():
         status, answer = ask(gateway, "/similarity", {
             "model": "scripted", "inputs": {"source_sentence": "a", "sentences": ["a"] * 3000}})
         assert status == 400 and "2048" in answer and "Split" in answer
+        for texts, labels in ((3000, 1), (1, 3000), (70, 70)):
+            status, answer = ask(gateway, "/zero-shot-classification", {
+                "model": "scripted", "inputs": ["a"] * texts,
+                "parameters": {"candidate_labels": [str(i) for i in range(labels)]}})
+            assert status == 400 and "2048" in answer, answer
         wait_until(lambda: in_flight(gateway) == 0)
 
 

@@ -38,6 +38,7 @@ from .results import (
     ServerInfo,
     TensorInfo,
     Token,
+    ZeroShot,
 )
 from .retry import NEVER, Retry
 from .tensors import Tensor
@@ -73,4 +74,5 @@ __all__ = [
     "Tls",
     "Token",
     "Unavailable",
+    "ZeroShot",
 ]

@@ -14,6 +14,7 @@ from .errors import SluiceError, error_of_rpc
 from .retry import Retry
 from .tasks import T, Task
 from .tensors import Tensor
+from .zero_shot import TEMPLATE
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -114,6 +115,21 @@ class Client:
         """Returns the classifier's scores for each input."""
         kinds.check_options(kinds.ClassifyOptions, options)
         return self._run(tasks.classify(model, inputs, options), options)
+
+    def zero_shot(
+        self, model: str, texts: Union[str, bytes, Sequence[Union[str, bytes]]],
+        candidate_labels: Sequence[str], *, hypothesis_template: str = TEMPLATE,
+        multi_label: bool = False, **options: Unpack[kinds.PromptOptions],
+    ) -> results.Results[results.ZeroShot]:
+        """Returns the scores of candidate labels for each text, the highest first.
+
+        The model must be trained for natural language inference. With `multi_label`, several
+        labels may apply to a text; without it, the scores of a text's labels sum to 1.
+        """
+        kinds.check_options(kinds.PromptOptions, options)
+        task = tasks.zero_shot(
+            model, texts, candidate_labels, hypothesis_template, multi_label, options)
+        return self._run(task, options)
 
     def tag(
         self, model: str, texts: Union[str, bytes, Sequence[Union[str, bytes]]],

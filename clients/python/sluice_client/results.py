@@ -88,6 +88,13 @@ class Classification(NamedTuple):
     name: str = ""  # of the label, if the model names its labels
 
 
+class ZeroShot(NamedTuple):
+    """The candidate labels of a text, and their scores, the highest first."""
+
+    labels: list[str]
+    scores: list[float]
+
+
 class Entity(NamedTuple):
     """A part of a text that a token classifier labelled, such as a person."""
 

@@ -22,7 +22,7 @@ from typing import (
     Union,
 )
 
-from . import _protocol, results
+from . import _protocol, results, zero_shot as nli
 from ._protocol import Message, Method
 from .entities import entities_of, tokens_of
 from .errors import InvalidArgument, NotServed, SluiceError
@@ -223,6 +223,36 @@ def classify(
         results.Classification(max(range(len(row)), key=row.__getitem__), row, name.decode())
         for row, (name,) in zip(scores, names)
     )
+
+
+def zero_shot(
+    model: str, texts: Union[str, bytes, Sequence[Union[str, bytes]]],
+    candidate_labels: Sequence[str], hypothesis_template: str, multi_label: bool,
+    options: Mapping[str, Any],
+) -> Task[results.Results[results.ZeroShot]]:
+    """Classifies each text by labels that the model has not been trained for."""
+    labels = list(candidate_labels) if not isinstance(candidate_labels, str) else candidate_labels
+    hypotheses = nli.hypotheses_of(labels, hypothesis_template)
+    listed: list[Any] = prompt_list(texts)
+    nli.check_texts(listed)
+    places = nli.places_of((yield from metadata(model, options)))
+    raw = {**options, "activation": "none"}
+    found: list[results.ZeroShot] = []
+    tokens = [0, 0]
+    for group in nli.groups_of(listed, len(hypotheses)):
+        # The rows of a text are neighbours. A single text is sent once.
+        pairs = [(text, each) for text in group for each in hypotheses]
+
+        def inputs(part: slice) -> list[Tensor]:
+            firsts, seconds = zip(*pairs[part])
+            return pair_inputs(firsts if len(group) > 1 else group, seconds)
+
+        parts = yield from _infer_rows(model, len(pairs), inputs, ["scores"], raw)
+        tokens = [tokens[0] + parts.prompt_tokens, tokens[1] + parts.truncated_tokens]
+        logits = parts.rows("scores")
+        found += (nli.ranked(labels, logits[i : i + len(labels)], places, multi_label)
+                  for i in range(0, len(logits), len(labels)))
+    return results.Results(found, *tokens)
 
 
 def tag(

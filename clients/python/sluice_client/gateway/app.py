@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from . import completions, inference_protocol, openai, rerank, tei, vllm
+from . import completions, inference_protocol, openai, rerank, tei, vllm, zero_shot
 from .serving import Endpoint, Failure, Gateway, Handler
 
 _V2_MODEL = ("/v2/models/{model}", "/v2/models/{model}/versions/{version}")
@@ -53,6 +53,7 @@ def routes(gateway: Gateway) -> list[Route]:
         *post("/embed_sparse", tei.error, tei.embed_sparse),
         *post("/predict", tei.error, tei.predict),
         *post("/similarity", tei.error, tei.similarity),
+        *post("/zero-shot-classification", tei.error, zero_shot.zero_shot),
         route("/info", tei.error, tei.info),
         Route("/health", _readyz(gateway)),
     ]
