@@ -5,7 +5,7 @@ Extension API v1. They are subsets: a CRD accepts everything that its table acce
 """
 
 
-def _object(required=(), **properties):
+def object_schema(required=(), **properties):
     return {
         "type": "object",
         "required": list(required),
@@ -36,30 +36,30 @@ _REFERENCE = {
 _PARENTS = {
     "type": "array",
     "maxItems": 32,
-    "items": _object(("name",), **_REFERENCE, sectionName=_text(253, rf"^{_DOMAIN}$")),
+    "items": object_schema(("name",), **_REFERENCE, sectionName=_text(253, rf"^{_DOMAIN}$")),
 }
 _HOSTNAMES = {"type": "array", "maxItems": 16, "items": _text(253, rf"^(\*\.)?{_DOMAIN}$")}
 _BACKENDS = {
     "type": "array",
     "maxItems": 16,
-    "items": _object(
+    "items": object_schema(
         ("name",), **_REFERENCE, weight={"type": "integer", "minimum": 0, "maximum": 1000000}
     ),
 }
 
 
 def _route(kind, matches, **of_a_rule):
-    rule = _object(
+    rule = object_schema(
         matches={"type": "array", "maxItems": 64, "items": matches},
         backendRefs=_BACKENDS,
         **of_a_rule,
     )
-    return _object(
+    return object_schema(
         ("apiVersion", "kind", "metadata", "spec"),
         apiVersion={"const": "gateway.networking.k8s.io/v1"},
         kind={"const": kind},
         metadata={"type": "object"},
-        spec=_object(
+        spec=object_schema(
             parentRefs=_PARENTS,
             hostnames=_HOSTNAMES,
             rules={"type": "array", "maxItems": 16, "items": rule},
@@ -68,21 +68,21 @@ def _route(kind, matches, **of_a_rule):
 
 
 # The type of a match is Exact, the default.
-_METHOD = _object(
+_METHOD = object_schema(
     service=_text(1024, r"^\.?[A-Za-z_][A-Za-z_0-9]*(\.[A-Za-z_][A-Za-z_0-9]*)*$"),
     method=_text(1024, r"^[A-Za-z_][A-Za-z_0-9]*$"),
 ) | {"minProperties": 1}
-_PATH = _object(type={"enum": ["Exact", "PathPrefix"]}, value=_text(1024, r"^/"))
+_PATH = object_schema(type={"enum": ["Exact", "PathPrefix"]}, value=_text(1024, r"^/"))
 _DURATION = _text(10, r"^([0-9]{1,5}(h|m|s|ms)){1,4}$")
 
-_INFERENCE_POOL = _object(
+_INFERENCE_POOL = object_schema(
     ("apiVersion", "kind", "metadata", "spec"),
     apiVersion={"const": "inference.networking.k8s.io/v1"},
     kind={"const": "InferencePool"},
     metadata={"type": "object"},
-    spec=_object(
+    spec=object_schema(
         ("selector", "targetPorts", "endpointPickerRef"),
-        selector=_object(
+        selector=object_schema(
             ("matchLabels",),
             matchLabels={"type": "object", "additionalProperties": _text(63, least=0)},
         ),
@@ -90,25 +90,26 @@ _INFERENCE_POOL = _object(
             "type": "array",
             "minItems": 1,
             "maxItems": 8,
-            "items": _object(("number",), number=_PORT),
+            "items": object_schema(("number",), number=_PORT),
         },
-        endpointPickerRef=_object(
+        appProtocol={"enum": ["http", "kubernetes.io/h2c"]},
+        endpointPickerRef=object_schema(
             ("name",),
             group=_REFERENCE["group"],
             kind=_REFERENCE["kind"],
             name=_REFERENCE["name"],
-            port=_object(("number",), number=_PORT),
+            port=object_schema(("number",), number=_PORT),
             failureMode={"enum": ["FailOpen", "FailClose"]},
         ),
     ),
 )
 
 SCHEMAS = {
-    "GRPCRoute": _route("GRPCRoute", _object(method=_METHOD)),
+    "GRPCRoute": _route("GRPCRoute", object_schema(method=_METHOD)),
     "HTTPRoute": _route(
         "HTTPRoute",
-        _object(path=_PATH),
-        timeouts=_object(request=_DURATION, backendRequest=_DURATION),
+        object_schema(path=_PATH),
+        timeouts=object_schema(request=_DURATION, backendRequest=_DURATION),
     ),
     "InferencePool": _INFERENCE_POOL,
 }

@@ -136,5 +136,10 @@ _PARTS = {
         "kind": "Pod",
         "spec": {"containers": [value]},
     },
+    "V1EnvVar": lambda value: {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "spec": {"containers": [{"name": "a", "image": "a", "env": [value]}]},
+    },
     "V1ObjectMeta": lambda value: {"apiVersion": "v1", "kind": "ConfigMap", "metadata": value},
 }

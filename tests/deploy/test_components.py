@@ -1,12 +1,15 @@
 """Tests the optional components and overlays of a deployment, and the Job that copies models."""
 
+import copy
 import re
 import subprocess
 import sys
 
+import jsonschema
 import pytest
 import yaml
 
+import picker_schemas
 import schemas
 from manifests import (KUBERNETES, POD_LABELS, config_map, container, overlay, render, the,
                        with_components)
@@ -23,14 +26,25 @@ def pool(tmp_path_factory):
                            base="overlays/cpu")
 
 
-@pytest.mark.parametrize("folder", ["overlays/kserve_cluster", "overlays/example", "model_fill"])
+@pytest.fixture(scope="module")
+def grpc_pool(tmp_path_factory):
+    """The CPU overlay with the component inference_pool_grpc."""
+    return with_components(tmp_path_factory.mktemp("grpc_pool") / "made", "inference_pool_grpc",
+                           base="overlays/cpu")
+
+
+@pytest.mark.parametrize(
+    "folder",
+    ["overlays/kserve_cluster", "overlays/kserve_canary", "overlays/example", "model_fill"],
+)
 def test_other_kustomizations_validate(folder):
     for manifest in render(KUBERNETES / folder):
         schemas.validate(manifest)
 
 
-def test_the_pool_validates(pool):
-    for manifest in pool:
+@pytest.mark.parametrize("name", ["pool", "grpc_pool"])
+def test_the_pool_validates(name, request):
+    for manifest in request.getfixturevalue(name):
         schemas.validate(manifest)
 
 
@@ -40,6 +54,7 @@ def test_the_pool_validates(pool):
         ("InferencePool", ("spec", "targetPortNumber"), 8000),
         ("InferencePool", ("spec", "targetPorts", 0, "number"), 0),
         ("InferencePool", ("spec", "endpointPickerRef", "failureMode"), "Open"),
+        ("InferencePool", ("spec", "appProtocol"), "h2c"),
         ("HTTPRoute", ("spec", "rules", 0, "matches", 0, "path", "type"), "Prefix"),
         ("HTTPRoute", ("spec", "rules", 0, "timeouts", "request"), "300"),
         ("HTTPRoute", ("spec", "rules", 0, "backendRefs", 0, "nam"), "sluice"),
@@ -82,8 +97,36 @@ def test_the_rules_select_the_job_of_every_pod_monitor_of_the_daemon():
     endpoint = the("PodMonitor", overlay("kserve"))["spec"]["podMetricsEndpoints"][0]
     assert endpoint["relabelings"] == [{"targetLabel": "job", "replacement": "sluice"}]
     ports = the("ServingRuntime", overlay("kserve"))["spec"]["containers"][0]["ports"]
-    # KServe sends calls to the first port.
-    assert [each["name"] for each in ports] == ["h2c", endpoint["port"]]
+    assert endpoint["port"] in [each["name"] for each in ports]
+
+
+def test_kserve_routes_both_protocols_to_one_service():
+    """Port 80 of the Service is the first port of the first container. REST goes to the first port
+    whose name has neither grpc nor h2c, and gRPC to the first whose name has one of them."""
+    daemon, gateway = the("ServingRuntime", overlay("kserve"))["spec"]["containers"]
+    rest, grpc, _ = daemon["ports"]
+    assert rest["name"] == "http" and grpc["name"] == "h2c"
+    arguments = dict(each.split("=", 1) for each in gateway["args"])
+    assert arguments["--listen"] == f"0.0.0.0:{rest['containerPort']}"
+    assert arguments["--daemon"] == f"localhost:{grpc['containerPort']}"
+    assert gateway["readinessProbe"]["httpGet"]["port"] == rest["containerPort"]
+
+
+def test_the_canary_serves_the_same_name_and_gets_a_part_of_the_calls():
+    manifests = overlay("kserve_canary")
+    canary = the("InferenceService", manifests, "demo-canary")["spec"]["predictor"]["model"]
+    runtime = the("ServingRuntime", manifests)["spec"]["containers"][0]
+    assert "$(MODEL_NAME)=/mnt/models" in runtime["args"]
+    assert [each["name"] for each in runtime["env"]] == ["MODEL_NAME"]
+    stable = the("InferenceService", manifests, "demo")["metadata"]["name"]
+    assert canary["env"] == [{"name": "MODEL_NAME", "value": stable}]
+    assert canary["storageUri"].startswith("oci+native://")
+    calls, rest = the("HTTPRoute", manifests)["spec"]["rules"]
+    for rule, port in ((calls, 8001), (rest, 80)):
+        assert [(each["name"], each["port"], each["weight"]) for each in rule["backendRefs"]] == [
+            ("demo-predictor", port, 9), ("demo-canary-predictor", port, 1)]
+    names = the("PodMonitor", manifests)["spec"]["selector"]["matchExpressions"][0]["values"]
+    assert names == ["demo", "demo-canary"]
 
 
 def test_cluster_runtime_equals_the_runtime():
@@ -101,26 +144,66 @@ def test_one_setting_has_the_address_of_prometheus_for_keda():
     assert not [each for each in overlay("keda") if each["metadata"]["name"] == "settings"]
 
 
-def test_picker_reads_existing_metrics_of_the_daemon(pool):
-    picker = container(the("Deployment", pool, "sluice-endpoint-picker"), "picker")
+def picker_config(manifests):
+    return yaml.safe_load(config_map(manifests, "sluice-endpoint-picker")["picker.config.yaml"])
+
+
+@pytest.mark.parametrize("name, port, protocol", [("pool", 8000, None),
+                                                  ("grpc_pool", 8001, "kubernetes.io/h2c")])
+def test_picker_reads_existing_metrics_of_the_daemon(name, port, protocol, request):
+    manifests = request.getfixturevalue(name)
+    picker = container(the("Deployment", manifests, "sluice-endpoint-picker"), "picker")
     arguments = dict(each.removeprefix("--").split("=", 1) for each in picker["args"])
+    assert set(arguments) <= picker_schemas.FLAGS - picker_schemas.REFUSED_FLAGS
+    config = picker_config(manifests)
+    jsonschema.validate(config, picker_schemas.CONFIG)
+    plugins = {each["type"]: each.get("parameters") for each in config["plugins"]}
+    engine, = plugins["core-metrics-extractor"]["engineConfigs"]
+    assert plugins["core-metrics-extractor"]["defaultEngine"] == engine["name"]
+    named = {value for key, value in engine.items() if key != "name"}
     declared = set(re.findall(r'"(sluice_\w+)"', METRIC_NAMES.read_text()))
-    named = {value for key, value in arguments.items() if key.endswith("-metric") and value}
     assert named == {"sluice_requests_waiting", "sluice_requests_running"} and named <= declared
-    replica = the("Deployment", pool, "sluice")
-    ports = {each["name"]: each["containerPort"] for each in container(replica, "sluiced")["ports"]}
-    assert int(arguments["model-server-metrics-port"]) == ports["metrics"]
-    spec = the("InferencePool", pool)["spec"]
+    containers = the("Deployment", manifests, "sluice")["spec"]["template"]["spec"]["containers"]
+    ports = {each["containerPort"]: each["name"] for one in containers for each in one["ports"]}
+    assert ports[plugins["metrics-data-source"]["port"]] == "metrics"
+    spec = the("InferencePool", manifests)["spec"]
     assert arguments["pool-name"] == "sluice"
     assert spec["selector"]["matchLabels"] == POD_LABELS
-    http = container(replica, "gateway")["ports"][0]
-    assert spec["targetPorts"] == [{"number": http["containerPort"]}]
-    service = the("Service", pool, spec["endpointPickerRef"]["name"])["spec"]["ports"][0]
+    assert spec["targetPorts"] == [{"number": port}] and spec.get("appProtocol") == protocol
+    assert ports[port] == ("grpc" if protocol else "http")
+    service = the("Service", manifests, spec["endpointPickerRef"]["name"])["spec"]["ports"][0]
     assert service["port"] == spec["endpointPickerRef"]["port"]["number"]
-    config = config_map(pool, "sluice-endpoint-picker")["picker.config.yaml"]
-    profiles = yaml.safe_load(config)
-    declared = {each["type"] for each in profiles["plugins"]}
-    assert {each["pluginRef"] for each in profiles["schedulingProfiles"][0]["plugins"]} == declared
+    used = [each["pluginRef"] for each in config["schedulingProfiles"][0]["plugins"]]
+    used += [each["pluginRef"] for each in config.get("requestHandler", {}).get("parsers", [])]
+    # The picker adds the source and the extractor of metrics by itself.
+    assert sorted([*used, "metrics-data-source", "core-metrics-extractor"]) == sorted(plugins)
+
+
+def test_the_pickers_account_reads_both_groups_of_its_resources(pool):
+    groups = {(group, resource) for rule in the("Role", pool)["rules"]
+              for group in rule["apiGroups"] for resource in rule["resources"]}
+    assert groups == {("", "pods"), ("inference.networking.k8s.io", "inferencepools")} | {
+        (group, resource) for group in ("llm-d.ai", "inference.networking.x-k8s.io")
+        for resource in ("inferenceobjectives", "inferencemodelrewrites")}
+
+
+@pytest.mark.parametrize("path, value", [
+    (("apiVersion",), "inference.networking.x-k8s.io/v1alpha1"),
+    (("plugins", 0, "parameters", "port"), 0),
+    (("plugins", 0, "parameters", "ports"), 8002),
+    (("plugins", 1, "parameters", "engineConfigs", 0, "queued"), "a"),
+    (("plugins", 1, "parameters", "engineConfigs", 0, "loraSpec"), "a{b=c"),
+    (("plugins", 2, "type"), "queue-filter"),
+    (("scheduling",), []),
+])
+def test_the_pickers_schema_finds_injected_faults(pool, path, value):
+    config = copy.deepcopy(picker_config(pool))
+    place = config
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(config, picker_schemas.CONFIG)
 
 
 def test_only_picker_and_gateways_reach_the_pool(pool):

@@ -57,7 +57,7 @@ OVERLAYS = {
     },
 }
 # KServe makes the Deployment and the Service itself.
-WITHOUT_CHART = {"kserve", "kserve_cluster"}
+WITHOUT_CHART = {"kserve", "kserve_canary", "kserve_cluster"}
 SOURCES = {
     "model_claim": CLAIM,
     "model_image": {"models": {"image": "registry.example/sluice-models:1"}},
@@ -75,9 +75,11 @@ COMPONENTS = {
     "gateway": {"gateway": {"enabled": True}},
     "grpc_route": {"grpcRoute": {"enabled": True}},
     "inference_pool": {"inferencePool": {"enabled": True}},
+    "inference_pool_grpc": {"inferencePool": {"enabled": True, "grpc": True}},
 }
 NEEDS = {"envoy_tls": "envoy", "client_ca": "tls"}
-CONFLICTS = ({"envoy_sidecar", "envoy"}, {"envoy_sidecar", "tls"})
+CONFLICTS = (
+    {"envoy_sidecar", "envoy"}, {"envoy_sidecar", "tls"}, {"inference_pool", "inference_pool_grpc"})
 
 
 def test_every_overlay_and_component_is_compared():
@@ -242,6 +244,7 @@ POD_VALUES = {
     "priorityClassName": "high",
     "runtimeClassName": "nvidia",
     "schedulerName": "other",
+    "hostUsers": True,
     "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["a"]}],
     "initContainers": [{"name": "first", "image": "busybox:1"}],
 }

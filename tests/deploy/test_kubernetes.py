@@ -217,7 +217,7 @@ def test_the_daemon_accepts_the_options_of_an_overlay(name, tmp_path):
 
 def test_the_daemon_accepts_the_arguments_for_kserve():
     args = container_and_pod("kserve")[0]["args"]
-    filled = [each.replace("{{.Name}}", "demo").replace("/mnt/models", str(DEMO)) for each in args]
+    filled = [each.replace("$(MODEL_NAME)", "demo").replace("/mnt/models", str(DEMO)) for each in args]
     assert filled != args
     check = subprocess.run([SLUICED, *filled, "--check"], capture_output=True, text=True)
     assert check.returncode == 0, check.stderr
@@ -233,6 +233,8 @@ def test_a_container_has_no_privileges_and_bounded_resources(name):
     assert not container["securityContext"]["allowPrivilegeEscalation"]
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert not pod["automountServiceAccountToken"]
+    # Device plugins do not all support user namespaces.
+    assert pod["hostUsers"] == (name == "gpu")
     assert container["resources"]["requests"] == container["resources"]["limits"]
     assert not container["image"].endswith(":latest") and ":" in container["image"]
 
