@@ -99,6 +99,13 @@ void AddFlags(Flags* flags, Arguments* arguments, CLI::App* app) {
   doctor->add_option("--metrics-address", arguments->doctor.metrics_address, Help(kMetricsHelp));
   doctor->add_flag("--json", arguments->doctor.json, "Print JSON.");
   doctor->callback([=] { arguments->command = Command::kDoctor; });
+  // Its arguments are read by the program sluice-serve.
+  CLI::App* serve = AddCommand(
+      "serve", "Start a daemon and an HTTP gateway for a folder; in the package sluice-server.",
+      app);
+  serve->set_help_flag();
+  serve->fallthrough(false)->allow_extras();
+  serve->callback([=] { arguments->command = Command::kServe; });
   CLI::App* completion =
       AddCommand("completion", "Print a shell script that completes commands and flags.", app);
   AddFlag("shell", "One of bash, zsh, fish. For bash: source <(sluice completion bash)", completion,

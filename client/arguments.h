@@ -230,7 +230,8 @@ struct Arguments {
     kVerify,
     kQuantize,
     kPlan,
-    kEinsum
+    kEinsum,
+    kServe
   };
   Command command = Command::kPrint;
   std::string text;  // the help or the version, for kPrint

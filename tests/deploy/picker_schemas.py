@@ -1,7 +1,7 @@
 """The flags and the configuration of the endpoint picker, llm-d-router 0.10.0.
 
-The tables follow the source of the tag v0.10.0: the flags in pkg/epp/server/options.go, the types in
-apix/config/v1alpha1, and the parameters of the plugins in pkg/epp/framework/plugins. The picker
+The tables follow the source of the tag v0.10.0: the flags in pkg/epp/server/options.go, the types
+in apix/config/v1alpha1, and the parameters of the plugins in pkg/epp/framework/plugins. The picker
 decodes its configuration strictly. The tables have only the plugins that the manifests use.
 """
 

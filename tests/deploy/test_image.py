@@ -3,11 +3,17 @@
 Its programs run in namespaces with the Dockerfile's settings: on a read-only root, as an
 unprivileged user, as process 1. The tests need root, or sudo without a password."""
 
+import gzip
+import hashlib
+import io
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
+import sys
+import tarfile
 
 import pytest
 
@@ -135,6 +141,67 @@ def test_two_builds_of_the_tree_are_equal(tree, tmp_path):
         return subprocess.run(command, capture_output=True, check=True).stdout
 
     assert archive(build_tree(tmp_path / "again")) == archive(tree)
+
+
+@pytest.fixture(scope="module")
+def archive(tree, tmp_path_factory):
+    """The image as an OCI archive, with its parts by name."""
+    file = tmp_path_factory.mktemp("archive") / "image.tar"
+    subprocess.run([sys.executable, DEPLOY / "image_archive.py", tree, file], check=True)
+    with tarfile.open(file) as parts:
+        return file, {each.name: parts.extractfile(each).read() for each in parts.getmembers()}
+
+
+def blob(parts, descriptor):
+    """Returns a blob after a check of its size and digest."""
+    kind, digest = descriptor["digest"].split(":")
+    data = parts[f"blobs/{kind}/{digest}"]
+    assert hashlib.sha256(data).hexdigest() == digest and len(data) == descriptor["size"]
+    return data
+
+
+def test_the_archive_is_an_oci_image_with_the_settings_of_the_dockerfile(archive):
+    _, parts = archive
+    assert json.loads(parts["oci-layout"]) == {"imageLayoutVersion": "1.0.0"}
+    entry, = json.loads(parts["index.json"])["manifests"]
+    manifest = json.loads(blob(parts, entry))
+    config = json.loads(blob(parts, manifest["config"]))
+    layer, = manifest["layers"]
+    assert len(parts) == 2 + len([entry, manifest["config"], layer]), "no other blobs"
+    uncompressed = gzip.decompress(blob(parts, layer))
+    assert config["rootfs"]["diff_ids"] == [f"sha256:{hashlib.sha256(uncompressed).hexdigest()}"]
+    assert config["os"] == "linux" and config["architecture"] == entry["platform"]["architecture"]
+    assert config["architecture"] == {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
+    settings = config["config"]
+    assert settings["Entrypoint"] == instruction("ENTRYPOINT")
+    assert settings["User"] == instruction("USER") and settings["Env"] == [instruction("ENV")]
+    ports = {f"{each}/tcp" for each in instruction("EXPOSE").split()}
+    assert set(settings["ExposedPorts"]) == ports
+    assert settings["Labels"]["org.opencontainers.image.licenses"] == "Apache-2.0"
+    assert settings["Cmd"] == ["--model", "demo=/models/demo"]
+
+
+def test_the_archive_has_the_files_of_the_tree(archive, tree, tmp_path):
+    _, parts = archive
+    entry, = json.loads(parts["index.json"])["manifests"]
+    layer, = json.loads(blob(parts, entry))["layers"]
+    with tarfile.open(fileobj=io.BytesIO(gzip.decompress(blob(parts, layer)))) as files:
+        assert all(each.uid == each.gid == 0 for each in files.getmembers())
+        files.extractall(tmp_path / "unpacked", filter="fully_trusted")
+    listing = ["find", ".", "-mindepth", "1", "-printf", r"%P %M %l %T@\n"]
+
+    def listed(folder):
+        found = subprocess.run(listing, cwd=folder, capture_output=True, text=True, check=True)
+        return sorted(found.stdout.splitlines())
+
+    assert listed(tmp_path / "unpacked") == listed(tree)
+    subprocess.run(["diff", "-r", "--no-dereference", tmp_path / "unpacked", tree], check=True)
+
+
+def test_two_archives_of_a_tree_are_equal(archive, tree, tmp_path):
+    subprocess.run([sys.executable, DEPLOY / "image_archive.py", tree, tmp_path / "again"],
+                   check=True)
+    assert (tmp_path / "again").read_bytes() == archive[0].read_bytes()
 
 
 def test_a_missing_library_is_reported(tree, tmp_path):

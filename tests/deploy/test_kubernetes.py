@@ -217,7 +217,9 @@ def test_the_daemon_accepts_the_options_of_an_overlay(name, tmp_path):
 
 def test_the_daemon_accepts_the_arguments_for_kserve():
     args = container_and_pod("kserve")[0]["args"]
-    filled = [each.replace("$(MODEL_NAME)", "demo").replace("/mnt/models", str(DEMO)) for each in args]
+    filled = [
+        each.replace("$(MODEL_NAME)", "demo").replace("/mnt/models", str(DEMO)) for each in args
+    ]
     assert filled != args
     check = subprocess.run([SLUICED, *filled, "--check"], capture_output=True, text=True)
     assert check.returncode == 0, check.stderr

@@ -1,0 +1,249 @@
+"""The program sluice-serve, the command `sluice serve`: starts a daemon and a gateway together.
+
+Prints both addresses once both answer. Ends both at SIGINT or SIGTERM, or when one of them ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from typing import Any, NoReturn
+
+_POLL_S = 0.02
+# The daemon closes its calls within 5 s after its drain.
+_END_S = 20.0
+
+
+def arguments() -> argparse.ArgumentParser:
+    """Returns the parser of the command line."""
+    parser = argparse.ArgumentParser(
+        prog="sluice serve",
+        description="Starts a daemon and an HTTP gateway on this host, prints their addresses, and"
+                    " ends both at Ctrl-C.",
+        epilog="Arguments after -- go to the daemon: sluice serve DIR -- --device cpu")
+    add = parser.add_argument
+    add("folder", nargs="?", type=pathlib.Path, metavar="DIR",
+        help="a model's folder, or a folder of such folders (default: the demo model)")
+    add("--host", default="127.0.0.1", metavar="ADDRESS",
+        help="the address at which both listen (default: %(default)s)")
+    add("--grpc-port", type=int, default=8001, metavar="N",
+        help="the daemon's port (default: %(default)s)")
+    add("--http-port", type=int, default=8000, metavar="N",
+        help="the gateway's port (default: %(default)s)")
+    add("--metrics-port", type=int, default=8002, metavar="N",
+        help="the port of /metrics and the status page (default: %(default)s)")
+    add("--admin-port", type=int, default=8003, metavar="N",
+        help="the port of the admin API, on 127.0.0.1 (default: %(default)s)")
+    add("--state", metavar="FOLDER", default=_state_folder(),
+        help="keeps the measured ladder, so that the next start is faster, and the daemon's log"
+             " (default: %(default)s)")
+    return parser
+
+
+def _state_folder() -> str:
+    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return os.path.join(base, "sluice")
+
+
+def _fail(problem: str) -> NoReturn:
+    sys.exit(f"sluice serve: {problem}")
+
+
+def _program(name: str) -> pathlib.Path:
+    """Returns the path of a program next to this one or in PATH."""
+    here = os.path.dirname(os.path.abspath(sys.argv[0]))
+    found = shutil.which(name, path=os.pathsep.join([here, os.environ.get("PATH", os.defpath)]))
+    if found is None:
+        _fail(f"the program {name} is not in PATH. Install the package sluice-server, or add the"
+              " folder of a build to PATH.")
+    return pathlib.Path(found).resolve()
+
+
+def _demo(sluiced: pathlib.Path) -> pathlib.Path:
+    """Returns the demo model of an installation, or of the repository with this build."""
+    places = [sluiced.parents[1] / "share" / "sluice" / "models" / "demo"]
+    places += [each / "models" / "demo" for each in sluiced.parents]
+    for place in places:
+        if (place / "config.json").is_file():
+            return place
+    _fail(f"there is no demo model at {places[0]}. Name the folder of a model: sluice serve DIR")
+
+
+def _models(folder: pathlib.Path) -> dict[str, pathlib.Path]:
+    """Returns the models of a folder by their names."""
+    try:
+        if (folder / "config.json").is_file():
+            return {folder.resolve().name: folder}
+        found = sorted(each for each in folder.iterdir() if (each / "config.json").is_file())
+    except OSError as error:
+        _fail(f"cannot read {folder}: {error.strerror}. Name the folder of a model:"
+              " sluice serve DIR")
+    if not found:
+        _fail(f"{folder} has no config.json and no folder with one. Name the folder of a model, or"
+              " download one with sluice-pull.")
+    return {each.name: each for each in found}
+
+
+def _has_template(folder: pathlib.Path) -> bool:
+    if (folder / "chat_template.jinja").is_file():
+        return True
+    try:
+        return "chat_template" in json.loads((folder / "tokenizer_config.json").read_bytes())
+    except (OSError, ValueError):
+        return False
+
+
+def _free_port(host: str) -> int:
+    with socket.create_server((host, 0)) as listener:
+        return listener.getsockname()[1]
+
+
+def _check_port(option: str, host: str, port: int) -> str:
+    """Returns the address. Exits with a free port if this one is taken."""
+    if not 1 <= port <= 65535:
+        _fail(f"{option} is {port}; expected a port from 1 to 65535")
+    try:
+        with socket.create_server((host, port)):
+            return f"{host}:{port}"
+    except socket.gaierror as error:
+        _fail(f"--host {host}: {error.strerror}. Use an address of this host, such as 127.0.0.1.")
+    except PermissionError:
+        _fail(f"{option}: only root may listen at port {port}. Use a port from 1024.")
+    except OSError as error:
+        try:
+            free = _free_port(host)
+        except OSError:
+            _fail(f"--host {host}: {error.strerror}. Use an address of this host, such as"
+                  " 127.0.0.1.")
+        _fail(f"port {port} of {host} is in use by another process. Use another one, such as"
+              f" {option} {free}.")
+
+
+def _open_state(text: str, models: dict[str, pathlib.Path]) -> tuple[pathlib.Path, pathlib.Path]:
+    """Makes the folder and returns the paths of the log and of the ladder file of these models."""
+    folder = pathlib.Path(text).expanduser()
+    served = json.dumps([[name, str(path.resolve())] for name, path in models.items()])
+    log = folder / "sluiced.log"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with log.open("ab"):
+            pass
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(13, os.strerror(13))
+    except OSError as error:
+        _fail(f"cannot write to {folder}: {error.strerror}. Name a folder that this user can write:"
+              " sluice serve --state FOLDER")
+    return log, folder / f"ladder-{hashlib.sha256(served.encode()).hexdigest()[:16]}"
+
+
+class _Children:
+    """The daemon and the gateway. Leaving the context ends both, the gateway first."""
+
+    def __init__(self) -> None:
+        self._started: list[tuple[str, subprocess.Popen[str]]] = []
+        self.stop = threading.Event()
+
+    def __enter__(self) -> _Children:
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, lambda *_: self.stop.set())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for _name, process in reversed(self._started):
+            process.terminate()
+            try:
+                process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def start(self, name: str, command: list[str], **options: Any) -> subprocess.Popen[str]:
+        # A session of its own: Ctrl-C reaches this process only, which ends the others in order.
+        process = subprocess.Popen(command, text=True, start_new_session=True, **options)
+        self._started.append((name, process))
+        return process
+
+    def ended(self) -> str | None:
+        """Returns the name and the status of a child that has ended, or None."""
+        for name, process in self._started:
+            if process.poll() is not None:
+                return f"{name} ended with status {process.returncode}"
+        return None
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=1) as answer:
+            return bool(answer.status == 200)
+    except (OSError, urllib.error.URLError):
+        return False
+
+
+def _wait(children: _Children, url: str, log: pathlib.Path) -> None:
+    """Waits until `url` answers. Exits if a child ends, with the last lines of the daemon's log."""
+    while not children.stop.is_set() and not _answers(url):
+        if ended := children.ended():
+            lines = log.read_text(errors="replace").splitlines()[-5:]
+            _fail("\n".join([f"{ended}. The last lines of {log}:", *lines]))
+        children.stop.wait(_POLL_S)
+
+
+def _serve(given: argparse.Namespace, daemon_arguments: list[str]) -> None:
+    sluiced = _program("sluiced")
+    models = _models(given.folder) if given.folder else {"demo": _demo(sluiced)}
+    for name in models:
+        if not re.fullmatch(r"[\w.-]+", name):
+            _fail(f"the folder's name {name!r} cannot be the name of a model. Rename it, with"
+                  " letters, digits and any of . _ - only.")
+    http = _check_port("--http-port", given.host, given.http_port)
+    grpc = _check_port("--grpc-port", given.host, given.grpc_port)
+    metrics = _check_port("--metrics-port", given.host, given.metrics_port)
+    admin = _check_port("--admin-port", "127.0.0.1", given.admin_port)
+    log, ladder = _open_state(given.state, models)
+    with _Children() as children, log.open("w") as output:
+        children.start("the daemon", [
+            str(sluiced), "--server.grpc.address", grpc, "--server.metrics.address", metrics,
+            "--server.admin.address", admin, "--engine.ladder.file", str(ladder),
+            "--server.lifecycle.drain-delay", "0",
+            *(word for name, path in models.items() for word in ("--model", f"{name}={path}")),
+            *daemon_arguments], stdout=output, stderr=subprocess.STDOUT)
+        _wait(children, f"http://{metrics}/readyz", log)
+        children.start("the gateway", [
+            sys.executable, "-m", "sluice_client.gateway", "--daemon", grpc, "--listen", http,
+            *(word for name, path in models.items() if _has_template(path)
+              for word in ("--chat", f"{name}={path}"))], stdout=subprocess.DEVNULL)
+        _wait(children, f"http://{http}/livez", log)
+        if not children.stop.is_set():
+            print(f"gRPC:   {grpc}\nHTTP:   http://{http}\nstatus: http://{metrics}/\n"
+                  f"models: {', '.join(models)}\nstop with Ctrl-C; the daemon's log is {log}",
+                  flush=True)
+        while not children.stop.wait(0.2):
+            if ended := children.ended():
+                _fail(f"{ended}; see {log}")
+
+
+def main() -> None:
+    parser = arguments()
+    words = sys.argv[1:]
+    at = words.index("--") if "--" in words else len(words)
+    given = parser.parse_args(words[:at])
+    if importlib.util.find_spec("uvicorn") is None:
+        _fail("the gateway's packages are missing: pip install 'sluice-client[gateway]'")
+    _serve(given, words[at + 1:])
+
+
+if __name__ == "__main__":
+    main()

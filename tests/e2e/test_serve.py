@@ -1,0 +1,178 @@
+"""Tests `sluice serve`, which starts a daemon and a gateway together."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+from conftest import DEMO, ROOT, SLUICE, SLUICED, free_port
+from waiting import PATIENCE_S, wait_until
+
+PORTS = ("--grpc-port", "--http-port", "--metrics-port", "--admin-port")
+
+
+@pytest.fixture
+def programs(tmp_path):
+    """A folder with the programs, as in an installation: sluice-serve is a script there."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "sluiced").symlink_to(SLUICED)
+    script = folder / "sluice-serve"
+    script.write_text(
+        f"#!{sys.executable}\nimport sluice_client.serve\nsluice_client.serve.main()\n")
+    script.chmod(0o755)
+    return folder
+
+
+class Serve:
+    """A run of `sluice serve` on free ports."""
+
+    def __init__(self, programs, state, *arguments, **options):
+        self.ports = {each: free_port() for each in PORTS}
+        words = [str(word) for each in self.ports.items() for word in each]
+        self.process = subprocess.Popen(
+            [SLUICE, "serve", *map(str, arguments[:1]), "--state", str(state), *words,
+             *map(str, arguments[1:])],
+            env=os.environ | {"PATH": f"{programs}:{os.environ['PATH']}", **options},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.stop()
+
+    def lines(self):
+        """Returns the five lines that the program prints once both answer."""
+        found = [self.process.stdout.readline().strip() for _ in range(5)]
+        assert found[-1].startswith("stop with Ctrl-C"), (found, self.process.stderr.read())
+        return found
+
+    def stop(self, number=signal.SIGINT):
+        self.process.send_signal(number)
+        _, errors = self.process.communicate(timeout=PATIENCE_S)
+        return self.process.returncode, errors
+
+    def children(self):
+        with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children") as file:
+            return [int(each) for each in file.read().split()]
+
+
+def ended(pid):
+    return not os.path.exists(f"/proc/{pid}")
+
+
+def complete(address, model):
+    request = urllib.request.Request(
+        f"{address}/v1/completions", headers={"Content-Type": "application/json"},
+        data=json.dumps({"model": model, "prompt": "In the", "max_tokens": 4}).encode())
+    with urllib.request.urlopen(request, timeout=PATIENCE_S) as reply:
+        return json.loads(reply.read())["choices"][0]["text"]
+
+
+def test_serves_the_demo_model_and_ends_both(programs, tmp_path):
+    with Serve(programs, tmp_path / "state") as served:
+        grpc, http, _, models, _ = served.lines()
+        assert models == "models: demo"
+        assert complete(http.split()[1], "demo")
+        health = subprocess.run([SLUICE, "health", "--server", grpc.split()[1]])
+        assert health.returncode == 0
+        children = served.children()
+        assert len(children) == 2
+        assert served.stop() == (0, "")
+        assert all(map(ended, children))
+    ladders = [each.name for each in (tmp_path / "state").glob("ladder-*")]
+    assert len(ladders) == 1, "the ladder is kept for the next start"
+
+
+def test_serves_each_model_of_a_folder(programs, tmp_path):
+    for name in ("first", "second"):
+        shutil.copytree(DEMO, tmp_path / "models" / name,
+                        ignore=shutil.ignore_patterns("training", "*.py"))
+    with Serve(programs, tmp_path / "state", tmp_path / "models") as served:
+        _, http, _, models, _ = served.lines()
+        assert models == "models: first, second"
+        assert complete(http.split()[1], "second")
+        assert served.stop(signal.SIGTERM) == (0, "")
+
+
+@pytest.mark.parametrize("index, name", [(0, "the daemon"), (1, "the gateway")])
+def test_ends_the_other_if_one_ends(programs, tmp_path, index, name):
+    with Serve(programs, tmp_path / "state") as served:
+        served.lines()
+        children = served.children()
+        os.kill(children[index], signal.SIGKILL)
+        _, errors = served.process.communicate(timeout=PATIENCE_S)
+        assert served.process.returncode == 1 and f"{name} ended with status -9" in errors
+        assert all(map(ended, children))
+
+
+def test_arguments_after_two_dashes_go_to_the_daemon(programs, tmp_path):
+    with Serve(programs, tmp_path / "state", ROOT / "models" / "demo", "--", "--no-such-option",
+               "1") as served:
+        _, errors = served.process.communicate(timeout=PATIENCE_S)
+    assert served.process.returncode == 1
+    assert "the daemon ended with status 2" in errors and "no-such-option" in errors
+
+
+@pytest.mark.parametrize("option", PORTS)
+def test_a_taken_port_names_a_free_one(programs, tmp_path, option):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        taken = listener.getsockname()[1]
+        with Serve(programs, tmp_path / "state", ".", option, taken) as served:
+            _, errors = served.process.communicate(timeout=PATIENCE_S)
+    assert served.process.returncode == 1
+    found = re.search(rf"port {taken} of 127.0.0.1 is in use .* such as {option} (\d+)\.", errors)
+    assert found and int(found[1]) != taken, errors
+
+
+def test_a_state_folder_that_cannot_be_written_names_the_remedy(programs, tmp_path):
+    with Serve(programs, "/proc/sluice") as served:
+        _, errors = served.process.communicate(timeout=PATIENCE_S)
+    assert served.process.returncode == 1
+    assert "cannot write to /proc/sluice" in errors and "sluice serve --state FOLDER" in errors
+
+
+@pytest.mark.parametrize("make, problem", [
+    (lambda folder: folder / "absent", "cannot read"),
+    (lambda folder: folder, "has no config.json and no folder with one"),
+])
+def test_a_folder_without_models_names_the_remedy(programs, tmp_path, make, problem):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with Serve(programs, tmp_path / "state", make(empty)) as served:
+        _, errors = served.process.communicate(timeout=PATIENCE_S)
+    assert served.process.returncode == 1 and problem in errors and "model" in errors, errors
+
+
+def test_without_the_program_the_client_says_how_to_get_it(tmp_path):
+    alone = shutil.copy(SLUICE, tmp_path)
+    run = subprocess.run([alone, "serve"], env={"PATH": str(tmp_path)}, capture_output=True,
+                         text=True)
+    assert run.returncode == 2 and "pip install './clients/python[gateway]'" in run.stderr
+
+
+def test_help_lists_the_command_and_its_own_help_lists_its_options(programs):
+    def printed(*words):
+        return subprocess.run([SLUICE, *words], capture_output=True, text=True, check=True,
+                              env=os.environ | {"PATH": f"{programs}:{os.environ['PATH']}"}).stdout
+
+    assert re.search(r"^  serve ", printed("--help"), re.M)
+    own = printed("serve", "--help")
+    assert own.startswith("usage: sluice serve") and all(each in own for each in PORTS)
+
+
+def test_a_signal_before_both_answer_ends_the_daemon(programs, tmp_path):
+    with Serve(programs, tmp_path / "state") as served:
+        wait_until(lambda: served.children())
+        children = served.children()
+        status, errors = served.stop(signal.SIGTERM)
+        assert (status, errors) == (0, "")
+        assert all(map(ended, children))
