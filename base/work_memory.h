@@ -52,8 +52,8 @@ class WorkMemory {
   WorkMemory& operator=(WorkMemory&& other) noexcept;
   ~WorkMemory() { Release(); }
 
-  // Changes the amount to `bytes`. Returns the account's refusal, and changes nothing, if the amount
-  // grows and there is no room.
+  // Changes the amount to `bytes`. If there is no room for more, returns the account's refusal and
+  // changes nothing.
   absl::Status Hold(int64_t bytes);
   int64_t bytes() const { return bytes_; }
 

@@ -127,10 +127,10 @@ struct Request {
   std::shared_ptr<const RequestSpec> spec;  // not null when the request is submitted
   std::string adapter;                      // empty: the base model; there are no adapters yet
   std::string caller;                       // empty if callers are not identified
-  // A finer name than the caller's for taking turns, such as the address of an unknown caller; empty
-  // if the caller's name is fine enough.
+  // A finer name than the caller's for taking turns, such as the address of an unknown caller;
+  // empty if the caller's name is fine enough.
   std::string owner;
-  bool anonymous = false;                   // whether `caller` stands for all unknown callers
+  bool anonymous = false;  // whether `caller` stands for all unknown callers
 
   std::vector<int32_t> tokens;  // of all rows, one after another: [sum of lengths]
   // Vectors instead of tokens: [tokens.size(), input_width], finite. The tokens are then 0.

@@ -238,9 +238,7 @@ absl::Status InferenceFrontend::Read(const grpc::ByteBuffer& bytes, const CallCo
     if (bytes.Length() <= kBytesAtOnce) return absl::OkStatus();
     const int64_t needed = kCopies * cost.bytes;
     *parsed = context_.parsed.Take(OwnerOf(call), needed);
-    return *parsed
-               ? absl::OkStatus()
-               : NoRoom(context_.parsed, needed, kWhileRead);
+    return *parsed ? absl::OkStatus() : NoRoom(context_.parsed, needed, kWhileRead);
   };
   absl::Status status = OrOutOfMemory([&] { return Parse(bytes, message, wire_limits(), admit); });
   if (!status.ok()) {
@@ -252,9 +250,9 @@ absl::Status InferenceFrontend::Read(const grpc::ByteBuffer& bytes, const CallCo
 
 absl::StatusOr<RequestId> InferenceFrontend::Submit(const inference::ModelInferRequest& message,
                                                     CallContext call, MakeSink make_sink) {
-  const WorkMemoryAccount account(
-      &context_.parsed, OwnerOf(call),
-      [this](int64_t bytes) { return NoRoom(context_.parsed, bytes, kWhileRead); });
+  const WorkMemoryAccount account(&context_.parsed, OwnerOf(call), [this](int64_t bytes) {
+    return NoRoom(context_.parsed, bytes, kWhileRead);
+  });
   int64_t taken = 0;  // tokens taken from the caller's limit; returned if the request is refused
   const auto make =
       [&](const std::shared_ptr<const Model>& model) -> absl::StatusOr<Engine::Submission> {

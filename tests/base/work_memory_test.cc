@@ -13,9 +13,7 @@ namespace {
 
 constexpr int64_t kFree = WorkMemoryAccount::kFreeBytes;
 
-absl::Status Refusal(int64_t bytes) {
-  return absl::ResourceExhaustedError(std::to_string(bytes));
-}
+absl::Status Refusal(int64_t bytes) { return absl::ResourceExhaustedError(std::to_string(bytes)); }
 
 TEST(WorkMemoryTest, WithoutAnAccountNothingIsLimited) {
   WorkMemory memory;

@@ -100,7 +100,9 @@ def read_safetensors(path):
     try:
         entries = safetensors.deserialize(path.read_bytes())
     except safetensors.SafetensorError as error:
-        raise ConvertError(f"{path} is no valid safetensors file ({error}); copy it again") from error
+        raise ConvertError(
+            f"{path} is no valid safetensors file ({error}); copy it again"
+        ) from error
     state = {}
     for name, entry in entries:
         kind = {"F32": np.float32, "F16": np.float16, "F64": np.float64, "BF16": np.uint16}.get(

@@ -43,7 +43,7 @@ def load_with_torch(path):
     if version < SAFE_TORCH:
         raise ValueError(
             f"{path} requires torch {'.'.join(map(str, SAFE_TORCH))} or newer to be read safely; "
-            f"torch {torch.__version__} is installed. Upgrade torch, or save the file as safetensors"
+            f"torch {torch.__version__} is installed. Upgrade it, or save the file as safetensors"
         )
     return torch.load(path, map_location="cpu", weights_only=True)
 

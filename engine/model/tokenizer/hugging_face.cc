@@ -129,8 +129,7 @@ class HuggingFaceTokenizer final : public Tokenizer {
   absl::Status EncodeBetween(std::string_view text, bool first, Encoding* made) const {
     SLUICE_RETURN_IF_ERROR(CheckInterruption());
     SLUICE_ASSIGN_OR_RETURN(TracedText original, OriginalText(text, made->ranges != nullptr));
-    SLUICE_ASSIGN_OR_RETURN(const TracedText traced,
-                            parts_.normalizer.Apply(std::move(original)));
+    SLUICE_ASSIGN_OR_RETURN(const TracedText traced, parts_.normalizer.Apply(std::move(original)));
     const std::string_view normal = traced.text;
     return parts_.added.FindNormalized(normal, [&](const AddedTokens::TextSpan& part) {
       if (made->enough()) return Enough();

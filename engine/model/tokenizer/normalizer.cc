@@ -75,15 +75,14 @@ NormalizeTransform MakeReplace(ObjectReader& fields) {
 absl::StatusOr<TracedText> ReplaceByTable(const Charsmap& charsmap, const TracedText& before) {
   if (!before.traced) {
     Rewriting made(before);
-    SLUICE_RETURN_IF_ERROR(
-        ReplaceGraphemes(charsmap, before.text, [&](std::string_view, std::string_view content) {
-          made.text().Append(content);
-        }));
+    SLUICE_RETURN_IF_ERROR(ReplaceGraphemes(
+        charsmap, before.text,
+        [&](std::string_view, std::string_view content) { made.text().Append(content); }));
     return std::move(made).Finish();
   }
   Changes changes(before);
-  SLUICE_RETURN_IF_ERROR(ReplaceGraphemes(
-      charsmap, before.text, [&](std::string_view part, std::string_view content) {
+  SLUICE_RETURN_IF_ERROR(
+      ReplaceGraphemes(charsmap, before.text, [&](std::string_view part, std::string_view content) {
         auto left = static_cast<int>(CountCodePoints(part));
         for (size_t at = 0; at < content.size(); --left) {
           changes.Add({NextCodePoint(content, &at), left > 0 ? 0 : 1});

@@ -263,16 +263,16 @@ absl::StatusOr<std::unique_ptr<const Pattern>> MakeRegexPattern(const std::strin
 }
 
 absl::Status Split(const Pattern& pattern, std::string_view text, SplitBehavior behavior,
-                   bool invert,
-                   absl::FunctionRef<absl::Status(std::string_view part)> visit) {
+                   bool invert, absl::FunctionRef<absl::Status(std::string_view part)> visit) {
   const auto visit_part = [&](const Span& span) {
     const bool removed = span.match && behavior == SplitBehavior::kRemoved;
     if (removed || span.begin == span.end) return absl::OkStatus();
     return visit(text.substr(span.begin, span.end - span.begin));
   };
   Joiner joiner(behavior, visit_part);
-  SLUICE_RETURN_IF_ERROR(pattern.Find(
-      text, [&](const Span& span) { return joiner.Add({span.begin, span.end, span.match != invert}); }));
+  SLUICE_RETURN_IF_ERROR(pattern.Find(text, [&](const Span& span) {
+    return joiner.Add({span.begin, span.end, span.match != invert});
+  }));
   return joiner.Flush();
 }
 

@@ -67,8 +67,7 @@ constexpr auto EnumNamesOf(SplitBehavior) {
 // Calls `visit` for each part of `text`, in order. No part is empty. `invert` exchanges matches and
 // the spans between them.
 absl::Status Split(const Pattern& pattern, std::string_view text, SplitBehavior behavior,
-                   bool invert,
-                   absl::FunctionRef<absl::Status(std::string_view part)> visit);
+                   bool invert, absl::FunctionRef<absl::Status(std::string_view part)> visit);
 
 // Appends `text`, with each match replaced by `content`.
 absl::Status Replace(const Pattern& pattern, std::string_view text, std::string_view content,

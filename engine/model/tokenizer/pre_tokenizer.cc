@@ -105,8 +105,7 @@ SplitTransform MakeMetaspace(ObjectReader& fields) {
   const Cut cut{MakeLiteralPattern(mark), SplitBehavior::kMergedWithNext};
   return [=](PreToken piece, Visit visit) -> absl::Status {
     const bool wanted = prepend == Prepend::kAlways || (prepend == Prepend::kFirst && piece.first);
-    const bool inserted =
-        wanted && !piece.text.starts_with(mark) && !piece.text.starts_with(' ');
+    const bool inserted = wanted && !piece.text.starts_with(mark) && !piece.text.starts_with(' ');
     TextBuilder text(piece.text.size());
     if (inserted) text.Append(mark);
     SLUICE_RETURN_IF_ERROR(Replace(*space, piece.text, mark, &text));

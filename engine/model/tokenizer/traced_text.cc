@@ -180,8 +180,7 @@ absl::StatusOr<TracedText> NormalizeTraced(const TracedText& before, NormalForm 
     }
     std::vector<int> classes;
     const std::vector<ChangedCharacter> characters = Decompose(part, compatible, &classes);
-    for (const ChangedCharacter& character :
-         composes ? Compose(characters, classes) : characters) {
+    for (const ChangedCharacter& character : composes ? Compose(characters, classes) : characters) {
       changes.Add(character);
     }
   }

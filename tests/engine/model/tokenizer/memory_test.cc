@@ -57,8 +57,8 @@ std::vector<json> Models() {
 }
 
 std::string Drawn(std::mt19937* random, size_t bytes) {
-  const char* const kUnits[] = {"!", "a", "b", "ab", "a ", "!a", "\xEF\xB7\xBA", "\xC3\x84",
-                                "1", " ", "\xFF", "\xE4\xB8\xAD", "<x>"};
+  const char* const kUnits[] = {"!",        "a", "b", "ab",   "a ",           "!a", "\xEF\xB7\xBA",
+                                "\xC3\x84", "1", " ", "\xFF", "\xE4\xB8\xAD", "<x>"};
   std::string unit;
   for (size_t i = 0; i <= (*random)() % 4; ++i) unit += kUnits[(*random)() % std::size(kUnits)];
   std::string text;
@@ -130,9 +130,9 @@ TEST(TokenizerMemoryTest, AnAddedTokenThatTheNormalizerMakesTooLongIsRefused) {
   const std::string file = document.dump();
   const MemoryPeak peak;
   const auto tokenizer = ParseHuggingFace(file, {});
-  EXPECT_EQ(tokenizer.status(),
-            absl::InvalidArgumentError("added_tokens[0].content is refused: the tokenizer makes more "
-                                       "than 4096 bytes of the text, which is the limit"));
+  EXPECT_EQ(tokenizer.status(), absl::InvalidArgumentError(
+                                    "added_tokens[0].content is refused: the tokenizer makes more "
+                                    "than 4096 bytes of the text, which is the limit"));
   EXPECT_LT(peak.bytes(), 1 << 20);
 }
 
@@ -143,8 +143,7 @@ TEST(TokenizerMemoryTest, AllAddedTokensTogetherAreLimited) {
   for (int i = 0; i < 5000; ++i) {
     tokens.push_back({{"id", 10 + i}, {"content", "a" + std::to_string(i)}, {"normalized", true}});
   }
-  const json document = {
-      {"normalizer", replace}, {"added_tokens", tokens}, {"model", Models()[0]}};
+  const json document = {{"normalizer", replace}, {"added_tokens", tokens}, {"model", Models()[0]}};
   EXPECT_THAT(ParseHuggingFace(document.dump(), {}).status().message(),
               testing::HasSubstr("brings the tokens to more than 4194304 bytes"));
 }
