@@ -142,6 +142,38 @@ TEST_P(FamilyGoldenTest, GreedyTokensEqualTransformersGenerate) {
   }
 }
 
+// A layer with the head and the buckets of DeBERTa-v3. The lengths are around the border between
+// buckets of one distance and of several distances, up to the longest.
+class LongGoldenTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(LongGoldenTest, StatesOfUpTo512TokensEqualTheTransformersLibrary) {
+  const auto model = LoadModel("long", 1, GoldenPath("deberta_long"));
+  ASSERT_TRUE(model.ok()) << model.status();
+  const GoldenFile golden(GoldenPath("deberta_long/expected.safetensors"));
+  const std::vector<int32_t> ids = golden.Ints("input_ids");
+  std::vector<std::vector<int32_t>> sequences;
+  auto first = ids.begin();
+  for (const int32_t length : golden.Ints("lengths")) {
+    sequences.emplace_back(first, first + length);
+    first += length;
+  }
+  EXPECT_EQ(sequences.back().size(), 512u);
+  Runner runner(*model, CpuOptions{.threads = 2, .profile = GetParam(), .poison = true},
+                Bucket{static_cast<int32_t>(ids.size()), static_cast<int32_t>(sequences.size())});
+  std::vector<float> states;
+  for (const Answer& answer : runner.Run(sequences)) {
+    states.insert(states.end(), answer.states.begin(), answer.states.end());
+  }
+  EXPECT_TRUE(EqualsGolden(states, golden.Floats("states")));
+}
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(LongGoldenTest);
+INSTANTIATE_TEST_SUITE_P(Profiles, LongGoldenTest,
+                         ::testing::ValuesIn(EffortOfTests().disentangled
+                                                 ? F32Profiles()
+                                                 : std::vector<std::string>()),
+                         [](const auto& test) { return TestName(test.param); });
+
 INSTANTIATE_TEST_SUITE_P(Families, FamilyGoldenTest,
                          ::testing::Combine(::testing::ValuesIn(EffortOfTests().families),
                                             ::testing::ValuesIn(F32Profiles())),
