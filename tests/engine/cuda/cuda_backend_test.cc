@@ -247,6 +247,17 @@ TEST_F(CudaModelTest, HeadsOfMoreThan256ValuesAreUnimplemented) {
 }
 
 // The limits of compute capability 8.0 and 8.6, and one that no GPU has.
+TEST_F(CudaModelTest, DisentangledAttentionIsRefusedWithTheNameOfTheModel) {
+  ModelConfig config = TinySluiceConfig(1);
+  config.kv_heads = config.heads;
+  config.causal = false;
+  config.disentangled = {.span = 4};
+  backend_ = MakeCudaBackend(simt::MakeSimtDevice({}), {.dtype = "f32"}).value();
+  EXPECT_EQ(backend_->Load(RandomModel(config, 1)).status(),
+            absl::InvalidArgumentError("the disentangled attention of SluiceForCausalLM runs only "
+                                       "on a CPU; serve the model with device: cpu"));
+}
+
 TEST_F(CudaModelTest, AModelLoadsIfABlockHasEnoughSharedMemoryAndItsBitsDoNotDependOnIt) {
   ModelConfig config = TinyConfig(1);
   config.head_dim = 256;
