@@ -226,7 +226,7 @@ def test_the_pages_show_every_command_of_the_client():
 
 @pytest.mark.parametrize("words", [
     pytest.param(words, marks=[needs(need)] if need else [], id=f"{page.name}: {' '.join(words)}")
-    for page, words, need in COMMANDS
+    for page, words, need in COMMANDS if words[1] != "serve"  # tests/e2e/test_serve.py runs it
 ])
 def test_documented_commands_are_accepted(files, words):
     """A command exits with 3 if no server answers, or 0 if it needs none; 2 means bad arguments."""
