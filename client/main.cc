@@ -55,7 +55,10 @@ int BecomeOther(const Arguments& arguments, const Console& console, int argc, ch
 
 int main(int argc, char** argv) {
   using namespace sluice::client;
-  return RunProgram(argc, argv, [=](const Arguments& arguments, const Console& console) {
-    return BecomeOther(arguments, console, argc, argv);
-  });
+  // Only sluice-serve reads the arguments after its command.
+  const bool serves = argc > 1 && std::string_view(argv[1]) == "serve";
+  return RunProgram(serves ? 2 : argc, argv,
+                    [=](const Arguments& arguments, const Console& console) {
+                      return BecomeOther(arguments, console, argc, argv);
+                    });
 }

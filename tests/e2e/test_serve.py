@@ -126,7 +126,7 @@ def test_arguments_after_two_dashes_go_to_the_daemon(programs, tmp_path):
 def test_a_taken_port_names_a_free_one(programs, tmp_path, option):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         taken = listener.getsockname()[1]
-        with Serve(programs, tmp_path / "state", ".", option, taken) as served:
+        with Serve(programs, tmp_path / "state", DEMO, option, taken) as served:
             _, errors = served.process.communicate(timeout=PATIENCE_S)
     assert served.process.returncode == 1
     found = re.search(rf"port {taken} of 127.0.0.1 is in use .* such as {option} (\d+)\.", errors)
