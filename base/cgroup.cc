@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 
@@ -111,7 +112,10 @@ std::optional<T> MinOfCgroups(std::string_view controller, FileReader read, Read
 }  // namespace
 
 std::optional<std::string> ReadSystemFile(const std::string& path) {
-  std::ifstream file(path);
+  static const char* const root = std::getenv(kSystemRootVariable);
+  std::ifstream file;
+  if (root != nullptr) file.open(root + path);
+  if (!file.is_open()) file.open(path);
   if (!file) return std::nullopt;
   return std::string(std::istreambuf_iterator<char>(file), {});
 }

@@ -14,6 +14,10 @@ namespace sluice {
 using FileReader = absl::FunctionRef<std::optional<std::string>(const std::string& path)>;
 std::optional<std::string> ReadSystemFile(const std::string& path);
 
+// The environment variable with a folder for tests: a file in it replaces the system's file of the
+// same path.
+inline constexpr char kSystemRootVariable[] = "SLUICE_TEST_SYSTEM_ROOT";
+
 // Parses "<quota> <period>" in microseconds as in cgroup v2's cpu.max. Returns the quota in whole
 // CPUs, rounded up, or nullopt for "max ..." and for anything malformed.
 std::optional<int> ParseCpuMax(std::string_view text);

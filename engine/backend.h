@@ -175,6 +175,9 @@ class Backend {
   virtual const BackendInfo& info() const = 0;
   // Returns the number of bytes that can still be allocated, as far as this is known.
   virtual int64_t FreeMemory() const = 0;
+  // Follows the number of CPUs that the process may use. Later steps use that many threads, unless
+  // an option sets their number. Returns the number of threads in use, or 0 if it is fixed.
+  virtual int FollowCpus(int cpus) { return 0; }
   // Checks and packs the weights. If a tensor is missing or has a wrong shape, returns
   // InvalidArgument with its name.
   virtual absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(

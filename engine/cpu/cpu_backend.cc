@@ -24,12 +24,28 @@ constexpr int32_t kMaxThreads = 1024;
 // Beyond it, a step's time grows in proportion to the number of sequences.
 int32_t MaxSequences(int threads) { return std::clamp(32 * threads, 64, 256); }
 
+struct Threads {
+  int running = 1;      // at the start
+  int most = 1;         // the most that may run later
+  bool follow = false;  // whether the number follows the CPUs of the process
+};
+
+// Returns the threads for cpu.threads. A cgroup's quota may grow while the daemon runs, so there
+// are up to twice as many threads as it grants now; those that do not run sleep. Each needs scratch
+// memory in every plan.
+Threads ThreadsFor(int option) {
+  if (option > 0) return {.running = option, .most = option};
+  const int now = kernels::AvailableCpus();
+  return {.running = now, .most = std::min(kernels::AffinityCpus(), 2 * now), .follow = true};
+}
+
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(kernels::Profile profile, int threads, bool poison, AttentionVariant attention,
-             std::function<int64_t()> free_memory)
+  CpuBackend(kernels::Profile profile, const Threads& threads, bool poison,
+             AttentionVariant attention, std::function<int64_t()> free_memory)
       : free_memory_(std::move(free_memory)),
-        pool_(threads, kernels::kMinShared),
+        follows_cpus_(threads.follow),
+        pool_(threads.most, kernels::kMinShared),
         context_{profile, &pool_},
         poison_(poison),
         attention_(attention) {
@@ -37,7 +53,8 @@ class CpuBackend final : public Backend {
     info_.profile = std::string(kernels::ProfileName(profile));
     info_.page_tokens = kernels::kPageTokens;
     info_.kv_memory_percent = free_memory_ == nullptr ? 25 : 50;
-    info_.max_batch_sequences = MaxSequences(threads);
+    info_.max_batch_sequences = MaxSequences(threads.running);
+    pool_.SetRunning(threads.running);
   }
 
   const BackendInfo& info() const override { return info_; }
@@ -46,6 +63,12 @@ class CpuBackend final : public Backend {
     const int64_t granted = CgroupFreeMemory(ReadSystemFile).value_or(kUnknown);
     return free_memory_ == nullptr ? granted
                                    : std::max<int64_t>(std::min(granted, free_memory_()), 0);
+  }
+
+  int FollowCpus(int cpus) override {
+    if (!follows_cpus_) return 0;
+    pool_.SetRunning(cpus);
+    return pool_.running();
   }
 
   absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(
@@ -70,6 +93,7 @@ class CpuBackend final : public Backend {
   }
 
   const std::function<int64_t()> free_memory_;  // nullptr if only the system limits it
+  const bool follows_cpus_;
   kernels::ThreadPool pool_;
   kernels::Context context_;
   bool poison_;
@@ -87,9 +111,8 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuOptions& option
         absl::StrCat("cpu.threads is ", options.threads, ", must be in [0, ", kMaxThreads, "]"));
   }
   SLUICE_ASSIGN_OR_RETURN(auto profile, kernels::ParseProfile(options.profile));
-  const int threads = options.threads > 0 ? options.threads : kernels::AvailableCpus();
-  return std::make_unique<CpuBackend>(profile, threads, options.poison, attention.variant,
-                                      std::move(free_memory));
+  return std::make_unique<CpuBackend>(profile, ThreadsFor(options.threads), options.poison,
+                                      attention.variant, std::move(free_memory));
 }
 
 }  // namespace sluice

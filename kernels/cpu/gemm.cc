@@ -203,7 +203,7 @@ void GroupedGemm(const Context& context, const PackedWeights& weights,
                  std::span<const RowGroup> groups, const GemmArgs& args) {
   constexpr int64_t kRangesPerThread = 8;
   const Multiplier multiplier(context, weights);
-  const Blocks blocks(multiplier, weights.n(), groups, context.pool->threads());
+  const Blocks blocks(multiplier, weights.n(), groups, context.pool->running());
   const auto run = [&](const RowGroup& group, int64_t row, int64_t rows, int64_t col) {
     SLUICE_CHECK(group.position < weights.matrices());
     const float* bias = args.bias;
@@ -220,7 +220,7 @@ void GroupedGemm(const Context& context, const PackedWeights& weights,
                         args);
   };
   const int64_t grain =
-      std::max<int64_t>(1, blocks.count() / (context.pool->threads() * kRangesPerThread));
+      std::max<int64_t>(1, blocks.count() / (context.pool->running() * kRangesPerThread));
   int64_t rows = 0;
   for (const RowGroup& group : groups) rows += group.count;
   context.pool->ParallelFor(
@@ -253,7 +253,7 @@ void GemmByTiles(const Context& context, const PackedWeights& weights, int64_t r
                          .accumulate = false},
                         args);
   };
-  const Tiling tiling = TilingOf(rows, weights.n(), context.pool->threads());
+  const Tiling tiling = TilingOf(rows, weights.n(), context.pool->running());
   const auto run = [&](int64_t begin, int64_t end, int worker) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = i % tiling.row_tiles * tiling.rows;

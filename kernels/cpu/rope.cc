@@ -40,7 +40,7 @@ class Rotation {
 // Returns how many rows a thread takes at once.
 int64_t GrainOf(const ThreadPool& pool, int64_t rows, int64_t row_elements) {
   constexpr int64_t kElementsPerTask = 32768;
-  const int64_t rows_of_thread = CeilDiv(rows, int64_t{pool.threads()});
+  const int64_t rows_of_thread = CeilDiv(rows, int64_t{pool.running()});
   return std::clamp<int64_t>(kElementsPerTask / std::max<int64_t>(1, row_elements), 1,
                              std::max<int64_t>(1, rows_of_thread));
 }

@@ -8,7 +8,6 @@
 #include <thread>
 #include <vector>
 
-#include "base/cgroup.h"
 #include "base/check.h"
 #include "kernels/cpu/loop_count.h"
 
@@ -40,7 +39,7 @@ struct ThreadPool::State {
   // workers that are about to find the gate closed.
   static constexpr int32_t kClosed = 1 << 30;
 
-  explicit State(int threads) : count(threads) {
+  explicit State(int threads) : count(threads), running(threads) {
     for (int worker = 1; worker < count; ++worker) {
       workers.emplace_back([this, worker] { WorkerLoop(worker); });
     }
@@ -48,6 +47,7 @@ struct ThreadPool::State {
 
   ~State() {
     stopping.store(true, std::memory_order_relaxed);
+    SetRunning(count);
     Wake();
     for (std::thread& worker : workers) worker.join();
   }
@@ -57,13 +57,28 @@ struct ThreadPool::State {
     epoch.notify_all();
   }
 
+  void SetRunning(int threads) {
+    running.store(std::clamp(threads, 1, count), std::memory_order_release);
+    running.notify_all();
+  }
+
+  // Sleeps while the worker does not take part in calls.
+  void AwaitPart(int worker) {
+    for (int now = running.load(std::memory_order_acquire); worker >= now;
+         now = running.load(std::memory_order_acquire)) {
+      running.wait(now, std::memory_order_acquire);
+    }
+  }
+
   void WorkerLoop(int worker) {
     uint32_t seen = 0;
     while (true) {
+      AwaitPart(worker);
       const auto advanced = [&] { return epoch.load(std::memory_order_acquire) != seen; };
       if (!SpinUntil(advanced)) epoch.wait(seen, std::memory_order_acquire);
       seen = epoch.load(std::memory_order_acquire);
       if (stopping.load(std::memory_order_relaxed)) return;
+      if (worker >= running.load(std::memory_order_acquire)) continue;
       if ((gate.fetch_add(1, std::memory_order_acquire) & kClosed) == 0) Work(worker);
       if (gate.fetch_sub(1, std::memory_order_release) == (kClosed | 1)) gate.notify_all();
     }
@@ -91,6 +106,7 @@ struct ThreadPool::State {
   }
 
   const int count;
+  std::atomic<int> running;  // how many threads take part in calls, the caller included
   // The caller that the workers work for holds it. It is a std::mutex because the thread sanitizer
   // does not see into the packaged Abseil.
   std::mutex call_mu;
@@ -117,6 +133,10 @@ ThreadPool::~ThreadPool() = default;
 
 int ThreadPool::threads() const { return state_->count; }
 
+void ThreadPool::SetRunning(int threads) { state_->SetRunning(threads); }
+
+int ThreadPool::running() const { return state_->running.load(std::memory_order_relaxed); }
+
 int64_t LoopsOfThisThread() { return loops_of_this_thread; }
 
 void ThreadPool::ParallelFor(int64_t n, int64_t grain,
@@ -125,7 +145,7 @@ void ThreadPool::ParallelFor(int64_t n, int64_t grain,
   if (n <= 0) return;
   ++loops_of_this_thread;
   State& state = *state_;
-  const bool alone = state.count == 1 || n <= grain;
+  const bool alone = running() == 1 || n <= grain;
   std::unique_lock<std::mutex> workers(state.call_mu, std::defer_lock);
   int64_t begin = 0;
   for (; begin < n && (alone || !workers.try_lock()); begin += grain) {
@@ -143,11 +163,15 @@ void ThreadPool::ParallelFor(int64_t n, int64_t grain, int64_t multiply_adds,
   ParallelFor(n, multiply_adds < least_shared_ ? std::max(n, grain) : grain, body);
 }
 
-int AvailableCpus() {
-  int cpus = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+int AffinityCpus() {
   cpu_set_t mask;
-  if (sched_getaffinity(0, sizeof(mask), &mask) == 0) cpus = std::max(1, CPU_COUNT(&mask));
-  return std::min(cpus, CgroupCpus(ReadSystemFile).value_or(cpus));
+  if (sched_getaffinity(0, sizeof(mask), &mask) == 0) return std::max(1, CPU_COUNT(&mask));
+  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
+
+int AvailableCpus(FileReader read) {
+  const int cpus = AffinityCpus();
+  return std::min(cpus, CgroupCpus(read).value_or(cpus));
 }
 
 }  // namespace sluice::kernels

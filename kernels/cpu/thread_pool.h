@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "absl/functional/function_ref.h"
+#include "base/cgroup.h"
 
 namespace sluice::kernels {
 
@@ -30,6 +31,13 @@ class ThreadPool {
 
   int threads() const;
 
+  // Lets only the first `threads` threads, the caller included, take part in later calls. The
+  // others sleep. The number is clamped to [1, threads()]. Thread-safe.
+  void SetRunning(int threads);
+  // Returns how many threads take part. It may change during a call, so scratch is sized by
+  // threads().
+  int running() const;
+
   // Calls body(begin, end, worker) for disjoint ranges that cover [0, n), each at most `grain` (>=
   // 1) long. `worker` is in [0, threads()) and unique among the concurrent calls of one
   // ParallelFor, so that it can index per-worker scratch. Does nothing if n <= 0.
@@ -51,8 +59,11 @@ class ThreadPool {
 // small model's step are all smaller than this.
 inline constexpr int64_t kMinShared = 1 << 17;
 
+// Returns the number of CPUs in the affinity mask, at least 1.
+int AffinityCpus();
+
 // Returns the number of compute threads that fit the machine: the smaller of the CPUs in the
 // affinity mask and the cgroup's CPU quota (v1 or v2, rounded up), at least 1.
-int AvailableCpus();
+int AvailableCpus(FileReader read = ReadSystemFile);
 
 }  // namespace sluice::kernels

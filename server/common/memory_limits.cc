@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/cgroup.h"
 
 namespace sluice {
 namespace {
@@ -68,10 +67,10 @@ absl::Status MemoryLimits::Check() const {
                    Text()));
 }
 
-int64_t ProcessMemoryLimit(const MemoryOptions& options) {
+int64_t ProcessMemoryLimit(const MemoryOptions& options, FileReader read) {
   if (options.limit_bytes > 0) return options.limit_bytes;
   const int64_t machine = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE);
-  return std::min(machine, CgroupMemory(ReadSystemFile).value_or(machine));
+  return std::min(machine, CgroupMemory(read).value_or(machine));
 }
 
 ServerOptions WithMemoryShares(ServerOptions options) {

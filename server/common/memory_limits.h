@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/cgroup.h"
 #include "engine/engine_stats.h"
 #include "engine/options.h"
 #include "server/common/options.h"
@@ -40,7 +41,7 @@ struct MemoryLimits {
 };
 
 // Returns limit_bytes or, if it is 0, the memory of the cgroup or the machine.
-int64_t ProcessMemoryLimit(const MemoryOptions& options);
+int64_t ProcessMemoryLimit(const MemoryOptions& options, FileReader read = ReadSystemFile);
 
 // Replaces each 0 that stands for a share of the memory by the number of bytes.
 ServerOptions WithMemoryShares(ServerOptions options);

@@ -17,7 +17,7 @@ constexpr int64_t kCutAnswersPercent = 95;
 
 void Overload::Look() {
   const int64_t resident = parts_.resident();
-  const int64_t percent = parts_.limit / 100;
+  const int64_t percent = limit() / 100;
   resident_.store(resident, std::memory_order_relaxed);
   Level level = Level::kNone;
   if (resident >= kNoConnectionsPercent * percent) level = Level::kNoConnections;
@@ -30,7 +30,7 @@ void Overload::Look() {
 absl::Status Overload::Refusal() const {
   return ReasonError(Reason::kMemory,
                      absl::StrCat("the daemon uses ", resident(), " bytes of its limit of ",
-                                  parts_.limit, " (server.memory.limit_bytes); retry later"));
+                                  limit(), " (server.memory.limit_bytes); retry later"));
 }
 
 }  // namespace sluice

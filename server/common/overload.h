@@ -27,12 +27,16 @@ class Overload {
   enum class Level { kNone, kNoConnections, kNoRequests, kCutAnswers };
 
   struct Parts {
-    int64_t limit = 0;                  // of the process, in bytes
+    int64_t limit = 0;                  // of the process at the start, in bytes
     std::function<int64_t()> resident;  // returns the resident bytes
     // Ends the largest unread answers, about this many bytes in total.
     std::function<void(int64_t)> cut;
   };
-  explicit Overload(Parts parts) : parts_(std::move(parts)) {}
+  explicit Overload(Parts parts) : parts_(std::move(parts)), limit_(parts_.limit) {}
+
+  // Sets the limit of later calls of Look. The cgroup's limit may change while the daemon runs.
+  void SetLimit(int64_t bytes) { limit_.store(bytes, std::memory_order_relaxed); }
+  int64_t limit() const { return limit_.load(std::memory_order_relaxed); }
 
   // Measures the memory and sets the level; at the last level, cuts answers.
   void Look();
@@ -47,6 +51,7 @@ class Overload {
 
  private:
   const Parts parts_;
+  std::atomic<int64_t> limit_;
   std::atomic<Level> level_ = Level::kNone;
   std::atomic<int64_t> resident_ = 0;
 };

@@ -25,10 +25,12 @@
 #include "config/command_line.h"
 #include "engine/engine.h"
 #include "kernels/cpu/profile.h"
+#include "kernels/cpu/thread_pool.h"
 #include "server/calls/reply_thread.h"
 #include "server/common/callback_times.h"
 #include "server/common/log.h"
 #include "server/common/memory_limits.h"
+#include "server/daemon/cgroup_follower.h"
 #include "server/daemon/device.h"
 #include "server/daemon/engine_health.h"
 #include "server/daemon/lifecycle.h"
@@ -128,13 +130,15 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
   // If callers are not identified, all of them count as one.
   if (config.server.auth.callers_file.empty()) engine_options.kv.private_prefixes = false;
   const Engine* serving = nullptr;
+  const int cpus_at_start = kernels::AvailableCpus();
+  std::atomic<int64_t> memory_limit = server_options.memory.limit_bytes;
   const auto free_memory = [&] {
     const int64_t served = serving == nullptr ? 0 : std::ssize(serving->Models());
     const MemoryLimits limits =
         ComputeMemoryLimits(server_options, engine_options.queue.max_bytes,
                             std::max<int64_t>(std::ssize(config.models), served + 1),
                             /*process_bytes=*/ResidentBytes());
-    return limits.limit - limits.sum();
+    return memory_limit - limits.sum();
   };
   SLUICE_ASSIGN_OR_RETURN(
       const ChosenBackend chosen,
@@ -199,6 +203,17 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
     statistics.Retire(is_served, now, kKeepUnloaded);
     activity.Retire(is_served, now, kKeepUnloaded);
   });
+  CgroupFollower follower(config.server.memory,
+                          {.cpus = cpus_at_start,
+                           .bytes = server_options.memory.limit_bytes,
+                           .set_cpus = [&](int cpus) { return backend->FollowCpus(cpus); },
+                           .set_memory =
+                               [&](int64_t bytes) {
+                                 memory_limit = bytes;
+                                 server->SetMemoryLimit(bytes);
+                               },
+                           .log = log.get()});
+  const PeriodicThread looks(Clock::Real(), kCgroupInterval, [&] { follower.Look(); });
   server->SetReload(reload);
   server->SetReady();
   const bool ready = server->health().ready();

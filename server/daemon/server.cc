@@ -151,6 +151,7 @@ MemoryLimits Server::memory_limits() const {
   MemoryLimits limits =
       ComputeMemoryLimits(options_, context_.engine_options.queue.max_bytes,
                           std::max<int64_t>(std::ssize(models), 1), process_bytes_);
+  limits.limit = context_.overload.limit();
   AddModels(models, context_.engine->backend_info().device == "cpu", &limits);
   return limits;
 }

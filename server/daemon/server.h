@@ -54,6 +54,8 @@ class Server {
 
   // Returns the limits, including the models that are served now.
   MemoryLimits memory_limits() const;
+  // Replaces the limit of the process's memory. The shares that were computed from it stay.
+  void SetMemoryLimit(int64_t bytes) { context_.overload.SetLimit(bytes); }
 
   // Sets the handler of Admin.Reload. Must be called before SetReady; until then, Admin.Reload
   // returns UNAVAILABLE.

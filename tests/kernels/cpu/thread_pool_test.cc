@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <future>
@@ -154,11 +155,63 @@ TEST_P(ThreadPoolTest, TheCallerDoesSmallCallsByItself) {
   }
 }
 
+TEST_P(ThreadPoolTest, OnlyTheRunningThreadsTakePart) {
+  ThreadPool pool(GetParam());
+  for (const int running : {GetParam(), 1, 2, 0, GetParam() + 1, 1}) {
+    pool.SetRunning(running);
+    EXPECT_EQ(pool.running(), std::clamp(running, 1, GetParam()));
+    for (int job = 0; job < 200; ++job) {
+      std::vector<int> visits(64, 0);
+      std::atomic<int> largest{0};
+      pool.ParallelFor(64, 1, [&](int64_t begin, int64_t, int worker) {
+        ++visits[begin];
+        for (int seen = largest; seen < worker && !largest.compare_exchange_weak(seen, worker);) {
+        }
+      });
+      ASSERT_EQ(visits, std::vector<int>(64, 1));
+      ASSERT_LT(largest, pool.running());
+    }
+  }
+}
+
+TEST_P(ThreadPoolTest, AThreadThatRunsAgainTakesPart) {
+  if (GetParam() == 1) return;
+  constexpr int kMany = 10'000'000;
+  ThreadPool pool(GetParam());
+  pool.SetRunning(1);
+  pool.SetRunning(GetParam());
+  std::atomic<int> others{0};
+  // The caller continues until another thread has a part, too.
+  for (int job = 0; job < kMany && others == 0; ++job) {
+    pool.ParallelFor(1000, 1, [&](int64_t, int64_t, int worker) {
+      if (worker != 0) ++others;
+    });
+  }
+  EXPECT_GT(others, 0);
+}
+
+TEST_P(ThreadPoolTest, TheNumberMayChangeDuringCalls) {
+  ThreadPool pool(GetParam());
+  std::atomic<bool> stop{false};
+  std::thread resizes([&] {
+    for (int i = 0; !stop; ++i) pool.SetRunning(1 + i % GetParam());
+  });
+  for (int job = 0; job < 3000; ++job) {
+    std::vector<int> visits(64, 0);
+    pool.ParallelFor(64, 1, [&](int64_t begin, int64_t, int) { ++visits[begin]; });
+    ASSERT_EQ(visits, std::vector<int>(64, 1));
+  }
+  stop = true;
+  resizes.join();
+}
+
 TEST_P(ThreadPoolTest, CanBeDestroyedWhetherOrNotItEverRan) {
   for (int i = 0; i < 20; ++i) {
     ThreadPool idle(GetParam());
     ThreadPool used(GetParam());
     used.ParallelFor(4, 1, [](int64_t, int64_t, int) {});
+    ThreadPool shrunk(GetParam());
+    shrunk.SetRunning(1);
   }
 }
 

@@ -36,6 +36,10 @@ TEST(OverloadTest, EachLevelBeginsAtItsShareOfTheLimit) {
   EXPECT_EQ(cut, 50 + 1100);
   EXPECT_EQ(at(100), Overload::Level::kNone);
   EXPECT_FALSE(overload.refuses_connections());
+  overload.SetLimit(100);
+  EXPECT_EQ(at(89), Overload::Level::kNoConnections);
+  overload.SetLimit(1000);
+  EXPECT_EQ(at(89), Overload::Level::kNone);
 }
 
 TEST(OverloadTest, ARefusalNamesTheMemoryAndTheOption) {
