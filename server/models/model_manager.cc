@@ -39,8 +39,8 @@ bool LooksLikeHubId(const std::string& path) {
 std::string HubHint(const std::string& id) {
   return absl::StrCat(
       "; if this is the name of a model on the Hugging Face hub, download it first: "
-      "hf download ",
-      Printable(id), " --local-dir DIR (docs/tutorial.md)");
+      "sluice-pull ",
+      Printable(id), " (docs/your_model.md)");
 }
 
 std::string VersionName(const Model& model) {
@@ -140,6 +140,7 @@ absl::StatusOr<int64_t> ModelManager::Check(const std::vector<ModelSpec>& models
   ModelChange read;
   SLUICE_RETURN_IF_ERROR(LoadAll(targets, &read));
   for (const std::shared_ptr<const Model>& model : read.serve) {
+    LogWarnings(*model);
     const absl::Status status = CheckTensors(*model);
     if (status.ok()) continue;
     return absl::Status(status.code(), absl::StrCat("model ", model->name, ": ", Text(status)));
@@ -267,12 +268,16 @@ absl::Status ModelManager::LoadAll(const std::vector<Target>& targets, ModelChan
   return absl::OkStatus();
 }
 
+void ModelManager::LogWarnings(const Model& model) const {
+  for (const std::string& warning : model.config.warnings) {
+    log_->Warn(warning, {{"model", model.name}, {"version", model.version}});
+  }
+}
+
 void ModelManager::LogChange(const ModelChange& change) {
   const std::vector<ModelStats> served = engine_->Stats();
   for (const std::shared_ptr<const Model>& model : change.serve) {
-    for (const std::string& warning : model->config.warnings) {
-      log_->Warn(warning, {{"model", model->name}, {"version", model->version}});
-    }
+    LogWarnings(*model);
     const auto stats = std::ranges::find(served, model, &ModelStats::model);
     log_->Info("model ready",
                {{"model", model->name},

@@ -94,6 +94,7 @@ class ModelManager {
                                 std::vector<std::shared_ptr<const Model>> withdraw)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_mu_);
   absl::Status LoadAll(const std::vector<Target>& targets, ModelChange* change) const;
+  void LogWarnings(const Model& model) const;
   void LogChange(const ModelChange& change);
   void Note(const Key& key, const std::string& reason);  // an empty reason removes the note
   std::optional<ModelRepository> repository() const;

@@ -183,6 +183,18 @@ def test_a_check_finds_what_the_start_would_find(tmp_path, spoil):
     assert reason.split(": ")[-1] in started.stderr, (checked.stderr, started.stderr)
 
 
+def test_a_check_warns_of_unknown_keys(tmp_path):
+    from conftest import SLUICED
+
+    folder = tmp_path / "m"
+    shutil.copytree(DEMO, folder)
+    change_config(max_position_embedings=9)(folder)
+    checked = subprocess.run([SLUICED, "--model", folder, "--check"], capture_output=True,
+                             text=True, timeout=PATIENCE_S)
+    assert checked.returncode == 0 and "valid" in checked.stdout
+    assert "max_position_embedings" in checked.stderr
+
+
 def test_a_bad_model_prevents_the_start(repository):
     from conftest import SLUICED
 

@@ -111,9 +111,9 @@ TEST_F(ModelManagerTest, ANameOfTheHubIsExplained) {
     return std::string(manager_.Apply({{"m", path, 1}}, "").status().message());
   };
   EXPECT_THAT(error("sentence-transformers/no-such-model"),
-              HasSubstr("hf download \"sentence-transformers/no-such-model\" --local-dir DIR"));
+              HasSubstr("sluice-pull \"sentence-transformers/no-such-model\""));
   for (const char* path : {"no-such-model", "/no/such", "./no-such", "a/b/c", "no-such/"}) {
-    EXPECT_THAT(error(path), ::testing::Not(HasSubstr("hf download"))) << path;
+    EXPECT_THAT(error(path), ::testing::Not(HasSubstr("sluice-pull"))) << path;
   }
 }
 

@@ -27,12 +27,12 @@ std::vector<std::string> TokenizerNames() {
 
 class PlacesTest : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(PlacesTest, MatchTheOriginalWithAttachedMarksOrAreUnknown) {
+TEST_P(PlacesTest, EqualTheOriginalOrAreUnknown) {
   const json golden = ReadJsonGolden("offsets.json");
   const auto tokenizer =
       ParseHuggingFace(ReadJsonGolden("tokenizers/" + GetParam() + ".json").dump(), {});
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-  int known = 0, all = 0, exact = 0;
+  int known = 0, all = 0;
   for (size_t i = 0; i < golden["texts"].size(); ++i) {
     const auto text = golden["texts"][i].get<std::string>();
     const json& expected = golden["tokenizers"][GetParam()][i];
@@ -47,15 +47,13 @@ TEST_P(PlacesTest, MatchTheOriginalWithAttachedMarksOrAreUnknown) {
       const int32_t first = expected[token][0], last = expected[token][1];
       if (first >= 0) ++all;
       if (begin < 0 || first < 0) continue;
-      exact += begin == first && end == last;
       ++known;
-      EXPECT_TRUE(begin <= first && end >= last)
+      EXPECT_TRUE(begin == first && end == last)
           << text << ": token " << token << " is at " << begin << " to " << end << ", not " << first
           << " to " << last;
     }
   }
-  EXPECT_GT(known, all / 10) << "of " << all;
-  EXPECT_GT(exact, known * 8 / 10) << "of " << known;
+  EXPECT_GT(known, all * 8 / 10) << "of " << all << "; a prefix has no place";
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PlacesTest, ::testing::ValuesIn(TokenizerNames()),
