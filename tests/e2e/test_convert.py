@@ -241,6 +241,42 @@ def test_shards_of_a_known_family_need_no_map(tmp_path):
     assert sorted(path.name for path in out.iterdir()) == ["config.json", "tokenizer.json"]
 
 
+def test_heads_and_modules_are_converted_to_files_of_their_own(tmp_path):
+    source, out, saved = known_directory(tmp_path / "source"), tmp_path / "out", {}
+    for name in ("sparse_linear.pt", "colbert_linear.pt"):
+        (source / name).write_bytes(name.encode())
+    dense = source / "2_Dense"
+    dense.mkdir()
+    (dense / "config.json").write_text("{}")
+    (dense / "pytorch_model.bin").write_bytes(b"dense")
+
+    def save(tensors, path):
+        saved[str(path.relative_to(out))] = tensors
+
+    count = known_families.convert_directory(
+        source, out, load=lambda path: {f"tensor.{path.name}": 1}, save=save)
+    assert count == 4
+    assert saved == {
+        "2_Dense/model.safetensors": {"tensor.pytorch_model.bin": 1},
+        "colbert_linear.safetensors": {"tensor.colbert_linear.pt": 1},
+        "sparse_linear.safetensors": {"tensor.sparse_linear.pt": 1},
+        "model.safetensors": {f"tensor.pytorch_model-{i}-of-2.bin": 1 for i in (1, 2)}}
+    assert (out / "2_Dense" / "config.json").is_file()
+
+
+def test_weights_in_safetensors_are_copied_next_to_converted_heads(tmp_path):
+    source, out, saved = tmp_path / "source", tmp_path / "out", {}
+    source.mkdir()
+    (source / "config.json").write_text("{}")
+    (source / "model.safetensors").write_bytes(b"weights")
+    (source / "sparse_linear.pt").write_bytes(b"head")
+    assert known_families.convert_directory(
+        source, out, load=lambda path: {"weight": path.name},
+        save=lambda tensors, path: saved.update({path.name: tensors})) == 1
+    assert saved == {"sparse_linear.safetensors": {"weight": "sparse_linear.pt"}}
+    assert (out / "model.safetensors").read_bytes() == b"weights"
+
+
 def test_a_tensor_in_two_shards_is_an_error(tmp_path):
     source = known_directory(tmp_path / "source")
     with pytest.raises(ValueError, match="2-of-2.bin: tensor same is in another shard"):

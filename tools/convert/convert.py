@@ -281,10 +281,11 @@ def convert_known(arguments):
     architecture = known_families.known_architecture(source) if source.is_dir() else None
     if architecture is None:
         raise ConvertError("without --map, give a directory whose config.json names a known family")
-    if not known_families.shards_of(source):
+    files = [*known_families.shards_of(source), *known_families.heads_of(source)]
+    if not files:
         raise ConvertError(f"{source} has no .bin or .pt files; serve its safetensors directly")
     if arguments.dry_run:
-        print(f"{architecture} of {len(known_families.shards_of(source))} files needs no map")
+        print(f"{architecture} of {len(files)} files needs no map")
         return
     try:
         count = known_families.convert_directory(source, arguments.out)
@@ -292,7 +293,7 @@ def convert_known(arguments):
         raise ConvertError(f"{source} requires PyTorch; install torch") from error
     except ValueError as error:
         raise ConvertError(str(error)) from error
-    print(f"{arguments.out}: {architecture} with {count} tensors in model.safetensors")
+    print(f"{arguments.out}: {architecture} with {count} tensors in safetensors")
 
 
 def convert(arguments):

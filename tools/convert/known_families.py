@@ -8,7 +8,9 @@ import shutil
 
 FAMILIES = pathlib.Path(__file__).parents[2] / "engine" / "model" / "families"
 # Files of a model that are served together with its weights.
-TEXTS = ("*.json", "*.txt", "*.model")
+TEXTS = ("*.json", "*.txt", "*.model", "artifact.metadata")
+# Heads of token states (engine/model/head_files.h). Each is in a file of its own.
+HEADS = ("sparse_linear", "colbert_linear")
 SAFE_TORCH = (2, 6)
 
 
@@ -21,9 +23,29 @@ def architectures():
 
 
 def shards_of(source):
-    """Returns the files with weights in a directory, sorted by name."""
+    """Returns the files with the model's weights in a directory, sorted by name."""
     files = sorted(source.glob("pytorch_model*.bin")) or sorted(source.glob("*.bin"))
-    return files or sorted(source.glob("*.pt"))
+    if files or any(source.glob("*.safetensors")):
+        return files
+    return [path for path in sorted(source.glob("*.pt")) if path.stem not in HEADS]
+
+
+def heads_of(source):
+    """Returns the pickled heads of token states in a directory."""
+    return [path for name in HEADS for path in source.glob(f"{name}.pt")]
+
+
+def convert_modules(source, out, load, save):
+    """Copies the folders of modules, such as 1_Pooling and 2_Dense, and converts their weights."""
+    for folder in sorted(source.glob("[0-9]*_*")):
+        if not folder.is_dir():
+            continue
+        target = out / folder.name
+        target.mkdir(exist_ok=True)
+        for path in (*folder.glob("*.json"), *folder.glob("*.safetensors")):
+            shutil.copy(path, target / path.name)
+        for path in folder.glob("pytorch_model.bin"):
+            save(load(path), target / "model.safetensors")
 
 
 def known_architecture(source):
@@ -59,7 +81,8 @@ def save_with_torch(tensors, path):
 def convert_directory(source, out, load=load_with_torch, save=save_with_torch):
     """Writes the weights as model.safetensors, in their dtypes, and copies the model's texts.
 
-    Returns the number of tensors. If two shards have the same tensor, that is an error.
+    A head of token states becomes a safetensors file of its name. Weights that are safetensors are
+    copied. Returns the number of tensors. If two shards have the same tensor, that is an error.
     """
     tensors = {}
     for path in shards_of(source):
@@ -70,7 +93,16 @@ def convert_directory(source, out, load=load_with_torch, save=save_with_torch):
     out.mkdir(parents=True, exist_ok=True)
     for pattern in TEXTS:
         for path in source.glob(pattern):
-            if not path.name.endswith(".index.json"):
-                shutil.copy(path, out / path.name)
-    save(tensors, out / "model.safetensors")
-    return len(tensors)
+            if tensors and path.name.endswith(".index.json"):
+                continue
+            shutil.copy(path, out / path.name)
+    convert_modules(source, out, load, save)
+    heads = {path.stem: load(path) for path in heads_of(source)}
+    for name, head in heads.items():
+        save(head, out / f"{name}.safetensors")
+    for path in source.glob("*.safetensors"):
+        if path.stem not in heads and not tensors:
+            shutil.copy(path, out / path.name)
+    if tensors:
+        save(tensors, out / "model.safetensors")
+    return len(tensors) + sum(map(len, heads.values()))
