@@ -43,6 +43,8 @@ const char* ExpectedOf(ParameterKind kind) {
       return "comma-separated ID=BIAS, each bias a finite number or \"ban\"";
     case ParameterKind::kTexts:
       return "texts in UTF-8";
+    case ParameterKind::kSpans:
+      return "JSON, a list of [begin, end] for each row";
     case ParameterKind::kDuration:
       break;
   }
@@ -73,6 +75,8 @@ std::string FormOf(const ParameterInfo& info) {
       return " May be repeated.";
     case ParameterKind::kDuration:
       return " E.g. 500ms.";
+    case ParameterKind::kSpans:
+      return " As JSON: [[[0,12],[12,30]]].";
     case ParameterKind::kWord: {
       std::string form = " One of ";
       for (const std::string_view word : info.words) {
@@ -177,6 +181,7 @@ bool Parse(ParameterKind kind, absl::Span<const std::string> values, InferParame
       return text == "true" || text == "false";
     case ParameterKind::kWord:
     case ParameterKind::kName:
+    case ParameterKind::kSpans:
       parameter->set_string_param(values.front());
       return IsUtf8(values.front());
     default:
@@ -197,6 +202,8 @@ bool IsWireForm(ParameterKind kind, const json& value) {
              all([](const json& bias) { return bias.is_number() || bias.is_null(); });
     case ParameterKind::kTexts:
       return value.is_array() && all([](const json& text) { return text.is_string(); });
+    case ParameterKind::kSpans:
+      return value.is_array() && all([](const json& row) { return row.is_array(); });
     default:
       return false;
   }

@@ -175,6 +175,19 @@ absl::StatusOr<std::vector<double>> Cosines(const Connection& connection,
   return cosines;
 }
 
+// Returns the first value of an output for each document after the query.
+absl::StatusOr<std::vector<double>> FirstValues(const Connection& connection,
+                                                const inference::ModelInferRequest& request,
+                                                const std::string& output, const std::string& query,
+                                                const std::vector<std::string>& documents) {
+  const TextCall call{.request = request, .output = output, .partner = &query};
+  SLUICE_ASSIGN_OR_RETURN(const TextRows rows, CallForTexts(connection, call, documents));
+  std::vector<double> values;
+  values.reserve(rows.values.size());
+  for (const std::vector<float>& row : rows.values) values.push_back(row.empty() ? 0 : row.front());
+  return values;
+}
+
 }  // namespace
 
 absl::StatusOr<TextRows> CallForTexts(const Connection& connection, const TextCall& call,
@@ -237,7 +250,11 @@ absl::StatusOr<std::vector<double>> Relevances(const Connection& connection,
         "with a cross-encoder or an embedding model, add the model's modules.json, or set "
         "sluice.embedding in its config.json"));
   }
-  if (scores == nullptr) return Cosines(connection, request, metadata, query, documents);
+  const bool vectors = Find(metadata.outputs(), "vectors") != nullptr;
+  if (scores == nullptr && !vectors) {
+    return Cosines(connection, request, metadata, query, documents);
+  }
+  if (vectors) return FirstValues(connection, request, "maxsim", query, documents);
   const int64_t labels = scores->shape_size() > 0 ? scores->shape(scores->shape_size() - 1) : 0;
   if (labels != 1 || Find(metadata.inputs(), "text_pair_input") == nullptr) {
     return absl::FailedPreconditionError(
@@ -245,14 +262,7 @@ absl::StatusOr<std::vector<double>> Relevances(const Connection& connection,
                      " labels and cannot score a pair of texts; rerank with a cross-encoder or an "
                      "embedding model"));
   }
-  const TextCall call{.request = request, .output = "scores", .partner = &query};
-  SLUICE_ASSIGN_OR_RETURN(const TextRows rows, CallForTexts(connection, call, documents));
-  std::vector<double> relevances;
-  relevances.reserve(rows.values.size());
-  for (const std::vector<float>& row : rows.values) {
-    relevances.push_back(row.empty() ? 0 : row.front());
-  }
-  return relevances;
+  return FirstValues(connection, request, "scores", query, documents);
 }
 
 }  // namespace sluice::client

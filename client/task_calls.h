@@ -24,7 +24,7 @@ struct TextRows {
 // InvalidArgument if the answer lacks `output`.
 struct TextCall {
   inference::ModelInferRequest request;  // the model and the parameters
-  std::string output;                    // embedding or scores
+  std::string output;                    // embedding, scores or maxsim
   const std::string* partner = nullptr;
   bool partner_first = true;
 };
@@ -41,8 +41,8 @@ absl::StatusOr<std::vector<std::vector<Term>>> SparseTerms(
     const Connection& connection, const inference::ModelInferRequest& request,
     const std::vector<std::string>& texts);
 
-// Returns the score of each document for the query: the scores of pairs for a cross-encoder, else
-// cosines of embeddings.
+// Returns the score of each document for the query: the scores of pairs for a cross-encoder, MaxSim
+// for a multi-vector model, else cosines of embeddings.
 absl::StatusOr<std::vector<double>> Relevances(const Connection& connection,
                                                const inference::ModelInferRequest& request,
                                                const std::string& query,

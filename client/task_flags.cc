@@ -40,15 +40,15 @@ void AddTaskCommands(Arguments* arguments, CLI::App* app) {
   embed->add_flag("--sparse", own.sparse,
                   Help("The terms of the vocabulary with their weights (SPLADE), the heaviest "
                        "first; needs a masked language model."));
-  AddParameterFlags({"pooling", "normalize", "dimensions", "max_active_dims", "prompt_name",
+  AddParameterFlags({"pooling", "normalize", "dimensions", "max_active_dims", "task", "prompt_name",
                      "truncate", "priority"},
                     &own.request, embed);
   CLI::App* rerank = AddTask(
       Command::kRerank, "rerank", "Order documents by their relevance to a query.",
       "A model that takes pairs and has a classifier of one label (a cross-encoder, or a language\n"
-      "model with a pair_frame.json) scores each document with the query. Otherwise documents are\n"
-      "ordered by the cosine of embeddings, with the model's prompts \"query\" and \"document\" if "
-      "it\nhas them.\n"
+      "model with a pair_frame.json) scores each document with the query. A multi-vector model\n"
+      "scores documents by MaxSim. Otherwise documents are ordered by the cosine of embeddings, with\n"
+      "the model's prompts \"query\" and \"document\" if it has them.\n"
       "\n"
       "Example: sluice rerank \"Who opened the gate?\" - --top 5 < documents.txt",
       arguments, app);

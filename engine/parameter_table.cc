@@ -165,6 +165,26 @@ constexpr ParameterInfo kTable[] = {
      .field = FIELD(states.max_active_dims),
      .range = {.min = 1, .max = kMostSparseTerms},
      .help = "Cuts sparse embeddings to their heaviest terms."},
+    {.name = "spans",
+     .field = FIELD(states.spans),
+     .range = {.max = kMostSpans},
+     .if_absent = "none",
+     .help = "The parts of each row that have an embedding of their own, the mean of the states "
+             "of their tokens (late chunking): for each row a list of [begin, end]. A token "
+             "belongs to the part in which its text begins."},
+    {.name = "span_unit",
+     .field = WORD(states.span_unit),
+     .words = kSpanUnitNames,
+     .if_absent = "characters",
+     .help = "What the numbers of spans count: the characters or bytes of text_input, or the "
+             "tokens of a row with its special tokens."},
+    {.name = "task",
+     .field = WORD(states.task),
+     .words = kTextTaskNames,
+     .if_absent = "the model's; without it document",
+     .help = "The use of the texts, if the model encodes queries and documents differently: its "
+             "markers, lengths and routes of the task apply, and so does a prompt that is named "
+             "after the task, unless prompt_name is given."},
     {.name = "prompt_name",
      .field = FIELD(prompt_name),
      .if_absent = "the model's default_prompt_name; without it none",
@@ -244,11 +264,11 @@ struct DefaultWriter {
 }  // namespace
 
 ParameterKind ParameterInfo::kind() const {
-  constexpr ParameterKind kKinds[] = {ParameterKind::kInteger,  ParameterKind::kInteger,
-                                      ParameterKind::kUnsigned, ParameterKind::kReal,
-                                      ParameterKind::kSwitch,   ParameterKind::kIds,
-                                      ParameterKind::kBiases,   ParameterKind::kTexts,
-                                      ParameterKind::kWord,     ParameterKind::kName};
+  constexpr ParameterKind kKinds[] = {
+      ParameterKind::kInteger, ParameterKind::kInteger, ParameterKind::kUnsigned,
+      ParameterKind::kReal,    ParameterKind::kSwitch,  ParameterKind::kIds,
+      ParameterKind::kBiases,  ParameterKind::kTexts,   ParameterKind::kWord,
+      ParameterKind::kName,    ParameterKind::kSpans};
   static_assert(std::size(kKinds) == std::variant_size_v<ParameterField>);
   return microseconds ? ParameterKind::kDuration : kKinds[field.index()];
 }

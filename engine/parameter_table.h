@@ -34,6 +34,7 @@ enum class ParameterKind {
   kWord,      // one word of a list
   kName,      // a text of at most range.max bytes, such as the name of a prompt
   kTexts,     // text, or JSON ["text", ..]
+  kSpans,     // JSON, a list of [begin, end] for each row: [[[0, 12], [12, 30]], ..]
 };
 
 // The field that a parameter fills.
@@ -45,7 +46,7 @@ using ParameterField =
     std::variant<FieldOf<int32_t>, FieldOf<int64_t>, FieldOf<uint64_t>, FieldOf<float>,
                  FieldOf<bool>, FieldOf<std::vector<int32_t>>,
                  FieldOf<std::vector<kernels::TokenBias>>, FieldOf<std::vector<std::string>>,
-                 StoreWord, FieldOf<std::string>>;
+                 StoreWord, FieldOf<std::string>, FieldOf<std::vector<std::vector<TextSpan>>>>;
 
 // A number of a model that is the upper end of a range.
 struct ModelBound {

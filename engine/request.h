@@ -33,6 +33,9 @@ enum OutputMask : uint32_t {
   kOutputCandidateOrder = 1u << 10,  // the indexes of the candidates, the best first
   kOutputTokenStates = 1u << 11,     // an embedding of each token of the prompt
   kOutputSparse = 1u << 12,          // the heaviest terms of the prompt (SPLADE)
+  kOutputVectors = 1u << 13,         // the vectors of a multi-vector model
+  kOutputMaxSim = 1u << 14,          // the similarity of each document's vectors and a query's
+  kOutputSpans = 1u << 15,           // an embedding of each given span
 };
 
 inline constexpr int32_t kMostSparseTerms = 1024;  // of a row
@@ -63,27 +66,48 @@ struct EditRules {
   std::vector<int32_t> allowed;          // ascending, distinct; empty: all
 };
 
+// A part of a text or a row: the units from `begin` to before `end`.
+struct TextSpan {
+  int32_t begin = 0;
+  int32_t end = 0;
+
+  bool operator==(const TextSpan&) const = default;
+};
+
+inline constexpr int32_t kMostSpans = 1024;  // of a row
+
+enum class SpanUnit { kCharacters, kBytes, kTokens };
+constexpr auto EnumNamesOf(SpanUnit) {
+  using enum SpanUnit;
+  return EnumNameTable<SpanUnit>(
+      {{kCharacters, "characters"}, {kBytes, "bytes"}, {kTokens, "tokens"}});
+}
+inline constexpr std::span<const std::string_view> kSpanUnitNames = kNamesOf<SpanUnit>;
+
 // The rules that turn states after the last norm into outputs.
 struct StateRules {
   Poolings pooling;          // for the embedding
   int32_t first_pooled = 0;  // the first pooled position; below the rows' lengths
   int32_t dimensions = 0;    // the embedding keeps this many first dimensions; 0: all
   bool normalize = false;    // scale the embedding to length 1, after the cut
+  TextTask task = TextTask::kDocument;
   int32_t max_active_dims = kMostSparseTerms;  // a sparse embedding keeps its heaviest terms
+  std::vector<std::vector<TextSpan>> spans;  // of each row, in `span_unit`; as the request has them
+  SpanUnit span_unit = SpanUnit::kCharacters;
   ScoreScale scores = ScoreScale::kRaw;
   ScoreScale candidates = ScoreScale::kRaw;  // kRaw or kLogSoftmax
 };
 
-// A list of tokens for each row, one after another.
-struct TokenLists {
-  std::vector<int32_t> tokens;
-  std::vector<int32_t> begin;  // [rows + 1], into `tokens`; empty: no row has any
+// A list of numbers for each row, one after another.
+struct RowLists {
+  std::vector<int32_t> values;
+  std::vector<int32_t> begin;  // [rows + 1], into `values`; empty: no row has any
 
   // Requires that `row` is a row of the request.
   std::span<const int32_t> Of(int32_t row) const {
     if (begin.empty()) return {};
     SLUICE_CHECK(row >= 0 && row + 1 < static_cast<int64_t>(begin.size()));
-    return std::span(tokens).subspan(begin[row], begin[row + 1] - begin[row]);
+    return std::span(values).subspan(begin[row], begin[row + 1] - begin[row]);
   }
 };
 
@@ -139,9 +163,19 @@ struct Request {
   std::vector<int32_t> types;
 
   uint32_t outputs = kOutputTokens;
-  TokenLists candidates;  // for kOutputCandidates; the score of token -1 is -inf
+  RowLists candidates;  // for kOutputCandidates; the score of token -1 is -inf
   // Tokens that a row neither draws nor reports. Ascending, distinct.
-  TokenLists excluded;
+  RowLists excluded;
+  // The positions of a row that have vectors. Ascending, distinct.
+  RowLists vectors;
+  // For kOutputMaxSim: the first `queries` rows are queries, the others are documents. There is one
+  // query for all documents, or one for each.
+  int32_t queries = 0;
+  // The spans of a row, not empty: their first positions and the positions after them, in turns.
+  RowLists spans;
+  // The number of last positions of each row that no position attends to, less than its length;
+  // empty if there are none. Requires attention in both directions.
+  std::vector<int32_t> hidden;
 
   MonoTime deadline = MonoTime::max();
   TraceContext trace;
@@ -150,9 +184,28 @@ struct Request {
   const std::string& turn_owner() const { return owner.empty() ? caller : owner; }
 };
 
+// Returns whether the sparse embedding is made of the weights of the prompt's own tokens, which a
+// head computes from their states, instead of logits.
+inline bool WeighsTokens(const Request& request) {
+  return (request.outputs & kOutputSparse) != 0 &&
+         request.spec->model->config.serving.term_weights.has_value();
+}
+
+// Returns whether the sparse embedding is looked up by the ids of the prompt.
+inline bool LooksUpTerms(const Request& request) {
+  return (request.outputs & kOutputSparse) != 0 &&
+         !request.spec->model->tasks.Of(request.spec->states.task).term_weights.empty();
+}
+
+// Returns whether no output needs a step of the model.
+inline bool NeedsNoStep(const Request& request) {
+  const uint32_t looked_up = LooksUpTerms(request) ? uint32_t{kOutputSparse} : 0;
+  return request.spec->max_tokens == 0 && (request.outputs & ~looked_up) == 0;
+}
+
 // Returns the number of candidates to score.
 inline int64_t WantedCandidates(const Request& request) {
-  return (request.outputs & kOutputCandidates) != 0 ? std::ssize(request.candidates.tokens) : 0;
+  return (request.outputs & kOutputCandidates) != 0 ? std::ssize(request.candidates.values) : 0;
 }
 
 // Returns the cost of scoring the request's candidates, in tokens. Drawing one token computes the
@@ -198,6 +251,9 @@ struct Reply {
   std::vector<float> scores;            // [rows, labels]
   std::vector<float> token_scores;      // [sum of lengths, labels]
   std::vector<float> token_states;      // [sum of lengths, token_embedding_size]
+  std::vector<float> vectors;           // [all of Request::vectors, vector_size]
+  std::vector<float> max_sim;           // [rows - Request::queries]
+  std::vector<float> spans;             // [all of Request::spans, EmbeddingSize]
   std::vector<int32_t> sparse_counts;   // [rows], the number of terms of each row
   std::vector<int32_t> sparse_ids;      // [rows, max_active_dims], the heaviest first
   std::vector<float> sparse_weights;    // like sparse_ids

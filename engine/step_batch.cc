@@ -32,6 +32,7 @@ StepBatch::StepBatch(int32_t max_tokens, int32_t max_sequences, int32_t max_posi
   pages_.reserve(size_t{1} * max_sequences * CeilDiv(max_positions, page_tokens));
   sequences_.reserve(max_sequences);
   offsets_.reserve(max_sequences);
+  hidden_.reserve(max_sequences);
   page_copies_.reserve(max_sequences);
   sampled_.reserve(max_tokens + max_sequences);
   sampled_rows_.reserve(max_tokens + max_sequences);
@@ -47,6 +48,7 @@ void StepBatch::Assign(std::span<const StepSequence> sequences, std::span<const 
   xsa_proj_frac = nullptr;
   sequences_.clear();
   offsets_.clear();
+  hidden_.clear();
   pages_.clear();
   page_copies_.clear();
   tokens_ = 0;
@@ -83,6 +85,8 @@ void StepBatch::Place(const StepSequence& sequence) {
   const int32_t pages_offset = std::ssize(pages_);
   sequences_.push_back({sequence.first_position, sequence.count, tokens_, pages_offset});
   offsets_.push_back(sequence.position_offset);
+  SLUICE_CHECK(sequence.hidden >= 0 && sequence.hidden < sequence.count);
+  hidden_.push_back(sequence.hidden);
   pages_.insert(pages_.end(), sequence.pages, sequence.pages + pages);
   if (sequence.copied_page >= 0) {
     const int32_t copied = sequence.first_position % page_tokens_;

@@ -35,6 +35,9 @@ struct StepSequence {
   // with this index in the previous step of the same slot draws it. Requires a backend that runs
   // steps ahead.
   int32_t drawn_by = -1;
+  // The last `hidden` tokens are attended to by no token. Requires a whole sequence with attention
+  // in both directions.
+  int32_t hidden = 0;
   // If not negative, positions [0, first_position % page_tokens) of this page are copied to the
   // page of first_position before the step.
   int32_t copied_page = -1;
@@ -149,6 +152,8 @@ class StepBatch {
   std::span<const kernels::RowGroup> groups() const { return groups_; }
   // Per sequence, in the order given to Assign.
   std::span<const Sequence> sequences() const { return sequences_; }
+  // Per sequence, the number of its last rows that no row attends to.
+  std::span<const int32_t> hidden() const { return hidden_; }
   std::span<const int32_t> sequence_rows() const { return sequence_rows_; }
   std::span<const int32_t> pages() const { return pages_; }
   // The copies that precede the step. No page is both copied from and copied to.
@@ -194,7 +199,7 @@ class StepBatch {
   int32_t longest_ = 0;
   std::vector<int32_t> token_ids_, types_, positions_, kv_slots_, sequence_rows_, pages_,
       sampled_rows_;
-  std::vector<int32_t> offsets_;  // per sequence
+  std::vector<int32_t> offsets_, hidden_;  // per sequence
   std::vector<kernels::PageCopy> page_copies_;
   std::vector<float> inputs_;
   std::vector<kernels::RowGroup> groups_;

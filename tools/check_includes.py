@@ -34,7 +34,7 @@ FOLDERS = {
     "engine/review": [*ENGINE_VALUES, "engine/ladder", "engine/schedule"],
     "engine/journal": [*ENGINE_VALUES, "engine/ladder", "engine/schedule"],
     "engine/plans": [*PURE, "engine/journal"],
-    "engine/rows": [*ENGINE_VALUES, "engine/model/tokenizer"],
+    "engine/rows": [*ENGINE_VALUES, "engine/model/tokenizer", "kernels/cpu"],
     "engine/runner/requests": [*PURE, "engine/journal", "engine/rows"],
     "engine/runner/steps": [
         *PURE,

@@ -87,10 +87,13 @@ void CpuSlot::Bind(const Plan* plan, int64_t arena_floats, const StepBatch& batc
   }
   for (const kernels::PageCopy& copy : batch.page_copies()) SLUICE_CHECK(copy.from < pages_);
   sequences_.clear();
-  for (const StepBatch::Sequence& sequence : batch.sequences()) {
-    sequences_.push_back({sequence.first_position, sequence.count,
-                          batch.sequence_rows().data() + sequence.rows_offset,
-                          batch.pages().data() + sequence.pages_offset});
+  for (size_t i = 0; i < batch.sequences().size(); ++i) {
+    const StepBatch::Sequence& sequence = batch.sequences()[i];
+    sequences_.push_back({.first_position = sequence.first_position,
+                          .count = sequence.count,
+                          .rows = batch.sequence_rows().data() + sequence.rows_offset,
+                          .pages = batch.pages().data() + sequence.pages_offset,
+                          .hidden = batch.hidden()[i]});
   }
 }
 

@@ -132,7 +132,8 @@ void WriteInput(const StepBatch& batch, const StepLayout& layout, char* input) {
       .attention_tiles = kernels::cuda::CutIntoAttentionTiles(
           batch.sequences(), layout.attention,
           {reinterpret_cast<AttentionTile*>(at(layout.attention_tiles)),
-           static_cast<size_t>(layout.max_attention_tiles)}),
+           static_cast<size_t>(layout.max_attention_tiles)},
+          batch.hidden()),
       .attention_taken = 0};
   std::memcpy(at(layout.counts), &counts, sizeof(counts));
   std::memset(at(layout.split_counters), 0, layout.split_counter_count * sizeof(int32_t));

@@ -98,8 +98,15 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const Directory& directory, FileAcce
                        "; convert it with tools/convert DIR NEW_DIR (docs/your_model.md)"));
     }
   }
-  SLUICE_ASSIGN_OR_RETURN(auto file, directory.Map(kSingleFile, access));
-  SLUICE_RETURN_IF_ERROR(checkpoint.Add(file, kSingleFile));
+  return OpenFile(directory, kSingleFile, access);
+}
+
+absl::StatusOr<Checkpoint> Checkpoint::OpenFile(const Directory& directory, const std::string& name,
+                                                FileAccess access) {
+  SLUICE_ASSIGN_OR_RETURN(auto file, directory.Map(name, access));
+  Checkpoint checkpoint;
+  checkpoint.access_ = access;
+  SLUICE_RETURN_IF_ERROR(checkpoint.Add(file, name));
   return checkpoint;
 }
 

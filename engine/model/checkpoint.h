@@ -34,6 +34,8 @@ class Checkpoint {
   static bool IsIn(const Directory& directory);
   // Opens one file of any name.
   static absl::StatusOr<Checkpoint> OpenFile(const std::string& path);
+  static absl::StatusOr<Checkpoint> OpenFile(const Directory& directory, const std::string& name,
+                                             FileAccess access);
 
   Checkpoint() = default;
   Checkpoint(Checkpoint&&) = default;

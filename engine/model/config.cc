@@ -366,6 +366,16 @@ bool AnySet(const std::vector<bool>& flags) {
   return std::find(flags.begin(), flags.end(), true) != flags.end();
 }
 
+// The size of the vectors is in another file (engine/model/head_files.h).
+void UseVectors(ModelConfig& config) {
+  ServingConfig& serving = config.serving;
+  serving.multi_vector = serving.normalize = serving.states_embedding = true;
+  serving.vectors = TokenHeadConfig{.dense = {{.in = config.hidden_size,
+                                               .out = config.hidden_size,
+                                               .bias = false,
+                                               .function = DenseFunction::kIdentity}}};
+}
+
 }  // namespace
 
 bool PositionWiseConfig::Any() const {
@@ -401,6 +411,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text) {
   CheckRotations(root, config);
   DropIdleWindows(config);
   config.serving = ReadServing(root, extensions, config, known.architecture->classifier());
+  if (known.architecture->output == OutputKind::kVectors) UseVectors(config);
   config.quantization = ReadQuantization(extensions);
   config.kv_dtype = extensions.Enum<KvType>("kv_dtype");
   config.stored_quantization = ReadStoredQuantization(root);

@@ -376,7 +376,12 @@ struct ModelConfig {
   }
   // Returns the number of values of the embedding of one token.
   int64_t token_embedding_size() const {
-    return serving.multi_vector && !serving.dense.empty() ? serving.dense.back().out : hidden_size;
+    return serving.multi_vector ? vector_size() : hidden_size;
+  }
+  // Returns the number of values of each vector of a row; 0 if rows have none.
+  int64_t vector_size() const {
+    if (!serving.vectors) return 0;
+    return serving.vectors->dense.empty() ? hidden_size : serving.vectors->dense.back().out;
   }
 };
 

@@ -21,12 +21,15 @@ constexpr size_t kMaxModelFiles = 16384;
 bool BelongsToModel(const std::string& name) {
   return name == "config.json" || name == "generation_config.json" || name == "added_tokens.json" ||
          name == "special_tokens_map.json" || name == "modules.json" ||
-         name == "config_sentence_transformers.json" || name.starts_with("sentence_") ||
+         name == "config_sentence_transformers.json" || name == "router_config.json" ||
+         name == "artifact.metadata" || name.starts_with("sentence_") ||
          name.starts_with("tokenizer") || name.find(".safetensors") != std::string::npos;
 }
 
-// Returns whether `name` is a folder name of sentence-transformers, such as 1_Pooling.
+// Returns whether `name` is a folder name of sentence-transformers, such as 1_Pooling, or
+// query_0_Transformer in a Router.
 bool IsNumbered(const std::string& name) {
+  if (name.starts_with("query_") || name.starts_with("document_")) return true;
   return !name.empty() && name[0] >= '0' && name[0] <= '9' && name.find('_') != std::string::npos;
 }
 

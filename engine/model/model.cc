@@ -1,5 +1,6 @@
 #include "engine/model/model.h"
 
+#include <span>
 #include <utility>
 #include <variant>
 
@@ -7,6 +8,7 @@
 #include "base/status_macros.h"
 #include "engine/model/directory.h"
 #include "engine/model/families/family.h"
+#include "engine/model/head_files.h"
 #include "engine/model/pair_frame.h"
 #include "engine/model/sentence_files.h"
 #include "engine/model/tensor_names.h"
@@ -37,6 +39,23 @@ absl::Status FindOutputHeads(Model* model) {
   return absl::OkStatus();
 }
 
+// Loads the layers after the states. Files next to the weights are in the Transformer's folder.
+absl::Status LoadDenseLayers(const Directory& directory, const Directory& transformer,
+                             FileAccess access, Model* model) {
+  const ServingConfig& serving = model->config.serving;
+  const auto load = [&](std::span<const DenseConfig> dense, DenseLayers* layers) {
+    const bool folders = !dense.empty() && !dense.front().folder.empty();
+    auto loaded =
+        DenseLayers::Load(dense, folders ? directory : transformer, model->checkpoint, access);
+    if (loaded.ok()) *layers = *std::move(loaded);
+    return loaded.status();
+  };
+  SLUICE_RETURN_IF_ERROR(load(serving.dense, &model->embedding));
+  if (serving.vectors) SLUICE_RETURN_IF_ERROR(load(serving.vectors->dense, &model->vectors));
+  if (!serving.term_weights) return absl::OkStatus();
+  return load(serving.term_weights->dense, &model->term_weights);
+}
+
 absl::Status LoadTextFiles(const Directory& directory, Model* model) {
   ModelConfig& config = model->config;
   SLUICE_RETURN_IF_ERROR(LoadEndTokens(directory, &config));
@@ -47,6 +66,9 @@ absl::Status LoadTextFiles(const Directory& directory, Model* model) {
   if (config.no_tokenizer) return absl::OkStatus();
   SLUICE_ASSIGN_OR_RETURN(model->tokenizer,
                           LoadTokenizer(directory, config.vocab_size, config.serving.lower_case));
+  if (model->tokenizer == nullptr) return absl::OkStatus();
+  SLUICE_ASSIGN_OR_RETURN(const auto specials, ReadSpecialNames(directory));
+  SLUICE_ASSIGN_OR_RETURN(model->tasks, FindTasks(config, *model->tokenizer, specials));
   return absl::OkStatus();
 }
 
@@ -81,6 +103,7 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const Directory& directory,
   }
   SLUICE_RETURN_IF_ERROR(ReadSentenceFiles(directory, transformer, &*config));
   SLUICE_RETURN_IF_ERROR(ReadPairFrame(directory, &*config));
+  SLUICE_RETURN_IF_ERROR(ReadHeadFiles(transformer, !config->serving.sentence_modules, &*config));
   return config;
 }
 
@@ -124,10 +147,10 @@ absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, 
   model->config = std::move(config);
   model->config_json = std::move(text);
   model->checkpoint = std::move(checkpoint);
-  SLUICE_ASSIGN_OR_RETURN(model->embedding,
-                          EmbeddingHead::Load(model->config.serving, directory, options.weights));
+  SLUICE_RETURN_IF_ERROR(LoadDenseLayers(directory, transformer, options.weights, model.get()));
   SLUICE_RETURN_IF_ERROR(FindOutputHeads(model.get()));
   SLUICE_RETURN_IF_ERROR(LoadTextFiles(transformer, model.get()));
+  SLUICE_RETURN_IF_ERROR(LoadTermTables(model->config, directory, &model->tasks));
   return model;
 }
 

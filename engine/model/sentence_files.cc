@@ -11,6 +11,7 @@
 #include "base/json_reader.h"
 #include "base/status_macros.h"
 #include "engine/model/config_reader.h"
+#include "engine/model/head_files.h"
 #include "engine/model/pair_frame.h"
 #include "engine/model/settings_file.h"
 
@@ -20,6 +21,7 @@ namespace {
 using nlohmann::json;
 
 constexpr char kModulesFile[] = "modules.json";
+constexpr char kRouterFile[] = "router_config.json";
 constexpr char kPromptsFile[] = "config_sentence_transformers.json";
 constexpr char kTokenizerFile[] = "tokenizer_config.json";
 constexpr size_t kMaxModulesBytes = size_t{1} << 20;
@@ -112,9 +114,58 @@ Poolings ReadPoolings(ObjectReader& object) {
 struct Module {
   std::string type;  // the name of its class
   std::string path;
+  bool of_pylate = false;  // whether the class is of the library PyLate
 };
 
-absl::StatusOr<std::vector<Module>> ListModules(const Directory& directory) {
+// The modules of documents, and the folder of the weights of queries' terms if there is one.
+struct ModuleList {
+  std::vector<Module> modules;
+  std::string term_table = {};
+  TextTask default_task = TextTask::kDocument;
+};
+
+// Reads the names of the modules of a route.
+std::vector<std::string> ReadRoute(ObjectReader& structure, const char* route) {
+  std::vector<std::string> names = ReadTokenTexts(structure, route);
+  if (names.empty() || names.size() > kMaxModules) {
+    structure.Fail(route, absl::StrCat("is not a list of 1 to ", kMaxModules, " modules"));
+    names.assign(1, "");
+  }
+  return names;
+}
+
+// Replaces a Router by the modules of its route for documents. Its route for queries must be the
+// same, or weights of terms.
+absl::Status FollowRoutes(const Directory& directory, ModuleList* list) {
+  SLUICE_ASSIGN_OR_RETURN(const json document, ReadSettings(directory, kRouterFile));
+  absl::Status status;
+  ObjectReader root(document, "", &status);
+  root.AllowOnly({"types", "structure", "parameters"});
+  ObjectReader types = root.Object("types"), structure = root.Object("structure");
+  ObjectReader parameters = root.Object("parameters");
+  structure.AllowOnly({"query", "document"});
+  parameters.AllowOnly({"default_route", "allow_empty_key", "route_mappings"});
+  RequireOnly(parameters, "route_mappings", json::object());
+  const bool query = parameters.Choice("default_route", {"document", "query"}) == 1;
+  list->default_task = query ? TextTask::kQuery : TextTask::kDocument;
+  const std::vector<std::string> of_queries = ReadRoute(structure, "query");
+  const std::vector<std::string> of_documents = ReadRoute(structure, "document");
+  list->modules.clear();
+  for (const std::string& name : of_documents) {
+    const std::string type = types.String(name, kMaxNamedBytes, "");
+    list->modules.push_back({std::string(ClassName(type)), name});
+  }
+  if (of_queries != of_documents) {
+    const std::string type = types.String(of_queries.front(), kMaxNamedBytes, "");
+    if (of_queries.size() > 1 || ClassName(type) != "SparseStaticEmbedding") {
+      structure.Fail("query", "must be the modules of document, or one SparseStaticEmbedding");
+    }
+    list->term_table = of_queries.front();
+  }
+  return status.ok() ? status : OfFile(kRouterFile, status);
+}
+
+absl::StatusOr<ModuleList> ListModules(const Directory& directory) {
   SLUICE_ASSIGN_OR_RETURN(const auto text, directory.Read(kModulesFile, kMaxModulesBytes));
   auto document = ParseJson(text, kMaxModulesDepth);
   if (!document.ok()) return OfFile(kModulesFile, document.status());
@@ -122,7 +173,8 @@ absl::StatusOr<std::vector<Module>> ListModules(const Directory& directory) {
     return absl::InvalidArgumentError(
         absl::StrCat(kModulesFile, " is not a list of 1 to ", kMaxModules, " modules"));
   }
-  std::vector<Module> modules;
+  ModuleList list;
+  std::vector<Module>& modules = list.modules;
   for (const json& entry : *document) {
     absl::Status status;
     const std::string place = absl::StrCat("module ", modules.size());
@@ -134,13 +186,18 @@ absl::StatusOr<std::vector<Module>> ListModules(const Directory& directory) {
     object.AllowOnly({"idx", "name", "path", "type", "kwargs"});
     RequireOnly(object, "kwargs", json::array());
     const std::string type = object.String("type", kMaxNamedBytes);
-    if (!type.starts_with("sentence_transformers.")) {
+    const bool pylate = type.starts_with("pylate.");
+    if (!type.starts_with("sentence_transformers.") && !pylate) {
       object.Fail("type", absl::StrCat("\"", absl::CEscape(type), "\" is not supported"));
     }
-    modules.push_back({std::string(ClassName(type)), object.String("path", kMaxNamedBytes, "")});
+    modules.push_back(
+        {std::string(ClassName(type)), object.String("path", kMaxNamedBytes, ""), pylate});
     if (!status.ok()) return OfFile(kModulesFile, status);
   }
-  return modules;
+  if (modules.size() == 1 && modules.front().type == "Router" && modules.front().path.empty()) {
+    SLUICE_RETURN_IF_ERROR(FollowRoutes(directory, &list));
+  }
+  return list;
 }
 
 // Reads the files one after another into the config.
@@ -160,7 +217,11 @@ class SentenceFiles {
 
  private:
   absl::Status ReadModules() {
-    SLUICE_ASSIGN_OR_RETURN(const std::vector<Module> modules, ListModules(directory_));
+    SLUICE_ASSIGN_OR_RETURN(const ModuleList list, ListModules(directory_));
+    const std::vector<Module>& modules = list.modules;
+    serving_.default_task = list.default_task;
+    serving_.Task(TextTask::kQuery).term_table = list.term_table;
+    if (!list.term_table.empty()) SLUICE_RETURN_IF_ERROR(CheckTermTable(list.term_table));
     const bool fills_masks = modules.front().type == "MLMTransformer" && config_.has_lm_head;
     if (modules.front().type != "Transformer" && !fills_masks) {
       return Wrong(0, modules.front(), "must be Transformer");
@@ -168,10 +229,12 @@ class SentenceFiles {
     for (size_t i = 1; i < modules.size(); ++i) {
       const Module& module = modules[i];
       if (normalizes_) return Wrong(i, module, "is not supported after Normalize");
+      of_pylate_ |= module.of_pylate;
       const bool of_tokens =
           module.type == "Dense" || module.type == "Normalize" || module.type == "MultiVectorMask";
       if (width_ == 0 && of_tokens && serving_.classifier.labels == 0) {
         serving_.multi_vector = true;
+        serving_.vectors.emplace();
         width_ = config_.hidden_size;
       }
       if (module.type == "SpladePooling" && CanBeSparse() && width_ == 0) {
@@ -193,10 +256,20 @@ class SentenceFiles {
     if (width_ == 0 && !serving_.sparse && serving_.classifier.labels == 0) {
       return absl::InvalidArgumentError(absl::StrCat(kModulesFile, " has no Pooling module"));
     }
-    if (width_ > 0) serving_.normalize = normalizes_;
+    // PyLate normalises vectors without a module for it.
+    if (width_ > 0) serving_.normalize = normalizes_ || of_pylate_;
     serving_.sentence_modules = true;
     serving_.states_embedding = serving_.classifier.labels == 0;
     return absl::OkStatus();
+  }
+
+  absl::Status CheckTermTable(const std::string& name) const {
+    SLUICE_ASSIGN_OR_RETURN(const Directory folder, directory_.OpenFolder(name));
+    SLUICE_ASSIGN_OR_RETURN(const json settings, ReadSettings(folder, "config.json"));
+    absl::Status status;
+    ObjectReader object(settings, "", &status);
+    object.AllowOnly({"frozen"});
+    return status.ok() ? status : OfFile(absl::StrCat(name, "/config.json"), status);
   }
 
   static absl::Status Wrong(size_t index, const Module& module, absl::string_view problem) {
@@ -269,7 +342,7 @@ class SentenceFiles {
                                               ", the output size of the module before it"));
     }
     width_ = dense.out;
-    serving_.dense.push_back(std::move(dense));
+    (serving_.vectors ? serving_.vectors->dense : serving_.dense).push_back(std::move(dense));
   }
 
   void ReadNormalize(const std::string& /*path*/, ObjectReader& object) {
@@ -278,17 +351,26 @@ class SentenceFiles {
     normalizes_ = true;
   }
 
-  // Accepts only a mask that keeps all tokens.
   void ReadMask(const std::string& /*path*/, ObjectReader& object) {
     object.AllowOnly({"skiplist_words", "skiplist_tasks", "keep_only_token_ids"});
-    RequireOnly(object, "skiplist_words", json::array());
     RequireOnly(object, "keep_only_token_ids", nullptr);
+    const std::vector<std::string> skipped = ReadTokenTexts(object, "skiplist_words");
+    std::vector<std::string> tasks = {"document"};
+    if (object.Has("skiplist_tasks")) tasks = ReadTokenTexts(object, "skiplist_tasks");
+    for (const std::string& task : tasks) {
+      const auto known = EnumOf<TextTask>(task);
+      if (!known) {
+        return object.Fail("skiplist_tasks", absl::StrCat("has \"", absl::CEscape(task),
+                                                          "\"; expected document or query"));
+      }
+      serving_.Task(*known).without_vector = skipped;
+    }
   }
 
   // Modules after a pooling read its result. Others read the tokens and must state this.
   void RequireItsInput(ObjectReader& object) const {
     const char* const input = serving_.multi_vector ? "token_embeddings" : "sentence_embedding";
-    if (serving_.multi_vector && !object.Has("module_input_name")) {
+    if (serving_.multi_vector && !of_pylate_ && !object.Has("module_input_name")) {
       object.Fail("module_input_name", "is missing, and no Pooling precedes");
     }
     for (const char* const key : {"module_input_name", "module_output_name"}) {
@@ -300,20 +382,32 @@ class SentenceFiles {
     SLUICE_ASSIGN_OR_RETURN(const json document, ReadSettings(directory_, kPromptsFile));
     absl::Status status;
     ObjectReader root(document, "", &status);
-    root.AllowOnly({"__version__", "prompts", "default_prompt_name", "similarity_fn_name",
-                    "model_type", "activation_fn"});
+    if (serving_.multi_vector) {
+      root.AllowOnly({"__version__", "prompts", "default_prompt_name", "similarity_fn_name",
+                      "model_type", "query_prefix", "document_prefix", "query_length",
+                      "document_length", "attend_to_expansion_tokens", "skiplist_words",
+                      "do_query_expansion"});
+    } else {
+      root.AllowOnly({"__version__", "prompts", "default_prompt_name", "similarity_fn_name",
+                      "model_type", "activation_fn"});
+    }
     const bool classifies = serving_.classifier.labels > 0;
-    RequireOnly(root, "model_type",
-                classifies              ? "CrossEncoder"
-                : serving_.multi_vector ? "MultiVectorEncoder"
-                : serving_.sparse       ? "SparseEncoder"
-                                        : "SentenceTransformer");
+    if (!of_pylate_) {
+      RequireOnly(root, "model_type",
+                  classifies              ? "CrossEncoder"
+                  : serving_.multi_vector ? "MultiVectorEncoder"
+                  : serving_.sparse       ? "SparseEncoder"
+                                          : "SentenceTransformer");
+    }
     if (root.Has("activation_fn")) {
       serving_.classifier.scale = ReadScoreScale(root, "activation_fn");
     }
-    constexpr std::string_view kSimilarities[] = {"cosine", "dot", "euclidean", "manhattan"};
+    if (serving_.multi_vector) ReadMarkedTasks(root, of_pylate_, &serving_);
+    constexpr std::string_view kSimilarities[] = {"cosine", "dot",    "euclidean", "manhattan",
+                                                  "MaxSim", "maxsim", "meanmaxsim"};
     if (root.Has("similarity_fn_name")) {
       serving_.similarity = kSimilarities[root.Choice("similarity_fn_name", kSimilarities)];
+      serving_.mean_of_maxima = serving_.similarity == "meanmaxsim";
     }
     ObjectReader prompts = root.Object("prompts");
     const json* const named = root.Find("prompts");
@@ -383,7 +477,8 @@ class SentenceFiles {
     absl::Status status;
     ObjectReader object(settings, "", &status);
     object.AllowOnly({"max_seq_length", "do_lower_case", "transformer_task", "modality_config",
-                      "module_output_name", "processing_kwargs", "unpad_inputs"});
+                      "module_output_name", "processing_kwargs", "unpad_inputs", "query_length",
+                      "document_length", "query_expansion"});
     const bool classifies = serving_.classifier.labels > 0;
     const bool reads_logits = serving_.classifier.logits.has_value();
     RequireOnly(object, "transformer_task",
@@ -398,15 +493,20 @@ class SentenceFiles {
                 : classifies ? "scores"
                              : "token_embeddings");
     serving_.lower_case = object.Boolean("do_lower_case", false);
+    ReadTaskLengths(object, &serving_);
+    if (!serving_.multi_vector) RequireOnly(object, "query_expansion", nullptr);
     int64_t longest = kMaxModelPositions;
-    if (object.Has("max_seq_length")) {
+    if (of_pylate_) {  // max_seq_length is the length of the last text that PyLate encoded
+      longest = std::max(serving_.Task(TextTask::kQuery).max_length,
+                         serving_.Task(TextTask::kDocument).max_length);
+    } else if (object.Has("max_seq_length")) {
       longest = object.Integer("max_seq_length", 1, kMaxModelPositions);
     }
     if (!status.ok()) return OfFile(file, status);
     // If Hugging Face has no length, it writes a number larger than any length.
     const json length = tokenizer.value("model_max_length", json());
-    if (!object.Has("max_seq_length") && length.is_number() && length.get<double>() >= 1 &&
-        length.get<double>() < static_cast<double>(longest)) {
+    if (!of_pylate_ && !object.Has("max_seq_length") && length.is_number() &&
+        length.get<double>() >= 1 && length.get<double>() < static_cast<double>(longest)) {
       longest = length.get<int64_t>();
     }
     config_.max_positions = std::min(config_.max_positions, longest);
@@ -423,15 +523,16 @@ class SentenceFiles {
   ServingConfig& serving_;
   int64_t width_ = 0;  // of an embedding after the modules so far; 0 before the pooling
   bool normalizes_ = false;
+  bool of_pylate_ = false;
 };
 
 }  // namespace
 
 absl::StatusOr<std::optional<Directory>> OpenTransformerFolder(const Directory& directory) {
   if (!directory.Has(kModulesFile)) return std::nullopt;
-  SLUICE_ASSIGN_OR_RETURN(const std::vector<Module> modules, ListModules(directory));
-  if (modules.front().path.empty()) return std::nullopt;
-  return directory.OpenFolder(modules.front().path);
+  SLUICE_ASSIGN_OR_RETURN(const ModuleList list, ListModules(directory));
+  if (list.modules.front().path.empty()) return std::nullopt;
+  return directory.OpenFolder(list.modules.front().path);
 }
 
 absl::Status ReadSentenceFiles(const Directory& directory, const Directory& transformer,

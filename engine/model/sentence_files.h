@@ -7,6 +7,9 @@
 //                                   Pooling it is of token_embeddings, as in multi-vector
 //                                   models, and so is Normalize
 //   N_LogitScore/config.json        the tokens whose logits are the score (see pair_frame.h)
+//   router_config.json              the modules of queries and documents, if the only module is a
+//                                   Router: those of documents are read, and the modules of queries
+//                                   are the same or one SparseStaticEmbedding
 //   config_sentence_transformers.json   prompts, default_prompt_name, similarity_fn_name, and
 //                                   activation_fn of a cross-encoder
 //   sentence_bert_config.json       max_seq_length and do_lower_case

@@ -83,6 +83,14 @@ const NamedPrompt* ServingConfig::FindPrompt(std::string_view name) const {
   return found == prompts.end() ? nullptr : &*found;
 }
 
+const NamedPrompt* ServingConfig::PromptOf(TextTask task) const {
+  if (task == TextTask::kQuery) return FindPrompt("query");
+  for (const char* const name : {"document", "passage", "corpus"}) {
+    if (const NamedPrompt* const prompt = FindPrompt(name)) return prompt;
+  }
+  return nullptr;
+}
+
 ScoreScale ReadScoreScale(ObjectReader& object, const std::string& key) {
   const std::string path = object.String(key, kMaxLabelBytes);
   const std::string name = path.substr(path.rfind('.') + 1);

@@ -18,6 +18,7 @@
 // pair_frame.json adds the text around a query and a document: engine/model/pair_frame.h.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -107,13 +108,45 @@ struct ClassifierConfig {
 // The activation function of a dense layer after the pooling.
 enum class DenseFunction { kIdentity, kTanh, kRelu, kGelu, kSigmoid, kSilu };
 
-// A dense layer after the pooling.
+// A dense layer of a head. Its weights are in the model.safetensors of `folder`, a folder within
+// the model's; or in `file`, a file next to the model's weights; or, without both, in the model's
+// weights.
 struct DenseConfig {
-  std::string folder;  // of its weights, within the model's
+  std::string folder = {};
+  std::string file = {};
+  std::string module = "linear";  // empty for tensors without a prefix
   int64_t in = 0;
   int64_t out = 0;
   bool bias = true;
   DenseFunction function = DenseFunction::kTanh;
+};
+
+// A head that reads the state of each token.
+struct TokenHeadConfig {
+  std::vector<DenseConfig> dense = {};  // in order
+  int32_t first = 0;                    // the first position that it reads
+};
+
+// The use of a text: it is searched for, or it is found. Models may encode both differently.
+enum class TextTask { kDocument, kQuery };
+constexpr auto EnumNamesOf(TextTask) {
+  using enum TextTask;
+  return EnumNameTable<TextTask>({{kDocument, "document"}, {kQuery, "query"}});
+}
+inline constexpr std::span<const std::string_view> kTextTaskNames = kNamesOf<TextTask>;
+
+// How the texts of a task become rows, and which tokens of them have a vector.
+struct TaskConfig {
+  std::string marker = {};   // a token that is inserted after the first one of a row, if any
+  int64_t max_length = 0;    // the most tokens of a row; 0: the model's
+  int64_t filled = 0;        // a shorter row is filled up to this many tokens; 0: not
+  std::string filler = {};   // the token for this; empty: the tokenizer's mask token
+  bool hides_filler = true;  // whether no token attends to the filler
+  std::vector<std::string> without_vector = {};  // tokens that have no vector
+  // The folder of the weights of terms, if the task's sparse embeddings are these weights.
+  std::string term_table = {};
+
+  bool operator==(const TaskConfig&) const = default;
 };
 
 // A text that a request may prepend to its texts.
@@ -126,8 +159,16 @@ struct ServingConfig {
   Poolings pooling;
   std::vector<DenseConfig> dense;  // of the pooled states, in order
   bool normalize = false;
-  bool multi_vector =
-      false;  // whether `dense` and `normalize` are of each token, without a pooling
+  // The head that makes the vectors of a row (multi-vector models), if there is one. `normalize`
+  // applies to each vector.
+  std::optional<TokenHeadConfig> vectors;
+  bool mean_of_maxima = false;  // whether MaxSim is divided by the number of the query's vectors
+  bool multi_vector = false;    // whether these vectors replace the embedding
+  // The head that makes one number of each token, the weight of the token's id in a sparse
+  // embedding.
+  std::optional<TokenHeadConfig> term_weights;
+  std::array<TaskConfig, CountEnumerators<TextTask>()> tasks;
+  TextTask default_task = TextTask::kDocument;  // of requests that state none
   // Whether the files make a sparse embedding (SPLADE) from the logits, and how many times a
   // logarithm is applied to its weights.
   bool sparse = false;
@@ -148,8 +189,13 @@ struct ServingConfig {
   PositionAlignment alignment = PositionAlignment::kStart;
   std::optional<Truncation> truncate;  // kError if absent
 
+  TaskConfig& Task(TextTask task) { return tasks[static_cast<size_t>(task)]; }
+  const TaskConfig& Task(TextTask task) const { return tasks[static_cast<size_t>(task)]; }
   // Returns the prompt of this name, or nullptr.
   const NamedPrompt* FindPrompt(std::string_view name) const;
+  // Returns the prompt that sentence-transformers puts before the texts of a task, by its names:
+  // query; document, passage or corpus. Returns nullptr if there is none.
+  const NamedPrompt* PromptOf(TextTask task) const;
 };
 
 inline constexpr int64_t kMaxLabels = 1 << 20;

@@ -32,6 +32,8 @@ constexpr size_t kMaxEndTokens = 64;
 // The valid copy of a text may have three bytes for one, the lower-case copy a half more, and each
 // exists once and a half while it grows.
 constexpr int64_t kLowerBytesOfByte = 12;
+constexpr const char* kSpecialKeys[] = {"bos_token", "eos_token", "unk_token", "pad_token",
+                                        "cls_token", "sep_token", "mask_token"};
 
 // Refuses tokens beyond the vocabulary, which would access memory after the end of its tables.
 // Converts texts to lower case if requested.
@@ -74,6 +76,10 @@ class BoundedTokenizer final : public Tokenizer {
     return tokenizer_->DecodeBytes(ids);
   }
   bool TextIsUtf8() const override { return tokenizer_->TextIsUtf8(); }
+  int32_t IdOf(std::string_view token) const override {
+    const int32_t id = tokenizer_->IdOf(token);
+    return id < vocab_size_ ? id : -1;
+  }
   int64_t longest_token_bytes() const override { return tokenizer_->longest_token_bytes(); }
 
  private:
@@ -127,8 +133,7 @@ NamedToken ReadToken(const json& token, const NamedToken& usual) {
 }
 
 void ReadTokens(const json& settings, SpecialTokens* specials) {
-  for (const char* key : {"bos_token", "eos_token", "unk_token", "pad_token", "cls_token",
-                          "sep_token", "mask_token"}) {
+  for (const char* key : kSpecialKeys) {
     NamedToken token = settings.contains(key) ? ReadToken(settings[key], {}) : NamedToken();
     if (token.content.empty()) continue;
     if (key == std::string_view("bos_token")) specials->bos = token.content;
@@ -257,6 +262,18 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> LoadTokenizer(const Directory& 
   if (templates.pair) status.Update(CheckTemplate(*templates.pair, vocab_size));
   if (!status.ok()) return OfFile(file, status);
   return std::make_unique<BoundedTokenizer>(*std::move(tokenizer), vocab_size, lower_case);
+}
+
+absl::StatusOr<std::map<std::string, std::string>> ReadSpecialNames(const Directory& directory) {
+  std::map<std::string, std::string> names;
+  for (const char* file : {"special_tokens_map.json", "tokenizer_config.json"}) {
+    SLUICE_ASSIGN_OR_RETURN(const json settings, ReadSettings(directory, file));
+    for (const char* key : kSpecialKeys) {
+      const std::string text = settings.contains(key) ? TokenText(settings[key]) : "";
+      if (!text.empty()) names[key] = text;
+    }
+  }
+  return names;
 }
 
 absl::Status LoadEndTokens(const Directory& directory, ModelConfig* config) {

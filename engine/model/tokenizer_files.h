@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -22,6 +24,10 @@ namespace sluice {
 absl::StatusOr<std::unique_ptr<const Tokenizer>> LoadTokenizer(const Directory& directory,
                                                                int64_t vocab_size,
                                                                bool lower_case = false);
+
+// Returns the texts of the special tokens that the tokenizer's files name, by key, such as
+// "mask_token".
+absl::StatusOr<std::map<std::string, std::string>> ReadSpecialNames(const Directory& directory);
 
 // Replaces the tokens that end a text by those of generation_config.json, if it names any.
 absl::Status LoadEndTokens(const Directory& directory, ModelConfig* config);

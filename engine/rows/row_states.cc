@@ -8,12 +8,14 @@
 #include "base/check.h"
 #include "base/size_of.h"
 #include "engine/model/output_heads.h"
+#include "engine/rows/sparse_terms.h"
 
 namespace sluice {
 namespace {
 
-constexpr uint32_t kOfStates =
-    kOutputEmbedding | kOutputScores | kOutputCandidates | kOutputTokenScores | kOutputTokenStates;
+constexpr uint32_t kOfStates = kOutputEmbedding | kOutputScores | kOutputCandidates |
+                               kOutputTokenScores | kOutputTokenStates | kOutputVectors |
+                               kOutputMaxSim | kOutputSpans;
 
 // The number of candidates that a thread scores at a time.
 constexpr int64_t kScoredTogether = 32;
@@ -66,9 +68,22 @@ void WriteTokenScores(const RequestSpec& spec, std::span<const double> state, fl
 
 void WriteTokenState(const RequestSpec& spec, std::span<const double> state, float* out) {
   std::vector<double> embedding(state.begin(), state.end());
-  if (spec.model->config.serving.multi_vector) spec.model->embedding.Apply(&embedding);
+  if (spec.model->config.serving.multi_vector) spec.model->vectors.Apply(&embedding);
   if (spec.states.normalize) Normalize(embedding);
   Round(embedding, out);
+}
+
+void WriteVector(const RequestSpec& spec, std::span<const double> state, float* out) {
+  std::vector<double> vector(state.begin(), state.end());
+  spec.model->vectors.Apply(&vector);
+  if (spec.states.normalize) Normalize(vector);
+  Round(vector, out);
+}
+
+float TermWeight(const RequestSpec& spec, std::span<const double> state) {
+  std::vector<double> weight(state.begin(), state.end());
+  spec.model->term_weights.Apply(&weight);
+  return static_cast<float>(weight.front());
 }
 
 }  // namespace
@@ -108,7 +123,9 @@ std::span<const double> StatePool::Result() {
   return value_;
 }
 
-bool RowStates::Wanted(const Request& request) { return (request.outputs & kOfStates) != 0; }
+bool RowStates::Wanted(const Request& request) {
+  return (request.outputs & kOfStates) != 0 || WeighsTokens(request);
+}
 
 int64_t RowStates::Bytes(const Request& request) {
   const RequestSpec& spec = *request.spec;
@@ -120,17 +137,26 @@ int64_t RowStates::Bytes(const Request& request) {
                                   kSizeOf<float>;
 }
 
-RowStates::RowStates(const Request& request, int32_t length) : request_(request), length_(length) {
+RowStates::RowStates(const Request& request, int32_t length, int32_t row)
+    : request_(request), length_(length), vector_positions_(request.vectors.Of(row)) {
   const ModelConfig& config = request.spec->model->config;
   const auto want = [&](OutputMask output, Pooling pooling, int32_t first) {
     if ((request.outputs & output) == 0) return;
     pools_.emplace_back(pooling, first, length, config.hidden_size);
     only_last_ &= pooling == Pooling::kLast;
   };
+  if ((request.outputs & kOutputSpans) != 0) {
+    const std::span<const int32_t> ends = request.spans.Of(row);
+    for (size_t i = 0; i + 1 < ends.size(); i += 2) {
+      pools_.emplace_back(Pooling::kMean, ends[i], ends[i + 1], config.hidden_size);
+    }
+    spans_ = pools_.size();
+    only_last_ = false;
+  }
   for (const Pooling pooling : request.spec->states.pooling.all) {
     want(kOutputEmbedding, pooling, request.spec->states.first_pooled);
   }
-  embeddings_ = pools_.size();
+  embeddings_ = pools_.size() - spans_;
   want(kOutputScores, config.serving.classifier.pooling, 0);
   want(kOutputCandidates, Pooling::kLast, 0);
   if (WantsTokens()) {
@@ -139,6 +165,10 @@ RowStates::RowStates(const Request& request, int32_t length) : request_(request)
     };
     reserve(kOutputTokenScores, config.serving.classifier.labels, &token_scores_);
     reserve(kOutputTokenStates, config.token_embedding_size(), &token_states_);
+    if ((request.outputs & (kOutputVectors | kOutputMaxSim)) != 0) {
+      vectors_.resize(vector_positions_.size() * config.vector_size());
+    }
+    if (WeighsTokens(request)) term_weights_.resize(length);
     only_last_ = false;
   }
 }
@@ -218,9 +248,39 @@ void RowStates::TakeTokens(std::span<const double> states, Divide divide) {
       const std::span<const double> state = states.subspan(i * width, width);
       if (of_scores != nullptr) WriteTokenScores(*request_.spec, state, of_scores + i * labels);
       if (of_states != nullptr) WriteTokenState(*request_.spec, state, of_states + i * size);
+      if (!vectors_.empty()) TakeVector(static_cast<int32_t>(tokens_ + i), state);
+      if (!term_weights_.empty()) term_weights_[tokens_ + i] = TermWeight(*request_.spec, state);
     }
   });
   tokens_ += static_cast<int32_t>(count);
+}
+
+void RowStates::TakeVector(int32_t position, std::span<const double> state) {
+  const auto place = std::ranges::lower_bound(vector_positions_, position);
+  if (place == vector_positions_.end() || *place != position) return;
+  const int64_t width = request_.spec->model->config.vector_size();
+  WriteVector(*request_.spec, state, vectors_.data() + (place - vector_positions_.begin()) * width);
+}
+
+bool RowStates::WriteVectors(int32_t row, Reply* reply) const {
+  const int64_t width = request_.spec->model->config.vector_size();
+  if ((request_.outputs & kOutputVectors) != 0) {
+    std::ranges::copy(vectors_, reply->vectors.begin() + request_.vectors.begin[row] * width);
+  }
+  return std::ranges::all_of(vectors_, [](float x) { return std::isfinite(x); });
+}
+
+// Each id has the largest weight of its tokens.
+bool RowStates::WriteTerms(int32_t row, Reply* reply) const {
+  const std::vector<int32_t>& lengths = request_.spec->lengths;
+  const int64_t before = std::accumulate(lengths.begin(), lengths.begin() + row, int64_t{0});
+  const int64_t most = request_.spec->states.max_active_dims;
+  reply->sparse_counts[row] =
+      TakeHeaviestTokens(std::span(request_.tokens).subspan(before, length_), term_weights_,
+                         request_.spec->model->tasks.without_weight,
+                         std::span(reply->sparse_ids).subspan(row * most, most),
+                         std::span(reply->sparse_weights).subspan(row * most, most));
+  return std::ranges::all_of(term_weights_, [](float x) { return std::isfinite(x); });
 }
 
 bool RowStates::WriteTokens(int32_t row, Reply* reply) {
@@ -233,6 +293,9 @@ bool RowStates::WriteTokens(int32_t row, Reply* reply) {
     std::copy(values.begin(), values.end(), out->begin() + before * width);
     return std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
   };
+  if (!WriteVectors(row, reply) || (WeighsTokens(request_) && !WriteTerms(row, reply))) {
+    return false;
+  }
   return write(token_scores_, config.serving.classifier.labels, &reply->token_scores) &&
          write(token_states_, config.token_embedding_size(), &reply->token_states);
 }
@@ -242,7 +305,8 @@ bool RowStates::Finish(int32_t row, Reply* reply, Divide divide) {
   finished_ = true;
   const auto wants = [this](OutputMask output) { return (request_.outputs & output) != 0; };
   if (wants(kOutputCandidates)) unscored_ = std::ssize(request_.candidates.Of(row));
-  return (!wants(kOutputEmbedding) || WriteEmbedding(row, reply, divide)) &&
+  return (!wants(kOutputSpans) || WriteSpans(row, reply, divide)) &&
+         (!wants(kOutputEmbedding) || WriteEmbedding(row, reply, divide)) &&
          (!wants(kOutputScores) || WriteScores(row, reply, divide)) &&
          (!WantsTokens() || WriteTokens(row, reply));
 }
@@ -250,7 +314,7 @@ bool RowStates::Finish(int32_t row, Reply* reply, Divide divide) {
 bool RowStates::WriteEmbedding(int32_t row, Reply* reply, Divide divide) {
   std::vector<double> state;
   for (size_t i = 0; i < embeddings_; ++i) {
-    const std::span<const double> pooled = pools_[i].Result();
+    const std::span<const double> pooled = pools_[spans_ + i].Result();
     state.insert(state.end(), pooled.begin(), pooled.end());
   }
   request_.spec->model->embedding.Apply(&state, divide);
@@ -259,9 +323,23 @@ bool RowStates::WriteEmbedding(int32_t row, Reply* reply, Divide divide) {
   return Write(state, reply->embedding.data() + row * state.size());
 }
 
+bool RowStates::WriteSpans(int32_t row, Reply* reply, Divide divide) {
+  const int64_t size = EmbeddingSize(*request_.spec);
+  float* out = spans_ == 0 ? nullptr : reply->spans.data() + request_.spans.begin[row] / 2 * size;
+  for (size_t i = 0; i < spans_; ++i, out += size) {
+    const std::span<const double> pooled = pools_[i].Result();
+    std::vector<double> state(pooled.begin(), pooled.end());
+    request_.spec->model->embedding.Apply(&state, divide);
+    state.resize(size);
+    if (request_.spec->states.normalize) Normalize(state);
+    if (!Write(state, out)) return false;
+  }
+  return true;
+}
+
 bool RowStates::WriteScores(int32_t row, Reply* reply, Divide divide) {
   std::vector<double> scores;
-  request_.spec->model->classifier->Score(pools_[embeddings_].Result(), &scores, divide);
+  request_.spec->model->classifier->Score(pools_[spans_ + embeddings_].Result(), &scores, divide);
   Rescale(request_.spec->states.scores, scores);
   return Write(scores, reply->scores.data() + row * scores.size());
 }

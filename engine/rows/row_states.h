@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "engine/backend.h"
@@ -18,7 +19,7 @@ namespace sluice {
 // therefore has the same bits however the prompt is cut and however often parts of it are computed.
 class StatePool {
  public:
-  // Pools the positions from `first` on. Requires first < length.
+  // Pools the positions from `first` to before `length`. Requires first < length.
   StatePool(Pooling pooling, int32_t first, int32_t length, int64_t width);
 
   int32_t first() const { return first_; }
@@ -55,8 +56,8 @@ class RowStates {
   static int64_t Bytes(const Request& request);
 
   // `request` must outlive it and request a result from states; `length` is the length of the
-  // prompt.
-  RowStates(const Request& request, int32_t length);
+  // prompt of row `row`.
+  RowStates(const Request& request, int32_t length, int32_t row = 0);
 
   // Consecutive positions whose states are summed, or whose largest values are taken.
   struct Positions {
@@ -78,6 +79,9 @@ class RowStates {
   // prompt that is computed again, change nothing. Returns false if a result is not finite.
   bool Finish(int32_t row, Reply* reply, Divide divide);
 
+  // Returns the vectors of the row and forgets them. Called after Finish.
+  std::vector<float> TakeVectors() { return std::exchange(vectors_, {}); }
+
   // Returns the number of candidates still to be scored; 0 before Finish. If the candidates are
   // chosen one by one for their order, each choice counts as scoring all of them.
   int64_t unscored() const { return unscored_; }
@@ -91,13 +95,17 @@ class RowStates {
   // appends nothing and returns false.
   bool AppendPooled(std::vector<Positions>* wanted) const;
   bool WriteEmbedding(int32_t row, Reply* reply, Divide divide);
+  bool WriteSpans(int32_t row, Reply* reply, Divide divide);
   bool WriteScores(int32_t row, Reply* reply, Divide divide);
   bool WriteTokens(int32_t row, Reply* reply);
+  void TakeVector(int32_t position, std::span<const double> state);
+  bool WriteVectors(int32_t row, Reply* reply) const;
+  bool WriteTerms(int32_t row, Reply* reply) const;
   void ChooseCandidates(int32_t row, int64_t count, Reply* reply);
 
-  bool WantsTokens() const {
-    return (request_.outputs & (kOutputTokenScores | kOutputTokenStates)) != 0;
-  }
+  static constexpr uint32_t kOfTokens =
+      kOutputTokenScores | kOutputTokenStates | kOutputVectors | kOutputMaxSim;
+  bool WantsTokens() const { return (request_.outputs & kOfTokens) != 0 || WeighsTokens(request_); }
   bool WantsToken(int32_t position) const;
   // Computes the results of the tokens from tokens_ on; `states` are their states.
   void TakeTokens(std::span<const double> states, Divide divide);
@@ -106,12 +114,16 @@ class RowStates {
   const int32_t length_;
   bool only_last_ = true;
   bool finished_ = false;
-  // The pools of the embedding, the classifier and the candidates, in this order, if requested.
+  // The pools of the spans, the embedding, the classifier and the candidates, in this order, if
+  // requested.
   std::vector<StatePool> pools_;
+  size_t spans_ = 0;       // number of span pools
   size_t embeddings_ = 0;  // number of embedding pools
-  // The scores and embeddings of the first `tokens_` tokens, if requested.
+  // The scores, embeddings and weights of the first `tokens_` tokens, if requested.
   int32_t tokens_ = 0;
-  std::vector<float> token_scores_, token_states_;
+  std::vector<float> token_scores_, token_states_, term_weights_;
+  std::span<const int32_t> vector_positions_;
+  std::vector<float> vectors_;  // of these positions, if requested
   int64_t unscored_ = 0;
   std::vector<double> candidate_scores_;  // of the row's first candidates
   std::optional<CandidateOrder> order_;   // set once all are scored, if requested

@@ -1,4 +1,5 @@
-// Sparse embeddings of masked language models: SPLADE (arXiv 2109.10086).
+// Sparse embeddings: of masked language models, SPLADE (arXiv 2109.10086), and of the weights of a
+// row's own tokens.
 #pragma once
 
 #include <cstdint>
@@ -12,5 +13,11 @@ namespace sluice {
 // at most `ids.size()` terms. Returns their number. `weights` is as long as `ids`.
 int32_t TakeHeaviestTerms(std::span<const float> peaks, int logarithms, std::span<int32_t> ids,
                           std::span<float> weights);
+
+// Writes the ids of a row's tokens in the same way, with their weights. An id that occurs several
+// times has its largest weight. Ids of `without_weight`, which are ascending, are left out.
+int32_t TakeHeaviestTokens(std::span<const int32_t> tokens, std::span<const float> of_tokens,
+                           std::span<const int32_t> without_weight, std::span<int32_t> ids,
+                           std::span<float> weights);
 
 }  // namespace sluice

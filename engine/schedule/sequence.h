@@ -14,7 +14,8 @@
 //   3. Decide, kQueued -> kRunning: it holds the pages of a step that carries it.
 //   4. Return, kRunning -> kQueued: the step succeeded and more tokens must be computed.
 //   5. End, kRunning -> kDone: the step succeeded and was the last one, or the request failed.
-//   6. Remove, kHeld or kQueued -> kDone: the request was cancelled, has expired or failed.
+//   6. Remove, kHeld or kQueued -> kDone: the request was cancelled, has expired or failed, or it
+//      needs no step.
 //
 // A step may be started before the previous one has ended. Then two steps can carry a sequence:
 //

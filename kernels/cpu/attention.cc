@@ -241,7 +241,7 @@ class Step {
     block.rows = sequence.rows + item.first_row;
     block.count = item.rows;
     block.first_position = sequence.first_position + item.first_row;
-    block.context = args_.causal ? 0 : sequence.first_position + sequence.count;
+    block.context = args_.causal ? 0 : static_cast<int32_t>(sequence.keys());
     block.pages = sequence.pages;
     const int64_t head = int64_t{block.kv_head} * block.heads;
     block.q += head * block.kv->head_dim;

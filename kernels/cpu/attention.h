@@ -2,10 +2,10 @@
 // are in KV pages, or in the step's own rows if every sequence is whole.
 //
 // For a query row at position p and head h (KV head h / (q_heads / kv_heads)):
-//   s_j = scale * q . k_j for the visible keys j (j <= p if causal, else the whole sequence; with a
-//     window only the keys with |p - j| < window), then c tanh(s_j / c) with a soft cap c, then the
-//     addition of bias[h, j - p], and of scale * (q . K[r] + k_j . Q[r]) with relative positions
-//     (kernels/cpu/relative_positions.h)
+//   s_j = scale * q . k_j for the visible keys j (j <= p if causal, else the whole sequence but its
+//     hidden positions; with a window only the keys with |p - j| < window), then c tanh(s_j / c)
+//     with a soft cap c, then the addition of bias[h, j - p], and of
+//     scale * (q . K[r] + k_j . Q[r]) with relative positions (kernels/cpu/relative_positions.h)
 //   y = sum_j exp(s_j - max s) v_j / sum_j exp(s_j - max s), or with a SiLU share c, as in HSTU
 //     (arXiv 2402.17152), y = sum_j c silu(s_j) v_j
 //   XSA (exclusive self attention, arXiv 2603.09078), v = v_p:

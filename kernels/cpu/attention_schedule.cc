@@ -124,7 +124,7 @@ void AttentionSchedule::Count() {
 AttentionSchedule::Division AttentionSchedule::DivisionOf(const AttentionSequence& sequence) const {
   const int64_t rows = std::min(sequence.count, block_rows_);
   const int64_t queries = rows * sizes_.group();
-  const int64_t segments = SegmentsOf(sequence.first_position + sequence.count);
+  const int64_t segments = SegmentsOf(sequence.keys());
   int64_t seen = segments;
   if (sizes_.window > 0) {
     const int64_t keys = int64_t{sizes_.window} * (sizes_.causal ? 1 : 2) + rows;
@@ -150,7 +150,7 @@ AttentionItem AttentionSchedule::ItemOf(const Place& at, const Division& divisio
   const int64_t row_block = sizes_.of_rows ? block % row_blocks : block / sizes_.kv_heads;
   const auto first = static_cast<int32_t>(row_block * block_rows_);
   const int32_t rows = std::min(block_rows_, sequence.count - first);
-  int64_t visible = sequence.first_position + (sizes_.causal ? first + rows : sequence.count);
+  int64_t visible = sizes_.causal ? sequence.first_position + first + rows : sequence.keys();
   int64_t skipped = 0;  // segments that a window hides from all rows
   if (sizes_.window > 0) {
     const int64_t position = sequence.first_position + first;

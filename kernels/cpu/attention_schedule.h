@@ -23,6 +23,11 @@ struct AttentionSequence {
   int32_t count;         // rows of this step
   const int32_t* rows;   // [count] row indices, by ascending position
   const int32_t* pages;  // [ceil((first_position + count) / kPageTokens)] page ids, for the cache
+  // The last `hidden` positions are keys for no row. Requires attention in both directions, no XSA,
+  // and that each row sees a key.
+  int32_t hidden = 0;
+
+  int64_t keys() const { return int64_t{first_position} + count - hidden; }
 };
 
 // The order in which a step's keys are read. All orders give the same bits.

@@ -2,9 +2,9 @@
 // attention (kernels/cuda/xsa.h) in its epilogue.
 //
 // For a query row at position p and head h (KV head h / (q_heads / kv_heads)):
-//   s_j = scale * q . k_j for the visible keys j (j <= p if causal, else the whole sequence; with a
-//     window only the keys with |p - j| < window), then c tanh(s_j / c) with a soft cap c, then the
-//     addition of bias[h, j - p]
+//   s_j = scale * q . k_j for the visible keys j (j <= p if causal, else the whole sequence but its
+//     hidden positions (attention_tiles.h); with a window only the keys with |p - j| < window),
+//     then c tanh(s_j / c) with a soft cap c, then the addition of bias[h, j - p]
 //   y = sum_j exp(s_j - max s) v_j / sum_j exp(s_j - max s), or with a SiLU share c, as in HSTU,
 //     y = sum_j c silu(s_j) v_j, then XSA with v = v_p
 //

@@ -116,16 +116,20 @@ constexpr AttentionDivision DivideAttention(const AttentionSizes& sizes, int64_t
 }
 
 // Calls visit(tile, queries) for the tiles of the sequences, in their order. A sequence is any
-// struct with the `first_position` and `count` of AttentionSequence.
+// struct with the `first_position` and `count` of AttentionSequence. `hidden` has for each sequence
+// the number of last positions that are keys for no query; it may be empty. Hidden positions
+// require attention in both directions, no XSA, and that each query sees a key.
 template <typename Sequences, typename Visit>
-void ForWholeAttentionTiles(const Sequences& sequences, const AttentionSizes& sizes, Visit visit) {
+void ForWholeAttentionTiles(const Sequences& sequences, const AttentionSizes& sizes,
+                            std::span<const int32_t> hidden, Visit visit) {
   const int32_t group = sizes.group();
   int32_t index = 0;
   for (const auto& each : sequences) {
     const int32_t all = each.count * group;
     for (int32_t first = 0; first < all; first += kTileQueries) {
       const int32_t queries = std::min(kTileQueries, all - first);
-      const int32_t rows = sizes.causal ? (first + queries - 1) / group + 1 : each.count;
+      const int32_t keys = each.count - (hidden.empty() ? 0 : hidden[static_cast<size_t>(index)]);
+      const int32_t rows = sizes.causal ? (first + queries - 1) / group + 1 : keys;
       const int32_t context = each.first_position + rows;
       const auto segments = static_cast<int32_t>(CeilDiv(context, kSegmentTokens));
       visit(AttentionTile{index, first, context, 0, segments, -1}, queries);
@@ -137,10 +141,12 @@ void ForWholeAttentionTiles(const Sequences& sequences, const AttentionSizes& si
 // Writes the tiles of the sequences to `tiles` [MaxAttentionTiles] as AttentionTiles describes.
 template <typename Sequences>
 AttentionTileCounts CutIntoAttentionTiles(const Sequences& sequences, const AttentionSizes& sizes,
-                                          std::span<AttentionTile> tiles) {
+                                          std::span<AttentionTile> tiles,
+                                          std::span<const int32_t> hidden = {}) {
   int64_t segments = 0;
-  ForWholeAttentionTiles(
-      sequences, sizes, [&](const AttentionTile& tile, int32_t) { segments += tile.past_segment; });
+  ForWholeAttentionTiles(sequences, sizes, hidden, [&](const AttentionTile& tile, int32_t) {
+    segments += tile.past_segment;
+  });
   const AttentionDivision division = DivideAttention(sizes, segments * sizes.kv_heads);
   const int64_t most_records = MaxAttentionRecords(sizes);
   AttentionTileCounts counts = {};
@@ -151,7 +157,7 @@ AttentionTileCounts CutIntoAttentionTiles(const Sequences& sequences, const Atte
     ++(queries > kWarpQueries ? wide : narrow);
     if (queries > kWarpQueries) std::swap(tiles[wide - 1], tiles[wide + narrow - 1]);
   };
-  ForWholeAttentionTiles(sequences, sizes, [&](AttentionTile tile, int32_t queries) {
+  ForWholeAttentionTiles(sequences, sizes, hidden, [&](AttentionTile tile, int32_t queries) {
     const int64_t all = tile.past_segment;
     const int64_t needed = int64_t{queries} * sizes.kv_heads * all;
     if (all <= division.whole_segments || records + needed > most_records) {

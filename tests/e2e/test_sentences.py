@@ -266,13 +266,16 @@ def test_multi_vector_model_returns_an_embedding_per_token(tmp_path):
     write_safetensors(folder / "1_Dense" / "model.safetensors", {"linear.weight": weight})
     plain = lay(tmp_path / "plain", "cls")
     daemon = Daemon(models=[("vectors", folder), ("plain", plain)])
+    outputs = ["token_count", "token_embeddings"]
     with grpcclient.InferenceServerClient(daemon.grpc) as client:
-        answer = infer(client, text_inputs(*TEXTS[:3]), model="vectors")
+        default = infer(client, text_inputs(*TEXTS[:3]), model="vectors")
+        answer = infer(client, text_inputs(*TEXTS[:3]), outputs, model="vectors")
         states = infer(client, text_inputs(*TEXTS[:3]), ["token_embeddings", "embedding"],
                        model="plain")
-        alone = infer(client, text_inputs(TEXTS[1]), model="vectors")["token_embeddings"][0]
+        alone = infer(client, text_inputs(TEXTS[1]), outputs, "vectors")["token_embeddings"][0]
     assert daemon.stop()[0] == 0
-    assert {*answer} == {"token_count", "token_embeddings"}
+    assert {*default} == {"vectors", "vector_count"}
+    np.testing.assert_array_equal(default["vectors"], answer["token_embeddings"])
     np.testing.assert_array_equal(states["token_embeddings"][:, 0], states["embedding"])
     for row, count in enumerate(answer["token_count"].ravel()):
         expected = states["token_embeddings"][row, :count].astype(np.float64) @ weight.T

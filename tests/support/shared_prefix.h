@@ -47,7 +47,7 @@ inline void ExpectSharedPrefixIsComputedOnce(Backend* backend,
     // Each item starts with a different token, so that items share only the prefix.
     all.tokens.push_back(static_cast<int32_t>(i % config.vocab_size));
     std::generate_n(std::back_inserter(all.tokens), item - 1, draw);
-    all.candidates.tokens.push_back(draw());
+    all.candidates.values.push_back(draw());
     all.candidates.begin.push_back(i + 1);
   }
   RecordingObserver observer;
@@ -73,7 +73,7 @@ inline void ExpectSharedPrefixIsComputedOnce(Backend* backend,
     const int32_t length = all.spec->lengths[i];
     Mutable(one.spec).lengths = {length};
     one.tokens.assign(begin, begin + length);
-    one.candidates = {.tokens = {all.candidates.tokens[i]}, .begin = {0, 1}};
+    one.candidates = {.values = {all.candidates.values[i]}, .begin = {0, 1}};
     begin += length;
     const auto sink = SubmitTo(apart.get(), one);
     sink->AwaitDone();

@@ -10,6 +10,7 @@ constexpr Architecture kBertArchitectures[] = {
     {"BertForSequenceClassification", "bert", OutputKind::kScores},
     {"BertForTokenClassification", "bert", OutputKind::kTokenScores},
     {"BertModel", "bert", OutputKind::kStates},
+    {"HF_ColBERT", "bert", OutputKind::kVectors},
 };
 
 void ReadBert(ObjectReader& root, ModelConfig& config) {

@@ -17,7 +17,8 @@
 namespace sluice {
 
 // The output that an architecture computes from the states of its base model.
-enum class OutputKind { kStates, kTokens, kScores, kTokenScores };
+// kVectors: a vector of each state, by a dense layer `linear`.
+enum class OutputKind { kStates, kTokens, kScores, kTokenScores, kVectors };
 
 struct Architecture {
   const char* name;        // in "architectures"

@@ -57,6 +57,10 @@ class HuggingFaceTokenizer final : public Tokenizer {
     return parts_.decoder.Apply(TextsOf(ids), /*keep_bytes=*/true);
   }
   bool TextIsUtf8() const override { return true; }
+  int32_t IdOf(std::string_view token) const override {
+    const int32_t added = parts_.added.IdOf(token);
+    return added != kNoToken ? added : parts_.model->vocabulary().IdOf(token);
+  }
   int64_t longest_token_bytes() const override {
     return std::max(LongestTokenBytes(*parts_.model), parts_.added.longest_bytes());
   }

@@ -179,6 +179,7 @@ absl::StatusOr<RequestId> ModelRunner::Submit(Request request, std::shared_ptr<S
   auto active = std::make_unique<ActiveRequest>(std::move(request), std::move(sink), received, now);
   active->admission = admission;
   if (private_prefixes_) active->KeepPrefixesPrivate(callers_.Of(active->request.turn_owner()));
+  if (NeedsNoStep(active->request)) active->AnswerWithoutStep();
   for (RequestRow& row : active->rows) {
     row.kv.ids.reserve(CeilDiv(row.MaxPositions(), prepared_.kv.page_tokens));
   }

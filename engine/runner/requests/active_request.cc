@@ -13,6 +13,7 @@
 #include "base/stable_hash.h"
 #include "base/status_macros.h"
 #include "engine/rows/candidate_order.h"
+#include "engine/rows/sparse_terms.h"
 #include "kernels/choose_diverse.h"
 #include "kernels/diversity.h"
 
@@ -30,6 +31,12 @@ int64_t BytesOf(const std::vector<T>& vector) {
 
 bool Generates(const Request& request) { return request.spec->max_tokens > 1; }
 
+// Returns the bytes of a span's pool and embedding.
+int64_t SpanBytes(const RequestSpec& spec) {
+  return kSizeOf<StatePool> + spec.model->config.hidden_size * kSizeOf<double> +
+         EmbeddingSize(spec) * kSizeOf<float>;
+}
+
 int64_t FixedBytes(const Request& request) {
   int64_t bytes = sizeof(ActiveRequest) + sizeof(RequestSpec);
   const RequestSpec& spec = *request.spec;
@@ -37,13 +44,16 @@ int64_t FixedBytes(const Request& request) {
   for (const std::string& text : spec.stop.texts) bytes += std::ssize(text);
   bytes += std::ssize(spec.instruction);
   bytes += BytesOf(request.inputs) + BytesOf(request.types);
-  for (const TokenLists* lists : {&request.candidates, &request.excluded}) {
-    bytes += BytesOf(lists->tokens) + BytesOf(lists->begin);
+  for (const RowLists* lists :
+       {&request.candidates, &request.excluded, &request.vectors, &request.spans}) {
+    bytes += BytesOf(lists->values) + BytesOf(lists->begin);
   }
+  bytes += BytesOf(request.hidden) + std::ssize(request.spans.values) / 2 * SpanBytes(spec);
+  bytes += request.queries * kernels::MaxSimQuery::ExtraBytes(spec.model->config.vector_size());
   // The scores in double, and the scores in the reply.
   bytes += WantedCandidates(request) * (kSizeOf<double> + kSizeOf<float>);
   if ((request.outputs & kOutputCandidateOrder) != 0) {
-    bytes += BytesOf(request.candidates.tokens);
+    bytes += BytesOf(request.candidates.values);
     for (int32_t row = 0; row < request.rows(); ++row) {
       bytes += CandidateOrder::Bytes(std::ssize(request.candidates.Of(row)), spec.diversity);
     }
@@ -85,7 +95,9 @@ int64_t RowBytes(const Request& request) {
   const int64_t vocab = request.spec->model->config.vocab_size;
   if ((request.outputs & kOutputLogits) != 0) bytes += vocab * kSizeOf<float>;
   if ((request.outputs & kOutputSparse) != 0) {
-    bytes += vocab * (kSizeOf<float> + kSizeOf<int32_t>);  // the peaks, later their order
+    // The peaks, later their order.
+    if (!WeighsTokens(request) && !LooksUpTerms(request))
+      bytes += vocab * (kSizeOf<float> + kSizeOf<int32_t>);
     bytes += request.spec->states.max_active_dims * (kSizeOf<int32_t> + kSizeOf<float>);
   }
   return bytes;
@@ -106,6 +118,10 @@ int64_t PromptTokenBytes(const Request& request) {
   if ((request.outputs & kOutputTokenStates) != 0) {
     bytes += 2 * config.token_embedding_size() * kSizeOf<float>;
   }
+  if ((request.outputs & (kOutputVectors | kOutputMaxSim)) != 0) {
+    bytes += 2 * config.vector_size() * kSizeOf<float>;
+  }
+  if (WeighsTokens(request)) bytes += 3 * kSizeOf<float> + kSizeOf<int32_t>;  // also their order
   return bytes + DiagnosticBytes(request);
 }
 
@@ -210,10 +226,11 @@ ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, M
     AlignRow(request.spec->model->config, &row);
     row.reach = ReachOf(request.spec->model->config);
     row.generates = row.generation.limit > 1;
-    row.scored = Wants(kOutputPromptLogprobs) || Wants(kOutputSparse);
+    const bool peaks = Wants(kOutputSparse) && !WeighsTokens(request) && !LooksUpTerms(request);
+    row.scored = Wants(kOutputPromptLogprobs) || peaks;
     row.sampled_end = row.generation.limit > 0 || Wants(kOutputLogits);
     if (RowStates::Wanted(request)) {
-      row.outputs.states = std::make_unique<RowStates>(request, row.prompt.length);
+      row.outputs.states = std::make_unique<RowStates>(request, row.prompt.length, i);
     }
     // Positions that are reported must be computed, so they cannot be reused. Prompts are looked up
     // by their tokens only, so prompts with vectors or types are not reused.
@@ -303,16 +320,23 @@ void ActiveRequest::AllocateReply() {
   if (Wants(kOutputTokenStates)) {
     reply.token_states.resize(request.tokens.size() * config.token_embedding_size());
   }
+  if (Wants(kOutputVectors)) {
+    reply.vectors.resize(request.vectors.values.size() * config.vector_size());
+  }
+  reply.max_sim.resize(Wants(kOutputMaxSim) ? rows.size() - request.queries : 0);
+  if (Wants(kOutputMaxSim)) max_sim.emplace(request);
+  reply.spans.resize(request.spans.values.size() / 2 * EmbeddingSize(*request.spec));
   if (Wants(kOutputSparse)) {
     reply.sparse_counts.resize(rows.size());
     reply.sparse_ids.resize(rows.size() * request.spec->states.max_active_dims);
     reply.sparse_weights.resize(reply.sparse_ids.size());
     for (RequestRow& row : rows) {
+      if (WeighsTokens(request) || LooksUpTerms(request)) break;
       row.outputs.peaks.assign(config.vocab_size, -std::numeric_limits<float>::infinity());
     }
   }
-  if (Wants(kOutputCandidates)) reply.candidate_scores.resize(request.candidates.tokens.size());
-  if (Wants(kOutputCandidateOrder)) reply.candidate_order.resize(request.candidates.tokens.size());
+  if (Wants(kOutputCandidates)) reply.candidate_scores.resize(request.candidates.values.size());
+  if (Wants(kOutputCandidateOrder)) reply.candidate_order.resize(request.candidates.values.size());
   if (Wants(kOutputPromptLogprobs)) reply.prompt_logprobs.assign(request.tokens.size(), 0.0f);
   if (Wants(kOutputDiagnostics) && config.xsa.Any()) {
     const RequestRow& last = rows.back();
@@ -320,6 +344,26 @@ void ActiveRequest::AllocateReply() {
     const int64_t per_position = config.layers * config.heads;
     reply.xsa_cos_sim.resize(positions * per_position);
     reply.xsa_proj_frac.resize(positions * per_position);
+  }
+}
+
+void ActiveRequest::AnswerWithoutStep() {
+  trace.first_run = trace.queued;
+  AllocateReply();
+  if (!Wants(kOutputSparse)) return;
+  const StateRules& states = request.spec->states;
+  const std::vector<float>& table = request.spec->model->tasks.Of(states.task).term_weights;
+  const int64_t most = states.max_active_dims;
+  std::vector<float> weights;
+  for (const RequestRow& row : rows) {
+    const auto tokens = std::span(request.tokens).subspan(row.prompt.offset, row.prompt.length);
+    weights.clear();
+    for (const int32_t token : tokens) {
+      weights.push_back(token < std::ssize(table) ? table[token] : 0.0f);
+    }
+    reply.sparse_counts[row.index] = TakeHeaviestTokens(
+        tokens, weights, {}, std::span(reply.sparse_ids).subspan(row.index * most, most),
+        std::span(reply.sparse_weights).subspan(row.index * most, most));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "engine/journal/decision_history.h"
 #include "engine/model/text_stream.h"
 #include "engine/request.h"
+#include "engine/rows/max_sim_scores.h"
 #include "engine/rows/row_edits.h"
 #include "engine/rows/row_states.h"
 #include "engine/schedule/admission_control.h"
@@ -105,6 +107,8 @@ struct ActiveRequest {
   // Allocates the parts of the reply whose sizes do not depend on the generated tokens. Called
   // once.
   void AllocateReply();
+  // Makes the reply of a request for which NeedsNoStep is true.
+  void AnswerWithoutStep();
   // Cuts the diagnostics to the computed positions. Called once nothing more is computed.
   void CompleteReply();
 
@@ -112,6 +116,7 @@ struct ActiveRequest {
   const Request request;
   const RequestLoad load;
   std::shared_ptr<Sink> sink;
+  std::optional<MaxSimScores> max_sim;  // if requested; used by the scheduling thread
 
   // Guarded by the runner's lock.
   absl::Status status;  // the first failure, cancellation or expiry

@@ -17,17 +17,24 @@ RequestId RequestTable::Admit(std::unique_ptr<ActiveRequest> request) noexcept {
     UpdateRemaining(&row);
   }
   const RequestId id = request->id;
-  if (request->admission.deferred) {
-    admission_->Defer(id, ApplicantOf(request->request), scheduler_->scheduler(),
-                      request->admission, request->trace.queued);
+  ActiveRequest* const admitted = requests_.emplace(id, std::move(request)).first->second.get();
+  if (admitted->admission.deferred) {
+    admission_->Defer(id, ApplicantOf(admitted->request), scheduler_->scheduler(),
+                      admitted->admission, admitted->trace.queued);
   } else {
-    Enqueue(request.get());
+    Enqueue(admitted);
   }
-  requests_.emplace(id, std::move(request));
   return id;
 }
 
 void RequestTable::Enqueue(ActiveRequest* request) {
+  if (NeedsNoStep(request->request)) {
+    for (RequestRow& row : request->rows) {
+      scheduler_->Remove(&row);
+      Done(&row);
+    }
+    return;
+  }
   for (RequestRow& row : request->rows) {
     if (request->held_until > 0 && row.index > 0) continue;
     scheduler_->Arrive(&row);

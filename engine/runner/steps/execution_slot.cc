@@ -144,6 +144,7 @@ void ExecutionSlot::Describe(const RequestRow& row) {
   const int32_t live =
       std::max(std::min(row.step_end(), row.prompt.length) - sequence.first_position, 0);
   const int64_t first = row.prompt.offset + sequence.first_position;
+  if (!request.hidden.empty()) sequence.hidden = request.hidden[row.index];
   if (!request.inputs.empty()) {
     sequence.input_count = live;
     sequence.inputs = request.inputs.data() + first * model_->config.input_width;
@@ -315,8 +316,13 @@ bool ExecutionSlot::CollectStates(size_t i) {
   const auto sums = std::span<const double>(state_values_).subspan(begin * width, count * width);
   if (!row->outputs.states->Take(wanted_states_, sums, divide)) return false;
   const int32_t step_end = row_steps_[i].first_position + row_steps_[i].tokens;
-  return step_end != row->prompt.length ||
-         row->outputs.states->Finish(row->index, &row->owner->reply, divide);
+  if (step_end != row->prompt.length) return true;
+  ActiveRequest& active = *row->owner;
+  if (!row->outputs.states->Finish(row->index, &active.reply, divide)) return false;
+  if (active.max_sim) {
+    active.max_sim->Take(row->index, row->outputs.states->TakeVectors(), divide, &active.reply);
+  }
+  return true;
 }
 
 void ExecutionSlot::ScatterDiagnostics(size_t i, const float* source,

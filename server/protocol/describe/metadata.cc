@@ -18,7 +18,8 @@ constexpr char kBackend[] = "sluice";
 // optional, because a request has only one of them.
 bool Lists(const Model& model, const InputInfo& info) {
   const bool pairs = model.tokenizer != nullptr &&
-                     (model.tokenizer->templates().pair || model.config.serving.frame);
+                     (model.tokenizer->templates().pair || model.config.serving.frame ||
+                      model.config.vector_size() > 0);
   if (info.input == Input::kTextPairInput && !pairs) return false;
   return info.of_prompt && Takes(model, info);
 }

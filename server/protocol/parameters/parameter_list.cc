@@ -13,6 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/json_reader.h"
 #include "base/status_macros.h"
 #include "server/common/status.h"
 #include "server/protocol/parameters/parameter_value.h"
@@ -154,6 +155,34 @@ absl::Status AddText(absl::string_view name, absl::string_view text,
   return absl::OkStatus();
 }
 
+// Reads [begin, end].
+std::optional<TextSpan> SpanOf(const json& span) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  if (!span.is_array() || span.size() != 2) return std::nullopt;
+  if (!span[0].is_number_unsigned() || !span[1].is_number_unsigned()) return std::nullopt;
+  const auto begin = span[0].get<uint64_t>(), end = span[1].get<uint64_t>();
+  if (begin >= end || end > kMost) return std::nullopt;
+  return TextSpan{static_cast<int32_t>(begin), static_cast<int32_t>(end)};
+}
+
+absl::Status ReadSpansOfRow(absl::string_view name, size_t row, const json& list,
+                            std::vector<TextSpan>* out) {
+  if (!list.is_array() || list.size() > kMostSpans) {
+    return ParameterError(name, absl::StrCat("[", row, "] is not a list of at most ", kMostSpans,
+                                             " spans [begin, end]"));
+  }
+  for (size_t i = 0; i < list.size(); ++i) {
+    const std::optional<TextSpan> span = SpanOf(list[i]);
+    if (!span) {
+      return ParameterError(
+          name, absl::StrCat("[", row, "][", i, "] is ", list[i].dump(-1, ' ', true).substr(0, 80),
+                             "; expected [begin, end] with 0 <= begin < end < 2^31"));
+    }
+    out->push_back(*span);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status ReadTokenBias(absl::string_view name, const inference::InferParameter& value,
@@ -191,6 +220,25 @@ absl::Status ReadTokenIds(absl::string_view name, const inference::InferParamete
   std::sort(out->begin(), out->end());
   const auto twice = std::adjacent_find(out->begin(), out->end());
   return twice == out->end() ? absl::OkStatus() : Twice(name, *twice);
+}
+
+absl::Status ReadSpans(absl::string_view name, const inference::InferParameter& value,
+                       std::vector<std::vector<TextSpan>>* out) {
+  constexpr size_t kMaxBytes = size_t{1} << 20;
+  constexpr int kDepth = 3;
+  const std::string& text = value.string_param();
+  if (text.size() > kMaxBytes) {
+    return ParameterError(name,
+                          absl::StrCat("has ", text.size(), " bytes; the limit is ", kMaxBytes));
+  }
+  const absl::StatusOr<json> lists = ParseJson(text, kDepth);
+  if (!lists.ok() || !lists->is_array()) {
+    return Expected(name, value, "a JSON array with a list of [begin, end] for each row");
+  }
+  for (size_t row = 0; row < lists->size(); ++row) {
+    SLUICE_RETURN_IF_ERROR(ReadSpansOfRow(name, row, (*lists)[row], &out->emplace_back()));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ReadTexts(absl::string_view name, const inference::InferParameter& value,

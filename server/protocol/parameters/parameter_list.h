@@ -32,4 +32,9 @@ absl::Status ReadTokenIds(absl::string_view name, const inference::InferParamete
 absl::Status ReadTexts(absl::string_view name, const inference::InferParameter& value,
                        std::vector<std::string>* out);
 
+// Reads [[[0, 12], [12, 30]], ..]: for each row a list of at most kMostSpans spans, which are not
+// empty.
+absl::Status ReadSpans(absl::string_view name, const inference::InferParameter& value,
+                       std::vector<std::vector<TextSpan>>* out);
+
 }  // namespace sluice

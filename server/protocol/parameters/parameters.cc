@@ -92,6 +92,9 @@ struct Reading {
   absl::Status operator()(FieldOf<std::vector<std::string>> field) const {
     return ReadTexts(name(), value, &field(spec));
   }
+  absl::Status operator()(FieldOf<std::vector<std::vector<TextSpan>>> field) const {
+    return ReadSpans(name(), value, &field(spec));
+  }
   absl::Status operator()(FieldOf<std::string> field) const {
     if (value.parameter_choice_case() != inference::InferParameter::kStringParam) {
       return Expected(name(), value, "a text");
@@ -181,10 +184,15 @@ absl::Status ReadParameters(const ParameterMap& map, const ModelConfig& config, 
   spec->states.normalize = serving.normalize;
   spec->states.scores = serving.classifier.scale;
   spec->prompt_name = serving.default_prompt;
+  spec->states.task = serving.default_task;
   for (const auto& [name, value] : map) {
     const ParameterInfo* const info = FindParameter(name);
     if (info == nullptr) return Unknown(name);
     SLUICE_RETURN_IF_ERROR(std::visit(Reading{*info, value, config, *spec}, info->field));
+  }
+  if (map.contains("task") && !map.contains("prompt_name")) {
+    const NamedPrompt* const prompt = serving.PromptOf(spec->states.task);
+    if (prompt != nullptr) spec->prompt_name = prompt->name;
   }
   if (map.contains("instruction")) spec->prompt_name.clear();
   if (map.contains("pooling")) SLUICE_RETURN_IF_ERROR(CheckPooling(serving));

@@ -101,6 +101,8 @@ class ResponseWriter {
   void AddRows(const OutputInfo& info, const std::vector<T>& values);
   template <typename T>
   void AddTerms(const OutputInfo& info, const std::vector<T>& values, T pad);
+  void AddLists(const std::vector<int32_t>& counts, const std::vector<float>& vectors,
+                int64_t width, const OutputInfo& info);
   void AddDiagnostic(const OutputInfo& info, const std::vector<float>& values);
 
   const ReplySpec& spec_;
@@ -271,6 +273,11 @@ void ResponseWriter::Add(const OutputInfo& info) {
     case Output::kTokenEmbeddings:
     case Output::kSparseIds:
     case Output::kSparseWeights:
+    case Output::kVectors:
+    case Output::kVectorCount:
+    case Output::kMaxSim:
+    case Output::kSpanEmbeddings:
+    case Output::kSpanCount:
     case Output::kCandidateScores:
     case Output::kCandidateOrder:
       if (reply_ != nullptr) AddOfPrompt(info);
@@ -299,6 +306,16 @@ void ResponseWriter::AddTerms(const OutputInfo& info, const std::vector<T>& valu
   }
 }
 
+// Adds counts[row] vectors of `width` values for each row, or the counts.
+void ResponseWriter::AddLists(const std::vector<int32_t>& counts, const std::vector<float>& vectors,
+                              int64_t width, const OutputInfo& info) {
+  if (info.datatype == "INT32") {
+    return AppendBytes(counts.data(), rows_, Declare(info, {rows_, 1}));
+  }
+  const int64_t most = *std::max_element(counts.begin(), counts.end());
+  Pad(vectors, counts, 1, most, width, 0.0f, Declare(info, {rows_, most, width}));
+}
+
 void ResponseWriter::AddOfPrompt(const OutputInfo& info) {
   switch (info.output) {
     case Output::kLogits:
@@ -318,6 +335,17 @@ void ResponseWriter::AddOfPrompt(const OutputInfo& info) {
       return AddTerms(info, reply_->sparse_ids, kPadId);
     case Output::kSparseWeights:
       return AddTerms(info, reply_->sparse_weights, 0.0f);
+    case Output::kVectors:
+    case Output::kVectorCount:
+      return AddLists(spec_.vector_counts, reply_->vectors,
+                      spec_.request->model->config.vector_size(), info);
+    case Output::kSpanEmbeddings:
+    case Output::kSpanCount:
+      return AddLists(spec_.span_counts, reply_->spans, EmbeddingSize(*spec_.request), info);
+    case Output::kMaxSim: {
+      const auto documents = std::ssize(reply_->max_sim);
+      return AppendBytes(reply_->max_sim.data(), documents, Declare(info, {documents, 1}));
+    }
     case Output::kLabel:
       return AddLabels(Declare(info, {rows_, 1}));
     case Output::kCandidateScores:

@@ -35,14 +35,14 @@ absl::StatusOr<IntMatrix> ReadItems(const InputTensor& tensor, int64_t rows, int
 absl::Status ReadCandidates(const InputTensor& tensor, int64_t rows, int64_t vocab,
                             Request* request) {
   SLUICE_ASSIGN_OR_RETURN(const auto items, ReadItems(tensor, rows, kMaxCandidates, vocab));
-  TokenLists& lists = request->candidates;
+  RowLists& lists = request->candidates;
   for (int64_t row = 0; row < rows; ++row) {
     lists.begin.push_back(row * items.columns);
     for (int64_t i = 0; i < items.columns; ++i) {
-      lists.tokens.push_back(items.At(row, i));
+      lists.values.push_back(items.At(row, i));
     }
   }
-  lists.begin.push_back(std::ssize(lists.tokens));
+  lists.begin.push_back(std::ssize(lists.values));
   return absl::OkStatus();
 }
 
@@ -80,7 +80,7 @@ absl::Status ReadExcluded(const InputTensor& tensor, int64_t rows, const ModelCo
   SLUICE_ASSIGN_OR_RETURN(const auto items,
                           ReadItems(tensor, rows, kMaxExcluded, config.vocab_size));
   const std::vector<int32_t> banned = ForbiddenTokens(spec, config);
-  TokenLists& lists = request->excluded;
+  RowLists& lists = request->excluded;
   std::vector<int32_t> of_row;
   for (int64_t row = 0; row < rows; ++row) {
     of_row.clear();
@@ -90,10 +90,10 @@ absl::Status ReadExcluded(const InputTensor& tensor, int64_t rows, const ModelCo
     std::sort(of_row.begin(), of_row.end());
     of_row.erase(std::unique(of_row.begin(), of_row.end()), of_row.end());
     SLUICE_RETURN_IF_ERROR(CheckChoice(row, of_row, banned, spec, config.vocab_size));
-    lists.begin.push_back(std::ssize(lists.tokens));
-    lists.tokens.insert(lists.tokens.end(), of_row.begin(), of_row.end());
+    lists.begin.push_back(std::ssize(lists.values));
+    lists.values.insert(lists.values.end(), of_row.begin(), of_row.end());
   }
-  lists.begin.push_back(std::ssize(lists.tokens));
+  lists.begin.push_back(std::ssize(lists.values));
   return absl::OkStatus();
 }
 

@@ -12,6 +12,7 @@
 #include "server/protocol/parameters/parameter_value.h"
 #include "server/protocol/parameters/parameters.h"
 #include "server/protocol/request/item_lists.h"
+#include "server/protocol/request/token_positions.h"
 #include "server/protocol/tensors/inputs.h"
 #include "server/protocol/text/prompt.h"
 
@@ -38,6 +39,8 @@ struct RequestedExtras {
   bool candidates = false;  // candidate_ids
   bool diverse = false;     // diversity
   bool located = false;     // each row has the tokens of one text
+  bool similar = false;     // queries and documents
+  bool spans = false;       // spans
 };
 
 uint32_t MaskOf(const std::vector<Output>& outputs) {
@@ -58,11 +61,21 @@ absl::Status CheckNeeds(const OutputInfo& info, absl::string_view name,
   if (info.output == Output::kTokenOffsets && !extras.located) {
     return OutputError(name, "needs text_input without text_pair_input");
   }
+  if (info.output == Output::kMaxSim && !extras.similar) {
+    return OutputError(name, "needs text_input for queries and text_pair_input for documents");
+  }
+  if (extras.similar && info.output != Output::kMaxSim) {
+    return OutputError(name, "cannot be combined with maxsim; request them in two calls");
+  }
+  if ((info.mask & kOutputSpans) != 0 && !extras.spans) {
+    return OutputError(name, "needs the parameter spans");
+  }
   return absl::OkStatus();
 }
 
 // Returns the outputs of a request that names no outputs.
 std::vector<Output> DefaultOutputs(const Model& model, const RequestedExtras& extras) {
+  if (extras.similar) return {Output::kMaxSim};
   std::vector<Output> outputs;
   for (const OutputInfo& info : Outputs()) {
     const bool top = extras.top && IsTop(info) && info.output != Output::kTopScores;
@@ -70,7 +83,9 @@ std::vector<Output> DefaultOutputs(const Model& model, const RequestedExtras& ex
         extras.candidates && (info.output == Output::kCandidateScores ||
                               (extras.diverse && info.output == Output::kCandidateOrder));
     if (info.output == Output::kTokenOffsets && !extras.located) continue;
-    if (IsDefaultOf(info, model) || (Has(model, info) && (top || candidates))) {
+    const bool spans = extras.spans && (info.mask & kOutputSpans) != 0;
+    if (IsDefaultOf(info, model) || (Has(model, info) && spans) ||
+        (Has(model, info) && (top || candidates))) {
       outputs.push_back(info.output);
     }
   }
@@ -95,6 +110,9 @@ absl::Status ReadOutputs(const inference::ModelInferRequest& message, const Mode
     outputs->push_back(info->output);
   }
   if (outputs->empty()) *outputs = DefaultOutputs(model, extras);
+  if (extras.spans && (MaskOf(*outputs) & kOutputSpans) == 0) {
+    return ParameterError("spans", "requires the output span_embeddings; it was not requested");
+  }
   if (extras.candidates && (MaskOf(*outputs) & kOutputCandidates) == 0) {
     return InputError(
         "candidate_ids",
@@ -138,7 +156,14 @@ struct ReplyExtents {
   double candidates;
   double embedding;  // values per embedding
   double terms;      // the most terms of a row's sparse embedding
+  double spans;      // the most spans of a row
 };
+
+size_t MostSpans(const RequestSpec& spec) {
+  size_t most = 0;
+  for (const std::vector<TextSpan>& row : spec.states.spans) most = std::max(most, row.size());
+  return most;
+}
 
 ReplyExtents ExtentsOf(const Model& model, const Prompt& prompt, int32_t longest_row,
                        const RequestSpec& spec, const Request& request) {
@@ -150,10 +175,11 @@ ReplyExtents ExtentsOf(const Model& model, const Prompt& prompt, int32_t longest
           .longest = static_cast<double>(longest_row),
           .generated = static_cast<double>(spec.max_tokens),
           .top = static_cast<double>(spec.num_top),
-          .candidates = static_cast<double>(request.candidates.tokens.size()),
+          .candidates = static_cast<double>(request.candidates.values.size()),
           .embedding = static_cast<double>(
               spec.states.dimensions > 0 ? spec.states.dimensions : model.config.embedding_size()),
-          .terms = static_cast<double>(spec.states.max_active_dims)};
+          .terms = static_cast<double>(spec.states.max_active_dims),
+          .spans = static_cast<double>(MostSpans(spec))};
 }
 
 double LongestName(const ClassifierConfig& classifier) {
@@ -203,6 +229,14 @@ double OutputBytes(Output output, const ReplyExtents& of) {
     case Output::kSparseIds:
     case Output::kSparseWeights:
       return 4 * of.rows * of.terms;
+    case Output::kVectors:
+      return 4 * of.rows * of.longest * static_cast<double>(of.config.vector_size());
+    case Output::kVectorCount:
+    case Output::kMaxSim:
+    case Output::kSpanCount:
+      return 4 * of.rows;
+    case Output::kSpanEmbeddings:
+      return 4 * of.rows * of.spans * of.embedding;
     case Output::kCandidateScores:
     case Output::kCandidateOrder:
       return 4 * of.candidates;
@@ -310,6 +344,13 @@ void ApplyDefaults(const inference::ModelInferRequest& message, const CallContex
   }
 }
 
+absl::Status CheckSpanUnit(const RequestSpec& spec, const Prompt& prompt) {
+  if (!NeedsPlaces(spec) || prompt.takes_prompt()) return absl::OkStatus();
+  return ParameterError("spans",
+                        "needs text_input without text_pair_input; for other inputs set span_unit "
+                        "to tokens");
+}
+
 // Checks that the prompt takes the parameters prompt_name and instruction, if they are given.
 absl::Status CheckPromptName(const inference::ModelInferRequest& message, const Model& model,
                              const Prompt& prompt) {
@@ -385,6 +426,17 @@ absl::Status CheckPriority(const inference::ModelInferRequest& message, const Re
                                   kPriorityLevels, ". Request one of them, or no level"));
 }
 
+// Returns whether the message asks for MaxSim: the texts are then queries and documents instead of
+// pairs for a cross-encoder.
+bool ComparesVectors(const inference::ModelInferRequest& message, const InputTensors& inputs,
+                     const Model& model) {
+  if (!inputs.has(Input::kTextPairInput) || model.config.vector_size() == 0) return false;
+  if (message.outputs().empty()) return model.config.serving.multi_vector;
+  return std::ranges::any_of(message.outputs(), [](const auto& output) {
+    return output.name() == InfoOf(Output::kMaxSim).name;
+  });
+}
+
 absl::Status CheckId(const std::string& id) {
   if (id.size() <= kMaxRequestIdBytes) return absl::OkStatus();
   return ReasonError(Reason::kRequest, absl::StrCat("id has ", id.size(), " bytes; the limit is ",
@@ -403,38 +455,45 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
   ReplySpec& reply = valid.reply;
 
   SLUICE_ASSIGN_OR_RETURN(const InputTensors inputs, ReadInputs(message, model));
-  SLUICE_ASSIGN_OR_RETURN(Prompt prompt, Prompt::Read(inputs, model, limits.max_rows));
+  const bool similar = ComparesVectors(message, inputs, model);
+  SLUICE_ASSIGN_OR_RETURN(Prompt prompt, Prompt::Read(inputs, model, limits.max_rows, similar));
   SLUICE_RETURN_IF_ERROR(ReadParameters(message.parameters(), model.config, spec.get()));
   SLUICE_RETURN_IF_ERROR(CheckPriority(message, *spec, call));
   const RequestedExtras extras{.top = spec->num_top > 0,
                                .candidates = inputs.has(Input::kCandidateIds),
                                .diverse = spec->diversity > 0,
-                               .located = prompt.takes_prompt()};
+                               .located = prompt.takes_prompt(),
+                               .similar = similar,
+                               .spans = !spec->states.spans.empty()};
   SLUICE_RETURN_IF_ERROR(ReadOutputs(message, model, extras, &reply.outputs));
   SLUICE_RETURN_IF_ERROR(CheckPromptName(message, model, prompt));
+  SLUICE_RETURN_IF_ERROR(CheckSpanUnit(*spec, prompt));
   if (const int64_t least = prompt.LeastEncoded(model); least > 0 && call.before_encoding) {
     SLUICE_RETURN_IF_ERROR(call.before_encoding(least));
   }
   const auto requested = [&reply](Output output) {
     return std::find(reply.outputs.begin(), reply.outputs.end(), output) != reply.outputs.end();
   };
-  const bool located = requested(Output::kTokenOffsets);
+  const bool reports_places = requested(Output::kTokenOffsets);
+  const bool located = reports_places || NeedsPlaces(*spec);
   const bool token_ids = requested(Output::kTokenIds);
   request.outputs = MaskOf(reply.outputs);
   SLUICE_RETURN_IF_ERROR(CheckWindows(message, inputs, *spec, prompt, request.outputs, token_ids));
   if (spec->window_overlap > 0) spec->truncate = Truncation::kRight;  // no row is cut
-  SLUICE_RETURN_IF_ERROR(prompt.Encode(PromptText(*spec, model, prompt), spec->truncate, located));
+  SLUICE_RETURN_IF_ERROR(prompt.Encode(PromptText(*spec, model, prompt), spec->states.task,
+                                       spec->truncate, located, model));
   SLUICE_RETURN_IF_ERROR(CheckStop(spec->stop, model));
   if ((request.outputs & kOutputTokens) == 0 && !message.parameters().contains("max_tokens")) {
     spec->max_tokens = 0;
   }
   if (spec->window_overlap > 0) {
-    if (located) reply.ranges = prompt.Ranges();
+    if (reports_places) reply.ranges = prompt.Ranges();
     SLUICE_ASSIGN_OR_RETURN(
         reply.windows,
         prompt.Split(spec->window_overlap, model.config.max_positions, limits.max_rows));
   }
   SLUICE_RETURN_IF_ERROR(CheckRoom(*spec, model, request.outputs, &prompt));
+  if (spec->window_overlap == 0) request.hidden = prompt.Fill();
   if ((request.outputs & kOutputEmbedding) != 0 && !model.config.serving.pools_prompt) {
     SLUICE_ASSIGN_OR_RETURN(spec->states.first_pooled, prompt.LengthOfPrompt());
   }
@@ -446,12 +505,25 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
   SLUICE_RETURN_IF_ERROR(
       CheckReplySize(ExtentsOf(model, prompt, longest, *spec, request), limits, &reply));
   SLUICE_RETURN_IF_ERROR(prompt.Copy(model, &request));
-  if (located && spec->window_overlap == 0) reply.ranges = prompt.Ranges();
+  if (reports_places && spec->window_overlap == 0) reply.ranges = prompt.Ranges();
+  if (extras.spans) {
+    const SpanTexts texts{
+        .inputs = inputs,
+        .ranges = NeedsPlaces(*spec) ? prompt.Ranges() : std::vector<ByteRange>()};
+    SLUICE_ASSIGN_OR_RETURN(request.spans, SpanPositions(*spec, prompt.lengths(), texts));
+    reply.span_counts = SizesOf(request.spans);
+    for (int32_t& count : reply.span_counts) count /= 2;
+  }
+  request.queries = prompt.queries();
   if (token_ids) reply.token_ids.assign(request.tokens.begin(), request.tokens.end());
   reply.cut_tokens = prompt.cut_tokens();
   spec->id = message.id();
   spec->model = call.model;
   spec->lengths = prompt.TakeLengths();
+  if ((request.outputs & (kOutputVectors | kOutputMaxSim)) != 0) {
+    request.vectors = VectorPositions(*spec, request);
+    reply.vector_counts = SizesOf(request.vectors);
+  }
   request.deadline = DeadlineOf(call, spec->timeout_us);
   request.trace = call.trace;
   request.spec = reply.request = spec;

@@ -52,6 +52,8 @@ struct ReplySpec {
   std::optional<int64_t> drawn_seed = std::nullopt;  // the seed to return, if one was drawn
   std::vector<ByteRange> ranges = {};                // byte range of each token, for token_offsets
   std::vector<int32_t> token_ids = {};               // of all rows, for token_ids
+  std::vector<int32_t> vector_counts = {};           // of each row, for vectors
+  std::vector<int32_t> span_counts = {};             // of each row, for span_embeddings
   TextWindows windows = {};                          // the rows of `request` are these windows
   int64_t cut_tokens = 0;                            // total over all rows; returned unless 0
   int64_t max_bytes = 0;                             // the limit on the whole reply

@@ -32,9 +32,14 @@ constexpr OutputInfo kOutputs[] = {
     {Output::kTokenEmbeddings, "token_embeddings", "FP32", "[n, length, d]", kOutputTokenStates,
      Provider::kAnyModel},
     {Output::kEmbedding, "embedding", "FP32", "[n, d]", kOutputEmbedding, Provider::kEmbedding},
-    {Output::kSparseIds, "sparse_ids", "INT32", "[n, k]", kOutputSparse, Provider::kMaskedHead},
-    {Output::kSparseWeights, "sparse_weights", "FP32", "[n, k]", kOutputSparse,
-     Provider::kMaskedHead},
+    {Output::kSparseIds, "sparse_ids", "INT32", "[n, k]", kOutputSparse, Provider::kSparse},
+    {Output::kSparseWeights, "sparse_weights", "FP32", "[n, k]", kOutputSparse, Provider::kSparse},
+    {Output::kVectors, "vectors", "FP32", "[n, v, d]", kOutputVectors, Provider::kVectors},
+    {Output::kVectorCount, "vector_count", "INT32", "[n, 1]", kOutputVectors, Provider::kVectors},
+    {Output::kMaxSim, "maxsim", "FP32", "[m, 1]", kOutputMaxSim, Provider::kVectors},
+    {Output::kSpanEmbeddings, "span_embeddings", "FP32", "[n, s, d]", kOutputSpans,
+     Provider::kEmbedding},
+    {Output::kSpanCount, "span_count", "INT32", "[n, 1]", kOutputSpans, Provider::kEmbedding},
     {Output::kTopIds, "top_ids", "INT32", "[n, t, k]", kTop, Provider::kTokens},
     {Output::kTopLogprobs, "top_logprobs", "FP32", "[n, t, k]", kTop, Provider::kTokens},
     {Output::kTopScores, "top_scores", "FP32", "[n, t, k]", kTop | kOutputTopScores,
@@ -94,8 +99,11 @@ bool Has(const Model& model, const OutputInfo& info) {
       return model.tokenizer != nullptr;
     case Provider::kEmbedding:
       return !model.config.serving.multi_vector;
-    case Provider::kMaskedHead:
-      return model.config.has_lm_head && !model.config.causal;
+    case Provider::kSparse:
+      return model.config.serving.term_weights ||
+             (model.config.has_lm_head && !model.config.causal);
+    case Provider::kVectors:
+      return model.config.vector_size() > 0;
     case Provider::kAnyModel:
       return true;
   }
@@ -112,12 +120,9 @@ const OutputInfo* FindOutput(std::string_view name, const Model& model) {
 bool IsDefaultOf(const OutputInfo& info, const Model& model) {
   const ServingConfig& serving = model.config.serving;
   const bool scores = serving.classifier.labels > 0;
-  if (info.output == Output::kTokenCount) {
-    return serving.classifier.of_tokens || serving.multi_vector;
-  }
+  if (info.output == Output::kTokenCount) return serving.classifier.of_tokens;
   if (info.output == Output::kTokenOffsets) return serving.classifier.of_tokens && Has(model, info);
-  if (info.output == Output::kTokenEmbeddings) return serving.multi_vector;
-  if (serving.multi_vector) return false;
+  if (serving.multi_vector) return info.mask == kOutputVectors;
   if (serving.sparse) return info.mask == kOutputSparse;
   if ((info.mask & (kOutputScores | kOutputTokenScores)) != 0) return Has(model, info);
   if (info.output == Output::kEmbedding) return !scores && !model.generates();
@@ -132,6 +137,7 @@ std::vector<int64_t> ShapeOf(const OutputInfo& info, const Model& model) {
     case Output::kTextOutput:
     case Output::kLabel:
     case Output::kTokenCount:
+    case Output::kVectorCount:
       return {1};
     case Output::kScores:
       return {labels};
@@ -139,6 +145,8 @@ std::vector<int64_t> ShapeOf(const OutputInfo& info, const Model& model) {
       return {-1, labels};
     case Output::kTokenEmbeddings:
       return {-1, model.config.token_embedding_size()};
+    case Output::kVectors:
+      return {-1, model.config.vector_size()};
     case Output::kTokenOffsets:
       return {-1, 2};
     case Output::kEmbedding:

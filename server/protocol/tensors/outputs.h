@@ -37,6 +37,11 @@ enum class Output {
   kTokenEmbeddings,
   kSparseIds,
   kSparseWeights,
+  kVectors,
+  kVectorCount,
+  kMaxSim,
+  kSpanEmbeddings,
+  kSpanCount,
 };
 
 // The properties that a model needs to provide an output.
@@ -52,7 +57,8 @@ enum class Provider {
   kTokenLabelNames,  // a classifier of tokens whose labels have names
   kTokenizer,        // a tokenizer
   kEmbedding,        // one embedding per row, not per token
-  kMaskedHead,       // logits of a model with bidirectional attention
+  kSparse,           // logits of a model with bidirectional attention, or weights of tokens
+  kVectors,          // a vector for each token or most of them
   kAnyModel,
 };
 
@@ -81,7 +87,7 @@ const OutputInfo* FindOutput(std::string_view name, const Model& model);
 // - for a classifier of tokens, the scores and counts of tokens, their labels if labels have names,
 //   and their offsets if the model has a tokenizer;
 // - for a model that generates, the generated tokens;
-// - for a multi-vector model, the embeddings of tokens and the token counts;
+// - for a multi-vector model, the vectors and their counts, or MaxSim if there are documents;
 // - for a model whose files define a sparse embedding, that embedding;
 // - for any other model, the embedding.
 bool IsDefaultOf(const OutputInfo& info, const Model& model);

@@ -31,10 +31,11 @@ int64_t Sum(const std::vector<int32_t>& values) {
 }  // namespace
 
 absl::StatusOr<Prompt> Prompt::Read(const InputTensors& inputs, const Model& model,
-                                    int32_t max_rows) {
+                                    int32_t max_rows, bool apart) {
   const Extent rows{1, max_rows};
   const Extent columns{1, kMaxColumns};
   Prompt prompt;
+  if (apart) return ReadApart(inputs, model, rows);
   if (inputs.has(Input::kTextInput)) {
     SLUICE_ASSIGN_OR_RETURN(prompt.texts_, TextRows::Read(inputs, model, rows));
     prompt.rows_ = prompt.texts_.rows();
@@ -63,6 +64,23 @@ absl::StatusOr<Prompt> Prompt::Read(const InputTensors& inputs, const Model& mod
   return prompt;
 }
 
+absl::StatusOr<Prompt> Prompt::ReadApart(const InputTensors& inputs, const Model& model,
+                                         Extent rows) {
+  Prompt prompt;
+  SLUICE_ASSIGN_OR_RETURN(prompt.texts_, TextRows::ReadOne(inputs, Input::kTextInput, model, rows));
+  const int64_t queries = prompt.texts_.rows();
+  SLUICE_ASSIGN_OR_RETURN(prompt.documents_,
+                          TextRows::ReadOne(inputs, Input::kTextPairInput, model,
+                                            queries == 1 ? rows : Extent{queries, queries}));
+  prompt.rows_ = queries + prompt.documents_.rows();
+  if (prompt.rows_ <= rows.max) return prompt;
+  return InputError(
+      "text_pair_input",
+      absl::StrCat("brings the request to ", prompt.rows_, " rows; each query and each ",
+                   "document is a row, and the maximum is ", rows.max,
+                   " (server.grpc.max_rows). Send fewer documents"));
+}
+
 absl::Status Prompt::ReadLengths(const InputTensor& tensor, int64_t rows, int64_t columns) {
   lengths_.assign(rows, static_cast<int32_t>(columns));
   if (tensor.header == nullptr) return absl::OkStatus();
@@ -80,14 +98,27 @@ absl::Status Prompt::ReadLengths(const InputTensor& tensor, int64_t rows, int64_
 }
 
 int64_t Prompt::LeastEncoded(const Model& model) const {
-  return texts_.rows() == 0 ? 0 : texts_.bytes() / model.tokenizer->longest_token_bytes();
+  const int64_t bytes = texts_.bytes() + documents_.bytes();
+  return texts_.rows() == 0 ? 0 : bytes / model.tokenizer->longest_token_bytes();
 }
 
-absl::Status Prompt::Encode(std::string_view prompt, Truncation truncation, bool located) {
+absl::Status Prompt::Encode(std::string_view prompt, TextTask task, Truncation truncation,
+                            bool located, const Model& model) {
   if (texts_.rows() == 0) return absl::OkStatus();
-  SLUICE_RETURN_IF_ERROR(texts_.Encode(prompt, truncation, located));
+  if (queries() > 0) {
+    const auto encode = [&](TextRows& texts, TextTask of_texts) {
+      const NamedPrompt* const named = model.config.serving.PromptOf(of_texts);
+      return texts.Encode(named == nullptr ? std::string_view() : named->text, of_texts, truncation,
+                          located);
+    };
+    SLUICE_RETURN_IF_ERROR(encode(texts_, TextTask::kQuery));
+    SLUICE_RETURN_IF_ERROR(encode(documents_, TextTask::kDocument));
+  } else {
+    SLUICE_RETURN_IF_ERROR(texts_.Encode(prompt, task, truncation, located));
+  }
   for (int64_t row = 0; row < rows_; ++row) {
-    lengths_.push_back(static_cast<int32_t>(texts_.LengthOf(row)));
+    const auto [part, index] = PartOf(row);
+    lengths_.push_back(static_cast<int32_t>(part->LengthOf(index)));
   }
   return absl::OkStatus();
 }
@@ -101,30 +132,53 @@ absl::StatusOr<int32_t> Prompt::LengthOfPrompt() const {
                                                length, " of the prompt; expected a longer text"));
 }
 
-absl::Status Prompt::TooLong(int64_t row, int64_t most) const {
+absl::Status Prompt::TooLong(int64_t row, int64_t most, absl::string_view limit) const {
   const absl::string_view name =
       texts_.rows() > 0 ? "text_input" : (embeds() ? "inputs_embeds" : "input_ids");
   return InputError(
-      name,
-      absl::StrCat("[", row, "] has ", lengths_[row], " tokens",
-                   texts_.pairs() ? " with its pair" : "", "; expected 1 to ", most,
-                   " (the model's max_positions; set the parameter truncate to cut longer rows)"));
+      name, absl::StrCat("[", row, "] has ", lengths_[row], " tokens",
+                         texts_.pairs() ? " with its pair" : "", "; expected 1 to ", most, " (",
+                         limit, "; set the parameter truncate to cut longer rows)"));
 }
 
 absl::Status Prompt::Cut(Truncation truncation, int64_t most) {
-  const auto longest = std::max_element(lengths_.begin(), lengths_.end());
-  if (*longest <= most) return absl::OkStatus();
-  if (truncation == Truncation::kError) return TooLong(longest - lengths_.begin(), most);
-  skipped_.assign(lengths_.size(), 0);
   for (size_t row = 0; row < lengths_.size(); ++row) {
-    const int64_t cut = std::max<int64_t>(lengths_[row] - most, 0);
+    const auto [part, index] = PartOf(row);
+    const int64_t of_task = part->max_length();
+    const bool shorter = of_task > 0 && of_task < most;
+    const int64_t limit = shorter ? of_task : most;
+    const int64_t cut = std::max<int64_t>(lengths_[row] - limit, 0);
     if (cut == 0) continue;
+    if (truncation == Truncation::kError) {
+      return TooLong(row, limit,
+                     shorter ? "the model's length for the task" : "the model's max_positions");
+    }
+    if (skipped_.empty()) skipped_.assign(lengths_.size(), 0);
     cut_tokens_ += cut;
     lengths_[row] -= cut;
     if (truncation == Truncation::kLeft) skipped_[row] = cut;
-    if (texts_.rows() > 0) SLUICE_RETURN_IF_ERROR(texts_.Cut(row, truncation, most));
+    TextRows& texts = part == &texts_ ? texts_ : documents_;
+    if (texts.rows() > 0) SLUICE_RETURN_IF_ERROR(texts.Cut(index, truncation, limit));
   }
   return absl::OkStatus();
+}
+
+std::pair<const TextRows*, int64_t> Prompt::PartOf(int64_t row) const {
+  const bool first = queries() == 0 || row < texts_.rows();
+  return first ? std::pair(&texts_, row) : std::pair(&documents_, row - texts_.rows());
+}
+
+std::vector<int32_t> Prompt::Fill() {
+  std::vector<int32_t> hidden;
+  for (int64_t row = 0; row < texts_.rows() + documents_.rows(); ++row) {
+    const auto [part, index] = PartOf(row);
+    const int64_t filler = part->FillerOf(index);
+    lengths_[row] += static_cast<int32_t>(filler);
+    if (filler == 0 || !part->hides_filler()) continue;
+    hidden.resize(lengths_.size());
+    hidden[row] = static_cast<int32_t>(filler);
+  }
+  return hidden;
 }
 
 absl::StatusOr<TextWindows> Prompt::Split(int32_t overlap, int64_t most, int64_t most_rows) {
@@ -138,10 +192,23 @@ absl::StatusOr<TextWindows> Prompt::Split(int32_t overlap, int64_t most, int64_t
 }
 
 absl::Status Prompt::Copy(const Model& model, Request* request) const {
-  if (texts_.rows() > 0) return texts_.Copy(request);
+  if (texts_.rows() > 0) return CopyTexts(model, request);
   request->tokens.reserve(Sum(lengths_));
   SLUICE_RETURN_IF_ERROR(embeds() ? CopyFloats(request) : CopyIds(model, request));
   return types_.data == nullptr ? absl::OkStatus() : CopyTypes(model, request);
+}
+
+absl::Status Prompt::CopyTexts(const Model& model, Request* request) const {
+  TypedTokens all;
+  texts_.Append(&all);
+  if (queries() > 0) documents_.Append(&all);
+  request->tokens = std::move(all.ids);
+  // A model with one type or none ignores types in its template.
+  const bool typed = std::any_of(all.types.begin(), all.types.end(), [](int32_t t) { return t; });
+  if (!typed || model.config.token_types < 2) return absl::OkStatus();
+  SLUICE_RETURN_IF_ERROR(texts_.CheckTypes(all.types));
+  request->types = std::move(all.types);
+  return absl::OkStatus();
 }
 
 // Types that are all 0 are left out, as if the input were absent.

@@ -16,8 +16,6 @@ namespace {
 // If texts are cut, the limit on their bytes is at least this many for each position of the model.
 constexpr int64_t kCutBytesPerToken = 256;
 
-constexpr Input kInputOf[] = {Input::kTextInput, Input::kTextPairInput};
-
 absl::string_view AsView(std::string_view text) { return {text.data(), text.size()}; }
 
 absl::Status TextError(Input input, int64_t index, absl::string_view problem) {
@@ -61,11 +59,25 @@ absl::StatusOr<TextRows> TextRows::Read(const InputTensors& inputs, const Model&
   return read;
 }
 
+absl::StatusOr<TextRows> TextRows::ReadOne(const InputTensors& inputs, Input input,
+                                           const Model& model, Extent rows) {
+  TextRows read;
+  read.model_ = &model;
+  read.input_ = input;
+  SLUICE_ASSIGN_OR_RETURN(read.texts_[0], ReadStrings(inputs.of(input), rows));
+  return read;
+}
+
+const Tokenizer& TextRows::RowTokenizer() const {
+  return rules_ != nullptr && rules_->tokenizer ? *rules_->tokenizer : *model_->tokenizer;
+}
+
 const TextTemplate& TextRows::RowTemplate() const {
   static const TextTemplate* const only = new TextTemplate(TextTemplate::TextOnly());
   if (framed()) return *only;
   const TextTemplates& templates = model_->tokenizer->templates();
-  return pairs() ? *templates.pair : templates.single;
+  if (pairs()) return *templates.pair;
+  return rules_ != nullptr && rules_->single ? *rules_->single : templates.single;
 }
 
 absl::StatusOr<TextRows::Kept> TextRows::EncodeText(Input input, int64_t index,
@@ -81,8 +93,8 @@ absl::StatusOr<TextRows::Kept> TextRows::EncodeText(Input input, int64_t index,
                      cuts ? "" : "; set the parameter truncate to cut longer rows", ")"));
   }
   const int64_t most = cuts ? std::numeric_limits<int32_t>::max() : positions;
-  const auto tokens = located_ ? model_->tokenizer->EncodeLocated(text, most, &ranges_)
-                               : model_->tokenizer->EncodeBare(text, most);
+  const auto tokens = located_ ? RowTokenizer().EncodeLocated(text, most, &ranges_)
+                               : RowTokenizer().EncodeBare(text, most);
   SLUICE_RETURN_IF_ERROR(CheckInterruption());
   if (ReasonOf(tokens.status()) == Reason::kMemory) return tokens.status();
   if (!tokens.ok()) {
@@ -106,7 +118,7 @@ absl::StatusOr<TextRows::Kept> TextRows::EncodeText(Input input, int64_t index,
 
 absl::Status TextRows::MeasurePrompt(std::string_view prompt) {
   SLUICE_ASSIGN_OR_RETURN(const auto tokens,
-                          model_->tokenizer->EncodeBare(prompt, Tokenizer::kNoLimit));
+                          RowTokenizer().EncodeBare(prompt, Tokenizer::kNoLimit));
   const std::vector<TextTemplate::Element>& parts = RowTemplate().parts;
   const auto text =
       std::find_if(parts.begin(), parts.end(), [](const auto& part) { return part.text == 0; });
@@ -123,20 +135,22 @@ int64_t TextRows::bytes() const {
   return repeats ? bytes + std::ssize(texts_[0][0]) * (rows() - 1) : bytes;
 }
 
-absl::Status TextRows::Encode(std::string_view prompt, Truncation truncation, bool located) {
+absl::Status TextRows::Encode(std::string_view prompt, TextTask task, Truncation truncation,
+                              bool located) {
   located_ = located;
   const bool cuts = truncation != Truncation::kError;
-  SLUICE_RETURN_IF_ERROR(framed() ? EncodeFramed(prompt, cuts) : EncodeSides(prompt, cuts));
+  SLUICE_RETURN_IF_ERROR(framed() ? EncodeFramed(prompt, cuts) : EncodeSides(prompt, task, cuts));
   for (int64_t row = 0; row < rows(); ++row) {
     if (LengthOf(row) > 0) continue;
-    return TextError(Input::kTextInput, row,
+    return TextError(input_, row,
                      absl::StrCat("has 0 tokens; expected 1 to ", model_->config.max_positions,
                                   " (the model's max_positions)"));
   }
   return absl::OkStatus();
 }
 
-absl::Status TextRows::EncodeSides(std::string_view prompt, bool cuts) {
+absl::Status TextRows::EncodeSides(std::string_view prompt, TextTask task, bool cuts) {
+  if (!pairs()) rules_ = &model_->tasks.Of(task);
   const bool prompted = !prompt.empty() && !pairs();
   if (prompted) SLUICE_RETURN_IF_ERROR(MeasurePrompt(prompt));
   prompt_bytes_ = prompted ? static_cast<int32_t>(prompt.size()) : 0;
@@ -145,8 +159,9 @@ absl::Status TextRows::EncodeSides(std::string_view prompt, bool cuts) {
     for (const std::string_view text : texts_[side]) {
       const std::string whole = prompted ? absl::StrCat(AsView(prompt), AsView(text)) : "";
       SLUICE_RETURN_IF_ERROR(CheckInterruption());
-      SLUICE_ASSIGN_OR_RETURN(const Kept tokens, EncodeText(kInputOf[side], std::ssize(kept),
-                                                            prompted ? whole : text, cuts));
+      SLUICE_ASSIGN_OR_RETURN(const Kept tokens,
+                              EncodeText(side == 0 ? input_ : Input::kTextPairInput,
+                                         std::ssize(kept), prompted ? whole : text, cuts));
       kept.push_back(tokens);
     }
     kept.resize(rows(), kept.front());
@@ -190,11 +205,17 @@ absl::Status TextRows::CutFramed(Kept& row, Truncation truncation, int64_t most)
   return absl::OkStatus();
 }
 
+int64_t TextRows::Filler(int64_t length) const {
+  return rules_ == nullptr ? 0 : std::max<int64_t>(rules_->filled - length, 0);
+}
+
+int64_t TextRows::FillerOf(int64_t row) const { return Filler(LengthOf(row)); }
+
 absl::Status TextRows::Cut(int64_t row, Truncation truncation, int64_t most) {
   if (framed()) return CutFramed(kept_[0][row], truncation, most);
   const int64_t left = most - RowTemplate().specials();
   if (left < 0) {
-    return TextError(Input::kTextInput, row,
+    return TextError(input_, row,
                      absl::StrCat("cannot be cut to ", most, " tokens: the tokenizer adds ",
                                   RowTemplate().specials(), " special tokens"));
   }
@@ -257,6 +278,7 @@ std::vector<ByteRange> TextRows::Ranges() const {
                           : ByteRange{range.begin - prompt_bytes_, range.end - prompt_bytes_});
       }
     }
+    all.resize(all.size() + FillerOf(row));
   }
   return all;
 }
@@ -269,23 +291,19 @@ absl::Status TextRows::CheckTypes(const std::vector<int32_t>& types) const {
                                  "; the model has types 0 to ", model_->config.token_types - 1));
 }
 
-absl::Status TextRows::Copy(Request* request) const {
-  TypedTokens all;
+void TextRows::Append(TypedTokens* all) const {
   for (size_t row = 0; row < kept_.front().size(); ++row) {
     std::span<const int32_t> texts[2];
     for (size_t side = 0; side < kept_.size(); ++side) {
       const Kept& kept = kept_[side][row];
       texts[side] = std::span(tokens_).subspan(kept.begin, kept.count);
     }
-    RowTemplate().Append({texts, kept_.size()}, &all);
+    const auto before = std::ssize(all->ids);
+    RowTemplate().Append({texts, kept_.size()}, all);
+    const int64_t filler = Filler(std::ssize(all->ids) - before);
+    if (filler > 0) all->ids.resize(all->ids.size() + filler, rules_->filler);
+    all->types.resize(all->ids.size());
   }
-  request->tokens = std::move(all.ids);
-  // A model with one type or none ignores types in its template.
-  const bool typed = std::any_of(all.types.begin(), all.types.end(), [](int32_t t) { return t; });
-  if (!typed || model_->config.token_types < 2) return absl::OkStatus();
-  SLUICE_RETURN_IF_ERROR(CheckTypes(all.types));
-  request->types = std::move(all.types);
-  return absl::OkStatus();
 }
 
 }  // namespace sluice

@@ -26,6 +26,9 @@ class TextRows {
   // text_pair_input. If the model has a frame for pairs, a pair is a query and a document, and its
   // row is the text of the frame. Requires that text_input is present.
   static absl::StatusOr<TextRows> Read(const InputTensors& inputs, const Model& model, Extent rows);
+  // Reads only `input`, whose texts are not part of pairs.
+  static absl::StatusOr<TextRows> ReadOne(const InputTensors& inputs, Input input,
+                                          const Model& model, Extent rows);
 
   int64_t rows() const { return std::ssize(texts_.back()); }
   bool pairs() const { return texts_.size() > 1; }
@@ -33,15 +36,22 @@ class TextRows {
 
   // Returns the bytes of the texts that Encode will encode. A frame's constant text is not counted.
   int64_t bytes() const;
-  // Encodes each text once, with `prompt` before each text that is not part of a pair. In a frame,
-  // `prompt` is the instruction, and each row is encoded as one text. `located` records the bytes
-  // of each token in its text. Returns an error for a text that is too long, unless `truncation`
-  // cuts it, and the errors of CheckInterruption.
-  absl::Status Encode(std::string_view prompt, Truncation truncation, bool located);
+  // Encodes each text once, with `prompt` before each text that is not part of a pair. Texts that
+  // are not pairs follow the model's rules of `task`. In a frame, `prompt` is the instruction, and
+  // each row is encoded as one text. `located` records the bytes of each token in its text. Returns
+  // an error for a text that is too long, unless `truncation` cuts it, and the errors of
+  // CheckInterruption.
+  absl::Status Encode(std::string_view prompt, TextTask task, Truncation truncation, bool located);
   // Returns the number of tokens before a row's text, including the prompt's; 0 without a prompt.
   int64_t LengthOfPrompt() const { return prompt_tokens_; }
   // Returns the number of tokens of a row, including its template's.
   int64_t LengthOf(int64_t row) const;
+  // Returns the most tokens of a row by the rules of its task; 0 for the model's limit.
+  int64_t max_length() const { return rules_ == nullptr ? 0 : rules_->max_length; }
+  // Returns the number of tokens that Copy adds after the row to fill it.
+  int64_t FillerOf(int64_t row) const;
+  // Returns whether no token attends to the filler.
+  bool hides_filler() const { return rules_ != nullptr && rules_->hides_filler; }
   // Removes tokens from the start or the end of the row's texts until it has at most `most`; in a
   // pair, from the longer text first. Keeps the template's tokens. Returns an error if these
   // already exceed `most`. A framed row keeps the tokens that end the frame if its end is cut, as
@@ -56,8 +66,10 @@ class TextRows {
   int64_t LengthOfWindow(int64_t row) const {
     return RowTemplate().specials() + kept_[0][row].count;
   }
-  // Fills the tokens of the request and, unless all are 0, the types.
-  absl::Status Copy(Request* request) const;
+  // Appends the tokens of all rows and their types.
+  void Append(TypedTokens* all) const;
+  // Returns an error if the model lacks one of the types.
+  absl::Status CheckTypes(const std::vector<int32_t>& types) const;
   // Returns the bytes in its text of each token of all rows. Tokens of the template and the prompt
   // have no bytes. Requires that no text is part of a pair and that texts were encoded as located.
   std::vector<ByteRange> Ranges() const;
@@ -69,17 +81,20 @@ class TextRows {
   };
 
   const TextTemplate& RowTemplate() const;
-  absl::Status EncodeSides(std::string_view prompt, bool cuts);
+  absl::Status EncodeSides(std::string_view prompt, TextTask task, bool cuts);
   absl::Status EncodeFramed(std::string_view instruction, bool cuts);
   absl::Status CutFramed(Kept& row, Truncation truncation, int64_t most);
+  int64_t Filler(int64_t length) const;
   absl::Status MeasurePrompt(std::string_view prompt);
   absl::StatusOr<Kept> EncodeText(Input input, int64_t index, std::string_view text, bool cuts);
-  absl::Status CheckTypes(const std::vector<int32_t>& types) const;
+  const Tokenizer& RowTokenizer() const;
 
   const Model* model_ = nullptr;
   const PairFrame* frame_ = nullptr;  // of pairs; belongs to the model
   std::string instruction_;
   std::optional<std::vector<int32_t>> tail_;  // of the frame, once it is needed
+  const TaskRules* rules_ = nullptr;  // of the task, unless the rows are pairs
+  Input input_ = Input::kTextInput;   // of the first texts
   int64_t prompt_tokens_ = 0;
   int32_t prompt_bytes_ = 0;
   bool located_ = false;

@@ -74,8 +74,8 @@ inline AttentionOutputs<float> RunAttention(const Context& context, std::mt19937
         StoreValue(kv, slot, h, &c.v[from]);
       }
     }
-    sequences.push_back(
-        {c.first_position, c.count, &layout.rows[layout.sequences[s].rows_offset], pages});
+    sequences.push_back({c.first_position, c.count, &layout.rows[layout.sequences[s].rows_offset],
+                         pages, c.hidden});
   }
 
   const int64_t kv_width = shape.kv_heads * dim;

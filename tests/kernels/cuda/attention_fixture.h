@@ -69,7 +69,9 @@ AttentionOutputs<T> RunAttention(DeviceLab& lab, std::mt19937_64& random,
                                 .rows = rows + 2,
                                 .sequences = std::ssize(cases) + 1};
   std::vector<AttentionTile> tiles(MaxAttentionTiles(sizes));
-  const AttentionTileCounts counts = CutIntoAttentionTiles(steps, sizes, tiles);
+  std::vector<int32_t> hidden;
+  for (const SequenceCase<T>& c : cases) hidden.push_back(c.hidden);
+  const AttentionTileCounts counts = CutIntoAttentionTiles(steps, sizes, std::span(tiles), hidden);
   auto* const taken = lab.Put<int32_t>({0});
   const int64_t diagnostics = rows * shape.q_heads;
   const std::vector<float> unwritten(diagnostics, kPoison);

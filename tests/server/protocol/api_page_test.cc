@@ -61,6 +61,8 @@ std::string ValuesOf(const ParameterInfo& info) {
       return absl::StrCat("text, `[1, 2]` or `1,2`", most());
     case ParameterKind::kBiases:
       return absl::StrCat("text, JSON `{\"ID\": bias}`", most());
+    case ParameterKind::kSpans:
+      return absl::StrCat("text, JSON `[[[0, 12], ..], ..]`", most());
     case ParameterKind::kTexts:
       return absl::StrCat("text, or JSON `[\"text\", ..]`", most());
     case ParameterKind::kName:

@@ -53,7 +53,7 @@ class CandidateScorerTest : public ::testing::TestWithParam<int32_t> {
     request.outputs = kOutputCandidates;
     const int64_t count = kSlices * (CandidateScorer::kSliceProducts / model->config.hidden_size);
     for (int64_t i = 0; i < count; ++i) {
-      request.candidates.tokens.push_back(static_cast<int32_t>(i * 7 % 65) - 1);
+      request.candidates.values.push_back(static_cast<int32_t>(i * 7 % 65) - 1);
     }
     request.candidates.begin = {0, static_cast<int32_t>(count)};
     return request;
@@ -108,8 +108,8 @@ TEST_P(CandidateScorerTest, SlicesGiveTheSameBitsAsSingleCandidates) {
     state[i] = fake::State(prompt, static_cast<int64_t>(i));
   }
   const Reply reply = scoring->reply();
-  for (size_t i = 0; i < request.candidates.tokens.size(); i += 997) {
-    const int32_t id = request.candidates.tokens[i];
+  for (size_t i = 0; i < request.candidates.values.size(); i += 997) {
+    const int32_t id = request.candidates.values[i];
     const float expected = id < 0 ? -INFINITY : static_cast<float>(model->items->Score(id, state));
     ASSERT_EQ(reply.candidate_scores[i], expected) << i;
   }
@@ -143,9 +143,9 @@ TEST_P(CandidateScorerTest, ADeadlineEndsTheScores) {
 TEST_P(CandidateScorerTest, ARequestGeneratesWhileItsCandidatesAreScored) {
   Request request = MakeScoring();
   Mutable(request.spec).lengths = {2, 1};
-  const int64_t count = std::ssize(request.candidates.tokens);
+  const int64_t count = std::ssize(request.candidates.values);
   request.candidates.begin.push_back(static_cast<int32_t>(count + 1));
-  request.candidates.tokens.push_back(3);
+  request.candidates.values.push_back(3);
   Mutable(request.spec).max_tokens = 2;  // its rows continue while candidates are scored
   request.outputs |= kOutputTokens;
   const auto scoring = Submit(std::move(request));

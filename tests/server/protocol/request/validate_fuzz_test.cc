@@ -78,11 +78,11 @@ void ExpectGenerationInvariants(const Request& request) {
 }
 
 void ExpectItemInvariants(const Request& request) {
-  for (const TokenLists* lists : {&request.candidates, &request.excluded}) {
+  for (const RowLists* lists : {&request.candidates, &request.excluded}) {
     if (lists->begin.empty()) continue;
     ASSERT_EQ(lists->begin.size(), static_cast<size_t>(request.rows()) + 1);
-    EXPECT_EQ(lists->begin.back(), static_cast<int32_t>(lists->tokens.size()));
-    for (const int32_t token : lists->tokens) {
+    EXPECT_EQ(lists->begin.back(), static_cast<int32_t>(lists->values.size()));
+    for (const int32_t token : lists->values) {
       EXPECT_GE(token, lists == &request.candidates ? -1 : 0);
       EXPECT_LT(token, request.spec->model->config.vocab_size);
     }
@@ -254,8 +254,8 @@ TEST(ValidateFuzzTest, AcceptedCombinationsOfFeaturesHaveTheSameRowsEverywhere) 
   EXPECT_GT(windows, 20);
 }
 
-TEST(TokenListsDeathTest, RefusesARowThatItDoesNotHave) {
-  const TokenLists lists{.tokens = {5, 6}, .begin = {0, 1, 2}};
+TEST(RowListsDeathTest, RefusesARowThatItDoesNotHave) {
+  const RowLists lists{.values = {5, 6}, .begin = {0, 1, 2}};
   EXPECT_EQ(lists.Of(1).front(), 6);
   EXPECT_DEATH(lists.Of(2), "broken invariant");
   EXPECT_DEATH(lists.Of(-1), "broken invariant");

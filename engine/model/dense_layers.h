@@ -1,0 +1,37 @@
+// The dense layers between states and an output, such as an embedding. The host computes them in
+// double, like engine/model/output_heads.h.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/model/checkpoint.h"
+#include "engine/model/directory.h"
+#include "engine/model/output_heads.h"
+#include "engine/model/serving_config.h"
+
+namespace sluice {
+
+class DenseLayers {
+ public:
+  DenseLayers() = default;  // without layers
+  // Reads the weights from the files in `directory`, or from `model`, the model's own weights,
+  // which outlive this. Errors name the file.
+  static absl::StatusOr<DenseLayers> Load(std::span<const DenseConfig> config,
+                                          const Directory& directory, const Checkpoint& model,
+                                          FileAccess access);
+
+  // Replaces the state with the output of the last layer.
+  void Apply(std::vector<double>* state, Divide divide = Undivided) const;
+
+ private:
+  struct Layer {
+    Checkpoint checkpoint;  // has the weights, unless they are the model's
+    StoredLinear linear;
+    DenseFunction function;
+  };
+  std::vector<Layer> layers_;
+};
+
+}  // namespace sluice
