@@ -108,6 +108,15 @@ class Client:
         kinds.check_options(kinds.SparseOptions, options)
         return self._run(tasks.embed_sparse(model, inputs, options), options)
 
+    def encode(
+        self, model: str, inputs: kinds.Prompts,
+        outputs: Union[kinds.EncodeOutput, Sequence[kinds.EncodeOutput]] = "dense",
+        **options: Unpack[kinds.EncodeOptions],
+    ) -> results.Results[results.Encoding]:
+        """Returns several outputs of each input, from one pass of the model."""
+        kinds.check_options(kinds.EncodeOptions, options)
+        return self._run(tasks.encode(model, inputs, outputs, options), options)
+
     def classify(
         self, model: str, inputs: Union[kinds.Prompt, Sequence[Union[kinds.Prompt, kinds.Pair]]],
         **options: Unpack[kinds.ClassifyOptions],

@@ -13,6 +13,10 @@ Pair = tuple[Union[str, bytes], Union[str, bytes]]
 PoolingName = Literal["mean", "cls", "last", "max", "weighted_mean", "mean_sqrt_len"]
 POOLINGS = get_args(PoolingName)
 Activation = Literal["none", "softmax", "sigmoid"]
+# The use of texts, for models that encode queries and documents differently.
+TaskName = Literal["query", "document"]
+# The outputs of `encode`.
+EncodeOutput = Literal["dense", "sparse", "vectors", "spans"]
 
 
 class CallOptions(TypedDict, total=False):
@@ -67,6 +71,15 @@ class EmbedOptions(PromptOptions, total=False):
     prompt_name: str
 
 
+class EncodeOptions(EmbedOptions, total=False):
+    """How the outputs of `encode` are computed; docs/api.md describes the parameters."""
+
+    task: TaskName
+    max_active_dims: int
+    spans: Sequence[Sequence[Sequence[int]]]  # for each input, a list of [begin, end]
+    span_unit: Literal["characters", "bytes", "tokens"]
+
+
 class TokenizeOptions(PromptOptions, total=False):
     """How texts are encoded; docs/api.md describes the parameters."""
 
@@ -78,6 +91,7 @@ class SparseOptions(PromptOptions, total=False):
 
     max_active_dims: int
     prompt_name: str
+    task: TaskName
 
 
 class RerankOptions(PromptOptions, total=False):

@@ -80,6 +80,16 @@ class Embeddings(Tensor):
     truncated_tokens: int = 0
 
 
+@dataclass(frozen=True, repr=False)
+class Encoding(_Short):
+    """The requested outputs of one input; the others are None."""
+
+    dense: Optional[Tensor] = None  # [width]
+    sparse: Optional[dict[int, float]] = None  # weights of vocabulary terms, the heaviest first
+    vectors: Optional[Tensor] = None  # [vectors, width], of a multi-vector model
+    spans: Optional[Tensor] = None  # [spans, width]
+
+
 class Classification(NamedTuple):
     """The scores of a classifier for one input."""
 

@@ -36,7 +36,7 @@ from .messages import (
     prompt_inputs,
     prompt_list,
 )
-from .options import Pair, Prompt, Prompts
+from .options import EncodeOutput, Pair, Prompt, Prompts
 from .tensors import Tensor
 
 T = TypeVar("T")
@@ -89,32 +89,46 @@ class Parts:
         return results.Results(each, self.prompt_tokens, self.truncated_tokens)
 
 
+class Rows(NamedTuple):
+    """The rows of a request for some items: `each` for each item, and `once` for all of them."""
+
+    each: int = 1
+    once: int = 0
+
+    def most(self, rows: int) -> int:
+        """Returns the number of items that fit into `rows`, at least 1."""
+        return max((rows - self.once) // self.each, 1)
+
+
 def _infer_rows(
     model: str, count: int, inputs: Callable[[slice], list[Tensor]], outputs: Iterable[str],
-    options: Mapping[str, Any],
+    options: Mapping[str, Any], of_part: Callable[[slice], Mapping[str, Any]] = lambda part: {},
+    rows: Rows = Rows(),
 ) -> Task[Parts]:
-    """Computes `count` rows, in several requests if one would exceed a limit of the daemon.
+    """Computes `count` items, in several requests if one would exceed a limit of the daemon.
 
-    `inputs` returns the inputs of a slice of the rows. The answers have the same bits as the answer
-    to one request, because no row depends on others.
+    `inputs` returns the inputs of a slice of the items, and `of_part` its own options. The answers
+    have the same bits as the answer to one request, because no item depends on others.
     """
     answers: list[results.Answer] = []
-    begin, size = 0, _FIRST_ROWS
+    begin, size = 0, rows.most(_FIRST_ROWS)
     while begin < count or not answers:
         part = slice(begin, min(begin + size, count))
         try:
-            answers.append((yield from infer(model, inputs(part), outputs, options)))
+            answers.append((yield from infer(
+                model, inputs(part), outputs, {**options, **of_part(part)})))
             begin = part.stop
         except InvalidArgument as error:
-            size = yield from _fewer_rows(model, part.stop - begin, error, options)
+            size = yield from _fewer_rows(model, part.stop - begin, rows, error, options)
     return Parts(answers)
 
 
 def _fewer_rows(
-    model: str, rows: int, error: InvalidArgument, options: Mapping[str, Any]
+    model: str, items: int, of: Rows, error: InvalidArgument, options: Mapping[str, Any]
 ) -> Task[int]:
-    """Returns a smaller number of rows after a refusal, or raises it if it has another cause."""
-    if rows > 1 and error.reason in ("input", "request"):
+    """Returns a smaller number of items after a refusal, or raises it if it has another cause."""
+    rows = items * of.each + of.once
+    if items > 1 and error.reason in ("input", "request"):
         method = _protocol.MODEL_CONFIG
         version = options.get("model_version", "")
         try:
@@ -123,9 +137,9 @@ def _fewer_rows(
             raise error from None
         most = int(response.config.max_batch_size)
         if 0 < most < rows:
-            return most
+            return of.most(most)
         if error.reason == "request":  # Another limit, such as the size of the answer.
-            return rows // 2
+            return items // 2
     raise error
 
 
@@ -187,16 +201,59 @@ def embed_sparse(
 ) -> Task[results.Results[dict[int, float]]]:
     """Computes the weights of vocabulary terms for each input."""
     parts = yield from sparse(model, prompt_list(inputs), options)
-    return parts.results(
+    return parts.results(_terms(parts))
+
+
+def _terms(parts: Parts) -> list[dict[int, float]]:
+    return [
         {term: weight for term, weight in zip(*row) if term >= 0}
         for row in zip(parts.rows("sparse_ids"), parts.rows("sparse_weights"))
-    )
+    ]
 
 
 def sparse(model: str, prompts: Sequence[Prompt], options: Mapping[str, Any]) -> Task[Parts]:
     """Computes the ids of vocabulary terms and their weights for each prompt."""
     outputs = ["sparse_ids", "sparse_weights"]
     return (yield from _infer_prompts(model, list(prompts), outputs, options))
+
+
+_OUTPUTS_OF: Mapping[str, Sequence[str]] = {
+    "dense": ["embedding"],
+    "sparse": ["sparse_ids", "sparse_weights"],
+    "vectors": ["vectors", "vector_count"],
+    "spans": ["span_embeddings", "span_count"],
+}
+
+
+def encode(
+    model: str, inputs: Prompts, outputs: Union[EncodeOutput, Sequence[EncodeOutput]],
+    options: Mapping[str, Any],
+) -> Task[results.Results[results.Encoding]]:
+    """Computes several outputs of each input in one pass."""
+    wanted = [outputs] if isinstance(outputs, str) else list(outputs)
+    unknown = [each for each in wanted if each not in _OUTPUTS_OF]
+    if unknown or not wanted:
+        raise ValueError(f"outputs are {wanted}; expected some of {', '.join(_OUTPUTS_OF)}")
+    prompts = prompt_list(inputs)
+    spans = options.get("spans")
+    if spans is not None and len(spans) != len(prompts):
+        raise ValueError(f"spans has lists for {len(spans)} inputs; there are {len(prompts)}")
+    parts = yield from _infer_rows(
+        model, len(prompts), lambda part: prompt_inputs(prompts[part]),
+        [name for each in wanted for name in _OUTPUTS_OF[each]], options,
+        lambda part: {} if spans is None else {"spans": spans[part]})
+    made: dict[str, list[Any]] = {}
+    if "dense" in wanted:
+        made["dense"] = [row for tensor in parts.tensors("embedding") for row in tensor.rows()]
+    if "sparse" in wanted:
+        made["sparse"] = _terms(parts)
+    for kind, name, count in (("vectors", "vectors", "vector_count"),
+                              ("spans", "span_embeddings", "span_count")):
+        if kind in wanted:
+            rows = (row for tensor in parts.tensors(name) for row in tensor.rows())
+            made[kind] = [row.first(most) for row, (most,) in zip(rows, parts.rows(count))]
+    return parts.results(
+        results.Encoding(**dict(zip(made, row))) for row in zip(*made.values()))
 
 
 def classify(
@@ -294,8 +351,9 @@ def rerank(
 ) -> Task[results.Results[results.Ranked]]:
     """Ranks documents by a cross-encoder's scores of the pairs (query, document).
 
-    A model without a classifier ranks documents by the cosine of their embeddings and the query's
-    embedding. If the model has prompts for queries and documents, they are used.
+    A multi-vector model ranks documents by MaxSim. Another model without a classifier ranks them by
+    the cosine of their embeddings and the query's embedding. If the model has prompts for queries
+    and documents, they are used.
 
     Raises NotServed for a classifier with several labels, because none is the score of a pair, for
     a classifier that does not accept pairs, and for a model that generates: the states of such a
@@ -326,6 +384,8 @@ def score_pairs(
             " model's modules.json, or set sluice.embedding in its config.json",
             "UNIMPLEMENTED",
         )
+    if any(output.name == "vectors" for output in info.outputs):
+        return (yield from _max_sim(model, queries, documents, options))
     if not labels:
         return (yield from _cosines(model, queries, documents, info, options))
     if labels != [1] or all(each.name != "text_pair_input" for each in info.inputs):
@@ -340,6 +400,20 @@ def score_pairs(
 
     parts = yield from _infer_rows(model, len(documents), inputs, ["scores"], options)
     return parts.results(score for (score,) in parts.rows("scores"))
+
+
+def _max_sim(
+    model: str, queries: Sequence[Prompt], documents: Sequence[Prompt], options: Mapping[str, Any]
+) -> Task[results.Results[float]]:
+    def inputs(part: slice) -> list[Tensor]:
+        return pair_inputs(queries if len(queries) == 1 else queries[part], documents[part])
+
+    # Each query is a row, too.
+    rows = Rows(once=1) if len(queries) == 1 else Rows(each=2)
+    unused = {"pooling": None, "dimensions": None, "activation": None}
+    parts = yield from _infer_rows(
+        model, len(documents), inputs, ["maxsim"], {**options, **unused}, rows=rows)
+    return parts.results(score for (score,) in parts.rows("maxsim"))
 
 
 def _cosines(
