@@ -75,7 +75,8 @@ def make_m3() -> dict:
     names = {"cls_token": "<s>", "bos_token": "<s>", "eos_token": "</s>", "sep_token": "</s>",
              "pad_token": "<pad>", "unk_token": "<unk>", "mask_token": "<mask>"}
     tokens = tokenizer("roberta", [], **names)
-    config = XLMRobertaConfig(**SIZES | {"max_position_embeddings": 100}, vocab_size=len(tokens), type_vocab_size=1,
+    config = XLMRobertaConfig(**SIZES | {"max_position_embeddings": 100},
+                              vocab_size=len(tokens), type_vocab_size=1,
                               pad_token_id=tokens.pad_token_id)
     folder = save(XLMRobertaModel(config, add_pooling_layer=False), tokens, "m3", 81)
     heads = {}
