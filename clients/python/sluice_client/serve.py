@@ -108,7 +108,7 @@ def _has_template(folder: pathlib.Path) -> bool:
 
 def _free_port(host: str) -> int:
     with socket.create_server((host, 0)) as listener:
-        return listener.getsockname()[1]
+        return int(listener.getsockname()[1])
 
 
 def _check_port(option: str, host: str, port: int) -> str:
