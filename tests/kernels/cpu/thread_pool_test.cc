@@ -156,16 +156,21 @@ TEST_P(ThreadPoolTest, TheCallerDoesSmallCallsByItself) {
 }
 
 TEST_P(ThreadPoolTest, OnlyTheRunningThreadsTakePart) {
+  constexpr int kMany = 10'000'000;
   ThreadPool pool(GetParam());
   for (const int running : {GetParam(), 1, 2, 0, GetParam() + 1, 1}) {
     pool.SetRunning(running);
     EXPECT_EQ(pool.running(), std::clamp(running, 1, GetParam()));
-    for (int job = 0; job < 200; ++job) {
+    for (int job = 0; job < 20; ++job) {
       std::vector<int> visits(64, 0);
       std::atomic<int> largest{0};
       pool.ParallelFor(64, 1, [&](int64_t begin, int64_t, int worker) {
         ++visits[begin];
         for (int seen = largest; seen < worker && !largest.compare_exchange_weak(seen, worker);) {
+        }
+        // One part continues until another thread than the caller has a part, too.
+        for (int i = 0; begin == 0 && pool.running() > 1 && i < kMany && largest == 0; ++i) {
+          std::this_thread::yield();
         }
       });
       ASSERT_EQ(visits, std::vector<int>(64, 1));
