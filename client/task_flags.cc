@@ -47,8 +47,8 @@ void AddTaskCommands(Arguments* arguments, CLI::App* app) {
       Command::kRerank, "rerank", "Order documents by their relevance to a query.",
       "A model that takes pairs and has a classifier of one label (a cross-encoder, or a language\n"
       "model with a pair_frame.json) scores each document with the query. A multi-vector model\n"
-      "scores documents by MaxSim. Otherwise documents are ordered by the cosine of embeddings, with\n"
-      "the model's prompts \"query\" and \"document\" if it has them.\n"
+      "scores documents by MaxSim. Otherwise documents are ordered by the cosine of embeddings,\n"
+      "with the model's prompts \"query\" and \"document\" if it has them.\n"
       "\n"
       "Example: sluice rerank \"Who opened the gate?\" - --top 5 < documents.txt",
       arguments, app);

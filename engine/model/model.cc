@@ -40,13 +40,13 @@ absl::Status FindOutputHeads(Model* model) {
 }
 
 // Loads the layers after the states. Files next to the weights are in the Transformer's folder.
-absl::Status LoadDenseLayers(const Directory& directory, const Directory& transformer,
-                             FileAccess access, Model* model) {
+absl::Status LoadOutputLayers(const Directory& directory, const Directory& transformer,
+                              FileAccess access, Model* model) {
   const ServingConfig& serving = model->config.serving;
-  const auto load = [&](std::span<const DenseConfig> dense, DenseLayers* layers) {
+  const auto load = [&](std::span<const DenseConfig> dense, OutputLayers* layers) {
     const bool folders = !dense.empty() && !dense.front().folder.empty();
     auto loaded =
-        DenseLayers::Load(dense, folders ? directory : transformer, model->checkpoint, access);
+        OutputLayers::Load(dense, folders ? directory : transformer, model->checkpoint, access);
     if (loaded.ok()) *layers = *std::move(loaded);
     return loaded.status();
   };
@@ -147,7 +147,7 @@ absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, 
   model->config = std::move(config);
   model->config_json = std::move(text);
   model->checkpoint = std::move(checkpoint);
-  SLUICE_RETURN_IF_ERROR(LoadDenseLayers(directory, transformer, options.weights, model.get()));
+  SLUICE_RETURN_IF_ERROR(LoadOutputLayers(directory, transformer, options.weights, model.get()));
   SLUICE_RETURN_IF_ERROR(FindOutputHeads(model.get()));
   SLUICE_RETURN_IF_ERROR(LoadTextFiles(transformer, model.get()));
   SLUICE_RETURN_IF_ERROR(LoadTermTables(model->config, directory, &model->tasks));

@@ -9,10 +9,10 @@
 #include "absl/status/statusor.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/config.h"
-#include "engine/model/dense_layers.h"
 #include "engine/model/directory.h"
 #include "engine/model/graph.h"
 #include "engine/model/output_heads.h"
+#include "engine/model/output_layers.h"
 #include "engine/model/text_tasks.h"
 #include "engine/model/tokenizer/tokenizer.h"
 
@@ -28,8 +28,8 @@ struct Model {
   Graph graph;
   Checkpoint checkpoint;
   std::unique_ptr<const Tokenizer> tokenizer;  // nullptr if prompts are token ids only
-  DenseLayers embedding;                       // without layers if the config has none
-  DenseLayers vectors, term_weights;           // the heads of the config, if it has them
+  OutputLayers embedding;                      // without layers if the config has none
+  OutputLayers vectors, term_weights;          // the heads of the config, if it has them
   TextTasks tasks;
   std::optional<Classifier> classifier;  // if the config has one
   std::optional<ItemHead> items;         // if the graph has a head

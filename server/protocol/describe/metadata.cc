@@ -17,9 +17,9 @@ constexpr char kBackend[] = "sluice";
 // Returns whether ModelConfig lists an input. It lists all possible prompt inputs, each as
 // optional, because a request has only one of them.
 bool Lists(const Model& model, const InputInfo& info) {
-  const bool pairs = model.tokenizer != nullptr &&
-                     (model.tokenizer->templates().pair || model.config.serving.frame ||
-                      model.config.vector_size() > 0);
+  const bool pairs =
+      model.tokenizer != nullptr && (model.tokenizer->templates().pair ||
+                                     model.config.serving.frame || model.config.vector_size() > 0);
   if (info.input == Input::kTextPairInput && !pairs) return false;
   return info.of_prompt && Takes(model, info);
 }

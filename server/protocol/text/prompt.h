@@ -42,9 +42,9 @@ class Prompt {
   int64_t LeastEncoded(const Model& model) const;
   // Encodes texts as tokens, with `prompt` before each text that is not a pair, by the rules of
   // `task`. In a frame, `prompt` is the instruction. Stops when a text is found to be too long,
-  // unless `truncation` cuts it. Has no effect on other prompts. `located` records the bytes of each
-  // token in its text. Queries and documents have their own tasks and prompts instead. Returns the
-  // errors of CheckInterruption.
+  // unless `truncation` cuts it. Has no effect on other prompts. `located` records the bytes of
+  // each token in its text. Queries and documents have their own tasks and prompts instead. Returns
+  // the errors of CheckInterruption.
   absl::Status Encode(std::string_view prompt, TextTask task, Truncation truncation, bool located,
                       const Model& model);
   // Cuts rows longer than `most` according to `truncation`, or returns an error for them. The

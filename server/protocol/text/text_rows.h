@@ -93,8 +93,8 @@ class TextRows {
   const PairFrame* frame_ = nullptr;  // of pairs; belongs to the model
   std::string instruction_;
   std::optional<std::vector<int32_t>> tail_;  // of the frame, once it is needed
-  const TaskRules* rules_ = nullptr;  // of the task, unless the rows are pairs
-  Input input_ = Input::kTextInput;   // of the first texts
+  const TaskRules* rules_ = nullptr;          // of the task, unless the rows are pairs
+  Input input_ = Input::kTextInput;           // of the first texts
   int64_t prompt_tokens_ = 0;
   int32_t prompt_bytes_ = 0;
   bool located_ = false;

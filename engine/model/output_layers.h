@@ -13,14 +13,14 @@
 
 namespace sluice {
 
-class DenseLayers {
+class OutputLayers {
  public:
-  DenseLayers() = default;  // without layers
+  OutputLayers() = default;  // without layers
   // Reads the weights from the files in `directory`, or from `model`, the model's own weights,
   // which outlive this. Errors name the file.
-  static absl::StatusOr<DenseLayers> Load(std::span<const DenseConfig> config,
-                                          const Directory& directory, const Checkpoint& model,
-                                          FileAccess access);
+  static absl::StatusOr<OutputLayers> Load(std::span<const DenseConfig> config,
+                                           const Directory& directory, const Checkpoint& model,
+                                           FileAccess access);
 
   // Replaces the state with the output of the last layer.
   void Apply(std::vector<double>* state, Divide divide = Undivided) const;

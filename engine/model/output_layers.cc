@@ -1,4 +1,4 @@
-#include "engine/model/dense_layers.h"
+#include "engine/model/output_layers.h"
 
 #include <cmath>
 #include <string>
@@ -38,10 +38,10 @@ absl::StatusOr<Checkpoint> OpenWeights(const DenseConfig& dense, const Directory
 
 }  // namespace
 
-absl::StatusOr<DenseLayers> DenseLayers::Load(std::span<const DenseConfig> config,
-                                              const Directory& directory, const Checkpoint& model,
-                                              FileAccess access) {
-  DenseLayers layers;
+absl::StatusOr<OutputLayers> OutputLayers::Load(std::span<const DenseConfig> config,
+                                                const Directory& directory, const Checkpoint& model,
+                                                FileAccess access) {
+  OutputLayers layers;
   for (const DenseConfig& dense : config) {
     const std::string& place = dense.folder.empty() ? dense.file : dense.folder;
     Layer layer{.checkpoint = {}, .linear = {}, .function = dense.function};
@@ -61,7 +61,7 @@ absl::StatusOr<DenseLayers> DenseLayers::Load(std::span<const DenseConfig> confi
   return layers;
 }
 
-void DenseLayers::Apply(std::vector<double>* state, Divide divide) const {
+void OutputLayers::Apply(std::vector<double>* state, Divide divide) const {
   for (const Layer& layer : layers_) {
     *state = layer.linear.Times(*state, divide);
     for (double& value : *state) value = Evaluate(layer.function, value);
