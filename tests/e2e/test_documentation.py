@@ -257,6 +257,7 @@ def server(tmp_path_factory):
             ("encoder", lay(tmp_path_factory.mktemp("encoder") / "mean", "mean")),
             *((name, SENTENCES / name) for name in ("cross_1", "tokens")),
             ("reranker", SENTENCES / "cross_1"),  # docs/tutorial.md
+            ("m3", ROOT / "tests" / "goldens" / "retrieval" / "m3"),  # docs/http.md
         ]
     )
     yield daemon.grpc

@@ -27,6 +27,7 @@ EXCEPTIONS = {
     "build/venv/bin/python -m pytest": "is a long run of tests in ./test",
     "build/venv/bin/python loadtest/soak.py": "takes 20 minutes; its verdict has tests",
     "cp -r deploy": "is a step of the deployment that tests/deploy renders",
+    "deploy/package.sh": "takes a minute; tests/thorough/test_packages.py installs its packages",
     "docker run": "needs the image, which tests/deploy checks",
     "for work in": "measures other servers for hours",
     "grpcurl": "is not installed; test_reflection.py makes these calls",
@@ -124,7 +125,10 @@ def flags_in(text):
 
 @functools.cache
 def help_of(program, *subcommand):
-    printed = run([BUILD / program, *subcommand, "--help"])
+    words = [BUILD / program, *subcommand]
+    if subcommand == ("serve",):  # a program of the wheel, which `sluice` starts
+        words = [sys.executable, "-c", "import sluice_client.serve as s; s.main()"]
+    printed = run([*words, "--help"])
     assert printed.returncode == 0, printed.stderr
     return printed.stdout
 
@@ -143,7 +147,8 @@ def test_commands_within_sentences_exist():
                 continue
             seen += 1
             names = re.findall(r"^  (\w+)\s", help_of(programs[program]), re.M)
-            if subcommand not in names or flags_in(rest) - flags_in(
+            own = rest.partition(" -- ")[0]  # the daemon's options follow
+            if subcommand not in names or flags_in(own) - flags_in(
                     help_of(programs[program], subcommand)):
                 wrong.append(f"{page.name}: {program} {subcommand}{rest}")
     assert not wrong and seen > 50

@@ -16,7 +16,7 @@ def test_options_match_the_parameters_of_the_daemon():
     table = (ROOT / "docs" / "api.md").read_text().partition("## Parameters")[2]
     served = set(re.findall(r"^\| `(\w+)` \|", table, re.M))
     kinds = (options.GenerateOptions, options.EmbedOptions, options.ClassifyOptions,
-             options.RecommendOptions, options.SparseOptions)
+             options.RecommendOptions, options.SparseOptions, options.EncodeOptions)
     offered = set().union(*(kind.__annotations__ for kind in kinds))
     # timeout_s replaces `timeout`. recommend supports only the logits of candidates.
     elsewhere = {"max_tokens", "timeout", "triton_enable_empty_final_response",

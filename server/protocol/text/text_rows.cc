@@ -23,6 +23,12 @@ absl::Status TextError(Input input, int64_t index, absl::string_view problem) {
                     absl::StrCat("[", index, "] ", problem));
 }
 
+// Returns whether the account of the work's memory has refused the text.
+bool IsRefusalForMemory(const absl::Status& status) {
+  const Reason reason = ReasonOf(status);
+  return reason == Reason::kMemory || reason == Reason::kRequest;
+}
+
 // Returns the number of tokens to keep of a pair's texts of `a` and `b` tokens, at most `most` in
 // total. The longer text is cut to the length of the shorter one before both are cut, as
 // `tokenizers` does.
@@ -96,8 +102,8 @@ absl::StatusOr<TextRows::Kept> TextRows::EncodeText(Input input, int64_t index,
   const auto tokens = located_ ? RowTokenizer().EncodeLocated(text, most, &ranges_)
                                : RowTokenizer().EncodeBare(text, most);
   SLUICE_RETURN_IF_ERROR(CheckInterruption());
-  if (ReasonOf(tokens.status()) == Reason::kMemory) return tokens.status();
   if (!tokens.ok()) {
+    if (IsRefusalForMemory(tokens.status())) return tokens.status();
     return TextError(input, index, absl::StrCat("is refused: ", tokens.status().message()));
   }
   if (std::ssize(*tokens) > most) {

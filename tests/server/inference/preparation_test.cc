@@ -72,6 +72,9 @@ class PreparationTest : public ::testing::Test {
         .checkpoint = {},
         .tokenizer = std::make_unique<SlowTokenizer>(state_),
         .embedding = {},
+        .vectors = {},
+        .term_weights = {},
+        .tasks = {},
         .classifier = std::nullopt,
         .items = std::nullopt,
     });

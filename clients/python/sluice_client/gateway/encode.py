@@ -55,7 +55,7 @@ def _outputs(fields: Fields) -> Sequence[Any]:
 
 def _spans(fields: Fields, rows: int) -> Optional[list[Any]]:
     """Returns the spans of each input. The daemon checks them; here they are lists of integers."""
-    spans = fields.items("spans", None)
+    spans: Optional[list[Any]] = fields.items("spans", None)
     if spans is None:
         return None
     if len(spans) != rows:
