@@ -95,6 +95,7 @@ absl::StatusOr<std::vector<std::vector<LabelScore>>> ZeroShot(
                           connection.Metadata(request.model_name(), request.model_version()));
   SLUICE_ASSIGN_OR_RETURN(const Places places, PlacesOf(metadata));
   std::vector<std::string> hypotheses;
+  hypotheses.reserve(arguments.labels.size());
   for (const std::string& label : arguments.labels) {
     hypotheses.push_back(absl::StrReplaceAll(arguments.hypothesis, {{kPlace, label}}));
   }

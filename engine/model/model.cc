@@ -43,12 +43,11 @@ absl::Status FindOutputHeads(Model* model) {
 absl::Status LoadOutputLayers(const Directory& directory, const Directory& transformer,
                               FileAccess access, Model* model) {
   const ServingConfig& serving = model->config.serving;
-  const auto load = [&](std::span<const DenseConfig> dense, OutputLayers* layers) {
+  const auto load = [&](std::span<const DenseConfig> dense, OutputLayers* layers) -> absl::Status {
     const bool folders = !dense.empty() && !dense.front().folder.empty();
-    auto loaded =
-        OutputLayers::Load(dense, folders ? directory : transformer, model->checkpoint, access);
-    if (loaded.ok()) *layers = *std::move(loaded);
-    return loaded.status();
+    SLUICE_ASSIGN_OR_RETURN(*layers, OutputLayers::Load(dense, folders ? directory : transformer,
+                                                        model->checkpoint, access));
+    return absl::OkStatus();
   };
   SLUICE_RETURN_IF_ERROR(load(serving.dense, &model->embedding));
   if (serving.vectors) SLUICE_RETURN_IF_ERROR(load(serving.vectors->dense, &model->vectors));
