@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/interruption.h"
+#include "base/work_memory.h"
 #include "server/common/callback_times.h"
 #include "server/common/status.h"
 #include "tests/server/daemon/server_fixture.h"
@@ -27,6 +28,7 @@ using ::testing::HasSubstr;
 using testing::IdsRequest;
 using testing::TestDaemon;
 using testing::TextRequest;
+using testing::Trailer;
 
 // Long enough to be encoded on another thread.
 const std::string kLongText(5000, 'x');
@@ -38,11 +40,14 @@ class SlowTokenizer final : public Tokenizer {
     std::atomic<int> begun = 0;
     std::atomic<int> interrupted = 0;
     std::atomic<bool> open = false;
+    std::atomic<int64_t> memory = 0;  // of the work on a text
   };
   explicit SlowTokenizer(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
   absl::StatusOr<std::vector<int32_t>> EncodeBare(std::string_view, int64_t) const override {
     EXPECT_FALSE(CallbackTimes::IsInCallback());
+    WorkMemory memory;
+    if (absl::Status status = memory.Hold(state_->memory); !status.ok()) return status;
     ++state_->begun;
     while (!state_->open) {
       if (absl::Status status = CheckInterruption(); !status.ok()) {
@@ -125,6 +130,30 @@ TEST_F(PreparationTest, OtherCallsAreAnsweredWhileManyTextsAreEncoded) {
   }
   state_->open = true;
   for (auto& call : calls) EXPECT_TRUE(call->status.get().ok());
+  daemon_->ExpectBalanced();
+}
+
+TEST_F(PreparationTest, ATextIsRefusedIfItsEncodingHasNoMemory) {
+  Start();
+  const auto limit =
+      static_cast<int64_t>(daemon_->Metric("sluice_memory_limit_bytes", "use=\"parsed_requests\""));
+  ASSERT_GT(limit, 0);
+  state_->memory = limit / 10 * 7 + WorkMemoryAccount::kFreeBytes;
+  const auto first = Send();
+  Await([&] { return state_->begun == 1; });
+  const auto second = Send();
+  EXPECT_EQ(second->status.get().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(Trailer(second->context, kReasonTrailer), "memory");
+  state_->open = true;
+  EXPECT_TRUE(first->status.get().ok());
+  state_->memory = 2 * limit;
+  const auto third = Send();
+  const grpc::Status status = third->status.get();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("Send a smaller request"));
+  EXPECT_EQ(Trailer(third->context, kReasonTrailer), "request");
+  state_->memory = limit / 10 * 7;
+  EXPECT_TRUE(Send()->status.get().ok()) << "the memory was returned";
   daemon_->ExpectBalanced();
 }
 
