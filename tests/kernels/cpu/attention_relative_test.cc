@@ -18,11 +18,12 @@ using Sequence = SequenceCase<float>;
 enum class Tables { kBoth, kKeys, kQueries };
 
 // Returns the row of a key `distance` positions after its query: distances up to half the span have
-// their own rows, and longer ones share rows by powers of `growth`.
+// their own rows, and longer ones share rows by powers of `growth`. A span of 1 has no half, so that
+// each distance keeps its own row.
 int32_t RowOf(int64_t distance, int64_t span, double growth) {
   const int64_t size = std::abs(distance), middle = span / 2;
   int64_t bucket = size;
-  if (size > middle && growth > 1) {
+  if (size > middle && middle > 0 && growth > 1) {
     const double ratio = static_cast<double>(size) / static_cast<double>(middle);
     bucket = middle + static_cast<int64_t>(std::ceil(std::log(ratio) / std::log(growth)));
   }
