@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -10,14 +9,13 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "base/utf8.h"
 #include "cascades/einsum/infer_declarations.h"
 #include "cascades/einsum/lexer.h"
 #include "cascades/einsum/lower_fuse.h"
 #include "cascades/einsum/text.h"
+#include "cascades/einsum/token_reader.h"
 
 namespace sluice::einsum {
 namespace {
@@ -45,25 +43,16 @@ Declarations FindDeclarations(std::string_view text) {
   return found;
 }
 
-std::string Shown(std::string_view token) {
-  const absl::string_view text(token.data(), token.size());
-  if (IsUtf8(text) && !IsControl(text)) return std::string(token);
-  return absl::CHexEscape(text);
-}
-
-class Parser {
+class Parser : private TokenReader {
  public:
-  explicit Parser(std::string_view text) : declared_(FindDeclarations(text)), lexer_(text) {
-    token_ = lexer_.Next();
-    next_ = lexer_.Next();
-  }
+  explicit Parser(std::string_view text) : TokenReader(text), declared_(FindDeclarations(text)) {}
 
   absl::StatusOr<Cascade> Run() {
     Cascade cascade;
     if (Take("cascade")) {
       SLUICE_ASSIGN_OR_RETURN(cascade.name, Name("the cascade's name"));
     }
-    while (token_.kind != Token::Kind::kEnd) {
+    while (token().kind != Token::Kind::kEnd) {
       if (Take("rank")) {
         SLUICE_ASSIGN_OR_RETURN(Rank rank, ReadRank());
         cascade.ranks.push_back(std::move(rank));
@@ -91,82 +80,11 @@ class Parser {
     Token at;
   };
 
-  bool Is(std::string_view text) const {
-    return token_.kind != Token::Kind::kEnd && token_.text == text;
-  }
-
-  void Skip() {
-    token_ = next_;
-    next_ = lexer_.Next();
-  }
-
-  bool Take(std::string_view text) {
-    if (!Is(text)) return false;
-    Skip();
-    return true;
-  }
-
-  static absl::Status ErrorAt(const Token& token, std::string_view message) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("line ", token.line, ", column ", token.column, ": ", std::string(message)));
-  }
-
-  absl::Status Expected(std::string_view what) const {
-    const std::string found = token_.kind == Token::Kind::kEnd
-                                  ? "the end"
-                                  : absl::StrCat("'", Shown(token_.text.substr(0, 32)), "'");
-    return ErrorAt(token_, absl::StrCat("expected ", std::string(what), ", found ", found));
-  }
-
-  absl::Status Expect(std::string_view text) {
-    if (Take(text)) return absl::OkStatus();
-    return Expected(absl::StrCat("'", std::string(text), "'"));
-  }
-
-  absl::StatusOr<std::string> Name(std::string_view what) {
-    if (token_.kind != Token::Kind::kName) return Expected(what);
-    std::string name(token_.text);
-    Skip();
-    return name;
-  }
-
-  // Reads a name of an enumerator, or its symbol.
-  template <typename E>
-  absl::StatusOr<E> Word(std::string_view what) {
-    const std::optional<E> value = EnumOf<E>(token_.text);
-    if (!value || token_.kind == Token::Kind::kEnd) return Expected(what);
-    Skip();
-    return *value;
-  }
-
-  absl::StatusOr<int64_t> Integer() {
-    int64_t value = 0;
-    const char* const end = token_.text.data() + token_.text.size();
-    const std::from_chars_result read = std::from_chars(token_.text.data(), end, value);
-    if (token_.kind != Token::Kind::kNumber || read.ec != std::errc() || read.ptr != end ||
-        value > kMaxNumber) {
-      return Expected("an integer up to 2^31");
-    }
-    Skip();
-    return value;
-  }
-
-  absl::StatusOr<double> Number(std::string_view what) {
-    double value = 0;
-    const char* const end = token_.text.data() + token_.text.size();
-    const std::from_chars_result read = std::from_chars(token_.text.data(), end, value);
-    if (token_.kind != Token::Kind::kNumber || read.ec != std::errc() || read.ptr != end) {
-      return Expected(what);
-    }
-    Skip();
-    return value;
-  }
-
   absl::StatusOr<Rank> ReadRank() {
     Rank rank;
     SLUICE_ASSIGN_OR_RETURN(rank.name, Name("the rank's name"));
     SLUICE_RETURN_IF_ERROR(Expect("="));
-    if (token_.kind == Token::Kind::kNumber) {
+    if (token().kind == Token::Kind::kNumber) {
       SLUICE_ASSIGN_OR_RETURN(rank.size.divisor, Integer());
       return rank;
     }
@@ -188,7 +106,7 @@ class Parser {
       SLUICE_RETURN_IF_ERROR(Expect(close));
     }
     SLUICE_ASSIGN_OR_RETURN(tensor.home, Word<Home>("weight, kv, arena or tile"));
-    if (token_.kind == Token::Kind::kNumber) {
+    if (token().kind == Token::Kind::kNumber) {
       SLUICE_ASSIGN_OR_RETURN(tensor.bytes_per_value, Number("a number of bytes"));
       SLUICE_RETURN_IF_ERROR(Expect("bytes"));
     }
@@ -198,7 +116,7 @@ class Parser {
   // Reads '[' or '_{' and returns the closing text, or nothing.
   std::string_view TakeOpening() {
     if (Take("[")) return "]";
-    if (!Is("_") || next_.text != "{") return "";
+    if (!Is("_") || next().text != "{") return "";
     Skip();
     Skip();
     return "}";
@@ -220,12 +138,12 @@ class Parser {
   }
 
   absl::StatusOr<Einsum> ReadEinsum(std::string_view expected, bool iterates) {
-    if (token_.kind != Token::Kind::kName) return Expected(expected);
+    if (token().kind != Token::Kind::kName) return Expected(expected);
     Einsum einsum;
     filters_.clear();
     subscripted_ = false;
     maps_ = false;
-    const Token begin = token_;
+    const Token begin = token();
     SLUICE_ASSIGN_OR_RETURN(einsum.out, ReadAccess(/*operand=*/-1));
     for (const Index& index : einsum.out.indices) {
       if (!subscripted_ || iterates || SingleRank(index) != nullptr) continue;
@@ -247,7 +165,7 @@ class Parser {
 
   // Reads the operands: one, two with '.' or an operation between them, or a function of these.
   absl::Status ReadValue(Einsum* einsum) {
-    if (Is("e") && next_.text == "^") {
+    if (Is("e") && next().text == "^") {
       Skip();
       Skip();
       const bool braces = Take("{");
@@ -256,8 +174,9 @@ class Parser {
       SLUICE_RETURN_IF_ERROR(ReadOperands(einsum));
       return Expect(braces ? "}" : ")");
     }
-    const std::optional<Function> function = EnumOf<Function>(token_.text);
-    if (!function || *function == Function::kNone || next_.text != "(") return ReadOperands(einsum);
+    const std::optional<Function> function = EnumOf<Function>(token().text);
+    if (!function || *function == Function::kNone || next().text != "(")
+      return ReadOperands(einsum);
     einsum->unary = *function;
     Skip();
     Skip();
@@ -266,8 +185,8 @@ class Parser {
   }
 
   absl::Status ReadOperands(Einsum* einsum) {
-    if ((Is("max") || Is("min")) && next_.text == "(") {
-      SetMap(*EnumOf<Op>(token_.text), einsum);
+    if ((Is("max") || Is("min")) && next().text == "(") {
+      SetMap(*EnumOf<Op>(token().text), einsum);
       Skip();
       Skip();
       SLUICE_RETURN_IF_ERROR(ReadOperand(einsum));
@@ -297,11 +216,11 @@ class Parser {
   // Returns the operation between operands that the token is. A result named x is not one.
   std::optional<Op> Infix() const {
     if (Is("*")) return Op::kMultiply;
-    const bool operand_follows =
-        next_.kind == Token::Kind::kName || next_.kind == Token::Kind::kNumber || next_.text == "-";
+    const bool operand_follows = next().kind == Token::Kind::kName ||
+                                 next().kind == Token::Kind::kNumber || next().text == "-";
     if (Is("x")) return operand_follows ? std::optional(Op::kMultiply) : std::nullopt;
-    if (token_.kind != Token::Kind::kSymbol) return std::nullopt;
-    return EnumOf<Op>(token_.text);
+    if (token().kind != Token::Kind::kSymbol) return std::nullopt;
+    return EnumOf<Op>(token().text);
   }
 
   void SetMap(Op op, Einsum* einsum) {
@@ -365,8 +284,8 @@ class Parser {
   // Reads the operation, and before it optional ranks, which are ignored. `sub-then-exp` also sets
   // the function.
   absl::Status ReadMap(Einsum* einsum) {
-    const auto subtracts = [this] { return Is("sub") && next_.text == "-"; };
-    if (Is("_") || (token_.kind == Token::Kind::kName && next_.text != "(" && !subtracts())) {
+    const auto subtracts = [this] { return Is("sub") && next().text == "-"; };
+    if (Is("_") || (token().kind == Token::Kind::kName && next().text != "(" && !subtracts())) {
       SLUICE_RETURN_IF_ERROR(ReadSubscripts().status());
     }
     if (subtracts()) {
@@ -408,8 +327,8 @@ class Parser {
   }
 
   absl::StatusOr<Access> ReadAccess(int operand) {
-    if (token_.kind != Token::Kind::kName || Is("inf")) return ReadConstant();
-    Access access{.tensor = std::string(token_.text)};
+    if (token().kind != Token::Kind::kName || Is("inf")) return ReadConstant();
+    Access access{.tensor = std::string(token().text)};
     Skip();
     const std::string_view close = TakeOpening();
     if (close.empty()) {
@@ -444,10 +363,10 @@ class Parser {
 
   // Reads the condition of `k : k <= i`. `i : i = 2` is the index 2.
   absl::Status ReadFilter(int operand, Index* index) {
-    const Token at = token_;
+    const Token at = token();
     Skip();
     SLUICE_ASSIGN_OR_RETURN(Index left, ReadIndex());
-    if (Is("=")) token_.text = NameOf(Comparison::kEqual);
+    if (Is("=")) ReadAs(NameOf(Comparison::kEqual));
     const bool at_one_place =
         Is(NameOf(Comparison::kEqual)) && left == *index && SingleRank(left) != nullptr;
     SLUICE_ASSIGN_OR_RETURN(Condition condition, ReadComparison(std::move(left)));
@@ -546,7 +465,7 @@ class Parser {
       return absl::OkStatus();
     }
     Index::Term term;
-    if (token_.kind == Token::Kind::kNumber) {
+    if (token().kind == Token::Kind::kNumber) {
       SLUICE_ASSIGN_OR_RETURN(const int64_t number, Integer());
       if (!TakeTimes()) {
         index->offset += sign * number;
@@ -569,22 +488,19 @@ class Parser {
 
   // The next einsum may begin with a result named x.
   bool TakeTimes() {
-    const bool is_factor = next_.kind == Token::Kind::kName || next_.kind == Token::Kind::kNumber;
+    const bool is_factor = next().kind == Token::Kind::kName || next().kind == Token::Kind::kNumber;
     return Take("*") || (is_factor && Take("x"));
   }
 
   // Returns k if the token is K, the shape of a rank k, and no rank; or nothing.
   std::string RankOfShape() const {
-    if (token_.kind != Token::Kind::kName || declared_.ranks.contains(token_.text)) return "";
-    const std::string lower = absl::AsciiStrToLower(std::string(token_.text));
-    if (lower == token_.text) return "";
+    if (token().kind != Token::Kind::kName || declared_.ranks.contains(token().text)) return "";
+    const std::string lower = absl::AsciiStrToLower(std::string(token().text));
+    if (lower == token().text) return "";
     return (declared_.any() ? declared_.ranks : declared_.names).contains(lower) ? lower : "";
   }
 
   const Declarations declared_;
-  Lexer lexer_;
-  Token token_;
-  Token next_;
   std::set<std::string> results_;  // of the einsums so far
   // Of the einsum that is read:
   std::vector<Filter> filters_;
