@@ -265,9 +265,11 @@ struct Reply {
 
 // Timestamps are written once. Metrics, statistics and logs of a request read them from here.
 struct RequestTrace {
-  MonoTime received{};     // arrival of the first byte at the server
-  MonoTime queued{};       // when the engine accepted it
-  MonoTime first_run{};    // start of the first batch with one of its rows; zero if it never ran
+  MonoTime received{};  // arrival of the first byte at the server
+  MonoTime queued{};    // when the engine accepted it
+  // Start of the first batch with one of its rows: `queued` if the request needs no batch, and zero
+  // if it never ran.
+  MonoTime first_run{};
   MonoTime first_token{};  // zero if there was no token
   MonoTime done{};
   int64_t prompt_tokens = 0;
