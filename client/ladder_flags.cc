@@ -40,7 +40,8 @@ void AddLadderCommand(Arguments* arguments, CLI::App* app) {
         return ReadFlag("ACTION", Choice<Action>(), text, &own.action);
       })
       ->required();
-  ladder->add_option("model", own.model, "The model; may be left out if the server has only one.");
+  ladder->add_option("model,--model", own.model,
+                     "The model; may be left out if the server has only one.");
   ladder->add_option("--model-version", own.model_version, "Default: the highest.");
   for (const OptionSpec<LadderOptions>& spec : OptionSpecs<LadderOptions>()) {
     if (!IsChoosable(spec.path)) continue;

@@ -17,6 +17,7 @@ namespace {
 namespace v1 = admin::v1;
 
 constexpr char kOneBucket[] = "one bucket";
+constexpr double kNoGain = 0.01;  // smaller gains are not worth a ladder
 constexpr int kMemoryColumn = 7;  // of TrialsTable, after P99 MS
 
 std::string Milliseconds(double seconds) { return absl::StrFormat("%.3f", 1000 * seconds); }
@@ -94,6 +95,7 @@ std::string TrialsTable(const StrategyTrials& trials) {
 std::string VerdictText(const StrategyTrials& trials) {
   const StrategyTrial& first = trials.trials.front();
   const StrategyTrial& best = BestOf(trials);
+  const StrategyTrial& most = *std::ranges::max_element(trials.trials, {}, &StrategyTrial::gain);
   std::string text;
   if (trials.ladder_is_free) {
     return absl::StrCat("Keep \"", first.name, "\": ", kLadderIsFree, ".");
@@ -110,7 +112,6 @@ std::string VerdictText(const StrategyTrials& trials) {
         best.name, Percent(best.gain), first.name, trials.arrivals,
         best.device_seconds / first.device_seconds,
         best.mean_latency_seconds / first.mean_latency_seconds, Percent(trials.margin));
-    const StrategyTrial& most = *std::ranges::max_element(trials.trials, {}, &StrategyTrial::gain);
     if (most.gain > best.gain) {
       absl::StrAppendFormat(&text,
                             " \"%s\" gains %s, but the difference may be chance and its plans "
@@ -120,13 +121,18 @@ std::string VerdictText(const StrategyTrials& trials) {
   }
   const StrategyTrial* const one = Find(trials, kOneBucket);
   if (one == nullptr) return text;
-  const double bought = GainOver(best, *one);
-  if (bought <= trials.margin) {
+  const double bought = GainOver(best, *one), possible = GainOver(most, *one);
+  if (bought > trials.margin) {
+    absl::StrAppendFormat(&text, " Bucketing gains %s over a single bucket.", Percent(bought));
+  } else if (possible > kNoGain) {
+    absl::StrAppendFormat(&text,
+                          " The largest gain over a single bucket is %s, which may be chance; try "
+                          "again with more arrivals.",
+                          Percent(possible));
+  } else {
     absl::StrAppend(&text,
                     " Bucketing gains nothing here: a single bucket does as well, because steps "
                     "cost nearly the same in any bucket.");
-  } else {
-    absl::StrAppendFormat(&text, " Bucketing gains %s over a single bucket.", Percent(bought));
   }
   return text;
 }

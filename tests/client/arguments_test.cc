@@ -266,6 +266,7 @@ TEST(ParseArguments, ReadsTheFlagsOfBucketCommands) {
   const auto batch = Parse({"fit", "--lengths=f", "--rows=batch"});
   EXPECT_EQ(batch->fit.token_us, 0) << "no rows of the bucket are computed";
   EXPECT_EQ(batch->fit.computed_token_us, 0.04);
+  EXPECT_EQ(Parse({"ladder", "try", "--model", "m"})->ladder.model, "m");
   const auto ladder = Parse({"ladder", "set", "m", "--strategy=geometric", "--ratio=2", "--keep"});
   ASSERT_TRUE(ladder.ok()) << ladder.status();
   EXPECT_EQ(ladder->ladder.options, (LadderChoice{{"strategy", "geometric"}, {"ratio", "2"}}));

@@ -224,6 +224,33 @@ TEST(VerdictText, ExplainsWhyALadderWithMoreGainIsNotTaken) {
   EXPECT_THAT(VerdictText(trials), ::testing::Not(testing::HasSubstr("chance and its plans")));
 }
 
+TEST(VerdictText, DoesNotDenyAGainThatFewArrivalsCannotShow) {
+  StrategyTrials trials;
+  trials.arrivals = 500;
+  trials.margin = 0.417;
+  trials.trials = {TrialOfGain("one bucket", 0, 1), TrialOfGain("adaptive", 0.221, 1)};
+  trials.best = BestTrial(trials);
+  EXPECT_THAT(VerdictText(trials),
+              testing::HasSubstr("Keep \"one bucket\": no other ladder gains more than 41.7%"));
+  EXPECT_THAT(VerdictText(trials),
+              testing::HasSubstr("The largest gain over a single bucket is 22.1%, which may be "
+                                 "chance; try again with more arrivals."));
+  trials.trials.back().gain = 0.005;
+  EXPECT_THAT(VerdictText(trials), testing::HasSubstr("Bucketing gains nothing here"));
+}
+
+TEST(VerdictText, KeepsTheLadderInUseIfAGainMayBeChance) {
+  StrategyTrials trials;
+  trials.arrivals = 1000;
+  trials.margin = 0.02;
+  trials.trials = {TrialOfGain("present", 0, 1), TrialOfGain("other", 0.009, 1)};
+  trials.best = BestTrial(trials);
+  EXPECT_EQ(trials.best, "present");
+  EXPECT_THAT(VerdictText(trials),
+              testing::HasSubstr("Keep \"present\": no other ladder gains more than 2.0% on 1000 "
+                                 "arrivals, and such a gain may be chance."));
+}
+
 TEST(TrialsTable, HasNoColumnOfMemoryIfPlansTakeNone) {
   StrategyTrials trials;
   trials.trials = {TrialOfGain("present", 0, 0), TrialOfGain("other", 0.141, 0)};
