@@ -18,8 +18,8 @@ using Sequence = SequenceCase<float>;
 enum class Tables { kBoth, kKeys, kQueries };
 
 // Returns the row of a key `distance` positions after its query: distances up to half the span have
-// their own rows, and longer ones share rows by powers of `growth`. A span of 1 has no half, so that
-// each distance keeps its own row.
+// their own rows, and longer ones share rows by powers of `growth`. A span of 1 has no half, and
+// each distance has its own row.
 int32_t RowOf(int64_t distance, int64_t span, double growth) {
   const int64_t size = std::abs(distance), middle = span / 2;
   int64_t bucket = size;
