@@ -217,7 +217,7 @@ def metrics_page():
 
 def http_statuses():
     """Returns the gateway's HTTP status of each gRPC status."""
-    text = (ROOT / "clients/python/sluice_client/gateway/serving.py").read_text()
+    text = (ROOT / "clients/python/sluice_client/gateway/call.py").read_text()
     table = text.split("_STATUSES = {", 1)[1].split("}", 1)[0]
     return dict(re.findall(r'"(\w+)": (\d+)', table))
 

@@ -185,7 +185,7 @@ def test_refusals_and_errors_spend_the_budget_if_the_table_blames_the_server(tmp
 def test_the_gateway_answers_5xx_only_if_the_table_blames_the_server():
     """Statuses that say whose fault it is follow the table. 429 is left to the daemon's reasons."""
     sys.path.insert(0, str(ROOT / "clients" / "python"))
-    from sluice_client.gateway.serving import _STATUSES as statuses
+    from sluice_client.gateway.call import _STATUSES as statuses
 
     excluded_codes = {"501"}
     records = {rule["record"]: rule["expr"] for rule in expressions.rules(expressions.RULES)}

@@ -13,7 +13,7 @@ from sentence_models import SENTENCES, lay
 from sluice_client import Client
 from sluice_client.gateway.hostile import Refused
 from sluice_client.gateway.openai import encoded, integers
-from sluice_client.gateway.serving import HttpCall
+from sluice_client.gateway.call import HttpCall
 from sluice_client.tensors import Tensor
 
 TEXTS = ["a b c", "no more", "d"]

@@ -149,7 +149,8 @@ def handle(path, body, shapes=None):
     from sluice_client.gateway.chat import ChatTemplate
     from sluice_client.gateway.fairness import Caller
     from sluice_client.gateway.hostile import Refused
-    from sluice_client.gateway.serving import Gateway, HttpCall, to_json
+    from sluice_client.gateway.call import HttpCall, to_json
+    from sluice_client.gateway.serving import Gateway
 
     handler = {"completions": completions.completions, "chat": completions.chat_completions,
                "embeddings": openai.embeddings, "rerank": rerank.rerank,

@@ -295,8 +295,8 @@ def test_rows_and_padding_are_limited_before_they_take_memory():
 
 
 def test_calls_are_spread_over_connections():
+    from sluice_client.gateway.daemon import Connections
     from sluice_client.gateway.fairness import Caller
-    from sluice_client.gateway.serving import Connections
 
     async def run():
         connections = Connections(["a", "b", "c"], 10)
@@ -315,7 +315,7 @@ def test_calls_are_spread_over_connections():
 
 
 def test_concurrent_probes_share_one_call_to_the_daemon():
-    from sluice_client.gateway.serving import Readiness
+    from sluice_client.gateway.daemon import Readiness
 
     class Client:
         calls = 0

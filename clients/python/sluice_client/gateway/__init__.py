@@ -6,6 +6,8 @@
 | `fairness` | how callers share the gateway's resources |
 | `hostile` | the checks that every request passes first |
 | `serving` | the handling of one HTTP call from start to end, for every API |
+| `head`, `writer` | the checks of a call's head, and the response |
+| `call`, `daemon` | what handlers use: requests and answers, and calls to the daemon |
 | `models` | checks of requests against the metadata of models |
 | `inference_protocol`, `openai`, `completions`, `rerank`, `tei`, `vllm` | the APIs |
 | `chat`, `render` | templates that turn messages into a prompt, and the process that renders them |

@@ -14,7 +14,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from . import completions, encode, inference_protocol, openai, rerank, tei, vllm, zero_shot
-from .serving import Endpoint, Failure, Gateway, Handler
+from .call import Failure
+from .serving import Endpoint, Gateway, Handler
 
 _V2_MODEL = ("/v2/models/{model}", "/v2/models/{model}/versions/{version}")
 

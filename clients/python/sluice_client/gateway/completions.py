@@ -22,6 +22,7 @@ from typing import (
 
 from ..options import Prompt
 from ..results import Generation
+from .call import Answer, Events, HttpCall, Whole
 from .hostile import (
     MAX_ROWS,
     Fields,
@@ -32,7 +33,7 @@ from .hostile import (
     parse_object,
 )
 from .openai import prompt_options, prompts_of
-from .serving import Answer, Events, Gateway, HttpCall, Whole
+from .serving import Gateway
 
 # The answers of one call that the daemon computes at the same time.
 _AT_ONCE = 64

@@ -11,9 +11,10 @@ from typing import Any, Optional, Sequence, get_args
 from ..options import POOLINGS, EncodeOutput, TaskName
 from ..results import Encoding
 from ..tensors import Tensor
+from .call import Answer, HttpCall, Whole
 from .hostile import Fields, parse_object
 from .openai import prompt_options, texts_or_ids, usage_of
-from .serving import Answer, Gateway, HttpCall, Whole
+from .serving import Gateway
 
 _OUTPUTS = get_args(EncodeOutput)
 _UNITS = ("characters", "bytes", "tokens")

@@ -8,8 +8,9 @@ from typing import Any, Mapping, Optional
 
 from ..results import TensorInfo
 from ..tensors import DATATYPES, Tensor, element_bytes
+from .call import Answer, Failure, HttpCall, Whole, to_json
 from .hostile import Fields, Refused, parse_object
-from .serving import Answer, Failure, Gateway, HttpCall, Whole, to_json
+from .serving import Gateway
 
 _MOST_DIMENSIONS = 8
 # Bytes of a text of an answer and its JSON for each of its bytes; a text has at least four.

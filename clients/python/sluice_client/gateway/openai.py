@@ -13,6 +13,7 @@ from typing import Any, Mapping, Optional, Protocol, Sequence
 
 from ..options import POOLINGS, Prompt
 from ..tensors import Tensor
+from .call import Answer, Failure, HttpCall, Whole, not_finite
 from .hostile import (
     Fields,
     check_rows,
@@ -22,7 +23,7 @@ from .hostile import (
     cost_of_padding,
     parse_object,
 )
-from .serving import Answer, Failure, Gateway, HttpCall, Whole, not_finite
+from .serving import Gateway
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 

@@ -7,9 +7,10 @@ from typing import Any, Mapping, Optional
 
 from ..options import POOLINGS
 from . import tei, vllm
+from .call import Answer, Failure, HttpCall, Whole
 from .hostile import Fields, check_rows, check_text, parse_object
 from .openai import COST_OF_SCORE, encoded, input_prompt, prompt_options, truncation_of, usage_of
-from .serving import Answer, Failure, Gateway, HttpCall, Whole
+from .serving import Gateway
 
 
 def error(failure: Failure) -> Mapping[str, Any]:

@@ -14,9 +14,10 @@ import msgspec
 
 from ..options import Activation
 from ..results import Token
+from .call import Answer, Failure, HttpCall, Whole, to_json
 from .hostile import MAX_ROWS, Fields, Refused, check_rows, check_text, check_texts, parse_object
 from .openai import COST_OF_SCORE, texts_or_ids
-from .serving import Answer, Failure, Gateway, HttpCall, Whole, to_json
+from .serving import Gateway
 
 # Bytes of memory until the answer has been encoded: for a label's score, a term and its weight, a
 # token, and a token of padding. Sorting a label takes as long as reading _TIME_OF_LABEL bytes.

@@ -8,9 +8,10 @@ from typing import Any, Mapping, Sequence
 
 from ..options import Prompt
 from ..results import Classification, Results
+from .call import Answer, HttpCall, Whole
 from .hostile import Fields, check_texts, parse_object
 from .openai import COST_OF_SCORE, prompt_options, texts_or_ids, usage_of
-from .serving import Answer, Gateway, HttpCall, Whole
+from .serving import Gateway
 from .tei import tokens_of
 
 _COST_OF_LABEL = 100  # bytes of memory for a label's score, until it has been encoded

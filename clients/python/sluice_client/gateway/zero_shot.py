@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..zero_shot import TEMPLATE, hypotheses_of
+from .call import Answer, HttpCall, Whole
 from .hostile import MAX_ROWS, check_texts, cost_of_prompts, parse_object
-from .serving import Answer, Gateway, HttpCall, Whole
+from .serving import Gateway
 from .tei import cut_header
 
 # Bytes of memory for a pair of a text and a hypothesis, and for its scores until the answer has

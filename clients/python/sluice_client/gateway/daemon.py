@@ -1,0 +1,124 @@
+"""Calls to the daemon, which take the places, the turns and the memory of their caller."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, AsyncGenerator, AsyncIterator, Mapping, Optional, Sequence
+
+from .. import _protocol, tasks
+from .._channel import Attempts
+from ..aio import AsyncClient
+from ..errors import DeadlineExceeded, SluiceError
+from ..options import Prompt
+from ..results import Generation
+from .call import HttpCall
+from .fairness import Caller, Places
+from .hostile import within
+
+# Bytes of an answer of the daemon, of its tensors, and of their copies, for each of its bytes.
+_COST_OF_ANSWER_BYTE = 4
+
+
+class Connections:
+    """The connections to the daemon, and the places for calls at it."""
+
+    def __init__(self, clients: Sequence[AsyncClient], max_calls: int) -> None:
+        self._clients = clients
+        self._calls = [0] * len(clients)
+        self._places = Places(max_calls)
+
+    @property
+    def first(self) -> AsyncClient:
+        return self._clients[0]
+
+    @asynccontextmanager
+    async def place(
+        self, caller: Caller, timeout_s: Optional[float]
+    ) -> AsyncIterator[AsyncClient]:
+        """Waits for a place for a call, and holds it while the context is open."""
+        if not self._places.take(caller):
+            try:
+                await within(timeout_s, self._places.wait(caller))
+            except asyncio.TimeoutError:
+                raise DeadlineExceeded("the deadline passed while the call waited for other calls"
+                                       " (--max-daemon-calls)", "DEADLINE_EXCEEDED") from None
+        chosen = self._calls.index(min(self._calls))
+        self._calls[chosen] += 1
+        aborted = True
+        try:
+            yield self._clients[chosen]
+            aborted = False
+        except Exception:
+            aborted = False
+            raise
+        finally:
+            self._calls[chosen] -= 1
+            self._places.give_back(caller, aborted)
+
+
+class CallersClient(AsyncClient):
+    """A client whose calls take the places, the turns and the memory of one caller.
+
+    A call waits for a place for at most its deadline, or the client's timeout.
+    """
+
+    def __init__(self, connections: Connections, call: HttpCall) -> None:
+        self._connections = connections
+        self._call = call
+        self._defaults = connections.first._defaults
+
+    async def _answer(self, call: tasks.Call, attempts: Attempts) -> _protocol.Message:
+        attempts.begin()
+        async with self._connections.place(self._call.caller, attempts.remaining_s()) as client:
+            # gRPC copies and encodes the message on the event loop.
+            await self._call.turn(call.request.ByteSize())
+            answer = await client._answer(call, attempts)
+        size = answer.ByteSize()
+        self._call.hold(size * _COST_OF_ANSWER_BYTE)
+        await self._call.turn(size)
+        return answer
+
+    async def sparse(
+        self, model: str, prompts: Sequence[Prompt], options: Mapping[str, Any]
+    ) -> tasks.Parts:
+        """Returns the tensors of `embed_sparse`."""
+        return await self._run(tasks.sparse(model, prompts, options), options)
+
+    async def _parts(
+        self, request: _protocol.Message, options: Mapping[str, Any]
+    ) -> AsyncGenerator[Generation, None]:
+        attempts = Attempts(options, *self._defaults)
+        attempts.begin()
+        async with self._connections.place(self._call.caller, attempts.remaining_s()) as client:
+            await self._call.turn(request.ByteSize())
+            if "timeout_s" in options:
+                options = {**options, "timeout_s": attempts.remaining_s()}
+            async with aclosing(client._parts(request, options)) as parts:
+                async for part in parts:
+                    yield part
+
+
+class Readiness:
+    """Calls the daemon to learn whether it is ready. Concurrent probes share one call."""
+
+    def __init__(self, client: AsyncClient, timeout_s: float = 2.0) -> None:
+        self._client = client
+        self._timeout_s = timeout_s
+        self._asking: Optional[asyncio.Future[bool]] = None
+        self._draining = False
+
+    def drain(self) -> None:
+        """From now on the gateway is not ready."""
+        self._draining = True
+
+    async def ready(self) -> bool:
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.ensure_future(self._ask())
+        return await asyncio.shield(self._asking) and not self._draining
+
+    async def _ask(self) -> bool:
+        try:
+            return await self._client.server_ready(timeout_s=self._timeout_s)
+        except SluiceError:
+            return False
