@@ -167,6 +167,13 @@ def medians(rows):
     return made
 
 
+def ratios(summary):
+    """Returns the calls per second by HTTP divided by those by gRPC, for each kind of call."""
+    rates = {(row["task"], row["in_flight"], row["way"]): row["calls_per_s"] for row in summary}
+    return {f"{task} {in_flight}": rates[task, in_flight, "HTTP"] / rates[task, in_flight, "gRPC"]
+            for task in TASKS for in_flight in IN_FLIGHT}
+
+
 def table(options, rows):
     what = {"embed": "one embedding", "generate": f"{options.tokens} tokens generated"}
     lines = [
@@ -185,6 +192,8 @@ def table(options, rows):
             f"| {what[row['task']]} | {row['in_flight']} | {row['way']} |"
             f" {row['calls_per_s']:.0f} | {row['p50_ms']:.2f} | {row['p99_ms']:.2f} |"
             f" {row['daemon_cpu_ms']:.3f} | {row['gateway_cpu_ms']:.3f} |")
+    shown = ", ".join(f"{name}: {ratio:.2f}" for name, ratio in ratios(rows).items())
+    lines += ["", f"Calls/s by HTTP divided by calls/s by gRPC: {shown}."]
     return "\n".join(lines) + "\n"
 
 
@@ -221,7 +230,8 @@ def main():
     summary = medians(rows)
     report = {"processor": reporting.processor(), "processors": os.cpu_count(),
               "seconds": options.seconds, "rounds": options.rounds, "bytes": options.bytes,
-              "tokens": options.tokens, "seed": options.seed, "medians": summary, "all": rows}
+              "tokens": options.tokens, "seed": options.seed, "ratios": ratios(summary),
+              "medians": summary, "all": rows}
     reporting.write(options, report, table(options, summary))
 
 

@@ -103,13 +103,13 @@ class Attacks:
 NAMES = [name for name in vars(Attacks) if not name.startswith("_")]
 
 
-async def attack(address, seconds, per_s):
-    """Starts `per_s` attacks a second, drawn from all kinds, and prints how many of each."""
+async def attack(address, seconds, per_s, names):
+    """Starts `per_s` attacks a second, drawn from `names`, and prints how many of each."""
     draw = random.Random(1)
     kinds = [Attacks(address, source) for source in HOSTILE]
-    counts, running, ends = dict.fromkeys(NAMES, 0), set(), time.monotonic() + seconds
+    counts, running, ends = dict.fromkeys(names, 0), set(), time.monotonic() + seconds
     while time.monotonic() < ends:
-        name = draw.choice(NAMES)
+        name = draw.choice(names)
         counts[name] += 1
         task = asyncio.ensure_future(getattr(draw.choice(kinds), name)())
         running.add(task)
@@ -189,7 +189,7 @@ async def measure(options, address, gateway):
     await honest(address, 1, options.per_s, [])  # warms up
     for _ in range(options.rounds):
         arguments = ["--attack", address, "--seconds", seconds,
-                     "--attacks-per-s", options.attacks_per_s]
+                     "--attacks-per-s", options.attacks_per_s, "--kinds", *options.kinds]
         failures, output = await phase(arguments, address, seconds, options.per_s, hostile)
         result = json.loads(output)
         failed += failures
@@ -245,13 +245,15 @@ def main():
     add("--rounds", type=int, default=5)
     add("--per-s", type=float, default=20, help="calls of honest callers a second")
     add("--attacks-per-s", type=float, default=20)
+    add("--kinds", nargs="+", choices=NAMES, default=NAMES, metavar="KIND",
+        help="kinds of attacks, to find the cost of one; default: all: %(choices)s")
     add("--max-ratio", type=float, help="fail if the p99 next to hostile callers is larger")
     add("--attack", metavar="ADDRESS", help=argparse.SUPPRESS)
     add("--burn", type=float, metavar="SECONDS", help=argparse.SUPPRESS)
     reporting.add_options(parser)
     options = parser.parse_args()
     if options.attack:
-        asyncio.run(attack(options.attack, options.seconds, options.attacks_per_s))
+        asyncio.run(attack(options.attack, options.seconds, options.attacks_per_s, options.kinds))
         return
     if options.burn is not None:
         burn(options.seconds, options.burn)

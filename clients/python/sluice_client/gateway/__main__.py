@@ -30,6 +30,11 @@ _START_TIMEOUT_S = 1.0  # for the daemon to list its models
 _MAX_PROBES = 64
 _OTHER_DESCRIPTORS = 128
 
+# The time between two attempts to connect to a daemon that does not answer. By default it grows to
+# two minutes, in which a daemon that has restarted gets no calls.
+_FIRST_RECONNECT_MS = 100
+_LONGEST_RECONNECT_MS = 2000
+
 
 def arguments() -> argparse.ArgumentParser:
     """Returns the parser of the command line."""
@@ -238,6 +243,8 @@ async def _serve(parser: argparse.ArgumentParser, given: argparse.Namespace) -> 
                         # dns:///sluice-headless:8001.
                         ("grpc.lb_policy_name", "round_robin"),
                         ("grpc.use_local_subchannel_pool", 1),  # connections of its own
+                        ("grpc.initial_reconnect_backoff_ms", _FIRST_RECONNECT_MS),
+                        ("grpc.max_reconnect_backoff_ms", _LONGEST_RECONNECT_MS),
                     ],
                 )
             )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any, Callable, Sequence
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -68,18 +67,37 @@ def routes(gateway: Gateway) -> list[Route]:
     return made
 
 
-def application(gateway: Gateway) -> Starlette:
+class _Direct:
+    """Calls the endpoint of a path that has no parameters. `others` gets all other calls.
+
+    Starlette compares a path with the expression of each route, which takes longer.
+    """
+
+    def __init__(self, made: Sequence[Route], others: Any) -> None:
+        self._endpoints = {
+            (method, route.path): route.endpoint
+            for route in made
+            if isinstance(route.endpoint, Endpoint) and "{" not in route.path
+            for method in route.methods or ()
+        }
+        self._others = others
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        called = self._endpoints.get((scope["method"], scope["path"]), self._others)
+        await called(scope, receive, send)
+
+
+def application(gateway: Gateway) -> Any:
     """Returns the ASGI application."""
-    cross_origin = Middleware(
-        CORSMiddleware,
+    made = routes(gateway)
+    direct = _Direct(made, Starlette(routes=made, exception_handlers={HTTPException: _no_route}))
+    if not gateway.origins:
+        return direct
+    return CORSMiddleware(
+        direct,
         allow_origins=sorted(gateway.origins),
         allow_methods=["GET", "POST"],
         allow_headers=["*"],
-    )
-    return Starlette(
-        routes=routes(gateway),
-        middleware=[cross_origin] if gateway.origins else [],
-        exception_handlers={HTTPException: _no_route},
     )
 
 

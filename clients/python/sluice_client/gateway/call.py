@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any, AsyncGenerator, Awaitable, Callable, Mapping, Optional, Protocol, Union
 
 import msgspec
-from starlette.datastructures import Headers
 
 from ..errors import SluiceError
 from ..tensors import Tensor, element_bytes
 from .fairness import Caller
+from .head import Head
 from .hostile import Refused
 
 _log = logging.getLogger("sluice_client.gateway")
@@ -34,10 +34,11 @@ _STATUSES = {
 }
 GONE = 499
 
-# The texts of errors that gRPC itself makes. Its own texts name the daemon's address.
+# The texts of errors that gRPC itself makes. Its own texts name the daemon's address. UNKNOWN is the
+# status of a call whose connection ends while its message is being sent.
 _UNREACHABLE = {
     "UNAVAILABLE": "the daemon cannot be reached; retry later",
-    "UNKNOWN": "the call to the daemon failed",
+    "UNKNOWN": "the connection to the daemon was lost; retry later",
 }
 
 # A caller whose own share of the gateway is used up may retry after this time.
@@ -66,7 +67,7 @@ class Failure:
             status = _STATUSES.get(error.code, 500)
             message = error.message
             if not error.reason and error.code in _UNREACHABLE:
-                message = _UNREACHABLE[error.code]
+                status, message = 503, _UNREACHABLE[error.code]
             return Failure(status, message, None, error.reason, error.retry_after_s)
         _log.error("a handler failed", exc_info=error)
         return Failure(500, "internal error in the gateway; see its log")
@@ -104,7 +105,7 @@ Answer = Union[Whole, Events]
 class HttpCall:
     """A request whose body has been read."""
 
-    headers: Headers
+    headers: Head
     path: Mapping[str, str]  # the parameters in the path
     body: bytes
     options: Mapping[str, Any]  # for the calls to the daemon

@@ -13,6 +13,7 @@ import ipaddress
 import logging
 import time
 from collections import OrderedDict, deque
+from functools import lru_cache
 from itertools import islice
 from typing import Callable, Hashable, NamedTuple, Optional
 
@@ -32,6 +33,7 @@ class Caller(NamedTuple):
     token: int = 0
 
 
+@lru_cache(maxsize=4096)
 def address_of(host: str) -> str:
     """Returns the address that shares are counted by: IPv4, or the /64 of an IPv6 address."""
     try:

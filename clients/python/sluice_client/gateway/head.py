@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from typing import Any, Optional
-
-from starlette.datastructures import Headers
+from functools import lru_cache
+from typing import Any, Iterable, Mapping, Optional
 
 from .hostile import Limits, Refused
 
@@ -19,9 +18,21 @@ _TRACEPARENT = re.compile(
 _MAX_TRACESTATE_BYTES = 512
 
 _PRIVATE_NAMES = (".localhost", ".local", ".internal", ".svc")
+_ADDRESS_LENGTH = 45  # of the text of an address
+
+# The first value of each header, by its name in lower case.
+Head = Mapping[str, str]
 
 
-def check_head(headers: Headers, hosts: frozenset[str], origins: frozenset[str]) -> None:
+def head_of(headers: Iterable[tuple[bytes, bytes]]) -> Head:
+    """Returns the headers of an ASGI scope."""
+    made: dict[str, str] = {}
+    for name, value in headers:
+        made.setdefault(name.decode("latin-1"), value.decode("latin-1"))
+    return made
+
+
+def check_head(headers: Head, hosts: frozenset[str], origins: frozenset[str]) -> None:
     """Refuses a call from a page of a foreign origin, to a foreign name of this host, or with
     a compressed body."""
     host = headers.get("host")
@@ -48,8 +59,11 @@ def is_own_host(host: str, own: frozenset[str]) -> bool:
     name = name.lower()
     if "*" in own or name in own or "." not in name and ":" not in name:
         return True
-    if name.endswith(_PRIVATE_NAMES):
-        return True
+    return name.endswith(_PRIVATE_NAMES) or len(name) <= _ADDRESS_LENGTH and _is_address(name)
+
+
+@lru_cache(maxsize=256)
+def _is_address(name: str) -> bool:
     try:
         ipaddress.ip_address(name)
         return True
@@ -58,7 +72,7 @@ def is_own_host(host: str, own: frozenset[str]) -> bool:
 
 
 def call_options(
-    headers: Headers, limits: Limits, address: str = "", traceparent: Optional[str] = None
+    headers: Head, limits: Limits, address: str = "", traceparent: Optional[str] = None
 ) -> dict[str, Any]:
     """Returns the options of calls to the daemon that the headers of a request set.
 

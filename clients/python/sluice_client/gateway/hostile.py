@@ -180,11 +180,7 @@ def parse_object(body: bytes, limits: Limits, hold: Callable[[int], None]) -> Fi
     and may refuse it."""
     hold(structure_of(body, limits).cost())
     try:
-        value = json.loads(
-            body.decode("utf-8"),
-            object_pairs_hook=_object,
-            parse_constant=_no_constant,
-        )
+        value = _DECODER.decode(body.decode("utf-8"))
     except UnicodeDecodeError:
         raise Refused(400, "the body is not UTF-8") from None
     except json.JSONDecodeError as error:
@@ -204,6 +200,8 @@ def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 def _no_constant(name: str) -> float:
     raise Refused(400, f"the body has {name}, which is not a valid JSON number")
 
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_constant)
 
 _NONE: Any = object()
 

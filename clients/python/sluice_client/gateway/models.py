@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import time
 from typing import Any, Mapping, Optional, Sequence
@@ -30,7 +29,8 @@ class Models:
 
     def of(self, client: AsyncClient) -> Models:
         """Returns the same models, whose metadata `client` requests."""
-        made = copy.copy(self)
+        made = object.__new__(Models)
+        made.__dict__.update(self.__dict__)
         made._client = client
         return made
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from typing import Any, Optional
+from typing import Any, Callable, Optional, Protocol
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from .fairness import Account, Caller, Refusals, address_of
 
-# The entry in an ASGI scope's state: a function that drops the connection.
-ABORT = "abort"
+# The entry in an ASGI scope's state: the Connection of the request.
+CONNECTION = "connection"
 
 MAX_HEAD_BYTES = 16 << 10
 # A body may have this many chunks, and one more for each 32 bytes.
@@ -20,6 +20,19 @@ _MAX_CHUNKS = 1024
 _CHUNK_BYTES = 32
 # The bytes of a request after its head that are not content, such as trailers.
 _MAX_FRAMING_BYTES = 64 << 10
+
+
+class Connection(Protocol):
+    """A connection, as the code that answers a request sees it."""
+
+    def abort(self) -> None:
+        """Drops the connection and its buffered data."""
+
+    def watch(self, lost: Optional[Callable[[], object]]) -> None:
+        """Calls `lost` when the connection ends, once. None ends the watch."""
+
+    def is_behind(self) -> bool:
+        """Returns whether the peer has not received the data that was sent."""
 
 
 class _Refused(Exception):
@@ -77,7 +90,7 @@ def protocol(connections: Connections, refusals: Refusals, head_timeout_s: float
 
     uvicorn limits only the time between two requests. Without these limits, a connection could stay
     open although it sends nothing, or could send an endless head or any number of tiny chunks. The
-    ABORT entry in a scope's state is a function that drops the connection.
+    entry CONNECTION in a scope's state is the connection.
     """
 
     class Bounded(HttpToolsProtocol):
@@ -90,6 +103,16 @@ def protocol(connections: Connections, refusals: Refusals, head_timeout_s: float
         _body_bytes = 0  # the content among them
         _chunks = 0
         _refusal: Optional[tuple[int, str, str]] = None  # status, reason, message
+        _lost: Optional[Callable[[], object]] = None  # see watch
+
+        def abort(self) -> None:
+            self.transport.abort()
+
+        def watch(self, lost: Optional[Callable[[], object]]) -> None:
+            self._lost = lost
+
+        def is_behind(self) -> bool:
+            return self.flow.write_paused
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
@@ -99,7 +122,7 @@ def protocol(connections: Connections, refusals: Refusals, head_timeout_s: float
                 transport.abort()
                 return
             self._address = address
-            self.app_state = {**self.app_state, ABORT: transport.abort}
+            self.app_state = {**self.app_state, CONNECTION: self}
             self._overdue = self.loop.call_later(head_timeout_s, transport.abort)
 
         def connection_lost(self, exc: Optional[Exception]) -> None:
@@ -108,6 +131,9 @@ def protocol(connections: Connections, refusals: Refusals, head_timeout_s: float
                 connections.close(self._address, self.transport)
                 self._address = None
             super().connection_lost(exc)
+            self.app_state = {}  # The connection and its state refer to each other.
+            if self._lost is not None:
+                self._lost()
 
         def data_received(self, data: bytes) -> None:
             self._unset_keepalive_if_required()

@@ -9,22 +9,22 @@ the API.
 from __future__ import annotations
 
 import asyncio
-import copy
+import functools
 import time
 from contextlib import aclosing
 from typing import Any, Callable, Coroutine, Mapping, Optional, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from starlette.datastructures import Headers
 
 from ..aio import AsyncClient
 from .call import GONE, Answer, Api, Events, Failure, HttpCall, Whole
 from .chat import ChatTemplate, Renderer
 from .daemon import CallersClient, Connections, Readiness
 from .fairness import Account, Caller, Refusals, Turns, caller_of
-from .head import call_options, check_head
+from .head import Head, call_options, check_head, head_of
 from .hostile import Disconnected, Limits, Refused, read_body, within
 from .models import Models
+from .protocol import CONNECTION, Connection
 from .tracing import Span, Tracing
 from .writer import Send, Stalled, Writer
 
@@ -99,7 +99,8 @@ class Gateway:
 
     def of(self, call: HttpCall) -> Gateway:
         """Returns a gateway with the same state, whose client makes requests for `call`."""
-        made = copy.copy(self)
+        made = object.__new__(Gateway)
+        made.__dict__.update(self.__dict__)
         made.client = CallersClient(self.connections, call)
         made.models = self.models.of(made.client)
         return made
@@ -113,13 +114,16 @@ class Endpoint:
         self._route = route
         self._api = api
         self._handler = handler
+        metrics = gateway.metrics
+        self._duration = metrics.duration.labels(route)
+        self._requests = functools.cache(lambda code: metrics.requests.labels(route, str(code)))
 
     async def __call__(self, scope: Any, receive: Any, send: Send) -> None:
         gateway = self._gateway
-        headers = Headers(scope=scope)
+        headers = head_of(scope["headers"])
         peer = scope.get("client") or ("", 0)
         use = _Use(gateway, caller_of(peer[0], headers.get("authorization")))
-        writer = Writer(scope, send, gateway.limits.stall_timeout_s)
+        writer = Writer(scope["state"][CONNECTION], send, gateway.limits.stall_timeout_s)
         began = time.monotonic()
         gateway.metrics.in_flight.inc()
         try:
@@ -131,11 +135,11 @@ class Endpoint:
         finally:
             use.end()
             gateway.metrics.in_flight.dec()
-            gateway.metrics.requests.labels(self._route, str(writer.status or GONE)).inc()
-            gateway.metrics.duration.labels(self._route).observe(time.monotonic() - began)
+            self._requests(writer.status or GONE).inc()
+            self._duration.observe(time.monotonic() - began)
 
     async def _serve(
-        self, headers: Headers, scope: Any, receive: Any, writer: Writer, use: _Use, span: Span
+        self, headers: Head, scope: Any, receive: Any, writer: Writer, use: _Use, span: Span
     ) -> None:
         limits = self._gateway.limits
         try:
@@ -150,18 +154,10 @@ class Endpoint:
             return await self._fail(writer, self._refused(refused, use), {"connection": "close"})
         path = scope.get("path_params", {})
         call = HttpCall(headers, path, body, options, use.caller, use.hold, use.turn)
-        work = asyncio.ensure_future(self._answer(call, writer, use))
-        gone = asyncio.ensure_future(_disconnected(receive))
-        try:
-            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                writer.status = GONE
-        finally:
-            for task in (work, gone):
-                task.cancel()
-            await asyncio.wait({work, gone})
-        if not work.cancelled() and work.exception() is not None:
-            raise work.exception()  # type: ignore[misc]
+        with _Watch(scope["state"][CONNECTION]) as watch:
+            await self._answer(call, writer, use)
+        if watch.lost:
+            writer.status = GONE
 
     def _refused(self, refused: Refused, use: _Use) -> Failure:
         if refused.reason:
@@ -271,6 +267,24 @@ def _whose(refusal: str) -> str:
     return "the gateway has" if refusal == "full" else "this caller has"
 
 
-async def _disconnected(receive: Any) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+class _Watch:
+    """A context that ends early if the connection ends. `lost` states whether it has."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.lost = False
+
+    def __enter__(self) -> _Watch:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        self._connection.watch(self._end)
+        return self
+
+    def __exit__(self, kind: Optional[type], *_: Any) -> bool:
+        self._connection.watch(None)
+        return self.lost and kind is asyncio.CancelledError
+
+    def _end(self) -> None:
+        self.lost = True
+        self._task.cancel()

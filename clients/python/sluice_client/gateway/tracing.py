@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Iterator, Optional, Protocol
 
-from starlette.datastructures import Headers
+from .head import Head
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -48,7 +48,7 @@ class Tracing:
         self._provider: Optional[TracerProvider] = _provider(endpoint) if endpoint else None
 
     @contextmanager
-    def span(self, method: str, route: str, headers: Headers) -> Iterator[Span]:
+    def span(self, method: str, route: str, headers: Head) -> Iterator[Span]:
         """Yields the span of a request for the path pattern `route`."""
         if self._provider is None:
             yield _NoSpan()
@@ -57,7 +57,7 @@ class Tracing:
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         propagator = TraceContextTextMapPropagator()
-        parent = propagator.extract({name: headers[name] for name in headers})
+        parent = propagator.extract(headers)
         tracer = self._provider.get_tracer(_SERVICE)
         span = tracer.start_span(
             f"{method} {route}",

@@ -7,7 +7,7 @@ from typing import Any, Callable, Coroutine, Mapping, Optional, Union
 
 from .call import GONE, Whole, to_json
 from .hostile import within
-from .protocol import ABORT
+from .protocol import Connection
 
 Send = Callable[[Any], Coroutine[Any, Any, None]]
 
@@ -21,18 +21,17 @@ class Stalled(Exception):
 class Writer:
     """Writes a response, and limits the time for the caller to receive each piece."""
 
-    def __init__(self, scope: Any, send: Send, stall_timeout_s: float) -> None:
+    def __init__(self, connection: Connection, send: Send, stall_timeout_s: float) -> None:
         self._send = send
         self._stall_timeout_s = stall_timeout_s
-        self._abort = scope.get("state", {}).get(ABORT)
+        self._connection = connection
         self.status: Optional[int] = None
 
     async def give_up(self) -> None:
         """Drops the connection and its buffered data; a close would wait until they are sent."""
         self.status = GONE
-        if self._abort is not None:
-            self._abort()
-            await asyncio.sleep(0)
+        self._connection.abort()
+        await asyncio.sleep(0)
 
     async def whole(self, answer: Whole) -> None:
         content, headers = answer.content, dict(answer.headers)
@@ -72,6 +71,9 @@ class Writer:
             piece = body[begin : begin + _PIECE_BYTES]
             last = begin + _PIECE_BYTES >= len(body)
             message = {"type": "http.response.body", "body": piece, "more_body": more or not last}
+            if not self._connection.is_behind():
+                await self._send(message)
+                continue
             try:
                 await within(self._stall_timeout_s, self._send(message))
             except asyncio.TimeoutError:
