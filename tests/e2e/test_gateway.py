@@ -342,5 +342,9 @@ def test_errors_have_the_shape_of_the_other_apis(gateway):
     assert refused.status == 400 and refused.json == {"message": "documents is empty"}
     refused = gateway.post("/v2/models/none/infer", {"inputs": []})
     assert refused.status in (400, 404) and set(refused.json) == {"error"}
-    assert gateway.get("/v2/nothing").json == {"error": "Not Found"}
-    assert gateway.get("/v1/completions").status == 405
+    assert gateway.get("/v2/nothing").json == {
+        "error": "'/v2/nothing' is not a path of this gateway; docs/http.md lists its paths"}
+    refused = gateway.get("/v1/completions")
+    assert refused.status == 405
+    assert refused.json["error"]["message"] == (
+        "GET is not allowed for '/v1/completions'; use POST")

@@ -11,6 +11,7 @@ import time
 import tracemalloc
 
 import pytest
+from conftest import ROOT
 from starlette.datastructures import Headers
 
 SIZE = 100_000
@@ -295,3 +296,11 @@ def test_values_of_a_body_are_counted_exactly(first_seed):
                           indent=draw.choice((None, 2))).encode()
         found = structure_of(body, Limits())
         assert (found.containers, found.texts) == count(whole), body[:500]
+
+
+def test_the_page_states_the_estimates_of_the_code():
+    from sluice_client.gateway import hostile
+
+    page = " ".join((ROOT / "docs" / "http.md").read_text().split())
+    assert (f"{hostile._COST_OF_TEXT} for each text, {hostile._COST_OF_OBJECT} for each object and"
+            f" array, {hostile._COST_OF_NUMBER} for each number") in page

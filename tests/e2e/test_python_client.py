@@ -391,6 +391,9 @@ def test_models_metadata_and_readiness_are_returned(served, connect):
         (lambda c: c.infer("demo", {"text_input": ["a"]}), TypeError, "Tensor.of"),
         (lambda c: c.infer("demo", [["a"]]), TypeError, "Tensor.of"),
         (lambda c: c.embed("demo", []), ValueError, "empty"),
+        (lambda c: c.embed("demo", None), TypeError, "a text, a list of token ids"),
+        (lambda c: c.embed("demo", "a", timeout_s="5"), TypeError, "a number of seconds"),
+        (lambda c: c.embed_sparse("demo", "a"), errors.NotServed, "masked language model"),
         (lambda c: c.generate("demo", "a", max_tokens=2**64), ValueError, "64 bits"),
     ],
 )
@@ -398,6 +401,13 @@ def test_errors_have_a_class_and_name_the_mistake(served, connect, call, kind, t
     with connect(served.grpc) as client:
         with pytest.raises(kind, match=text):
             call(client)
+
+
+@pytest.mark.parametrize("address", ["http://localhost:8001", "https://localhost:8001"])
+def test_an_address_with_a_scheme_of_http_is_refused(connect, address):
+    with pytest.raises(ValueError, match="expected HOST:PORT"):
+        with connect(address):
+            pass
 
 
 TOKEN = "a-token-of-the-tests"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import pathlib
 import time
 from dataclasses import dataclass
@@ -44,6 +45,9 @@ def open_channel(
     module: Any, address: str, tls: Optional[Tls], options: Sequence[tuple[str, Any]]
 ) -> Any:
     """Opens a channel of `module`, which is grpc or grpc.aio."""
+    if "://" in address and not address.startswith(("dns://", "xds://", "unix://")):
+        raise ValueError(f"address is {address!r}; expected HOST:PORT of the daemon's gRPC address,"
+                         " without http:// (for TLS pass tls=Tls())")
     settings = [*_OPTIONS, *options]
     if tls is None:
         return module.insecure_channel(address, options=settings)
@@ -104,4 +108,8 @@ class Attempts:
 
 
 def _from_now(seconds: Optional[float]) -> Optional[float]:
-    return None if seconds is None else time.monotonic() + seconds
+    if seconds is None:
+        return None
+    if not isinstance(seconds, numbers.Real):
+        raise TypeError(f"timeout_s must be a number of seconds or None, not {seconds!r}")
+    return time.monotonic() + float(seconds)

@@ -94,6 +94,9 @@ def prompt_list(prompts: Prompts) -> list[Prompt]:
     """Returns a list of prompts. One text, or one list of token ids, is one prompt."""
     if isinstance(prompts, (str, bytes)):
         return [prompts]
+    if not isinstance(prompts, Iterable):
+        raise TypeError(f"prompts must be a text, a list of token ids, or a list of either, not "
+                        f"{prompts!r}")
     listed: list[Any] = list(prompts)
     if listed and isinstance(listed[0], numbers.Integral):
         return [listed]

@@ -200,7 +200,13 @@ def embed_sparse(
     model: str, inputs: Prompts, options: Mapping[str, Any]
 ) -> Task[results.Results[dict[int, float]]]:
     """Computes the weights of vocabulary terms for each input."""
-    parts = yield from sparse(model, prompt_list(inputs), options)
+    try:
+        parts = yield from sparse(model, prompt_list(inputs), options)
+    except InvalidArgument as error:
+        if error.reason != "output":
+            raise
+        raise NotServed(f"the model {model} has no sparse embeddings; they need a masked language "
+                        "model's head", "UNIMPLEMENTED") from error
     return parts.results(_terms(parts))
 
 

@@ -119,7 +119,12 @@ async def _no_route(request: Request, error: Exception) -> Response:
     """Answers an unknown path or method in the error format of the API that the path matches."""
     assert isinstance(error, HTTPException)
     api = inference_protocol.error if request.url.path.startswith("/v2") else openai.error
-    failure = Failure(error.status_code, error.detail)
+    path = repr(request.url.path[:200])
+    message = f"{path} is not a path of this gateway; docs/http.md lists its paths"
+    if error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "")
+        message = f"{request.method[:20]} is not allowed for {path}; use {allowed}"
+    failure = Failure(error.status_code, message)
     return JSONResponse(api(failure), error.status_code, headers=error.headers)
 
 

@@ -200,9 +200,9 @@ async def chat_completions(gateway: Gateway, call: HttpCall) -> Answer:
     template = gateway.templates.get(name)
     if template is None:
         raise Refused(
-            404, f"the gateway has no chat template for the model {name[:100]!r}; start it with"
-            " --chat MODEL=PATH, where PATH is the model's own folder, or a Jinja file with"
-            " --tokenizer", "model"
+            404, f"the gateway has no chat template for the model {name[:100]!r}. If /v1/models"
+            " lists this model, start the gateway with --chat MODEL=PATH, where PATH is the model's"
+            " own folder, or a Jinja file with --tokenizer", "model"
         )
     if not messages:
         raise fields.refuse("messages", "is empty")

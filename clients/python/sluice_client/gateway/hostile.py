@@ -250,7 +250,9 @@ class Fields:
         """Returns a field whose value is one of `words`."""
         value = self.take(name, default)
         if value is not default and value not in tuple(words):
-            raise self.refuse(name, f"is not one of {', '.join(words)}")
+            expected = tuple(words)
+            raise self.refuse(name, f"is not one of {', '.join(expected)}" if len(expected) > 1
+                              else f"is not supported; expected {expected[0]}")
         return value
 
     def flag(self, name: str, default: Any = _NONE) -> Any:
