@@ -109,6 +109,18 @@ __attribute__((target("avx2"))) void MultiplyInt8PairsAvx2(int64_t steps) {
   for (__m256i& s : sum) Keep(s);
 }
 
+__attribute__((target("avx2,avxvnni"))) void MultiplyInt8DotsAvx2(int64_t steps) {
+  __m256i sum[kChains] = {};
+  for (__m256i& s : sum) Keep(s);
+  __m256i factor = _mm256_set1_epi8(3);
+  Keep(factor);
+  for (int64_t i = 0; i < steps; ++i) {
+#pragma GCC unroll 12
+    for (__m256i& s : sum) s = _mm256_dpbusd_avx_epi32(s, factor, factor);
+  }
+  for (__m256i& s : sum) Keep(s);
+}
+
 __attribute__((target("avx512f,avx512vnni"))) void MultiplyInt8Dots(int64_t steps) {
   __m512i sum[kChains] = {};
   for (__m512i& s : sum) Keep(s);
@@ -188,6 +200,8 @@ MultiplyAdds Int8MultiplyAddsOf(Profile profile) {
       break;
     case Int8Unit::kPairsAvx2:
       return {MultiplyInt8PairsAvx2, 2.0 * 16 * kChains};
+    case Int8Unit::kDotsAvx2:
+      return {MultiplyInt8DotsAvx2, 2.0 * 32 * kChains};
     case Int8Unit::kDots:
       return {MultiplyInt8Dots, 2.0 * 64 * kChains};
     case Int8Unit::kTiles:

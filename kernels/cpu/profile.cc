@@ -24,11 +24,13 @@ InstructionSets ProcessorSets() {
 #ifdef SLUICE_AVX512_BY_AVX2
   return ~InstructionSets{0};
 #else
+  InstructionSets sets = kHasAvx2;
+  if (__builtin_cpu_supports("avxvnni")) sets |= kHasAvxVnni;
   if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
       !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl")) {
-    return kHasAvx2;
+    return sets;
   }
-  InstructionSets sets = kHasAvx2 | kHasAvx512;
+  sets |= kHasAvx512;
   if (__builtin_cpu_supports("avx512vnni")) sets |= kHasAvx512Vnni;
   if (!__builtin_cpu_supports("avx512bf16")) return sets;
   sets |= kHasAvx512Bf16;
@@ -82,9 +84,11 @@ bool MayUseAmx() {
 absl::StatusOr<InstructionSets> Capped(InstructionSets has, std::string_view cap) {
   if (cap.empty()) return has;
   if (cap == "avx2") return has & kHasAvx2;
+  if (cap == "avxvnni") return has & (kHasAvx2 | kHasAvxVnni);
   if (cap == "avx512") return has & (kHasAvx2 | kHasAvx512 | kHasAvx512Vnni);
   return absl::InvalidArgumentError("environment " + std::string(kInstructionCapVariable) + ": '" +
-                                    std::string(cap) + "' is unknown; expected avx2 or avx512");
+                                    std::string(cap) +
+                                    "' is unknown; expected avx2, avxvnni or avx512");
 }
 
 bool ProfileSupported(Profile profile) {
@@ -109,8 +113,9 @@ bool MultipliesInBf16(Profile profile) {
 
 Int8Unit Int8UnitOf(Profile profile) {
   if (profile == Profile::kPortableF32) return Int8Unit::kPairs;
-  if (profile == Profile::kAvx2F32) return Int8Unit::kPairsAvx2;
-  if (!Has(kHasAvx512Vnni)) return Int8Unit::kPairsAvx2;
+  if (profile == Profile::kAvx2F32 || !Has(kHasAvx512Vnni)) {
+    return Has(kHasAvxVnni) ? Int8Unit::kDotsAvx2 : Int8Unit::kPairsAvx2;
+  }
   const bool tiles = profile == Profile::kAmxBf16 && Has(kHasAmxInt8) && MayUseAmx();
   return tiles ? Int8Unit::kTiles : Int8Unit::kDots;
 }

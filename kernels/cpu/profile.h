@@ -49,14 +49,16 @@ inline constexpr InstructionSets kHasAvx512Vnni = 1u << 2;
 inline constexpr InstructionSets kHasAvx512Bf16 = 1u << 3;
 inline constexpr InstructionSets kHasAmxBf16 = 1u << 4;  // and AMX-TILE
 inline constexpr InstructionSets kHasAmxInt8 = 1u << 5;
+inline constexpr InstructionSets kHasAvxVnni = 1u << 6;  // needs AVX2 only
 
 // Tests set this environment variable to hide instruction sets from the process, so that it behaves
 // as on an older processor. Its value is one of the caps of Capped. With another value, the process
 // prints an error and ends with status 2.
 inline constexpr char kInstructionCapVariable[] = "SLUICE_TEST_ISA";
 
-// Returns the sets of `has` that the cap keeps: "avx2" keeps AVX2, "avx512" also AVX-512 with VNNI
-// but without BF16, and "" keeps every set. Returns InvalidArgument for another cap.
+// Returns the sets of `has` that the cap keeps: "avx2" keeps AVX2, "avxvnni" also AVX-VNNI,
+// "avx512" AVX2 and AVX-512 with its own VNNI but without BF16, and "" keeps every set. Returns
+// InvalidArgument for another cap.
 absl::StatusOr<InstructionSets> Capped(InstructionSets has, std::string_view cap);
 
 // Returns whether this machine can execute `profile` and no cap hides its instructions.
@@ -70,6 +72,7 @@ bool MultipliesInBf16(Profile profile);
 enum class Int8Unit {
   kPairs,      // PMADDWD
   kPairsAvx2,  // VPMADDWD
+  kDotsAvx2,   // VPDPBUSD of AVX-VNNI, which has vectors of 256 bits
   kDots,       // VPDPBUSD of AVX-512 VNNI
   kTiles,      // TDPBUSD of AMX
 };

@@ -10,12 +10,13 @@ import subprocess
 import numpy as np
 import pytest
 from conftest import ROOT, SLUICE, SLUICED
-from instruction_sets import CAPS, has
+from instruction_sets import CAPS, has, needs
 from test_invariance import ask, make_requests, same
 from waiting import PATIENCE_S
 
 NEEDS = {"cpu-avx512-bf16": "AVX-512 BF16", "cpu-amx-bf16": "AMX"}
 REQUESTS = 24
+WANTED = ["output_ids", "logprobs", "logits", "prompt_logprobs"]
 
 
 def distance_of_invariant_answers(server, other):
@@ -24,13 +25,12 @@ def distance_of_invariant_answers(server, other):
     Returns the largest difference of log-probabilities between `server` and `other`.
     """
     requests = list(make_requests())[:REQUESTS]
-    wanted = ["output_ids", "logprobs", "logits", "prompt_logprobs"]
-    alone = [ask(server, request, wanted) for request in requests]
+    alone = [ask(server, request, WANTED) for request in requests]
     with concurrent.futures.ThreadPoolExecutor(REQUESTS) as pool:
-        crowd = list(pool.map(lambda request: ask(server, request, wanted), requests))
+        crowd = list(pool.map(lambda request: ask(server, request, WANTED), requests))
     assert all(same(one, another) for one, another in zip(alone, crowd, strict=True))
     return max(
-        np.nanmax(np.abs(ask(other, request, wanted)["prompt_logprobs"]
+        np.nanmax(np.abs(ask(other, request, WANTED)["prompt_logprobs"]
                          - answer["prompt_logprobs"]))
         for request, answer in zip(requests, alone, strict=True)
         if len(request[0][0]) > 1
@@ -65,20 +65,39 @@ def test_default_profile_uses_the_stored_precision(daemon):
     assert stored or "-f32" in names, names
 
 
+def config_of_quantised_demo(folder, quantization):
+    """Writes a configuration of the demo model and returns its path."""
+    config = folder / "sluice.yaml"
+    config.write_text(
+        f"models:\n  - name: demo\n    path: {ROOT / 'models' / 'demo'}\n"
+        f"    quantization: {quantization}\n")
+    return str(config)
+
+
 @pytest.mark.parametrize("quantization, suffix, most_moved",
                          [("int8", "-int8", 2), ("int4", "-int4-g64", 20)])
 def test_quantised_model_is_invariant_and_shows_its_precision(daemon, demo, tmp_path, quantization,
                                                                suffix, most_moved):
-    config = tmp_path / "sluice.yaml"
-    config.write_text(
-        f"models:\n  - name: demo\n    path: {ROOT / 'models' / 'demo'}\n"
-        f"    quantization: {quantization}\n")
-    server = daemon("--config", str(config), models=())
+    server = daemon("--config", config_of_quantised_demo(tmp_path, quantization), models=())
     assert 1e-4 < distance_of_invariant_answers(server, demo) < most_moved
     assert f"{suffix} " in named_models(server)
     status, output = server.stop()
     assert status == 0, output
     assert suffix in next(line for line in output.splitlines() if "model ready" in line)
+
+
+@needs("AVX-VNNI")
+@pytest.mark.parametrize("quantization", ["int8", "int4"])
+def test_quantised_answers_have_the_same_bits_by_avx_vnni_and_by_avx2(daemon, tmp_path,
+                                                                      quantization):
+    config = config_of_quantised_demo(tmp_path, quantization)
+    requests = list(make_requests())[:REQUESTS]
+    answers = []
+    for cap in ("avx2", "avxvnni"):
+        server = daemon("--config", config, "--cpu.profile", "cpu-avx2-f32", models=(),
+                        variables={"SLUICE_TEST_ISA": cap})
+        answers.append([ask(server, request, WANTED) for request in requests])
+    assert all(same(one, another) for one, another in zip(*answers, strict=True))
 
 
 def test_unknown_profile_is_refused_and_lists_the_known_ones(daemon):
@@ -112,5 +131,6 @@ def test_an_unknown_cap_is_refused():
         env={**os.environ, "SLUICE_TEST_ISA": "avx51"}, capture_output=True, text=True,
         timeout=PATIENCE_S)
     assert ended.returncode == 2
-    expected = " or ".join(filter(None, CAPS))
+    *others, last = filter(None, CAPS)
+    expected = f"{', '.join(others)} or {last}"
     assert f"SLUICE_TEST_ISA: 'avx51' is unknown; expected {expected}" in ended.stderr

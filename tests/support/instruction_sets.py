@@ -14,13 +14,15 @@ VARIABLE = "SLUICE_TEST_ISA"
 # The sets that a test may need, with the flags of /proc/cpuinfo that each set requires. A skipped
 # test counts as failed unless it needs one of these sets and the set is missing.
 AVX2 = {"avx2", "fma"}
+AVX_VNNI = AVX2 | {"avx_vnni"}
 AVX512 = AVX2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
 AVX512_BF16 = AVX512 | {"avx512_bf16"}
-SETS = {"AVX2": AVX2, "AVX-512": AVX512, "AVX-512 BF16": AVX512_BF16,
+SETS = {"AVX2": AVX2, "AVX-VNNI": AVX_VNNI, "AVX-512": AVX512, "AVX-512 BF16": AVX512_BF16,
         "AMX": AVX512_BF16 | {"amx_tile", "amx_bf16"}}
 # The sets that each value of the variable keeps, as in kernels/cpu/profile.cc. The last one is the
 # set that a processor must have for a run under this cap.
-CAPS = {"": tuple(SETS), "avx2": ("AVX2",), "avx512": ("AVX2", "AVX-512")}
+CAPS = {"": tuple(SETS), "avx2": ("AVX2",), "avxvnni": ("AVX2", "AVX-VNNI"),
+        "avx512": ("AVX2", "AVX-512")}
 # The ways in which a test names a profile or an instruction set.
 NAMES_PROFILE = re.compile(r"(?i:cpu[._-]profile)|--profile|\bcpu-(portable|avx|amx)|\bavx512"
                            rf"|[\"'](sluice )?bf16[\"']|\bneeds\([\"']|{VARIABLE}")
@@ -30,7 +32,8 @@ def cap():
     """Returns the value of the variable. Raises ValueError if it is unknown."""
     value = os.environ.get(VARIABLE, "")
     if value not in CAPS:
-        raise ValueError(f"environment {VARIABLE}: '{value}' is unknown; expected avx2 or avx512")
+        raise ValueError(f"environment {VARIABLE}: '{value}' is unknown; "
+                         "expected avx2, avxvnni or avx512")
     return value
 
 

@@ -14,6 +14,7 @@ import instruction_sets  # noqa: E402
 
 OLD = "sse4_2"
 AVX2 = f"{OLD} avx2 fma"
+VNNI = f"{AVX2} avx_vnni"
 AVX512 = f"{AVX2} avx512f avx512bw avx512dq avx512vl avx512_vnni"
 BF16 = f"{AVX512} avx512_bf16"
 AMX = f"{BF16} amx_tile amx_bf16 amx_int8"
@@ -25,6 +26,11 @@ AMX = f"{BF16} amx_tile amx_bf16 amx_int8"
     (AVX2, "", ["AVX2"]),
     (AVX2, "avx2", ["AVX2"]),
     (AVX2, "avx512", ["AVX2"]),
+    (AVX2, "avxvnni", ["AVX2"]),
+    (VNNI, "", ["AVX2", "AVX-VNNI"]),
+    (VNNI, "avx2", ["AVX2"]),
+    (VNNI, "avxvnni", ["AVX2", "AVX-VNNI"]),
+    (VNNI, "avx512", ["AVX2"]),
     (AVX512, "", ["AVX2", "AVX-512"]),
     (AVX512, "avx2", ["AVX2"]),
     (AVX512, "avx512", ["AVX2", "AVX-512"]),
@@ -33,6 +39,7 @@ AMX = f"{BF16} amx_tile amx_bf16 amx_int8"
     (BF16, "avx512", ["AVX2", "AVX-512"]),
     (AMX, "", ["AVX2", "AVX-512", "AVX-512 BF16", "AMX"]),
     (AMX, "avx2", ["AVX2"]),
+    (f"{AMX} avx_vnni", "avxvnni", ["AVX2", "AVX-VNNI"]),
     (AMX, "avx512", ["AVX2", "AVX-512"]),
 ])
 def test_a_cap_only_removes_sets(flags, cap, expected):
@@ -43,7 +50,7 @@ def test_a_cap_only_removes_sets(flags, cap, expected):
 
 def test_an_unknown_cap_is_an_error(monkeypatch):
     monkeypatch.setenv("SLUICE_TEST_ISA", "avx51")
-    with pytest.raises(ValueError, match="'avx51' is unknown; expected avx2 or avx512"):
+    with pytest.raises(ValueError, match="'avx51' is unknown; expected avx2, avxvnni or avx512"):
         instruction_sets.has("AVX2")
 
 
@@ -58,7 +65,7 @@ def test_a_command_states_its_need_in_a_comment(command, expected):
 
 
 def test_a_command_with_an_unknown_need_is_an_error():
-    with pytest.raises(ValueError, match="needs 'AVX512'; expected one of AVX2, AVX-512"):
+    with pytest.raises(ValueError, match="needs 'AVX512'; expected one of AVX2, AVX-VNNI"):
         instruction_sets.stated_need("sluice plan m  # needs AVX512")
 
 

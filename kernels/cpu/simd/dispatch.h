@@ -35,6 +35,8 @@ inline const Int8Table& Int8TableFor(Profile profile) {
   switch (Int8UnitOf(profile)) {
     case Int8Unit::kPairsAvx2:
       return kInt8Avx2;
+    case Int8Unit::kDotsAvx2:
+      return kInt8DotsAvx2;
     case Int8Unit::kDots:
       return kInt8Dots;
     case Int8Unit::kTiles:

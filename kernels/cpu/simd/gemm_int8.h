@@ -52,16 +52,22 @@ static int32_t LargestBits(const float* x, const float* factors, int64_t k) {
 template <typename T>
 SLUICE_INLINE void StoreTwo(VecI first, VecI second, T* out) {
 #if SLUICE_SIMD_LANES == 8
+  const __m256i by_halves =  // the middle two quarters are swapped
+      _mm256_packs_epi32(reinterpret_cast<__m256i>(first), reinterpret_cast<__m256i>(second));
+  const __m256i words = _mm256_permute4x64_epi64(by_halves, 0xD8);
   if constexpr (sizeof(T) == 2) {
-    const __m256i both =  // packed half by half: the middle two quarters are swapped
-        _mm256_packs_epi32(reinterpret_cast<__m256i>(first), reinterpret_cast<__m256i>(second));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_permute4x64_epi64(both, 0xD8));
-    return;
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), words);
+  } else {
+    const __m128i low = _mm256_castsi256_si128(words), high = _mm256_extracti128_si256(words, 1);
+    const bool is_signed = static_cast<T>(-1) < 0;
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out),
+                     is_signed ? _mm_packs_epi16(low, high) : _mm_packus_epi16(low, high));
   }
-#endif
+#else
   typedef T Values __attribute__((vector_size(sizeof(T) * kLanes), aligned(1), may_alias));
   *reinterpret_cast<Values*>(out) = __builtin_convertvector(first, Values);
   *reinterpret_cast<Values*>(out + kLanes) = __builtin_convertvector(second, Values);
+#endif
 }
 
 // Quantises kQuantizedStep values.

@@ -9,9 +9,12 @@ namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 
 // Adds the products of each lane's four unsigned values of `x` and signed values of `w` to `sum`.
 SLUICE_INLINE VecI AddFours(VecI x, VecI w, VecI sum) {
-#ifdef __AVX512VNNI__
+#if defined(__AVX512VNNI__) && SLUICE_SIMD_LANES == 16
   return reinterpret_cast<VecI>(_mm512_dpbusd_epi32(
       reinterpret_cast<__m512i>(sum), reinterpret_cast<__m512i>(x), reinterpret_cast<__m512i>(w)));
+#elif defined(__AVXVNNI__) && SLUICE_SIMD_LANES == 8
+  return reinterpret_cast<VecI>(_mm256_dpbusd_avx_epi32(
+      reinterpret_cast<__m256i>(sum), reinterpret_cast<__m256i>(x), reinterpret_cast<__m256i>(w)));
 #else
   for (int i = 0; i < 4; ++i) sum += (x >> 8 * i & 255) * (w << (24 - 8 * i) >> 24);
   return sum;
@@ -41,8 +44,8 @@ struct Int8Dots : Int8Sums<simd::kInt8Offset> {
 // The codes are the unsigned operand. The values of x, which have no offset here, are the signed
 // operand.
 struct Int4Dots : Int8Dots {
-  static constexpr int kRows = 8;
-  static constexpr int kManyRows = 6;
+  static constexpr int kRows = kLanes == 8 ? 4 : 8;
+  static constexpr int kManyRows = kLanes == 8 ? 4 : 6;
   static constexpr bool kShared = false;
   static constexpr int kParts = 1;
   static constexpr int kSums = kPanelVectors;

@@ -167,7 +167,7 @@ TEST_P(Int4Test, MemoryIsHalfAByteAWeightAndAScaleAGroup) {
   EXPECT_EQ(packed.bytes(), 256 * 128 / 2 + 256 * 128 / 64 * 4);
 }
 
-SLUICE_EVERY_PROFILE(Int4Test);
+SLUICE_EVERY_UNIT(Int4Test);
 
 }  // namespace
 }  // namespace sluice::kernels

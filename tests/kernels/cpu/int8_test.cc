@@ -134,7 +134,7 @@ TEST_P(Int8Test, ValuesThatAreNotFiniteMakeTheirRowOrColumnNaNAndNoOther) {
   ExpectInt8KeepsWhatIsNotFiniteApart<float>(Run(), random_);
 }
 
-SLUICE_EVERY_PROFILE(Int8Test);
+SLUICE_EVERY_UNIT(Int8Test);
 
 }  // namespace
 }  // namespace sluice::kernels

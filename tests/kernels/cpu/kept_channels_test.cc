@@ -119,7 +119,7 @@ TEST_P(KeptChannelsTest, AKeptValueThatIsNotFiniteMakesItsRowNaNAndNoOther) {
   }
 }
 
-SLUICE_EVERY_PROFILE(KeptChannelsTest);
+SLUICE_EVERY_UNIT(KeptChannelsTest);
 
 }  // namespace
 }  // namespace sluice::kernels

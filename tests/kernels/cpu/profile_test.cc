@@ -22,6 +22,7 @@ TEST(ProfileTest, ACapOnlyRemovesInstructionSets) {
   constexpr InstructionSets kVnni = kAvx512 | kHasAvx512Vnni;
   constexpr InstructionSets kBf16 = kVnni | kHasAvx512Bf16;
   constexpr InstructionSets kAmx = kBf16 | kHasAmxBf16 | kHasAmxInt8;
+  constexpr InstructionSets kAvxVnni = kAvx2 | kHasAvxVnni;
   constexpr CapCase kCases[] = {
       {"", 0, 0},
       {"", kAvx2, kAvx2},
@@ -31,7 +32,14 @@ TEST(ProfileTest, ACapOnlyRemovesInstructionSets) {
       {"avx2", kAvx512, kAvx2},
       {"avx2", kBf16, kAvx2},
       {"avx2", kAmx, kAvx2},
+      {"avx2", kAvxVnni, kAvx2},
+      {"avxvnni", 0, 0},
+      {"avxvnni", kAvx2, kAvx2},
+      {"avxvnni", kAvxVnni, kAvxVnni},
+      {"avxvnni", kAmx, kAvx2},
+      {"avxvnni", kAmx | kHasAvxVnni, kAvxVnni},
       {"avx512", 0, 0},
+      {"avx512", kAvxVnni, kAvx2},
       {"avx512", kAvx2, kAvx2},
       {"avx512", kAvx512, kAvx512},
       {"avx512", kVnni, kVnni},
@@ -49,8 +57,17 @@ TEST(ProfileTest, AnUnknownCapIsAnError) {
     const absl::Status status = Capped(kHasAvx2, cap).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << cap;
     EXPECT_EQ(status.message(), "environment SLUICE_TEST_ISA: '" + std::string(cap) +
-                                    "' is unknown; expected avx2 or avx512");
+                                    "' is unknown; expected avx2, avxvnni or avx512");
   }
+}
+
+TEST(ProfileTest, Avx2MultipliesInt8ByAvxVnniIfTheProcessorHasIt) {
+  if (!ProfileSupported(Profile::kAvx2F32)) GTEST_SKIP() << "not applicable: needs AVX2";
+  if (Int8UnitOf(Profile::kAvx2F32) == Int8Unit::kPairsAvx2) {
+    GTEST_SKIP() << "not applicable: needs AVX-VNNI";
+  }
+  EXPECT_EQ(Int8UnitOf(Profile::kAvx2F32), Int8Unit::kDotsAvx2);
+  EXPECT_NE(Int8UnitOf(BestProfile()), Int8Unit::kPairsAvx2);
 }
 
 TEST(ProfileTest, ReportsTheProfilesThatThisMachineCannotTest) {

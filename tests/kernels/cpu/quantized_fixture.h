@@ -54,6 +54,15 @@ struct Shape {
   int64_t rows, k, n;
 };
 
+// In kernels_wide_test also the profile of AVX2, whose unit is emulated there as well.
+inline std::vector<Profile> QuantizedProfiles() {
+  std::vector<Profile> profiles = SupportedProfiles();
+#ifdef SLUICE_AVX512_BY_AVX2
+  if (ProfileSupported(Profile::kAvx2F32)) profiles.push_back(Profile::kAvx2F32);
+#endif
+  return profiles;
+}
+
 // Returns shapes around the sizes of tiles, panels and paddings, a shape whose rows are multiplied
 // in several parts by every unit, and random shapes.
 inline std::vector<Shape> Shapes(std::mt19937_64& random) {
@@ -118,3 +127,8 @@ inline void CheckInvariance(const Context& one, const Context& two, std::mt19937
 }
 
 }  // namespace sluice::kernels
+
+#define SLUICE_EVERY_UNIT(suite)                                                    \
+  INSTANTIATE_TEST_SUITE_P(Profiles, suite,                                         \
+                           testing::ValuesIn(sluice::kernels::QuantizedProfiles()), \
+                           sluice::kernels::ProfileTestName)
