@@ -16,9 +16,10 @@ if(SLUICE_UNITY AND NOT SLUICE_PYTHON)
   message(WARNING "python3 was not found: sources are compiled one at a time")
 endif()
 
-# lld links in a fifth of the time of GNU ld, which matters because many programs are linked.
+# lld links in a fifth of the time of GNU ld, which matters because many programs are linked. GCC as
+# a cross compiler does not find it.
 find_program(SLUICE_LLD ld.lld)
-if(SLUICE_LLD)
+if(SLUICE_LLD AND NOT CMAKE_CROSSCOMPILING)
   add_link_options($<$<LINK_LANGUAGE:CXX>:-fuse-ld=lld>)
 endif()
 
@@ -35,6 +36,9 @@ function(sluice_target_settings target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wno-unused-parameter -Werror)
   # Results must not depend on how the compiler contracts a*b+c. Kernels request FMA explicitly.
   target_compile_options(${target} PRIVATE -ffp-contract=off)
+  if(SLUICE_ARM64)  # where char is unsigned by default
+    target_compile_options(${target} PRIVATE -fsigned-char)
+  endif()
   if(SLUICE_SANITIZER STREQUAL "address")
     target_compile_options(${target} PRIVATE -fsanitize=address,undefined -fno-omit-frame-pointer
                                              -fno-sanitize-recover=undefined)

@@ -59,6 +59,24 @@ install_packages() {
   say "installed the packages in $((SECONDS - began)) s"
 }
 
+# download_packages ARCHITECTURE FOLDER PACKAGE... fills the folder with the packages that an empty
+# system of that architecture needs for these packages. Installs nothing and needs no root, unless
+# apt's own lists are out of date.
+download_packages() {
+  local architecture=$1 folder=$PWD/$2 options
+  shift 2
+  mkdir -p "$folder"/{partial,lists/partial}
+  options=(-qq -y --no-install-recommends --download-only -o Dir::State::status=/dev/null
+    -o Dir::Cache::archives="$folder" -o APT::Sandbox::User="$(id -un)" -o Debug::NoLocking=1)
+  if [ "$architecture" != "$(dpkg --print-architecture)" ]; then
+    options+=(-o APT::Architecture="$architecture" -o APT::Architectures::="$architecture"
+      -o Dir::State::lists="$folder/lists" -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache=)
+  fi
+  apt-get "${options[@]}" install "$@" >"$folder/apt.log" 2>&1 ||
+    { apt-get "${options[@]}" update && apt-get "${options[@]}" install "$@"; } >"$folder/apt.log" 2>&1 ||
+    { cat "$folder/apt.log" >&2; fail "downloading the packages failed"; }
+}
+
 # show_progress [BEGAN] prints the output of a build that began at second BEGAN. It replaces the
 # lines "@DONE/ALL@ ..." by a count of steps and the estimated remaining time. On a terminal this is
 # one line that changes; otherwise it prints a line every 30 s.

@@ -3,17 +3,9 @@
 #include <limits>
 
 #include "base/ceil_div.h"
-#include "kernels/cpu/simd/max_sim_kernels.h"
+#include "kernels/cpu/simd/dispatch.h"
 
 namespace sluice::kernels {
-namespace {
-
-simd::MaxSimKernel KernelOf(Profile profile) {
-  if (profile == Profile::kPortableF32) return simd::MaxSimPortable;
-  return profile == Profile::kAvx2F32 ? simd::MaxSimAvx2 : simd::MaxSimAvx512;
-}
-
-}  // namespace
 
 MaxSimQuery::MaxSimQuery(Profile profile, std::span<const float> vectors, int64_t width)
     : profile_(profile),
@@ -32,12 +24,12 @@ double MaxSimQuery::Score(std::span<const float> document) const {
   const int64_t count = std::ssize(document) / width_;
   if (count == 0) return 0;
   std::vector<float> best(stride_, -std::numeric_limits<float>::infinity());
-  KernelOf(profile_)({.query = by_feature_.data(),
-                      .stride = stride_,
-                      .width = width_,
-                      .documents = document.data(),
-                      .count = count,
-                      .best = best.data()});
+  simd::MaxSimFor(profile_)({.query = by_feature_.data(),
+                             .stride = stride_,
+                             .width = width_,
+                             .documents = document.data(),
+                             .count = count,
+                             .best = best.data()});
   double sum = 0;
   for (int64_t i = 0; i < vectors_; ++i) sum += best[i];
   return sum;

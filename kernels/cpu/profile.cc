@@ -1,6 +1,11 @@
 #include "kernels/cpu/profile.h"
 
+#ifdef __aarch64__
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#else
 #include <cpuid.h>
+#endif
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -19,10 +24,15 @@ static_assert(std::size(kProfiles) == CountEnumerators<Profile>());
 namespace {
 
 // Returns the sets that the processor has.
+#ifdef __aarch64__
+InstructionSets ProcessorSets() {
+  return kHasArm64 | ((getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0 ? kHasArm64Dots : 0);
+}
+#else
 InstructionSets ProcessorSets() {
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 0;
 #ifdef SLUICE_AVX512_BY_AVX2
-  return ~InstructionSets{0};
+  return ~(kHasArm64 | kHasArm64Dots);
 #else
   InstructionSets sets = kHasAvx2;
   if (__builtin_cpu_supports("avxvnni")) sets |= kHasAvxVnni;
@@ -42,6 +52,7 @@ InstructionSets ProcessorSets() {
   return sets | kHasAmxBf16 | ((edx & kAmxInt8) != 0 ? kHasAmxInt8 : 0);
 #endif
 }
+#endif
 
 // The cap of this process, or "". The emulated instructions have no cap.
 std::string_view Cap() {
@@ -69,7 +80,7 @@ bool Has(InstructionSets needed) {
 // Returns whether AMX can be used. Its registers are 8 KiB of state, which Linux lets a process use
 // only after it requests permission.
 bool MayUseAmx() {
-#ifdef SLUICE_AVX512_BY_AVX2
+#if defined(SLUICE_AVX512_BY_AVX2) || defined(__aarch64__)
   return Has(kHasAmxBf16);
 #else
   constexpr long kRequestPermission = 0x1023, kTileData = 18;  // of arch_prctl, since Linux 5.16
@@ -103,6 +114,8 @@ bool ProfileSupported(Profile profile) {
       return Has(kHasAvx512Bf16);
     case Profile::kAmxBf16:
       return MayUseAmx();
+    case Profile::kArm64F32:
+      return Has(kHasArm64);
   }
   return false;
 }
@@ -113,6 +126,9 @@ bool MultipliesInBf16(Profile profile) {
 
 Int8Unit Int8UnitOf(Profile profile) {
   if (profile == Profile::kPortableF32) return Int8Unit::kPairs;
+  if (profile == Profile::kArm64F32) {
+    return Has(kHasArm64Dots) ? Int8Unit::kDotsArm64 : Int8Unit::kPairs;
+  }
   if (profile == Profile::kAvx2F32 || !Has(kHasAvx512Vnni)) {
     return Has(kHasAvxVnni) ? Int8Unit::kDotsAvx2 : Int8Unit::kPairsAvx2;
   }

@@ -15,13 +15,14 @@
 namespace sluice::kernels {
 
 enum class Profile {
-  kPortableF32,  // plain C++, no instruction set beyond x86-64 baseline
+  kPortableF32,  // plain C++, no instruction set beyond the baseline of x86-64 or ARM64
   kAvx2F32,      // AVX2 + FMA
   kAvx512F32,    // AVX-512 F/BW/DQ/VL
   // Like kAvx512F32, but the rows that a bf16 matrix is multiplied with are rounded to bf16
   // (nearest, ties to even; denormals count as zero). Products are exact and summed in f32.
   kAvx512Bf16,  // pairs of products by VDPBF16PS
   kAmxBf16,     // by AMX's TDPBF16PS, with another order of summation
+  kArm64F32,    // ARM64 with NEON; the bits of kAvx2F32
 };
 
 constexpr auto EnumNamesOf(Profile) {
@@ -30,13 +31,14 @@ constexpr auto EnumNamesOf(Profile) {
                                  {kAvx2F32, "cpu-avx2-f32"},
                                  {kAvx512F32, "cpu-avx512-f32"},
                                  {kAvx512Bf16, "cpu-avx512-bf16"},
-                                 {kAmxBf16, "cpu-amx-bf16"}});
+                                 {kAmxBf16, "cpu-amx-bf16"},
+                                 {kArm64F32, "cpu-arm64-f32"}});
 }
 
-// All profiles. Each one requires all instructions of the profiles before it.
+// All profiles. Each one requires all instructions of the profiles of its architecture before it.
 inline constexpr Profile kProfiles[] = {Profile::kPortableF32, Profile::kAvx2F32,
-                                        Profile::kAvx512F32, Profile::kAvx512Bf16,
-                                        Profile::kAmxBf16};
+                                        Profile::kAvx512F32,   Profile::kAvx512Bf16,
+                                        Profile::kAmxBf16,     Profile::kArm64F32};
 
 inline std::string_view ProfileName(Profile profile) { return NameOf(profile); }
 
@@ -50,6 +52,8 @@ inline constexpr InstructionSets kHasAvx512Bf16 = 1u << 3;
 inline constexpr InstructionSets kHasAmxBf16 = 1u << 4;  // and AMX-TILE
 inline constexpr InstructionSets kHasAmxInt8 = 1u << 5;
 inline constexpr InstructionSets kHasAvxVnni = 1u << 6;  // needs AVX2 only
+inline constexpr InstructionSets kHasArm64 = 1u << 7;    // NEON, which every ARM64 processor has
+inline constexpr InstructionSets kHasArm64Dots = 1u << 8;
 
 // Tests set this environment variable to hide instruction sets from the process, so that it behaves
 // as on an older processor. Its value is one of the caps of Capped. With another value, the process
@@ -70,11 +74,12 @@ bool MultipliesInBf16(Profile profile);
 // The instructions that multiply in int8. All of them give the same bits, so the choice does not
 // belong to a profile.
 enum class Int8Unit {
-  kPairs,      // PMADDWD
+  kPairs,      // PMADDWD, or SMULL of ARM64
   kPairsAvx2,  // VPMADDWD
   kDotsAvx2,   // VPDPBUSD of AVX-VNNI, which has vectors of 256 bits
   kDots,       // VPDPBUSD of AVX-512 VNNI
   kTiles,      // TDPBUSD of AMX
+  kDotsArm64,  // SDOT of ARM64, since ARMv8.2
 };
 
 // Returns the fastest unit of this machine that uses no wider instructions than `profile`.

@@ -19,11 +19,20 @@ constexpr int kSpins = 500;
 
 thread_local int64_t loops_of_this_thread = 0;
 
+// Tells the processor that this thread spins.
+void Pause() {
+#ifdef __aarch64__
+  asm volatile("yield");
+#else
+  __builtin_ia32_pause();
+#endif
+}
+
 template <typename Done>
 bool SpinUntil(Done done) {
   for (int i = 0; i < kSpins; ++i) {
     if (done()) return true;
-    __builtin_ia32_pause();
+    Pause();
   }
   return done();
 }

@@ -320,7 +320,8 @@ SLUICE_INLINE void Softmax(const simd::AttentionBlock& block, const Query* queri
     return PagesTo(EndOf(query, segment)) * kPageTokens - segment.origin;
   };
   const int64_t common = end_of(queries[0]);
-  VecF shift[N], sum[N] = {};
+  static_assert(kPageTokens % kSumLanes == 0);
+  VecF shift[N], sum[N][kSumVectors] = {};
   for (int i = 0; i < N; ++i) {
     shift[i] = largest != nullptr ? largest[i] : Broadcast(-__builtin_inff());
   }
@@ -344,13 +345,16 @@ SLUICE_INLINE void Softmax(const simd::AttentionBlock& block, const Query* queri
     for (int c = 0; c < kPageVectors; ++c) {
 #pragma GCC unroll 8
       for (int i = 0; i < N; ++i) {
-        AddWeights(queries[i].scores + at + c * kLanes, shift[i], &sum[i]);
+        AddWeights(queries[i].scores + at + c * kLanes, shift[i], &sum[i][c % kSumVectors]);
       }
     }
   }
   for (int i = 0; i < N; ++i) {
-    for (int64_t at = common; at < end_of(queries[i]); at += kLanes) {
-      AddWeights(queries[i].scores + at, shift[i], &sum[i]);
+    for (int64_t at = common; at < end_of(queries[i]); at += kSumLanes) {
+#pragma GCC unroll 2
+      for (int p = 0; p < kSumVectors; ++p) {
+        AddWeights(queries[i].scores + at + p * kLanes, shift[i], &sum[i][p]);
+      }
     }
     queries[i].sums[block.kv->head_dim + simd::kRecordSum] = SumLanes(sum[i]);
   }

@@ -3,9 +3,32 @@
 
 #include "kernels/cpu/profile.h"
 #include "kernels/cpu/simd/int8.h"
+#include "kernels/cpu/simd/max_sim_kernels.h"
 #include "kernels/cpu/simd/table.h"
 
 namespace sluice::kernels::simd {
+
+#ifdef __aarch64__
+
+inline const Table& TableFor(Profile profile) {
+  return profile == Profile::kArm64F32 ? kArm64 : kPortable;
+}
+
+inline const AttentionKernels& AttentionFor(Profile profile, KvType type) {
+  if (type == KvType::kF32) return TableFor(profile).attention;
+  const bool bf16 = type == KvType::kBF16;
+  if (profile != Profile::kArm64F32) return bf16 ? kBF16PagesPortable : kInt8PagesPortable;
+  return bf16 ? kBF16PagesArm64 : kInt8PagesArm64;
+}
+
+inline const Int8Table& Int8TableFor(Profile profile) {
+  return Int8UnitOf(profile) == Int8Unit::kDotsArm64 ? kInt8DotsArm64 : kInt8Portable;
+}
+
+// The portable kernel uses fused multiply-adds, too.
+inline MaxSimKernel MaxSimFor(Profile) { return MaxSimPortable; }
+
+#else
 
 inline const Table& TableFor(Profile profile) {
   switch (profile) {
@@ -18,6 +41,7 @@ inline const Table& TableFor(Profile profile) {
     case Profile::kAmxBf16:
       return kAmx;
     case Profile::kPortableF32:
+    case Profile::kArm64F32:
       break;
   }
   return kPortable;
@@ -42,9 +66,17 @@ inline const Int8Table& Int8TableFor(Profile profile) {
     case Int8Unit::kTiles:
       return kInt8Tiles;
     case Int8Unit::kPairs:
+    case Int8Unit::kDotsArm64:
       break;
   }
   return kInt8Portable;
 }
+
+inline MaxSimKernel MaxSimFor(Profile profile) {
+  if (profile == Profile::kPortableF32) return MaxSimPortable;
+  return profile == Profile::kAvx2F32 ? MaxSimAvx2 : MaxSimAvx512;
+}
+
+#endif
 
 }  // namespace sluice::kernels::simd

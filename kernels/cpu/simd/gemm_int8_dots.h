@@ -1,15 +1,28 @@
-// Products in int8 by groups of four, with VPDPBUSD or, in tests without the instruction, with
-// equivalent arithmetic. The instruction reads x as unsigned. So rows of x have value + 128, and
-// 128 times the sum of a column is subtracted.
+// Products in int8 by groups of four: by VPDPBUSD, by SDOT of ARM64 or, in tests without the
+// instruction, by equivalent arithmetic. VPDPBUSD reads x as unsigned. So rows of x have value +
+// 128, and 128 times the sum of a column is subtracted. SDOT reads x as signed.
 #pragma once
 
 #include "kernels/cpu/simd/gemm_int4.h"
 
 namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 
-// Adds the products of each lane's four unsigned values of `x` and signed values of `w` to `sum`.
+#ifdef __aarch64__
+typedef int8_t ValueOfX;
+inline constexpr int32_t kOffsetOfX = 0;
+#else
+typedef uint8_t ValueOfX;
+inline constexpr int32_t kOffsetOfX = simd::kInt8Offset;
+#endif
+
+// Adds the products of each lane's four values of `x` and signed values of `w` to `sum`. Values of
+// `x` are unsigned, or with SDOT signed.
 SLUICE_INLINE VecI AddFours(VecI x, VecI w, VecI sum) {
-#if defined(__AVX512VNNI__) && SLUICE_SIMD_LANES == 16
+#ifdef __aarch64__
+  return reinterpret_cast<VecI>(vdotq_s32(reinterpret_cast<int32x4_t>(sum),
+                                          reinterpret_cast<int8x16_t>(x),
+                                          reinterpret_cast<int8x16_t>(w)));
+#elif defined(__AVX512VNNI__) && SLUICE_SIMD_LANES == 16
   return reinterpret_cast<VecI>(_mm512_dpbusd_epi32(
       reinterpret_cast<__m512i>(sum), reinterpret_cast<__m512i>(x), reinterpret_cast<__m512i>(w)));
 #elif defined(__AVXVNNI__) && SLUICE_SIMD_LANES == 8
@@ -21,7 +34,7 @@ SLUICE_INLINE VecI AddFours(VecI x, VecI w, VecI sum) {
 #endif
 }
 
-struct Int8Dots : Int8Sums<simd::kInt8Offset> {
+struct Int8Dots : Int8Sums<kOffsetOfX> {
   typedef int32_t X __attribute__((may_alias));
   static constexpr int kPanelCols = kPanelVectors * kLanes;
   static constexpr int kTotals = kPanelVectors;

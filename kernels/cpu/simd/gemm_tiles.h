@@ -25,7 +25,11 @@
 namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 
 inline constexpr int kPanelVectors = 2;
+#ifdef __aarch64__
+inline constexpr int kTileRows = 12;
+#else
 inline constexpr int kTileRows = kLanes == 16 ? 12 : kLanes == 8 ? 6 : 4;
+#endif
 
 // Returns the number of panels that a tile of `rows` rows takes at once. It is several if one panel
 // has too few sums to hide the latency of the products, and the sums, the panels' columns and an

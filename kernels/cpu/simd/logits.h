@@ -31,19 +31,22 @@ static float MaxOf(const float* x, int64_t n) {
 template <bool kFiltered>
 static float ExpSumOf(const float* x, int64_t n, float shift, float divisor, float floor,
                       float* w) {
-  VecF sum = {};
+  VecF sum[kSumVectors] = {};
   const VecF least = Broadcast(floor);
-  for (int64_t i = 0; i < n; i += kLanes) {
-    const int64_t left = n - i;
-    const VecF in = left >= kLanes ? Load(x + i) : LoadPartial(x + i, left, -__builtin_inff());
-    VecF e = Exp(kFiltered ? (in - shift) / divisor : in - shift);
-    if (kFiltered) e = e < least ? VecF{} : e;
-    sum += e;
-    if (w == nullptr) continue;
-    if (left >= kLanes) {
-      Store(w + i, e);
-    } else {
-      StorePartial(w + i, e, left);
+  for (int64_t begin = 0; begin < n; begin += kSumLanes) {
+#pragma GCC unroll 2
+    for (int p = 0; p < kSumVectors; ++p) {
+      const int64_t i = begin + p * kLanes, left = n - i;
+      const VecF in = left >= kLanes ? Load(x + i) : LoadPartial(x + i, left, -__builtin_inff());
+      VecF e = Exp(kFiltered ? (in - shift) / divisor : in - shift);
+      if (kFiltered) e = e < least ? VecF{} : e;
+      sum[p] += e;
+      if (w == nullptr) continue;
+      if (left >= kLanes) {
+        Store(w + i, e);
+      } else {
+        StorePartial(w + i, e, left);
+      }
     }
   }
   return SumLanes(sum);

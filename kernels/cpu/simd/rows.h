@@ -11,13 +11,17 @@ namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 // order of a sum depends only on n.
 template <bool kSquared, int R>
 SLUICE_INLINE void SumRows(const float* a, const float (&shift)[R], int64_t n, float (&sums)[R]) {
-  VecF sum[R] = {};
-  for (int64_t i = 0; i < n; i += kLanes) {
+  VecF sum[R][kSumVectors] = {};
+  for (int64_t i = 0; i < n; i += kSumLanes) {
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r) {
-      const float* const row = a + r * n + i;
-      const VecF x = (n - i >= kLanes ? Load(row) : LoadPartial(row, n - i, shift[r])) - shift[r];
-      sum[r] = sum[r] + (kSquared ? x * x : x);
+#pragma GCC unroll 2
+      for (int p = 0; p < kSumVectors; ++p) {
+        const float* const row = a + r * n + i + p * kLanes;
+        const int64_t left = n - i - p * kLanes;
+        const VecF x = (left >= kLanes ? Load(row) : LoadPartial(row, left, shift[r])) - shift[r];
+        sum[r][p] = sum[r][p] + (kSquared ? x * x : x);
+      }
     }
   }
 #pragma GCC unroll 4

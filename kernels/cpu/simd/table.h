@@ -1,4 +1,4 @@
-// The inner kernels, in one table per numerics profile.
+// The inner kernels, in one table per numerics profile. A build has the tables of its architecture.
 //
 // All of them run on the calling thread, check nothing and include only C headers (see vec.h). The
 // ops in kernels/cpu/*.cc divide the work and call these kernels.
@@ -179,13 +179,16 @@ extern const Table kAvx2;
 extern const Table kAvx512;
 extern const Table kAvx512Bf16;
 extern const Table kAmx;
+extern const Table kArm64;
 
 // The kernels over pages of bf16 and int8.
 extern const AttentionKernels kBF16PagesPortable;
 extern const AttentionKernels kBF16PagesAvx2;
 extern const AttentionKernels kBF16PagesAvx512;
+extern const AttentionKernels kBF16PagesArm64;
 extern const AttentionKernels kInt8PagesPortable;
 extern const AttentionKernels kInt8PagesAvx2;
 extern const AttentionKernels kInt8PagesAvx512;
+extern const AttentionKernels kInt8PagesArm64;
 
 }  // namespace sluice::kernels::simd

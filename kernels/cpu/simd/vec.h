@@ -3,13 +3,23 @@
 //
 // Included once by each source of an instruction set (portable.cc, avx2.cc, avx512.cc, ...). The
 // sources differ in SLUICE_SIMD_LANES, SLUICE_SIMD_NAMESPACE and compiler flags. Every definition
-// is in that namespace. This header and the others in this folder must not include the C++ library:
-// the linker keeps one copy of an inline std:: function for the whole program, which could be the
-// copy compiled with -mavx2.
+// is in that namespace. Every compilation for ARM64 has fused multiply-adds, so a source for it
+// defines SLUICE_SIMD_FMA to use them. It may define SLUICE_SIMD_SUM_LANES to sum in the order of
+// more lanes than a vector has. This header and the others in this folder must not include the C++
+// library: the linker keeps one copy of an inline std:: function for the whole program, which could
+// be the copy compiled with -mavx2.
 #pragma once
 
-#include <immintrin.h>
 #include <stdint.h>
+#ifdef __aarch64__
+#include <arm_neon.h>
+#else
+#include <immintrin.h>
+#endif
+
+#ifdef __FMA__
+#define SLUICE_SIMD_FMA
+#endif
 
 #define SLUICE_INLINE static inline __attribute__((always_inline))
 #define SLUICE_INLINE_MEMBER inline __attribute__((always_inline))
@@ -24,6 +34,12 @@
 namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 
 inline constexpr int kLanes = SLUICE_SIMD_LANES;
+#ifndef SLUICE_SIMD_SUM_LANES
+#define SLUICE_SIMD_SUM_LANES SLUICE_SIMD_LANES
+#endif
+// A sum over lanes has this many partial sums, in one vector or several. They decide its bits.
+inline constexpr int kSumLanes = SLUICE_SIMD_SUM_LANES;
+inline constexpr int kSumVectors = kSumLanes / kLanes;
 inline constexpr int kCacheLine = 64;  // bytes
 #if defined(__AVX512F__) && SLUICE_SIMD_LANES == 16
 inline constexpr __mmask16 kEveryLane = 0xFFFF;  // GCC 12 warns about the forms without a mask
@@ -131,7 +147,7 @@ SLUICE_INLINE TwoHalves HalvesOf(VecF v) { return __builtin_bit_cast(TwoHalves, 
 #endif
 
 SLUICE_INLINE float FmaScalar(float a, float b, float c) {
-#ifdef __FMA__
+#ifdef SLUICE_SIMD_FMA
   return __builtin_fmaf(a, b, c);
 #else
   return a * b + c;
@@ -149,6 +165,8 @@ SLUICE_INLINE VecF Fma(VecF a, VecF b, VecF c) {
   const TwoHalves sums = {_mm256_fmadd_ps(x.low, y.low, z.low),
                           _mm256_fmadd_ps(x.high, y.high, z.high)};
   return __builtin_bit_cast(VecF, sums);
+#elif defined(__aarch64__) && defined(SLUICE_SIMD_FMA)
+  return vfmaq_f32(c, a, b);
 #else
   VecF r;
   for (int i = 0; i < kLanes; ++i) r[i] = FmaScalar(a[i], b[i], c[i]);
@@ -203,9 +221,12 @@ SLUICE_INLINE auto FoldLanes(Vector v, Fold fold) {
 #endif
 }
 
-// Returns the sum of the lanes, in an order that depends only on kLanes.
-SLUICE_INLINE float SumLanes(VecF v) {
-  return FoldLanes(v, [](auto a, auto b) { return a + b; });
+// Returns the sum of the lanes, in an order that depends only on kSumLanes: two vectors are the
+// halves of a wider one.
+SLUICE_INLINE float SumLanes(const VecF (&v)[kSumVectors]) {
+  static_assert(kSumVectors <= 2);
+  return FoldLanes(kSumVectors == 1 ? v[0] : v[0] + v[kSumVectors - 1],
+                   [](auto a, auto b) { return a + b; });
 }
 
 SLUICE_INLINE VecF Abs(VecF x) {
