@@ -17,6 +17,7 @@
 #include "engine/bucket.h"
 #include "engine/ladder_choice.h"
 #include "engine/model/model.h"
+#include "engine/model/speculation.h"
 #include "engine/request.h"
 #include "engine/schedule_values.h"
 
@@ -91,7 +92,13 @@ struct LadderChanges {
   int64_t reviews = 0;  // reviews that ended, adopted or not
 };
 
-// KV pages, and their effect on prompts.
+// Drafted tokens of one kind.
+struct DraftStats {
+  int64_t drafted = 0;   // total of drafted tokens that steps computed
+  int64_t accepted = 0;  // the part of them that were drawn and kept
+};
+
+// KV pages, and their effect on prompts and drafts.
 struct KvStats {
   int64_t pages = 0;  // 0 if none are kept between steps
   int64_t page_tokens = 0;
@@ -101,6 +108,7 @@ struct KvStats {
   int64_t preemptions = 0;    // total of running sequences that gave up their pages
   int64_t prefix_tokens = 0;  // total prompt tokens of started rows that could be reused
   int64_t reused_tokens = 0;  // the part of prefix_tokens that was found and not computed
+  std::array<DraftStats, kDraftKinds> drafts{};
 };
 
 struct ModelStats {

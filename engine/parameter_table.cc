@@ -206,6 +206,18 @@ constexpr ParameterInfo kTable[] = {
      .words = kCandidateScaleWords,
      .if_absent = "none",
      .help = "Applied to the candidates' scores, over a row's candidates."},
+    {.name = "speculation",
+     .field = FIELD(speculation),
+     .help =
+         "Whether the server may draft tokens of the answer if the model's configuration allows "
+         "it (models[].speculation). Drafted tokens are checked, so this changes no result."},
+    {.name = "prediction",
+     .field = FIELD(prediction),
+     .range = {.max = kMaxPredictionBytes},
+     .if_absent = "none",
+     .help = "A text that the answer probably repeats, such as a file to edit. Its tokens are "
+             "drafted if the model's configuration allows it; this changes no result. At most "
+             "65,536 bytes. Needs a tokenizer."},
     {.name = "priority",
      .field = FIELD(priority),
      .range = {.max = kPriorityLevels},

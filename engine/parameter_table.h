@@ -21,6 +21,7 @@ inline constexpr size_t kMaxStopIds = 64;
 inline constexpr size_t kMaxStopTexts = 16;
 inline constexpr size_t kMaxStopTextBytes = 256;
 inline constexpr double kMaxBias = 100;
+inline constexpr size_t kMaxPredictionBytes = size_t{1} << 16;
 
 // The notation of a parameter in a request.
 enum class ParameterKind {

@@ -136,6 +136,9 @@ struct RequestSpec {
   int32_t window_overlap = 0;
   // Whether a request of a stream ends with an extra response without outputs.
   bool empty_final_response = false;
+  bool speculation = true;         // whether tokens may be drafted; changes no result
+  std::string prediction;          // a text that the answer probably has in common; empty: none
+  std::vector<int32_t> predicted;  // its tokens
   int priority = kDefaultPriority;
   int64_t timeout_us = 0;  // from arrival, part of Request::deadline; 0 means none
 };
@@ -274,12 +277,14 @@ struct RequestTrace {
   MonoTime done{};
   int64_t prompt_tokens = 0;
   int64_t generated_tokens = 0;
-  int64_t steps = 0;           // step batches with at least one of its rows
-  int64_t reused_tokens = 0;   // prompt tokens found in the cache and not computed
-  int64_t preemptions = 0;     // number of times that one of its rows lost its pages
-  int32_t bucket_tokens = 0;   // capacity of the last bucket
-  nanoseconds compute{0};      // sum of those steps' replay times
-  int64_t ended_together = 1;  // requests whose OnDone is called in the same round
+  int64_t drafted_tokens = 0;   // drafted tokens that its steps computed
+  int64_t accepted_tokens = 0;  // the drafted tokens that are part of the answer
+  int64_t steps = 0;            // step batches with at least one of its rows
+  int64_t reused_tokens = 0;    // prompt tokens found in the cache and not computed
+  int64_t preemptions = 0;      // number of times that one of its rows lost its pages
+  int32_t bucket_tokens = 0;    // capacity of the last bucket
+  nanoseconds compute{0};       // sum of those steps' replay times
+  int64_t ended_together = 1;   // requests whose OnDone is called in the same round
 };
 
 // Receives a request's results. One engine thread makes all calls in order. If that thread hangs in

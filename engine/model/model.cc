@@ -146,6 +146,7 @@ absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, 
   model->config = std::move(config);
   model->config_json = std::move(text);
   model->checkpoint = std::move(checkpoint);
+  model->speculation = options.speculation;
   SLUICE_RETURN_IF_ERROR(LoadOutputLayers(directory, transformer, options.weights, model.get()));
   SLUICE_RETURN_IF_ERROR(FindOutputHeads(model.get()));
   SLUICE_RETURN_IF_ERROR(LoadTextFiles(transformer, model.get()));

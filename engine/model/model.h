@@ -13,6 +13,7 @@
 #include "engine/model/graph.h"
 #include "engine/model/output_heads.h"
 #include "engine/model/output_layers.h"
+#include "engine/model/speculation.h"
 #include "engine/model/text_tasks.h"
 #include "engine/model/tokenizer/tokenizer.h"
 
@@ -33,6 +34,8 @@ struct Model {
   TextTasks tasks;
   std::optional<Classifier> classifier;  // if the config has one
   std::optional<ItemHead> items;         // if the graph has a head
+  SpeculationOptions speculation;
+  MakeDraftSource make_drafts;  // for tests: replaces n-grams as the source of drafts; may be empty
 
   // Returns whether a next token can be drawn: there is a head, and attention is causal.
   bool generates() const { return config.has_lm_head && config.causal; }
@@ -43,6 +46,7 @@ struct ModelOptions {
   std::optional<QuantizationConfig> quantization{};  // replaces config.json's
   std::optional<KvType> kv_dtype{};                  // also replaces config.json's
   FileAccess weights = FileAccess::kMap;
+  SpeculationOptions speculation{};
 
   bool operator==(const ModelOptions&) const = default;
 };

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/size_of.h"
+
 namespace sluice {
 namespace {
 
@@ -27,19 +29,24 @@ std::vector<int32_t> EndingTokens(const RequestSpec& spec) {
 
 }  // namespace
 
+int64_t RowEdits::DrawBytes() { return kSizeOf<Draw>; }
+
 bool RowEdits::Wanted(const RequestSpec& spec) {
   return PenalisesGenerated(spec.edits) || !spec.edits.bias.empty() ||
          !spec.edits.allowed.empty() || spec.stop.min_tokens > 0;
 }
 
-RowEdits::RowEdits(const RequestSpec& spec, std::span<const int32_t> prompt, int32_t max_generated)
-    : spec_(spec) {
+RowEdits::RowEdits(const RequestSpec& spec, std::span<const int32_t> prompt, int32_t max_generated,
+                   int32_t max_drafted)
+    : spec_(spec), draws_(1 + max_drafted) {
   const EditRules& rules = spec.edits;
-  edits_.repetition = rules.repetition_penalty;
-  edits_.presence = rules.presence_penalty;
-  edits_.frequency = rules.frequency_penalty;
-  edits_.bias = rules.bias;
-  edits_.allowed = rules.allowed;
+  for (Draw& draw : draws_) {
+    draw.edits.repetition = rules.repetition_penalty;
+    draw.edits.presence = rules.presence_penalty;
+    draw.edits.frequency = rules.frequency_penalty;
+    draw.edits.bias = rules.bias;
+    draw.edits.allowed = rules.allowed;
+  }
   if (spec.stop.min_tokens > 0) ending_ = EndingTokens(spec);
   if (PenalisesPrompt(rules)) {
     for (const int32_t token : prompt) See(token, 0);
@@ -48,6 +55,7 @@ RowEdits::RowEdits(const RequestSpec& spec, std::span<const int32_t> prompt, int
     const size_t room = seen_.size() + max_generated;
     seen_.reserve(room);
     places_.reserve(room);
+    for (Draw& draw : std::span(draws_).subspan(1)) draw.seen.reserve(room + max_drafted);
   }
 }
 
@@ -64,13 +72,35 @@ void RowEdits::Keep(int32_t token) {
   if (PenalisesGenerated(spec_.edits)) See(token, 1);
 }
 
-const kernels::LogitEdits* RowEdits::At(int32_t index) {
-  edits_.seen = seen_;
-  edits_.banned = {};
-  if (index < spec_.stop.min_tokens) edits_.banned = ending_;
-  const bool edits_any = !edits_.seen.empty() || !edits_.bias.empty() || !edits_.banned.empty() ||
-                         !edits_.allowed.empty();
-  return edits_any ? &edits_ : nullptr;
+std::span<const kernels::SeenToken> RowEdits::SeenAfter(std::span<const int32_t> drafted,
+                                                        Draw* draw) const {
+  if (drafted.empty() || !PenalisesGenerated(spec_.edits)) return seen_;
+  std::vector<kernels::SeenToken>& seen = draw->seen;
+  seen.assign(seen_.begin(), seen_.end());
+  for (const int32_t token : drafted) {
+    const auto place = places_.find(token);
+    const auto kept = seen.begin() + std::ssize(seen_);
+    const auto entry = place != places_.end()
+                           ? seen.begin() + place->second
+                           : std::ranges::find(kept, seen.end(), token, &kernels::SeenToken::token);
+    if (entry == seen.end()) {
+      seen.push_back({.token = token, .generated = 1});
+    } else {
+      ++entry->generated;
+    }
+  }
+  return seen;
+}
+
+const kernels::LogitEdits* RowEdits::At(int32_t index, std::span<const int32_t> drafted) {
+  Draw& draw = draws_[drafted.size()];
+  kernels::LogitEdits& edits = draw.edits;
+  edits.seen = SeenAfter(drafted, &draw);
+  edits.banned = {};
+  if (index < spec_.stop.min_tokens) edits.banned = ending_;
+  const bool edits_any =
+      !edits.seen.empty() || !edits.bias.empty() || !edits.banned.empty() || !edits.allowed.empty();
+  return edits_any ? &edits : nullptr;
 }
 
 bool Ends(const RequestSpec& spec, int32_t token) {

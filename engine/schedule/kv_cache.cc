@@ -180,6 +180,12 @@ void KvCache::ReleaseBefore(int32_t position, SequencePages* pages) {
   for (; pages->released < past; ++pages->released) LetGo(pages->ids[pages->released]);
 }
 
+void KvCache::ReleaseAfter(int32_t positions, SequencePages* pages) {
+  const int32_t kept = PagesFor(positions);
+  SLUICE_CHECK(kept >= pages->published);
+  for (; std::ssize(pages->ids) > kept; pages->ids.pop_back()) LetGo(pages->ids.back());
+}
+
 // Releases the pages from the last to the first, so that no page is idle for longer than the pages
 // after it. Evicting a page then never makes later pages unreachable.
 void KvCache::Release(SequencePages* pages) {

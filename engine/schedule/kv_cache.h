@@ -104,6 +104,10 @@ class KvCache {
   // more. If the sequence publishes, requires that these pages are published.
   void ReleaseBefore(int32_t position, SequencePages* pages);
 
+  // Releases the pages after the page of position `positions` - 1. Requires that they are not
+  // published.
+  void ReleaseAfter(int32_t positions, SequencePages* pages);
+
   // Releases all pages of the sequence. No effect if it has none.
   void Release(SequencePages* pages);
 

@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "base/check.h"
+#include "engine/schedule/draft_gain.h"
 #include "engine/schedule/step_budget.h"
+#include "engine/schedule/step_shape.h"
 
 namespace sluice {
 namespace {
@@ -25,6 +27,8 @@ PagedScheduler::PagedScheduler(const BatchOptions& batch, const Options& options
       whole_tokens_(options.keeps_pages ? ladder->largest().tokens : chunk_tokens_),
       step_pages_(options.step_pages),
       attention_window_(options.keeps_pages ? options.attention_window : 0),
+      draft_sequences_(options.keeps_pages ? options.draft_sequences : 0),
+      always_draft_(options.always_draft),
       window_(std::max(kMinWindow, size_t{2} * batch.max_batch_sequences)),
       kv_(keeps_pages_ ? options.pages : 0, std::max(options.page_tokens, 1), prefix_reuse_,
           attention_window_ > 0),
@@ -82,6 +86,7 @@ BatchDecision PagedScheduler::Decide(MonoTime now, bool draining,
     if (!decision.launch) return decision;
     Hold(&decision, batch);
     if (batch->empty()) continue;
+    if (!ahead) AddDrafts(&decision, *batch);
     Run(*batch);
     return decision;
   }
@@ -126,7 +131,17 @@ void PagedScheduler::Computed(PagedSequence* sequence) {
     computed = sequence->in_progress.first_position + sequence->in_progress.tokens;
   } else {
     SLUICE_CHECK(sequence->state() == SequenceState::kRunning);
+    SLUICE_CHECK(sequence->rejected >= 0 && sequence->rejected <= sequence->drafted);
+    computed -= sequence->rejected;
     sequence->first_position = computed;
+    if (sequence->drafted > 0) {
+      kv_.ReleaseAfter(computed, &sequence->kv);
+      DraftCounts& counts = counts_.drafts[static_cast<int>(sequence->draft_kind)];
+      counts.drafted += sequence->drafted;
+      counts.accepted += sequence->drafted - sequence->rejected;
+    }
+    sequence->drafted = 0;
+    sequence->rejected = 0;
   }
   kv_.Copied(&sequence->kv);
   if (keeps_pages_ && sequence->reuse) kv_.Publish(sequence->history, computed, &sequence->kv);
@@ -220,6 +235,39 @@ void PagedScheduler::Hold(BatchDecision* decision, std::vector<WaitingSequence*>
         kv_.Extend(sequence->first_position + sequence->tokens, &Paged(sequence)->kv);
     SLUICE_CHECK(extended);
   }
+}
+
+void PagedScheduler::AddDrafts(BatchDecision* decision, std::span<WaitingSequence* const> batch) {
+  if (std::ssize(batch) > draft_sequences_ || !scheduler_.queue().empty()) return;
+  if (!std::ranges::all_of(batch, [](const auto* each) { return IsDecode(*each); })) return;
+  const Ladder& ladder = *scheduler_.ladder();
+  DraftStep step{.size = decision->size,
+                 .shape = EstimatedShapeOf(batch, decision->bucket),
+                 .expected_tokens = static_cast<double>(batch.size())};
+  for (WaitingSequence* waiting : batch) {
+    PagedSequence* const sequence = Paged(waiting);
+    const int32_t room = ladder.largest().tokens - step.size.tokens;
+    const int32_t most = std::min(sequence->drafts, room);
+    const int32_t drafted = HoldDrafts(
+        sequence,
+        always_draft_ ? most : WorthwhileDrafts(step, *sequence, most, ladder, scheduler_.costs()));
+    if (drafted == 0) continue;
+    step = step.With(*sequence, drafted, ladder);
+    sequence->drafted = drafted;
+    sequence->tokens += drafted;
+    sequence->sampled_rows += drafted;
+  }
+  decision->size = step.size;
+  decision->bucket = step.shape.bucket;
+}
+
+// Makes the sequence hold the pages of up to `wanted` drafted tokens, and returns their number.
+int32_t PagedScheduler::HoldDrafts(PagedSequence* sequence, int32_t wanted) {
+  const int32_t end = sequence->first_position + 1;
+  if (wanted <= 0) return 0;
+  if (kv_.Extend(end + wanted, &sequence->kv)) return wanted;
+  const int64_t held = std::ssize(sequence->kv.ids) * int64_t{kv_.page_tokens()};
+  return static_cast<int32_t>(std::min<int64_t>(wanted, held - end));
 }
 
 // Makes the sequence hold its prefix. Returns false if the prefix differs from the prefix used in

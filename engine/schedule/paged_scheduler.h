@@ -8,10 +8,16 @@
 // A sequence that begins with a tail (KvCache) also holds the tail's page until its first step has
 // copied it (kv.copied_from).
 //
+// A step of decodes may compute drafted tokens after the last token of a sequence. The decision is
+// made without them, so they take no place, no token and no page of another sequence. They are
+// added if no sequence is left waiting and the step has at most `draft_sequences` sequences, each
+// of them a decode. The pages of the tokens that were not accepted are released.
+//
 // Like Scheduler, it has no clock, lock or thread. The daemon calls it under the runner's lock;
 // tests call it on virtual time.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -38,6 +44,8 @@ class PagedScheduler {
     // a window; 0 if some layer reads all positions. Pages that no later step reads are released.
     int32_t attention_window = 0;
     bool prefix_reuse = true;
+    int32_t draft_sequences = 0;  // the most sequences of a step with drafted tokens; 0: no drafts
+    bool always_draft = false;    // whether drafts are used whatever they cost; for tests
   };
 
   // See Scheduler.
@@ -52,9 +60,9 @@ class PagedScheduler {
 
   // Decides what to run now on a free device. If it decides to launch, the sequences in `batch`
   // have left the queue, and each holds the pages of its next step, [first_position, first_position
-  // + tokens). Before that, sequences may be preempted: their pages are released, and they compute
-  // their history again, except for prefixes that are still cached. Requires that every sequence
-  // was returned or ended after its latest step.
+  // + tokens); the last `drafted` of them are drafts. Before that, sequences may be preempted:
+  // their pages are released, and they compute their history again, except for prefixes that are
+  // still cached. Requires that every sequence was returned or ended after its latest step.
   //
   // With `ahead`, the running step may still be in progress, and the decision is for the time after
   // it. The decision is to wait if the pages that the step's sequences hold might be needed.
@@ -73,8 +81,9 @@ class PagedScheduler {
   void Rewind(PagedSequence* sequence);
   void LeaveRewound(PagedSequence* sequence);
 
-  // Marks the earlier step of a sequence as successful and publishes full pages. Return or End must
-  // follow. After a failed step, only End may follow.
+  // Marks the earlier step of a sequence as successful, up to the drafted tokens that were not
+  // accepted, and publishes full pages. Return or End must follow. After a failed step, only End
+  // may follow.
   void Computed(PagedSequence* sequence);
   // Queues a sequence for its next step, unless a step started ahead already carries it.
   void Return(PagedSequence* sequence);
@@ -89,10 +98,15 @@ class PagedScheduler {
 
   const KvCache& kv() const { return kv_; }
   bool reuses_prefixes() const { return prefix_reuse_; }
+  struct DraftCounts {
+    int64_t drafted = 0;   // drafted tokens of successful steps
+    int64_t accepted = 0;  // of these, the tokens that were kept
+  };
   struct Counts {
     int64_t preemptions = 0;
     int64_t prefix_tokens = 0;  // tokens of begun prompts that may reuse pages
     int64_t reused_tokens = 0;  // of these, the tokens found in published pages
+    std::array<DraftCounts, kDraftKinds> drafts{};
   };
   const Counts& counts() const { return counts_; }
 
@@ -116,6 +130,8 @@ class PagedScheduler {
   void ReviseWaiting();
   void Revise(size_t count);
   void Hold(BatchDecision* decision, std::vector<WaitingSequence*>* batch);
+  void AddDrafts(BatchDecision* decision, std::span<WaitingSequence* const> batch);
+  int32_t HoldDrafts(PagedSequence* sequence, int32_t wanted);
   bool Attach(PagedSequence* sequence);
   void PutBack(PagedSequence* sequence);
   void Restore(PagedSequence* sequence);
@@ -126,6 +142,8 @@ class PagedScheduler {
   const int32_t chunk_tokens_, whole_tokens_;
   const int32_t step_pages_;
   const int32_t attention_window_;
+  const int32_t draft_sequences_;
+  const bool always_draft_;
   const size_t window_;  // length of the front of the queue where prefixes are looked up again
   KvCache kv_;
   Scheduler scheduler_;

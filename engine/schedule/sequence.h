@@ -35,6 +35,7 @@
 #include <span>
 
 #include "base/clock.h"
+#include "engine/model/speculation.h"
 #include "engine/schedule/attention_reach.h"
 #include "engine/schedule/kv_cache.h"
 #include "engine/schedule_values.h"
@@ -120,6 +121,13 @@ struct PagedSequence : WaitingSequence {
   // `reuse`. The owner clears this after the step with the last of them, before Return.
   bool scored = false;
   bool sampled_end = true;  // whether the logits of its last position are needed
+  // The number of drafted tokens that may follow its history in its next step, and the estimated
+  // probability that one is accepted if the drafted tokens before it are.
+  int32_t drafts = 0;
+  double acceptance = 0;
+  DraftKind draft_kind = DraftKind::kNgram;
+  // The drafted tokens of its step that were not accepted. The owner sets it before Computed.
+  int32_t rejected = 0;
 
   // PagedScheduler sets the following fields, except kv.root and kv.shared, and the fields of the
   // next step.
@@ -127,6 +135,7 @@ struct PagedSequence : WaitingSequence {
   // The step that carries it, while the fields of the next step describe the step after that. Valid
   // from ReturnAhead until that step has ended or the sequence is rewound.
   NextStep in_progress;
+  int32_t drafted = 0;        // the drafted tokens at the end of its step; Computed sets it to 0
   int32_t drawing = 0;        // tokens after `history` that the step in progress draws: 0 or 1
   KvCache::Prefix found;      // the cached prefix, as last looked up
   int32_t reused_tokens = 0;  // length of the cached prefix when it first began

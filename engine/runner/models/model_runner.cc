@@ -38,14 +38,19 @@ absl::Status InjectRequestFault(FaultPoint point, const std::string& id) {
 KvStats DescribeKv(const PagedScheduler& scheduler) {
   const KvCache& kv = scheduler.kv();
   const PagedScheduler::Counts& counts = scheduler.counts();
-  return {.pages = kv.pages(),
-          .page_tokens = kv.page_tokens(),
-          .held = kv.pages() - kv.available(),
-          .idle = kv.idle(),
-          .evicted = kv.evicted(),
-          .preemptions = counts.preemptions,
-          .prefix_tokens = counts.prefix_tokens,
-          .reused_tokens = counts.reused_tokens};
+  KvStats stats{.pages = kv.pages(),
+                .page_tokens = kv.page_tokens(),
+                .held = kv.pages() - kv.available(),
+                .idle = kv.idle(),
+                .evicted = kv.evicted(),
+                .preemptions = counts.preemptions,
+                .prefix_tokens = counts.prefix_tokens,
+                .reused_tokens = counts.reused_tokens};
+  for (int kind = 0; kind < kDraftKinds; ++kind) {
+    stats.drafts[kind] = {.drafted = counts.drafts[kind].drafted,
+                          .accepted = counts.drafts[kind].accepted};
+  }
+  return stats;
 }
 
 TrafficStats DescribeTraffic(const Traffic& traffic, MonoTime now) {

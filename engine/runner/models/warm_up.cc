@@ -313,6 +313,11 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
   const Ladder step_ladder = MakePackedLadder({}, step_limits);
   SLUICE_ASSIGN_OR_RETURN(prepared.kv, PageOptionsFor(options, model->config, step_ladder, info,
                                                       share, *prepared.executable));
+  const SpeculationOptions& speculation = model->speculation;
+  // A backend that runs steps ahead starts a step before it is known which tokens precede it.
+  const bool drafts = speculation.kind != Speculation::kNone && info.steps_ahead == 0;
+  prepared.kv.draft_sequences = drafts ? speculation.sequences : 0;
+  prepared.kv.always_draft = speculation.always;
   SLUICE_RETURN_IF_ERROR(CheckRoom(options, model->config, *prepared.executable,
                                    ExecutionSlot::CapacityOf(step_ladder), prepared.kv,
                                    free_bytes));

@@ -13,6 +13,7 @@
 #include "base/stable_hash.h"
 #include "base/status_macros.h"
 #include "engine/rows/candidate_order.h"
+#include "engine/rows/ngram_drafts.h"
 #include "engine/rows/sparse_terms.h"
 #include "kernels/choose_diverse.h"
 #include "kernels/diversity.h"
@@ -29,6 +30,45 @@ int64_t BytesOf(const std::vector<T>& vector) {
   return std::ssize(vector) * kSizeOf<T>;
 }
 
+// The weight of the latest drafted token in the estimated acceptance of a row.
+constexpr double kAcceptanceWeight = 1.0 / 8;
+
+// Returns the most drafted tokens of a row in a step. No token is drafted before the first drawn
+// token, and a step also draws one token that is not drafted.
+int32_t MaxDrafted(const Request& request) {
+  const RequestSpec& spec = *request.spec;
+  const SpeculationOptions& options = spec.model->speculation;
+  const bool diagnostics = (request.outputs & kOutputDiagnostics) != 0;
+  if (options.kind == Speculation::kNone || !spec.speculation || diagnostics) return 0;
+  return std::clamp(spec.max_tokens - 2, 0, options.tokens);
+}
+
+// Drafts the only token that may be drawn.
+class ForcedDrafts final : public DraftSource {
+ public:
+  explicit ForcedDrafts(int32_t token) : token_(token) {}
+
+  DraftKind kind() const override { return DraftKind::kForced; }
+  int32_t Propose(std::span<const int32_t> history, std::span<int32_t> drafts) override {
+    std::ranges::fill(drafts, token_);
+    return static_cast<int32_t>(drafts.size());
+  }
+  double FirstAcceptance() const override { return 1; }
+
+ private:
+  const int32_t token_;
+};
+
+std::unique_ptr<DraftSource> MakeDrafts(const RequestSpec& spec, int64_t max_length) {
+  if (spec.model->make_drafts) return spec.model->make_drafts(max_length);
+  const std::vector<int32_t>& allowed = spec.edits.allowed;
+  if (allowed.size() == 1) return std::make_unique<ForcedDrafts>(allowed.front());
+  if (!spec.predicted.empty()) {
+    return std::make_unique<PredictedDrafts>(spec.predicted, max_length);
+  }
+  return std::make_unique<NgramDrafts>(max_length);
+}
+
 bool Generates(const Request& request) { return request.spec->max_tokens > 1; }
 
 // Returns the bytes of a span's pool and embedding.
@@ -42,7 +82,7 @@ int64_t FixedBytes(const Request& request) {
   const RequestSpec& spec = *request.spec;
   bytes += BytesOf(spec.edits.bias) + BytesOf(spec.edits.allowed) + BytesOf(spec.stop.ids);
   for (const std::string& text : spec.stop.texts) bytes += std::ssize(text);
-  bytes += std::ssize(spec.instruction);
+  bytes += std::ssize(spec.instruction) + std::ssize(spec.prediction) + BytesOf(spec.predicted);
   bytes += BytesOf(request.inputs) + BytesOf(request.types);
   for (const RowLists* lists :
        {&request.candidates, &request.excluded, &request.vectors, &request.spans}) {
@@ -90,8 +130,18 @@ int64_t RowBytes(const Request& request) {
   int64_t bytes = sizeof(RequestRow) + sizeof(int32_t);
   if (RowEdits::Wanted(*request.spec)) bytes += kSizeOf<RowEdits>;
   if (!request.spec->stop.texts.empty()) bytes += kSizeOf<TextStream>;
-  bytes += PoolOf(*request.spec) * TopBytes(request) + DiverseBytes(*request.spec);
+  const int64_t drafted = MaxDrafted(request);
+  bytes +=
+      (1 + drafted) * (PoolOf(*request.spec) * TopBytes(request) + DiverseBytes(*request.spec));
+  if (RowEdits::Wanted(*request.spec)) {
+    bytes += drafted * (RowEdits::DrawBytes() + drafted * kSizeOf<kernels::SeenToken>);
+  }
   if (RowStates::Wanted(request)) bytes += RowStates::Bytes(request);
+  if (drafted > 0) {
+    const int64_t longest = std::ranges::max(request.spec->lengths);
+    bytes += PredictedDrafts::Bytes(std::ssize(request.spec->predicted),
+                                    longest + request.spec->max_tokens);
+  }
   const int64_t vocab = request.spec->model->config.vocab_size;
   if ((request.outputs & kOutputLogits) != 0) bytes += vocab * kSizeOf<float>;
   if ((request.outputs & kOutputSparse) != 0) {
@@ -103,13 +153,15 @@ int64_t RowBytes(const Request& request) {
   return bytes;
 }
 
-// The bytes of the entry of a penalised token and its index.
-constexpr int64_t kSeenBytes = sizeof(kernels::SeenToken) + 2 * sizeof(int32_t);
+// Returns the bytes of the entries of a penalised token and its index.
+int64_t SeenBytes(const Request& request) {
+  return (1 + MaxDrafted(request)) * kSizeOf<kernels::SeenToken> + 2 * kSizeOf<int32_t>;
+}
 
 int64_t PromptTokenBytes(const Request& request) {
   int64_t bytes = sizeof(int32_t);
   if (Generates(request)) bytes += sizeof(int32_t);
-  if (request.spec->edits.repetition_penalty != 1.0f) bytes += kSeenBytes;
+  if (request.spec->edits.repetition_penalty != 1.0f) bytes += SeenBytes(request);
   if ((request.outputs & kOutputPromptLogprobs) != 0) bytes += sizeof(float);
   const ModelConfig& config = request.spec->model->config;
   if ((request.outputs & kOutputTokenScores) != 0) {
@@ -129,7 +181,7 @@ int64_t PromptTokenBytes(const Request& request) {
 int64_t GeneratedTokenBytes(const Request& request) {
   int64_t bytes = sizeof(GeneratedToken);
   if (Generates(request)) bytes += sizeof(int32_t);
-  if (RowEdits::Wanted(*request.spec)) bytes += kSeenBytes;
+  if (RowEdits::Wanted(*request.spec)) bytes += SeenBytes(request);
   return bytes + request.spec->num_top * TopBytes(request) + DiagnosticBytes(request);
 }
 
@@ -187,9 +239,27 @@ bool RequestRow::Keep(int32_t token) {
   scored = false;
   if (generation.edits != nullptr) generation.edits->Keep(token);
   if (generation.count >= generation.limit) return false;
-  generation.tokens.push_back(token);
-  history = generation.tokens;
+  const size_t length = history.size();
+  if (length == generation.tokens.size()) {
+    generation.tokens.push_back(token);
+  } else {
+    generation.tokens[length] = token;
+  }
+  history = std::span(generation.tokens).first(length + 1);
   return true;
+}
+
+void RequestRow::LearnDraft(bool accepted) {
+  acceptance += kAcceptanceWeight * ((accepted ? 1 : 0) - acceptance);
+}
+
+void RequestRow::Draft() {
+  drafts = 0;
+  const int32_t most = std::min(drafting.most, generation.limit - generation.count - 1);
+  if (most <= 0) return;
+  generation.tokens.resize(history.size() + most);
+  drafts =
+      drafting.source->Propose(history, std::span(generation.tokens).subspan(history.size(), most));
 }
 
 ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, MonoTime received,
@@ -264,8 +334,14 @@ void ActiveRequest::PrepareGeneration(RequestRow* row) {
   if (RowEdits::Wanted(*request.spec)) {
     const std::span<const int32_t> prompt =
         request.inputs.empty() ? row->history : std::span<const int32_t>();
-    row->generation.edits =
-        std::make_unique<RowEdits>(*request.spec, prompt, row->generation.limit);
+    row->generation.edits = std::make_unique<RowEdits>(*request.spec, prompt, row->generation.limit,
+                                                       MaxDrafted(request));
+  }
+  if (const int32_t most = MaxDrafted(request); most > 0) {
+    row->drafting.most = most;
+    row->drafting.source = MakeDrafts(*request.spec, row->MaxPositions());
+    row->acceptance = row->drafting.source->FirstAcceptance();
+    row->draft_kind = row->drafting.source->kind();
   }
   if (stop_texts_ != nullptr) {
     row->generation.text = std::make_unique<TextStream>(request.spec->model->tokenizer.get(),
@@ -275,13 +351,14 @@ void ActiveRequest::PrepareGeneration(RequestRow* row) {
     const RequestSpec& spec = *request.spec;
     RequestRow::Candidates& candidates = row->outputs.candidates;
     candidates.pool = PoolOf(spec);
-    candidates.ids.resize(candidates.pool);
-    candidates.logprobs.resize(candidates.pool);
+    const int64_t draws = 1 + MaxDrafted(request);
+    candidates.ids.resize(draws * candidates.pool);
+    candidates.logprobs.resize(draws * candidates.pool);
     if (Wants(kOutputTopScores) || spec.diversity > 0) {
-      candidates.scores.resize(candidates.pool);
+      candidates.scores.resize(draws * candidates.pool);
     }
     if (spec.diversity > 0) {
-      candidates.scratch.resize(kernels::DiverseScratch(candidates.pool, spec.num_top));
+      candidates.scratch.resize(draws * kernels::DiverseScratch(candidates.pool, spec.num_top));
     }
   }
 }

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "engine/engine.h"
 #include "engine/journal/decision_history.h"
+#include "engine/model/speculation.h"
 #include "engine/model/text_stream.h"
 #include "engine/request.h"
 #include "engine/rows/max_sim_scores.h"
@@ -38,12 +39,17 @@ struct RequestRow : PagedSequence {
   struct Generation {
     int32_t count = 0;  // tokens drawn and kept so far
     int32_t limit = 0;  // max_tokens, or fewer if the model has too few positions
-    // Prompt and generated tokens; empty if the row only computes its prompt.
+    // Prompt and generated tokens, and the drafted tokens after them; empty if the row only
+    // computes its prompt.
     std::vector<int32_t> tokens;
     std::unique_ptr<RowEdits> edits;   // may be nullptr
     std::unique_ptr<TextStream> text;  // nullptr if no text ends the row
   };
-  // The candidates of the latest step, [num_top] of [pool] each; empty if not requested.
+  struct Drafting {
+    std::unique_ptr<DraftSource> source;  // nullptr if no tokens are drafted
+    int32_t most = 0;                     // drafted tokens of a step
+  };
+  // The candidates of the latest step: for each draw, [num_top] of [pool]; empty if not requested.
   struct Candidates {
     int32_t pool = 0;  // num_top, or more if diverse candidates are chosen
     std::vector<int32_t> ids;
@@ -71,8 +77,9 @@ struct RequestRow : PagedSequence {
   int32_t index = 0;  // within the request
   Prompt prompt;
   Generation generation;  // written by StepDelivery
-  Outputs outputs;        // written by ExecutionSlot, `states` also by CandidateScorer
-  Account account;        // written by RequestTable
+  Drafting drafting;
+  Outputs outputs;  // written by ExecutionSlot, `states` also by CandidateScorer
+  Account account;  // written by RequestTable
 
   // The number of tokens, including a token that the step in progress draws. `drawn` also counts
   // it.
@@ -83,8 +90,19 @@ struct RequestRow : PagedSequence {
   // The maximum number of computed positions: the last token is not computed.
   int32_t MaxPositions() const { return prompt.length + std::max(generation.limit - 1, 0); }
 
+  // The drafted tokens that may follow its history.
+  std::span<const int32_t> drafted_tokens() const {
+    return std::span(generation.tokens)
+        .subspan(generation.tokens.empty() ? 0 : history.size(), drafts);
+  }
+
   // Appends a drawn token without allocating. Returns false if the row may have no more tokens.
+  // Leaves the drafted tokens after that token as they are.
   bool Keep(int32_t token);
+  // Learns whether a drafted token was drawn after the drafted tokens before it.
+  void LearnDraft(bool accepted);
+  // Drafts the tokens that may follow its history.
+  void Draft();
 };
 
 // Returns the row that is this sequence. Requires that the sequence belongs to a request.

@@ -8,6 +8,7 @@
 #include "base/status_macros.h"
 #include "engine/rows/padding.h"
 #include "engine/rows/sparse_terms.h"
+#include "kernels/diversity.h"
 
 namespace sluice {
 namespace {
@@ -89,7 +90,8 @@ void ExecutionSlot::Assign(std::span<RequestRow* const> rows, const Bucket& buck
     RequestRow* const row = rows[i];
     row_steps_.push_back({.first_position = row->first_position,
                           .tokens = row->tokens,
-                          .at_end = row->step_end() == row->length()});
+                          .drafted = row->drafted,
+                          .at_end = row->step_end() - row->drafted == row->length()});
     AddRow(*row, bucket);
     AppendSampledRows(row, i);
     sampled_begin_.push_back(sampled_.size());
@@ -191,7 +193,7 @@ void ExecutionSlot::AppendSampledRows(RequestRow* row, int32_t sequence) {
       AppendSampledRow(scored);
     }
   }
-  if (row_steps_.back().at_end) AppendDraw(row, sequence);
+  if (row_steps_.back().at_end) AppendDraws(row, sequence);
 }
 
 // Appends all positions of the prompt, for the largest logits.
@@ -205,33 +207,47 @@ void ExecutionSlot::AppendPeaks(RequestRow* row, int32_t sequence) {
   }
 }
 
-// Appends the outputs at the last position.
-void ExecutionSlot::AppendDraw(RequestRow* row, int32_t sequence) {
+// Appends the outputs at the last position and at each drafted token.
+void ExecutionSlot::AppendDraws(RequestRow* row, int32_t sequence) {
   ActiveRequest& active = *row->owner;
-  const Request& request = active.request;
   const bool logits = row->drawn() == 0 && active.Wants(kOutputLogits);
   if (row->generation.limit == 0 && !logits) return;
-  SampledRow last = SampledAt(sequence, row->length() - 1);
-  last.params = request.spec->sampling;
-  last.params.token_index = row->drawn();
-  last.params.sample = row->index;
-  if (row->generation.edits != nullptr) last.edits = row->generation.edits->At(row->drawn());
-  if (logits) {
-    last.logits = active.reply.logits.data() + row->index * model_->config.vocab_size;
-  }
-  last.excluded = request.excluded.Of(row->index);
-  if (!row->outputs.candidates.ids.empty()) {
-    last.num_top = request.spec->num_top;
-    last.top_ids = row->outputs.candidates.ids.data();
-    last.top_logprobs = row->outputs.candidates.logprobs.data();
-    if (!row->outputs.candidates.scores.empty())
-      last.top_scores = row->outputs.candidates.scores.data();
-    last.diversity = request.spec->diversity;
-    last.pool = row->outputs.candidates.pool;
-    last.diverse_scratch = row->outputs.candidates.scratch.data();
-  }
   row->outputs.draw = std::ssize(sampled_);
-  AppendSampledRow(last);
+  for (int32_t drafted = 0; drafted <= row->drafted; ++drafted) {
+    SampledRow draw = DrawAfter(row, sequence, drafted);
+    if (logits) {
+      draw.logits = active.reply.logits.data() + row->index * model_->config.vocab_size;
+    }
+    AppendSampledRow(draw);
+  }
+}
+
+// Returns the draw after the row's first `drafted` drafted tokens.
+SampledRow ExecutionSlot::DrawAfter(RequestRow* row, int32_t sequence, int32_t drafted) {
+  const Request& request = row->owner->request;
+  const int32_t index = row->drawn() + drafted;
+  SampledRow draw = SampledAt(sequence, row->length() - 1 + drafted);
+  draw.params = request.spec->sampling;
+  draw.params.token_index = index;
+  draw.params.sample = row->index;
+  if (row->generation.edits != nullptr) {
+    draw.edits = row->generation.edits->At(index, row->drafted_tokens().first(drafted));
+  }
+  draw.excluded = request.excluded.Of(row->index);
+  RequestRow::Candidates& candidates = row->outputs.candidates;
+  if (candidates.ids.empty()) return draw;
+  const int64_t begin = int64_t{drafted} * candidates.pool;
+  draw.num_top = request.spec->num_top;
+  draw.top_ids = candidates.ids.data() + begin;
+  draw.top_logprobs = candidates.logprobs.data() + begin;
+  if (!candidates.scores.empty()) draw.top_scores = candidates.scores.data() + begin;
+  draw.diversity = request.spec->diversity;
+  draw.pool = candidates.pool;
+  if (!candidates.scratch.empty()) {
+    draw.diverse_scratch = candidates.scratch.data() +
+                           drafted * kernels::DiverseScratch(candidates.pool, draw.num_top);
+  }
+  return draw;
 }
 
 void ExecutionSlot::AppendStates(const RequestRow& row, int32_t sequence) {
@@ -265,7 +281,7 @@ ExecutionSlot::Result ExecutionSlot::Collect(size_t i) {
   Reply& reply = row->owner->reply;
   const size_t begin = sampled_begin_[i];
   const size_t end = sampled_begin_[i + 1];
-  for (size_t s = begin; s < end; ++s) {
+  for (size_t s = begin; s + row_steps_[i].drafted < end; ++s) {
     if (results_[s].token < 0) return {.finite = false};
   }
   if (!CollectStates(i)) return {.finite = false};
@@ -276,7 +292,8 @@ ExecutionSlot::Result ExecutionSlot::Collect(size_t i) {
     if (sampled_[s].target >= 0) {
       reply.prompt_logprobs[row->prompt.offset + sampled_[s].position + 1] = results_[s].logprob;
     } else if (row->generation.limit > 0) {
-      result.drawn = &results_[s];
+      result.drawn = std::span(results_).subspan(s, end - s);
+      break;
     }
   }
   if (!reply.xsa_cos_sim.empty()) {

@@ -56,9 +56,11 @@ class ExecutionSlot {
   absl::Status Replay(const Plan& plan) { return executable_->Replay(plan, *slot_, batch_); }
 
   struct Result {
-    bool finite = true;                            // false if the row's results must not be used
-    bool at_end = true;                            // false if more of its prompt must be computed
-    const kernels::SampleResult* drawn = nullptr;  // nullptr if no token was drawn
+    bool finite = true;  // false if the row's results must not be used
+    bool at_end = true;  // false if more of its prompt must be computed
+    // The drawn token, and the token drawn after each drafted token. Empty if no token was drawn.
+    // Only the first is known to be finite.
+    std::span<const kernels::SampleResult> drawn = {};
   };
   // Returns the result of row `i`, after a successful Finish. Writes prompt log-probabilities,
   // diagnostics and pooled states to the reply of its request. Logits and candidates have already
@@ -90,7 +92,8 @@ class ExecutionSlot {
   void Describe(const RequestRow& row);
   void AppendSampledRows(RequestRow* row, int32_t sequence);
   void AppendPeaks(RequestRow* row, int32_t sequence);
-  void AppendDraw(RequestRow* row, int32_t sequence);
+  void AppendDraws(RequestRow* row, int32_t sequence);
+  SampledRow DrawAfter(RequestRow* row, int32_t sequence, int32_t drafted);
   void AppendSampledRow(const SampledRow& sampled);
   void AppendStates(const RequestRow& row, int32_t sequence);
   void CollectPeaks(size_t i);
@@ -107,7 +110,7 @@ class ExecutionSlot {
 
   // A row's part in the step. It is kept here because the row may have moved on to the next step.
   struct RowStep {
-    int32_t first_position, tokens;
+    int32_t first_position, tokens, drafted;
     bool at_end;  // whether it computes the row's last position
   };
 

@@ -30,18 +30,42 @@ RowOutcome StepDelivery::CollectRow(size_t i, RequestRow* row, ExecutionSlot* sl
   const bool injected = FaultsOn() && InjectNan(row->owner->request.spec->id);
   if (!result.finite || injected) return RowOutcome::kNotFinite;
   if (!result.at_end) return RowOutcome::kContinues;
-  if (result.drawn == nullptr) return Finish(row, FinishReason::kNone);
-  const int32_t token = result.drawn->token;
+  if (result.drawn.empty()) return Finish(row, FinishReason::kNone);
+  const std::span<const int32_t> drafts = row->drafted_tokens();
+  const auto drafted = static_cast<int32_t>(result.drawn.size()) - 1;
+  RowOutcome outcome = RowOutcome::kContinues;
+  int32_t accepted = 0;
+  for (bool equal = true; equal && accepted <= drafted; ++accepted) {
+    const kernels::SampleResult& drawn = result.drawn[accepted];
+    if (accepted < std::ssize(drafts)) row->LearnDraft(drawn.token == drafts[accepted]);
+    equal = accepted < drafted && drawn.token == drafts[accepted];
+    outcome = CollectDraw(row, accepted, drawn);
+    equal &= outcome == RowOutcome::kContinues;
+  }
+  --accepted;  // the last draw is not a drafted token
+  row->rejected = drafted - accepted;
+  row->owner->trace.drafted_tokens += drafted;
+  row->owner->trace.accepted_tokens += accepted;
+  if (outcome == RowOutcome::kContinues) row->Draft();
+  return outcome;
+}
+
+RowOutcome StepDelivery::CollectDraw(RequestRow* row, int32_t draw,
+                                     const kernels::SampleResult& drawn) {
+  const int32_t token = drawn.token;
+  if (token < 0) return RowOutcome::kNotFinite;
   if (Ends(*row->owner->request.spec, token)) return Finish(row, FinishReason::kStop);
-  const bool candidates = !row->outputs.candidates.ids.empty();
-  const bool scores = candidates && row->owner->Wants(kOutputTopScores);
+  const RequestRow::Candidates& candidates = row->outputs.candidates;
+  const int64_t begin = int64_t{draw} * candidates.pool;
+  const bool wanted = !candidates.ids.empty();
+  const bool scores = wanted && row->owner->Wants(kOutputTopScores);
   tokens_.push_back({.row = row->index,
                      .index = row->generation.count,
                      .token = token,
-                     .logprob = result.drawn->logprob,
-                     .top_ids = candidates ? row->outputs.candidates.ids.data() : nullptr,
-                     .top_logprobs = candidates ? row->outputs.candidates.logprobs.data() : nullptr,
-                     .top_scores = scores ? row->outputs.candidates.scores.data() : nullptr});
+                     .logprob = drawn.logprob,
+                     .top_ids = wanted ? candidates.ids.data() + begin : nullptr,
+                     .top_logprobs = wanted ? candidates.logprobs.data() + begin : nullptr,
+                     .top_scores = scores ? candidates.scores.data() + begin : nullptr});
   const bool more = row->Keep(token);
   if (EndsText(row, token, &text_)) return Finish(row, FinishReason::kStop);
   return more ? RowOutcome::kContinues : Finish(row, FinishReason::kLength);

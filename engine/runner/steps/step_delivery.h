@@ -37,8 +37,11 @@ class StepDelivery {
     int64_t count;  // number of its tokens in tokens_, after the tokens of earlier parts
   };
 
-  // Returns the outcome of the row, and appends its kept token.
+  // Returns the outcome of the row, and appends its kept tokens.
   RowOutcome CollectRow(size_t i, RequestRow* row, ExecutionSlot* slot);
+  // Returns the outcome of the row after its draw with this index in the step, and appends the
+  // token if it is kept.
+  RowOutcome CollectDraw(RequestRow* row, int32_t draw, const kernels::SampleResult& drawn);
 
   std::vector<GeneratedToken> tokens_;
   std::vector<RequestTokens> parts_;

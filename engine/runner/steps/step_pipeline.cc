@@ -70,7 +70,7 @@ StepPipeline::Next StepPipeline::NextOf(const RequestRow& row, MonoTime now) con
   const bool at_end = row.later_tokens == 0;
   if (at_end && !row.generates) return Next::kEnds;
   if (at_end && row.drawn() + 1 >= row.generation.limit) return Next::kEnds;
-  if (!prepared_.kv.keeps_pages) return Next::kUnknown;
+  if (!prepared_.kv.keeps_pages || row.drafted > 0) return Next::kUnknown;
   const bool known = at_end ? row.generation.edits == nullptr : row.outputs.states == nullptr;
   return known ? Next::kContinues : Next::kUnknown;
 }

@@ -28,15 +28,18 @@ std::vector<int32_t> BannedAt(RowEdits* edits, int32_t index) {
   return banned;
 }
 
-std::map<int32_t, int32_t> SeenAt(RowEdits* edits, int32_t index) {
+std::map<int32_t, int32_t> CountsIn(const kernels::LogitEdits* now) {
   std::map<int32_t, int32_t> counts;
-  const kernels::LogitEdits* now = edits->At(index);
   if (now == nullptr) return counts;
   for (const kernels::SeenToken& seen : now->seen) {
     EXPECT_TRUE(counts.emplace(seen.token, seen.generated).second)
         << seen.token << " appears twice";
   }
   return counts;
+}
+
+std::map<int32_t, int32_t> SeenAt(RowEdits* edits, int32_t index) {
+  return CountsIn(edits->At(index));
 }
 
 TEST(RowEditsTest, DefaultsNeedNoEdits) {
@@ -137,6 +140,39 @@ TEST(RowEditsTest, CountsTheTokensOfThePromptAndTheGeneration) {
       ++expected[token];
     }
     EXPECT_EQ(SeenAt(&edits, kGenerated), expected);
+  }
+}
+
+// The edits of a draw after drafted tokens are the edits of a row that has kept these tokens.
+TEST(RowEditsTest, CountsDraftedTokensLikeKeptOnes) {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    RequestSpec spec = MakeSpec();
+    if (seed % 3 != 0) spec.edits.repetition_penalty = 1.2f;
+    if (seed % 3 != 1) spec.edits.presence_penalty = 0.5f;
+    const auto tokens = [&](uint64_t count) {
+      std::vector<int32_t> drawn(count);
+      for (int32_t& token : drawn) token = static_cast<int32_t>(random() % 12);
+      return drawn;
+    };
+    const std::vector<int32_t> prompt = tokens(random() % 10), kept = tokens(random() % 10);
+    constexpr size_t kDrafted = 6;
+    RowEdits edits(spec, prompt, 40, kDrafted);
+    for (const int32_t token : kept) edits.Keep(token);
+    const std::vector<int32_t> drafts = tokens(kDrafted);
+    std::vector<const kernels::LogitEdits*> draws;
+    for (size_t drafted = 0; drafted <= kDrafted; ++drafted) {
+      draws.push_back(
+          edits.At(static_cast<int32_t>(kept.size() + drafted), std::span(drafts).first(drafted)));
+    }
+    RowEdits plain(spec, prompt, 40);
+    for (const int32_t token : kept) plain.Keep(token);
+    for (size_t drafted = 0; drafted <= kDrafted; ++drafted) {
+      ASSERT_EQ(CountsIn(draws[drafted]),
+                SeenAt(&plain, static_cast<int32_t>(kept.size() + drafted)));
+      if (drafted < kDrafted) plain.Keep(drafts[drafted]);
+    }
   }
 }
 

@@ -28,7 +28,8 @@ using simulated::Sequence;
 // Counts of events over all runs. An event that never happened was not tested.
 struct Coverage {
   int64_t preemptions = 0, reused = 0, evicted = 0, removed = 0, cancelled = 0, failed = 0,
-          ahead = 0, continued_ahead = 0, given_back = 0, copied = 0;
+          ahead = 0, continued_ahead = 0, given_back = 0, copied = 0, accepted = 0, rejected = 0,
+          drafts_cut = 0;
 };
 
 class Simulation {
@@ -122,6 +123,7 @@ class Simulation {
     const BatchDecision decision = scheduler_.Decide(now_, load_.arrivals == 0, &batch_);
     ASSERT_TRUE(decision.launch || batch_.empty());
     for (WaitingSequence* sequence : batch_) Own(sequence)->in_step = true;
+    CheckDrafts();
     CheckPages();
     if (::testing::Test::HasFatalFailure()) return;
     if (decision.launch) {
@@ -137,14 +139,34 @@ class Simulation {
     }
   }
 
+  // Checks that drafted tokens delay no other sequence: none waits, and only a limited number of
+  // sequences, which all decode, share the step.
+  void CheckDrafts() {
+    for (WaitingSequence* sequence : batch_) {
+      const int32_t drafted = Own(sequence)->drafted;
+      ASSERT_LE(drafted, Own(sequence)->drafts);
+      if (drafted < Own(sequence)->drafts) ++coverage_.drafts_cut;
+      if (drafted == 0) continue;
+      ASSERT_TRUE(scheduler_.scheduler().queue().empty());
+      ASSERT_LE(std::ssize(batch_), load_.paged.draft_sequences);
+      for (WaitingSequence* other : batch_) {
+        ASSERT_TRUE(other->running && other->generates);
+        ASSERT_EQ(other->tokens, 1 + Own(other)->drafted);
+        ASSERT_EQ(other->sampled_rows, other->tokens);
+      }
+    }
+  }
+
   // Returns whether the sequence ends with its current step if the step succeeds.
   static bool EndsWithStep(const Sequence& sequence) {
     return sequence.later_tokens == 0 && sequence.to_draw <= 1;
   }
 
-  // Decides the next step while a step runs. Sequences of that step continue in it, or wait.
+  // Decides the next step while a step runs. Sequences of that step continue in it, or wait. It is
+  // not known how a sequence with drafted tokens continues.
   void DecideAhead() {
-    if (OneIn(4)) return;
+    const auto has_drafts = [](WaitingSequence* sequence) { return Own(sequence)->drafted > 0; };
+    if (OneIn(4) || std::ranges::any_of(batch_, has_drafts)) return;
     std::vector<bool> ends;  // by sequence of batch_
     std::vector<Sequence*> returned;
     for (WaitingSequence* sequence : batch_) {
@@ -216,12 +238,29 @@ class Simulation {
     if (sequence->is_void()) return End(sequence);
     if (sequence->cancelled) ++coverage_.cancelled;
     if (failed || sequence->cancelled) return End(sequence);
+    if (sequence->drafted > 0) return EndDrafts(sequence);
     scheduler_.Computed(sequence);
     if (later_tokens == 0) {
       sequence->scored = false;
       if (sequence->to_draw == 0 || --sequence->to_draw == 0) return End(sequence);
       sequence->Append(Below(1000));
     }
+    sequence->drafts = std::min(Below(6), std::max(sequence->to_draw - 1, 0));
+    scheduler_.Return(sequence);
+  }
+
+  // Accepts some of the drafted tokens. The sequence may end after any of them.
+  void EndDrafts(Sequence* sequence) {
+    const int32_t accepted = Below(sequence->drafted + 1);
+    coverage_.accepted += accepted;
+    coverage_.rejected += sequence->drafted - accepted;
+    for (int32_t i = 0; i <= accepted; ++i) sequence->Append(Below(1000));
+    sequence->to_draw -= 1 + accepted;
+    memory_.Accept(*sequence, accepted);
+    sequence->rejected = sequence->drafted - accepted;
+    scheduler_.Computed(sequence);
+    if (sequence->to_draw == 0 || OneIn(50)) return End(sequence);
+    sequence->drafts = std::min(Below(6), std::max(sequence->to_draw - 1, 0));
     scheduler_.Return(sequence);
   }
 
@@ -276,8 +315,9 @@ class Simulation {
       size.tokens += sequence->tokens;
       ++size.sequences;
       size.longest = std::max(size.longest, sequence->tokens);
-      if (!IsDecode(*sequence)) prompt_tokens += sequence->tokens;
-      ASSERT_LE(sequence->tokens, most);
+      const int32_t drafted = Own(sequence)->drafted;
+      if (drafted == 0 && !IsDecode(*sequence)) prompt_tokens += sequence->tokens;
+      ASSERT_LE(sequence->tokens - drafted, most);
       const int32_t end = sequence->first_position + sequence->tokens;
       ASSERT_EQ(Own(sequence)->kv.ids.size(), static_cast<size_t>(scheduler_.kv().PagesFor(end)));
     }
@@ -330,8 +370,8 @@ class Simulation {
       }
       ASSERT_FALSE(IsDecode(sequence));
       bool passed = false, waits = false;
-      for (const WaitingSequence* member : batch_) {
-        if (IsDecode(*member)) continue;
+      for (WaitingSequence* member : batch_) {
+        if (IsDecode(*member) || Own(member)->drafted > 0) continue;
         const bool ahead = queue.Before(*member, sequence);
         waits |= ahead;
         passed |= !ahead && !member->running;
@@ -376,6 +416,9 @@ TEST(GenerationProperty, EverySequenceEndsAndEveryPageIsCorrect) {
   EXPECT_GT(coverage.continued_ahead, 1000);
   EXPECT_GT(coverage.given_back, 1000);
   EXPECT_GT(coverage.copied, 200);
+  EXPECT_GT(coverage.accepted, 1000);
+  EXPECT_GT(coverage.rejected, 1000);
+  EXPECT_GT(coverage.drafts_cut, 1000);
 }
 
 }  // namespace

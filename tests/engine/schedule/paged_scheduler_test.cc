@@ -467,5 +467,119 @@ TEST_F(OldEstimateTest, TakesOnlyTheDecidedPages) {
   EXPECT_THAT(last->kv.ids, IsEmpty());
 }
 
+// Runs a prompt of six tokens and returns the sequence, which then waits with `drafts` drafted
+// tokens.
+class DraftsTest : public PagedSchedulerTest {
+ protected:
+  void MakeDrafting(int32_t pages, int32_t draft_sequences = 1) {
+    generates_ = true;
+    Make({.pages = pages,
+          .page_tokens = 4,
+          .draft_sequences = draft_sequences,
+          .always_draft = true},
+         {});
+  }
+  Sequence* Begin(int32_t first_token, int32_t drafts) {
+    Sequence* const sequence = Arrive(Counting(first_token, 6));
+    EXPECT_FALSE(Decide().empty());
+    sequence->drafts = drafts;
+    Return(sequence, first_token + 6);
+    return sequence;
+  }
+  // Ends the step of the sequence; `kept` are the accepted tokens and the last drawn one.
+  void ReturnAfterDrafts(Sequence* sequence, const Tokens& kept) {
+    sequence->all.insert(sequence->all.end(), kept.begin(), kept.end());
+    sequence->history = sequence->all;
+    sequence->rejected = sequence->drafted - static_cast<int32_t>(kept.size()) + 1;
+    scheduler_->Computed(sequence);
+    scheduler_->Return(sequence);
+  }
+};
+
+TEST_F(DraftsTest, AStepComputesDraftsAfterTheLastToken) {
+  MakeDrafting(8);
+  Sequence* const sequence = Begin(0, 5);
+  EXPECT_THAT(StepOf(*sequence), ElementsAre(6, 1, 0, 1, 0, 1));
+  EXPECT_THAT(Decide(), ElementsAre(sequence));
+  EXPECT_THAT(StepOf(*sequence), ElementsAre(6, 6, 0, 6, 0, 1));
+  EXPECT_EQ(sequence->drafted, 5);
+  EXPECT_EQ(sequence->kv.ids.size(), 3u);
+  EXPECT_EQ(decision_.size, (BatchSize{.tokens = 6, .sequences = 1, .longest = 6}));
+  EXPECT_EQ(decision_.bucket.tokens, 64);
+}
+
+// Positions 6 to 11 were computed, of which 6, 7 and 8 are accepted.
+TEST_F(DraftsTest, OnlyAcceptedPositionsArePublishedAndKept) {
+  MakeDrafting(8);
+  Sequence* const sequence = Begin(0, 7);
+  Decide();
+  EXPECT_EQ(sequence->kv.ids.size(), 4u);
+  ReturnAfterDrafts(sequence, {20, 21, 22});
+  EXPECT_THAT(StepOf(*sequence), ElementsAre(9, 1, 0, 1, 0, 1));
+  EXPECT_EQ(sequence->kv.ids.size(), 3u);
+  EXPECT_EQ(sequence->kv.published, 2);
+  EXPECT_EQ(scheduler_->kv().available(), 5);
+  const auto& counts = scheduler_->counts().drafts[static_cast<int>(DraftKind::kNgram)];
+  EXPECT_EQ(counts.drafted, 7);
+  EXPECT_EQ(counts.accepted, 2);
+  EXPECT_EQ(sequence->drafted, 0);
+}
+
+TEST_F(DraftsTest, NoDraftTakesThePlaceOfASequenceThatWaitsOrRuns) {
+  MakeDrafting(16);
+  Sequence* const sequence = Begin(0, 5);
+  Sequence* const other = Arrive(Counting(50, 3));
+  EXPECT_THAT(Decide(), ElementsAre(sequence, other));
+  EXPECT_EQ(sequence->drafted, 0);
+  Return(sequence, 7);
+  Return(other, 53);
+  EXPECT_THAT(Decide(), ElementsAre(sequence, other));
+  EXPECT_EQ(sequence->drafted, 0);
+  Return(sequence, 8);
+  scheduler_->Computed(other);
+  scheduler_->End(other);
+  EXPECT_THAT(Decide(), ElementsAre(sequence));
+  EXPECT_EQ(sequence->drafted, 5);
+}
+
+TEST_F(DraftsTest, SeveralSequencesMayDraftIfConfigured) {
+  MakeDrafting(16, /*draft_sequences=*/2);
+  Sequence* const first = Begin(0, 5);
+  Sequence* const second = Arrive(Counting(50, 3));
+  EXPECT_THAT(Decide(), ElementsAre(first, second));
+  Return(first, 7);
+  second->drafts = 2;
+  Return(second, 53);
+  EXPECT_THAT(Decide(), ElementsAre(first, second));
+  EXPECT_EQ(first->drafted, 5);
+  EXPECT_EQ(second->drafted, 2);
+  EXPECT_EQ(decision_.size, (BatchSize{.tokens = 9, .sequences = 2, .longest = 6}));
+}
+
+TEST_F(DraftsTest, DraftsFillTheHeldPagesIfNoPageIsFree) {
+  MakeDrafting(2);
+  Sequence* const sequence = Begin(0, 5);
+  Decide();
+  EXPECT_EQ(sequence->drafted, 1);
+  EXPECT_EQ(sequence->kv.ids.size(), 2u);
+}
+
+TEST_F(DraftsTest, DraftsThatCostMoreThanTheyGainAreNotComputed) {
+  generates_ = true;
+  Make({.pages = 8, .page_tokens = 4, .draft_sequences = 1}, {});
+  Sequence* const sequence = Begin(0, 5);
+  sequence->acceptance = 0.9;
+  for (int32_t tokens = 1; tokens <= 64; ++tokens) {
+    scheduler_->Observe({.bucket = {.tokens = 64, .sequences = 8},
+                         .computed_tokens = tokens,
+                         .context_tokens = tokens,
+                         .distinct_positions = tokens,
+                         .sampled_rows = 1},
+                        1e-3 * tokens);
+  }
+  Decide();
+  EXPECT_EQ(sequence->drafted, 0);
+}
+
 }  // namespace
 }  // namespace sluice

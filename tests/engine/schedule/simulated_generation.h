@@ -66,9 +66,17 @@ class Memory {
                 slots_.begin() + to * page_tokens_);
     return true;
   }
+  // Drafted tokens overwrite their positions with values of no sequence.
   void Compute(const Sequence& sequence) {
     const auto first = static_cast<size_t>(sequence.first_position);
     for (size_t p = first; p < first + static_cast<size_t>(sequence.tokens); ++p) {
+      Slot(sequence, p) = p < sequence.names.size() ? sequence.names[p] : 0;
+    }
+  }
+  // Writes the values of the accepted drafted tokens, which are in the history now.
+  void Accept(const Sequence& sequence, int32_t accepted) {
+    const auto end = sequence.names.size() - 1;  // the last token is not computed
+    for (size_t p = end - static_cast<size_t>(accepted); p < end; ++p) {
       Slot(sequence, p) = sequence.names[p];
     }
   }
@@ -108,6 +116,8 @@ struct Load {
     batch.max_overtakes = one_of({0, 2, 64});
     batch.continuous = one_of({0, 1, 1}) == 1;
     batch.max_queue_delay_us = one_of({0, 500});
+    paged.draft_sequences = one_of({0, 1, 1, 16});
+    paged.always_draft = true;
     ladder = std::make_shared<const Ladder>(
         *BuildLadder({.strategy = StrategyKind::kGeometric, .min_tokens = 4},
                      {.max_tokens = one_of({40, 64}), .max_sequences = batch.max_batch_sequences}));

@@ -103,10 +103,10 @@ TEST_P(ExecutionSlotTest, EveryOutputReachesItsRow) {
     for (size_t i = 0; i < rows.size(); ++i) {
       const ExecutionSlot::Result result = slot_->Collect(i);
       ASSERT_TRUE(result.finite);
-      ASSERT_EQ(result.drawn == nullptr, rows[i]->generation.limit == 0);
-      if (result.drawn == nullptr) continue;
+      ASSERT_EQ(result.drawn.empty(), rows[i]->generation.limit == 0);
+      if (result.drawn.empty()) continue;
       const std::span<const int32_t> sequence = rows[i]->history;
-      EXPECT_EQ(result.drawn->token, fake::Draw(sequence, {}, 97).token);
+      EXPECT_EQ(result.drawn.front().token, fake::Draw(sequence, {}, 97).token);
       if (rows[i]->owner == plain.get()) {
         EXPECT_TRUE(rows[i]->outputs.candidates.ids.empty());
         continue;
@@ -132,7 +132,7 @@ TEST_P(ExecutionSlotTest, LaterStepsOnlyAddTokens) {
     ASSERT_TRUE(slot_->Replay(*plan_).ok());
     EXPECT_EQ(slot_->useful_tokens(), 5 + 2 * step);
     for (size_t i = 0; i < 2; ++i) {
-      const int32_t token = slot_->Collect(i).drawn->token;
+      const int32_t token = slot_->Collect(i).drawn.front().token;
       EXPECT_EQ(rows[i]->outputs.candidates.ids[1], fake::TopId(rows[i]->history, 1, 97));
       EXPECT_EQ(rows[i]->outputs.candidates.logprobs[1], -1.0f);
       EXPECT_EQ(rows[i]->Keep(token), step < 3);
@@ -168,11 +168,12 @@ TEST_P(ExecutionSlotTest, ContinuesInThePagesOfTheRow) {
         RequestRow* const row = rows[i];
         const ExecutionSlot::Result result = slot_->Collect(i);
         ASSERT_EQ(result.at_end, row->step_end() == row->length());
-        ASSERT_EQ(result.drawn != nullptr, result.at_end);
+        ASSERT_EQ(!result.drawn.empty(), result.at_end);
         row->first_position = row->step_end();
         if (!result.at_end) continue;
-        ASSERT_EQ(result.drawn->token, fake::Draw(row->history, {}, 97).token);
-        if (!row->Keep(result.drawn->token)) rows.erase(rows.begin() + static_cast<int64_t>(i));
+        ASSERT_EQ(result.drawn.front().token, fake::Draw(row->history, {}, 97).token);
+        if (!row->Keep(result.drawn.front().token))
+          rows.erase(rows.begin() + static_cast<int64_t>(i));
       }
     }
     ExpectPrompt(*active, 0);
@@ -216,7 +217,7 @@ TEST_P(ExecutionSlotTest, APaddedBucketIsComputedCompletelyWithTheSameOutputs) {
       EXPECT_EQ(slot->computed_tokens(), bucket.tokens);
       ASSERT_TRUE(slot->Replay(*plan).ok());
       for (size_t i = 0; i < rows.size(); ++i) {
-        ASSERT_EQ(slot->Collect(i).drawn->token, fake::Draw(rows[i]->history, {}, 97).token);
+        ASSERT_EQ(slot->Collect(i).drawn.front().token, fake::Draw(rows[i]->history, {}, 97).token);
       }
       ExpectPrompt(*full, 0);
       const RecordedBatch batch = backend_.batches().at(0);
