@@ -129,6 +129,11 @@ std::string ExplanationText(const std::string& request_id, const ExplainResponse
   if (response.steps().empty()) absl::StrAppend(&text, "It never ran.\n");
   const int64_t more = response.total_steps() - told;
   if (more > 0) absl::StrAppend(&text, "and ", Counted(more, "more step", "more steps"), ".\n");
+  if (response.drafted_tokens() > 0) {
+    absl::StrAppend(&text, "Its steps checked ",
+                    Counted(response.drafted_tokens(), "drafted token", "drafted tokens"), "; ",
+                    response.accepted_tokens(), " were accepted.\n");
+  }
   return text;
 }
 

@@ -22,7 +22,6 @@ constexpr absl::string_view kPreamble =
 
 # The models to serve, with names and directories. Directories are relative to this file. The other
 # keys are optional. docs/options.md explains them.
-#
 #   models:
 #     - name: demo
 #       path: ../models/demo
@@ -31,6 +30,7 @@ constexpr absl::string_view kPreamble =
 #       quantize_head: false
 #       quantization_group: 64
 #       kv_dtype: f32           # or bf16, int8
+#       speculation: none       # or ngram
 #       ladder: {strategy: geometric, ratio: 2}
 models: []
 )";
@@ -89,6 +89,13 @@ std::string RenderModels(const Config& config, const std::string& origin) {
     }
     if (model.kv_dtype != KvType::kF32) {
       absl::StrAppend(&out, "    kv_dtype: ", std::string(NameOf(model.kv_dtype)), "\n");
+    }
+    if (model.speculation != SpeculationOptions().kind) {
+      absl::StrAppend(&out, "    speculation: ", std::string(NameOf(model.speculation)), "\n");
+    }
+    if (model.speculation != Speculation::kNone) {
+      absl::StrAppend(&out, "    speculation_tokens: ", model.speculation_tokens,
+                      "\n    speculation_sequences: ", model.speculation_sequences, "\n");
     }
     if (model.ladder.empty()) continue;
     absl::StrAppend(&out, "    ladder:\n");

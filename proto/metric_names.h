@@ -159,6 +159,9 @@ inline constexpr Metric kKvEvicted{"sluice_kv_pages_evicted_total",
 inline constexpr Metric kPrefixTokens{
     "sluice_prefix_tokens_total",
     "Tokens of prompts that began to run, by result: hit (found in pages, not computed), miss."};
+inline constexpr Metric kDraftTokens{"sluice_draft_tokens_total",
+                                     "Drafted tokens that steps computed, by source (ngram, "
+                                     "forced, prediction) and result: accepted, rejected."};
 inline constexpr Metric kPreemptions{
     "sluice_preemptions_total",
     "Running sequences that gave up their pages to others; their tokens are computed again."};

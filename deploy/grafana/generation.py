@@ -88,6 +88,19 @@ DASHBOARD = Dashboard(
                     width=12,
                 ),
                 series(
+                    "Drafted tokens accepted",
+                    "percentunit",
+                    (
+                        ratio(
+                            rate("sluice_draft_tokens_total", select(result="accepted")),
+                            rate("sluice_draft_tokens_total"),
+                        ),
+                        "accepted",
+                    ),
+                    about="Drafts of models with speculation: ngram.",
+                    width=12,
+                ),
+                series(
                     "Sequences",
                     "short",
                     (f"sum(sluice_sequences_running{MODEL})", "running"),

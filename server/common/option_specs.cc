@@ -39,6 +39,20 @@ const std::vector<OptionSpec<ModelSpec>>& OptionSpecs<ModelSpec>() {
                     "each token and head, takes a little more than a quarter. f32: as computed, or "
                     "as config.json specifies. Part of the numerics profile."),
       SLUICE_OPTION(
+          speculation, Choice<Speculation>{},
+          "Whether a step also computes drafted tokens after the last token of a row that "
+          "generates, on a CPU only. ngram: the tokens that followed an earlier place with the "
+          "same last tokens, in the prompt or the answer. Drafted tokens that differ from the "
+          "drawn ones are dropped, so no result depends on it. none: no token is drafted. "
+          "docs/generation.md explains when tokens are drafted."),
+      SLUICE_OPTION(speculation_tokens, Count(1, SpeculationOptions::kMaxTokens),
+                    "The most drafted tokens of a row in a step."),
+      SLUICE_OPTION(speculation_sequences, Count(1, 64),
+                    "The most rows of a step with drafted tokens. With 1, tokens are drafted only "
+                    "while no other row waits or runs, so drafts delay no other request. A larger "
+                    "number raises the throughput of a few rows whose drafts are often right, but "
+                    "each step takes longer for all of them."),
+      SLUICE_OPTION(
           ladder, LadderChoiceValue{},
           "Options of engine.ladder for this model, which replace the options for all models; in a "
           "file a map. sluice ladder set changes them while the model is served."),

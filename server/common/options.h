@@ -10,6 +10,7 @@
 #include "engine/ladder_choice.h"
 #include "engine/model/kv_type.h"
 #include "engine/model/quantization.h"
+#include "engine/model/speculation.h"
 
 namespace sluice {
 
@@ -22,6 +23,9 @@ struct ModelSpec {
   bool quantize_head = false;
   int32_t quantization_group = kQuantizationGroup;
   KvType kv_dtype = KvType::kF32;
+  Speculation speculation = SpeculationOptions().kind;
+  int32_t speculation_tokens = SpeculationOptions().tokens;
+  int32_t speculation_sequences = SpeculationOptions().sequences;
   LadderChoice ladder{};
 
   bool operator==(const ModelSpec&) const = default;

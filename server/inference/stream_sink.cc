@@ -45,7 +45,7 @@ void StreamSink::OnDone(const absl::Status& status, Reply reply, const RequestTr
     done_ = true;
     status_ = status;
     reply_ = std::move(reply);
-    cached_tokens_ = trace.reused_tokens;
+    trace_ = trace;
     post = !std::exchange(posted_, true);
   }
   if (post) replies_->Post(shared_from_this());
@@ -60,7 +60,7 @@ StreamSink::Arrived StreamSink::Take() {
   std::swap(taken_, arriving_);
   if (done_) {
     taken_reply_ = std::move(reply_);
-    builder_.set_cached_tokens(cached_tokens_);
+    builder_.set_trace(trace_);
   }
   return {done_, status_};
 }

@@ -74,7 +74,7 @@ class StreamSink final : public Sink,
   bool done_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mu_);
   Reply reply_ ABSL_GUARDED_BY(mu_);
-  int64_t cached_tokens_ ABSL_GUARDED_BY(mu_) = 0;
+  RequestTrace trace_ ABSL_GUARDED_BY(mu_);
 
   // The following are used by the reply thread only.
   TokenBuffer taken_;

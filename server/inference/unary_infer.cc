@@ -41,7 +41,7 @@ class UnarySink final : public Sink,
   void OnDone(const absl::Status& status, Reply reply, const RequestTrace& trace) override {
     status_ = status;
     reply_ = std::move(reply);
-    builder_->set_cached_tokens(trace.reused_tokens);
+    builder_->set_trace(trace);
     const bool few = trace.ended_together <= kFewTogether && most_bytes_ <= kFewBytes;
     if (few) return Deliver();
     replies_->Post(shared_from_this());

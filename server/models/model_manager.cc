@@ -73,9 +73,14 @@ absl::StatusOr<ModelManager::Target> ModelManager::FromSpec(const ModelSpec& spe
                             .group = spec.quantization_group};
   }
   if (spec.kv_dtype != KvType::kF32) options.kv_dtype = spec.kv_dtype;
+  options.speculation = {.kind = spec.speculation,
+                         .tokens = spec.speculation_tokens,
+                         .sequences = spec.speculation_sequences};
   absl::StrAppend(&*fingerprint, " ", std::string(NameOf(spec.quantization)), " ",
                   spec.quantization_group, spec.quantize_head ? " with head" : "", " ",
-                  std::string(NameOf(spec.kv_dtype)));
+                  std::string(NameOf(spec.kv_dtype)), " speculation ",
+                  std::string(NameOf(spec.speculation)), " ", spec.speculation_tokens, " ",
+                  spec.speculation_sequences);
   if (!spec.ladder.empty()) {
     absl::StrAppend(&*fingerprint, " ladder ", LadderChoiceValue().Format(spec.ladder));
   }

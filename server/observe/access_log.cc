@@ -43,6 +43,8 @@ void AccessLog::OnRequestDone(const Request& request, const absl::Status& status
       {"prompt_tokens", trace.prompt_tokens},
       {"reused_tokens", trace.reused_tokens},
       {"generated_tokens", trace.generated_tokens},
+      {"drafted_tokens", trace.drafted_tokens},
+      {"accepted_tokens", trace.accepted_tokens},
       {"bucket", trace.bucket_tokens},
       {"steps", trace.steps},
       {"preemptions", trace.preemptions},

@@ -110,6 +110,14 @@ void AddKv(const KvStats& kv, const Labels& labels, MetricSnapshot* snapshot) {
   };
   prefix("hit", kv.reused_tokens);
   prefix("miss", kv.prefix_tokens - kv.reused_tokens);
+  for (int kind = 0; kind < kDraftKinds; ++kind) {
+    const Labels source = With(labels, "source", std::string(NameOf(static_cast<DraftKind>(kind))));
+    const auto [drafted, accepted] = kv.drafts[kind];
+    snapshot->Counter(metric::kDraftTokens, With(source, "result", "accepted"),
+                      static_cast<double>(accepted));
+    snapshot->Counter(metric::kDraftTokens, With(source, "result", "rejected"),
+                      static_cast<double>(drafted - accepted));
+  }
   snapshot->Counter(metric::kPreemptions, labels, static_cast<double>(kv.preemptions));
 }
 

@@ -60,6 +60,10 @@ TEST(ExplanationText, ListsWaitsAndStepsInOrderOfTime) {
       "in bucket 64x8 (75.0% used); launched because no more sequences fitted the largest bucket; "
       "the ladder's own choice was still being prepared\n"
       "and 2 more steps.\n");
+  response.set_drafted_tokens(8);
+  response.set_accepted_tokens(5);
+  EXPECT_THAT(ExplanationText("r", response),
+              HasSubstr("Its steps checked 8 drafted tokens; 5 were accepted.\n"));
 }
 
 TEST(ExplanationText, MergesEqualStepsAndNamesTheirOtherRequests) {

@@ -192,6 +192,8 @@ def generation_of(answer: Answer) -> Generation:
         int(cut),
         int(answer.parameters.get("prompt_tokens", 0)),
         int(answer.parameters.get("cached_tokens", 0)),
+        int(answer.parameters.get("drafted_tokens", 0)),
+        int(answer.parameters.get("accepted_tokens", 0)),
     )
 
 

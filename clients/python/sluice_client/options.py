@@ -54,6 +54,8 @@ class GenerateOptions(PromptOptions, total=False):
     stop_token_ids: Sequence[int]
     ignore_eos: bool
     num_top_logprobs: int
+    speculation: bool
+    prediction: str
 
 
 class RecommendOptions(PromptOptions, total=False):

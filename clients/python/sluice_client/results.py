@@ -61,6 +61,8 @@ class Generation(_Short):
     truncated_tokens: int = 0  # of the prompt
     prompt_tokens: int = 0  # 0 in all parts but the last
     cached_tokens: int = 0  # of these, the tokens that were not computed again
+    drafted_tokens: int = 0  # drafts of this answer that the server checked
+    accepted_tokens: int = 0  # of these, the tokens that are in the answer
 
 
 @dataclass(frozen=True, repr=False)

@@ -96,6 +96,11 @@ json DescribeLatency(std::span<const RecentActivity::Latency> requests) {
 
 json DescribeKv(const KvStats& kv) {
   if (kv.pages == 0) return nullptr;
+  DraftStats drafts;
+  for (const DraftStats& kind : kv.drafts) {
+    drafts.drafted += kind.drafted;
+    drafts.accepted += kind.accepted;
+  }
   return {{"pages", kv.pages},
           {"page_tokens", kv.page_tokens},
           {"held", kv.held},
@@ -104,7 +109,9 @@ json DescribeKv(const KvStats& kv) {
           {"evicted", kv.evicted},
           {"preemptions", kv.preemptions},
           {"prefix_tokens", kv.prefix_tokens},
-          {"reused_tokens", kv.reused_tokens}};
+          {"reused_tokens", kv.reused_tokens},
+          {"drafted_tokens", drafts.drafted},
+          {"accepted_tokens", drafts.accepted}};
 }
 
 json DescribeBatch(const BatchTrace& trace, MonoTime now) {

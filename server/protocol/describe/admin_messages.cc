@@ -297,6 +297,8 @@ v1::ExplainResponse DescribeRequest(const Explanation& explanation) {
   for (const ExplainedWait& wait : explanation.waits) Write(wait, trace.received, out.add_waits());
   for (const ExplainedStep& step : explanation.steps) Write(step, explanation, out.add_steps());
   out.set_total_steps(trace.steps);
+  out.set_drafted_tokens(trace.drafted_tokens);
+  out.set_accepted_tokens(trace.accepted_tokens);
   return out;
 }
 

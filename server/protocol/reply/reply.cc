@@ -398,10 +398,15 @@ void ReplyBuilder::Build(const TokenBuffer& tokens, const Reply* reply,
   Identify(response);
   if (reply != nullptr) {
     const std::vector<int32_t>& lengths = spec_.request->lengths;
-    (*response->mutable_parameters())["prompt_tokens"].set_int64_param(
+    auto& parameters = *response->mutable_parameters();
+    parameters["prompt_tokens"].set_int64_param(
         std::accumulate(lengths.begin(), lengths.end(), int64_t{0}));
-    if (cached_tokens_ > 0) {
-      (*response->mutable_parameters())["cached_tokens"].set_int64_param(cached_tokens_);
+    if (trace_.reused_tokens > 0) {
+      parameters["cached_tokens"].set_int64_param(trace_.reused_tokens);
+    }
+    if (trace_.drafted_tokens > 0) {
+      parameters["drafted_tokens"].set_int64_param(trace_.drafted_tokens);
+      parameters["accepted_tokens"].set_int64_param(trace_.accepted_tokens);
     }
   }
   if (!spec_.windows.counts.empty()) return BuildOfWindows(reply, response);

@@ -27,9 +27,9 @@ class ReplyBuilder {
   // Sets the fields that every response of the request has: the model, the id and a drawn seed.
   void Identify(inference::ModelInferResponse* response) const;
 
-  // Sets the number of prompt tokens that were not computed, because their keys and values were
-  // cached. The last response has it unless it is 0.
-  void set_cached_tokens(int64_t tokens) { cached_tokens_ = tokens; }
+  // Sets the counts of the last response: of prompt tokens that were not computed because their
+  // keys and values were cached, and of drafted and accepted tokens. A count of 0 is left out.
+  void set_trace(const RequestTrace& trace) { trace_ = trace; }
 
   // Makes a response from the tokens since the previous call, in the order of arrival. In the last
   // call, `reply` is the engine's completed reply for the outputs of the spec; in all others it is
@@ -41,7 +41,7 @@ class ReplyBuilder {
   void BuildOfWindows(const Reply* reply, inference::ModelInferResponse* response);
 
   const ReplySpec spec_;
-  int64_t cached_tokens_ = 0;
+  RequestTrace trace_;
   std::vector<int32_t> sent_;      // per row, the tokens in earlier responses
   std::vector<TextStream> texts_;  // per row, if text is requested
 };

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/interruption.h"
 #include "base/status_macros.h"
 #include "kernels/diversity.h"
 #include "server/common/status.h"
@@ -271,6 +272,24 @@ absl::Status CheckStop(const StopRules& stop, const Model& model) {
   return ParameterError("stop", "the model has no tokenizer; use stop_token_ids");
 }
 
+// Reads the tokens of the predicted answer, at most as many as the answer may have.
+absl::Status ReadPrediction(const Model& model, RequestSpec* spec) {
+  if (spec->prediction.empty()) return absl::OkStatus();
+  if (model.tokenizer == nullptr) {
+    return ParameterError("prediction", "the model has no tokenizer; leave the parameter out");
+  }
+  auto tokens = model.tokenizer->EncodeBare(spec->prediction, spec->max_tokens);
+  SLUICE_RETURN_IF_ERROR(CheckInterruption());
+  if (!tokens.ok()) {
+    return ParameterError("prediction", absl::StrCat("is refused: ", tokens.status().message()));
+  }
+  if (std::ssize(*tokens) > spec->max_tokens) tokens->resize(spec->max_tokens);
+  const auto unknown = [&](int32_t id) { return id < 0 || id >= model.config.vocab_size; };
+  tokens->erase(std::ranges::find_if(*tokens, unknown), tokens->end());
+  spec->predicted = *std::move(tokens);
+  return absl::OkStatus();
+}
+
 // Returns an error if `max_tokens` is more than 1 but the model can generate only one token from
 // this prompt. This happens if the model's windows end at its last position, or if the model takes
 // only vectors and cannot continue from a generated token.
@@ -493,6 +512,7 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
         prompt.Split(spec->window_overlap, model.config.max_positions, limits.max_rows));
   }
   SLUICE_RETURN_IF_ERROR(CheckRoom(*spec, model, request.outputs, &prompt));
+  SLUICE_RETURN_IF_ERROR(ReadPrediction(model, spec.get()));
   if (spec->window_overlap == 0) request.hidden = prompt.Fill();
   if ((request.outputs & kOutputEmbedding) != 0 && !model.config.serving.pools_prompt) {
     SLUICE_ASSIGN_OR_RETURN(spec->states.first_pooled, prompt.LengthOfPrompt());

@@ -39,6 +39,8 @@ class AccessLogTest : public ::testing::Test {
     trace_.prompt_tokens = 2;
     trace_.generated_tokens = 5;
     trace_.reused_tokens = 1;
+    trace_.drafted_tokens = 8;
+    trace_.accepted_tokens = 3;
     trace_.preemptions = 3;
     trace_.bucket_tokens = 64;
   }
@@ -62,7 +64,8 @@ class AccessLogTest : public ::testing::Test {
 TEST_F(AccessLogTest, LogsTheLifeOfARequest) {
   EXPECT_THAT(Logged(1, absl::OkStatus()),
               HasSubstr("request id=\"req 7\" model=text version=1 code=OK rows=1 prompt_tokens=2 "
-                        "reused_tokens=1 generated_tokens=5 bucket=64 steps=0 preemptions=3 "
+                        "reused_tokens=1 generated_tokens=5 drafted_tokens=8 accepted_tokens=3 "
+                        "bucket=64 steps=0 preemptions=3 "
                         "queue_us=100 compute_us=700 total_us=1000\n"));
 }
 

@@ -30,6 +30,8 @@ TEST(EngineMetricsTest, CollectsKvPagesAndSequences) {
               .preemptions = 3,
               .prefix_tokens = 1000,
               .reused_tokens = 640};
+  stats.kv.drafts[static_cast<int>(DraftKind::kNgram)] = {.drafted = 50, .accepted = 20};
+  stats.kv.drafts[static_cast<int>(DraftKind::kForced)] = {.drafted = 7, .accepted = 7};
   stats.attention = {AttentionVariant::Kind::kSplit, 4};
   engine.SetStats(stats);
   const auto samples = testing::ParseSamples(
@@ -45,6 +47,10 @@ TEST(EngineMetricsTest, CollectsKvPagesAndSequences) {
       {{"sluice_preemptions_total", ""}, 3},
       {{"sluice_prefix_tokens_total", "result=\"hit\""}, 640},
       {{"sluice_prefix_tokens_total", "result=\"miss\""}, 360},
+      {{"sluice_draft_tokens_total", "source=\"ngram\""}, 50},
+      {{"sluice_draft_tokens_total", "source=\"forced\""}, 7},
+      {{"sluice_draft_tokens_total", "result=\"accepted\""}, 27},
+      {{"sluice_draft_tokens_total", "result=\"rejected\""}, 30},
       {{"sluice_log_dropped_total", ""}, 9},
       {{"sluice_attention_info", "variant=\"split:4\""}, 1},
       {{"sluice_backend_info", "device=\"cpu\",profile=\"exact\""}, 1},

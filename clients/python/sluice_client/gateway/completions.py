@@ -39,6 +39,7 @@ from .serving import Gateway
 _AT_ONCE = 64
 _MOST_STOPS = 16
 _MOST_TOP = 20
+_MOST_PREDICTION = 65536  # bytes
 _SEEDS = 2**64
 # Bytes of an answer, of a generated token, and of each of its candidates, until the answer has been
 # encoded.
@@ -112,6 +113,8 @@ def _job(
         "allowed_token_ids": fields.token_ids("allowed_token_ids", None),
         "stop_token_ids": fields.token_ids("stop_token_ids", None),
         "ignore_eos": fields.flag("ignore_eos", None),
+        "speculation": fields.flag("speculation", None),
+        "prediction": _prediction(fields),
         **prompt_options(fields),
     }
     stream = fields.flag("stream", False)
@@ -126,6 +129,32 @@ def _job(
     given = {key: value for key, value in options.items() if value is not None}
     return _Job(model_name, prompts, choices, max_tokens, {**given, **call.options}, stream,
                 include_usage, call.hold)
+
+
+def _prediction(fields: Fields) -> Optional[str]:
+    """Returns the predicted answer, cut to the length that the daemon takes."""
+    settings = fields.object("prediction", None)
+    if settings is None:
+        return None
+    settings.word("type", ("content",))
+    text = _content(settings)
+    settings.end()
+    return text.encode()[:_MOST_PREDICTION].decode(errors="ignore") or None
+
+
+def _content(fields: Fields, *absent: str) -> str:
+    """Returns the field `content`: a text, or a list of text parts."""
+    content = fields.take("content", *absent)
+    where = fields.path("content")
+    if isinstance(content, list):
+        texts = []
+        for i, part in enumerate(content):
+            piece = Fields(part, f"{where}[{i}]")
+            piece.word("type", ("text",))
+            texts.append(piece.text("text"))
+            piece.end()
+        content = "".join(texts)
+    return check_text(where, content)
 
 
 def _logit_bias(fields: Fields) -> Optional[dict[int, float]]:
@@ -273,18 +302,9 @@ def _message(fields: Fields) -> Mapping[str, str]:
     for name in ("tool_calls", "annotations"):
         fields.accept(name, [])
     fields.accept("refusal", "")
-    content = fields.take("content", *[""] * (role == "assistant"))
-    where = fields.path("content")
-    if isinstance(content, list):
-        texts = []
-        for i, part in enumerate(content):
-            piece = Fields(part, f"{where}[{i}]")
-            piece.word("type", ("text",))
-            texts.append(piece.text("text"))
-            piece.end()
-        content = "".join(texts)
+    content = _content(fields, *[""] * (role == "assistant"))
     fields.end()
-    return {"role": role, "content": check_text(where, content), **shown}
+    return {"role": role, "content": content, **shown}
 
 
 def _chat_logprobs(part: Generation) -> Sequence[Mapping[str, Any]]:
@@ -319,12 +339,16 @@ class _Usage:
     prompt: int = 0
     generated: int = 0
     cached: int = 0
+    drafted: int = 0
+    accepted: int = 0
     cut: int = 0
 
     def add(self, part: Generation) -> None:
         self.prompt += part.prompt_tokens
         self.generated += len(part.token_ids)
         self.cached += part.cached_tokens
+        self.drafted += part.drafted_tokens
+        self.accepted += part.accepted_tokens
         # Each part of a stream has the number of tokens that were cut from its prompt.
         self.cut += part.truncated_tokens if part.prompt_tokens else 0
 
@@ -337,6 +361,10 @@ class _Usage:
             "total_tokens": prompt + self.generated,
             # Of several answers to a prompt, the later ones find the prompt of the first.
             "prompt_tokens_details": {"cached_tokens": self.cached // choices},
+            "completion_tokens_details": {
+                "accepted_prediction_tokens": self.accepted,
+                "rejected_prediction_tokens": self.drafted - self.accepted,
+            },
         }
         return {**usage, "truncated_tokens": cut} if cut else usage
 

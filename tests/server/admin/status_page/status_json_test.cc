@@ -150,6 +150,8 @@ TEST(StatusJson, KvPagesAddUpAndAreAbsentIfNoneAreKept) {
               .preemptions = 2,
               .prefix_tokens = 50,
               .reused_tokens = 40};
+  stats.kv.drafts[static_cast<int>(DraftKind::kNgram)] = {.drafted = 9, .accepted = 4};
+  stats.kv.drafts[static_cast<int>(DraftKind::kPrediction)] = {.drafted = 5, .accepted = 5};
   EXPECT_EQ(ParsedModel({.stats = stats, .recent = {}})["kv"], json({{"pages", 100},
                                                                      {"page_tokens", 16},
                                                                      {"held", 30},
@@ -158,7 +160,9 @@ TEST(StatusJson, KvPagesAddUpAndAreAbsentIfNoneAreKept) {
                                                                      {"evicted", 3},
                                                                      {"preemptions", 2},
                                                                      {"prefix_tokens", 50},
-                                                                     {"reused_tokens", 40}}));
+                                                                     {"reused_tokens", 40},
+                                                                     {"drafted_tokens", 14},
+                                                                     {"accepted_tokens", 9}}));
 }
 
 TEST(StatusJson, DecisionsHaveBucketTokensAndReasons) {

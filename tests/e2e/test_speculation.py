@@ -1,0 +1,105 @@
+"""Tests drafted tokens: they change no answer, and every count shows them."""
+
+import json
+import subprocess
+import urllib.request
+
+import openai
+import pytest
+import sluice_client
+from conftest import DEMO, SLUICE, Daemon
+from gateway import TEMPLATE, Gateway
+from waiting import PATIENCE_S
+
+PROMPT = "And it came to pass"
+TOKENS = 40
+# The only allowed token is always the right draft.
+FORCED = {"max_tokens": TOKENS, "allowed_token_ids": [101], "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def drafting(tmp_path_factory):
+    config = tmp_path_factory.mktemp("speculation") / "sluiced.yaml"
+    config.write_text(f"models: [{{name: demo, path: {DEMO}, speculation: ngram}}]\n")
+    started = Daemon("--config", str(config), models=())
+    yield started
+    status, output = started.stop()
+    assert status == 0, output
+
+
+def sluice(*arguments):
+    return subprocess.run([SLUICE, *arguments], capture_output=True, text=True,
+                          timeout=PATIENCE_S)
+
+
+def figures(answer):
+    return answer.text, answer.token_ids, answer.logprobs, answer.finish_reason
+
+
+def test_answers_are_the_same_with_and_without_drafts(drafting):
+    with sluice_client.Client(drafting.grpc) as client:
+        plain = client.generate("demo", PROMPT, max_tokens=120, seed=3, temperature=0.7,
+                                speculation=False)
+        assert plain.drafted_tokens == 0
+        for options in ({}, {"prediction": plain.text}, {"prediction": "nothing of the kind"}):
+            answer = client.generate("demo", PROMPT, max_tokens=120, seed=3, temperature=0.7,
+                                     **options)
+            assert figures(answer) == figures(plain)
+            parts = list(client.stream("demo", PROMPT, max_tokens=120, seed=3, temperature=0.7,
+                                       **options))
+            assert "".join(part.text for part in parts) == plain.text
+            assert [each for part in parts for each in part.logprobs] == plain.logprobs
+
+
+def test_every_count_shows_forced_drafts(drafting):
+    before = drafting.metric("sluice_draft_tokens_total", source="forced", result="accepted")
+    with sluice_client.Client(drafting.grpc) as client:
+        answer = client.generate("demo", PROMPT, request_id="forced", **FORCED)
+        assert answer.token_ids == [101] * TOKENS
+        plain = client.generate("demo", PROMPT, speculation=False, **FORCED)
+        assert figures(plain) == figures(answer)
+    assert 0 < answer.accepted_tokens == answer.drafted_tokens < TOKENS
+    after = drafting.metric("sluice_draft_tokens_total", source="forced", result="accepted")
+    assert after - before == answer.accepted_tokens
+    words = sluice("explain", "forced", "--server", drafting.admin).stdout
+    assert f"checked {answer.drafted_tokens} drafted tokens; {answer.drafted_tokens} were" in words
+    told = json.loads(sluice("explain", "forced", "--json", "--server", drafting.admin).stdout)
+    assert int(told["accepted_tokens"]) == answer.accepted_tokens
+    assert int(told["total_steps"]) < TOKENS
+    address = f"http://{drafting.http}/status.json"
+    with urllib.request.urlopen(address, timeout=PATIENCE_S) as page:
+        kv = json.load(page)["models"][0]["kv"]
+    assert kv["drafted_tokens"] >= kv["accepted_tokens"] >= answer.accepted_tokens
+
+
+def test_the_gateway_reads_predictions_and_counts_drafts(drafting, tmp_path):
+    template = tmp_path / "chat.jinja"
+    template.write_text(TEMPLATE)
+    with Gateway(drafting, "--chat", f"demo={template}", "--tokenizer", f"demo={DEMO}") as gateway:
+        asked = {"model": "demo", "messages": [{"role": "user", "content": PROMPT}], "seed": 4,
+                 "max_tokens": 80}
+        plain = gateway.post("/v1/chat/completions", {**asked, "speculation": False}).json
+        assert plain["usage"]["completion_tokens_details"] == {
+            "accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0}
+        text = plain["choices"][0]["message"]["content"]
+        for content in (text, [{"type": "text", "text": text}], "x" * 70_000):
+            answer = gateway.post("/v1/chat/completions", {
+                **asked, "prediction": {"type": "content", "content": content}}).json
+            assert answer["choices"] == plain["choices"]
+        refused = gateway.post("/v1/chat/completions", {**asked, "prediction": {"type": "x"}})
+        assert refused.status == 400 and refused.json["error"]["param"] == "prediction.type"
+        usage = gateway.post("/v1/completions", {"model": "demo", "prompt": PROMPT, **FORCED}).json[
+            "usage"]["completion_tokens_details"]
+        assert usage["accepted_prediction_tokens"] > 0 == usage["rejected_prediction_tokens"]
+        with openai.OpenAI(base_url=f"http://{gateway.address}/v1", api_key="none") as client:
+            made = client.chat.completions.create(
+                **asked, prediction={"type": "content", "content": text})
+            assert made.choices[0].message.content == text
+
+
+def test_a_prediction_is_validated(demo):
+    with sluice_client.Client(demo.grpc) as client:
+        with pytest.raises(sluice_client.errors.SluiceError, match="prediction"):
+            client.generate("demo", PROMPT, max_tokens=2, prediction="x" * 65_537)
+        answer = client.generate("demo", PROMPT, max_tokens=9, prediction="x")
+        assert answer.drafted_tokens == 0, "the model is served without drafts"
