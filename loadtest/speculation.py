@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""Measures what drafted tokens gain and cost: tokens per second of one stream, and the latency of
+other requests.
+
+    build/venv/bin/python loadtest/speculation.py --out speculation.json --table speculation.md
+
+One daemon serves the model with `speculation: ngram`. Calls with and without the request parameter
+`speculation: false` alternate, so that both meet the same state of the machine. The kinds of texts:
+"code editing" predicts the answer with one byte in forty changed, "summarisation" predicts pieces
+of the answer in another order, "chat" samples without a prediction, and "random" samples at a
+temperature at which nothing repeats. The answers of both ways must be equal. The predictions need a
+model with a tokenizer of bytes, such as the demo model; without one, only the last two kinds run.
+
+Then other requests arrive at random times next to a stream, at shares of the rate that saturates
+the daemon, with and without drafts for the stream.
+"""
+
+import argparse
+import pathlib
+import random
+import statistics
+import sys
+import tempfile
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "deploy"))
+sys.path.insert(0, str(ROOT / "clients" / "python"))
+import reporting  # noqa: E402
+from processes import DEMO, Daemon  # noqa: E402
+from sluice_client import Client  # noqa: E402
+
+LOADS = (0.3, 0.8)
+
+
+def printable(source: random.Random, count: int) -> str:
+    return "".join(chr(source.randrange(97, 123)) for _ in range(count))
+
+
+def edited(answer: str, source: random.Random) -> str:
+    return "".join(chr(97 + source.randrange(26)) if source.random() < 1 / 40 else each
+                   for each in answer)
+
+
+def rearranged(answer: str, source: random.Random) -> str:
+    pieces = [answer[at:at + 16] for at in range(0, len(answer), 16)]
+    source.shuffle(pieces)
+    return "".join(pieces)
+
+
+class Stream:
+    """One stream of generations, with and without drafts."""
+
+    def __init__(self, client: Client, options: argparse.Namespace):
+        self._client, self._options = client, options
+
+    def answer(self, prompt: str, speculation: bool, seed: int, **more):
+        began = time.perf_counter()
+        answer = self._client.generate("model", prompt, max_tokens=self._options.tokens, seed=seed,
+                                       ignore_eos=True, speculation=speculation, **more)
+        return answer, time.perf_counter() - began
+
+    def rates(self, kind: str) -> dict:
+        source = random.Random(kind)
+        plain, drafting, drafted, accepted = [], [], 0, 0
+        for round_number in range(self._options.rounds):
+            prompt = printable(source, self._options.prompt)
+            more = {"temperature": {"chat": 0.8, "random": 1.5}.get(kind, 0.7)}
+            if kind in ("code editing", "summarisation"):
+                text = self.answer(prompt, False, round_number, **more)[0].text
+                change = edited if kind == "code editing" else rearranged
+                more["prediction"] = change(text, source)
+            took, answers = {}, {}
+            for speculation in sorted((False, True), reverse=round_number % 2 == 1):
+                answers[speculation], took[speculation] = self.answer(
+                    prompt, speculation, round_number, **more)
+            if answers[False].token_ids != answers[True].token_ids or \
+                    answers[False].logprobs != answers[True].logprobs:
+                raise SystemExit(f"{kind}: the answers differ")
+            plain.append(took[False])
+            drafting.append(took[True])
+            drafted += answers[True].drafted_tokens
+            accepted += answers[True].accepted_tokens
+        ratios = sorted(a / b for a, b in zip(plain, drafting))
+        return {"kind": kind, "plain_tokens_s": self._options.tokens / statistics.median(plain),
+                "drafting_tokens_s": self._options.tokens / statistics.median(drafting),
+                "ratio": statistics.median(ratios),
+                "ratio_quartiles": [ratios[len(ratios) // 4], ratios[-len(ratios) // 4]],
+                "drafted": drafted, "accepted": accepted}
+
+
+def others(client: Client, options, load: float, speculation: bool, rate: float) -> float:
+    """Returns the 99th percentile of the latency of requests next to a stream, in seconds."""
+    source = random.Random(f"{load}")
+    stop, latencies = threading.Event(), []
+
+    def stream():
+        texts = random.Random(1)
+        while not stop.is_set():
+            client.generate("model", "ab" * 8 + printable(texts, 16), max_tokens=options.tokens,
+                            ignore_eos=True, speculation=speculation)
+
+    def one():
+        began = time.perf_counter()
+        client.generate("model", "once upon", max_tokens=8, ignore_eos=True, speculation=False)
+        latencies.append(time.perf_counter() - began)
+
+    streaming = threading.Thread(target=stream)
+    streaming.start()
+    calls, end = [], time.perf_counter() + options.seconds
+    while time.perf_counter() < end:
+        time.sleep(source.expovariate(load * rate))
+        calls.append(threading.Thread(target=one))
+        calls[-1].start()
+    for call in calls:
+        call.join()
+    stop.set()
+    streaming.join()
+    return statistics.quantiles(latencies, n=100)[98]
+
+
+def saturation(client: Client, seconds: float) -> float:
+    """Returns the rate of short requests of eight callers, in requests per second."""
+    end, counts = time.perf_counter() + seconds, [0] * 8
+
+    def caller(index):
+        while time.perf_counter() < end:
+            client.generate("model", "once upon", max_tokens=8, ignore_eos=True, speculation=False)
+            counts[index] += 1
+
+    callers = [threading.Thread(target=caller, args=(index,)) for index in range(len(counts))]
+    for each in callers:
+        each.start()
+    for each in callers:
+        each.join()
+    return sum(counts) / seconds
+
+
+def table(report: dict) -> str:
+    lines = ["| texts | plain tokens/s | with drafts | ratio (quartiles) | drafted | accepted |",
+             "|---|---|---|---|---|---|"]
+    for row in report["streams"]:
+        low, high = row["ratio_quartiles"]
+        lines.append(f"| {row['kind']} | {row['plain_tokens_s']:.0f} | "
+                     f"{row['drafting_tokens_s']:.0f} | {row['ratio']:.3f} ({low:.3f} to "
+                     f"{high:.3f}) | {row['drafted']} | {row['accepted']} |")
+    lines += ["", "| load of other requests | p99 without drafts, ms | with drafts, ms |",
+              "|---|---|---|"]
+    for row in report["others"]:
+        lines.append(f"| {row['load']} | {1000 * row['plain_p99_s']:.2f} | "
+                     f"{1000 * row['drafting_p99_s']:.2f} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=pathlib.Path, default=DEMO)
+    parser.add_argument("--profile", default="auto", help="numerics profile of the daemon")
+    parser.add_argument("--quantization", default="none")
+    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--prompt", type=int, default=64, help="tokens of a prompt")
+    parser.add_argument("--tokens", type=int, default=160, help="tokens of an answer")
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--seconds", type=float, default=20, help="of each load; 0: no loads")
+    parser.add_argument("--no-prediction", action="store_true",
+                        help="the model has no tokenizer of bytes")
+    reporting.add_options(parser)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as made:
+        folder = pathlib.Path(made)
+        config = folder / "sluice.yaml"
+        config.write_text(f"models:\n  - name: model\n    path: {options.model}\n"
+                          f"    quantization: {options.quantization}\n    speculation: ngram\n")
+        with Daemon(folder, "--config", config, f"--cpu.threads={options.threads}",
+                    f"--cpu.profile={options.profile}", model="") as daemon:
+            client = Client(daemon.grpc)
+            stream = Stream(client, options)
+            kinds = [] if options.no_prediction else ["code editing", "summarisation"]
+            report = reporting.heading("speculation") | {
+                "options": reporting.options_of(options),
+                "streams": [stream.rates(kind) for kind in [*kinds, "chat", "random"]],
+                "others": []}
+            rate = saturation(client, options.seconds / 4) if options.seconds else 0
+            for load in LOADS if options.seconds else ():
+                plain, drafting = [], []
+                for _ in range(3):
+                    plain.append(others(client, options, load, False, rate))
+                    drafting.append(others(client, options, load, True, rate))
+                report["others"].append({"load": load, "plain_p99_s": statistics.median(plain),
+                                         "drafting_p99_s": statistics.median(drafting)})
+    reporting.write(options, report, table(report))
+
+
+if __name__ == "__main__":
+    main()
