@@ -101,9 +101,10 @@ def options_page(sluiced):
     models = [row[1:] for row in every if row[0] == "models"]
     lines += [
         "",
-        "`models` is the list of models to serve. The flag is `--model NAME=DIR` or",
-        "`--model NAME:VERSION=DIR`, once for each model. The variable is `SLUICE_MODELS`, with",
-        "commas between models. Each model has these keys:",
+        "`models` is the list of models to serve. The flag is `--model NAME=DIR`,",
+        "`--model NAME:VERSION=DIR`, or `--model DIR` for the name of the folder, once for each",
+        "model. The variable is `SLUICE_MODELS`, with commas between models. Each model has",
+        "these keys:",
     ]
     lines += options_table("models", [(*row[:3], True) for row in models], "")
     for tier in ("basic", "advanced"):
