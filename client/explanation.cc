@@ -27,7 +27,7 @@ std::string Milliseconds(double seconds) { return absl::StrFormat("%.3f ms", 100
 constexpr auto kTriggerMeanings = [] {
   using enum Trigger;
   return EnumNameTable<Trigger>(
-      {{kFull, "no more sequences fitted the largest bucket"},
+      {{kFull, "a larger step would not be faster, or does not fit the largest bucket"},
        {kDelay, "a sequence had waited for max_queue_delay"},
        {kDeadline, "a sequence would have missed its deadline by waiting longer"},
        {kIdle, "waiting would have gained nothing"},

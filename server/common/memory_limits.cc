@@ -22,6 +22,7 @@ constexpr int64_t kKindsOfCalls = 4;
 constexpr int64_t kMinLiveCalls = 512;
 
 constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr int64_t kQueuesShare = 16;  // the queues of all configured models
 constexpr int64_t kMostQueueBytes = int64_t{1} << 30;
 // Freed memory that the heaps keep, and the memory of connections, headers and threads.
 constexpr int64_t kReserveShare = 8;
@@ -87,8 +88,8 @@ ServerOptions WithMemoryShares(ServerOptions options) {
 
 EngineOptions WithMemoryShares(EngineOptions options, int64_t limit, int64_t models) {
   if (options.queue.max_bytes == 0) {
-    const int64_t of_all = limit / 4 / std::max<int64_t>(models, 1);
-    options.queue.max_bytes = std::min({limit / 16, of_all, kMostQueueBytes});
+    options.queue.max_bytes =
+        std::min(limit / kQueuesShare / std::max<int64_t>(models, 1), kMostQueueBytes);
   }
   return options;
 }

@@ -87,10 +87,11 @@ void LogSlowCallback(Log& log) {
 }
 
 // Adds the memory limits to an error about memory.
-absl::Status WithLimits(const absl::Status& status, const Server& server) {
+absl::Status WithLimits(const absl::Status& status, const MemoryLimits& limits) {
   if (!absl::IsResourceExhausted(status)) return status;
-  return absl::ResourceExhaustedError(
-      absl::StrCat(status.message(), "; the limits: ", server.memory_limits().Text()));
+  return absl::ResourceExhaustedError(absl::StrCat(
+      status.message(),
+      ", or lower one of the options listed here. The limits without models: ", limits.Text()));
 }
 
 // Reads the models of the configuration as the start does. Returns their number.
@@ -132,13 +133,15 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
   const Engine* serving = nullptr;
   const int cpus_at_start = kernels::AvailableCpus();
   std::atomic<int64_t> memory_limit = server_options.memory.limit_bytes;
-  const auto free_memory = [&] {
+  const auto limits_without_models = [&](int64_t process_bytes) {
     const int64_t served = serving == nullptr ? 0 : std::ssize(serving->Models());
-    const MemoryLimits limits =
-        ComputeMemoryLimits(server_options, engine_options.queue.max_bytes,
-                            std::max<int64_t>(std::ssize(config.models), served + 1),
-                            /*process_bytes=*/ResidentBytes());
-    return memory_limit - limits.sum();
+    return ComputeMemoryLimits(server_options, engine_options.queue.max_bytes,
+                               std::max<int64_t>(std::ssize(config.models), served + 1),
+                               process_bytes);
+  };
+  const int64_t bytes_at_start = ResidentBytes();
+  const auto free_memory = [&] {
+    return memory_limit - limits_without_models(ResidentBytes()).sum();
   };
   SLUICE_ASSIGN_OR_RETURN(
       const ChosenBackend chosen,
@@ -186,7 +189,7 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
       log->Info("the daemon ended while it was loading models", {{"signal", termination.Await()}});
       return absl::OkStatus();
     }
-    SLUICE_RETURN_IF_ERROR(WithLimits(status, *server));
+    SLUICE_RETURN_IF_ERROR(WithLimits(status, limits_without_models(bytes_at_start)));
   }
   SLUICE_RETURN_IF_ERROR(server->memory_limits().Check());
   log->Info("memory limits", {{"limits", server->memory_limits().Text()}});

@@ -57,8 +57,8 @@ TEST(ExplanationText, ListsWaitsAndStepsInOrderOfTime) {
       "    1.000 ms  waits: requests expected soon save more device time than the delay costs, "
       "until 5.000 ms at the latest; a batch would have held 6 tokens of 1 row\n"
       "    4.000 ms  runs in step 7 for 3.000 ms: 6 tokens of its own, 48 in total in 5 rows, "
-      "in bucket 64x8 (75.0% used); launched because no more sequences fitted the largest bucket; "
-      "the ladder's own choice was still being prepared\n"
+      "in bucket 64x8 (75.0% used); launched because a larger step would not be faster, or does "
+      "not fit the largest bucket; the ladder's own choice was still being prepared\n"
       "and 2 more steps.\n");
   response.set_drafted_tokens(8);
   response.set_accepted_tokens(5);

@@ -11,7 +11,7 @@ import grpc
 import numpy as np
 import pytest
 from always import await_balance
-from conftest import SANITIZED, SLUICED, free_port
+from conftest import DEMO, SANITIZED, SLUICED, free_port
 from http2 import END_STREAM, INFER, INITIAL_WINDOW_SIZE, Connection, message
 from infer import ids_inputs, infer, logits_message, tensor
 from limits import MIB, resident
@@ -46,6 +46,19 @@ def test_the_plan_is_exported_and_printed(daemon):
     printed = re.search(r"memory limits.*", output).group(0)
     for use in lines:
         assert f"{use} " in printed, printed
+
+
+def test_models_that_start_together_share_a_small_memory(daemon):
+    names = [f"model{index}" for index in range(5)]
+    server = daemon(LIMIT, "1GiB", models=[(name, DEMO) for name in names])
+    lines = plan(server)
+    limit = lines.pop("all")
+    assert lines["queue"] <= limit // 16
+    assert sum(lines.values()) <= limit
+    with server.client() as client:
+        for name in names:
+            answer = infer(client, ids_inputs([[65, 110]]), model=name, max_tokens=4)
+            assert answer["output_ids"].shape == (1, 4)
 
 
 @pytest.mark.parametrize("options, words", [

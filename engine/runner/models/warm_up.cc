@@ -72,13 +72,18 @@ int32_t TokensWithinLimit(const EngineOptions& options, const ModelConfig& confi
   return tokens;
 }
 
+// Returns the tokens of the smallest step that the daemon chooses by itself.
+int64_t LeastTokens(const BatchOptions& options, const ModelConfig& config) {
+  constexpr int64_t kLeast = 64;  // smaller steps would be slow
+  return KeepsPages(options, config) ? kLeast : config.max_positions;
+}
+
 // Returns the tokens of the largest step, at most those of `capacity` and in halves of them, whose
 // slot fits in `bytes`; 0 if there is none.
 int64_t FittingTokens(const EngineOptions& options, const ModelConfig& config,
                       const ExecutableModel& executable, Bucket capacity, int32_t page_tokens,
                       int64_t bytes) {
-  constexpr int64_t kLeast = 64;  // smaller steps would be slow
-  const int64_t least = KeepsPages(options.batch, config) ? kLeast : config.max_positions;
+  const int64_t least = LeastTokens(options.batch, config);
   const int64_t sequence = (config.max_positions + page_tokens - 1) / page_tokens;
   for (; capacity.tokens >= least; capacity.tokens /= 2) {
     capacity.sequences = std::min(capacity.sequences, capacity.tokens);
@@ -89,21 +94,23 @@ int64_t FittingTokens(const EngineOptions& options, const ModelConfig& config,
   return 0;
 }
 
-// Returns the memory that a model may take for activations and pages if `models` models of its size
-// share the free memory. Its own weights, of this many bytes, are loaded already.
-int64_t ShareOf(int64_t free_bytes, int64_t weights, int64_t models) {
-  return std::max<int64_t>(free_bytes - (models - 1) * weights, 0) / models;
+// Returns the memory that a model may take for activations and pages if all models that are still
+// to be prepared share the free memory. Its own weights are loaded already.
+int64_t ShareOf(int64_t free_bytes, const WarmUpRoom& room) {
+  return std::max<int64_t>(free_bytes - room.later_weights, 0) / room.models;
 }
 
-// Lowers the default size of steps so that a slot fits in `share`. A size in the options stays.
+// Lowers the default size of steps so that a slot fits in `share`, or to the smallest size if none
+// fits: the model then takes as little as possible from the others. A size in the options stays.
 void FitSteps(const EngineOptions& options, const Model& model, const BackendInfo& info,
               const ExecutableModel& executable, int64_t share, Observer* observer,
               LadderLimits* limits) {
   if (options.batch.max_batch_tokens > 0) return;
   const Bucket wanted{.tokens = limits->max_tokens, .sequences = limits->max_sequences};
-  const int64_t tokens =
+  const int64_t fitting =
       FittingTokens(options, model.config, executable, wanted, info.page_tokens, share);
-  if (tokens == 0 || tokens == wanted.tokens) return;
+  const int64_t tokens = fitting > 0 ? fitting : LeastTokens(options.batch, model.config);
+  if (tokens >= wanted.tokens) return;
   observer->OnNotice(
       model, absl::StrCat("a step has at most ", tokens, " tokens instead of ", wanted.tokens,
                           ", because ", share, " bytes of memory are free for this model"));
@@ -283,8 +290,9 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
   SLUICE_RETURN_IF_ERROR(MeetStartFault(FaultPoint::kLoad));
   SLUICE_ASSIGN_OR_RETURN(prepared.executable, backend->Load(model));
   const int64_t weights = prepared.executable->weight_bytes();
-  const int64_t free_bytes = std::min(backend->FreeMemory(), room.free_bytes - weights);
-  const int64_t share = ShareOf(free_bytes, weights, room.models);
+  const int64_t free_bytes =
+      std::max<int64_t>(std::min(backend->FreeMemory(), room.free_bytes - weights), 0);
+  const int64_t share = ShareOf(free_bytes, room);
   FitSteps(options, *model, info, *prepared.executable, share, observer, &prepared.limits);
   const Bucket unlimited{.tokens = prepared.limits.max_tokens,
                          .sequences = prepared.limits.max_sequences};

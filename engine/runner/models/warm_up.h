@@ -18,7 +18,8 @@ namespace sluice {
 
 // The memory for a model that is prepared together with others.
 struct WarmUpRoom {
-  int64_t models = 1;  // the number of models, with this one, that are still to be prepared
+  int64_t models = 1;         // the number of models, with this one, that are still to be prepared
+  int64_t later_weights = 0;  // about the bytes of the weights of the others among them
   // The bytes that no model uses or may come to use. The device's free memory counts only the bytes
   // that are in use now.
   int64_t free_bytes = std::numeric_limits<int64_t>::max();

@@ -145,7 +145,8 @@ function generationCard(model) {
         ['idle pages evicted', 'kv_evicted', count(kv.evicted)]]));
 }
 const kTriggers = {
-  full: 'full: no more sequences fitted the largest bucket', delay: 'delay: a sequence had waited for max_queue_delay',
+  full: 'full: a larger step would not be faster, or does not fit the largest bucket',
+  delay: 'delay: a sequence had waited for max_queue_delay',
   deadline: 'deadline: a sequence would have been late', idle: 'idle: nothing to gain by waiting',
   drain: 'drain: shutting down'};
 const kLookups = {

@@ -34,11 +34,11 @@ TEST(MemoryLimitsTest, TheDefaultsAreSharesOfTheLimitAndFitIt) {
   EXPECT_GT(ProcessMemoryLimit({}), 64 * kMiB) << "the memory of the machine or the cgroup";
 }
 
-TEST(MemoryLimitsTest, TheQueuesOfManyModelsShareAQuarter) {
+TEST(MemoryLimitsTest, TheQueuesOfAllModelsShareASixteenth) {
   for (const int64_t models : {1, 4, 5, 20, 100}) {
     const ServerOptions options = Limited(2048 * kMiB);
     const int64_t queue = WithMemoryShares(EngineOptions(), 2048 * kMiB, models).queue.max_bytes;
-    EXPECT_EQ(queue, models <= 4 ? 128 * kMiB : 512 * kMiB / models) << models;
+    EXPECT_EQ(queue, 128 * kMiB / models) << models;
     const MemoryLimits limits = ComputeMemoryLimits(options, queue, models, 50 * kMiB);
     EXPECT_TRUE(limits.Check().ok()) << limits.Text();
   }

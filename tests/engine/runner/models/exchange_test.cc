@@ -3,6 +3,7 @@
 #include <random>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "base/interruption.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -133,6 +134,30 @@ TEST(Exchange, AFailedExchangeChangesNothing) {
   harness.backend.OnPrepare([](const Bucket&) { return absl::OkStatus(); });
   ASSERT_TRUE(harness.engine->Exchange(change).ok());
   EXPECT_THAT(harness.engine->Models(), UnorderedElementsAre(second, broken));
+}
+
+// Each model alone would take all of the memory for its steps and pages.
+TEST(Exchange, ModelsThatAreServedTogetherFitTheFreeMemory) {
+  constexpr int64_t kFree = 15'000;  // five models with weights of 1000 bytes, and 2000 for each
+  FakeClock clock;
+  RecordingObserver observer;
+  FakeBackend backend(FakeBackend::Options{
+      .plan_bytes_per_token = 0, .activation_bytes_per_token = 10, .free_memory = kFree});
+  EngineOptions options = SmallOptions();
+  options.batch.max_batch_tokens = 0;
+  const auto engine = Engine::Create(options, &backend, &clock, &observer);
+  ModelChange change;
+  for (int i = 0; i < 5; ++i) {
+    change.serve.push_back(FakeModel(FakeConfig(), absl::StrCat("model", i)));
+  }
+  const absl::Status status = engine->Exchange(change);
+  ASSERT_TRUE(status.ok()) << status;
+  int64_t used = 0;
+  for (const ModelStats& stats : engine->Stats()) {
+    used += stats.weight_bytes + stats.slot_memory.activation_room + stats.slot_memory.kv;
+    EXPECT_LE(stats.buckets.back().bucket.tokens, 256) << stats.model->name;
+  }
+  EXPECT_LE(used, kFree);
 }
 
 TEST(Exchange, AnUnknownSnapshotChangesNothing) {

@@ -412,7 +412,7 @@ TEST(WarmUp, ModelsThatArePreparedTogetherShareTheFreeMemory) {
   const auto pages = [&](int64_t models, int64_t free_bytes) {
     FakeBackend backend(FakeBackend::Options{.free_memory = free_bytes});
     return WarmUp(FakeModel(FakeConfig()), SmallOptions(), &backend, &clock, &observer,
-                  {.models = models})
+                  {.models = models, .later_weights = (models - 1) * 1000})
         ->kv.pages;
   };
   EXPECT_EQ(pages(1, 2 * 400), 50);
@@ -427,8 +427,8 @@ TEST(WarmUp, LowersTheDefaultSizeOfStepsIfTheMemoryIsSmall) {
   const auto tokens = [&](int64_t free_bytes, int64_t models, Observer* observer) {
     FakeBackend backend(
         FakeBackend::Options{.activation_bytes_per_token = 10, .free_memory = free_bytes});
-    const auto prepared =
-        WarmUp(FakeModel(FakeConfig()), options, &backend, &clock, observer, {.models = models});
+    const auto prepared = WarmUp(FakeModel(FakeConfig()), options, &backend, &clock, observer,
+                                 {.models = models, .later_weights = (models - 1) * 1000});
     EXPECT_TRUE(prepared.ok()) << prepared.status();
     return prepared.ok() ? prepared->limits.max_tokens : 0;
   };
@@ -439,6 +439,25 @@ TEST(WarmUp, LowersTheDefaultSizeOfStepsIfTheMemoryIsSmall) {
   EXPECT_EQ(tokens(most * 10, 1, &limited), most / 2);
   EXPECT_THAT(limited.notices(), ElementsAre(HasSubstr("a step has at most ")));
   EXPECT_EQ(tokens(most * 10, 4, &shared), most / 8);
+}
+
+// The model would fit with a larger step, but then the other models would have no room.
+TEST(WarmUp, TakesTheSmallestStepsIfItsShareIsTooSmall) {
+  FakeClock clock;
+  RecordingObserver observer;
+  EngineOptions options = SmallOptions();
+  options.batch.max_batch_tokens = 0;
+  FakeBackend backend(FakeBackend::Options{.activation_bytes_per_token = 10, .free_memory = 5'000});
+  const auto prepared = WarmUp(FakeModel(FakeConfig()), options, &backend, &clock, &observer,
+                               {.models = 5, .later_weights = 4'000});
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  EXPECT_EQ(prepared->limits.max_tokens, 64);
+  EXPECT_EQ(prepared->kv.pages, 19);
+  FakeBackend full(FakeBackend::Options{.activation_bytes_per_token = 10, .free_memory = 500});
+  const absl::Status refused = WarmUp(FakeModel(FakeConfig()), options, &full, &clock, &observer,
+                                      {.models = 5, .free_bytes = 100})
+                                   .status();
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("but only 0 are free for models"));
 }
 
 // A step of 64 tokens takes 64 * 10 bytes and 19 pages of 4 bytes; one of 32 tokens takes half of
