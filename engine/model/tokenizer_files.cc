@@ -244,8 +244,8 @@ absl::StatusOr<SpecialTokens> ReadSpecialTokens(const Directory& directory, int6
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<const Tokenizer>> LoadTokenizer(const Directory& directory,
-                                                               int64_t vocab_size,
-                                                               bool lower_case) {
+                                                               int64_t vocab_size, bool lower_case,
+                                                               std::vector<std::string>* warnings) {
   constexpr char kHuggingFace[] = "tokenizer.json";
   constexpr char kSentencePiece[] = "tokenizer.model";
   const bool hugging_face = directory.Has(kHuggingFace);
@@ -254,7 +254,7 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> LoadTokenizer(const Directory& 
   SLUICE_ASSIGN_OR_RETURN(const auto bytes, directory.Read(file, kMaxTokenizerBytes));
   SLUICE_ASSIGN_OR_RETURN(const auto specials,
                           ReadSpecialTokens(directory, vocab_size, hugging_face));
-  auto tokenizer = hugging_face ? tokenize::ParseHuggingFace(bytes, specials)
+  auto tokenizer = hugging_face ? tokenize::ParseHuggingFace(bytes, specials, warnings)
                                 : tokenize::ParseSentencePiece(bytes, specials);
   if (!tokenizer.ok()) return OfFile(file, tokenizer.status());
   const TextTemplates& templates = (*tokenizer)->templates();

@@ -20,10 +20,11 @@ namespace sluice {
 // them in transformers: tokens and their flags, do_lower_case, strip_accents,
 // tokenize_chinese_chars, add_prefix_space, add_bos_token and add_eos_token. Chat templates are
 // ignored. A text that has a token of `vocab_size` or above is refused. If `lower_case`, texts are
-// converted to lower case before they are encoded. Errors name the file and the field.
-absl::StatusOr<std::unique_ptr<const Tokenizer>> LoadTokenizer(const Directory& directory,
-                                                               int64_t vocab_size,
-                                                               bool lower_case = false);
+// converted to lower case before they are encoded. Errors name the file and the field. Settings
+// that contradict tokenizer.json are added to `warnings`, which may be nullptr.
+absl::StatusOr<std::unique_ptr<const Tokenizer>> LoadTokenizer(
+    const Directory& directory, int64_t vocab_size, bool lower_case = false,
+    std::vector<std::string>* warnings = nullptr);
 
 // Returns the texts of the special tokens that the tokenizer's files name, by key, such as
 // "mask_token".

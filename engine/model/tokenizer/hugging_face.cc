@@ -233,26 +233,49 @@ nlohmann::json MergeAdded(const nlohmann::json* list, const SpecialTokens& speci
   return merged;
 }
 
+// Replaces a field of tokenizer.json by the setting `key` of tokenizer_config.json. Adds a warning
+// if they contradict each other.
+void Replace(const char* field, const char* key, const nlohmann::json& value,
+             nlohmann::json* object, std::vector<std::string>* warnings) {
+  const auto found = object->find(field);
+  if (found != object->end() && *found != value && warnings != nullptr) {
+    warnings->push_back(absl::StrCat("tokenizer.json has ", field, " ",
+                                     found->is_structured() ? "of another type" : found->dump(),
+                                     ", but ", key,
+                                     " of tokenizer_config.json, or its default for "
+                                     "the tokenizer_class, is ",
+                                     value.dump(), "; the latter is used, as in transformers"));
+  }
+  (*object)[field] = value;
+}
+
 // Returns the normalizer of the file with the settings of the other files.
-nlohmann::json WithSettings(const nlohmann::json* normalizer, const BertSettings& bert) {
+nlohmann::json WithSettings(const nlohmann::json* normalizer, const BertSettings& bert,
+                            std::vector<std::string>* warnings) {
   nlohmann::json changed = normalizer == nullptr ? nlohmann::json() : *normalizer;
   if (!changed.is_object() || changed.value("type", nlohmann::json()) != "BertNormalizer") {
     return changed;
   }
-  if (bert.lowercase) changed["lowercase"] = *bert.lowercase;
-  if (bert.ideographs) changed["handle_chinese_chars"] = *bert.ideographs;
+  if (bert.lowercase) {
+    Replace("lowercase", "do_lower_case", *bert.lowercase, &changed, warnings);
+  }
+  if (bert.ideographs) {
+    Replace("handle_chinese_chars", "tokenize_chinese_chars", *bert.ideographs, &changed, warnings);
+  }
   if (bert.strip_accents) {
     const std::optional<bool>& strips = *bert.strip_accents;
-    changed["strip_accents"] = strips ? nlohmann::json(*strips) : nlohmann::json();
+    Replace("strip_accents", "strip_accents", strips ? nlohmann::json(*strips) : nlohmann::json(),
+            &changed, warnings);
   }
   return changed;
 }
 
 // Returns the pre-tokenizer of the file with the setting of tokenizer_config.json.
-nlohmann::json WithPrefix(const nlohmann::json* pre_tokenizer, std::optional<bool> prefix) {
+nlohmann::json WithPrefix(const nlohmann::json* pre_tokenizer, std::optional<bool> prefix,
+                          std::vector<std::string>* warnings) {
   nlohmann::json changed = pre_tokenizer == nullptr ? nlohmann::json() : *pre_tokenizer;
   if (prefix && changed.is_object() && changed.value("type", nlohmann::json()) == "ByteLevel") {
-    changed["add_prefix_space"] = *prefix;
+    Replace("add_prefix_space", "add_prefix_space", *prefix, &changed, warnings);
   }
   return changed;
 }
@@ -265,15 +288,16 @@ void SetEnds(const SpecialTokens& specials, Parts* parts) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<const Tokenizer>> ParseHuggingFace(std::string_view text,
-                                                                  const SpecialTokens& specials) {
+absl::StatusOr<std::unique_ptr<const Tokenizer>> ParseHuggingFace(
+    std::string_view text, const SpecialTokens& specials, std::vector<std::string>* warnings) {
   SLUICE_ASSIGN_OR_RETURN(const auto document, ParseJson(text, kMaxTokenizerDepth));
   if (!document.is_object()) return absl::InvalidArgumentError("is not a JSON object");
   Parts parts;
   absl::Status status;
-  const nlohmann::json normalizer = WithSettings(FieldOf(document, "normalizer"), specials.bert);
+  const nlohmann::json normalizer =
+      WithSettings(FieldOf(document, "normalizer"), specials.bert, warnings);
   const nlohmann::json pre_tokenizer =
-      WithPrefix(FieldOf(document, "pre_tokenizer"), specials.add_prefix_space);
+      WithPrefix(FieldOf(document, "pre_tokenizer"), specials.add_prefix_space, warnings);
   Take(Normalizer::Parse(normalizer.is_null() ? nullptr : &normalizer), &parts.normalizer, &status);
   Take(PreTokenizer::Parse(pre_tokenizer.is_null() ? nullptr : &pre_tokenizer),
        &parts.pre_tokenizer, &status);

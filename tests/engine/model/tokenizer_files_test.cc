@@ -176,6 +176,14 @@ TEST_F(TokenizerFilesTest, AClassOfByteLevelSetsThePrefixSpace) {
     EXPECT_THAT(encode(file, R"({"tokenizer_class": "RobertaTokenizerFast"})"), ElementsAre(0));
   }
   EXPECT_THAT(encode("true", R"({"tokenizer_class": "PreTrainedTokenizerFast"})"), ElementsAre(2));
+  // A contradiction between the files is stated.
+  encode("true", R"({"tokenizer_class": "GPT2Tokenizer"})");
+  std::vector<std::string> warnings;
+  ASSERT_TRUE(LoadTokenizer(*Directory::Open(folder_.File("")), 10, false, &warnings).ok());
+  EXPECT_THAT(warnings,
+              ElementsAre(HasSubstr("tokenizer.json has add_prefix_space true, but "
+                                    "add_prefix_space of tokenizer_config.json, or its default "
+                                    "for the tokenizer_class, is false")));
 }
 
 TEST_F(TokenizerFilesTest, LowerCaseOfWholeTextsIsPythons) {
