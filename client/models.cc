@@ -53,6 +53,22 @@ std::string NamesText(const char* heading, const TensorList& tensors) {
                   }));
 }
 
+// Returns the settings that the model's folder determines, and its ignored parts, in lines.
+std::string SettingsText(const Listed& model) {
+  std::vector<std::string> settings;
+  for (const char* const name :
+       {"direction", "pooling", "normalize", "truncate", "prompts", "default_prompt"}) {
+    const std::string value = PropertyOf(model, name);
+    if (value != "-") settings.push_back(absl::StrCat(name, " ", absl::Utf8SafeCHexEscape(value)));
+  }
+  std::string text;
+  if (!settings.empty()) text = LineText("settings", absl::StrJoin(settings, ", "));
+  const std::string ignored = PropertyOf(model, "ignored");
+  if (ignored != "-")
+    absl::StrAppend(&text, LineText("ignored", absl::Utf8SafeCHexEscape(ignored)));
+  return text;
+}
+
 std::string ModelsText(const std::vector<Listed>& models) {
   Table table({"NAME", "VERSION", "STATE", "PROFILE", "ATTENTION", "KERNELS", "READY AFTER"});
   std::string tensors;
@@ -68,7 +84,7 @@ std::string ModelsText(const std::vector<Listed>& models) {
     absl::StrAppend(&tensors, "\n", absl::Utf8SafeCHexEscape(index.name()), " ",
                     absl::Utf8SafeCHexEscape(index.version()), "\n",
                     NamesText("takes", metadata->inputs()),
-                    NamesText("returns", metadata->outputs()));
+                    NamesText("returns", metadata->outputs()), SettingsText(model));
     const std::string limit = PropertyOf(model, "memory_limit");
     if (limit != "-") absl::StrAppend(&tensors, LineText("limit", absl::Utf8SafeCHexEscape(limit)));
   }

@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
@@ -134,11 +135,29 @@ absl::StatusOr<CascadeReport> ReportOf(const StepDescription& step,
                            CountKernels(*step.model, step.step, step.attention, device.workers));
 }
 
-absl::StatusOr<CascadeReport> ReportOfDirectory(const PlanArguments& plan, const Console& console) {
-  SLUICE_ASSIGN_OR_RETURN(const auto model, ModelOf(plan.model_directory));
-  for (const std::string& warning : model->config.warnings) {
+// Prints the settings of the model's folder, so that the report stays a text or a JSON document.
+void PrintSettings(const ModelConfig& config, const Console& console) {
+  std::vector<std::string> settings;
+  for (const ModelSetting& setting : SettingsOf(config)) {
+    if (setting.name == "ignored") continue;  // these are warnings
+    settings.push_back(absl::StrCat(setting.name, " ", absl::CEscape(setting.value)));
+  }
+  if (!config.serving.prompts.empty()) {
+    settings.push_back(absl::StrCat(
+        "prompts ",
+        absl::StrJoin(config.serving.prompts, " ", [](std::string* out, const NamedPrompt& prompt) {
+          out->append(absl::CEscape(prompt.name));
+        })));
+  }
+  *console.error << "sluice: settings: " << absl::StrJoin(settings, ", ") << "\n";
+  for (const std::string& warning : config.warnings) {
     *console.error << "sluice: warning: " << warning << "\n";
   }
+}
+
+absl::StatusOr<CascadeReport> ReportOfDirectory(const PlanArguments& plan, const Console& console) {
+  SLUICE_ASSIGN_OR_RETURN(const auto model, ModelOf(plan.model_directory));
+  PrintSettings(model->config, console);
   if (plan.profile) {
     Ceilings ceilings(plan.device, plan.threads);
     SLUICE_ASSIGN_OR_RETURN(const StepDescription profile, ProfileOf(plan, model, &ceilings));

@@ -6,6 +6,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/json_reader.h"
 #include "engine/model/config.h"
 
@@ -89,6 +90,28 @@ const NamedPrompt* ServingConfig::PromptOf(TextTask task) const {
     if (const NamedPrompt* const prompt = FindPrompt(name)) return prompt;
   }
   return nullptr;
+}
+
+std::vector<ModelSetting> SettingsOf(const ModelConfig& config) {
+  const ServingConfig& serving = config.serving;
+  std::vector<ModelSetting> settings = {{"direction", config.causal ? "causal" : "both"}};
+  if (serving.classifier.labels == 0 && !serving.multi_vector && !serving.sparse) {
+    std::string poolings;
+    for (const Pooling pooling : serving.pooling.all) {
+      absl::StrAppend(&poolings, poolings.empty() ? "" : ", ", std::string(NameOf(pooling)));
+    }
+    settings.push_back({"pooling", poolings});
+    settings.push_back({"normalize", serving.normalize ? "true" : "false"});
+  }
+  settings.push_back(
+      {"truncate", std::string(NameOf(serving.truncate.value_or(Truncation::kError)))});
+  if (!serving.default_prompt.empty()) {
+    settings.push_back({"default_prompt", serving.default_prompt});
+  }
+  if (!config.warnings.empty()) {
+    settings.push_back({"ignored", absl::StrJoin(config.warnings, "; ")});
+  }
+  return settings;
 }
 
 ScoreScale ReadScoreScale(ObjectReader& object, const std::string& key) {

@@ -202,6 +202,15 @@ inline constexpr int64_t kMaxLabels = 1 << 20;
 // The `problem_type` of a classifier whose labels are independent.
 inline constexpr char kMultiLabel[] = "multi_label_classification";
 
+// A setting that the files of a model determine, such as {"pooling", "mean"}.
+struct ModelSetting {
+  std::string name, value;
+};
+// Returns the settings of a model, for operators: the direction of attention; the pooling and the
+// normalisation of embeddings, if it makes any; the truncation; the prompt of requests that name
+// none; and the parts of the files that are ignored, separated by "; ".
+std::vector<ModelSetting> SettingsOf(const ModelConfig& config);
+
 // Reads the class of torch.nn that scales scores: Identity, Sigmoid or Softmax.
 ScoreScale ReadScoreScale(ObjectReader& object, const std::string& key);
 

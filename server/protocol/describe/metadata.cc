@@ -52,8 +52,8 @@ const char* TaskOf(const Model& model) {
 }
 
 // Adds the information that clients need: the task, the most tokens of a row, the names of labels
-// and prompts, as JSON lists, whether labels are independent, and the similarity for comparing
-// embeddings.
+// and prompts, as JSON lists, whether labels are independent, the similarity for comparing
+// embeddings, and the settings of SettingsOf.
 void AddProperties(const Model& model, inference::ModelMetadataResponse* response) {
   const ServingConfig& serving = model.config.serving;
   auto& properties = *response->mutable_properties();
@@ -69,6 +69,9 @@ void AddProperties(const Model& model, inference::ModelMetadataResponse* respons
   for (const NamedPrompt& prompt : serving.prompts) prompts.push_back(prompt.name);
   if (!prompts.empty()) properties["prompts"] = list(prompts);
   if (!serving.similarity.empty()) properties["similarity"] = serving.similarity;
+  for (const ModelSetting& setting : SettingsOf(model.config)) {
+    properties[setting.name] = setting.value;
+  }
 }
 
 }  // namespace

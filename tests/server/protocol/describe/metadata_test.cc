@@ -25,6 +25,11 @@ TEST(MetadataTest, OnlyDefaultOutputsAreListed) {
   EXPECT_THAT(Names(text.inputs()), ElementsAre("input_ids", "input_lengths", "text_input"));
   EXPECT_THAT(Names(text.outputs()), ElementsAre("output_ids", "sequence_length", "logprobs",
                                                  "finish_reason", "text_output"));
+  EXPECT_EQ(text.properties().at("direction"), "causal");
+  EXPECT_TRUE(text.properties().contains("pooling"));
+  EXPECT_EQ(text.properties().at("normalize"), "false");
+  EXPECT_EQ(text.properties().at("truncate"), "error");
+  EXPECT_FALSE(text.properties().contains("ignored"));
   const inference::ModelMetadataResponse ids = DescribeModel(*FakeModel(FakeConfig()), {1});
   EXPECT_THAT(Names(ids.inputs()), ElementsAre("input_ids", "input_lengths"));
   EXPECT_THAT(Names(ids.outputs()),
