@@ -304,7 +304,7 @@ einsum::AttentionShape AttentionShapeOf(const AttentionOp& op, const ModelConfig
                                   .window = op.window,
                                   .scale = config.score_scale > 0 ? op.scale : usual,
                                   .soft_cap = op.soft_cap,
-                                  .bias = op.relative_bias.present(),
+                                  .bias = op.biased(),
                                   .relative_keys = op.relative && op.relative->keys,
                                   .relative_queries = op.relative && op.relative->queries,
                                   .silu_share = op.silu_share,

@@ -23,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "engine/model/config_keys.inc"
 DEFAULTS = ROOT / "tests/engine/model/config_defaults.json"
-MODEL_TYPE = re.compile(r'\{"\w+", "([\w-]+)", OutputKind')
+MODEL_TYPE = re.compile(r'\{"\w+", "([\w-]+)", OutputKind::\w+\}')
 
 # Written by versions before 4.57, or by the library itself next to the keys of a class.
 OLDER_KEYS = {"torch_dtype", "output_past", "gradient_checkpointing", "finetuning_task",

@@ -308,7 +308,9 @@ def families():
             title = re.search(r'\.title = "(.*?)"', body)[1]
             rows = lists[re.search(r"\.architectures = (k\w+)", body)[1]]
             by_output = {}
-            for row in re.finditer(r'\{"(\w+)", "[^"]*", OutputKind::k(\w+)\}', rows):
+            for row in re.finditer(
+                r'\{"(\w+)", "[^"]*", OutputKind::k(\w+)(?:, "[^"]*")?\}', rows
+            ):
                 by_output.setdefault(row[2], []).append(row[1])
             found[name] = (title, by_output, comment)
     return [found[name] for name in order]
@@ -323,9 +325,11 @@ def models_page():
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for title, outputs, comment in families():
+        states = ("States", "ProjectedStates")
+        columns = ("Tokens",), ("Scores",), ("TokenScores", "Answers"), states
         names = [
-            ", ".join(f"`{name}`" for name in outputs.get(kind, []))
-            for kind in ("Tokens", "Scores", "TokenScores", "States")
+            ", ".join(f"`{name}`" for kind in kinds for name in outputs.get(kind, []))
+            for kinds in columns
         ]
         lines.append(f"| {title} | {' | '.join(names)} | {cell(comment)} |")
     return before + begin + "\n".join(lines) + "\n" + end + rest.split(end)[1]

@@ -304,7 +304,12 @@ class CpuLowering {
  private:
   // Returns the bias by distance, which all layers share; nullptr if the op has none.
   absl::StatusOr<std::shared_ptr<const std::vector<float>>> RelativeBias(const AttentionOp& op) {
-    if (!op.relative_bias.present() || bias_ != nullptr) return bias_;
+    if (!op.biased() || bias_ != nullptr) return bias_;
+    if (op.alibi) {
+      bias_ = std::make_shared<std::vector<float>>(
+          AlibiByDistance(config_.heads, config_.max_positions));
+      return bias_;
+    }
     const int64_t buckets = op.relative_bias.shape[0];
     SLUICE_ASSIGN_OR_RETURN(const auto table,
                             weights_.Floats(op.relative_bias, buckets * config_.heads));

@@ -48,7 +48,7 @@ absl::StatusOr<std::unique_ptr<CudaSlot<T>>> CudaSlot<T>::Create(
   std::unique_ptr<CudaSlot> slot(new CudaSlot(owner, largest, pages, registry));
   const StepLayout layout = owner.lowered.LayOut(owner.model, largest);
   SLUICE_RETURN_IF_ERROR(slot->Allocate(layout));
-  const T* hidden = slot->Place(layout, largest).buffer(owner.model.graph.output);
+  const T* hidden = slot->Place(layout, largest).buffer(owner.model.graph.head_input);
   const MutexLock lock(&registry->mutex);
   if (owner.lowered.head.weight != nullptr) {
     SLUICE_ASSIGN_OR_RETURN(

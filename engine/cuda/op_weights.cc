@@ -86,7 +86,12 @@ absl::StatusOr<const float*> OpWeights::Gates(const AttentionOp& op) {
 }
 
 absl::StatusOr<const float*> OpWeights::RelativeBias(const AttentionOp& op) {
-  if (!op.relative_bias.present() || bias_ != nullptr) return bias_;
+  if (!op.biased() || bias_ != nullptr) return bias_;
+  if (op.alibi) {
+    SLUICE_ASSIGN_OR_RETURN(
+        bias_, weights_.Put(AlibiByDistance(model_.config.heads, model_.config.max_positions)));
+    return bias_;
+  }
   SLUICE_ASSIGN_OR_RETURN(const Tensor tensor,
                           model_.checkpoint.Find(op.relative_bias.name, op.relative_bias.shape));
   std::vector<float> table(tensor.elements());

@@ -64,10 +64,11 @@ StepLayout LayOutStep(const ModelConfig& config, const Graph& graph, const Bucke
   layout.buffers.resize(graph.buffers.size());
   // The input of the head is at the same place in every layout, so that one captured head serves
   // all buckets.
-  layout.buffers[graph.output] = take(rows * graph.buffers[graph.output].width, element_bytes);
+  layout.buffers[graph.head_input] =
+      take(rows * graph.buffers[graph.head_input].width, element_bytes);
   for (size_t i = 0; i < layout.buffers.size(); ++i) {
     const GraphBuffer& buffer = graph.buffers[i];
-    if (static_cast<BufferId>(i) == graph.output || buffer.within != kNoBuffer) continue;
+    if (static_cast<BufferId>(i) == graph.head_input || buffer.within != kNoBuffer) continue;
     layout.buffers[i] = take(rows * buffer.width, element_bytes);
   }
   for (size_t i = 0; i < layout.buffers.size(); ++i) {

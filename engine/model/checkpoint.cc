@@ -175,6 +175,18 @@ void Checkpoint::Share(const std::string& name, const std::string& other) {
   tensors_.emplace(name, tensor);
 }
 
+void Checkpoint::LeaveOut(const std::string& part) {
+  std::vector<std::string> longer;
+  for (const auto& [name, tensor] : tensors_) {
+    if (name.find(part) != std::string::npos) longer.push_back(name);
+  }
+  for (const std::string& name : longer) {
+    std::string shorter = name;
+    shorter.erase(shorter.find(part), part.size());
+    Share(shorter, name);
+  }
+}
+
 bool Checkpoint::Has(const std::string& name) const { return tensors_.contains(name); }
 
 bool Checkpoint::IsInt8(const std::string& name) const {

@@ -43,6 +43,8 @@ class Checkpoint {
 
   // Makes the tensor `other` available as `name` too, if there is no tensor of that name.
   void Share(const std::string& name, const std::string& other);
+  // Makes each tensor with `part` in its name available without this part too.
+  void LeaveOut(const std::string& part);
   bool Has(const std::string& name) const;
   // Returns whether the tensor exists, with any dtype.
   bool Lists(const std::string& name) const { return Has(name) || unsupported_.contains(name); }

@@ -77,6 +77,22 @@ std::optional<Known> BaseModelOf(const json& model_type) {
   return std::nullopt;
 }
 
+// Returns the architecture of a family that auto_map names for embeddings, if it projects its
+// states. transformers then loads that class, whichever class `architectures` names.
+std::optional<Known> ModelOfHubCode(ObjectReader& root, const ModelFamily& family) {
+  const json* const map = root.Find("auto_map");
+  if (map == nullptr || !map->is_object() || !map->contains("AutoModel")) return std::nullopt;
+  const json& model = (*map)["AutoModel"];
+  if (!model.is_string()) return std::nullopt;
+  for (const Architecture& known : family.architectures) {
+    if (known.output == OutputKind::kProjectedStates &&
+        model.get_ref<const std::string&>().ends_with(absl::StrCat(".", known.name))) {
+      return Known{&family, &known};
+    }
+  }
+  return std::nullopt;
+}
+
 // Returns the number of insertions, deletions and replacements of characters between two names
 // (Wagner and Fischer, 1974).
 size_t EditDistance(std::string_view a, std::string_view b) {
@@ -108,7 +124,8 @@ Known FindArchitecture(ObjectReader& root) {
     if (first.empty()) first = name.get_ref<const std::string&>().substr(0, kMaxNameBytes);
     for (const ModelFamily* const family : AllFamilies()) {
       for (const Architecture& known : family->architectures) {
-        if (name == known.name) return {family, &known};
+        if (name == known.name)
+          return ModelOfHubCode(root, *family).value_or(Known{family, &known});
       }
     }
   }
@@ -185,8 +202,7 @@ void ReadDirection(ObjectReader& root, ModelConfig& config) {
   } else if (config.family->explicit_keys) {
     root.Fail("is_causal", "is not a key of this architecture; set sluice.attention.causal");
   }
-  config.causal = causal;
-  if (config.window > 0) ++config.window;
+  SetBidirectional(config);
 }
 
 // Adds warnings about keys of the file that have no effect.
@@ -207,7 +223,13 @@ void WarnAboutKeys(ObjectReader& root, const Known& known, ModelConfig& config) 
   for (const std::string& key : root.Unread()) {
     // Only classifiers read the key of sentence-transformers.
     if (key == "sentence_transformers") continue;
-    if (IsKeyOfClass(known.architecture->model_type, key)) continue;
+    const auto idle = known.family->idle_keys;
+    if (std::ranges::find(idle, key) != idle.end()) continue;
+    if (std::ranges::any_of(known.family->architectures, [&](const Architecture& each) {
+          return IsKeyOfClass(each.model_type, key);
+        })) {
+      continue;
+    }
     unknown.push_back(absl::CEscape(key.substr(0, kMaxNameBytes)));
   }
   WarnAboutUnknown(unknown, "", config);
@@ -257,6 +279,9 @@ void ReadInput(ObjectReader& extensions, ModelConfig& config) {
   config.input_adapter = object.Enum<InputAdapter>("adapter");
   config.input_width = object.Integer("width", 1, kMaxWidth, config.hidden_size);
   config.input_adapter_bias = object.Boolean("bias", false);
+  if (config.embedding_width > 0) {
+    object.Fail("kind", "must be \"ids\", because a dense layer maps the embedding");
+  }
   if (config.input_adapter_bias && config.input_adapter != InputAdapter::kDense) {
     object.Fail("bias", "needs a dense adapter");
   }
@@ -376,6 +401,65 @@ void UseVectors(ModelConfig& config) {
                                                .function = DenseFunction::kIdentity}}};
 }
 
+// The two scores of a token need no names in the file.
+void UseAnswers(ObjectReader& root, ModelConfig& config) {
+  ClassifierConfig& classifier = config.serving.classifier;
+  if (!classifier.pooler) classifier.module = "qa_outputs";
+  classifier.names = {"start", "end"};
+  if (classifier.labels != 2) {
+    root.Fail("num_labels",
+              absl::StrCat("is ", classifier.labels, ", must be 2 for ", config.architecture));
+  }
+}
+
+// The dense layer has a row for each label of the config, which need no names.
+void ReadProjection(ObjectReader& root, ModelConfig& config) {
+  const bool listed = !root.Has("num_labels") && root.Has("id2label");
+  if (!listed && !root.Has("num_labels")) return;
+  const int64_t out = listed ? static_cast<int64_t>(root.Size("id2label", 1, kMaxWidth))
+                             : root.Integer("num_labels", 1, kMaxWidth);
+  config.serving.dense = {
+      {.in = config.hidden_size, .out = out, .bias = false, .function = DenseFunction::kIdentity}};
+}
+
+// Replaces the document of a model that also reads images by its text_config, with the keys of the
+// document that belong to all of it.
+absl::Status TakeTextConfig(json* document, Known* known) {
+  const auto found = document->find("text_config");
+  if (found == document->end() || !found->is_object()) {
+    return absl::InvalidArgumentError("text_config is missing or not an object");
+  }
+  json text = *found;
+  const json type = text.contains("model_type") ? text["model_type"] : json();
+  const std::string served = absl::StrCat(" ", known->architecture->text, " ");
+  std::optional<Known> inner;
+  for (const ModelFamily* const family : AllFamilies()) {
+    for (const Architecture& each : family->architectures) {
+      if (each.output != known->architecture->output || type != each.model_type) continue;
+      if (served.find(absl::StrCat(" ", each.model_type, " ")) == std::string::npos) continue;
+      if (!inner) inner = Known{family, &each};
+    }
+  }
+  if (!inner) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("text_config.model_type is not supported for ", known->architecture->name,
+                     ", must be one of: ", known->architecture->text));
+  }
+  for (const char* const key : {"sluice", "bos_token_id", "eos_token_id", "pad_token_id", "dtype",
+                                "torch_dtype", "quantization_config", "tie_word_embeddings"}) {
+    if (document->contains(key)) text[key] = (*document)[key];
+  }
+  const json defaults = json::parse(inner->family->text_defaults);
+  for (const auto& [key, value] : defaults.items()) {
+    const bool rope = key.starts_with("rope") && text.contains("rope_parameters");
+    if (!text.contains(key) && !rope) text[key] = value;
+  }
+  text.erase("architectures");
+  *document = std::move(text);
+  *known = *inner;
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 bool PositionWiseConfig::Any() const {
@@ -394,11 +478,20 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text) {
   if (!document.is_object()) return absl::InvalidArgumentError("is not a JSON object");
 
   absl::Status status;
-  ObjectReader root(document, "", &status);
-  const Known known = FindArchitecture(root);
-  RefuseUnsupported(document, known, root);
+  ObjectReader whole(document, "", &status);
+  Known known = FindArchitecture(whole);
+  const Architecture& named = *known.architecture;
   ModelConfig config;
-  config.architecture = known.architecture->name;
+  config.architecture = named.name;
+  if (*named.text != '\0') {
+    SLUICE_RETURN_IF_ERROR(status);
+    SLUICE_RETURN_IF_ERROR(TakeTextConfig(&document, &known));
+    config.weights_part = "language_model.";
+    config.warnings.push_back(absl::StrCat("config.json names ", named.name,
+                                           "; the model serves texts only, without images"));
+  }
+  ObjectReader root(document, "", &status);
+  RefuseUnsupported(document, known, root);
   config.family = known.family;
   config.has_lm_head = known.architecture->output == OutputKind::kTokens;
   known.family->read(root, config);
@@ -411,7 +504,9 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text) {
   CheckRotations(root, config);
   DropIdleWindows(config);
   config.serving = ReadServing(root, extensions, config, known.architecture->classifier());
-  if (known.architecture->output == OutputKind::kVectors) UseVectors(config);
+  if (named.output == OutputKind::kVectors) UseVectors(config);
+  if (named.output == OutputKind::kAnswers) UseAnswers(root, config);
+  if (named.output == OutputKind::kProjectedStates) ReadProjection(root, config);
   config.quantization = ReadQuantization(extensions);
   config.kv_dtype = extensions.Enum<KvType>("kv_dtype");
   config.stored_quantization = ReadStoredQuantization(root);

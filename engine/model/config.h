@@ -43,6 +43,7 @@
 //                                           fewer than `window` positions away
 //     "scale": 1/sqrt(head_dim),            of scores
 //     "soft_cap": 0,                        c tanh(score / c); 0 for none
+//     "alibi": false,                       subtracts the distance times a slope of the head
 //     "relative_bias": {"buckets": n, "max_distance": m},   added to scores, as in T5
 //     "disentangled": {                     see DisentangledConfig
 //       "span": n, "max_distance": 0,
@@ -67,7 +68,10 @@
 //   "residual_mix": false                   x = m0 * x + m1 * x0 before each layer, x0: embedded
 //   "skip_weights": false                   U-Net: x += w[i] * output of layer (first half - 1 - i)
 //   "embedding_scale": 1.0                  of token embeddings
+//   "embedding_width": hidden_size          another width: a dense layer maps it to hidden_size
+//   "layer_groups": number of layers        fewer: the layers of a group share their weights
 //   "token_types": 0                        rows of a table of segments, added to embeddings
+//   "logit_scale": 1                        multiplies logits
 //   "logit_soft_cap": 0                     c tanh(logits / c); 0 for none
 // The same object describes prompts and outputs (engine/model/serving_config.h), the precision of
 // projections (engine/model/quantization.h) and the type of keys and values
@@ -224,10 +228,12 @@ constexpr auto EnumNamesOf(QkNormWeight) {
   return EnumNameTable<QkNormWeight>({{kNone, "none"}, {kHead, "head"}, {kAll, "all"}});
 }
 
-// A number for each query head and bucket of distances, added to scores (T5, arXiv 1910.10683).
+// A number that is added to scores: from a table, for each query head and bucket of distances (T5,
+// arXiv 1910.10683), or a multiple of the distance (ALiBi, arXiv 2108.12409).
 struct RelativeBiasConfig {
-  int64_t buckets = 0;  // 0 for no bias
+  int64_t buckets = 0;  // 0 for no table
   int64_t max_distance = 128;
+  bool alibi = false;  // instead of the table; see AlibiByDistance
 };
 
 // The products that disentangled attention adds to scores: of a query with a table of keys of
@@ -319,6 +325,10 @@ struct ModelConfig {
   bool residual_mix = false;
   bool skip_weights = false;
   float embedding_scale = 1.0f;
+  // The width of embeddings, if a dense layer maps them to the hidden size; else 0.
+  int64_t embedding_width = 0;
+  // If not 0, the layers are this many groups of neighbours with the same weights.
+  int64_t layer_groups = 0;
 
   bool has_lm_head = true;
   bool tie_word_embeddings = false;
@@ -327,6 +337,7 @@ struct ModelConfig {
   bool head_transform = false;
   bool head_transform_bias = true;
   Activation head_activation = Activation::kGelu;
+  float logit_scale = 1;     // multiplies logits
   float logit_soft_cap = 0;  // 0 for none
 
   InputKind input = InputKind::kIds;
@@ -334,6 +345,9 @@ struct ModelConfig {
   InputAdapter input_adapter = InputAdapter::kNone;
   bool input_adapter_bias = false;  // of a dense adapter
 
+  // A part of the tensors' names that is left out when they are read, as of the language model in a
+  // model that also reads images; empty for none.
+  std::string weights_part;
   // The description of the weights in config.json, for plans without a checkpoint. In a checkpoint,
   // each tensor has its own dtype.
   bool stored_in_bf16 = false;

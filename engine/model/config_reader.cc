@@ -86,6 +86,22 @@ void ReadLlamaLike(ObjectReader& root, ModelConfig& config, const RopeKeys& rope
   ReadRope(root, config, rope);
 }
 
+void SetBidirectional(ModelConfig& config) {
+  if (!config.causal) return;
+  config.causal = false;
+  if (config.window > 0) ++config.window;
+}
+
+void ReadEmbeddingWidth(ObjectReader& root, int64_t usual, ModelConfig& config) {
+  config.embedding_width = root.Integer("embedding_size", 1, kMaxWidth, usual);
+  if (config.embedding_width == config.hidden_size || !config.has_lm_head) return;
+  config.has_lm_head = false;
+  config.warnings.push_back(absl::StrCat(
+      "config.json: embedding_size ", config.embedding_width, " differs from hidden_size ",
+      config.hidden_size, ", so the head of ", config.architecture,
+      " is not served; the model serves the states of its last layer"));
+}
+
 void SetClassic(ModelConfig& config) {
   config.positions = PositionKind::kLearned;
   config.position_rows = config.max_positions;

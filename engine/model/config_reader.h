@@ -43,6 +43,11 @@ struct LlamaDefaults {
 void ReadSizes(ObjectReader& root, ModelConfig& config, const SizeKeys& keys);
 // Reads the sizes under Llama's keys. Several heads may share a KV head (grouped queries).
 void ReadLlamaSizes(ObjectReader& root, ModelConfig& config, const LlamaDefaults& defaults = {});
+// Lets each position see all of a sequence. Windows then end on both sides, as in transformers.
+void SetBidirectional(ModelConfig& config);
+// Reads the width of embeddings, which a dense layer maps to the hidden size. Its head would read
+// states of this width; if it differs, the model serves states, with a warning.
+void ReadEmbeddingWidth(ObjectReader& root, int64_t usual, ModelConfig& config);
 // Sets the common properties of GPT-2 and BERT: layer norms with weight and bias, a plain MLP,
 // biases everywhere and learned positions.
 void SetClassic(ModelConfig& config);
@@ -77,6 +82,7 @@ struct RopeKeys {
   const char* part_key = nullptr;
   double part = 1;
   int64_t dims = 0;  // the number of rotated features, if known
+  bool ntk = false;  // whether the scaling "ntk" is one of the family's
 };
 
 // Reads Llama's sizes, its activation, norms and rotary positions.

@@ -86,6 +86,18 @@ void ReadLongRope(ObjectReader& root, ObjectReader& scaling, ModelConfig& config
       ReadDivisors(scaling, long_context ? "long_factor" : "short_factor", rope.dims / 2);
 }
 
+// NTK scaling as in the published code of GTE (kexue.fm/archives/9706): frequency i of n is divided
+// by exp(a (i + 1)^b), where exp(a n^b) is the factor. Without mixed_b, b is 1.
+void ReadNtk(ObjectReader& scaling, RopeConfig& rope) {
+  const double factor = scaling.Number("factor", 1.0, kMaxFactor);
+  const double b = scaling.Number("mixed_b", 0, 16, 1);
+  const int64_t n = rope.dims / 2;
+  const double a = std::log(factor) / std::pow(static_cast<double>(n), b);
+  for (int64_t i = 1; i <= n; ++i) {
+    rope.divisors.push_back(std::exp(a * std::pow(static_cast<double>(i), b)));
+  }
+}
+
 // Adds a warning about keys of the object that belong to no kind of rope.
 void WarnAboutRopeKeys(ObjectReader& scaling, ModelConfig& config) {
   constexpr std::string_view kKnown[] = {"attention_factor",
@@ -95,8 +107,11 @@ void WarnAboutRopeKeys(ObjectReader& scaling, ModelConfig& config) {
                                          "finetuned",
                                          "full_attention",
                                          "high_freq_factor",
+                                         "llama_4_scaling_beta",
                                          "long_factor",
                                          "low_freq_factor",
+                                         "max_position_embeddings",
+                                         "mixed_b",
                                          "mrope_section",
                                          "mscale",
                                          "mscale_all_dim",
@@ -115,10 +130,13 @@ void WarnAboutRopeKeys(ObjectReader& scaling, ModelConfig& config) {
   WarnAboutUnknown(unknown, scaling.PathOf(""), config);
 }
 
-void ReadScaling(ObjectReader& root, ObjectReader& scaling, ModelConfig& config, RopeConfig& rope) {
+void ReadScaling(ObjectReader& root, ObjectReader& scaling, ModelConfig& config, RopeConfig& rope,
+                 bool ntk = false) {
   WarnAboutRopeKeys(scaling, config);
   const char* const type = scaling.Has("rope_type") ? "rope_type" : "type";
-  switch (scaling.Choice(type, {"default", "llama3", "linear", "yarn", "longrope", "su"})) {
+  std::vector<std::string_view> kinds = {"default", "llama3", "linear", "yarn", "longrope", "su"};
+  if (ntk) kinds.emplace_back("ntk");
+  switch (scaling.Choice(type, kinds)) {
     case 1:
       return ReadLlama3(scaling, rope);
     case 2:
@@ -129,6 +147,8 @@ void ReadScaling(ObjectReader& root, ObjectReader& scaling, ModelConfig& config,
     case 4:
     case 5:
       return ReadLongRope(root, scaling, config, rope);
+    case 6:
+      return ReadNtk(scaling, rope);
     default:
       return;
   }
@@ -164,7 +184,7 @@ void ReadRope(ObjectReader& root, ModelConfig& config, const RopeKeys& keys) {
     root.Fail("head_dim", absl::StrCat("is ", config.head_dim, rotated, ", must be even for RoPE"));
     rope.dims = 2;
   }
-  ReadScaling(root, scaling, config, rope);
+  ReadScaling(root, scaling, config, rope, keys.ntk);
 }
 
 void ReadLocalRope(ObjectReader& root, const char* key, ModelConfig& config) {

@@ -77,7 +77,7 @@ void ReadDisentangled(ObjectReader& attention, ModelConfig& config) {
 
 void ReadAttention(ObjectReader& extensions, ModelConfig& config) {
   ObjectReader object = extensions.Object("attention");
-  object.AllowOnly({"causal", "window", "windowed", "scale", "soft_cap", "relative_bias",
+  object.AllowOnly({"causal", "window", "windowed", "scale", "soft_cap", "alibi", "relative_bias",
                     "disentangled", "qk_norm", "qk_norm_eps", "qk_norm_weight", "query_gain",
                     "weights", "divisor", "qkv_silu", "gate"});
   config.causal = object.Boolean("causal", true);
@@ -93,6 +93,10 @@ void ReadAttention(ObjectReader& extensions, ModelConfig& config) {
     bias.AllowOnly({"buckets", "max_distance"});
     ReadRelativeBias(bias, "buckets", "max_distance", config);
     if (config.causal) object.Fail("relative_bias", "needs causal false");
+  }
+  config.relative_bias.alibi = object.Boolean("alibi", false);
+  if (config.relative_bias.alibi && (config.causal || object.Has("relative_bias"))) {
+    object.Fail("alibi", "needs causal false and no relative_bias");
   }
   config.qk_norm = object.Boolean("qk_norm", false);
   config.qk_norm_weight = object.Enum<QkNormWeight>("qk_norm_weight");
@@ -138,7 +142,10 @@ void ReadResidual(ObjectReader& extensions, ModelConfig& config) {
   config.residual_mix = extensions.Boolean("residual_mix", false);
   config.skip_weights = extensions.Boolean("skip_weights", false);
   config.embedding_scale = static_cast<float>(extensions.Number("embedding_scale", -1e6, 1e6, 1.0));
+  config.embedding_width = extensions.Integer("embedding_width", 0, kMaxWidth, 0);
+  config.layer_groups = extensions.Integer("layer_groups", 0, config.layers, 0);
   config.token_types = extensions.Integer("token_types", 0, kMaxWidth, 0);
+  config.logit_scale = static_cast<float>(extensions.Number("logit_scale", 1e-6, 1e6, 1));
   config.logit_soft_cap = static_cast<float>(extensions.Number("logit_soft_cap", 0, 1e6, 0));
   if (config.parallel_blocks && config.norm.order != NormOrder::kPre) {
     extensions.Fail("block", "parallel needs norm.order \"pre\"");
@@ -165,7 +172,10 @@ void ReadSluice(ObjectReader& root, ObjectReader& extensions, ModelConfig& confi
                         "residual_mix",
                         "skip_weights",
                         "embedding_scale",
+                        "embedding_width",
+                        "layer_groups",
                         "token_types",
+                        "logit_scale",
                         "logit_soft_cap",
                         "embedding",
                         "classifier",
@@ -185,6 +195,14 @@ void ReadSluice(ObjectReader& root, ObjectReader& extensions, ModelConfig& confi
   ReadResidual(extensions, config);
   config.mixer = extensions.Enum<MixerKind>("mixer");
   if (!config.has_mlp && config.parallel_blocks) extensions.Fail("block", "needs an MLP");
+  if (config.logit_scale != 1 && !config.norm.final) {
+    extensions.Fail("logit_scale", "needs norm.final");
+  }
+  if (config.embedding_width > 0 &&
+      (config.disentangled.span > 0 || (config.has_lm_head && config.tie_word_embeddings))) {
+    extensions.Fail("embedding_width",
+                    "needs tie_word_embeddings false and no attention.disentangled");
+  }
 }
 
 }  // namespace sluice

@@ -20,6 +20,8 @@ class Builder : private GraphWriter {
   Builder(const ModelConfig& config, const TensorSpelling& spelling)
       : GraphWriter(config, spelling) {
     residual_ = AddBuffer("residual", config.hidden_size);
+    embedding_ = residual_;
+    if (config.embedding_width > 0) embedding_ = AddBuffer("embedding", config.embedding_width);
     normed_ = AddBuffer("normed", config.hidden_size);
     if (config.mixer == MixerKind::kExchange) {
       exchanged_ = AddBuffer("exchanged", config.hidden_size);
@@ -53,7 +55,11 @@ class Builder : private GraphWriter {
       Norm(residual_, normed_, prefix_ + names_.final_norm);
       graph_.output = normed_;
     }
-    if (config_.has_lm_head) AddHead();
+    if (config_.has_lm_head) {
+      AddHead();
+    } else {
+      graph_.head_input = graph_.output;
+    }
     return std::move(graph_);
   }
 
@@ -84,7 +90,7 @@ class Builder : private GraphWriter {
     if (config_.embeds_ids()) {
       Add(EmbedOp{.table = Table(names_.embedding, config_.vocab_size),
                   .index = EmbedIndex::kToken,
-                  .out = residual_,
+                  .out = embedding_,
                   .accumulate = false,
                   .scale = config_.embedding_scale});
     }
@@ -96,7 +102,10 @@ class Builder : private GraphWriter {
                EmbedIndex::kPosition);
     }
     if (config_.norm.embedding) {
-      Norm(residual_, residual_, prefix_ + names_.embedding_norm);
+      Norm(embedding_, embedding_, prefix_ + names_.embedding_norm);
+    }
+    if (embedding_ != residual_) {
+      Dense(embedding_, residual_, prefix_ + names_.embedding_projection, true, false);
     }
     if (config_.residual_mix) Copy(residual_, embedded_);
   }
@@ -104,7 +113,7 @@ class Builder : private GraphWriter {
   void AddTable(TensorPart table, EmbedIndex index) {
     Add(EmbedOp{.table = std::move(table),
                 .index = index,
-                .out = residual_,
+                .out = embedding_,
                 .accumulate = true,
                 .scale = 1});
   }
@@ -201,6 +210,7 @@ class Builder : private GraphWriter {
             .scale = config_.score_scale > 0 ? config_.score_scale : static_cast<float>(usual),
             .window = config_.window_of(layer),
             .soft_cap = config_.score_soft_cap,
+            .alibi = bias.alibi,
             .relative_bias = bias.buckets > 0
                                  ? TensorPart{prefix_ + names_.relative_bias + ".weight",
                                               {bias.buckets, config_.heads}}
@@ -354,7 +364,12 @@ class Builder : private GraphWriter {
     if (config_.head_transform) AddHeadTransform();
     TensorPart weight = {names_.head, {config_.vocab_size, config_.hidden_size}};
     if (config_.tie_word_embeddings) weight = Table(names_.embedding, config_.vocab_size);
-    Add(HeadOp{.in = graph_.output,
+    graph_.head_input = graph_.output;
+    if (config_.logit_scale != 1) {
+      graph_.head_input = AddBuffer("head_input", config_.hidden_size);
+      Norm(residual_, graph_.head_input, prefix_ + names_.final_norm, config_.logit_scale);
+    }
+    Add(HeadOp{.in = graph_.head_input,
                .weight = std::move(weight),
                .bias = config_.head_bias ? TensorPart{names_.head_bias, {config_.vocab_size}}
                                          : TensorPart{},
@@ -371,6 +386,7 @@ class Builder : private GraphWriter {
   }
 
   BufferId residual_, normed_;
+  BufferId embedding_;  // of tokens, their types and positions; the residual unless it is projected
   BufferId q_ = kNoBuffer, k_ = kNoBuffer, v_ = kNoBuffer, exchanged_ = kNoBuffer;
   BufferId up_ = kNoBuffer, gate_ = kNoBuffer, attention_gate_ = kNoBuffer, branch_ = kNoBuffer,
            embedded_ = kNoBuffer, normed_too_ = kNoBuffer;

@@ -137,12 +137,15 @@ struct AttentionOp {
   float scale;
   int64_t window = 0;             // sees keys fewer than `window` positions away; 0 for all
   float soft_cap = 0;             // 0 for none
+  bool alibi = false;             // the bias is by distance, see AlibiByDistance
   TensorPart relative_bias = {};  // [buckets, heads]
   int64_t relative_distance = 0;  // all distances from here on share a bucket
   std::optional<RelativeTables> relative = {};
   float silu_share = 0;
   bool xsa;
   std::string xsa_gate;  // name of the tensor alpha [heads]; empty for none
+
+  bool biased() const { return alibi || relative_bias.present(); }
 };
 
 // In a sequence of `tokens` rows, each divided into `tokens` blocks of equal width, block h of row
@@ -189,8 +192,9 @@ struct GraphState {
 struct Graph {
   std::vector<GraphBuffer> buffers;
   std::vector<GraphOp> ops;
-  std::vector<GraphState> states;  // after the embedding, then after each layer
-  BufferId output = kNoBuffer;     // the model's output for a token, after the last norm
+  std::vector<GraphState> states;   // after the embedding, then after each layer
+  BufferId output = kNoBuffer;      // the model's output for a token, after the last norm
+  BufferId head_input = kNoBuffer;  // the output, or a multiple of it
 };
 
 Graph BuildGraph(const ModelConfig& config, const TensorSpelling& spelling = {});

@@ -19,18 +19,20 @@ BufferId GraphWriter::AddBuffer(std::string name, int64_t width) {
 }
 
 std::string GraphWriter::LayerPrefix(int32_t layer) const {
-  return absl::StrCat(prefix_, names_.layer, layer, ".");
+  const int64_t groups = config_.layer_groups;
+  const int64_t own = groups == 0 ? layer : layer * groups / config_.layers;
+  return absl::StrCat(prefix_, names_.layer, own, ".", names_.in_layer);
 }
 
 TensorPart GraphWriter::Table(const char* module, int64_t rows, int64_t first_row) const {
-  const int64_t width = config_.hidden_size;
+  const int64_t width = config_.embedding_width > 0 ? config_.embedding_width : config_.hidden_size;
   return {absl::StrCat(prefix_, module, ".weight"), {rows, width}, first_row * width};
 }
 
 void GraphWriter::Norm(BufferId in, BufferId out, const std::string& module, float scale) {
   const NormConfig& norm = config_.norm;
   Add(NormOf(norm.kind, in, out, norm.weight ? module : "", norm.bias ? module : "", norm.eps,
-             config_.hidden_size, scale));
+             Width(out), scale));
 }
 
 NormOp GraphWriter::NormOf(NormKind kind, BufferId in, BufferId out, const std::string& module,

@@ -27,7 +27,7 @@ class GraphWriter {
   BufferId AddBuffer(std::string name, int64_t width);
   int64_t Width(BufferId id) const { return graph_.buffers[id].width; }
   std::string LayerPrefix(int32_t layer) const;
-  // Returns the table of a module, with `rows` rows as wide as the residual.
+  // Returns the table of a module, with `rows` rows as wide as the embedding.
   TensorPart Table(const char* module, int64_t rows, int64_t first_row = 0) const;
 
   template <typename Op>
@@ -35,7 +35,7 @@ class GraphWriter {
     graph_.ops.emplace_back(std::move(op));
   }
 
-  // Adds a norm of rows as wide as the residual.
+  // Adds a norm of rows as wide as the buffers.
   void Norm(BufferId in, BufferId out, const std::string& module, float scale = 1);
   // Returns a norm of each `width` values; the modules are empty for one without weights or bias.
   NormOp NormOf(NormKind kind, BufferId in, BufferId out, const std::string& module,

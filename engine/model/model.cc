@@ -63,8 +63,9 @@ absl::Status LoadTextFiles(const Directory& directory, Model* model) {
     return absl::OkStatus();
   }
   if (config.no_tokenizer) return absl::OkStatus();
-  SLUICE_ASSIGN_OR_RETURN(model->tokenizer,
-                          LoadTokenizer(directory, config.vocab_size, config.serving.lower_case));
+  SLUICE_ASSIGN_OR_RETURN(
+      model->tokenizer,
+      LoadTokenizer(directory, config.vocab_size, config.serving.lower_case, &config.warnings));
   if (model->tokenizer == nullptr) return absl::OkStatus();
   SLUICE_ASSIGN_OR_RETURN(const auto specials, ReadSpecialNames(directory));
   SLUICE_ASSIGN_OR_RETURN(model->tasks, FindTasks(config, *model->tokenizer, specials));
@@ -132,6 +133,7 @@ absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, 
   if (options.kv_dtype) config.kv_dtype = *options.kv_dtype;
   SLUICE_ASSIGN_OR_RETURN(auto checkpoint, Checkpoint::Open(transformer, options.weights));
   checkpoint.SetOwner(absl::StrCat("model ", name, " version ", version));
+  if (!config.weights_part.empty()) checkpoint.LeaveOut(config.weights_part);
   for (const SharedTensor& shared : SharedTensors(config)) {
     checkpoint.Share(shared.name, shared.other);
   }

@@ -90,7 +90,7 @@ absl::StatusOr<StoredLinear> StoredLinear::Find(const Checkpoint& checkpoint,
   return linear;
 }
 
-double StoredLinear::At(int64_t row, std::span<const double> state) const {
+double StoredLinear::At(int64_t row, std::span<const double> state, double scale) const {
   float values[kBlock];
   const auto width = std::ssize(state);
   double sum = 0;
@@ -99,6 +99,7 @@ double StoredLinear::At(int64_t row, std::span<const double> state) const {
     kernels::ConvertToFloat(weight_.data, weight_.dtype, row * width + first, count, values);
     sum += DotBlock(values, state.data() + first, count);
   }
+  sum *= scale;
   if (bias_) sum += kernels::LoadAsFloat(bias_->data, bias_->dtype, row);
   return sum;
 }
@@ -187,12 +188,13 @@ absl::StatusOr<ItemHead> ItemHead::Find(const ModelConfig& config, const HeadOp&
   ItemHead head;
   SLUICE_ASSIGN_OR_RETURN(head.rows_, StoredLinear::Find(checkpoint, op.weight.name, op.bias.name,
                                                          config.vocab_size, config.hidden_size));
+  head.scale_ = config.logit_scale;
   head.soft_cap_ = op.soft_cap;
   return head;
 }
 
 double ItemHead::Score(int32_t id, std::span<const double> state) const {
-  const double logit = rows_->At(id, state);
+  const double logit = rows_->At(id, state, scale_);
   return soft_cap_ == 0 ? logit : soft_cap_ * std::tanh(logit / soft_cap_);
 }
 

@@ -39,8 +39,8 @@ class StoredLinear {
                                            const std::string& bias, int64_t rows, int64_t width);
 
   int64_t rows() const { return weight_.shape[0]; }
-  // Returns row . state + bias; `state` is [width].
-  double At(int64_t row, std::span<const double> state) const;
+  // Returns scale * row . state + bias; `state` is [width].
+  double At(int64_t row, std::span<const double> state, double scale = 1) const;
   // Returns At of all rows.
   std::vector<double> Times(std::span<const double> state, Divide divide) const;
   // Returns the inner product of two rows, without bias.
@@ -65,6 +65,7 @@ class ItemHead {
 
  private:
   std::optional<StoredLinear> rows_;
+  double scale_ = 1;
   double soft_cap_ = 0;
 };
 

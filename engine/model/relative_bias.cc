@@ -1,6 +1,7 @@
 #include "engine/model/relative_bias.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdlib>
 
@@ -26,6 +27,22 @@ std::vector<float> BiasByDistance(std::span<const float> table, int64_t heads, i
     const int64_t bucket = RelativeBucket(d, buckets, max_distance);
     for (int64_t h = 0; h < heads; ++h) {
       bias[h * row + positions + d] = table[bucket * heads + h];
+    }
+  }
+  return bias;
+}
+
+std::vector<float> AlibiByDistance(int64_t heads, int64_t positions) {
+  const int64_t row = 2 * positions + kBiasSlack;
+  const auto power = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(heads)));
+  std::vector<float> bias(heads * row);
+  for (int64_t h = 0; h < heads; ++h) {
+    const auto n = static_cast<double>(power);
+    const double exponent = h < power ? -8.0 * static_cast<double>(h + 1) / n
+                                      : -4.0 * static_cast<double>(2 * (h - power) + 1) / n;
+    const double slope = std::exp2(exponent);
+    for (int64_t d = -positions; d < positions; ++d) {
+      bias[h * row + positions + d] = static_cast<float>(-slope * static_cast<double>(std::abs(d)));
     }
   }
   return bias;

@@ -20,6 +20,11 @@ inline constexpr int64_t kBiasSlack = 16;
 std::vector<float> BiasByDistance(std::span<const float> table, int64_t heads, int64_t max_distance,
                                   int64_t positions);
 
+// Returns the bias of ALiBi (arXiv 2108.12409) in the same layout: -slope * |d|, in both
+// directions. The slopes are 2^(-8 i / n) for i = 1 .. n, where n is the largest power of two up to
+// the number of heads. Other heads have the slopes 2^(-4 i / n) for odd i.
+std::vector<float> AlibiByDistance(int64_t heads, int64_t positions);
+
 // Returns the row in a table of 2 `span` rows for a key `distance` positions after its query.
 // Distance 0 has row `span`, and later keys have lower rows. If `max_distance` is 0, each distance
 // has its own row. Otherwise distances up to span / 2 have their own rows, and longer ones share

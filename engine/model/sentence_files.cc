@@ -299,11 +299,22 @@ class SentenceFiles {
                       "pooling_mode_mean_tokens", "pooling_mode_mean_sqrt_len_tokens",
                       "pooling_mode_weightedmean_tokens", "pooling_mode_lasttoken"});
     for (const char* const key : {"embedding_dimension", "word_embedding_dimension"}) {
-      RequireOnly(object, key, config_.hidden_size);
+      RequireOnly(object, key, StateWidth());
     }
     serving_.pooling = ReadPoolings(object);
+    const std::vector<Pooling>& poolings = serving_.pooling.all;
+    if (!serving_.dense.empty() && (poolings.size() > 1 || poolings.front() == Pooling::kMax)) {
+      object.Fail("pooling_mode", absl::StrCat("is not supported for ", config_.architecture,
+                                               ", must be one mode other than max"));
+    }
     serving_.pools_prompt = object.Boolean("include_prompt", true);
-    width_ = config_.hidden_size * std::ssize(serving_.pooling.all);
+    width_ = StateWidth() * std::ssize(serving_.pooling.all);
+  }
+
+  // Returns the width of the model's output, after the dense layer in its own weights if it has
+  // one. This layer is applied after the pooling, which gives the same embedding.
+  int64_t StateWidth() const {
+    return serving_.dense.empty() ? config_.hidden_size : serving_.dense.back().out;
   }
 
   // A sparse embedding is made of the logits of a masked language model.
@@ -337,6 +348,10 @@ class SentenceFiles {
     dense.out = object.Integer("out_features", 1, kMaxEmbedding);
     dense.bias = object.Boolean("bias", true);
     dense.function = ReadFunction(object, "activation_function");
+    if (!serving_.dense.empty() && serving_.dense.front().folder.empty()) {
+      object.Fail("in_features", absl::StrCat("is set, but ", config_.architecture,
+                                              " has a dense layer of its own; remove this module"));
+    }
     if (dense.in != width_) {
       object.Fail("in_features", absl::StrCat("is ", dense.in, "; expected ", width_,
                                               ", the output size of the module before it"));

@@ -32,7 +32,9 @@ struct TensorNames {
   const char* positions = "";
   const char* token_types = "";
   const char* embedding_norm = "";
+  const char* embedding_projection = "";       // from the embedding's width to the hidden size
   const char* layer = "";                      // the index of the layer and a dot follow
+  const char* in_layer = "";                   // follows that dot, before the names of modules
   const char* projections[kProjections] = {};  // q, k, v, o, gate, up, down
   const char* ungated_up = "";                 // the name of up in an MLP without gate, if another
   FusedQkv fused_qkv = FusedQkv::kNone;

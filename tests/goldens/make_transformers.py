@@ -11,6 +11,7 @@ the committed files and never run this script.
 
 import argparse
 import contextlib
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -31,9 +32,9 @@ FIRST_ID = 5  # Lower ids are padding, end and mask tokens; some families place 
 class Draw:
     """Draws the random choices of a configuration."""
 
-    def __init__(self, seed: int):
+    def __init__(self, seed: int, number: int):
         self.rng = np.random.default_rng(seed)
-        self.seed = seed
+        self.seed, self.number = seed, number  # `number` counts the configurations of a family
 
     def __call__(self, *values):
         return values[self.rng.integers(len(values))]
@@ -209,24 +210,85 @@ def deberta_v2(d: Draw) -> dict:
                     "max_relative_positions": d(-1, 20)}
 
 
+def partial_rope(d: Draw, *parts: float) -> dict:
+    return {"rope_parameters": {"rope_type": "default", "rope_theta": d(1e3, 1e4),
+                                "partial_rotary_factor": d(*parts)}}
+
+
+def phi(d: Draw) -> dict:
+    heads = d(2, 4)
+    return d.sizes(hidden_size=8 * heads, num_attention_heads=heads, num_key_value_heads=d(1, 2),
+                   hidden_act=d("gelu_new", "gelu"), layer_norm_eps=d(1e-5, 1e-6),
+                   tie_word_embeddings=False, num_labels=3) | partial_rope(d, 0.5, 1.0)
+
+
+def stablelm(d: Draw) -> dict:
+    sizes = phi(d) | {"hidden_act": "silu", "use_qkv_bias": d(True, False)}
+    return sizes | {"use_parallel_residual": d.number == 2} | partial_rope(d, 0.25, 0.5)
+
+
+def starcoder2(d: Draw) -> dict:
+    return d.sizes(num_key_value_heads=d(1, 2), hidden_act=d("gelu_pytorch_tanh", "relu"),
+                   norm_epsilon=d(1e-5, 1e-6), use_bias=d.number != 2, num_labels=3,
+                   sliding_window=d(None, 5), tie_word_embeddings=d(True, False))
+
+
+def granite(d: Draw) -> dict:
+    return d.grouped(embedding_multiplier=d(3.0, 12.0), attention_multiplier=d(0.2, 0.5),
+                     residual_multiplier=d(0.22, 1.5), logits_scaling=d(0.6, 1.7),
+                     attention_bias=d(True, False), mlp_bias=d(True, False))
+
+
+def eurobert(d: Draw) -> dict:
+    return d.grouped(attention_bias=d(True, False), mlp_bias=d(True, False), num_labels=3,
+                     classifier_pooling=d("bos", "mean"), mask_token_id=4)
+
+
+def with_embedding(d: Draw, **more) -> dict:
+    """Returns sizes whose first configuration, a masked language model, has no narrow embedding."""
+    sizes = bert_like(d) | more
+    return sizes | {"embedding_size": sizes["hidden_size"] if d.number == 1 else d(6, 10)}
+
+
+def albert(d: Draw) -> dict:
+    return with_embedding(d, num_hidden_layers=d(3, 4), num_hidden_groups=d(1, 2),
+                          inner_group_num=1)
+
+
+def jina_v3(d: Draw) -> dict:
+    return bert_like(d) | {"rope_parameters": {"rope_type": "default", "rope_theta": d(1e3, 1e4)}}
+
+
+def ministral3(d: Draw) -> dict:
+    return d.grouped(head_dim=d(6, 10), num_labels=3, sliding_window=d(None, 5), rope_parameters={
+        "rope_type": "yarn", "rope_theta": 1e4, "factor": d(4.0, 16.0), "beta_fast": 4.0,
+        "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+        "original_max_position_embeddings": 32, "llama_4_scaling_beta": 0.1})
+
+
+def both_ways(draw):
+    """Returns a draw whose attention is in both directions."""
+    return lambda d: draw(d) | {"is_causal": False}
+
+
 # The configuration's class, its random draw, and the model classes, one for each seed. Add new
 # families at the end, because a family's number is part of its seeds.
 FAMILIES = {
     "roberta": ("RobertaConfig", bert_like, (
         "RobertaForMaskedLM", "RobertaForSequenceClassification", "RobertaModel",
-        "RobertaForTokenClassification")),
+        "RobertaForTokenClassification", "RobertaForQuestionAnswering")),
     "xlm_roberta": ("XLMRobertaConfig", bert_like, (
         "XLMRobertaForSequenceClassification", "XLMRobertaModel", "XLMRobertaForMaskedLM",
-        "XLMRobertaForTokenClassification")),
+        "XLMRobertaForTokenClassification", "XLMRobertaForQuestionAnswering")),
     "camembert": ("CamembertConfig", bert_like, (
         "CamembertForMaskedLM", "CamembertModel", "CamembertForSequenceClassification",
-        "CamembertForTokenClassification")),
+        "CamembertForTokenClassification", "CamembertForQuestionAnswering")),
     "distilbert": ("DistilBertConfig", distilbert, (
         "DistilBertForMaskedLM", "DistilBertForSequenceClassification", "DistilBertModel",
-        "DistilBertForTokenClassification")),
+        "DistilBertForTokenClassification", "DistilBertForQuestionAnswering")),
     "mpnet": ("MPNetConfig", bert_like, (
         "MPNetForMaskedLM", "MPNetForSequenceClassification", "MPNetModel",
-        "MPNetForTokenClassification")),
+        "MPNetForTokenClassification", "MPNetForQuestionAnswering")),
     "qwen3": ("Qwen3Config", qwen3, (
         "Qwen3ForCausalLM", "Qwen3Model", "Qwen3ForSequenceClassification",
         "Qwen3ForTokenClassification")),
@@ -236,7 +298,7 @@ FAMILIES = {
         "LlamaForCausalLM", "LlamaForSequenceClassification", "LlamaForCausalLM")),
     "modernbert": ("ModernBertConfig", modernbert, (
         "ModernBertForMaskedLM", "ModernBertForSequenceClassification", "ModernBertModel",
-        "ModernBertForTokenClassification")),
+        "ModernBertForTokenClassification", "ModernBertForQuestionAnswering")),
     "phi3": ("Phi3Config", phi3, ("Phi3ForCausalLM",)),
     "olmo2": ("Olmo2Config", lambda d: d.grouped(), ("Olmo2ForCausalLM",)),
     "olmo3": ("Olmo3Config", olmo3, ("Olmo3ForCausalLM",)),
@@ -255,7 +317,7 @@ FAMILIES = {
         "T5EncoderModel", "T5EncoderModel", "T5EncoderModel", "T5ForTokenClassification")),
     "bert": ("BertConfig", bert_like, (
         "BertForMaskedLM", "BertModel", "BertForSequenceClassification",
-        "BertForTokenClassification")),
+        "BertForTokenClassification", "BertForQuestionAnswering")),
     "gpt2": ("GPT2Config", gpt2, ("GPT2LMHeadModel", "GPT2Model", "GPT2LMHeadModel")),
     "llama": ("LlamaConfig", llama, (
         "LlamaForCausalLM", "LlamaModel", "LlamaForSequenceClassification",
@@ -268,7 +330,38 @@ FAMILIES = {
         "SmolLM3ForTokenClassification")),
     "deberta_v2": ("DebertaV2Config", deberta_v2, (
         "DebertaV2ForMaskedLM", "DebertaV2ForSequenceClassification", "DebertaV2Model",
-        "DebertaV2ForTokenClassification")),
+        "DebertaV2ForTokenClassification", "DebertaV2ForQuestionAnswering")),
+    "eurobert": ("EuroBertConfig", eurobert, (
+        "EuroBertForMaskedLM", "EuroBertForSequenceClassification", "EuroBertModel",
+        "EuroBertForTokenClassification")),
+    "phi": ("PhiConfig", phi, (
+        "PhiForCausalLM", "PhiModel", "PhiForSequenceClassification",
+        "PhiForTokenClassification")),
+    "stablelm": ("StableLmConfig", stablelm, (
+        "StableLmForCausalLM", "StableLmForCausalLM", "StableLmModel",
+        "StableLmForSequenceClassification", "StableLmForTokenClassification")),
+    "starcoder2": ("Starcoder2Config", starcoder2, (
+        "Starcoder2ForCausalLM", "Starcoder2ForCausalLM", "Starcoder2Model",
+        "Starcoder2ForSequenceClassification", "Starcoder2ForTokenClassification")),
+    "granite": ("GraniteConfig", granite, (
+        "GraniteForCausalLM", "GraniteModel", "GraniteForCausalLM")),
+    "electra": ("ElectraConfig", with_embedding, (
+        "ElectraForMaskedLM", "ElectraForSequenceClassification", "ElectraModel",
+        "ElectraForTokenClassification", "ElectraForQuestionAnswering")),
+    "albert": ("AlbertConfig", albert, (
+        "AlbertForMaskedLM", "AlbertForSequenceClassification", "AlbertModel",
+        "AlbertForTokenClassification", "AlbertForQuestionAnswering")),
+    "jina_v3": ("JinaEmbeddingsV3Config", jina_v3, (
+        "JinaEmbeddingsV3ForMaskedLM", "JinaEmbeddingsV3ForSequenceClassification",
+        "JinaEmbeddingsV3Model", "JinaEmbeddingsV3ForTokenClassification",
+        "JinaEmbeddingsV3ForQuestionAnswering")),
+    "ministral3": ("Ministral3Config", ministral3, (
+        "Ministral3ForCausalLM", "Ministral3Model", "Ministral3ForSequenceClassification",
+        "Ministral3ForTokenClassification")),
+    "qwen2_both": ("Qwen2Config", both_ways(qwen2), ("Qwen2Model",)),
+    "mistral_both": ("MistralConfig", both_ways(
+        lambda d: d.grouped(head_dim=d(6, 10), sliding_window=d(4, 7))), ("MistralModel",)),
+    "llama_both": ("LlamaConfig", both_ways(llama), ("LlamaModel",)),
 }
 
 
@@ -304,16 +397,17 @@ def run(model, ids: torch.Tensor) -> dict:
     def first(output):
         return (output if isinstance(output, torch.Tensor) else output[0])[0].detach()
 
-    def keep(key):
-        return lambda _, __, output: seen.__setitem__(key, first(output))
-
+    # A layer may run several times, as in ALBERT.
     layers = layers_of(model)
-    handles.append(layers[0].register_forward_pre_hook(
-        lambda _, inputs, keywords: seen.__setitem__(
-            "state_0", first(inputs[0] if inputs else keywords["hidden_states"])),
-        with_kwargs=True))
-    for k, layer in enumerate(layers):
-        handles.append(layer.register_forward_hook(keep(f"state_{k + 1}")))
+
+    def keep_first_input(_, inputs, keywords):
+        seen.setdefault("state_0", first(inputs[0] if inputs else keywords["hidden_states"]))
+
+    handles.append(layers[0].register_forward_pre_hook(keep_first_input, with_kwargs=True))
+    outputs = itertools.count(1)
+    for layer in layers:
+        handles.append(layer.register_forward_hook(
+            lambda _, __, output: seen.__setitem__(f"state_{next(outputs)}", first(output))))
     head = head_input_of(model)
     if head is not None:
         handles.append(head.register_forward_pre_hook(
@@ -322,7 +416,9 @@ def run(model, ids: torch.Tensor) -> dict:
     for handle in handles:
         handle.remove()
     logits = getattr(output, "logits", None)
-    if logits is None:
+    if hasattr(output, "start_logits"):
+        seen["token_scores"] = torch.stack([output.start_logits[0], output.end_logits[0]], dim=1)
+    elif logits is None:
         seen["states"] = output.last_hidden_state[0]
     elif logits.dim() == 3:
         of_tokens = type(model).__name__.endswith("ForTokenClassification")
@@ -383,16 +479,25 @@ def expected_of(model, causal: bool, vocab: int, rng) -> dict:
     return {name: values.contiguous() for name, values in expected.items()}
 
 
-def make(path: Path, family: str, seed: int) -> str:
+def drawn(family: str, seed: int):
+    """Returns the architecture, the configuration and the draw that makes the weights."""
     config_class, draw, classes = FAMILIES[family]
-    d = Draw(1000 * (1 + list(FAMILIES).index(family)) + seed)
-    architecture = classes[(seed - 1) % len(classes)]
-    config = getattr(transformers, config_class)(**draw(d))
+    d = Draw(1000 * (1 + list(FAMILIES).index(family)) + seed, seed)
+    architecture, values = classes[(seed - 1) % len(classes)], draw(d)
+    if architecture.endswith("ForQuestionAnswering"):
+        values["num_labels"] = 2
+    return architecture, getattr(transformers, config_class)(**values), d
+
+
+def make(path: Path, family: str, seed: int, change=lambda _: None) -> str:
+    """Makes a golden; `change` alters both models before they run."""
+    architecture, config, d = drawn(family, seed)
     if family == "gemma3" and architecture == "Gemma3TextModel":  # As in EmbeddingGemma.
         config = type(config)(**(config.to_dict() | {"use_bidirectional_attention": True}))
     model = getattr(transformers, architecture)._from_config(config, attn_implementation="eager")
     model = model.eval()
     redraw(model, d.rng)
+    change(model)
     model.save_pretrained(path)
     (path / "generation_config.json").unlink(missing_ok=True)
     text = json.loads((path / "config.json").read_text())
@@ -402,7 +507,11 @@ def make(path: Path, family: str, seed: int) -> str:
     with all_in_double(family):
         double = type(model)._from_config(config, attn_implementation="eager").double().eval()
         double.load_state_dict(model.state_dict())
+        change(double)
         expected = expected_of(double, causal, config.vocab_size, d.rng)
+    if family == "granite":  # The daemon's states between layers are divided by the multiplier.
+        for key in [key for key in expected if key.startswith("state_")]:
+            expected[key] = expected[key] / config.residual_multiplier
     save_file(expected, path / "expected.safetensors")
     return architecture
 

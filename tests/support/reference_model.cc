@@ -126,10 +126,11 @@ class Execution {
     shape.soft_cap = op.soft_cap;
     shape.silu_share = op.silu_share;
     std::vector<float> bias;
-    if (op.relative_bias.present()) {
+    if (op.biased()) {
       const Values table = Weight(op.relative_bias);
-      bias = BiasByDistance(std::vector<float>(table.begin(), table.end()), config_.heads,
-                            op.relative_distance, config_.max_positions);
+      bias = op.alibi ? AlibiByDistance(config_.heads, config_.max_positions)
+                      : BiasByDistance(std::vector<float>(table.begin(), table.end()),
+                                       config_.heads, op.relative_distance, config_.max_positions);
       shape.bias = bias;
       shape.bias_positions = config_.max_positions;
     }

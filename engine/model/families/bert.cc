@@ -9,6 +9,7 @@ constexpr Architecture kBertArchitectures[] = {
     {"BertForMaskedLM", "bert", OutputKind::kTokens},
     {"BertForSequenceClassification", "bert", OutputKind::kScores},
     {"BertForTokenClassification", "bert", OutputKind::kTokenScores},
+    {"BertForQuestionAnswering", "bert", OutputKind::kAnswers},
     {"BertModel", "bert", OutputKind::kStates},
     {"HF_ColBERT", "bert", OutputKind::kVectors},
 };

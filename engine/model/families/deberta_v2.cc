@@ -19,6 +19,7 @@ constexpr Architecture kDebertaV2Architectures[] = {
     {"DebertaV2ForMaskedLM", "deberta-v2", OutputKind::kTokens},
     {"DebertaV2ForSequenceClassification", "deberta-v2", OutputKind::kScores},
     {"DebertaV2ForTokenClassification", "deberta-v2", OutputKind::kTokenScores},
+    {"DebertaV2ForQuestionAnswering", "deberta-v2", OutputKind::kAnswers},
     {"DebertaV2Model", "deberta-v2", OutputKind::kStates},
 };
 

@@ -9,6 +9,7 @@ constexpr Architecture kDistilBertArchitectures[] = {
     {"DistilBertForMaskedLM", "distilbert", OutputKind::kTokens},
     {"DistilBertForSequenceClassification", "distilbert", OutputKind::kScores},
     {"DistilBertForTokenClassification", "distilbert", OutputKind::kTokenScores},
+    {"DistilBertForQuestionAnswering", "distilbert", OutputKind::kAnswers},
     {"DistilBertModel", "distilbert", OutputKind::kStates},
 };
 

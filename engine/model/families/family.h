@@ -17,17 +17,31 @@
 namespace sluice {
 
 // The output that an architecture computes from the states of its base model.
+// kAnswers: two scores of each token, as the start and as the end of an answer.
 // kVectors: a vector of each state, by a dense layer `linear`.
-enum class OutputKind { kStates, kTokens, kScores, kTokenScores, kVectors };
+// kProjectedStates: states, of which a dense layer `linear` makes the embedding.
+enum class OutputKind {
+  kStates,
+  kTokens,
+  kScores,
+  kTokenScores,
+  kAnswers,
+  kVectors,
+  kProjectedStates
+};
 
 struct Architecture {
   const char* name;        // in "architectures"
   const char* model_type;  // in "model_type"
   OutputKind output;
+  // Of a model that also reads images: the values of "model_type" in its object "text_config" that
+  // are served, separated by spaces. The keys of that object are read in place of the file's.
+  const char* text = "";
 
   ClassifierOf classifier() const {
     if (output == OutputKind::kScores) return ClassifierOf::kRows;
-    return output == OutputKind::kTokenScores ? ClassifierOf::kTokens : ClassifierOf::kNothing;
+    const bool tokens = output == OutputKind::kTokenScores || output == OutputKind::kAnswers;
+    return tokens ? ClassifierOf::kTokens : ClassifierOf::kNothing;
   }
 };
 
@@ -39,6 +53,10 @@ struct ModelFamily {
   void (*read)(ObjectReader& root, ModelConfig& config);
   // Keys that `read` handles. Other families refuse them unless they have no effect.
   std::span<const std::string_view> own_keys = {};
+  // Keys that published files have and that change no answer. transformers' class lacks them.
+  std::span<const std::string_view> idle_keys = {};
+  // The values of keys that a "text_config" may lack, in JSON, as in transformers' class.
+  const char* text_defaults = "{}";
   // Whether the tensor names include position-wise layers, XSA and input adapters.
   bool takes_extensions = false;
   bool explicit_keys = false;  // Sluice's own keys
@@ -51,7 +69,9 @@ extern const ModelFamily kSluiceFamily, kQwen2Family, kQwen3Family, kMistralFami
     kPhi3Family, kOlmo2Family, kOlmo3Family, kGemmaFamily, kGemma2Family, kGemma3Family,
     kGptNeoXFamily, kOptFamily, kGpt2Family, kBertFamily, kRobertaFamily, kDistilBertFamily,
     kMpnetFamily, kModernBertFamily, kNomicBertFamily, kGteFamily, kT5Family, kHstuFamily,
-    kRankMixerFamily, kDebertaV2Family;
+    kRankMixerFamily, kDebertaV2Family, kNewFamily, kEuroBertFamily, kPhiFamily, kStableLmFamily,
+    kStarcoder2Family, kGraniteFamily, kElectraFamily, kAlbertFamily, kJinaBertFamily,
+    kJinaV3Family, kMinistral3Family;
 
 // Llama's tensor names, which many families share or alter.
 constexpr TensorNames LlamaNames() {

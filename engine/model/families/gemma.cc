@@ -25,7 +25,12 @@ constexpr Architecture kGemma3Architectures[] = {
     {"Gemma3ForCausalLM", "gemma3_text", OutputKind::kTokens},
     {"Gemma3TextForSequenceClassification", "gemma3_text", OutputKind::kScores},
     {"Gemma3TextModel", "gemma3_text", OutputKind::kStates},
+    {"Gemma3ForConditionalGeneration", "gemma3", OutputKind::kTokens, "gemma3_text"},
 };
+constexpr char kGemma3TextDefaults[] =
+    R"({"vocab_size": 262208, "hidden_size": 2304, "intermediate_size": 9216,
+        "num_hidden_layers": 26, "num_attention_heads": 8, "num_key_value_heads": 4,
+        "max_position_embeddings": 131072, "rope_theta": 1000000})";
 constexpr std::string_view kGemmaKeys[] = {"use_bidirectional_attention"};
 constexpr std::string_view kGemma2Keys[] = {"attn_logit_softcapping", "final_logit_softcapping",
                                             "layer_types", "sliding_window",
@@ -103,6 +108,7 @@ const ModelFamily kGemma3Family = {
     .names = PostNormNames(),
     .read = ReadGemma3,
     .own_keys = kGemma2Keys,
+    .text_defaults = kGemma3TextDefaults,
 };
 
 }  // namespace sluice

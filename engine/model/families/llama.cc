@@ -10,6 +10,8 @@ constexpr Architecture kLlamaArchitectures[] = {
     {"LlamaForSequenceClassification", "llama", OutputKind::kScores},
     {"LlamaForTokenClassification", "llama", OutputKind::kTokenScores},
     {"LlamaModel", "llama", OutputKind::kStates},
+    {"LlamaBidirectionalModel", "llama_bidirec", OutputKind::kStates},
+    {"LlamaBidirectionalForSequenceClassification", "llama_bidirec", OutputKind::kScores},
 };
 constexpr Architecture kSluiceArchitectures[] = {
     {"SluiceForCausalLM", "sluice", OutputKind::kTokens},
@@ -20,6 +22,16 @@ void ReadLlama(ObjectReader& root, ModelConfig& config) {
   ReadLlamaLike(root, config);
   config.qkv_bias = config.output_bias = root.Boolean("attention_bias", false);
   config.mlp_bias = root.Boolean("mlp_bias", false);
+  if (!config.architecture.starts_with("LlamaBidirectional")) return;
+  config.causal = false;
+  if (root.Choice("pooling", {"avg", "cls", "last"}) != 0) {
+    root.Fail("pooling", "is not supported, must be \"avg\"");
+  }
+  config.serving.classifier.pooling = Pooling::kMean;
+  const double temperature = root.Number("temperature", 1e-6, 1e6, 1);
+  if (temperature != 1 && config.architecture.ends_with("Classification")) {
+    root.Fail("temperature", "is not supported, must be 1");
+  }
 }
 
 // The object "sluice" has the other keys.
@@ -31,6 +43,7 @@ constexpr TensorNames SluiceNames() {
   names.post_attention_norm = "attention_norm_behind";
   names.post_mlp_norm = "mlp_norm_behind";
   names.token_types = "embed_token_types";
+  names.embedding_projection = "embed_projection";
   names.relative_bias = "relative_attention_bias";
   names.relative_table = "relative_positions";
   names.relative_norm = "relative_norm";

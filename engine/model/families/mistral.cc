@@ -1,4 +1,8 @@
-// Mistral and SmolLM3: Llama with a window in all layers, or without positions in some.
+// Mistral, Ministral 3 and SmolLM3: Llama with a window in all layers, or without positions in
+// some. Queries of Ministral 3 have a factor that is 1 up to the length in training, which is the
+// limit.
+#include <algorithm>
+
 #include "engine/model/config_reader.h"
 #include "engine/model/families/family.h"
 
@@ -10,7 +14,18 @@ constexpr Architecture kMistralArchitectures[] = {
     {"MistralForSequenceClassification", "mistral", OutputKind::kScores},
     {"MistralForTokenClassification", "mistral", OutputKind::kTokenScores},
     {"MistralModel", "mistral", OutputKind::kStates},
+    {"Mistral3ForConditionalGeneration", "mistral3", OutputKind::kTokens, "mistral ministral3"},
 };
+constexpr Architecture kMinistral3Architectures[] = {
+    {"Ministral3ForCausalLM", "ministral3", OutputKind::kTokens},
+    {"Ministral3ForSequenceClassification", "ministral3", OutputKind::kScores},
+    {"Ministral3ForTokenClassification", "ministral3", OutputKind::kTokenScores},
+    {"Ministral3Model", "ministral3", OutputKind::kStates},
+};
+constexpr char kMistralTextDefaults[] =
+    R"({"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336,
+        "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+        "max_position_embeddings": 131072})";
 constexpr Architecture kSmolLm3Architectures[] = {
     {"SmolLM3ForCausalLM", "smollm3", OutputKind::kTokens},
     {"SmolLM3ForSequenceClassification", "smollm3", OutputKind::kScores},
@@ -23,6 +38,18 @@ constexpr std::string_view kSmolLm3Keys[] = {"no_rope_layers"};
 void ReadMistral(ObjectReader& root, ModelConfig& config) {
   ReadLlamaLike(root, config, {}, {.kv_heads = 8});
   ReadWindows(root, config, [](int64_t) { return true; });
+}
+
+void ReadMinistral3(ObjectReader& root, ModelConfig& config) {
+  if (!root.Has("rope_parameters")) root.Fail("rope_parameters", "is missing");
+  ReadLlamaLike(root, config, {.theta = 1e6}, {.head_dim = 128, .kv_heads = 8, .eps = 1e-5});
+  ReadWindows(
+      root, config, [](int64_t) { return true; }, /*absent=*/0);
+  ObjectReader rope = root.Object("rope_parameters");
+  const double growth = rope.Number("llama_4_scaling_beta", 0, 1e6, 0);
+  const int64_t trained =
+      rope.Integer("original_max_position_embeddings", 1, kMaxModelPositions, config.max_positions);
+  if (growth > 0) config.max_positions = std::min(config.max_positions, trained);
 }
 
 // no_rope_layers has a 1 for each layer with positions.
@@ -49,6 +76,17 @@ const ModelFamily kMistralFamily = {
     .names = LlamaNames(),
     .read = ReadMistral,
     .own_keys = kMistralKeys,
+    .text_defaults = kMistralTextDefaults,
+    .takes_extensions = true,
+};
+
+const ModelFamily kMinistral3Family = {
+    .title = "Ministral 3",
+    .architectures = kMinistral3Architectures,
+    .names = LlamaNames(),
+    .read = ReadMinistral3,
+    .own_keys = kMistralKeys,
+    .text_defaults = kMistralTextDefaults,
     .takes_extensions = true,
 };
 

@@ -10,6 +10,7 @@ constexpr Architecture kModernBertArchitectures[] = {
     {"ModernBertForMaskedLM", "modernbert", OutputKind::kTokens},
     {"ModernBertForSequenceClassification", "modernbert", OutputKind::kScores},
     {"ModernBertForTokenClassification", "modernbert", OutputKind::kTokenScores},
+    {"ModernBertForQuestionAnswering", "modernbert", OutputKind::kAnswers},
     {"ModernBertModel", "modernbert", OutputKind::kStates},
 };
 // position_embedding_type has no effect: positions are always rotary.

@@ -9,6 +9,7 @@ constexpr Architecture kMpnetArchitectures[] = {
     {"MPNetForMaskedLM", "mpnet", OutputKind::kTokens},
     {"MPNetForSequenceClassification", "mpnet", OutputKind::kScores},
     {"MPNetForTokenClassification", "mpnet", OutputKind::kTokenScores},
+    {"MPNetForQuestionAnswering", "mpnet", OutputKind::kAnswers},
     {"MPNetModel", "mpnet", OutputKind::kStates},
 };
 

@@ -1,4 +1,5 @@
 // Qwen2 and Qwen3: Llama with biases of q, k and v, or with norms of q and k.
+#include "absl/strings/str_cat.h"
 #include "engine/model/config_reader.h"
 #include "engine/model/families/family.h"
 
@@ -16,8 +17,11 @@ constexpr Architecture kQwen3Architectures[] = {
     {"Qwen3ForSequenceClassification", "qwen3", OutputKind::kScores},
     {"Qwen3ForTokenClassification", "qwen3", OutputKind::kTokenScores},
     {"Qwen3Model", "qwen3", OutputKind::kStates},
+    {"Qwen3BidirectionalModel", "qwen3", OutputKind::kProjectedStates},
 };
 constexpr std::string_view kQwenKeys[] = {"layer_types", "sliding_window", "use_sliding_window"};
+constexpr std::string_view kQwen3Keys[] = {"layer_types", "sliding_window",
+                                           "use_bidirectional_attention", "use_sliding_window"};
 
 // Files state the window even if use_sliding_window turns it off. Without layer_types, the layers
 // from max_window_layers on have it.
@@ -38,6 +42,14 @@ void ReadQwen3(ObjectReader& root, ModelConfig& config) {
   config.qkv_bias = config.output_bias = root.Boolean("attention_bias", false);
   UseQkNorm(config, QkNormWeight::kHead);
   ReadQwenWindows(root, config);
+  // The class in transformers ignores this key.
+  const bool both = config.architecture == "Qwen3BidirectionalModel";
+  if (root.Boolean("use_bidirectional_attention", both) != both) {
+    root.Fail("use_bidirectional_attention",
+              absl::StrCat("is not supported, must be ", both ? "true" : "false", " for ",
+                           config.architecture, "; set is_causal"));
+  }
+  if (both) SetBidirectional(config);
 }
 
 }  // namespace
@@ -56,7 +68,7 @@ const ModelFamily kQwen3Family = {
     .architectures = kQwen3Architectures,
     .names = LlamaNames(),
     .read = ReadQwen3,
-    .own_keys = kQwenKeys,
+    .own_keys = kQwen3Keys,
     .takes_extensions = true,
 };
 

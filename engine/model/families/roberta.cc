@@ -10,14 +10,17 @@ constexpr Architecture kRobertaArchitectures[] = {
     {"RobertaForMaskedLM", "roberta", OutputKind::kTokens},
     {"RobertaForSequenceClassification", "roberta", OutputKind::kScores},
     {"RobertaForTokenClassification", "roberta", OutputKind::kTokenScores},
+    {"RobertaForQuestionAnswering", "roberta", OutputKind::kAnswers},
     {"RobertaModel", "roberta", OutputKind::kStates},
     {"XLMRobertaForMaskedLM", "xlm-roberta", OutputKind::kTokens},
     {"XLMRobertaForSequenceClassification", "xlm-roberta", OutputKind::kScores},
     {"XLMRobertaForTokenClassification", "xlm-roberta", OutputKind::kTokenScores},
+    {"XLMRobertaForQuestionAnswering", "xlm-roberta", OutputKind::kAnswers},
     {"XLMRobertaModel", "xlm-roberta", OutputKind::kStates},
     {"CamembertForMaskedLM", "camembert", OutputKind::kTokens},
     {"CamembertForSequenceClassification", "camembert", OutputKind::kScores},
     {"CamembertForTokenClassification", "camembert", OutputKind::kTokenScores},
+    {"CamembertForQuestionAnswering", "camembert", OutputKind::kAnswers},
     {"CamembertModel", "camembert", OutputKind::kStates},
 };
 

@@ -37,6 +37,7 @@ const json& Checkpoints() {
 TEST(CheckpointsTest, PublishedFilesAreReadOrRefusedByTheKey) {
   for (const json& checkpoint : Checkpoints()) {
     SCOPED_TRACE(checkpoint["checkpoint"]);
+    EXPECT_FALSE(checkpoint["read_from"].get<std::string>().empty());
     const TemporaryDirectory folder;
     for (const auto& [name, content] : checkpoint["files"].items()) {
       std::filesystem::create_directories(std::filesystem::path(folder.File(name)).parent_path());
@@ -52,20 +53,20 @@ TEST(CheckpointsTest, PublishedFilesAreReadOrRefusedByTheKey) {
   }
 }
 
-// A row of the table: | checkpoints | architectures | served |
+// A row of the table: | task | checkpoints | architectures | served |
 struct Row {
-  std::string checkpoints, architectures, served;
+  std::string task, checkpoints, architectures, served;
 };
 
 std::vector<Row> TableOfCheckpoints() {
   const std::string page = ReadText(SLUICE_SOURCE_DIR "/docs/models.md");
-  const size_t begin = page.find("| checkpoint | architecture | served |");
+  const size_t begin = page.find("| task | checkpoint | architecture | served |");
   const std::string table = page.substr(begin, page.find("\n\n", begin) - begin);
   std::vector<Row> rows;
   const std::vector<std::string> lines = absl::StrSplit(table, '\n');
   for (const std::string& line : lines) {
     const std::vector<std::string> cells = absl::StrSplit(line, '|');
-    if (cells.size() == 5) rows.push_back({cells[1], cells[2], cells[3]});
+    if (cells.size() == 6) rows.push_back({cells[1], cells[2], cells[3], cells[4]});
   }
   rows.erase(rows.begin(), rows.begin() + 2);  // the titles and the line below
   return rows;
@@ -73,7 +74,10 @@ std::vector<Row> TableOfCheckpoints() {
 
 TEST(CheckpointsTest, TheTableListsReadAndRefusedCheckpoints) {
   const std::vector<Row> rows = TableOfCheckpoints();
-  EXPECT_GE(rows.size(), 30u);
+  EXPECT_GE(rows.size(), 60u);
+  EXPECT_GE(std::ranges::count_if(
+                rows, [](const Row& row) { return row.served.starts_with(" as published"); }),
+            45);
   for (const Row& row : rows) {
     SCOPED_TRACE(row.checkpoints);
     int read = 0, refused = 0;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -51,6 +52,7 @@ const std::set<std::string> kWithoutEffect = {"cls_token_id",
                                               "initializer_factor",
                                               "is_gated_act",
                                               "layerdrop",
+                                              "mask_token_id",
                                               "num_decoder_layers",
                                               "pretraining_tp",
                                               "reorder_and_upcast_attn",
@@ -74,10 +76,11 @@ json Defaults() {
   const json file =
       json::parse(ReadTestFile(SLUICE_SOURCE_DIR "/tests/engine/model/config_defaults.json"));
   json defaults = json::object();
+  std::map<std::string, const ModelFamily*> owners;  // the first family of a model type
   for (const ModelFamily* const family : AllFamilies()) {
     for (const Architecture& architecture : family->architectures) {
       const std::string type = architecture.model_type;
-      if (!file.contains(type)) continue;
+      if (!file.contains(type) || owners.emplace(type, family).first->second != family) continue;
       defaults[type] = file[type];
       defaults[type]["architectures"] = {architecture.name};
       for (const char* const token : {"bos_token_id", "eos_token_id"}) defaults[type].erase(token);
@@ -109,6 +112,10 @@ std::string Describe(const ModelConfig& c) {
                           c.score_scale,
                           c.score_soft_cap,
                           c.logit_soft_cap,
+                          c.logit_scale,
+                          c.embedding_scale,
+                          static_cast<double>(c.embedding_width),
+                          static_cast<double>(c.layer_groups),
                           static_cast<double>(c.token_types),
                           static_cast<double>(c.position_offset),
                           static_cast<double>(c.padding_token),

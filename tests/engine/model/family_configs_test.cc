@@ -100,8 +100,8 @@ TEST(FamilyConfigsTest, EveryTensorOfTheExplicitArchitectureHasAName) {
   for (const char* const name :
        {names.embedding, names.positions, names.token_types, names.embedding_norm,
         names.attention_norm, names.post_attention_norm, names.mlp_norm, names.post_mlp_norm,
-        names.attention_gate, names.attention_gate_norm, names.q_norm, names.k_norm,
-        names.final_norm, names.relative_bias, names.head, names.head_bias}) {
+        names.embedding_projection, names.attention_gate, names.attention_gate_norm, names.q_norm,
+        names.k_norm, names.final_norm, names.relative_bias, names.head, names.head_bias}) {
     EXPECT_STRNE(name, "");
   }
 }
@@ -300,6 +300,109 @@ TEST(RelativeBiasTest, DistancesShareBucketsFromTheLongestOn) {
   EXPECT_EQ(RelativeBucket(1000, 8, 20), 7);
 }
 
+// Returns the published config of nomic-embed-text-v1.5, with small sizes.
+std::string PublishedNomic(const std::string& more) {
+  return R"({"architectures": ["NomicBertModel"], "model_type": "nomic_bert", "vocab_size": 50,
+    "n_embd": 24, "n_head": 4, "n_layer": 2, "n_inner": 40, "n_positions": 64,
+    "mlp_fc1_bias": false, "mlp_fc2_bias": false, "qkv_proj_bias": false,
+    "rotary_emb_base": 1000)" +
+         more + "}";
+}
+
+TEST(FamilyConfigsTest, NomicBertReadsItsPublishedKeys) {
+  const auto config = ParseModelConfig(PublishedNomic(R"(, "attn_pdrop": 0.0)"));
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_THAT(config->warnings, ElementsAre());
+  EXPECT_EQ(config->hidden_size, 24);
+  EXPECT_EQ(config->max_positions, 64);
+  EXPECT_EQ(config->rope.theta, 1000);
+  EXPECT_EQ(config->activation, Activation::kSilu);
+  EXPECT_TRUE(config->gated_mlp && !config->mlp_bias && !config->qkv_bias);
+}
+
+TEST(FamilyConfigsTest, NtkScalingDividesEachFrequencyByAPowerOfTheFactor) {
+  const ModelConfig config = ParseFamily(
+      "NewModel", R"(, "rope_theta": 500000, "rope_scaling": {"type": "ntk", "factor": 8})");
+  ASSERT_EQ(config.rope.divisors.size(), 3u);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_NEAR(config.rope.divisors[i], std::pow(8.0, 2.0 * (i + 1) / 6), 1e-12);
+  }
+}
+
+TEST(FamilyConfigsTest, FactorsOfGraniteMoveToTheEmbedding) {
+  const ModelConfig config = ParseFamily("GraniteForCausalLM", R"(, "embedding_multiplier": 12,
+    "residual_multiplier": 0.25, "logits_scaling": 8, "attention_multiplier": 0.5,
+    "rms_norm_eps": 1e-5)");
+  EXPECT_EQ(config.embedding_scale, 48);
+  EXPECT_FLOAT_EQ(config.norm.eps, 16e-5f);
+  EXPECT_EQ(config.score_scale, 0.5f);
+  EXPECT_EQ(config.logit_scale, 0.125f);
+}
+
+TEST(FamilyConfigsTest, AnswersAreScoresOfTokensWithTheirOwnNames) {
+  const ClassifierConfig classifier = ParseFamily("BertForQuestionAnswering").serving.classifier;
+  EXPECT_TRUE(classifier.of_tokens);
+  EXPECT_EQ(classifier.labels, 2);
+  EXPECT_EQ(classifier.module, "qa_outputs");
+  EXPECT_THAT(classifier.names, ElementsAre("start", "end"));
+  EXPECT_EQ(ParseFamily("ModernBertForQuestionAnswering").serving.classifier.module, "classifier");
+}
+
+TEST(FamilyConfigsTest, ADenseLayerOfTheModelMakesItsEmbedding) {
+  const ModelConfig config = ParseFamily("Qwen3BidirectionalModel", R"(, "num_labels": 7)");
+  EXPECT_FALSE(config.causal);
+  EXPECT_EQ(config.embedding_size(), 7);
+  EXPECT_EQ(ParseFamily("Qwen3BidirectionalModel").embedding_size(), 24);
+  // As published for voyage-4-nano.
+  EXPECT_EQ(ParseFamily("Qwen3ForCausalLM", R"(, "num_labels": 7, "auto_map":
+    {"AutoModel": "modeling_qwen3_bidirectional.Qwen3BidirectionalModel"})")
+                .architecture,
+            "Qwen3BidirectionalModel");
+}
+
+TEST(FamilyConfigsTest, AModelThatReadsImagesServesItsTextConfig) {
+  // As published for gemma-3-4b-it: the other sizes are the class's.
+  const auto config = ParseModelConfig(R"({"architectures": ["Gemma3ForConditionalGeneration"],
+    "model_type": "gemma3", "boi_token_index": 255999, "eos_token_id": [1, 106],
+    "image_token_index": 262144, "mm_tokens_per_image": 256, "torch_dtype": "bfloat16",
+    "text_config": {"hidden_size": 2560, "intermediate_size": 10240,
+    "model_type": "gemma3_text", "num_hidden_layers": 34, "rope_scaling": {"factor": 8.0,
+    "rope_type": "linear"}, "sliding_window": 1024}, "vision_config": {"hidden_size": 1152}})");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->architecture, "Gemma3ForConditionalGeneration");
+  EXPECT_EQ(config->vocab_size, 262208);
+  EXPECT_EQ(config->heads, 8);
+  EXPECT_EQ(config->kv_heads, 4);
+  EXPECT_EQ(config->head_dim, 256);
+  EXPECT_EQ(config->rope.theta, 1e6);
+  EXPECT_THAT(config->eos_token_ids, ElementsAre(1, 106));
+  EXPECT_TRUE(config->stored_in_bf16);
+  EXPECT_THAT(config->warnings, ElementsAre(HasSubstr("the model serves texts only")));
+}
+
+TEST(FamilyConfigsTest, Ministral3EndsAtItsLengthInTraining) {
+  const ModelConfig config = ParseFamily("Ministral3ForCausalLM", R"(, "head_dim": 6,
+    "rope_parameters": {"rope_type": "yarn", "rope_theta": 1000000, "factor": 4,
+    "original_max_position_embeddings": 16, "llama_4_scaling_beta": 0.1})");
+  EXPECT_EQ(config.max_positions, 16);
+}
+
+TEST(RelativeBiasTest, AlibiHasTheSlopesOfItsPaper) {
+  const auto slope = [](int64_t heads, int64_t head) {
+    return -AlibiByDistance(heads, 4)[head * (8 + kBiasSlack) + 4 + 1];
+  };
+  for (int64_t h = 0; h < 8; ++h) {
+    EXPECT_FLOAT_EQ(slope(8, h), static_cast<float>(std::exp2(-1.0 - static_cast<double>(h))));
+  }
+  // Of 12 heads, 8 are as above, and 4 have every other slope of 16 heads.
+  EXPECT_FLOAT_EQ(slope(12, 7), static_cast<float>(std::exp2(-8)));
+  EXPECT_FLOAT_EQ(slope(12, 8), static_cast<float>(std::exp2(-0.5)));
+  EXPECT_FLOAT_EQ(slope(12, 11), static_cast<float>(std::exp2(-3.5)));
+  const std::vector<float> bias = AlibiByDistance(1, 3);
+  EXPECT_EQ(bias[3], 0);
+  EXPECT_EQ(bias[0], bias[3 + 2] * 1.5f);  // the same in both directions
+}
+
 struct BadFamilyRow {
   const char* name;
   std::string text;
@@ -346,9 +449,77 @@ const BadFamilyRow kRefusedFamilyRows[] = {
     {.name = "AnotherActivationOfTheClassifierOfModernBertIsRefused",
      .text = Config("ModernBertForSequenceClassification", R"(, "classifier_activation": "silu")"),
      .error = "classifier_activation is not supported, must be \"gelu\" or \"relu\""},
-    {.name = "NomicBertWithTheKeysOfGpt2IsRefused",
-     .text = Config("NomicBertModel", R"(, "n_embd": 24)"),
-     .error = "n_embd is not supported"},
+    {.name = "AnotherMlpOfNomicBertIsRefused",
+     .text = PublishedNomic(R"(, "activation_function": "gelu")"),
+     .error = "activation_function is not supported, must be \"swiglu\" or \"geglu\""},
+    {.name = "ExpertsOfNomicBertAreRefused",
+     .text = PublishedNomic(R"(, "num_experts": 8)"),
+     .error = "num_experts is not supported, must be 0"},
+    {.name = "NormsBeforeTheBranchesOfNomicBertAreRefused",
+     .text = PublishedNomic(R"(, "prenorm": true)"),
+     .error = "prenorm is not supported, must be false"},
+    {.name = "APositionScalingOfNomicBertIsRefused",
+     .text = PublishedNomic(R"(, "rotary_scaling_factor": 2)"),
+     .error = "rotary_scaling_factor is not supported, must be null"},
+    {.name = "SeparateProjectionsOfGteAreRefused",
+     .text = Config("NewModel", R"(, "pack_qkv": false)"),
+     .error = "pack_qkv is not supported, must be true"},
+    {.name = "LearnedPositionsOfGteAreRefused",
+     .text = Config("NewModel", R"(, "position_embedding_type": "absolute")"),
+     .error = "position_embedding_type"},
+    {.name = "NtkScalingOfAnotherFamilyIsRefused",
+     .text = Config("LlamaForCausalLM", R"(, "rope_scaling": {"type": "ntk", "factor": 2})"),
+     .error = "rope_scaling.type"},
+    {.name = "AThirdScoreOfAnswersIsRefused",
+     .text = Config("BertForQuestionAnswering", R"(, "num_labels": 3)"),
+     .error = "num_labels is 3, must be 2 for BertForQuestionAnswering"},
+    {.name = "AnotherPoolingOfABidirectionalLlamaIsRefused",
+     .text = Config("LlamaBidirectionalModel", R"(, "pooling": "last")"),
+     .error = "pooling is not supported, must be \"avg\""},
+    {.name = "TheTemperatureOfABidirectionalClassifierIsRefused",
+     .text = Config("LlamaBidirectionalForSequenceClassification", R"(, "temperature": 2)"),
+     .error = "temperature is not supported, must be 1"},
+    {.name = "TheMeanOfScoresOfEuroBertIsRefused",
+     .text = Config("EuroBertForSequenceClassification", R"(, "classifier_pooling": "late")"),
+     .error = "classifier_pooling late is not supported, must be \"bos\" or \"mean\""},
+    {.name = "NormsOfQueriesOfPhiAreRefused",
+     .text = Config("PhiForCausalLM", R"(, "qk_layernorm": true)"),
+     .error = "qk_layernorm is not supported, must be false"},
+    {.name = "NormsOfQueriesOfStableLmAreRefused",
+     .text = Config("StableLmForCausalLM", R"(, "qk_layernorm": true)"),
+     .error = "qk_layernorm is not supported, must be false"},
+    {.name = "SeveralLayersInAGroupOfAlbertAreRefused",
+     .text = Config("AlbertModel", R"(, "inner_group_num": 2)"),
+     .error = "inner_group_num is not supported, must be 1"},
+    {.name = "LearnedPositionsOfJinaBertAreRefused",
+     .text = Config("JinaBertModel", R"(, "feed_forward_type": "geglu")"),
+     .error = "position_embedding_type is not supported, must be \"alibi\""},
+    {.name = "APlainMlpOfJinaBertIsRefused",
+     .text = Config("JinaBertModel", R"(, "position_embedding_type": "alibi")"),
+     .error = "feed_forward_type is not supported, must be \"geglu\" or \"reglu\""},
+    {.name = "AModelThatReadsImagesNeedsItsTextConfig",
+     .text = R"({"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3"})",
+     .error = "text_config is missing"},
+    {.name = "AnotherTextConfigOfAModelThatReadsImagesIsRefused",
+     .text = R"({"architectures": ["Mistral3ForConditionalGeneration"],
+       "text_config": {"model_type": "llama"}})",
+     .error = "text_config.model_type is not supported for Mistral3ForConditionalGeneration, must "
+              "be one of: mistral ministral3"},
+    {.name = "AlibiOfCausalAttentionIsRefused",
+     .text = Config("SluiceForCausalLM", R"(, "sluice": {"attention": {"alibi": true}})"),
+     .error = "sluice.attention.alibi needs causal false and no relative_bias"},
+    {.name = "ATiedHeadOfANarrowEmbeddingIsRefused",
+     .text = Config("SluiceForCausalLM", R"(, "tie_word_embeddings": true, "sluice":
+       {"embedding_width": 12})"),
+     .error = "sluice.embedding_width needs tie_word_embeddings false"},
+    {.name = "VectorsInPlaceOfANarrowEmbeddingAreRefused",
+     .text = Config("SluiceForCausalLM", R"(, "sluice": {"embedding_width": 12, "input":
+       {"kind": "embeds"}})"),
+     .error = "sluice.input.kind must be \"ids\""},
+    {.name = "AScaleOfLogitsWithoutTheLastNormIsRefused",
+     .text = Config("SluiceForCausalLM", R"(, "sluice": {"logit_scale": 2, "norm":
+       {"final": false}})"),
+     .error = "sluice.logit_scale needs norm.final"},
     {.name = "AWindowWithoutItsLayersIsRefused",
      .text = Config("SluiceForCausalLM", R"(, "sluice": {"attention": {"window": 7}})"),
      .error = "sluice.attention.windowed and attention.window must be set together"},

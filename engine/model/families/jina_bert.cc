@@ -1,0 +1,105 @@
+// Jina's encoders. jina-embeddings-v2 is BERT with ALiBi and a gated MLP, under the keys of the
+// code on the hub. jina-embeddings-v3, as transformers saves it, is XLM-RoBERTa with rotary
+// positions.
+#include "engine/model/config_reader.h"
+#include "engine/model/families/family.h"
+
+namespace sluice {
+namespace {
+
+constexpr Architecture kJinaBertArchitectures[] = {
+    {"JinaBertForMaskedLM", "bert", OutputKind::kTokens},
+    {"JinaBertForSequenceClassification", "bert", OutputKind::kScores},
+    {"JinaBertForTokenClassification", "bert", OutputKind::kTokenScores},
+    {"JinaBertModel", "bert", OutputKind::kStates},
+};
+constexpr Architecture kJinaV3Architectures[] = {
+    {"JinaEmbeddingsV3ForMaskedLM", "jina_embeddings_v3", OutputKind::kTokens},
+    {"JinaEmbeddingsV3ForSequenceClassification", "jina_embeddings_v3", OutputKind::kScores},
+    {"JinaEmbeddingsV3ForTokenClassification", "jina_embeddings_v3", OutputKind::kTokenScores},
+    {"JinaEmbeddingsV3ForQuestionAnswering", "jina_embeddings_v3", OutputKind::kAnswers},
+    {"JinaEmbeddingsV3Model", "jina_embeddings_v3", OutputKind::kStates},
+};
+constexpr std::string_view kJinaBertKeys[] = {"position_embedding_type"};
+constexpr std::string_view kJinaBertIdleKeys[] = {"attn_implementation", "emb_pooler"};
+
+void ReadJinaBert(ObjectReader& root, ModelConfig& config) {
+  ReadBertLike(root, config);
+  config.positions = PositionKind::kNone;
+  config.relative_bias.alibi = true;
+  config.token_types = root.Integer("type_vocab_size", 1, kMaxWidth, 2);
+  const int kind = root.Choice("feed_forward_type", {"original", "geglu", "reglu"});
+  if (kind == 0) {
+    root.Fail("feed_forward_type", "is not supported, must be \"geglu\" or \"reglu\"");
+  }
+  if (root.Choice("position_embedding_type", {"absolute", "alibi"}) == 0) {
+    root.Fail("position_embedding_type", "is not supported, must be \"alibi\"");
+  }
+  config.head_activation = config.activation;
+  config.activation = kind == 1 ? Activation::kGelu : Activation::kRelu;
+  config.gated_mlp = true;
+  config.mlp_bias = false;
+  config.down_bias = true;
+}
+
+void ReadJinaV3(ObjectReader& root, ModelConfig& config) {
+  ReadBertLike(root, config);
+  config.norm.eps = ReadEps(root, "layer_norm_eps", 1e-5);
+  config.positions = PositionKind::kRope;
+  config.token_types = root.Integer("type_vocab_size", 1, kMaxWidth, 1);
+  UseClassifierOfTwoLayers(config);
+  ReadRope(root, config, {.theta = 20000});
+}
+
+}  // namespace
+
+const ModelFamily kJinaBertFamily = {
+    .title = "JinaBERT (v2)",
+    .architectures = kJinaBertArchitectures,
+    .names =
+        {
+            .prefix = "bert.",
+            .embedding = "embeddings.word_embeddings",
+            .token_types = "embeddings.token_type_embeddings",
+            .embedding_norm = "embeddings.LayerNorm",
+            .layer = "encoder.layer.",
+            .projections = {"attention.self.query", "attention.self.key", "attention.self.value",
+                            "attention.output.dense", "mlp.gated_layers", "mlp.gated_layers",
+                            "mlp.wo"},
+            .fused_gate_up = FusedGateUp::kGateFirst,
+            .attention_norm = "attention.output.LayerNorm",
+            .mlp_norm = "mlp.layernorm",
+            .head_dense = "cls.predictions.transform.dense",
+            .head_norm = "cls.predictions.transform.LayerNorm",
+            .head = "cls.predictions.decoder.weight",
+            .head_bias = "cls.predictions.bias",
+        },
+    .read = ReadJinaBert,
+    .own_keys = kJinaBertKeys,
+    .idle_keys = kJinaBertIdleKeys,
+};
+
+const ModelFamily kJinaV3Family = {
+    .title = "Jina embeddings v3",
+    .architectures = kJinaV3Architectures,
+    .names =
+        {
+            .prefix = "roberta.",
+            .embedding = "embeddings.word_embeddings",
+            .token_types = "embeddings.token_type_embeddings",
+            .embedding_norm = "emb_ln",
+            .layer = "encoder.layers.",
+            .projections = {"mixer.Wqkv", "mixer.Wqkv", "mixer.Wqkv", "mixer.out_proj", "",
+                            "mlp.fc1", "mlp.fc2"},
+            .fused_qkv = FusedQkv::kInTurn,
+            .attention_norm = "norm1",
+            .mlp_norm = "norm2",
+            .head_dense = "lm_head.dense",
+            .head_norm = "lm_head.layer_norm",
+            .head = "lm_head.decoder.weight",
+            .head_bias = "lm_head.bias",
+        },
+    .read = ReadJinaV3,
+};
+
+}  // namespace sluice
