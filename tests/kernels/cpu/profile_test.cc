@@ -61,6 +61,7 @@ TEST(ProfileTest, AnUnknownCapIsAnError) {
   }
 }
 
+#ifndef __aarch64__
 TEST(ProfileTest, Avx2MultipliesInt8ByAvxVnniIfTheProcessorHasIt) {
   if (!ProfileSupported(Profile::kAvx2F32)) GTEST_SKIP() << "not applicable: needs AVX2";
   if (Int8UnitOf(Profile::kAvx2F32) == Int8Unit::kPairsAvx2) {
@@ -69,6 +70,7 @@ TEST(ProfileTest, Avx2MultipliesInt8ByAvxVnniIfTheProcessorHasIt) {
   EXPECT_EQ(Int8UnitOf(Profile::kAvx2F32), Int8Unit::kDotsAvx2);
   EXPECT_NE(Int8UnitOf(BestProfile()), Int8Unit::kPairsAvx2);
 }
+#endif
 
 TEST(ProfileTest, ReportsTheProfilesThatThisMachineCannotTest) {
   for (Profile profile : kProfiles) {
