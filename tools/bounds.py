@@ -12,6 +12,7 @@ LISTENER = "server/net/grpc_1_51/grpc_listener_test.cc"
 UNREAD = "server/inference/unread_answers_test.cc"
 ADMISSION = "engine/schedule/admission_control_test.cc"
 MEMORY = "server/common/memory_limits_test.cc"
+FAIR = "engine/schedule/fair_order_test.cc"
 
 
 class Bound(NamedTuple):
@@ -65,6 +66,44 @@ BOUNDS = [
           ADMISSION, "AdmissionControlTable"),
     Bound("engine.queue.max_bytes", "requests of the callers with the most (max_caller_share)",
           ADMISSION, "AdmissionControlTable"),
+    Bound("engine.queue.max_wait", "requests of the callers with the most (max_caller_share)",
+          ADMISSION, "ACallerGetsAtMostItsShareOfTheWait"),
+    Bound("engine.batch.max_batch_sequences",
+          "none: sequences wait in the queue, and callers take turns",
+          FAIR, "ACallerWaitsForOneSequenceOfEachOtherCaller"),
+    Bound("engine.batch.max_batch_tokens",
+          "none: sequences wait in the queue, and callers take turns", FAIR,
+          "CallersGetEqualShares"),
+    Bound("engine.batch.prefill_tokens", "none: longer prompts are computed in parts",
+          "engine/schedule/paged_scheduler_test.cc",
+          "ComputesAPromptInChunksAndThenTokenByToken"),
+    Bound("engine.kv.memory_bytes", "none: sequences are preempted and computed again later",
+          "engine/schedule/paged_scheduler_test.cc",
+          "TheLastSequenceYieldsItsPagesIfThereAreTooFew"),
+    Bound("engine.history.requests", "none: `sluice explain` forgets the oldest requests",
+          "engine/journal/decision_history_test.cc", "FindsTheLatestDecisionsOfAnId"),
+    Bound("engine.history.journal_bytes", "none: further lines are dropped and counted",
+          "engine/journal/journal_test.cc", "AFullFileGetsNoMoreLines"),
+    Bound("server.grpc.transfer_timeout", "this call",
+          CONNECTIONS, "test_uploads_that_stall_are_ended_and_their_connection_reaped"),
+    Bound("server.grpc.stream_stall_timeout", "this stream",
+          "server/inference/slow_reader_test.cc", "EndsWithResourceExhausted"),
+    Bound("server.grpc.stream_idle_timeout", "this stream",
+          CONNECTIONS, "test_streams_whose_message_stops_half_way_are_ended"),
+    Bound("server.grpc.connection.handshake_timeout", "this connection",
+          CONNECTIONS, "test_handshakes_that_stall_are_ended"),
+    Bound("server.grpc.connection.idle_timeout", "this connection",
+          CONNECTIONS, "test_uploads_that_stall_are_ended_and_their_connection_reaped"),
+    Bound("server.grpc.connection.max_age", "this connection, gracefully",
+          CONNECTIONS, "test_a_connection_ends_at_its_age_and_its_calls_after_the_grace"),
+    Bound("server.grpc.connection.age_grace", "the calls of this connection",
+          CONNECTIONS, "test_a_connection_ends_at_its_age_and_its_calls_after_the_grace"),
+    Bound("server.grpc.connection.keepalive_time", "this connection",
+          CONNECTIONS, "test_a_connection_without_ping_replies_is_closed"),
+    Bound("server.grpc.connection.keepalive_timeout", "this connection",
+          CONNECTIONS, "test_a_connection_without_ping_replies_is_closed"),
+    Bound("server.grpc.connection.min_ping_interval", "this connection",
+          CONNECTIONS, "test_a_peer_that_floods_pings_is_disconnected"),
     Bound("memory: calls",
           "calls of the address with more than is left for others, then its connections",
           "server/net/grpc_1_51/live_calls_test.cc", "OneAddressLeavesPlacesForOthers"),
@@ -90,11 +129,19 @@ BOUNDS = [
           "ModelsCountTheirHostMemory"),
 ]
 
-# Numbers of the server's options and the queue's that no peer fills.
+# Options with a number that no peer fills. A name that ends with a dot stands for all options that
+# start with it.
 NOT_FILLED = {
     "server.log.access_sample": "a share of log lines",
+    "server.lifecycle.": "the time of a shutdown",
     "engine.queue.priority_share": "a share of each queue limit",
     "engine.queue.max_caller_share": "a share of each queue limit",
+    "engine.batch.max_overtakes": "the order of sequences",
+    "engine.batch.priority_step": "the order of sequences",
+    "engine.batch.max_queue_delay": "the time in which requests wait for a larger batch",
+    "engine.watchdog.": "the time of a step of the device",
+    "engine.ladder.": "the sizes of prepared plans",
+    "cpu.threads": "the threads that compute",
 }
 
 

@@ -366,3 +366,14 @@ def test_stalled_or_malformed_http_requests_are_ended(server, descriptors_return
             except ConnectionResetError:
                 pass
             each.close()
+
+
+def test_a_connection_ends_at_its_age_and_its_calls_after_the_grace(daemon):
+    server = daemon("--server.grpc.connection.max-age", "1s",
+                    "--server.grpc.connection.age-grace", "1s")
+    with Connection(server.grpc) as old:
+        old.open(1, STREAM_INFER)
+        assert old.closed()
+        assert old.goaway is not None
+    with Connection(server.grpc) as young:
+        assert young.call(1, INFER, request(max_tokens=1))["grpc-status"] == "0"
