@@ -410,8 +410,11 @@ def test_every_limit_of_the_gateway_has_a_row_and_a_test():
     for bound in BOUNDS:
         assert f"def {bound.test}(" in tests, bound
     reasons = set(re.findall(r'reason="(\w+)"|refusals\.add\(\s*"(\w+)"', source))
-    assert {bound.reason for bound in BOUNDS} - {""} <= (
-        {each for pair in reasons for each in pair} | {"template", "head", "chunks", "connections"})
+    known = {each for pair in reasons for each in pair} - {""} | {
+        "template", "head", "chunks", "connections", "malformed"}
+    assert {bound.reason for bound in BOUNDS} - {""} <= known
+    page = (ROOT / "docs" / "http.md").read_text()
+    assert set(re.findall(r"^\| `(\w+)` \| [^|]+ \| [^|]+ \|$", page, re.M)) & known == known
 
 
 def test_the_page_of_the_gateway_names_its_options_and_defaults():
