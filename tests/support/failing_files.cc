@@ -5,6 +5,9 @@
 // with the errno ACTION. If ACTION is 0, operation N kills the process in the middle: a write has
 // then written half of its bytes. With N = 0 all operations succeed.
 //
+// SLUICE_FULL_WHILE is a file. While it exists, the disk of the watched files is full: of two
+// writes to them, one writes half of its bytes, and the other one fails with ENOSPC.
+//
 // SLUICE_FILES_IN_PLACE injects a bug that tests of atomic replacement must find: data for the
 // temporary file (base/atomic_file.h) is written directly to the destination file.
 #include <dirent.h>
@@ -72,6 +75,20 @@ bool Watched(int folder, const char* path) {
 int Watch(int fd, bool watch) {
   if (fd >= 0 && fd < kDescriptors) watched[static_cast<size_t>(fd)] = watch;
   return fd;
+}
+
+bool DiskIsFull() {
+  static const char* const flag = std::getenv("SLUICE_FULL_WHILE");
+  return flag != nullptr && access(flag, F_OK) == 0;
+}
+
+// Writes to a full disk.
+template <typename Half>
+ssize_t WriteToFullDisk(const Half& half) {
+  static std::atomic<bool> has_room = true;
+  if (has_room.exchange(!has_room)) return half();
+  errno = ENOSPC;
+  return -1;
 }
 
 void Die() {
@@ -204,8 +221,9 @@ DEFINE_PREAD(pread64)
 
 ssize_t write(int fd, const void* from, size_t size) {
   NEXT(write);
-  const auto half = [&] { next(fd, from, size / 2); };
-  return Watched(fd) && Fails("write", nullptr, half) ? -1 : next(fd, from, size);
+  const auto half = [&] { return next(fd, from, size / 2); };
+  if (Watched(fd) && Fails("write", nullptr, half)) return -1;
+  return Watched(fd) && DiskIsFull() ? WriteToFullDisk(half) : next(fd, from, size);
 }
 
 ssize_t writev(int fd, const iovec* from, int count) {
