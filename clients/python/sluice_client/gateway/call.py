@@ -34,11 +34,13 @@ _STATUSES = {
 }
 GONE = 499
 
-# The texts of errors that gRPC itself makes. Its own texts name the daemon's address. UNKNOWN is the
-# status of a call whose connection ends while its message is being sent.
+# The texts of errors that gRPC itself makes. Its own texts name the daemon's address. UNKNOWN and
+# INTERNAL are the statuses of a call whose connection ends.
+_LOST = "the connection to the daemon was lost; retry later"
 _UNREACHABLE = {
     "UNAVAILABLE": "the daemon cannot be reached; retry later",
-    "UNKNOWN": "the connection to the daemon was lost; retry later",
+    "UNKNOWN": _LOST,
+    "INTERNAL": _LOST,
 }
 
 # A caller whose own share of the gateway is used up may retry after this time.
