@@ -8,6 +8,7 @@ arguments of the same type are swapped. Constant expressions and headers are not
 import bisect
 import concurrent.futures
 import dataclasses
+import json
 import pathlib
 import random
 import re
@@ -193,6 +194,23 @@ def candidates(paths):
         return [fault for found in pool.map(faults_of, paths) for fault in found]
 
 
+def named(path):
+    """Returns the faults that a JSON file describes by their texts, in file order.
+
+    Each text must occur once in its source, so that a change of the source cannot lose a fault.
+    """
+    chosen = []
+    for each in json.loads(path.read_text()):
+        data, before = (ROOT / each["path"]).read_text(), each["before"]
+        if data.count(before) != 1:
+            raise ValueError(f"{path.name}: {each['path']} has {before!r} {data.count(before)}"
+                             " times; expected once. Change the text of the fault")
+        begin = len(data[:data.index(before)].encode())
+        chosen.append(Fault(each["path"], data[:data.index(before)].count("\n") + 1, begin,
+                            begin + len(before.encode()), each["kind"], before, each["after"]))
+    return numbered(chosen)
+
+
 def drawn(found, count, seed):
     """Returns at most `count` faults that do not overlap, in file order."""
     draw = random.Random(seed)
@@ -204,6 +222,11 @@ def drawn(found, count, seed):
         if not any(other.path == fault.path and fault.begin < other.end and other.begin < fault.end
                    for other in chosen):
             chosen.append(fault)
+    return numbered(chosen)
+
+
+def numbered(chosen):
+    """Sorts faults by file and place, and numbers them from 1 on."""
     chosen.sort(key=lambda fault: (fault.path, fault.begin))
     for number, fault in enumerate(chosen, 1):
         fault.number = number

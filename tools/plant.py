@@ -9,7 +9,8 @@ runs without a fault, which shows the faults that it reaches. Then the suites th
 with it, the fastest first, until one fails, crashes, or runs for more than ten seconds and three
 times its time without the fault.
 
-tools/faults.py lists the kinds of faults. The copy keeps the results in build/verdicts.json.
+tools/faults.py lists the kinds of faults. tests/planted.json has faults that are always planted by
+--named, for example the wrong sign of a bucket. The copy keeps the results in build/verdicts.json.
 """
 
 import argparse
@@ -27,13 +28,14 @@ import tempfile
 import threading
 import time
 
-from faults import ROOT, Fault, candidates, drawn, sources
+from faults import ROOT, Fault, candidates, drawn, named, sources
 
 COPY = ROOT / "build" / "plant"
 # In the copy in which the faults are judged.
 BUILD = ROOT / "build" / "release"
 FAULTS = pathlib.Path("build", "faults.json")
 SUITES = ROOT / "build" / "suites.json"
+NAMED = ROOT / "tests" / "planted.json"
 VERDICTS = ROOT / "build" / "verdicts.json"
 PATIENCE_S = 900  # for a suite without a fault
 # The libraries' assertions end a test that reads beyond an end or an absent member. A release build
@@ -263,6 +265,9 @@ def main():
     parser.add_argument("folders", nargs="*")
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--named", action="store_true",
+                        help="plant the faults of tests/planted.json, each of which a test must "
+                             "find")
     parser.add_argument("--list", action="store_true", help="show the faults and plant none")
     parser.add_argument("--plant-only", action="store_true", help="build and run nothing yet")
     parser.add_argument("--resume", action="store_true",
@@ -281,7 +286,8 @@ def main():
         old = [Fault(**each) for each in json.loads((COPY / FAULTS).read_text())]
         copy_tree([], but={fault.path for fault in old})
     else:
-        faults = drawn(candidates(sources(arguments.folders)), arguments.count, arguments.seed)
+        faults = named(NAMED) if arguments.named else drawn(
+            candidates(sources(arguments.folders)), arguments.count, arguments.seed)
         if arguments.list:
             return print(*faults, sep="\n")
         shutil.rmtree(COPY, ignore_errors=True)

@@ -78,3 +78,11 @@ def test_no_suite_starts_after_the_time_limit(tried):
 def test_crashed_suite_is_named(tried):
     judge, _ = tried({"crashing": f"{reach(1)}; [ $SLUICE_PLANTED != 1 ] || kill -SEGV $$"})
     assert judge.verdicts["1"] == {"killed": "crashing crashes"}
+
+
+def test_the_named_faults_are_in_the_sources():
+    found = plant.named(plant.NAMED)
+    assert len(found) >= 4 and [fault.number for fault in found] == [*range(1, len(found) + 1)]
+    for fault in found:
+        data = (pathlib.Path(__file__).parents[2] / fault.path).read_bytes()
+        assert data[fault.begin:fault.end].decode() == fault.before != fault.after
