@@ -34,8 +34,8 @@ _STATUSES = {
 }
 GONE = 499
 
-# The texts of errors that gRPC itself makes. Its own texts name the daemon's address. UNKNOWN and
-# INTERNAL are the statuses of a call whose connection ends.
+# The texts of errors that gRPC itself makes. Its own texts name the address of the daemon. A call
+# whose connection ends has the status UNKNOWN or INTERNAL.
 _LOST = "the connection to the daemon was lost; retry later"
 _UNREACHABLE = {
     "UNAVAILABLE": "the daemon cannot be reached; retry later",
