@@ -69,20 +69,10 @@ class PreparationTest : public ::testing::Test {
  protected:
   void Start(const std::string& callers = "") {
     TestDaemon::Options options = TestDaemon::Options::WithHttp();
-    auto model = std::make_shared<Model>(Model{
-        .name = "text",
-        .config = testing::TextModel()->config,
-        .config_json = {},
-        .graph = {},
-        .checkpoint = {},
-        .tokenizer = std::make_unique<SlowTokenizer>(state_),
-        .embedding = {},
-        .vectors = {},
-        .term_weights = {},
-        .tasks = {},
-        .classifier = std::nullopt,
-        .items = std::nullopt,
-    });
+    auto model = std::make_shared<Model>();
+    model->name = "text";
+    model->config = testing::TextModel()->config;
+    model->tokenizer = std::make_unique<SlowTokenizer>(state_);
     options.model = std::move(model);
     if (!callers.empty()) {
       options.server.auth.callers_file = directory_.File("callers");
