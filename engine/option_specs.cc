@@ -213,9 +213,8 @@ const std::vector<OptionSpec<QueueOptions>>& OptionSpecs<QueueOptions>() {
                     "Maximum memory of a model's waiting and running requests, including their "
                     "longest replies. A request that would exceed it is refused with "
                     "RESOURCE_EXHAUSTED; a single request above the limit is refused with "
-                    "INVALID_ARGUMENT. priority_share lowers the limit for levels 2 and 3. 0: "
-                    "a sixteenth of server.memory.limit_bytes, divided by the number of configured "
-                    "models, at most 1 GiB."),
+                    "INVALID_ARGUMENT. priority_share lowers the limit for levels 2 and 3. 0: a "
+                    "sixteenth of server.memory.limit_bytes for all models, at most 1 GiB."),
       SLUICE_DURATION(
           max_wait, Duration(kHourUs),
           "The longest accepted wait in the queue; set it to the latency that callers "
