@@ -1,6 +1,7 @@
 #include "verify/smoothing.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <string>
 #include <utility>
@@ -78,10 +79,17 @@ class Finder {
       if (linear != nullptr) by_writer[WriterOf(linear->in, i)].push_back(i);
     }
     std::vector<SmoothingGroup> groups;
+    std::map<std::string, size_t> group_of;  // by tensor
     for (auto& [writer, readers] : by_writer) {
-      const BufferId in = std::get<LinearOp>(ops_[readers.front()]).in;
+      const LinearOp& first = Linear(readers.front());
+      const size_t index = group_of.try_emplace(first.weight.name, groups.size()).first->second;
+      for (const size_t reader : readers) group_of.try_emplace(Linear(reader).weight.name, index);
+      if (index < groups.size()) {  // layers that share their tensors
+        std::ranges::copy(readers, std::back_inserter(groups[index].readers));
+        continue;
+      }
       SmoothingGroup group = {.readers = std::move(readers),
-                              .width = model_.graph.buffers[in].width};
+                              .width = model_.graph.buffers[first.in].width};
       if (writer != kOutside && TakesScales(writer, group)) FindProducer(writer, &group);
       groups.push_back(std::move(group));
     }

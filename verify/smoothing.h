@@ -11,7 +11,8 @@
 
 namespace sluice::verify {
 
-// The projections that read one value. Their indices are the indices of LinearOps in the graph.
+// The projections that read one value, and those of other layers that share their tensors. Their
+// indices are the indices of LinearOps in the graph.
 struct SmoothingGroup {
   // The op that makes the value and takes the inverse scales: the weight and the bias of a norm, or
   // rows of the projection `up` of a gated MLP, or rows of the values that attention sums.

@@ -100,7 +100,7 @@ def both_directions(model) -> None:
 
 
 def qwen3_projected(path: Path, seed: int) -> None:
-    """Makes states only; tests/e2e/test_published_folders.py compares an embedding."""
+    """Adds the dense layer, and the embedding that it makes of the mean of a sequence's states."""
     make(path, "qwen3", 4 * seed + 2, both_directions)  # These numbers are of Qwen3Model.
 
     def publish(values: dict) -> dict:
@@ -113,6 +113,11 @@ def qwen3_projected(path: Path, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     tensors["linear.weight"] = torch.randn(11, hidden, generator=generator) / hidden ** 0.5
     save_file(tensors, path / "model.safetensors", {"format": "pt"})
+    expected = load_file(path / "expected.safetensors")
+    rows = expected["states"].double().split(expected["lengths"].tolist())
+    means = torch.stack([row.mean(0) for row in rows])
+    embedding = means @ tensors["linear.weight"].double().T
+    save_file(expected | {"embedding": embedding.to(FLOAT32)}, path / "expected.safetensors")
 
 
 def llama_bidirec(path: Path, seed: int) -> None:

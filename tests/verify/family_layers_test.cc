@@ -62,10 +62,11 @@ Golden GoldenOf(const std::string& name, int64_t padding = 0) {
   for (const char* const output : {"logits", "token_scores"}) {
     if (file.Has(output)) golden.outputs[output] = Padded(file, output, lengths, padding);
   }
-  if (file.Has("scores")) {
-    const std::vector<float> scores = file.Floats("scores");
-    golden.sequence_outputs["scores"] = {.shape = file.Shape("scores"),
-                                         .values = {scores.begin(), scores.end()}};
+  for (const char* const output : {"scores", "embedding"}) {
+    if (!file.Has(output)) continue;
+    const std::vector<float> values = file.Floats(output);
+    golden.sequence_outputs[output] = {.shape = file.Shape(output),
+                                       .values = {values.begin(), values.end()}};
   }
   return golden;
 }
