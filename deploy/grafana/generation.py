@@ -88,16 +88,11 @@ DASHBOARD = Dashboard(
                     width=12,
                 ),
                 series(
-                    "Drafted tokens accepted",
-                    "percentunit",
-                    (
-                        ratio(
-                            rate("sluice_draft_tokens_total", select(result="accepted")),
-                            rate("sluice_draft_tokens_total"),
-                        ),
-                        "accepted",
-                    ),
-                    about="Drafts of models with speculation: ngram.",
+                    "Drafted tokens",
+                    "ops",
+                    (rate("sluice_draft_tokens_total", by="result"), "{{result}}"),
+                    about="Tokens a second that models with speculation: ngram tried.",
+                    stacked=True,
                     width=12,
                 ),
                 series(

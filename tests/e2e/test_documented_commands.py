@@ -39,6 +39,7 @@ EXCEPTIONS = {
     "python -m sluice_client.pair_frame": "needs a reranker; test_pair_frame.py runs it",
     "python tools/convert": "needs a checkpoint; test_convert.py converts them",
     "python3 -m venv": "makes a folder for other servers",
+    "tools/arm64_root.sh": "downloads packages; ./test runs it",
     "tools/plant.py": "builds and runs the tests of 300 faults for hours",
     "tests/fuzz/run.sh": "needs libFuzzer and hours; ./test runs mutated seeds",
 }
