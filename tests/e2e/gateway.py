@@ -108,8 +108,17 @@ class Reply:
     @property
     def events(self):
         """The events of a stream, without the last one, which must be [DONE]."""
-        assert self.headers["content-type"].startswith("text/event-stream"), self.body
-        *events, last = [each.removeprefix("data: ")
-                         for each in self.body.decode().split("\n\n") if each]
+        *events, last = self._data()
         assert last == "[DONE]"
         return [json.loads(each) for each in events]
+
+    @property
+    def stream_error(self):
+        """The error that ended a stream; None if it ended with [DONE]."""
+        last = self._data()[-1]
+        return None if last == "[DONE]" else json.loads(last)["error"]
+
+    def _data(self):
+        assert self.headers["content-type"].startswith("text/event-stream"), self.body
+        return [each.removeprefix("data: ")
+                for each in self.body.decode().split("\n\n") if each]

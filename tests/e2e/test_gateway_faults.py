@@ -31,12 +31,12 @@ class Callers:
                 reply = self._gateway.post("/v1/completions", {**BODY, "stream": stream})
                 if reply.status != 200:
                     self.outcomes.append((reply.status, reply.body.decode()))
+                elif stream and reply.stream_error:
+                    self.outcomes.append((503, reply.stream_error["message"]))
                 elif stream:
-                    events = reply.events
-                    failed = [each for each in events if "error" in each]
-                    text = "".join(each["choices"][0]["text"] for each in events
+                    text = "".join(each["choices"][0]["text"] for each in reply.events
                                    if each.get("choices"))
-                    self.outcomes.append((503, failed[0]["error"]) if failed else (200, text))
+                    self.outcomes.append((200, text))
                 else:
                     self.outcomes.append((200, reply.json["choices"][0]["text"]))
             except (OSError, ValueError, http.client.HTTPException):

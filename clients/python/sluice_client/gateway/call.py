@@ -35,12 +35,13 @@ _STATUSES = {
 GONE = 499
 
 # The texts of errors that gRPC itself makes. Its own texts name the address of the daemon. A call
-# whose connection ends has the status UNKNOWN or INTERNAL.
+# whose connection ends has the status UNKNOWN, INTERNAL, or CANCELLED if the daemon ends.
 _LOST = "the connection to the daemon was lost; retry later"
 _UNREACHABLE = {
     "UNAVAILABLE": "the daemon cannot be reached; retry later",
     "UNKNOWN": _LOST,
     "INTERNAL": _LOST,
+    "CANCELLED": _LOST,
 }
 
 # A caller whose own share of the gateway is used up may retry after this time.
