@@ -124,8 +124,8 @@ Known FindArchitecture(ObjectReader& root) {
     if (first.empty()) first = name.get_ref<const std::string&>().substr(0, kMaxNameBytes);
     for (const ModelFamily* const family : AllFamilies()) {
       for (const Architecture& known : family->architectures) {
-        if (name == known.name)
-          return ModelOfHubCode(root, *family).value_or(Known{family, &known});
+        if (name != known.name) continue;
+        return ModelOfHubCode(root, *family).value_or(Known{family, &known});
       }
     }
   }

@@ -30,6 +30,13 @@ struct SizeKeys {
   int64_t fallback_head_dim = 0;    // 0 for hidden size / heads, which null always means
 };
 
+inline constexpr SizeKeys kGpt2Sizes = {.hidden = "n_embd",
+                                        .intermediate = "n_inner",
+                                        .layers = "n_layer",
+                                        .heads = "n_head",
+                                        .positions = "n_positions",
+                                        .intermediate_factor = 4};
+
 // The values of Llama's keys that a family's class in transformers has if they are absent.
 // tests/engine/model/config_defaults_test.cc compares these with the classes.
 struct LlamaDefaults {

@@ -96,11 +96,10 @@ std::vector<ModelSetting> SettingsOf(const ModelConfig& config) {
   const ServingConfig& serving = config.serving;
   std::vector<ModelSetting> settings = {{"direction", config.causal ? "causal" : "both"}};
   if (serving.classifier.labels == 0 && !serving.multi_vector && !serving.sparse) {
-    std::string poolings;
-    for (const Pooling pooling : serving.pooling.all) {
-      absl::StrAppend(&poolings, poolings.empty() ? "" : ", ", std::string(NameOf(pooling)));
-    }
-    settings.push_back({"pooling", poolings});
+    const auto name = [](std::string* out, Pooling pooling) {
+      absl::StrAppend(out, std::string(NameOf(pooling)));
+    };
+    settings.push_back({"pooling", absl::StrJoin(serving.pooling.all, ", ", name)});
     settings.push_back({"normalize", serving.normalize ? "true" : "false"});
   }
   settings.push_back(

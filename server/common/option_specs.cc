@@ -49,8 +49,9 @@ const std::vector<OptionSpec<ModelSpec>>& OptionSpecs<ModelSpec>() {
                     "The most drafted tokens of a row in a step."),
       SLUICE_OPTION(speculation_sequences, Count(1, 64),
                     "The most rows of a step with drafted tokens. With 1, tokens are drafted only "
-                    "while no other row waits or runs, so drafts delay no other request. A larger "
-                    "number raises the throughput of a few rows whose drafts are often right, but "
+                    "while no other row waits or runs. A request that arrives during such a step "
+                    "waits for its end. A larger number raises the throughput of a few rows whose "
+                    "drafts are often right, but "
                     "each step takes longer for all of them."),
       SLUICE_OPTION(
           ladder, LadderChoiceValue{},

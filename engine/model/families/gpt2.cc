@@ -11,13 +11,7 @@ constexpr Architecture kGpt2Architectures[] = {
 };
 
 void ReadGpt2(ObjectReader& root, ModelConfig& config) {
-  ReadSizes(root, config,
-            {.hidden = "n_embd",
-             .intermediate = "n_inner",
-             .layers = "n_layer",
-             .heads = "n_head",
-             .positions = "n_positions",
-             .intermediate_factor = 4});
+  ReadSizes(root, config, kGpt2Sizes);
   SetClassic(config);
   config.norm.eps = ReadEps(root, "layer_norm_epsilon", 1e-5);
   config.activation = ReadActivation(root, "activation_function", "gelu_new");

@@ -72,13 +72,7 @@ void RequireFlag(ObjectReader& root, const char* key, bool value) {
 
 // Reads the published keys of NomicBERT, which are those of GPT-2.
 void ReadPublishedNomicBert(ObjectReader& root, ModelConfig& config) {
-  ReadSizes(root, config,
-            {.hidden = "n_embd",
-             .intermediate = "n_inner",
-             .layers = "n_layer",
-             .heads = "n_head",
-             .positions = "n_positions",
-             .intermediate_factor = 4});
+  ReadSizes(root, config, kGpt2Sizes);
   SetBertLike(config);
   config.positions = PositionKind::kRope;
   config.norm.eps = ReadEps(root, "layer_norm_epsilon", 1e-5);

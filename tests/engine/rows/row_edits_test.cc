@@ -110,13 +110,19 @@ TEST(RowEditsTest, StopTokensAreBannedBeforeMinTokens) {
   EXPECT_EQ(nothing.At(0), nullptr) << "no token ends this row";
 }
 
+// Penalises the prompt, the generated tokens, or both.
+RequestSpec PenalisingSpec(uint64_t seed) {
+  RequestSpec spec = MakeSpec();
+  if (seed % 3 != 0) spec.edits.repetition_penalty = 1.2f;
+  if (seed % 3 != 1) spec.edits.presence_penalty = 0.5f;
+  return spec;
+}
+
 TEST(RowEditsTest, CountsTheTokensOfThePromptAndTheGeneration) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
-    RequestSpec spec = MakeSpec();
-    if (seed % 3 != 0) spec.edits.repetition_penalty = 1.2f;
-    if (seed % 3 != 1) spec.edits.presence_penalty = 0.5f;
+    const RequestSpec spec = PenalisingSpec(seed);
     std::vector<int32_t> prompt(random() % 30);
     for (int32_t& token : prompt) token = static_cast<int32_t>(random() % 20);
     constexpr int32_t kGenerated = 40;
@@ -148,9 +154,7 @@ TEST(RowEditsTest, CountsDraftedTokensLikeKeptOnes) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
-    RequestSpec spec = MakeSpec();
-    if (seed % 3 != 0) spec.edits.repetition_penalty = 1.2f;
-    if (seed % 3 != 1) spec.edits.presence_penalty = 0.5f;
+    const RequestSpec spec = PenalisingSpec(seed);
     const auto tokens = [&](uint64_t count) {
       std::vector<int32_t> drawn(count);
       for (int32_t& token : drawn) token = static_cast<int32_t>(random() % 12);
