@@ -197,11 +197,16 @@ std::vector<TokenWeight> RanTotals(const Traffic& traffic, const LadderLimits& l
   return totals;
 }
 
+// Returns whether steps were measured. A step has tokens, because a law may have no fixed cost.
+bool IsMeasured(const CostModel& law, const Bucket& bucket) {
+  return law.Estimate({.bucket = bucket, .computed_tokens = bucket.tokens}) > 0;
+}
+
 // Returns the law of `costs`. If nothing was measured, returns a law whose fixed cost per step
 // equals the cost of a sixteenth of the largest bucket's tokens.
 CostModel LawOrAssumed(const CostModel& costs, const LadderLimits& limits) {
   CostModel law = LawOf(costs);
-  if (law.Estimate({.bucket = {.tokens = limits.max_tokens, .sequences = 1}}) > 0) return law;
+  if (IsMeasured(law, {.tokens = limits.max_tokens, .sequences = 1})) return law;
   constexpr double kSecondsPerToken = 1e-7;
   CostState assumed{.rows = law.rows()};
   assumed.law[0] = kSecondsPerToken * limits.max_tokens / 16;
@@ -252,8 +257,7 @@ LadderReview ReviewLadder(const LadderOptions& ladder_options, const BatchOption
   const std::vector<Arrival> arrivals = FreshArrivals(
       traffic, ladder_options.review, RunLimitsOf(batch_options, present.largest()).chunk_tokens);
   if (arrivals.empty()) return Stays("no sequence has arrived yet");
-  if (law.Estimate({.bucket = present.largest()}) <= 0)
-    return Stays("no step has been measured yet");
+  if (!IsMeasured(law, present.largest())) return Stays("no step has been measured yet");
 
   const Search search(ladder_options, batch_options, limits, law, present, arrivals, plan_cost);
   const bool matters = LadderMatters(limits.rows, batch_options.policy);

@@ -136,6 +136,23 @@ TEST(ReviewLadder, SearchesForNoLadderIfTheDeviceComputesTheRowsOfTheBatch) {
   EXPECT_THAT(chosen->reason, HasSubstr(kLadderIsFree));
 }
 
+TEST(ReviewLadder, TakesALawWithoutAFixedCostForMeasured) {
+  LadderLimits limits = kLimits;
+  limits.rows = ComputedRows::OfBatch();
+  CostState state{.rows = limits.rows};
+  state.law[2] = 1e-6;  // seconds per token
+  CostModel costs;
+  costs.Restore(state);
+  const LadderOptions options;
+  const Ladder ladder = *BuildLadder(options, limits);
+  const Traffic traffic = TrafficOf(LogNormalArrivals(2500, 0.4, 0.5, 3));
+  EXPECT_EQ(ReviewLadder(options, kBatch, limits, ladder, costs, traffic, PlanCosts(), true).reason,
+            kLadderIsFree);
+  EXPECT_EQ(
+      ReviewLadder(options, kBatch, limits, ladder, CostModel(), traffic, PlanCosts(), true).reason,
+      "no step has been measured yet");
+}
+
 TEST(ReviewLadder, AdoptsAnotherLadderWhenTheTrafficChanges) {
   const LadderOptions options;
   const Ladder fitted_to_short =
