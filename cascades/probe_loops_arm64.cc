@@ -41,13 +41,26 @@ void MultiplyInt8Pairs(int64_t steps) {
   });
 }
 
-// SDOT is assembly, because the rest of the source has no instructions beyond ARMv8.0.
+// SDOT and SMMLA are assembly, because the rest of the source has no instructions beyond ARMv8.0.
 void MultiplyInt8Dots(int64_t steps) {
   const int8x16_t factor = vdupq_n_s8(3);
   RunChains<int32x4_t>(steps, [factor](int32x4_t s) {
     asm volatile(
         ".arch armv8.2-a+dotprod\n\t"
         "sdot %0.4s, %1.16b, %1.16b\n\t"
+        ".arch armv8-a"
+        : "+w"(s)
+        : "w"(factor));
+    return s;
+  });
+}
+
+void MultiplyInt8Matrices(int64_t steps) {
+  const int8x16_t factor = vdupq_n_s8(3);
+  RunChains<int32x4_t>(steps, [factor](int32x4_t s) {
+    asm volatile(
+        ".arch armv8.2-a+i8mm\n\t"
+        "smmla %0.4s, %1.16b, %1.16b\n\t"
         ".arch armv8-a"
         : "+w"(s)
         : "w"(factor));
@@ -78,7 +91,9 @@ MultiplyAdds MultiplyAddsOf(Profile profile) {
 }
 
 MultiplyAdds Int8MultiplyAddsOf(Profile profile) {
-  if (Int8UnitOf(profile) == Int8Unit::kDotsArm64) return {MultiplyInt8Dots, 2.0 * 16 * kChains};
+  const Int8Unit unit = Int8UnitOf(profile);
+  if (unit == Int8Unit::kMatricesArm64) return {MultiplyInt8Matrices, 2.0 * 32 * kChains};
+  if (unit == Int8Unit::kDotsArm64) return {MultiplyInt8Dots, 2.0 * 16 * kChains};
   return {MultiplyInt8Pairs, 2.0 * 8 * kChains};
 }
 

@@ -229,6 +229,7 @@ MultiplyAdds Int8MultiplyAddsOf(Profile profile) {
   switch (Int8UnitOf(profile)) {
     case Int8Unit::kPairs:
     case Int8Unit::kDotsArm64:
+    case Int8Unit::kMatricesArm64:
       break;
     case Int8Unit::kPairsAvx2:
       return {MultiplyInt8PairsAvx2, 2.0 * 16 * kChains};

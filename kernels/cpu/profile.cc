@@ -26,13 +26,15 @@ namespace {
 // Returns the sets that the processor has.
 #ifdef __aarch64__
 InstructionSets ProcessorSets() {
-  return kHasArm64 | ((getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0 ? kHasArm64Dots : 0);
+  if ((getauxval(AT_HWCAP) & HWCAP_ASIMDDP) == 0) return kHasArm64;
+  const bool matrices = (getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0;
+  return kHasArm64 | kHasArm64Dots | (matrices ? kHasArm64Matrices : 0);
 }
 #else
 InstructionSets ProcessorSets() {
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 0;
 #ifdef SLUICE_AVX512_BY_AVX2
-  return ~(kHasArm64 | kHasArm64Dots);
+  return ~(kHasArm64 | kHasArm64Dots | kHasArm64Matrices);
 #else
   InstructionSets sets = kHasAvx2;
   if (__builtin_cpu_supports("avxvnni")) sets |= kHasAvxVnni;
@@ -127,6 +129,7 @@ bool MultipliesInBf16(Profile profile) {
 Int8Unit Int8UnitOf(Profile profile) {
   if (profile == Profile::kPortableF32) return Int8Unit::kPairs;
   if (profile == Profile::kArm64F32) {
+    if (Has(kHasArm64Matrices)) return Int8Unit::kMatricesArm64;
     return Has(kHasArm64Dots) ? Int8Unit::kDotsArm64 : Int8Unit::kPairs;
   }
   if (profile == Profile::kAvx2F32 || !Has(kHasAvx512Vnni)) {

@@ -54,6 +54,7 @@ inline constexpr InstructionSets kHasAmxInt8 = 1u << 5;
 inline constexpr InstructionSets kHasAvxVnni = 1u << 6;  // needs AVX2 only
 inline constexpr InstructionSets kHasArm64 = 1u << 7;    // NEON, which every ARM64 processor has
 inline constexpr InstructionSets kHasArm64Dots = 1u << 8;
+inline constexpr InstructionSets kHasArm64Matrices = 1u << 9;  // I8MM
 
 // Tests set this environment variable to hide instruction sets from the process, so that it behaves
 // as on an older processor. Its value is one of the caps of Capped. With another value, the process
@@ -74,12 +75,13 @@ bool MultipliesInBf16(Profile profile);
 // The instructions that multiply in int8. All of them give the same bits, so the choice does not
 // belong to a profile.
 enum class Int8Unit {
-  kPairs,      // PMADDWD, or SMULL of ARM64
-  kPairsAvx2,  // VPMADDWD
-  kDotsAvx2,   // VPDPBUSD of AVX-VNNI, which has vectors of 256 bits
-  kDots,       // VPDPBUSD of AVX-512 VNNI
-  kTiles,      // TDPBUSD of AMX
-  kDotsArm64,  // SDOT of ARM64, since ARMv8.2
+  kPairs,          // PMADDWD, or SMULL of ARM64
+  kPairsAvx2,      // VPMADDWD
+  kDotsAvx2,       // VPDPBUSD of AVX-VNNI, which has vectors of 256 bits
+  kDots,           // VPDPBUSD of AVX-512 VNNI
+  kTiles,          // TDPBUSD of AMX
+  kDotsArm64,      // SDOT of ARM64, since ARMv8.2
+  kMatricesArm64,  // SMMLA of ARM64, required since ARMv8.6
 };
 
 // Returns the fastest unit of this machine that uses no wider instructions than `profile`.

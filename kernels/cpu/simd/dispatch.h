@@ -22,7 +22,9 @@ inline const AttentionKernels& AttentionFor(Profile profile, KvType type) {
 }
 
 inline const Int8Table& Int8TableFor(Profile profile) {
-  return Int8UnitOf(profile) == Int8Unit::kDotsArm64 ? kInt8DotsArm64 : kInt8Portable;
+  const Int8Unit unit = Int8UnitOf(profile);
+  if (unit == Int8Unit::kMatricesArm64) return kInt8MatricesArm64;
+  return unit == Int8Unit::kDotsArm64 ? kInt8DotsArm64 : kInt8Portable;
 }
 
 // The portable kernel uses fused multiply-adds, too.
@@ -67,6 +69,7 @@ inline const Int8Table& Int8TableFor(Profile profile) {
       return kInt8Tiles;
     case Int8Unit::kPairs:
     case Int8Unit::kDotsArm64:
+    case Int8Unit::kMatricesArm64:
       break;
   }
   return kInt8Portable;

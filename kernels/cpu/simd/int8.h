@@ -100,11 +100,12 @@ struct Int8Table {
 };
 
 // A build has the tables of its architecture.
-extern const Int8Table kInt8Portable;   // pairs in int16, by SSE2 or NEON
-extern const Int8Table kInt8Avx2;       // pairs in int16, and in int4 pairs of bytes
-extern const Int8Table kInt8DotsAvx2;   // fours by AVX-VNNI
-extern const Int8Table kInt8Dots;       // fours by AVX-512 VNNI
-extern const Int8Table kInt8Tiles;      // AMX, and VNNI for single rows
-extern const Int8Table kInt8DotsArm64;  // fours by SDOT
+extern const Int8Table kInt8Portable;       // pairs in int16, by SSE2 or NEON
+extern const Int8Table kInt8Avx2;           // pairs in int16, and in int4 pairs of bytes
+extern const Int8Table kInt8DotsAvx2;       // fours by AVX-VNNI
+extern const Int8Table kInt8Dots;           // fours by AVX-512 VNNI
+extern const Int8Table kInt8Tiles;          // AMX, and VNNI for single rows
+extern const Int8Table kInt8DotsArm64;      // fours by SDOT
+extern const Int8Table kInt8MatricesArm64;  // SMMLA, and SDOT for single rows
 
 }  // namespace sluice::kernels::simd
