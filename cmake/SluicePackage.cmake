@@ -4,7 +4,8 @@
 #
 # The component `programs` can be moved as a whole: bin/ finds the shared libraries in lib/sluice
 # next to it, so the package needs only the C library of the system. deploy/make_wheel.py packs the
-# same component. The component `system` is for the Debian package only.
+# same component. The component `system` is for the Debian package only. A build for ARM64 finds the
+# libraries in its own root, and runs its programs under qemu to write the man pages.
 
 set(programs sluiced sluice sluice-analysis)
 foreach(program IN LISTS programs)
@@ -13,11 +14,16 @@ foreach(program IN LISTS programs)
   target_link_options(${program} PRIVATE -Wl,--disable-new-dtags)
 endforeach()
 
+set(directories "")
+if(CMAKE_CROSSCOMPILING)
+  set(directories DIRECTORIES ${CMAKE_SYSROOT}/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE})
+endif()
 install(TARGETS ${programs} RUNTIME_DEPENDENCY_SET libraries
   DESTINATION bin COMPONENT programs)
 install(RUNTIME_DEPENDENCY_SET libraries
   # The C library and its loader must be the system's.
   PRE_EXCLUDE_REGEXES "^(lib(c|m|dl|rt|pthread|resolv|util)|ld-linux.*)[.]so"
+  ${directories}
   DESTINATION lib/sluice COMPONENT programs)
 install(FILES models/demo/config.json models/demo/model.safetensors
   DESTINATION share/sluice/models/demo COMPONENT programs)
@@ -39,8 +45,9 @@ string(REPLACE "\n    file: \"\"\n" "\n    file: /var/lib/sluice/ladder\n" optio
 file(CONFIGURE OUTPUT ${system}/sluice.yaml CONTENT "${options}" @ONLY)
 install(FILES ${system}/sluiced.service DESTINATION lib/systemd/system COMPONENT system)
 install(FILES ${system}/sluice.yaml DESTINATION /etc/sluice COMPONENT system)
+list(JOIN CMAKE_CROSSCOMPILING_EMULATOR " " emulator)
 install(CODE "execute_process(COMMAND ${SLUICE_PYTHON}
-  ${PROJECT_SOURCE_DIR}/tools/make_man.py --build ${PROJECT_BINARY_DIR}
+  ${PROJECT_SOURCE_DIR}/tools/make_man.py --build ${PROJECT_BINARY_DIR} \"--emulator=${emulator}\"
   \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/share/man/man1\"
   COMMAND_ERROR_IS_FATAL ANY)" COMPONENT system)
 
@@ -58,6 +65,9 @@ set(CPACK_THREADS 0)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_COMPRESSION_TYPE zstd)
 set(CPACK_DEBIAN_PACKAGE_SECTION net)
+if(SLUICE_ARM64)
+  set(CPACK_DEBIAN_PACKAGE_ARCHITECTURE arm64)
+endif()
 set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6 (>= 2.36), passwd")
 set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA
   ${PROJECT_SOURCE_DIR}/deploy/debian/conffiles ${PROJECT_SOURCE_DIR}/deploy/debian/postinst

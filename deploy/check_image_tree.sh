@@ -3,8 +3,11 @@
 # the tree.
 set -euo pipefail
 tree=$(realpath "${1:?usage: deploy/check_image_tree.sh TREE}")
-directory=$tree/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)
-loader=$(echo "$tree"/lib64/ld-linux-*.so.*)
+loader=$(echo "$tree"/lib*/ld-linux-*.so.*)
+directory=$(dirname "$(find "$tree/usr/lib" -name libc.so.6)")
+# The tree's loader runs under qemu if this machine cannot run it.
+run=()
+"$loader" --version >/dev/null 2>&1 || run=("qemu-$(basename "$directory" | cut -d - -f 1)-static")
 
 missing=0
 while read -r file; do
@@ -12,7 +15,7 @@ while read -r file; do
   while read -r library; do
     echo "${file#"$tree"} loads $library, which the image does not have" >&2
     missing=1
-  done < <("$loader" --inhibit-cache --library-path "$directory" --list "$file" |
+  done < <("${run[@]}" "$loader" --inhibit-cache --library-path "$directory" --list "$file" |
     awk -v tree="$tree/" '/=>/ && index($3, tree) != 1 && $1 !~ /^\// { print $1 }')
 done < <(find "$tree/usr/local/bin" "$directory" -maxdepth 1 -type f \( -name '*.so*' -o -path '*/bin/*' \))
 exit $missing

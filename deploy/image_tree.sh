@@ -18,25 +18,19 @@ cd "$(dirname "$0")/.."
 . tools/common.sh
 
 user=10001
-packages=build/image-packages
-library_directory=$tree/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)
-
-# Downloads the packages that an empty system would need, even those that the host has installed.
-download_for_empty_system() {
-  sed 's/#.*//' tools/packages-runtime.txt | xargs apt-get -qq -y --no-install-recommends --download-only \
-    -o Dir::State::status=/dev/null -o Dir::Cache::archives="$PWD/$packages" \
-    -o APT::Sandbox::User="$(id -un)" -o Debug::NoLocking=1 install >"$packages/apt.log" 2>&1
-}
+architecture=$(architecture_of "$build/server/sluiced")
+triplet=$(dpkg-architecture -a "$architecture" -q DEB_HOST_MULTIARCH)
+packages=build/image-packages-$architecture
+library_directory=$tree/usr/lib/$triplet
 
 # download fills the folder with exactly these packages, unless it has them already.
 download() {
-  local list=$packages/packages.txt
+  local list=$packages/packages.txt wanted
   cmp -s tools/packages-runtime.txt "$list" && return
   rm -rf "$packages"
-  mkdir -p "$packages/partial"
-  download_for_empty_system ||
-    { apt_get update -qq && download_for_empty_system; } ||
-    { cat "$packages/apt.log" >&2; fail "downloading the packages failed"; }
+  wanted=$(sed 's/#.*//' tools/packages-runtime.txt)
+  # shellcheck disable=SC2086  # The list is split into words.
+  download_packages "$architecture" "$packages" $wanted
   cp tools/packages-runtime.txt "$list"
 }
 
@@ -66,9 +60,10 @@ drop_documentation() {
 }
 
 install_own() {
-  strip -o "$tree/usr/local/bin/sluiced" "$build/server/sluiced"
-  strip -o "$tree/usr/local/bin/sluice" "$build/client/sluice"
-  strip -o "$tree/usr/local/bin/sluice-analysis" "$build/client/sluice-analysis"
+  local program
+  for program in server/sluiced client/sluice client/sluice-analysis; do
+    "$triplet-strip" -o "$tree/usr/local/bin/${program#*/}" "$build/$program"
+  done
   install -m 644 config/sluice.yaml "$tree/etc/sluice/sluice.yaml"
   install -D -m 644 -t "$tree/models/demo" models/demo/{config.json,model.safetensors}
   [ ${#libraries[@]} -eq 0 ] || install -m 644 -t "$library_directory" "${libraries[@]}"

@@ -14,7 +14,6 @@ import base64
 import hashlib
 import os
 import pathlib
-import platform
 import re
 import shutil
 import subprocess
@@ -24,6 +23,8 @@ import time
 import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+# The field e_machine of ELF, and the name that tags of wheels use.
+MACHINES = {62: "x86_64", 183: "aarch64"}
 EPOCH = int(os.environ.get("SOURCE_DATE_EPOCH", "315532800"))  # 1980, the first year of ZIP
 METADATA = """\
 Metadata-Version: 2.1
@@ -47,10 +48,16 @@ def glibc_floor(files):
     return newest
 
 
+def machine_of(program):
+    return MACHINES[int.from_bytes(program.read_bytes()[18:20], "little")]
+
+
 def stage(build, folder):
     """Installs the component `programs` into `folder`, stripped."""
-    subprocess.run(["cmake", "--install", build, "--component", "programs", "--strip",
-                    "--prefix", folder], check=True, stdout=subprocess.DEVNULL)
+    done = subprocess.run(["cmake", "--install", build, "--component", "programs", "--strip",
+                           "--prefix", folder], capture_output=True, text=True)
+    if done.returncode != 0:  # Otherwise stderr may name libraries in the root of a cross compiler.
+        sys.exit(done.stderr)
 
 
 def name_libraries(folder):
@@ -93,7 +100,7 @@ def write(tree, folder, version):
     programs = sorted((tree / "bin").iterdir())
     libraries = sorted((tree / "lib" / "sluice").iterdir())
     major, minor = glibc_floor([*programs, *libraries])
-    tag = f"py3-none-manylinux_{major}_{minor}_{platform.machine()}"
+    tag = f"py3-none-manylinux_{major}_{minor}_{machine_of(programs[0])}"
     path = folder / f"sluice_server-{version}-{tag}.whl"
     data, info = f"sluice_server-{version}.data", f"sluice_server-{version}.dist-info"
     wheel = Wheel(path)

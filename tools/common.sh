@@ -59,6 +59,15 @@ install_packages() {
   say "installed the packages in $((SECONDS - began)) s"
 }
 
+# architecture_of PROGRAM prints Debian's name of a program's architecture.
+architecture_of() {
+  case $(od -An -t u2 -j 18 -N 2 "$1" | tr -d ' ') in
+    62) echo amd64 ;;
+    183) echo arm64 ;;
+    *) fail "$1 is not a program for x86-64 or ARM64" ;;
+  esac
+}
+
 # download_packages ARCHITECTURE FOLDER PACKAGE... fills the folder with the packages that an empty
 # system of that architecture needs for these packages. Installs nothing and needs no root, unless
 # apt's own lists are out of date.

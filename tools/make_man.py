@@ -24,8 +24,8 @@ def header(name, summary):
     return [f'.TH {name.upper()} 1 "" "Sluice {VERSION}"', ".SH NAME", roff(f"{name} - {summary}")]
 
 
-def printed(program, *arguments):
-    return subprocess.run([program, *arguments], capture_output=True, text=True, check=True).stdout
+def printed(command, *arguments):
+    return subprocess.run([*command, *arguments], capture_output=True, text=True, check=True).stdout
 
 
 def daemon_page(sluiced):
@@ -64,11 +64,14 @@ def client_page(sluice):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=pathlib.Path, required=True, help="the folder of a build")
+    parser.add_argument("--emulator", default="", type=str.split, metavar="COMMAND",
+                        help="what runs the programs, such as qemu with its options")
     parser.add_argument("folder", type=pathlib.Path, help="the folder to write")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
-    for name, page in (("sluiced", daemon_page(given.build / "server" / "sluiced")),
-                       ("sluice", client_page(given.build / "client" / "sluice"))):
+    run = given.emulator
+    for name, page in (("sluiced", daemon_page([*run, given.build / "server" / "sluiced"])),
+                       ("sluice", client_page([*run, given.build / "client" / "sluice"]))):
         (given.folder / f"{name}.1").write_text(page)
 
 
