@@ -226,8 +226,10 @@ class CpuLowering {
         .cos_sim = nullptr,
         .proj_frac = nullptr,
         .choice = attention_};
-    // If attention is in both directions, the previous op holds the keys and values that it reads.
-    const auto& stored = std::get<RopeStoreOp>(graph_.ops[op_ - 1]);
+    // If attention is in both directions, it reads the keys and values of the op that rotated them.
+    size_t rotation = op_ - 1;
+    while (!std::holds_alternative<RopeStoreOp>(graph_.ops[rotation])) --rotation;
+    const auto& stored = std::get<RopeStoreOp>(graph_.ops[rotation]);
     return [op, same, k = config_.causal ? kNoBuffer : stored.k,
             v = config_.causal ? kNoBuffer : stored.v, gate = std::move(gate),
             bias = std::move(bias), relative = std::move(relative)](const StepRun& run) {

@@ -13,7 +13,7 @@ namespace sluice {
 absl::StatusOr<std::vector<float>> WeightLoader::Floats(const TensorPart& part, int64_t count) {
   if (!part.present()) return std::vector<float>();
   SLUICE_ASSIGN_OR_RETURN(auto tensor, checkpoint_.Find(part.name, part.shape));
-  SLUICE_CHECK(part.first + count <= tensor.elements());
+  SLUICE_CHECK(part.run > 0 || part.first + count <= tensor.elements());
   std::vector<float> values(count);
   if (part.run > 0) {
     kernels::ConvertToFloat(Collect(tensor, part, count).data(), tensor.dtype, 0, count,
@@ -122,7 +122,8 @@ std::vector<std::byte> WeightLoader::Collect(const Tensor& tensor, const TensorP
   const auto* const data = static_cast<const std::byte*>(tensor.data);
   std::vector<std::byte> values;
   values.reserve(count * element);
-  for (int64_t first = part.first; count > 0; first += part.stride, count -= part.run) {
+  for (int64_t i = 0; i < count / part.run; ++i) {
+    const int64_t first = part.FirstOfRun(i);
     values.insert(values.end(), data + first * element, data + (first + part.run) * element);
   }
   return values;

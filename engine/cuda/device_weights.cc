@@ -40,7 +40,7 @@ absl::StatusOr<const T*> DeviceWeights::Load(const Checkpoint& checkpoint, const
                                              int64_t count, int64_t padded) {
   if (!part.present()) return nullptr;
   SLUICE_ASSIGN_OR_RETURN(const Tensor tensor, checkpoint.Find(part.name, part.shape));
-  SLUICE_CHECK(part.first + count <= tensor.elements());
+  SLUICE_CHECK(part.run > 0 || part.first + count <= tensor.elements());
   return SendAsIs<T>(SourceOf(tensor, part, count), padded);
 }
 
@@ -165,12 +165,16 @@ DeviceWeights::Source DeviceWeights::SourceOf(const Tensor& tensor, const Tensor
           .dtype = tensor.dtype,
           .rows = count / run,
           .columns = run,
-          .stride = part.run > 0 ? part.stride : count};
+          .stride = part.run > 0 ? part.stride : count,
+          .evens_first = part.evens_first};
 }
 
 template <typename T>
 absl::Status DeviceWeights::SendColumnsTo(const Tensor& tensor, const TensorPart& part,
                                           int64_t columns, int64_t in, T* out, int64_t out_stride) {
+  if (part.run == in) {
+    return SendTransposedTo<T>(SourceOf(tensor, part, columns * in), out, out_stride);
+  }
   const int64_t run = part.run > 0 ? part.run / in : columns;
   for (int64_t first = 0; first < columns; first += run) {
     const int64_t element = part.first + first / run * part.stride;
@@ -188,7 +192,8 @@ absl::Status DeviceWeights::SendColumnsTo(const Tensor& tensor, const TensorPart
 void DeviceWeights::Gather(const Source& source, int64_t first, int64_t count, void* to) {
   auto* out = static_cast<char*>(to);
   while (count > 0) {
-    const int64_t row = first / source.columns, column = first % source.columns;
+    const int64_t row = RunAt(first / source.columns, source.evens_first);
+    const int64_t column = first % source.columns;
     const int64_t run = std::min(count, source.columns - column);
     const int64_t bytes = run * DTypeBytes(source.dtype);
     std::memcpy(out, ElementOf(source.data, source.dtype, row * source.stride + column), bytes);

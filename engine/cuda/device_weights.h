@@ -81,11 +81,13 @@ class DeviceWeights {
   const DeviceInfo& device_info() const { return device_.info(); }
 
  private:
-  // Values in host memory: rows of `columns`, `stride` apart, which need not be aligned.
+  // Values in host memory: rows of `columns`, `stride` apart, which need not be aligned. The order
+  // of rows is that of TensorPart::evens_first.
   struct Source {
     const void* data;
     kernels::DType dtype;
     int64_t rows, columns, stride;
+    int64_t evens_first = 0;
   };
   // Returns the `count` values of a part in the order of its tensor.
   static Source SourceOf(const Tensor& tensor, const TensorPart& part, int64_t count);

@@ -371,6 +371,29 @@ void CheckMixer(ObjectReader& root, ObjectReader& extensions, const ModelConfig&
   }
 }
 
+// Refuses settings for which the order or the scale of rotated features matters.
+void CheckRotatedHeads(ObjectReader& root, ObjectReader& extensions, const ModelConfig& config) {
+  const auto any = [&](Projection p) {
+    const std::vector<bool>& layers = config.position_wise.layers[static_cast<int>(p)];
+    return std::ranges::find(layers, true) != layers.end();
+  };
+  if (config.rope.neighbours && (any(Projection::kQ) || any(Projection::kK))) {
+    extensions.Fail("position_wise", "names q or k; this needs positions.neighbours false");
+  }
+  if (config.rope.neighbours && config.disentangled.span > 0) {
+    extensions.Fail("attention", "has disentangled; this needs positions.neighbours false");
+  }
+  if (!config.qk_norm || config.qk_norm_weight != QkNormWeight::kRotated) return;
+  if (config.rope.attention_factor != 1) {
+    root.Fail("rope_scaling", "scales the norms of queries and keys; use another rope_type");
+  }
+  if (config.rope.neighbours || config.norm.unit_offset) {
+    extensions.Fail("attention",
+                    "has qk_norm_weight \"rotated\"; this needs positions.neighbours and "
+                    "norm.unit_offset false");
+  }
+}
+
 void CheckRotations(ObjectReader& root, const ModelConfig& config) {
   const int64_t rotations = config.max_positions * config.rotary_dim();
   if (rotations <= kMaxRotations) return;
@@ -502,6 +525,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text) {
   ReadExtensions(root, extensions, config);
   CheckMixer(root, extensions, config);
   CheckRotations(root, config);
+  CheckRotatedHeads(root, extensions, config);
   DropIdleWindows(config);
   config.serving = ReadServing(root, extensions, config, known.architecture->classifier());
   if (named.output == OutputKind::kVectors) UseVectors(config);

@@ -33,6 +33,7 @@
 //   "positions": {
 //     "kind": "rope" | "learned" | "none",
 //     "dims": head_dim, "reversed": false,  rope: rotated features of a head; by -angle
+//     "neighbours": false,                  rope: in pairs of neighbours, see RopeConfig
 //     "local_theta": rope_theta,            rope: the base in layers with a window, unscaled
 //     "unrotated": [..],                    rope: layers without positions
 //     "offset": 0 }                         learned: row of position 0
@@ -51,7 +52,7 @@
 //       "shared": true, "norm": false },
 //     "qk_norm": false,                     q and k heads over their root mean square, before rope
 //     "qk_norm_eps": 1.1920929e-07,
-//     "qk_norm_weight": "none" | "head" | "all",   see QkNormWeight
+//     "qk_norm_weight": "none" | "head" | "all" | "rotated",   see QkNormWeight
 //     "query_gain": false,                  each query head times a learned number
 //     "weights": "softmax" | "silu",        of values; silu: silu(score) / divisor, as in HSTU
 //     "divisor": max_position_embeddings,
@@ -164,6 +165,9 @@ struct RopeConfig {
   double theta = 10000.0;
   int64_t dims = 0;       // rotated features at the front of a head; 0 for all
   bool reversed = false;  // rotates by -angle
+  // Rotates the features 2i and 2i + 1 of a head as a pair, instead of i and i + dims/2. All
+  // features of a head are then rotated.
+  bool neighbours = false;
   // Each frequency is divided by its own divisor; empty for none. The scalings "linear" and
   // "longrope" set these.
   std::vector<double> divisors = {};
@@ -220,12 +224,16 @@ struct NormConfig {
   bool depth_scale = false;
 };
 
-// The weights of the norms of q and k: none, [head_dim] for all heads, or one for each feature of
-// all heads. In the last case the mean square is taken over all heads too.
-enum class QkNormWeight { kNone, kHead, kAll };
+// The weights of the norms of q and k:
+//   kNone:    none
+//   kHead:    [head_dim] for all heads
+//   kAll:     one for each feature of all heads, whose mean square is taken over all heads too
+//   kRotated: [head_dim] for all heads, which multiply the rotated features, as in Hunyuan
+enum class QkNormWeight { kNone, kHead, kAll, kRotated };
 constexpr auto EnumNamesOf(QkNormWeight) {
   using enum QkNormWeight;
-  return EnumNameTable<QkNormWeight>({{kNone, "none"}, {kHead, "head"}, {kAll, "all"}});
+  return EnumNameTable<QkNormWeight>(
+      {{kNone, "none"}, {kHead, "head"}, {kAll, "all"}, {kRotated, "rotated"}});
 }
 
 // A number that is added to scores: from a table, for each query head and bucket of distances (T5,

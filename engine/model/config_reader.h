@@ -88,8 +88,8 @@ struct RopeKeys {
   // rope_parameters must then state the same.
   const char* part_key = nullptr;
   double part = 1;
-  int64_t dims = 0;  // the number of rotated features, if known
-  bool ntk = false;  // whether the scaling "ntk" is one of the family's
+  int64_t dims = 0;            // the number of rotated features, if known
+  const char* kind = nullptr;  // a scaling of this family only: "ntk" or "dynamic"
 };
 
 // Reads Llama's sizes, its activation, norms and rotary positions.

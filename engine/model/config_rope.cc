@@ -98,9 +98,16 @@ void ReadNtk(ObjectReader& scaling, RopeConfig& rope) {
   }
 }
 
+// The scaling that Hunyuan's files call dynamic. With alpha, it is the same for every length.
+void ReadAlpha(ObjectReader& scaling, RopeConfig& rope) {
+  const double alpha = scaling.Number("alpha", 1e-6, kMaxFactor), dims = rope.dims;
+  if (rope.dims > 2) rope.theta *= std::pow(alpha, dims / (dims - 2));
+}
+
 // Adds a warning about keys of the object that belong to no kind of rope.
 void WarnAboutRopeKeys(ObjectReader& scaling, ModelConfig& config) {
-  constexpr std::string_view kKnown[] = {"attention_factor",
+  constexpr std::string_view kKnown[] = {"alpha",
+                                         "attention_factor",
                                          "beta_fast",
                                          "beta_slow",
                                          "factor",
@@ -131,11 +138,11 @@ void WarnAboutRopeKeys(ObjectReader& scaling, ModelConfig& config) {
 }
 
 void ReadScaling(ObjectReader& root, ObjectReader& scaling, ModelConfig& config, RopeConfig& rope,
-                 bool ntk = false) {
+                 const char* own_kind = nullptr) {
   WarnAboutRopeKeys(scaling, config);
   const char* const type = scaling.Has("rope_type") ? "rope_type" : "type";
   std::vector<std::string_view> kinds = {"default", "llama3", "linear", "yarn", "longrope", "su"};
-  if (ntk) kinds.emplace_back("ntk");
+  if (own_kind != nullptr) kinds.emplace_back(own_kind);
   switch (scaling.Choice(type, kinds)) {
     case 1:
       return ReadLlama3(scaling, rope);
@@ -148,7 +155,7 @@ void ReadScaling(ObjectReader& root, ObjectReader& scaling, ModelConfig& config,
     case 5:
       return ReadLongRope(root, scaling, config, rope);
     case 6:
-      return ReadNtk(scaling, rope);
+      return kinds.back() == "ntk" ? ReadNtk(scaling, rope) : ReadAlpha(scaling, rope);
     default:
       return;
   }
@@ -184,7 +191,7 @@ void ReadRope(ObjectReader& root, ModelConfig& config, const RopeKeys& keys) {
     root.Fail("head_dim", absl::StrCat("is ", config.head_dim, rotated, ", must be even for RoPE"));
     rope.dims = 2;
   }
-  ReadScaling(root, scaling, config, rope, keys.ntk);
+  ReadScaling(root, scaling, config, rope, keys.kind);
 }
 
 void ReadLocalRope(ObjectReader& root, const char* key, ModelConfig& config) {

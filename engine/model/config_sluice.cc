@@ -34,6 +34,10 @@ void ReadRotation(ObjectReader& root, ObjectReader& object, ModelConfig& config)
   }
   ReadRope(root, config, {.dims = dims});
   config.rope.reversed = object.Boolean("reversed", false);
+  config.rope.neighbours = object.Boolean("neighbours", false);
+  if (config.rope.neighbours && dims != config.head_dim) {
+    object.Fail("neighbours", absl::StrCat("needs dims ", config.head_dim, ", the head_dim"));
+  }
   const std::vector<bool> unrotated = object.Flags("unrotated", config.layers);
   if (object.Has("unrotated")) config.unrotated = unrotated;
   if (!object.Has("local_theta")) return;
@@ -44,7 +48,8 @@ void ReadRotation(ObjectReader& root, ObjectReader& object, ModelConfig& config)
 
 void ReadPositions(ObjectReader& root, ObjectReader& extensions, ModelConfig& config) {
   ObjectReader object = extensions.Object("positions");
-  object.AllowOnly({"kind", "dims", "reversed", "local_theta", "unrotated", "offset"});
+  object.AllowOnly(
+      {"kind", "dims", "reversed", "neighbours", "local_theta", "unrotated", "offset"});
   config.positions = object.Enum<PositionKind>("kind");
   if (config.positions == PositionKind::kRope) ReadRotation(root, object, config);
   if (config.positions == PositionKind::kLearned) {
@@ -52,7 +57,7 @@ void ReadPositions(ObjectReader& root, ObjectReader& extensions, ModelConfig& co
     config.position_rows = config.max_positions + config.position_offset;
   }
   if (config.positions != PositionKind::kRope) {
-    for (const char* key : {"dims", "reversed", "local_theta", "unrotated"}) {
+    for (const char* key : {"dims", "reversed", "neighbours", "local_theta", "unrotated"}) {
       if (object.Has(key)) object.Fail(key, "needs kind \"rope\"");
     }
   }

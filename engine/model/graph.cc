@@ -180,6 +180,7 @@ class Builder : private GraphWriter {
     AddQkv(layer, q_in, normed && order != NormOrder::kQuery ? normed_ : residual_);
     AddHeadwise(layer);
     Add(RopeStoreOp{layer, q_, k_, v_, RopeUseOf(layer)});
+    if (config_.qk_norm && config_.qk_norm_weight == QkNormWeight::kRotated) AddQueryWeights(layer);
     Add(AttentionOf(layer));
     if (config_.attention_gate) {
       Add(NormOf(config_.norm.kind, q_, q_, config_.norm.weight ? GateNorm(layer) : "",
@@ -257,9 +258,20 @@ class Builder : private GraphWriter {
       Dense(q_in, attention_gate_, LayerPrefix(layer) + names_.attention_gate, config_.qkv_bias,
             false);
     }
-    Project(layer, Projection::kQ, q_in, q_, config_.qkv_bias);
-    Project(layer, Projection::kK, kv_in, k_, config_.qkv_bias);
+    ProjectRotated(layer, Projection::kQ, q_in, q_);
+    ProjectRotated(layer, Projection::kK, kv_in, k_);
     Project(layer, Projection::kV, kv_in, v_, config_.qkv_bias);
+  }
+
+  // Adds q or k. The ops rotate feature i of a head with feature i + dims/2. If the model rotates
+  // neighbours, the features are read in another order, which changes no product of q and k.
+  void ProjectRotated(int32_t layer, Projection projection, BufferId in, BufferId out) {
+    if (!config_.rope.neighbours) return Project(layer, projection, in, out, config_.qkv_bias);
+    const std::string module =
+        LayerPrefix(layer) + names_.projections[static_cast<int>(projection)];
+    Fused(in, out, module,
+          {.all = Width(out), .first = 0, .run = 1, .stride = 1, .evens_first = config_.head_dim},
+          config_.qkv_bias);
   }
 
   // Adds the gate, v, q and k as columns of one tensor, which has the name of q's module.
@@ -299,6 +311,33 @@ class Builder : private GraphWriter {
     }
   }
 
+  // Returns the module of the norm of q or k.
+  std::string QkNorm(int32_t layer, BufferId heads) const {
+    return LayerPrefix(layer) + (heads == q_ ? names_.q_norm : names_.k_norm);
+  }
+
+  NormOp QkNormOf(BufferId heads, const std::string& module) const {
+    const bool all = config_.qk_norm_weight == QkNormWeight::kAll;
+    NormOp norm = NormOf(NormKind::kRms, heads, heads, module, "", config_.qk_norm_eps,
+                         all ? Width(heads) : config_.head_dim, 1);
+    if (config_.rope.neighbours && norm.weight.present()) {
+      norm.weight.run = norm.weight.stride = 1;
+      norm.weight.evens_first = config_.head_dim;
+    }
+    return norm;
+  }
+
+  // Multiplies rotated queries by the weights of both norms. Rotations keep the mean square of a
+  // head, so the norms divide before. The weight of k multiplies q, because each score is a sum of
+  // products of their features.
+  void AddQueryWeights(int32_t layer) {
+    for (const BufferId heads : {q_, k_}) {
+      TensorPart weight = QkNormOf(heads, QkNorm(layer, heads)).weight;
+      weight.run = config_.head_dim;  // the same for each head
+      Add(MixOp{.a = q_, .b = kNoBuffer, .out = q_, .a_weight = std::move(weight), .b_weight = {}});
+    }
+  }
+
   void AddHeadwise(int32_t layer) {
     if (config_.qkv_silu) {
       for (const BufferId out : {q_, k_, v_}) {
@@ -307,12 +346,9 @@ class Builder : private GraphWriter {
     }
     if (config_.qk_norm) {
       const QkNormWeight weight = config_.qk_norm_weight;
+      const bool plain = weight == QkNormWeight::kNone || weight == QkNormWeight::kRotated;
       for (const BufferId heads : {q_, k_}) {
-        const std::string module =
-            LayerPrefix(layer) + (heads == q_ ? names_.q_norm : names_.k_norm);
-        Add(NormOf(NormKind::kRms, heads, heads, weight == QkNormWeight::kNone ? "" : module, "",
-                   config_.qk_norm_eps,
-                   weight == QkNormWeight::kAll ? Width(heads) : config_.head_dim, 1));
+        Add(QkNormOf(heads, plain ? std::string() : QkNorm(layer, heads)));
       }
     }
     if (config_.query_gain) {

@@ -28,6 +28,13 @@ struct GraphBuffer {
   int64_t first = 0;
 };
 
+// Returns the place of the i-th run of a tensor, see TensorPart::evens_first.
+inline int64_t RunAt(int64_t i, int64_t evens_first) {
+  if (evens_first == 0) return i;
+  const int64_t half = evens_first / 2, at = i % evens_first;
+  return i - at + (at < half ? 2 * at : 2 * (at - half) + 1);
+}
+
 // The place of an op's values in the checkpoint: a tensor of `shape`, from element `first` on. The
 // op determines the number of values.
 struct TensorPart {
@@ -35,10 +42,15 @@ struct TensorPart {
   std::vector<int64_t> shape = {};
   int64_t first = 0;
   // If not 0, the values are runs of `run` elements, `stride` apart. Runs of weights are whole
-  // rows.
+  // rows. With a stride of 0, the values are the same run again and again.
   int64_t run = 0;
   int64_t stride = 0;
+  // If not 0, the runs are in groups of this number. In each group, the runs of even index come
+  // first.
+  int64_t evens_first = 0;
 
+  // Returns the first element of run i.
+  int64_t FirstOfRun(int64_t i) const { return first + RunAt(i, evens_first) * stride; }
   bool present() const { return !name.empty(); }
 };
 

@@ -101,17 +101,21 @@ void GraphWriter::PositionWise(BufferId in, BufferId out, const std::string& mod
 void GraphWriter::Fused(BufferId in, BufferId out, const std::string& module,
                         const Outputs& outputs, bool bias) {
   const int64_t k = Width(in);
-  const auto [all, first, run, stride] = outputs;
-  Add(LinearOp{
-      .in = in,
-      .out = out,
-      .weight = names_.in_out
-                    ? TensorPart{module + ".weight", {k, all}, first}
-                    : TensorPart{module + ".weight", {all, k}, first * k, run * k, stride * k},
-      .layout = names_.in_out ? MatrixLayout::kInOut : MatrixLayout::kOutIn,
-      .bias = bias ? TensorPart{module + ".bias", {all}, first, run, stride} : TensorPart{},
-      .position_bias = false,
-      .accumulate = false});
+  const auto [all, first, run, stride, evens_first] = outputs;
+  Add(LinearOp{.in = in,
+               .out = out,
+               .weight = names_.in_out ? TensorPart{module + ".weight", {k, all}, first}
+                                       : TensorPart{module + ".weight",
+                                                    {all, k},
+                                                    first * k,
+                                                    run * k,
+                                                    stride * k,
+                                                    evens_first},
+               .layout = names_.in_out ? MatrixLayout::kInOut : MatrixLayout::kOutIn,
+               .bias = bias ? TensorPart{module + ".bias", {all}, first, run, stride, evens_first}
+                            : TensorPart{},
+               .position_bias = false,
+               .accumulate = false});
 }
 
 void GraphWriter::Project(int32_t layer, Projection projection, BufferId in, BufferId out,

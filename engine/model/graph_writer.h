@@ -15,10 +15,10 @@ namespace sluice {
 class GraphWriter {
  protected:
   // The place of a matrix in a tensor of `all` outputs: `run` outputs from `first` on, repeated
-  // every `stride` outputs if `stride` is not 0.
+  // every `stride` outputs if `stride` is not 0, in the order of TensorPart::evens_first.
   struct Outputs {
     int64_t all, first;
-    int64_t run = 0, stride = 0;
+    int64_t run = 0, stride = 0, evens_first = 0;
   };
 
   // The config outlives the writer.

@@ -42,8 +42,11 @@ struct PartsFit {
       elements *= size;
     }
     if (part.run > 0) {
-      SLUICE_CHECK(least % part.run == 0 && part.run <= part.stride);
-      least = (least / part.run - 1) * part.stride + part.run;
+      SLUICE_CHECK(least % part.run == 0 && (part.stride == 0 || part.run <= part.stride));
+      const int64_t runs = least / part.run;
+      SLUICE_CHECK(part.evens_first == 0 ||
+                   (part.evens_first % 2 == 0 && runs % part.evens_first == 0));
+      least = (runs - 1) * part.stride + part.run;
     }
     SLUICE_CHECK(part.first >= 0 && least <= elements - part.first);
   }

@@ -266,6 +266,18 @@ def ministral3(d: Draw) -> dict:
         "original_max_position_embeddings": 32, "llama_4_scaling_beta": 0.1})
 
 
+def ernie(d: Draw) -> dict:
+    return d.grouped(head_dim=d(6, 10), use_bias=d(True, False), hidden_act="silu",
+                     rope_parameters={"rope_type": "default", "rope_theta": d(1e3, 1e4)})
+
+
+def hunyuan(d: Draw) -> dict:
+    scaling = ({"rope_type": "dynamic", "alpha": d(5.0, 1000.0), "factor": 1.0} if d.number != 2
+               else {"rope_type": "default"})
+    return d.grouped(head_dim=d(6, 10), attention_bias=d(True, False), num_labels=d(1, 3),
+                     rope_parameters=scaling | {"rope_theta": d(1e3, 1e4)})
+
+
 def both_ways(draw):
     """Returns a draw whose attention is in both directions."""
     return lambda d: draw(d) | {"is_causal": False}
@@ -362,6 +374,11 @@ FAMILIES = {
     "mistral_both": ("MistralConfig", both_ways(
         lambda d: d.grouped(head_dim=d(6, 10), sliding_window=d(4, 7))), ("MistralModel",)),
     "llama_both": ("LlamaConfig", both_ways(llama), ("LlamaModel",)),
+    "ernie": ("Ernie4_5Config", ernie, (
+        "Ernie4_5ForCausalLM", "Ernie4_5Model", "Ernie4_5ForCausalLM")),
+    "hunyuan": ("HunYuanDenseV1Config", hunyuan, (
+        "HunYuanDenseV1ForCausalLM", "HunYuanDenseV1ForSequenceClassification",
+        "HunYuanDenseV1Model")),
 }
 
 

@@ -68,6 +68,7 @@ json Positions(const ModelConfig& config) {
   if (config.positions == PositionKind::kRope) {
     positions["dims"] = config.rotary_dim();
     positions["reversed"] = config.rope.reversed;
+    positions["neighbours"] = config.rope.neighbours;
     if (config.local_rope) positions["local_theta"] = config.local_rope->theta;
     if (!config.unrotated.empty()) positions["unrotated"] = Indices(config.unrotated);
   }

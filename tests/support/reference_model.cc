@@ -186,8 +186,11 @@ class Execution {
     const Values a_weight = Weight(op.a_weight), b_weight = Weight(op.b_weight);
     for (size_t i = 0; i < out.size(); ++i) {
       const size_t d = i % width / op.repeat;
-      out[i] = buffers_[op.a][i] * (a_weight.empty() ? 1 : a_weight[d]);
-      if (op.b != kNoBuffer) out[i] += buffers_[op.b][i] * (b_weight.empty() ? 1 : b_weight[d]);
+      const auto at = [&](const Values& weight) {
+        return weight.empty() ? 1 : weight[d % weight.size()];
+      };
+      out[i] = buffers_[op.a][i] * at(a_weight);
+      if (op.b != kNoBuffer) out[i] += buffers_[op.b][i] * at(b_weight);
     }
     buffers_[op.out] = std::move(out);
   }
@@ -209,15 +212,21 @@ class Execution {
   int64_t Width(BufferId id) const { return model_.graph.buffers[id].width; }
 
   // Returns the values from the part's first to the tensor's last, or only the values of the part's
-  // runs. Returns an empty vector if the part is absent.
+  // runs, of a repeated run once. Returns an empty vector if the part is absent.
   Values Weight(const TensorPart& part) const {
     if (!part.present()) return {};
     const auto it = model_.checkpoint.tensors().find(part.name);
     SLUICE_CHECK(it != model_.checkpoint.tensors().end());
     Values values;
-    for (int64_t i = part.first; i < it->second.elements(); ++i) {
-      if (part.run > 0 && (i - part.first) % part.stride >= part.run) continue;
-      values.push_back(kernels::LoadAsFloat(it->second.data, it->second.dtype, i));
+    const auto append = [&](int64_t first, int64_t end) {
+      for (int64_t i = first; i < end; ++i) {
+        values.push_back(kernels::LoadAsFloat(it->second.data, it->second.dtype, i));
+      }
+    };
+    const int64_t end = it->second.elements();
+    if (part.stride == 0) append(part.first, part.run == 0 ? end : part.first + part.run);
+    for (int64_t i = 0; part.stride > 0 && part.first + i * part.stride < end; ++i) {
+      append(part.FirstOfRun(i), part.FirstOfRun(i) + part.run);
     }
     return values;
   }

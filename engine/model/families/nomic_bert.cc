@@ -60,7 +60,7 @@ void ReadRotatedBert(ObjectReader& root, ModelConfig& config, double theta, int6
   config.positions = PositionKind::kRope;
   config.gated_mlp = true;
   config.token_types = root.Integer("type_vocab_size", 0, kMaxWidth, types);
-  ReadRope(root, config, {.theta = theta, .ntk = true});
+  ReadRope(root, config, {.theta = theta, .kind = "ntk"});
 }
 
 // Refuses a key unless it has its only supported value, which is also the default.

@@ -45,7 +45,8 @@ void DrawExplicit(std::mt19937_64& random, ModelConfig& config) {
   config.qk_norm = flip();
   draw(config.qk_norm_weight);
   config.query_gain = flip();
-  config.norm.unit_offset = config.norm.weight && flip();
+  const bool rotated = config.qk_norm && config.qk_norm_weight == QkNormWeight::kRotated;
+  config.norm.unit_offset = config.norm.weight && !rotated && flip();
   if (flip()) {
     config.window = 1 + below(20);
     config.windowed.assign(config.layers, false);
@@ -62,6 +63,16 @@ void DrawExplicit(std::mt19937_64& random, ModelConfig& config) {
                            .shared = flip(),
                            .norm = flip()};
     draw(config.disentangled.terms);
+  }
+  const auto by_position = [&](Projection p) {
+    const std::vector<bool>& layers = config.position_wise.layers[static_cast<int>(p)];
+    return std::ranges::find(layers, true) != layers.end();
+  };
+  if (config.positions == PositionKind::kRope && config.head_dim % 2 == 0 && !rotated &&
+      config.disentangled.span == 0 && !by_position(Projection::kQ) &&
+      !by_position(Projection::kK) && flip()) {
+    config.rope.dims = config.head_dim;
+    config.rope.neighbours = true;
   }
   config.down_bias = flip();
   draw(config.activation);

@@ -127,6 +127,39 @@ TEST(GraphTest, TheBiasOfAPositionWiseLayerIgnoresAttentionBias) {
   EXPECT_EQ(Lines(BuildGraph(config))[2], "normed pw> q " + q + ".position_weight " + q + ".bias");
 }
 
+TEST(GraphTest, RotatedNeighboursAreReadAsHalvesOfTheirHead) {
+  ModelConfig config = testing::TinyConfig(1);
+  config.head_dim = 6;
+  config.qkv_bias = true;
+  config.rope.neighbours = true;
+  const Graph graph = BuildGraph(config);
+  for (const size_t op : {2, 3}) {
+    const auto& linear = std::get<LinearOp>(graph.ops[op]);
+    const int64_t width = config.hidden_size;
+    std::vector<int64_t> rows, values;
+    for (int64_t i = 0; i < 12; ++i) {
+      rows.push_back(linear.weight.FirstOfRun(i) / width);
+      values.push_back(linear.bias.FirstOfRun(i));
+    }
+    EXPECT_EQ(linear.weight.run, width);
+    EXPECT_EQ(linear.bias.run, 1);
+    EXPECT_THAT(rows, ElementsAre(0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11));
+    EXPECT_EQ(rows, values);
+  }
+  EXPECT_EQ(std::get<LinearOp>(graph.ops[4]).weight.run, 0);  // v
+}
+
+TEST(GraphTest, WeightsOfRotatedHeadsMultiplyQueriesAfterTheRotation) {
+  ModelConfig config = testing::TinyConfig(1);
+  config.qk_norm = true;
+  config.qk_norm_weight = QkNormWeight::kRotated;
+  const std::vector<std::string> lines = Lines(BuildGraph(config));
+  const std::string layer = "model.layers.0.self_attn.";
+  EXPECT_THAT(std::vector<std::string>(lines.begin() + 5, lines.begin() + 11),
+              ElementsAre("norm q", "norm k", "rope 0", "q * " + layer + "q_norm.weight > q",
+                          "q * " + layer + "k_norm.weight > q", "attention 0"));
+}
+
 TEST(GraphTest, BuffersAreAsWideAsTheirValues) {
   ModelConfig config = testing::TinyConfig(1);
   config.head_dim = 10;
