@@ -76,6 +76,7 @@ class BoundedTokenizer final : public Tokenizer {
     return tokenizer_->DecodeBytes(ids);
   }
   bool TextIsUtf8() const override { return tokenizer_->TextIsUtf8(); }
+  std::vector<std::string> special_texts() const override { return tokenizer_->special_texts(); }
   int32_t IdOf(std::string_view token) const override {
     const int32_t id = tokenizer_->IdOf(token);
     return id < vocab_size_ ? id : -1;

@@ -4,6 +4,9 @@ import asyncio
 import json
 
 import pytest
+from conftest import Daemon
+from gateway import Gateway
+from tiny_model import TinyModel
 
 
 def load(folder, config=None, jinja=None):
@@ -89,7 +92,7 @@ def test_message_with_a_special_token_is_refused(tmp_path):
             made.prompt([{"role": "user", "content": "a", "name": token}])
 
 
-def test_template_outside_of_a_models_folder_needs_the_folder(tmp_path):
+def test_template_outside_of_a_models_folder_refuses_the_tokens_that_the_daemon_lists(tmp_path):
     from sluice_client.gateway.chat import ChatTemplate
     from sluice_client.gateway.hostile import Refused
 
@@ -99,8 +102,13 @@ def test_template_outside_of_a_models_folder_needs_the_folder(tmp_path):
     template.write_text("{{ messages[0].content }}")
     (model / "tokenizer.json").write_text(json.dumps(
         {"added_tokens": [{"content": "<s>", "special": True}]}))
-    with pytest.raises(ValueError, match="--tokenizer"):
-        ChatTemplate.load(template)
+    alone, message = ChatTemplate.load(template), [{"role": "user", "content": "a<s>"}]
+    alone.check(message)
+    alone.check(message, ["</s>"])
+    with pytest.raises(Refused, match="special token '<s>'"):
+        alone.check(message, ["</s>", "<s>"])
+    with pytest.raises(Refused, match="--tokenizer"):
+        alone.check(message, None)
     with pytest.raises(Refused, match="special token"):
         ChatTemplate.load(template, model).prompt([{"role": "user", "content": "a<s>"}])
 
@@ -141,3 +149,30 @@ def test_time_and_memory_of_a_template_are_limited(template, why):
         return served
 
     assert asyncio.run(run()) > 1
+
+
+def test_special_tokens_of_the_served_model_are_refused(tmp_path):
+    """The gateway knows only a template; the daemon's tokenizer finds the tokens in texts."""
+    model = TinyModel(tmp_path / "model", seed=1).directory
+    token = {"special": True, "lstrip": False, "rstrip": False, "single_word": False,
+             "normalized": False}
+    words = ["<unk>", "<|end|>", "a", "b"]
+    (model / "tokenizer.json").write_text(json.dumps({
+        "added_tokens": [{"id": i, "content": words[i], **token} for i in (0, 1)],
+        "pre_tokenizer": {"type": "Whitespace"}, "normalizer": None, "post_processor": None,
+        "decoder": None, "model": {"type": "WordLevel", "unk_token": "<unk>",
+                                   "vocab": {word: i for i, word in enumerate(words)}}}))
+    template = tmp_path / "chat.jinja"
+    template.write_text("{% for m in messages %}{{ m.content }} <|end|>{% endfor %}")
+    served = Daemon(models=[("tiny", model)])
+    with Gateway(served, "--chat", f"tiny={template}") as gateway:
+        def answer(content):
+            return gateway.post("/v1/chat/completions", {
+                "model": "tiny", "max_tokens": 1,
+                "messages": [{"role": "user", "content": content}]})
+
+        assert answer("a b").status == 200
+        refused = answer("a <|end|> b")
+        assert refused.status == 400
+        assert "special token '<|end|>'" in refused.json["error"]["message"]
+    served.stop()

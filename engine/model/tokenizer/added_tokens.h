@@ -51,6 +51,7 @@ class AddedTokens {
   // Returns nullptr if the id does not belong to an added token.
   const AddedToken* Get(int32_t id) const;
   int64_t longest_bytes() const { return longest_bytes_; }
+  const std::vector<AddedToken>& tokens() const { return tokens_; }
 
   // Returns kNoToken if there is no such token.
   int32_t IdOf(std::string_view content) const;

@@ -57,6 +57,13 @@ class HuggingFaceTokenizer final : public Tokenizer {
     return parts_.decoder.Apply(TextsOf(ids), /*keep_bytes=*/true);
   }
   bool TextIsUtf8() const override { return true; }
+  std::vector<std::string> special_texts() const override {
+    std::vector<std::string> texts;
+    for (const AddedToken& token : parts_.added.tokens()) {
+      if (token.special) texts.push_back(token.content);
+    }
+    return texts;
+  }
   int32_t IdOf(std::string_view token) const override {
     const int32_t added = parts_.added.IdOf(token);
     return added != kNoToken ? added : parts_.model->vocabulary().IdOf(token);

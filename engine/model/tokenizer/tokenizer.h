@@ -39,6 +39,8 @@ class Tokenizer {
   // are unknown if the text is not UTF-8, or contains the mark of a pre-tokenizer Metaspace.
   virtual absl::StatusOr<std::vector<int32_t>> EncodeLocated(std::string_view text, int64_t most,
                                                              std::vector<ByteRange>* ranges) const;
+  // Returns the texts in which EncodeBare finds a special token.
+  virtual std::vector<std::string> special_texts() const { return {}; }
   // Returns the id of the token with this text, or -1 if there is none or texts are unknown.
   virtual int32_t IdOf(std::string_view /*token*/) const { return -1; }
   // Returns the most bytes of text that a token stands for. A token for unknown characters may

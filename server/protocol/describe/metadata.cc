@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,8 @@ namespace {
 
 constexpr char kPlatform[] = "sluice_safetensors";
 constexpr char kBackend[] = "sluice";
+// Of the list of special tokens. Published models have at most some hundreds.
+constexpr size_t kMaxSpecialBytes = size_t{1} << 18;
 
 // Returns whether ModelConfig lists an input. It lists all possible prompt inputs, each as
 // optional, because a request has only one of them.
@@ -52,8 +55,8 @@ const char* TaskOf(const Model& model) {
 }
 
 // Adds the information that clients need: the task, the most tokens of a row, the names of labels
-// and prompts, as JSON lists, whether labels are independent, the similarity for comparing
-// embeddings, and the settings of SettingsOf.
+// and prompts and the special tokens of texts, as JSON lists, whether labels are independent, the
+// similarity for comparing embeddings, and the settings of SettingsOf.
 void AddProperties(const Model& model, inference::ModelMetadataResponse* response) {
   const ServingConfig& serving = model.config.serving;
   auto& properties = *response->mutable_properties();
@@ -68,6 +71,10 @@ void AddProperties(const Model& model, inference::ModelMetadataResponse* respons
   prompts.reserve(serving.prompts.size());
   for (const NamedPrompt& prompt : serving.prompts) prompts.push_back(prompt.name);
   if (!prompts.empty()) properties["prompts"] = list(prompts);
+  if (model.tokenizer != nullptr) {
+    std::string specials = list(model.tokenizer->special_texts());
+    if (specials.size() <= kMaxSpecialBytes) properties["special_tokens"] = std::move(specials);
+  }
   if (!serving.similarity.empty()) properties["similarity"] = serving.similarity;
   for (const ModelSetting& setting : SettingsOf(model.config)) {
     properties[setting.name] = setting.value;

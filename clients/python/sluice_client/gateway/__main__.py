@@ -54,8 +54,8 @@ def arguments() -> argparse.ArgumentParser:
         help="path of a model's chat template: its folder, its tokenizer_config.json, or a Jinja"
              " file; may be repeated")
     add("--tokenizer", action="append", default=[], metavar="MODEL=FOLDER",
-        help="the model's folder, for the special tokens of its tokenizer, if --chat names a file"
-             " elsewhere; may be repeated")
+        help="the model's folder, for the tokens that its template names, such as bos_token, if"
+             " --chat names a file elsewhere; may be repeated")
     add("--host", action="append", default=[], metavar="NAME",
         help="a name of this gateway in the Host header, or * for any; addresses and private names"
              " such as *.svc are always accepted; may be repeated")

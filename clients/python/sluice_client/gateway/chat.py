@@ -8,7 +8,7 @@ import pathlib
 import socket
 import subprocess
 import sys
-from typing import Any, Mapping, Optional, Sequence
+from typing import Any, Iterable, Mapping, Optional, Sequence
 
 from . import render
 from .fairness import Caller, Places
@@ -25,14 +25,18 @@ _START_TIMEOUT_S = 30.0
 class ChatTemplate:
     """A model's template, and the special tokens of its tokenizer."""
 
-    def __init__(self, source: str, tokenizer: Mapping[str, Mapping[str, Any]] = {}) -> None:
-        """`tokenizer` has the contents of the tokenizer's files by name.
+    def __init__(
+        self, source: str, tokenizer: Mapping[str, Mapping[str, Any]] = {}, whole: bool = False
+    ) -> None:
+        """`tokenizer` has the contents of the tokenizer's files by name, `whole` if they name all
+        special tokens.
 
         Raises ValueError if the template does not compile.
         """
         self.source = source
         self.tokens: dict[str, str] = {}
         self._specials: set[str] = set()
+        self._whole = whole
         add_bos: Any = None
         for name in _FILES[:2]:
             config = tokenizer.get(name, {})
@@ -63,13 +67,12 @@ class ChatTemplate:
         """Reads a template from a model's folder, a tokenizer_config.json, or a Jinja file.
 
         `tokenizer` is the folder with the tokenizer's files, if it is not the template's folder.
-        Raises ValueError if the path has no template, or if the folder is not a model's: without
-        the special tokens, a message could end its own turn.
+        Raises ValueError if the path has no template.
         """
         folder = tokenizer or (path if path.is_dir() else path.parent)
         files = {name: _read(folder / name) for name in _FILES if (folder / name).is_file()}
-        is_model = files or (folder / "tokenizer.model").is_file() or (
-            folder / "config.json").is_file()
+        is_model = any((folder / name).is_file()
+                       for name in (*_FILES, "tokenizer.model", "config.json"))
         file = path / "chat_template.jinja" if path.is_dir() else path
         if file.suffix != ".json" and file.exists():
             source: Any = file.read_text(encoding="utf-8")
@@ -80,20 +83,24 @@ class ChatTemplate:
                 source = {each["name"]: each["template"] for each in source}.get("default")
         if not isinstance(source, str):
             raise ValueError(f"{path} has no chat template (chat_template.jinja or chat_template)")
-        if not is_model:
-            raise ValueError(
-                f"{folder} has none of the files {', '.join(_FILES)} and config.json, so the"
-                " gateway cannot refuse special tokens in messages; name the model's folder with"
-                " --tokenizer MODEL=FOLDER"
-            )
-        return ChatTemplate(source, files)
+        return ChatTemplate(source, files, is_model)
 
-    def check(self, messages: Sequence[Mapping[str, str]]) -> None:
+    def check(
+        self, messages: Sequence[Mapping[str, str]], served: Optional[Iterable[str]] = ()
+    ) -> None:
         """Refuses a message that contains a special token of the model. The tokenizer would read it
-        as a special token, so a message could end its own turn and start another."""
+        as a special token, so a message could end its own turn and start another.
+
+        `served` are the tokens that the daemon lists in addition to those of the files; None if its
+        list is too long.
+        """
+        if served is None and not self._whole:
+            raise Refused(500, "the special tokens of the model are not known, so a message cannot"
+                          " be checked; start the gateway with --tokenizer MODEL=FOLDER", "model")
+        specials = self._specials.union(served or ())
         for index, message in enumerate(messages):
             for field, text in message.items():
-                for token in self._specials:
+                for token in specials:
                     if token in text:
                         where = f"messages[{index}].{field}"
                         raise Refused(400, f"{where} contains the special token {token!r}", where)

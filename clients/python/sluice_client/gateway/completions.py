@@ -231,10 +231,11 @@ async def chat_completions(gateway: Gateway, call: HttpCall) -> Answer:
         raise Refused(
             404, f"the gateway has no chat template for the model {name[:100]!r}. If /v1/models"
             " lists this model, start the gateway with --chat MODEL=PATH, where PATH is the model's"
-            " own folder, or a Jinja file with --tokenizer", "model"
+            " own folder or a Jinja file", "model"
         )
     if not messages:
         raise fields.refuse("messages", "is empty")
+    template.check(messages, await gateway.models.special_tokens(name, call.options))
     prompt = await gateway.renderer.prompt(call.caller, name, messages)
     job = _job(gateway, call, fields, name, [prompt], max_tokens, top if logprobs else None)
 

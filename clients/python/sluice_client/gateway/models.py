@@ -88,6 +88,18 @@ class Models:
                           " the model's own vocabulary, start the gateway with"
                           " --allow-token-ids", field)
 
+    async def special_tokens(
+        self, name: str, options: Mapping[str, Any]
+    ) -> Optional[list[str]]:
+        """Returns the special tokens that the model's tokenizer finds in texts; None if the list
+        is too long for metadata."""
+        info = await self.info(name, options)
+        found = info.properties.get("special_tokens")
+        if found is None and any(each.name == "text_input" for each in info.inputs):
+            return None
+        tokens: list[str] = json.loads(found or "[]")
+        return tokens
+
     async def prompt_name(self, name: str, prompt: str, options: Mapping[str, Any]) -> str:
         """Returns `prompt` if the model has a prompt of this name, and else no prompt."""
         info = await self.info(name, options)

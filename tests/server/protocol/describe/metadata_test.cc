@@ -30,6 +30,7 @@ TEST(MetadataTest, OnlyDefaultOutputsAreListed) {
   EXPECT_EQ(text.properties().at("normalize"), "false");
   EXPECT_EQ(text.properties().at("truncate"), "error");
   EXPECT_FALSE(text.properties().contains("ignored"));
+  EXPECT_EQ(text.properties().at("special_tokens"), "[]");
   const inference::ModelMetadataResponse ids = DescribeModel(*FakeModel(FakeConfig()), {1});
   EXPECT_THAT(Names(ids.inputs()), ElementsAre("input_ids", "input_lengths"));
   EXPECT_THAT(Names(ids.outputs()),
