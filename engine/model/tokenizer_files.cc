@@ -214,6 +214,9 @@ void ReadClassSettings(const json& settings, SpecialTokens* specials) {
     specials->add_prefix_space = Flag(settings, "add_prefix_space");
     if (named && !specials->add_prefix_space) specials->add_prefix_space = false;
   }
+  if (name == "LlamaTokenizer") {
+    specials->without_mark = Flag(settings, "add_prefix_space") == false;
+  }
   if (named && !IsIn(kTemplateClasses, name)) {
     specials->add_bos.reset();
     specials->add_eos.reset();

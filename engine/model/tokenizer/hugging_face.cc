@@ -287,6 +287,35 @@ nlohmann::json WithPrefix(const nlohmann::json* pre_tokenizer, std::optional<boo
   return changed;
 }
 
+// Calls keep(part) for a part of the file and, if it is a sequence, for its parts in `list`.
+// Removes a part if keep returns false.
+template <typename Keep>
+void KeepParts(nlohmann::json* document, const char* field, const char* list, Keep keep) {
+  const auto part = document->find(field);
+  if (part == document->end() || !part->is_object()) return;
+  if (!keep(*part)) *part = nullptr;
+  const auto parts = part->is_object() ? part->find(list) : part->end();
+  if (parts == part->end() || !parts->is_array()) return;
+  for (size_t i = parts->size(); i-- > 0;) {
+    if ((*parts)[i].is_object() && !keep((*parts)[i])) parts->erase(i);
+  }
+}
+
+// Removes the mark of a space before a text, and the step of the decoder that removes it.
+void DropMark(nlohmann::json* document) {
+  const auto is = [](const nlohmann::json& part, const char* type) {
+    return part.value("type", nlohmann::json()) == type;
+  };
+  KeepParts(document, "normalizer", "normalizers",
+            [&](nlohmann::json& part) { return !is(part, "Prepend"); });
+  KeepParts(document, "pre_tokenizer", "pretokenizers", [&](nlohmann::json& part) {
+    if (is(part, "Metaspace")) part["prepend_scheme"] = "never";
+    return true;
+  });
+  KeepParts(document, "decoder", "decoders",
+            [&](nlohmann::json& part) { return !is(part, "Strip"); });
+}
+
 // Adds or removes bos and eos around texts as the other files state.
 void SetEnds(const SpecialTokens& specials, Parts* parts) {
   if (specials.add_bos) SetBos(IdOf(*parts, specials.bos), *specials.add_bos, &parts->templates);
@@ -297,8 +326,9 @@ void SetEnds(const SpecialTokens& specials, Parts* parts) {
 
 absl::StatusOr<std::unique_ptr<const Tokenizer>> ParseHuggingFace(
     std::string_view text, const SpecialTokens& specials, std::vector<std::string>* warnings) {
-  SLUICE_ASSIGN_OR_RETURN(const auto document, ParseJson(text, kMaxTokenizerDepth));
+  SLUICE_ASSIGN_OR_RETURN(auto document, ParseJson(text, kMaxTokenizerDepth));
   if (!document.is_object()) return absl::InvalidArgumentError("is not a JSON object");
+  if (specials.without_mark) DropMark(&document);
   Parts parts;
   absl::Status status;
   const nlohmann::json normalizer =

@@ -52,6 +52,7 @@ struct SpecialTokens {
   std::string tokenizer_class;
   BertSettings bert;
   std::optional<bool> add_prefix_space;  // of a pre-tokenizer ByteLevel
+  bool without_mark = false;  // no mark of a space before a text, although the file may state one
 };
 
 }  // namespace sluice::tokenize

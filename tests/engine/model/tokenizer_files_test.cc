@@ -186,6 +186,36 @@ TEST_F(TokenizerFilesTest, AClassOfByteLevelSetsThePrefixSpace) {
                                     "for the tokenizer_class, is false")));
 }
 
+TEST_F(TokenizerFilesTest, TheClassOfLlamaMayHaveNoMarkBeforeATextInAnyFormOfTheFile) {
+  const char* const forms[] = {
+      R"("normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"},
+         {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]})",
+      R"("pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first",
+         "split": false})",
+      R"("pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Metaspace",
+         "replacement": "▁", "add_prefix_space": true}]})"};
+  for (const std::string form : forms) {
+    Write("tokenizer.json", "{" + form + R"(, "decoder": {"type": "Sequence", "decoders": [
+      {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "Fuse"},
+      {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+      "model": {"type": "BPE", "vocab": {"a": 0, "▁": 1, "▁a": 2}, "merges": [["▁", "a"]]}})");
+    const auto encode = [this](const std::string& settings) {
+      Write("tokenizer_config.json", settings);
+      const auto tokenizer = *Load(10);
+      EXPECT_EQ(tokenizer->Decode(tokenizer->Encode("a a").value()), "a a");
+      return tokenizer->Encode("a a").value();
+    };
+    EXPECT_THAT(encode(R"({"tokenizer_class": "LlamaTokenizer"})"), ElementsAre(2, 2)) << form;
+    EXPECT_THAT(encode(R"({"tokenizer_class": "LlamaTokenizer", "add_prefix_space": false})"),
+                ElementsAre(0, 2))
+        << form;
+    EXPECT_THAT(encode(R"({"tokenizer_class": "PreTrainedTokenizerFast",
+                           "add_prefix_space": false})"),
+                ElementsAre(2, 2))
+        << form;
+  }
+}
+
 TEST_F(TokenizerFilesTest, LowerCaseOfWholeTextsIsPythons) {
   Write("tokenizer.json", kBertWords);
   const auto tokenizer = LoadTokenizer(*Directory::Open(folder_.File("")), 10, true);
