@@ -53,13 +53,23 @@ std::string NamesText(const char* heading, const TensorList& tensors) {
                   }));
 }
 
+// Returns a property for people: a JSON list as its words, and any other text as it is.
+std::string ReadableProperty(const std::string& value) {
+  const auto list = nlohmann::json::parse(value, nullptr, /*allow_exceptions=*/false);
+  if (!list.is_array()) return absl::Utf8SafeCHexEscape(value);
+  return absl::StrJoin(list, " ", [](std::string* out, const nlohmann::json& word) {
+    absl::StrAppend(
+        out, absl::Utf8SafeCHexEscape(word.is_string() ? word.get<std::string>() : word.dump()));
+  });
+}
+
 // Returns the settings that the model's folder determines, and its ignored parts, in lines.
 std::string SettingsText(const Listed& model) {
   std::vector<std::string> settings;
   for (const char* const name :
        {"direction", "pooling", "normalize", "truncate", "prompts", "default_prompt"}) {
     const std::string value = PropertyOf(model, name);
-    if (value != "-") settings.push_back(absl::StrCat(name, " ", absl::Utf8SafeCHexEscape(value)));
+    if (value != "-") settings.push_back(absl::StrCat(name, " ", ReadableProperty(value)));
   }
   std::string text;
   if (!settings.empty()) text = LineText("settings", absl::StrJoin(settings, ", "));

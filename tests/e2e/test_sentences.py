@@ -2,12 +2,13 @@
 
 import json
 import shutil
+import subprocess
 
 import numpy as np
 import pytest
 import safetensors.numpy
 import tritonclient.grpc as grpcclient
-from conftest import Daemon
+from conftest import SLUICE, Daemon
 from infer import ids_inputs, infer, tensor, text_inputs
 from sentence_models import EXPECTED, SENTENCES, lay, write_json
 from sluice_client import Client
@@ -283,3 +284,15 @@ def test_multi_vector_model_returns_an_embedding_per_token(tmp_path):
         np.testing.assert_allclose(answer["token_embeddings"][row, :count], expected, atol=1e-6)
         assert not answer["token_embeddings"][row, count:].any()
     np.testing.assert_array_equal(alone, answer["token_embeddings"][1, :len(alone)])
+
+
+def test_settings_of_a_folder_are_shown(address, tmp_path):
+    """By `sluice models` for a served model, and by `sluice plan` for a folder."""
+    lay(tmp_path / "dense", "dense")
+    for command in (["models", "--server", address, "--model", "dense"],
+                    ["plan", tmp_path / "dense"]):
+        done = subprocess.run([SLUICE, *command], capture_output=True, text=True, check=True)
+        shown = " ".join((done.stdout + done.stderr).split())
+        for setting in ("direction both", "pooling mean, max", "normalize true", "truncate right",
+                        "default_prompt query", "prompts document query short"):
+            assert setting in shown
