@@ -34,6 +34,9 @@ class Fault:
     number: int = 0
 
     def text(self):
+        if self.path.endswith(".py"):
+            return (f"(({self.after}) if __import__('planted').planted({self.number}) "
+                    f"else ({self.before}))")
         if self.statement:
             return f"if (!SluicePlanted({self.number})) {{ {self.before} }}"
         return f"(SluicePlanted({self.number}) ? ({self.after}) : ({self.before}))"

@@ -71,11 +71,14 @@ def copy_tree(faults, but):
             continue
         data = source.read_bytes()
         if path in changed:
-            data = b'#include "tools/planted.h"\n' + changed[path]
+            header = b"" if path.endswith(".py") else b'#include "tools/planted.h"\n'
+            data = header + changed[path]
         if not target.exists() or target.read_bytes() != data:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(data)
             shutil.copymode(source, target)
+    # Where the tests find the Python client (tests/e2e/conftest.py).
+    shutil.copy2(ROOT / "tools" / "planted.py", COPY / "clients" / "python")
 
 
 def build(names, end_to_end):
@@ -118,10 +121,11 @@ def suites_of(commands):
     return found
 
 
-def end_to_end_suites():
+def end_to_end_suites(names):
     return [Suite(dated(file), [sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider",
                                 str(file)])
-            for file in sorted((ROOT / "tests" / "e2e").glob("test_*.py"))]
+            for file in sorted((ROOT / "tests" / "e2e").glob("test_*.py"))
+            if re.match(names, file.name)]
 
 
 def ports():
@@ -248,7 +252,7 @@ def judge(arguments):
     """Builds the copy and judges the faults in it."""
     ends = time.monotonic() + (arguments.seconds or float("inf"))
     suites = suites_of(build(arguments.programs, arguments.end_to_end))
-    suites += end_to_end_suites() if arguments.end_to_end else []
+    suites += end_to_end_suites(arguments.programs) if arguments.end_to_end else []
     judge = Judge(suites, arguments.jobs, ends)
     if not judge.measure():
         return print("not all suites were measured; continue with --resume")
@@ -276,7 +280,8 @@ def main():
     parser.add_argument("--judge", action="store_true", help="build and run this tree, a copy")
     parser.add_argument("--end-to-end", action="store_true", help="run tests/e2e too, at the end")
     parser.add_argument("--programs", default="", metavar="EXPRESSION",
-                        help="run only the suites of programs whose names begin with a match")
+                        help="run only the suites of programs, and of end-to-end tests, whose "
+                             "names begin with a match")
     parser.add_argument("--seconds", type=float, help="start no suite after this time")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     arguments = parser.parse_args()
