@@ -1,7 +1,7 @@
 """Encodes 10,000 random texts with tokenizers of every kind, and compares ids and byte ranges with
 the libraries `tokenizers` and `transformers`.
 
-SLUICE_TEST_TEXTS sets another number of texts.
+SLUICE_TEST_TEXTS sets another number of texts, and SLUICE_TEST_SEED repeats the texts of a run.
 """
 
 import json
@@ -107,7 +107,9 @@ def write_model(folder):
 
 @pytest.fixture(scope="module")
 def seed():
-    return random.randrange(1 << 30)
+    drawn = int(os.environ.get("SLUICE_TEST_SEED", random.randrange(1 << 30)))
+    print("seed", drawn)
+    return drawn
 
 
 @pytest.fixture(scope="module")
