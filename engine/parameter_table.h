@@ -20,6 +20,7 @@ inline constexpr size_t kMaxBiasEntries = 1024;
 inline constexpr size_t kMaxStopIds = 64;
 inline constexpr size_t kMaxStopTexts = 16;
 inline constexpr size_t kMaxStopTextBytes = 256;
+inline constexpr size_t kMaxExtractionLabels = 128;
 inline constexpr double kMaxBias = 100;
 inline constexpr size_t kMaxPredictionBytes = size_t{1} << 16;
 
@@ -34,7 +35,7 @@ enum class ParameterKind {
   kBiases,    // text, JSON {"ID": bias}
   kWord,      // one word of a list
   kName,      // a text of at most range.max bytes, such as the name of a prompt
-  kTexts,     // text, or JSON ["text", ..]
+  kTexts,     // text, or JSON ["text", ..], of 1 to 256 bytes each
   kSpans,     // JSON, a list of [begin, end] for each row: [[[0, 12], [12, 30]], ..]
 };
 

@@ -36,6 +36,7 @@ enum OutputMask : uint32_t {
   kOutputVectors = 1u << 13,         // the vectors of a multi-vector model
   kOutputMaxSim = 1u << 14,          // the similarity of each document's vectors and a query's
   kOutputSpans = 1u << 15,           // an embedding of each given span
+  kOutputExtraction = 1u << 16,      // the labelled parts of a text
 };
 
 inline constexpr int32_t kMostSparseTerms = 1024;  // of a row
@@ -84,6 +85,35 @@ constexpr auto EnumNamesOf(SpanUnit) {
 }
 inline constexpr std::span<const std::string_view> kSpanUnitNames = kNamesOf<SpanUnit>;
 
+// Which parts of a text may be returned together: only parts without a common word, or also a part
+// within another one.
+enum class SpanOverlap { kFlat, kNested };
+constexpr auto EnumNamesOf(SpanOverlap) {
+  using enum SpanOverlap;
+  return EnumNameTable<SpanOverlap>({{kFlat, "flat"}, {kNested, "nested"}});
+}
+inline constexpr std::span<const std::string_view> kSpanOverlapNames = kNamesOf<SpanOverlap>;
+
+inline constexpr int32_t kMostExtracted = 1024;  // parts of a row
+
+// The rules of kOutputExtraction.
+struct ExtractionRules {
+  std::vector<std::string> labels;  // distinct
+  float threshold = 0.5f;           // parts have higher scores
+  SpanOverlap overlap = SpanOverlap::kFlat;
+  bool multi_label = false;  // whether the same part may have several labels
+};
+
+// A labelled part of a text: the words from `begin` to before `end`.
+struct ExtractedSpan {
+  int32_t begin = 0;
+  int32_t end = 0;
+  int32_t label = 0;  // an index into ExtractionRules::labels
+  float score = 0;
+
+  bool operator==(const ExtractedSpan&) const = default;
+};
+
 // The rules that turn states after the last norm into outputs.
 struct StateRules {
   Poolings pooling;          // for the embedding
@@ -128,6 +158,7 @@ struct RequestSpec {
   EditRules edits;
   StopRules stop;
   StateRules states;
+  ExtractionRules extraction;
   std::string prompt_name;  // name of the prompt put before its texts; empty: none
   std::string instruction;  // of a framed pair, instead of the prompt; empty: none
   Truncation truncate = Truncation::kError;
@@ -169,7 +200,8 @@ struct Request {
   RowLists candidates;  // for kOutputCandidates; the score of token -1 is -inf
   // Tokens that a row neither draws nor reports. Ascending, distinct.
   RowLists excluded;
-  // The positions of a row that have vectors. Ascending, distinct.
+  // The positions of a row that have vectors. Ascending, distinct. For kOutputExtraction: the
+  // positions of each label and then of each word.
   RowLists vectors;
   // For kOutputMaxSim: the first `queries` rows are queries, the others are documents. There is one
   // query for all documents, or one for each.
@@ -244,19 +276,21 @@ constexpr auto EnumNamesOf(FinishReason) {
 
 // The outputs other than tokens. A vector is empty unless its output was requested.
 struct Reply {
-  std::vector<FinishReason> finish;     // [rows]
-  std::vector<float> logits;            // [rows, vocab]
-  std::vector<float> prompt_logprobs;   // [sum of lengths]; 0 at each first position
-  std::vector<float> xsa_cos_sim;       // [layers, xsa_positions, heads] of each row, row by row
-  std::vector<float> xsa_proj_frac;     // like xsa_cos_sim
-  std::vector<int32_t> xsa_positions;   // [rows], computed positions of prompt and answer
-  std::vector<float> embedding;         // [rows, EmbeddingSize]
-  std::vector<float> scores;            // [rows, labels]
-  std::vector<float> token_scores;      // [sum of lengths, labels]
-  std::vector<float> token_states;      // [sum of lengths, token_embedding_size]
-  std::vector<float> vectors;           // [all of Request::vectors, vector_size]
-  std::vector<float> max_sim;           // [rows - Request::queries]
-  std::vector<float> spans;             // [all of Request::spans, EmbeddingSize]
+  std::vector<FinishReason> finish;    // [rows]
+  std::vector<float> logits;           // [rows, vocab]
+  std::vector<float> prompt_logprobs;  // [sum of lengths]; 0 at each first position
+  std::vector<float> xsa_cos_sim;      // [layers, xsa_positions, heads] of each row, row by row
+  std::vector<float> xsa_proj_frac;    // like xsa_cos_sim
+  std::vector<int32_t> xsa_positions;  // [rows], computed positions of prompt and answer
+  std::vector<float> embedding;        // [rows, EmbeddingSize]
+  std::vector<float> scores;           // [rows, labels]
+  std::vector<float> token_scores;     // [sum of lengths, labels]
+  std::vector<float> token_states;     // [sum of lengths, token_embedding_size]
+  std::vector<float> vectors;          // [all of Request::vectors, vector_size]
+  std::vector<float> max_sim;          // [rows - Request::queries]
+  std::vector<float> spans;            // [all of Request::spans, EmbeddingSize]
+  // Of each row, by their first words, and those with the same first word by descending scores.
+  std::vector<std::vector<ExtractedSpan>> extracted;
   std::vector<int32_t> sparse_counts;   // [rows], the number of terms of each row
   std::vector<int32_t> sparse_ids;      // [rows, max_active_dims], the heaviest first
   std::vector<float> sparse_weights;    // like sparse_ids

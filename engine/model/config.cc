@@ -325,8 +325,8 @@ void ReadExtensions(ObjectReader& root, ObjectReader& extensions, ModelConfig& c
     ReadSluice(root, extensions, config);
   } else {
     extensions.AllowOnly({"tokenizer", "input", "position_wise", "xsa", "embedding", "classifier",
-                          "position_alignment", "truncate", "long_context", "quantization",
-                          "quantization_group", "quantize_head", "kv_dtype"});
+                          "extraction", "position_alignment", "truncate", "long_context",
+                          "quantization", "quantization_group", "quantize_head", "kv_dtype"});
   }
   ReadByteTokenizer(extensions, config);
   ReadPositionWise(extensions, config);

@@ -184,6 +184,7 @@ void ReadSluice(ObjectReader& root, ObjectReader& extensions, ModelConfig& confi
                         "logit_soft_cap",
                         "embedding",
                         "classifier",
+                        "extraction",
                         "position_alignment",
                         "truncate",
                         "quantization",

@@ -31,6 +31,9 @@ absl::Status FindOutputHeads(Model* model) {
     if (classifier.logits) SLUICE_RETURN_IF_ERROR(found.status());
     if (found.ok()) model->items = *std::move(found);
   }
+  if (model->config.serving.extraction) {
+    SLUICE_ASSIGN_OR_RETURN(model->spans, SpanWeights::Find(model->config, model->checkpoint));
+  }
   if (classifier.logits) {
     model->classifier = Classifier::OfLogits(*classifier.logits, *model->items);
   } else if (classifier.labels > 0) {

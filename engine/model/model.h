@@ -13,6 +13,7 @@
 #include "engine/model/graph.h"
 #include "engine/model/output_heads.h"
 #include "engine/model/output_layers.h"
+#include "engine/model/span_weights.h"
 #include "engine/model/speculation.h"
 #include "engine/model/text_tasks.h"
 #include "engine/model/tokenizer/tokenizer.h"
@@ -31,6 +32,7 @@ struct Model {
   std::unique_ptr<const Tokenizer> tokenizer;  // nullptr if prompts are token ids only
   OutputLayers embedding;                      // without layers if the config has none
   OutputLayers vectors, term_weights;          // the heads of the config, if it has them
+  std::optional<SpanWeights> spans;            // if the config has an extraction
   TextTasks tasks;
   std::optional<Classifier> classifier;  // if the config has one
   std::optional<ItemHead> items;         // if the graph has a head

@@ -9,11 +9,14 @@
 #include "absl/strings/str_join.h"
 #include "base/json_reader.h"
 #include "engine/model/config.h"
+#include "engine/model/config_reader.h"
 
 namespace sluice {
 namespace {
 
 constexpr size_t kMaxLabelBytes = 1024;
+constexpr int64_t kMaxLstmLayers = 8;
+constexpr int64_t kMaxExtractedWords = 256;
 
 Pooling ReadPooling(ObjectReader& object, Pooling fallback) {
   if (!object.Has("pooling")) return fallback;
@@ -39,6 +42,27 @@ ClassifierConfig ReadClassifier(ObjectReader& extensions, const ModelConfig& con
   classifier.pooler = object.Choice("pooler", {"none", "tanh"}) == 1;
   classifier.bias = object.Boolean("bias", true);
   return classifier;
+}
+
+std::optional<ExtractionConfig> ReadExtraction(ObjectReader& extensions,
+                                               const ModelConfig& config) {
+  if (!extensions.Has("extraction")) return std::nullopt;
+  ObjectReader object = extensions.Object("extraction");
+  object.AllowOnly({"width", "lstm_layers", "max_width", "max_words", "label_marker", "separator",
+                    "label_state"});
+  ExtractionConfig head;
+  head.width = object.Integer("width", 2, kMaxWidth);
+  if (head.width % 2 != 0) {
+    object.Fail("width", absl::StrCat("is ", head.width, ", must be a multiple of 2"));
+  }
+  head.lstm_layers = object.Integer("lstm_layers", 0, kMaxLstmLayers, 0);
+  head.max_width = object.Integer("max_width", 1, kMaxExtractedWords, 12);
+  head.max_words = object.Integer("max_words", 1, kMaxModelPositions, 384);
+  head.label_marker = object.String("label_marker", kMaxLabelBytes, "<<ENT>>");
+  head.separator = object.String("separator", kMaxLabelBytes, "<<SEP>>");
+  head.label_state = object.Enum<LabelState>("label_state");
+  if (config.causal) object.Fail("width", "needs a model with attention in both directions");
+  return head;
 }
 
 // Reads {"0": "name", ..}.
@@ -140,6 +164,8 @@ ServingConfig ReadServing(ObjectReader& root, ObjectReader& extensions, const Mo
   }
   serving.alignment = extensions.Enum<PositionAlignment>("position_alignment");
   if (extensions.Has("truncate")) serving.truncate = extensions.Enum<Truncation>("truncate");
+  serving.extraction = ReadExtraction(extensions, config);
+  if (serving.extraction && !serving.truncate) serving.truncate = Truncation::kRight;
   return serving;
 }
 

@@ -12,6 +12,14 @@
 //     "pooling": "cls" | "mean" | "last",   default: last if attention is causal, else cls
 //     "pooler": "none" | "tanh",            tanh: pooler.dense [hidden, hidden], bias, tanh
 //     "bias": true }                        classifier.bias [labels]
+//   "extraction": {                         finds labelled parts of texts (engine/rows/span_head.h)
+//     "width": n,                           values of the head's states; a multiple of 2
+//     "lstm_layers": 0,                     over the words, in both directions
+//     "max_width": 12,                      the most words of a part
+//     "max_words": 384,                     the most words of a text
+//     "label_marker": "<<ENT>>",            the token before each label
+//     "separator": "<<SEP>>",               the token between the labels and the text
+//     "label_state": "marker" | "next" }    the token whose state stands for a label
 //   "position_alignment": "start" | "end"   end: the last token of a prompt has the last position
 //   "truncate": "error" | "left" | "right"  for too long prompts; a request may override it
 // In a directory of sentence-transformers its files replace them: engine/model/sentence_files.h.
@@ -127,6 +135,25 @@ struct TokenHeadConfig {
   int32_t first = 0;                    // the first position that it reads
 };
 
+// The token whose state stands for a label: its marker, or the first token of its text.
+enum class LabelState { kMarker, kNext };
+constexpr auto EnumNamesOf(LabelState) {
+  using enum LabelState;
+  return EnumNameTable<LabelState>({{kMarker, "marker"}, {kNext, "next"}});
+}
+
+// A head that finds labelled parts of a text. It reads the states of a row that has the labels,
+// each after a marker, then a separator, and then the words of the text.
+struct ExtractionConfig {
+  int64_t width = 0;  // of its states; if the model's have another width, a layer maps them
+  int64_t lstm_layers = 0;
+  int64_t max_width = 0;  // the most words of a part
+  int64_t max_words = 0;  // the most words of a text
+  std::string label_marker = {};
+  std::string separator = {};
+  LabelState label_state = LabelState::kMarker;
+};
+
 // The use of a text: it is searched for, or it is found. Models may encode both differently.
 enum class TextTask { kDocument, kQuery };
 constexpr auto EnumNamesOf(TextTask) {
@@ -167,6 +194,7 @@ struct ServingConfig {
   // The head that makes one number of each token, the weight of the token's id in a sparse
   // embedding.
   std::optional<TokenHeadConfig> term_weights;
+  std::optional<ExtractionConfig> extraction;
   std::array<TaskConfig, CountEnumerators<TextTask>()> tasks;
   TextTask default_task = TextTask::kDocument;  // of requests that state none
   // Whether the files make a sparse embedding (SPLADE) from the logits, and how many times a

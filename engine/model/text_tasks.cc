@@ -141,6 +141,12 @@ absl::StatusOr<TextTasks> FindTasks(const ModelConfig& config, const Tokenizer& 
     SLUICE_ASSIGN_OR_RETURN(tasks.rules[i],
                             FindTask(config.serving.tasks[i], config, tokenizer, specials));
   }
+  if (const auto& extraction = config.serving.extraction) {
+    SLUICE_ASSIGN_OR_RETURN(tasks.label_marker, FindToken(tokenizer, extraction->label_marker,
+                                                          "sluice.extraction.label_marker names"));
+    SLUICE_ASSIGN_OR_RETURN(tasks.separator, FindToken(tokenizer, extraction->separator,
+                                                       "sluice.extraction.separator names"));
+  }
   std::vector<std::string> special;
   for (const char* const key : {"cls_token", "eos_token", "pad_token", "unk_token"}) {
     const auto name = specials.find(key);

@@ -38,6 +38,10 @@ struct TextTasks {
   // Special tokens, which have no weight in a sparse embedding of token weights. Ascending.
   std::vector<int32_t> without_weight;
 
+  // Of the model's extraction, if it has one.
+  int32_t label_marker = 0;
+  int32_t separator = 0;
+
   const TaskRules& Of(TextTask task) const { return rules[static_cast<size_t>(task)]; }
 };
 

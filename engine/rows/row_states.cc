@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint32_t kOfStates = kOutputEmbedding | kOutputScores | kOutputCandidates |
                                kOutputTokenScores | kOutputTokenStates | kOutputVectors |
-                               kOutputMaxSim | kOutputSpans;
+                               kOutputMaxSim | kOutputSpans | kOutputExtraction;
 
 // The number of candidates that a thread scores at a time.
 constexpr int64_t kScoredTogether = 32;
@@ -165,8 +165,8 @@ RowStates::RowStates(const Request& request, int32_t length, int32_t row)
     };
     reserve(kOutputTokenScores, config.serving.classifier.labels, &token_scores_);
     reserve(kOutputTokenStates, config.token_embedding_size(), &token_states_);
-    if ((request.outputs & (kOutputVectors | kOutputMaxSim)) != 0) {
-      vectors_.resize(vector_positions_.size() * config.vector_size());
+    if ((request.outputs & (kOutputVectors | kOutputMaxSim | kOutputExtraction)) != 0) {
+      vectors_.resize(vector_positions_.size() * VectorSize());
     }
     if (WeighsTokens(request)) term_weights_.resize(length);
     only_last_ = false;
@@ -229,6 +229,11 @@ bool RowStates::Take(std::span<const Positions> wanted, std::span<const double> 
 // Each token is taken once, in the order of positions.
 bool RowStates::WantsToken(int32_t position) const { return WantsTokens() && position >= tokens_; }
 
+int64_t RowStates::VectorSize() const {
+  const ModelConfig& config = request_.spec->model->config;
+  return (request_.outputs & kOutputExtraction) != 0 ? config.hidden_size : config.vector_size();
+}
+
 void RowStates::TakeTokens(std::span<const double> states, Divide divide) {
   const Model& model = *request_.spec->model;
   const int64_t width = model.config.hidden_size;
@@ -258,14 +263,15 @@ void RowStates::TakeTokens(std::span<const double> states, Divide divide) {
 void RowStates::TakeVector(int32_t position, std::span<const double> state) {
   const auto place = std::ranges::lower_bound(vector_positions_, position);
   if (place == vector_positions_.end() || *place != position) return;
-  const int64_t width = request_.spec->model->config.vector_size();
-  WriteVector(*request_.spec, state, vectors_.data() + (place - vector_positions_.begin()) * width);
+  float* const out = vectors_.data() + (place - vector_positions_.begin()) * VectorSize();
+  if ((request_.outputs & kOutputExtraction) != 0) return Round(state, out);
+  WriteVector(*request_.spec, state, out);
 }
 
 bool RowStates::WriteVectors(int32_t row, Reply* reply) const {
-  const int64_t width = request_.spec->model->config.vector_size();
   if ((request_.outputs & kOutputVectors) != 0) {
-    std::ranges::copy(vectors_, reply->vectors.begin() + request_.vectors.begin[row] * width);
+    std::ranges::copy(vectors_,
+                      reply->vectors.begin() + request_.vectors.begin[row] * VectorSize());
   }
   return std::ranges::all_of(vectors_, [](float x) { return std::isfinite(x); });
 }

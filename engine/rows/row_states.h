@@ -79,7 +79,8 @@ class RowStates {
   // prompt that is computed again, change nothing. Returns false if a result is not finite.
   bool Finish(int32_t row, Reply* reply, Divide divide);
 
-  // Returns the vectors of the row and forgets them. Called after Finish.
+  // Returns the vectors of the row, which are states for an extraction, and forgets them. Called
+  // after Finish.
   std::vector<float> TakeVectors() { return std::exchange(vectors_, {}); }
 
   // Returns the number of candidates still to be scored; 0 before Finish. If the candidates are
@@ -104,9 +105,10 @@ class RowStates {
   void ChooseCandidates(int32_t row, int64_t count, Reply* reply);
 
   static constexpr uint32_t kOfTokens =
-      kOutputTokenScores | kOutputTokenStates | kOutputVectors | kOutputMaxSim;
+      kOutputTokenScores | kOutputTokenStates | kOutputVectors | kOutputMaxSim | kOutputExtraction;
   bool WantsTokens() const { return (request_.outputs & kOfTokens) != 0 || WeighsTokens(request_); }
   bool WantsToken(int32_t position) const;
+  int64_t VectorSize() const;
   // Computes the results of the tokens from tokens_ on; `states` are their states.
   void TakeTokens(std::span<const double> states, Divide divide);
 

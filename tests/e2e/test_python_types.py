@@ -16,10 +16,12 @@ def test_options_match_the_parameters_of_the_daemon():
     table = (ROOT / "docs" / "api.md").read_text().partition("## Parameters")[2]
     served = set(re.findall(r"^\| `(\w+)` \|", table, re.M))
     kinds = (options.GenerateOptions, options.EmbedOptions, options.ClassifyOptions,
-             options.RecommendOptions, options.SparseOptions, options.EncodeOptions)
+             options.RecommendOptions, options.SparseOptions, options.EncodeOptions,
+             options.ExtractOptions)
     offered = set().union(*(kind.__annotations__ for kind in kinds))
-    # timeout_s replaces `timeout`. recommend supports only the logits of candidates.
-    elsewhere = {"max_tokens", "timeout", "triton_enable_empty_final_response",
+    # timeout_s replaces `timeout`. recommend supports only the logits of candidates. max_tokens and
+    # labels are arguments.
+    elsewhere = {"max_tokens", "labels", "timeout", "triton_enable_empty_final_response",
                  "candidate_activation"}
     call = {"model_version", "request_id", "timeout_s", "metadata"}
     assert len(served) > 20 and offered - call == served - elsewhere

@@ -34,6 +34,7 @@ import safetensors
 import safetensors.numpy
 import yaml
 
+import extraction
 import known_families
 
 MAPS = pathlib.Path(__file__).parent / "maps"
@@ -296,7 +297,30 @@ def convert_known(arguments):
     print(f"{arguments.out}: {architecture} with {count} tensors in safetensors")
 
 
+def convert_extraction(arguments):
+    """Converts a folder of the package gliner."""
+    def read(path):
+        return (read_safetensors if path.suffix == ".safetensors" else read_pickle)(path)
+
+    def save(tensors, path):
+        safetensors.numpy.save_file(
+            {name: np.ascontiguousarray(value) for name, value in tensors.items()}, path,
+            metadata={"format": "pt"})
+
+    try:
+        if arguments.dry_run:
+            extraction.read_config(arguments.checkpoint)
+            print(f"{extraction.CONFIG} of {arguments.checkpoint} is supported")
+            return
+        count = extraction.convert_directory(arguments.checkpoint, arguments.out, read, save)
+    except ValueError as error:
+        raise ConvertError(str(error)) from error
+    print(f"{arguments.out}: an extraction model with {count} tensors in safetensors")
+
+
 def convert(arguments):
+    if arguments.map is None and (arguments.checkpoint / extraction.CONFIG).is_file():
+        return convert_extraction(arguments)
     if arguments.map is None:
         return convert_known(arguments)
     state = read_checkpoint(arguments.checkpoint)

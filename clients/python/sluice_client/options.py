@@ -15,6 +15,8 @@ POOLINGS = get_args(PoolingName)
 Activation = Literal["none", "softmax", "sigmoid"]
 # The use of texts, for models that encode queries and documents differently.
 TaskName = Literal["query", "document"]
+# Which parts of a text `extract` may return together.
+SpanOverlap = Literal["flat", "nested"]
 # The outputs of `encode`.
 EncodeOutput = Literal["dense", "sparse", "vectors", "spans"]
 
@@ -56,6 +58,14 @@ class GenerateOptions(PromptOptions, total=False):
     num_top_logprobs: int
     speculation: bool
     prediction: str
+
+
+class ExtractOptions(PromptOptions, total=False):
+    """Which parts of texts are returned; docs/api.md describes the parameters."""
+
+    threshold: float
+    overlap: SpanOverlap
+    multi_label: bool
 
 
 class RecommendOptions(PromptOptions, total=False):

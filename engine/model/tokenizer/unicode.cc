@@ -86,6 +86,8 @@ bool IsPunctuation(char32_t point) {
   return IsIn(point, U_GC_P_MASK) || (point < 0x80 && IsIn(point, U_GC_S_MASK));
 }
 
+bool IsLetter(char32_t point) { return IsIn(point, U_GC_L_MASK); }
+
 bool IsNumeric(char32_t point) { return IsIn(point, U_GC_N_MASK); }
 
 bool IsWord(char32_t point) {

@@ -32,6 +32,8 @@ inline constexpr int64_t kWideBytesOfByte = 2;
 bool IsSpace(char32_t point);
 // Returns whether the character has general category P, or is a symbol of ASCII.
 bool IsPunctuation(char32_t point);
+// Returns whether the character has general category L.
+bool IsLetter(char32_t point);
 // Returns whether the character has general category N.
 bool IsNumeric(char32_t point);
 // Returns whether \w of regular expressions matches (Unicode Technical Standard 18, annex C).

@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "engine/rows/candidate_order.h"
 #include "engine/rows/ngram_drafts.h"
+#include "engine/rows/span_head.h"
 #include "engine/rows/sparse_terms.h"
 #include "kernels/choose_diverse.h"
 #include "kernels/diversity.h"
@@ -82,6 +83,7 @@ int64_t FixedBytes(const Request& request) {
   const RequestSpec& spec = *request.spec;
   bytes += BytesOf(spec.edits.bias) + BytesOf(spec.edits.allowed) + BytesOf(spec.stop.ids);
   for (const std::string& text : spec.stop.texts) bytes += std::ssize(text);
+  for (const std::string& label : spec.extraction.labels) bytes += std::ssize(label);
   bytes += std::ssize(spec.instruction) + std::ssize(spec.prediction) + BytesOf(spec.predicted);
   bytes += BytesOf(request.inputs) + BytesOf(request.types);
   for (const RowLists* lists :
@@ -172,6 +174,9 @@ int64_t PromptTokenBytes(const Request& request) {
   }
   if ((request.outputs & (kOutputVectors | kOutputMaxSim)) != 0) {
     bytes += 2 * config.vector_size() * kSizeOf<float>;
+  }
+  if ((request.outputs & kOutputExtraction) != 0) {
+    bytes += SpanHead::WordBytes(config, request.spec->extraction);
   }
   if (WeighsTokens(request)) bytes += 3 * kSizeOf<float> + kSizeOf<int32_t>;  // also their order
   return bytes + DiagnosticBytes(request);
@@ -400,6 +405,7 @@ void ActiveRequest::AllocateReply() {
   if (Wants(kOutputVectors)) {
     reply.vectors.resize(request.vectors.values.size() * config.vector_size());
   }
+  reply.extracted.resize(numbers(kOutputExtraction, 1));
   reply.max_sim.resize(Wants(kOutputMaxSim) ? rows.size() - request.queries : 0);
   if (Wants(kOutputMaxSim)) max_sim.emplace(request);
   reply.spans.resize(request.spans.values.size() / 2 * EmbeddingSize(*request.spec));

@@ -40,23 +40,26 @@ absl::StatusOr<std::unique_ptr<ExecutionSlot>> ExecutionSlot::Create(
   SLUICE_CHECK(options.pages >= MaxPages(capacity, options.page_tokens));
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Slot> slot,
                           executable->CreateSlot(capacity, options.pages));
+  std::shared_ptr<const SpanHead> spans;
+  if (model->spans) spans = std::make_shared<const SpanHead>(*model);
   return std::unique_ptr<ExecutionSlot>(
-      new ExecutionSlot(executable, model, capacity, options, std::move(slot)));
+      new ExecutionSlot(executable, model, capacity, options, std::move(slot), std::move(spans)));
 }
 
 std::unique_ptr<ExecutionSlot> ExecutionSlot::Beside() const {
   return std::unique_ptr<ExecutionSlot>(
-      new ExecutionSlot(executable_, model_, capacity_, options_, slot_));
+      new ExecutionSlot(executable_, model_, capacity_, options_, slot_, span_head_));
 }
 
 ExecutionSlot::ExecutionSlot(const ExecutableModel* executable, const Model* model,
                              const Bucket& capacity, const Options& options,
-                             std::shared_ptr<Slot> slot)
+                             std::shared_ptr<Slot> slot, std::shared_ptr<const SpanHead> spans)
     : executable_(executable),
       model_(model),
       capacity_(capacity),
       options_(options),
       slot_(std::move(slot)),
+      span_head_(std::move(spans)),
       batch_(capacity.tokens, capacity.sequences, model->config.max_positions, options.page_tokens,
              model->config.input_width, model->config.padding_token) {
   const int64_t sequences = capacity.sequences;
@@ -336,6 +339,10 @@ bool ExecutionSlot::CollectStates(size_t i) {
   if (step_end != row->prompt.length) return true;
   ActiveRequest& active = *row->owner;
   if (!row->outputs.states->Finish(row->index, &active.reply, divide)) return false;
+  if (active.Wants(kOutputExtraction)) {
+    return span_head_->Extract(active.request.spec->extraction, row->outputs.states->TakeVectors(),
+                               divide, &active.reply.extracted[row->index]);
+  }
   if (active.max_sim) {
     active.max_sim->Take(row->index, row->outputs.states->TakeVectors(), divide, &active.reply);
   }

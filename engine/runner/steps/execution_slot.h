@@ -11,6 +11,7 @@
 #include "engine/backend.h"
 #include "engine/ladder/ladder.h"
 #include "engine/options.h"
+#include "engine/rows/span_head.h"
 #include "engine/runner/requests/active_request.h"
 #include "engine/step_batch.h"
 
@@ -77,7 +78,8 @@ class ExecutionSlot {
 
  private:
   ExecutionSlot(const ExecutableModel* executable, const Model* model, const Bucket& capacity,
-                const Options& options, std::shared_ptr<Slot> slot);
+                const Options& options, std::shared_ptr<Slot> slot,
+                std::shared_ptr<const SpanHead> spans);
 
   // Returns the tokens of a row's history, extended to `positions`. If `row` is nullptr, returns
   // the tokens of a sequence without a row.
@@ -106,6 +108,7 @@ class ExecutionSlot {
   const Bucket capacity_;
   const Options options_;
   const std::shared_ptr<Slot> slot_;
+  const std::shared_ptr<const SpanHead> span_head_;  // nullptr if the model has none
   StepBatch batch_;
 
   // A row's part in the step. It is kept here because the row may have moved on to the next step.

@@ -144,9 +144,9 @@ absl::Status SplitIds(absl::string_view name, absl::string_view text, int64_t vo
   return absl::OkStatus();
 }
 
-absl::Status AddText(absl::string_view name, absl::string_view text,
+absl::Status AddText(absl::string_view name, absl::string_view text, size_t most,
                      std::vector<std::string>* out) {
-  if (out->size() == kMaxStopTexts) return TooMany(name, kMaxStopTexts);
+  if (out->size() == most) return TooMany(name, most);
   if (text.empty() || text.size() > kMaxStopTextBytes) {
     return ParameterError(name, absl::StrCat("a text has ", text.size(), " bytes; expected 1 to ",
                                              kMaxStopTextBytes));
@@ -241,20 +241,20 @@ absl::Status ReadSpans(absl::string_view name, const inference::InferParameter& 
   return absl::OkStatus();
 }
 
-absl::Status ReadTexts(absl::string_view name, const inference::InferParameter& value,
+absl::Status ReadTexts(absl::string_view name, const inference::InferParameter& value, size_t most,
                        std::vector<std::string>* out) {
   if (!absl::StartsWith(value.string_param(), "[")) {
     if (value.parameter_choice_case() != inference::InferParameter::kStringParam) {
       return Expected(name, value, "a text or a JSON array of texts");
     }
-    return AddText(name, value.string_param(), out);
+    return AddText(name, value.string_param(), most, out);
   }
   const auto take = [&](const std::string&, const Item& item) {
     const auto* text = std::get_if<std::string>(&item);
     if (text == nullptr)
       return ParameterError(name,
                             "has an entry that is not a text; expected a JSON array of texts");
-    return AddText(name, *text, out);
+    return AddText(name, *text, most, out);
   };
   return ReadFlat(name, value, FlatReader::Kind::kArray, "a JSON array of texts", take);
 }

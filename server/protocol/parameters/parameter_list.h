@@ -27,9 +27,9 @@ absl::Status ReadTokenBias(absl::string_view name, const inference::InferParamet
 absl::Status ReadTokenIds(absl::string_view name, const inference::InferParameter& value,
                           int64_t vocab, size_t most, std::vector<int32_t>* out);
 
-// Reads an array of texts if the value begins with '[', or else the value as one text. Texts must
-// not be empty and must be within the limits. Protobuf has already checked that they are UTF-8.
-absl::Status ReadTexts(absl::string_view name, const inference::InferParameter& value,
+// Reads an array of texts if the value begins with '[', or else the value as one text: at most
+// `most` texts, of 1 to kMaxStopTextBytes bytes. Protobuf has already checked that they are UTF-8.
+absl::Status ReadTexts(absl::string_view name, const inference::InferParameter& value, size_t most,
                        std::vector<std::string>* out);
 
 // Reads [[[0, 12], [12, 30]], ..]: for each row a list of at most kMostSpans spans, which are not

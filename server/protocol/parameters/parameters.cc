@@ -90,7 +90,7 @@ struct Reading {
     return ReadTokenBias(name(), value, config.vocab_size, &field(spec));
   }
   absl::Status operator()(FieldOf<std::vector<std::string>> field) const {
-    return ReadTexts(name(), value, &field(spec));
+    return ReadTexts(name(), value, static_cast<size_t>(info.range.MaxFor(config)), &field(spec));
   }
   absl::Status operator()(FieldOf<std::vector<std::vector<TextSpan>>> field) const {
     return ReadSpans(name(), value, &field(spec));

@@ -103,6 +103,7 @@ class ResponseWriter {
   void AddTerms(const OutputInfo& info, const std::vector<T>& values, T pad);
   void AddLists(const std::vector<int32_t>& counts, const std::vector<float>& vectors,
                 int64_t width, const OutputInfo& info);
+  void AddExtracted(const OutputInfo& info);
   void AddDiagnostic(const OutputInfo& info, const std::vector<float>& values);
 
   const ReplySpec& spec_;
@@ -278,6 +279,10 @@ void ResponseWriter::Add(const OutputInfo& info) {
     case Output::kMaxSim:
     case Output::kSpanEmbeddings:
     case Output::kSpanCount:
+    case Output::kExtractedSpans:
+    case Output::kExtractedLabels:
+    case Output::kExtractedScores:
+    case Output::kExtractedCount:
     case Output::kCandidateScores:
     case Output::kCandidateOrder:
       if (reply_ != nullptr) AddOfPrompt(info);
@@ -316,6 +321,35 @@ void ResponseWriter::AddLists(const std::vector<int32_t>& counts, const std::vec
   Pad(vectors, counts, 1, most, width, 0.0f, Declare(info, {rows_, most, width}));
 }
 
+// Adds one property of the extracted parts of each row, or their counts.
+void ResponseWriter::AddExtracted(const OutputInfo& info) {
+  std::vector<int32_t> counts, labels, places;
+  std::vector<float> scores;
+  for (int64_t row = 0; row < rows_; ++row) {
+    const std::vector<TextSpan>& words = spec_.words[row];
+    const std::vector<ExtractedSpan>& spans = reply_->extracted[row];
+    counts.push_back(static_cast<int32_t>(std::ssize(spans)));
+    for (const ExtractedSpan& span : spans) {
+      SLUICE_CHECK(span.begin < span.end && span.end <= std::ssize(words));
+      places.push_back(words[span.begin].begin);
+      places.push_back(words[span.end - 1].end);
+      labels.push_back(span.label);
+      scores.push_back(span.score);
+    }
+  }
+  const int64_t most = *std::max_element(counts.begin(), counts.end());
+  switch (info.output) {
+    case Output::kExtractedSpans:
+      return Pad(places, counts, 1, most, 2, -1, Declare(info, {rows_, most, 2}));
+    case Output::kExtractedLabels:
+      return Pad(labels, counts, 1, most, 1, -1, Declare(info, {rows_, most}));
+    case Output::kExtractedScores:
+      return Pad(scores, counts, 1, most, 1, 0.0f, Declare(info, {rows_, most}));
+    default:
+      return AppendBytes(counts.data(), rows_, Declare(info, {rows_, 1}));
+  }
+}
+
 void ResponseWriter::AddOfPrompt(const OutputInfo& info) {
   switch (info.output) {
     case Output::kLogits:
@@ -342,6 +376,11 @@ void ResponseWriter::AddOfPrompt(const OutputInfo& info) {
     case Output::kSpanEmbeddings:
     case Output::kSpanCount:
       return AddLists(spec_.span_counts, reply_->spans, EmbeddingSize(*spec_.request), info);
+    case Output::kExtractedSpans:
+    case Output::kExtractedLabels:
+    case Output::kExtractedScores:
+    case Output::kExtractedCount:
+      return AddExtracted(info);
     case Output::kMaxSim: {
       const auto documents = std::ssize(reply_->max_sim);
       return AppendBytes(reply_->max_sim.data(), documents, Declare(info, {documents, 1}));

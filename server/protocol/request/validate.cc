@@ -42,6 +42,7 @@ struct RequestedExtras {
   bool located = false;     // each row has the tokens of one text
   bool similar = false;     // queries and documents
   bool spans = false;       // spans
+  bool labels = false;      // labels
 };
 
 uint32_t MaskOf(const std::vector<Output>& outputs) {
@@ -71,6 +72,12 @@ absl::Status CheckNeeds(const OutputInfo& info, absl::string_view name,
   if ((info.mask & kOutputSpans) != 0 && !extras.spans) {
     return OutputError(name, "needs the parameter spans");
   }
+  const bool extracted = (info.mask & kOutputExtraction) != 0;
+  if (extracted && !extras.labels) return OutputError(name, "needs the parameter labels");
+  if (!extracted && extras.labels) {
+    return OutputError(name,
+                       "cannot be combined with the parameter labels; request it in another call");
+  }
   return absl::OkStatus();
 }
 
@@ -85,6 +92,10 @@ std::vector<Output> DefaultOutputs(const Model& model, const RequestedExtras& ex
                               (extras.diverse && info.output == Output::kCandidateOrder));
     if (info.output == Output::kTokenOffsets && !extras.located) continue;
     const bool spans = extras.spans && (info.mask & kOutputSpans) != 0;
+    if (extras.labels) {
+      if (Has(model, info) && (info.mask & kOutputExtraction) != 0) outputs.push_back(info.output);
+      continue;
+    }
     if (IsDefaultOf(info, model) || (Has(model, info) && spans) ||
         (Has(model, info) && (top || candidates))) {
       outputs.push_back(info.output);
@@ -111,6 +122,13 @@ absl::Status ReadOutputs(const inference::ModelInferRequest& message, const Mode
     outputs->push_back(info->output);
   }
   if (outputs->empty()) *outputs = DefaultOutputs(model, extras);
+  const bool extracts = (MaskOf(*outputs) & kOutputExtraction) != 0;
+  if (extras.labels && !extracts) {
+    return ParameterError("labels", "is refused: the model does not extract parts of texts");
+  }
+  if (extracts && !extras.labels) {
+    return ParameterError("labels", "is missing; give the labels of the parts to find");
+  }
   if (extras.spans && (MaskOf(*outputs) & kOutputSpans) == 0) {
     return ParameterError("spans", "requires the output span_embeddings; it was not requested");
   }
@@ -158,12 +176,18 @@ struct ReplyExtents {
   double embedding;  // values per embedding
   double terms;      // the most terms of a row's sparse embedding
   double spans;      // the most spans of a row
+  double extracted;  // the most extracted parts of a row
 };
 
 size_t MostSpans(const RequestSpec& spec) {
   size_t most = 0;
   for (const std::vector<TextSpan>& row : spec.states.spans) most = std::max(most, row.size());
   return most;
+}
+
+int32_t MostExtracted(const ExtractionRules& rules, int32_t words) {
+  const bool one = rules.overlap == SpanOverlap::kFlat && !rules.multi_label;
+  return one ? std::min(words, kMostExtracted) : kMostExtracted;
 }
 
 ReplyExtents ExtentsOf(const Model& model, const Prompt& prompt, int32_t longest_row,
@@ -180,7 +204,8 @@ ReplyExtents ExtentsOf(const Model& model, const Prompt& prompt, int32_t longest
           .embedding = static_cast<double>(
               spec.states.dimensions > 0 ? spec.states.dimensions : model.config.embedding_size()),
           .terms = static_cast<double>(spec.states.max_active_dims),
-          .spans = static_cast<double>(MostSpans(spec))};
+          .spans = static_cast<double>(MostSpans(spec)),
+          .extracted = static_cast<double>(MostExtracted(spec.extraction, longest_row))};
 }
 
 double LongestName(const ClassifierConfig& classifier) {
@@ -235,7 +260,13 @@ double OutputBytes(Output output, const ReplyExtents& of) {
     case Output::kVectorCount:
     case Output::kMaxSim:
     case Output::kSpanCount:
+    case Output::kExtractedCount:
       return 4 * of.rows;
+    case Output::kExtractedSpans:
+      return 8 * of.rows * of.extracted;
+    case Output::kExtractedLabels:
+    case Output::kExtractedScores:
+      return 4 * of.rows * of.extracted;
     case Output::kSpanEmbeddings:
       return 4 * of.rows * of.spans * of.embedding;
     case Output::kCandidateScores:
@@ -370,6 +401,19 @@ absl::Status CheckSpanUnit(const RequestSpec& spec, const Prompt& prompt) {
                         "to tokens");
 }
 
+absl::Status CheckLabels(const RequestSpec& spec, const Prompt& prompt) {
+  if (spec.extraction.labels.empty()) return absl::OkStatus();
+  if (!prompt.takes_prompt()) {
+    return ParameterError("labels", "needs text_input without text_pair_input");
+  }
+  if (spec.truncate == Truncation::kLeft) {
+    return ParameterError("truncate",
+                          "is left, which would cut the labels; with labels it may be right or "
+                          "error");
+  }
+  return absl::OkStatus();
+}
+
 // Checks that the prompt takes the parameters prompt_name and instruction, if they are given.
 absl::Status CheckPromptName(const inference::ModelInferRequest& message, const Model& model,
                              const Prompt& prompt) {
@@ -456,6 +500,18 @@ bool ComparesVectors(const inference::ModelInferRequest& message, const InputTen
   });
 }
 
+// Takes the positions of labels and words, and the places of words.
+void TakeWords(const Prompt& prompt, Request* request, ReplySpec* reply) {
+  request->vectors.begin.push_back(0);
+  for (int64_t row = 0; row < prompt.rows(); ++row) {
+    TextRows::RowWords words = prompt.WordsOf(row);
+    std::vector<int32_t>& positions = request->vectors.values;
+    positions.insert(positions.end(), words.positions.begin(), words.positions.end());
+    request->vectors.begin.push_back(static_cast<int32_t>(std::ssize(positions)));
+    reply->words.push_back(std::move(words.characters));
+  }
+}
+
 absl::Status CheckId(const std::string& id) {
   if (id.size() <= kMaxRequestIdBytes) return absl::OkStatus();
   return ReasonError(Reason::kRequest, absl::StrCat("id has ", id.size(), " bytes; the limit is ",
@@ -483,10 +539,12 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
                                .diverse = spec->diversity > 0,
                                .located = prompt.takes_prompt(),
                                .similar = similar,
-                               .spans = !spec->states.spans.empty()};
+                               .spans = !spec->states.spans.empty(),
+                               .labels = !spec->extraction.labels.empty()};
   SLUICE_RETURN_IF_ERROR(ReadOutputs(message, model, extras, &reply.outputs));
   SLUICE_RETURN_IF_ERROR(CheckPromptName(message, model, prompt));
   SLUICE_RETURN_IF_ERROR(CheckSpanUnit(*spec, prompt));
+  SLUICE_RETURN_IF_ERROR(CheckLabels(*spec, prompt));
   if (const int64_t least = prompt.LeastEncoded(model); least > 0 && call.before_encoding) {
     SLUICE_RETURN_IF_ERROR(call.before_encoding(least));
   }
@@ -499,8 +557,12 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
   request.outputs = MaskOf(reply.outputs);
   SLUICE_RETURN_IF_ERROR(CheckWindows(message, inputs, *spec, prompt, request.outputs, token_ids));
   if (spec->window_overlap > 0) spec->truncate = Truncation::kRight;  // no row is cut
-  SLUICE_RETURN_IF_ERROR(prompt.Encode(PromptText(*spec, model, prompt), spec->states.task,
-                                       spec->truncate, located, model));
+  if (extras.labels) {
+    SLUICE_RETURN_IF_ERROR(prompt.EncodeWords(spec->extraction.labels, spec->truncate));
+  } else {
+    SLUICE_RETURN_IF_ERROR(prompt.Encode(PromptText(*spec, model, prompt), spec->states.task,
+                                         spec->truncate, located, model));
+  }
   SLUICE_RETURN_IF_ERROR(CheckStop(spec->stop, model));
   if ((request.outputs & kOutputTokens) == 0 && !message.parameters().contains("max_tokens")) {
     spec->max_tokens = 0;
@@ -534,6 +596,7 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
     reply.span_counts = SizesOf(request.spans);
     for (int32_t& count : reply.span_counts) count /= 2;
   }
+  if (extras.labels) TakeWords(prompt, &request, &reply);
   request.queries = prompt.queries();
   if (token_ids) reply.token_ids.assign(request.tokens.begin(), request.tokens.end());
   reply.cut_tokens = prompt.cut_tokens();

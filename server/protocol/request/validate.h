@@ -54,6 +54,7 @@ struct ReplySpec {
   std::vector<int32_t> token_ids = {};               // of all rows, for token_ids
   std::vector<int32_t> vector_counts = {};           // of each row, for vectors
   std::vector<int32_t> span_counts = {};             // of each row, for span_embeddings
+  std::vector<std::vector<TextSpan>> words = {};     // of each row, for extracted_spans
   TextWindows windows = {};                          // the rows of `request` are these windows
   int64_t cut_tokens = 0;                            // total over all rows; returned unless 0
   int64_t max_bytes = 0;                             // the limit on the whole reply

@@ -40,6 +40,14 @@ constexpr OutputInfo kOutputs[] = {
     {Output::kSpanEmbeddings, "span_embeddings", "FP32", "[n, s, d]", kOutputSpans,
      Provider::kEmbedding},
     {Output::kSpanCount, "span_count", "INT32", "[n, 1]", kOutputSpans, Provider::kEmbedding},
+    {Output::kExtractedSpans, "extracted_spans", "INT32", "[n, e, 2]", kOutputExtraction,
+     Provider::kExtraction},
+    {Output::kExtractedLabels, "extracted_labels", "INT32", "[n, e]", kOutputExtraction,
+     Provider::kExtraction},
+    {Output::kExtractedScores, "extracted_scores", "FP32", "[n, e]", kOutputExtraction,
+     Provider::kExtraction},
+    {Output::kExtractedCount, "extracted_count", "INT32", "[n, 1]", kOutputExtraction,
+     Provider::kExtraction},
     {Output::kTopIds, "top_ids", "INT32", "[n, t, k]", kTop, Provider::kTokens},
     {Output::kTopLogprobs, "top_logprobs", "FP32", "[n, t, k]", kTop, Provider::kTokens},
     {Output::kTopScores, "top_scores", "FP32", "[n, t, k]", kTop | kOutputTopScores,
@@ -104,6 +112,8 @@ bool Has(const Model& model, const OutputInfo& info) {
              (model.config.has_lm_head && !model.config.causal);
     case Provider::kVectors:
       return model.config.vector_size() > 0;
+    case Provider::kExtraction:
+      return model.spans.has_value() && model.tokenizer != nullptr;
     case Provider::kAnyModel:
       return true;
   }
@@ -122,6 +132,7 @@ bool IsDefaultOf(const OutputInfo& info, const Model& model) {
   const bool scores = serving.classifier.labels > 0;
   if (info.output == Output::kTokenCount) return serving.classifier.of_tokens;
   if (info.output == Output::kTokenOffsets) return serving.classifier.of_tokens && Has(model, info);
+  if (serving.extraction) return info.mask == kOutputExtraction && Has(model, info);
   if (serving.multi_vector) return info.mask == kOutputVectors;
   if (serving.sparse) return info.mask == kOutputSparse;
   if ((info.mask & (kOutputScores | kOutputTokenScores)) != 0) return Has(model, info);
@@ -138,6 +149,7 @@ std::vector<int64_t> ShapeOf(const OutputInfo& info, const Model& model) {
     case Output::kLabel:
     case Output::kTokenCount:
     case Output::kVectorCount:
+    case Output::kExtractedCount:
       return {1};
     case Output::kScores:
       return {labels};
@@ -148,6 +160,7 @@ std::vector<int64_t> ShapeOf(const OutputInfo& info, const Model& model) {
     case Output::kVectors:
       return {-1, model.config.vector_size()};
     case Output::kTokenOffsets:
+    case Output::kExtractedSpans:
       return {-1, 2};
     case Output::kEmbedding:
       return {model.config.embedding_size()};

@@ -42,6 +42,10 @@ enum class Output {
   kMaxSim,
   kSpanEmbeddings,
   kSpanCount,
+  kExtractedSpans,
+  kExtractedLabels,
+  kExtractedScores,
+  kExtractedCount,
 };
 
 // The properties that a model needs to provide an output.
@@ -59,6 +63,7 @@ enum class Provider {
   kEmbedding,        // one embedding per row, not per token
   kSparse,           // logits of a model with bidirectional attention, or weights of tokens
   kVectors,          // a vector for each token or most of them
+  kExtraction,       // a head that finds labelled parts of texts
   kAnyModel,
 };
 
@@ -88,6 +93,7 @@ const OutputInfo* FindOutput(std::string_view name, const Model& model);
 //   and their offsets if the model has a tokenizer;
 // - for a model that generates, the generated tokens;
 // - for a multi-vector model, the vectors and their counts, or MaxSim if there are documents;
+// - for a model that extracts, the labelled parts and their counts;
 // - for a model whose files define a sparse embedding, that embedding;
 // - for any other model, the embedding.
 bool IsDefaultOf(const OutputInfo& info, const Model& model);

@@ -123,6 +123,15 @@ absl::Status Prompt::Encode(std::string_view prompt, TextTask task, Truncation t
   return absl::OkStatus();
 }
 
+absl::Status Prompt::EncodeWords(const std::vector<std::string>& labels, Truncation truncation) {
+  SLUICE_RETURN_IF_ERROR(texts_.EncodeWords(labels, truncation != Truncation::kError));
+  cut_tokens_ = texts_.cut_word_tokens();
+  for (int64_t row = 0; row < rows_; ++row) {
+    lengths_.push_back(static_cast<int32_t>(texts_.LengthOf(row)));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<int32_t> Prompt::LengthOfPrompt() const {
   const int64_t length = texts_.rows() > 0 ? texts_.LengthOfPrompt() : 0;
   const auto shortest = std::min_element(lengths_.begin(), lengths_.end());

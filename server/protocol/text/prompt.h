@@ -47,6 +47,10 @@ class Prompt {
   // the errors of CheckInterruption.
   absl::Status Encode(std::string_view prompt, TextTask task, Truncation truncation, bool located,
                       const Model& model);
+  // Called instead of Encode for an extraction; see TextRows::EncodeWords. Requires takes_prompt().
+  absl::Status EncodeWords(const std::vector<std::string>& labels, Truncation truncation);
+  // Returns the labels and words of a row. Requires EncodeWords and Cut.
+  TextRows::RowWords WordsOf(int64_t row) const { return texts_.WordsOf(row); }
   // Cuts rows longer than `most` according to `truncation`, or returns an error for them. The
   // template's tokens around texts are kept.
   absl::Status Cut(Truncation truncation, int64_t most);

@@ -86,8 +86,9 @@ const TextTemplate& TextRows::RowTemplate() const {
   return rules_ != nullptr && rules_->single ? *rules_->single : templates.single;
 }
 
-absl::StatusOr<TextRows::Kept> TextRows::EncodeText(Input input, int64_t index,
-                                                    std::string_view text, bool cuts) {
+// Returns the most tokens of a text, or an error if it has too many bytes.
+absl::StatusOr<int64_t> TextRows::MostTokens(Input input, int64_t index, std::string_view text,
+                                             bool cuts) const {
   const int64_t positions = model_->config.max_positions;
   const int64_t longest = model_->tokenizer->longest_token_bytes();
   const int64_t most_bytes = positions * (cuts ? std::max(longest, kCutBytesPerToken) : longest);
@@ -98,7 +99,12 @@ absl::StatusOr<TextRows::Kept> TextRows::EncodeText(Input input, int64_t index,
                      most_bytes / positions, " for each of the model's max_positions",
                      cuts ? "" : "; set the parameter truncate to cut longer rows", ")"));
   }
-  const int64_t most = cuts ? std::numeric_limits<int32_t>::max() : positions;
+  return cuts ? std::numeric_limits<int32_t>::max() : positions;
+}
+
+absl::StatusOr<TextRows::Kept> TextRows::EncodeText(Input input, int64_t index,
+                                                    std::string_view text, bool cuts) {
+  SLUICE_ASSIGN_OR_RETURN(const int64_t most, MostTokens(input, index, text, cuts));
   const auto tokens = located_ ? RowTokenizer().EncodeLocated(text, most, &ranges_)
                                : RowTokenizer().EncodeBare(text, most);
   SLUICE_RETURN_IF_ERROR(CheckInterruption());
@@ -110,7 +116,7 @@ absl::StatusOr<TextRows::Kept> TextRows::EncodeText(Input input, int64_t index,
     return TextError(
         input, index,
         absl::StrCat(
-            "has more than ", most, " tokens; expected 1 to ", positions,
+            "has more than ", most, " tokens; expected 1 to ", most,
             " (the model's max_positions; set the parameter truncate to cut longer rows)"));
   }
   // A list that grows exists twice for a time.
@@ -125,11 +131,14 @@ absl::StatusOr<TextRows::Kept> TextRows::EncodeText(Input input, int64_t index,
 absl::Status TextRows::MeasurePrompt(std::string_view prompt) {
   SLUICE_ASSIGN_OR_RETURN(const auto tokens,
                           RowTokenizer().EncodeBare(prompt, Tokenizer::kNoLimit));
-  const std::vector<TextTemplate::Element>& parts = RowTemplate().parts;
-  const auto text =
-      std::find_if(parts.begin(), parts.end(), [](const auto& part) { return part.text == 0; });
-  prompt_tokens_ = std::ssize(tokens) + (text - parts.begin());
+  prompt_tokens_ = std::ssize(tokens) + TokensBefore();
   return absl::OkStatus();
+}
+
+int32_t TextRows::TokensBefore() const {
+  const std::vector<TextTemplate::Element>& parts = RowTemplate().parts;
+  const auto text = std::ranges::find(parts, 0, &TextTemplate::Element::text);
+  return static_cast<int32_t>(text - parts.begin());
 }
 
 int64_t TextRows::bytes() const {
@@ -173,6 +182,106 @@ absl::Status TextRows::EncodeSides(std::string_view prompt, TextTask task, bool 
     kept.resize(rows(), kept.front());
   }
   return absl::OkStatus();
+}
+
+absl::Status TextRows::Keep(std::span<const int32_t> tokens) {
+  // A list that grows exists twice for a time.
+  SLUICE_RETURN_IF_ERROR(
+      memory_.Hold(2 * (std::ssize(tokens_) + std::ssize(tokens)) * int64_t{sizeof(int32_t)}));
+  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+  return absl::OkStatus();
+}
+
+absl::Status TextRows::EncodeLabels(const std::vector<std::string>& labels) {
+  const TextTasks& tasks = model_->tasks;
+  const int32_t place = model_->config.serving.extraction->label_state == LabelState::kNext ? 1 : 0;
+  for (size_t i = 0; i < labels.size(); ++i) {
+    const auto refuse = [&](absl::string_view problem) {
+      return ReasonError(Reason::kParameter, absl::StrCat("parameter labels: [", i, "] ", problem));
+    };
+    if (std::find(labels.begin(), labels.begin() + i, labels[i]) != labels.begin() + i) {
+      return refuse("is the same as an earlier label; send each label once");
+    }
+    const auto tokens = model_->tokenizer->EncodeBare(labels[i], model_->config.max_positions);
+    SLUICE_RETURN_IF_ERROR(CheckInterruption());
+    if (!tokens.ok()) {
+      if (IsRefusalForMemory(tokens.status())) return tokens.status();
+      return refuse(absl::StrCat("is refused: ", tokens.status().message()));
+    }
+    if (tokens->empty()) return refuse("has 0 tokens; expected a text with at least 1");
+    for (const int32_t token : *tokens) {
+      if (token == tasks.label_marker || token == tasks.separator) {
+        return refuse("has the text of the model's marker or separator; remove it");
+      }
+    }
+    label_places_.push_back(static_cast<int32_t>(std::ssize(label_tokens_)) + place);
+    label_tokens_.push_back(tasks.label_marker);
+    label_tokens_.insert(label_tokens_.end(), tokens->begin(), tokens->end());
+  }
+  label_tokens_.push_back(tasks.separator);
+  const int64_t needed = std::ssize(label_tokens_) + RowTemplate().specials();
+  if (needed < model_->config.max_positions) return absl::OkStatus();
+  return ReasonError(
+      Reason::kParameter,
+      absl::StrCat("parameter labels: the labels take ", needed,
+                   " tokens of each row and leave none for a text; a row has at most ",
+                   model_->config.max_positions,
+                   " (the model's max_positions). Send fewer labels"));
+}
+
+absl::Status TextRows::EncodeWordsOf(int64_t index, std::string_view text, bool cuts) {
+  SLUICE_ASSIGN_OR_RETURN(const int64_t most, MostTokens(input_, index, text, cuts));
+  const int64_t max_words = model_->config.serving.extraction->max_words;
+  std::vector<EncodedWord>& words = words_.emplace_back();
+  const auto first = std::ssize(tokens_);
+  SLUICE_RETURN_IF_ERROR(Keep(label_tokens_));
+  for (const TextWord& word : SplitWords(text)) {
+    const auto [begin, end] = word.bytes;
+    const auto tokens = model_->tokenizer->EncodeBare(text.substr(begin, end - begin), most);
+    SLUICE_RETURN_IF_ERROR(CheckInterruption());
+    if (!tokens.ok()) {
+      if (IsRefusalForMemory(tokens.status())) return tokens.status();
+      return TextError(input_, index, absl::StrCat("is refused: ", tokens.status().message()));
+    }
+    if (tokens->empty()) continue;
+    if (std::ssize(words) == max_words) {
+      if (!cuts) {
+        return TextError(input_, index,
+                         absl::StrCat("has more than ", max_words,
+                                      " words (the model's sluice.extraction.max_words); set the "
+                                      "parameter truncate to cut longer texts"));
+      }
+      cut_word_tokens_ += std::ssize(*tokens);
+      continue;
+    }
+    words.push_back({.characters = {word.begin, word.end},
+                     .token = static_cast<int32_t>(std::ssize(tokens_) - first)});
+    SLUICE_RETURN_IF_ERROR(Keep(*tokens));
+  }
+  kept_.front().push_back({first, std::ssize(tokens_) - first});
+  return absl::OkStatus();
+}
+
+absl::Status TextRows::EncodeWords(const std::vector<std::string>& labels, bool cuts) {
+  SLUICE_RETURN_IF_ERROR(EncodeLabels(labels));
+  kept_.emplace_back();
+  for (int64_t row = 0; row < rows(); ++row) {
+    SLUICE_RETURN_IF_ERROR(CheckInterruption());
+    SLUICE_RETURN_IF_ERROR(EncodeWordsOf(row, texts_[0][row], cuts));
+  }
+  return absl::OkStatus();
+}
+
+TextRows::RowWords TextRows::WordsOf(int64_t row) const {
+  RowWords words;
+  const int32_t before = TokensBefore();
+  for (const int32_t place : label_places_) words.positions.push_back(before + place);
+  for (const EncodedWord& word : words_[row]) {
+    if (word.token >= kept_[0][row].count) break;
+    words.positions.push_back(before + word.token);
+    words.characters.push_back(word.characters);
+  }
+  return words;
 }
 
 // A token may cross the boundary of two parts of a frame, so the parts are not encoded separately.
@@ -237,12 +346,10 @@ absl::Status TextRows::Cut(int64_t row, Truncation truncation, int64_t most) {
 }
 
 absl::StatusOr<TextWindows> TextRows::Split(int32_t overlap, int64_t most, int64_t most_rows) {
-  const std::vector<TextTemplate::Element>& parts = RowTemplate().parts;
-  const auto text =
-      std::find_if(parts.begin(), parts.end(), [](const auto& part) { return part.text == 0; });
+  const int32_t before = TokensBefore();
   TextWindows windows{.overlap = overlap,
-                      .before = static_cast<int32_t>(text - parts.begin()),
-                      .behind = static_cast<int32_t>(parts.end() - text - 1)};
+                      .before = before,
+                      .behind = static_cast<int32_t>(std::ssize(RowTemplate().parts)) - before - 1};
   const int64_t room = most - RowTemplate().specials(), step = room - overlap;
   if (step <= 0) {
     return ReasonError(Reason::kInput,

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "base/work_memory.h"
 #include "engine/model/pair_frame.h"
+#include "engine/model/words.h"
 #include "engine/request.h"
 #include "server/protocol/tensors/inputs.h"
 #include "server/protocol/tensors/tensors.h"
@@ -42,6 +43,19 @@ class TextRows {
   // an error for a text that is too long, unless `truncation` cuts it, and the errors of
   // CheckInterruption.
   absl::Status Encode(std::string_view prompt, TextTask task, Truncation truncation, bool located);
+  // Encodes labels and the words of each text for the model's extraction: a marker and the tokens
+  // of each label, a separator, and each word by itself. Words without tokens are left out. Returns
+  // an error for a label without tokens or with a marker, for labels that fill a row, and for a
+  // text with more words than the model's maximum, unless `cuts`. Otherwise works as Encode.
+  absl::Status EncodeWords(const std::vector<std::string>& labels, bool cuts);
+  // The labels and words of a row that EncodeWords encoded, and Cut kept.
+  struct RowWords {
+    std::vector<int32_t> positions;    // of the labels, and then of the words
+    std::vector<TextSpan> characters;  // of the words
+  };
+  RowWords WordsOf(int64_t row) const;
+  // Returns the number of tokens of words beyond the model's maximum.
+  int64_t cut_word_tokens() const { return cut_word_tokens_; }
   // Returns the number of tokens before a row's text, including the prompt's; 0 without a prompt.
   int64_t LengthOfPrompt() const { return prompt_tokens_; }
   // Returns the number of tokens of a row, including its template's.
@@ -80,7 +94,20 @@ class TextRows {
     int64_t begin, count;  // in tokens_
   };
 
+  // A word of a text, and its first token among the row's tokens.
+  struct EncodedWord {
+    TextSpan characters;
+    int32_t token;
+  };
+
   const TextTemplate& RowTemplate() const;
+  // Returns the number of tokens of the template before a row's first text.
+  int32_t TokensBefore() const;
+  absl::Status EncodeLabels(const std::vector<std::string>& labels);
+  absl::Status EncodeWordsOf(int64_t index, std::string_view text, bool cuts);
+  absl::StatusOr<int64_t> MostTokens(Input input, int64_t index, std::string_view text,
+                                     bool cuts) const;
+  absl::Status Keep(std::span<const int32_t> tokens);
   absl::Status EncodeSides(std::string_view prompt, TextTask task, bool cuts);
   absl::Status EncodeFramed(std::string_view instruction, bool cuts);
   absl::Status CutFramed(Kept& row, Truncation truncation, int64_t most);
@@ -105,6 +132,10 @@ class TextRows {
   std::vector<ByteRange> ranges_;  // of the tokens; empty unless they are located
   // The first and the second texts, by row. A framed row is one text.
   std::vector<std::vector<Kept>> kept_;
+  std::vector<int32_t> label_tokens_;            // labels and separator, of every row
+  std::vector<int32_t> label_places_;            // of each label's state, in label_tokens_
+  std::vector<std::vector<EncodedWord>> words_;  // of each row
+  int64_t cut_word_tokens_ = 0;
 };
 
 }  // namespace sluice

@@ -54,6 +54,24 @@ TEST(ServingConfigTest, EveryKeyIsRead) {
   EXPECT_EQ(classifier.pooling, Pooling::kMean);
   EXPECT_TRUE(classifier.pooler);
   EXPECT_FALSE(classifier.bias);
+  const auto extraction = Parse(Document(false), "extraction",
+                                {{"width", 16},
+                                 {"lstm_layers", 1},
+                                 {"max_width", 7},
+                                 {"max_words", 90},
+                                 {"label_marker", "[M]"},
+                                 {"separator", "[S]"},
+                                 {"label_state", "next"}});
+  ASSERT_TRUE(extraction.ok()) << extraction.status();
+  const ExtractionConfig& head = *extraction->serving.extraction;
+  EXPECT_EQ(head.width, 16);
+  EXPECT_EQ(head.lstm_layers, 1);
+  EXPECT_EQ(head.max_width, 7);
+  EXPECT_EQ(head.max_words, 90);
+  EXPECT_EQ(head.label_marker, "[M]");
+  EXPECT_EQ(head.separator, "[S]");
+  EXPECT_EQ(head.label_state, LabelState::kNext);
+  EXPECT_EQ(extraction->serving.truncate, Truncation::kRight);
   EXPECT_EQ(Parse(Document(), "position_alignment", "end")->serving.alignment,
             PositionAlignment::kEnd);
   EXPECT_EQ(Parse(Document(), "truncate", "left")->serving.truncate, Truncation::kLeft);

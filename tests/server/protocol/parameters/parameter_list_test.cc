@@ -45,7 +45,7 @@ std::string IdsError(const std::string& text, std::vector<int32_t>* out, size_t 
 }
 std::string TextsError(const std::string& text, std::vector<std::string>* out) {
   out->clear();
-  return ErrorOf(ReadTexts("p", Text(text), out));
+  return ErrorOf(ReadTexts("p", Text(text), kMaxStopTexts, out));
 }
 
 TEST(TokenBiasTest, ReadsNumbersAndBans) {
@@ -234,7 +234,7 @@ SLUICE_TABLE(BadTextsTable, kBadTextsRows);
 
 TEST(TextsTest, AParameterWithoutValueIsRefused) {
   std::vector<std::string> texts;
-  EXPECT_NE(ErrorOf(ReadTexts("p", inference::InferParameter(), &texts)), "");
+  EXPECT_NE(ErrorOf(ReadTexts("p", inference::InferParameter(), kMaxStopTexts, &texts)), "");
 }
 
 // Deep or damaged texts are read or refused, and all accepted values are within the limits.

@@ -1,0 +1,99 @@
+// Finds labelled parts of a text, from the states of its labels and words (GLiNER, arXiv
+// 2311.08526, with spans of the kind markerV0):
+//   s = start(w_b), e = end(w_e)                  each of 2 layers, like label() and span()
+//   score = sigmoid(label(l) . span(relu([s, e])))
+// for the words b <= e of a part and a label l. An LSTM in both directions may follow the words.
+//
+// The first layer of span() is the sum of a product of s and a product of e, which are computed
+// once for each word. Its last layer is multiplied with the labels first, because there are fewer
+// labels than features.
+//
+// A row's results depend on no other row: they have the same bits in every batch.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/model/model.h"
+#include "engine/model/output_heads.h"
+#include "engine/request.h"
+#include "kernels/cpu/packed_weights.h"
+#include "kernels/cpu/profile.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace sluice {
+
+// Returns the candidates that may be returned together, by their first words. The best candidates
+// are taken first, those with equal scores in the order of words and labels, and at most
+// kMostExtracted of them. Requires that candidates are within `words` words.
+std::vector<ExtractedSpan> ChooseSpans(std::vector<ExtractedSpan> candidates, int64_t words,
+                                       const ExtractionRules& rules);
+
+// Immutable; thread-safe.
+class SpanHead {
+ public:
+  // Packs the weights of the model, which must have a SpanWeights.
+  explicit SpanHead(const Model& model);
+
+  // Returns the most memory of a row for each of its words.
+  static int64_t WordBytes(const ModelConfig& config, const ExtractionRules& rules);
+
+  // Finds the parts of a row. `states` has the states of the labels and then of the words,
+  // [labels + words, hidden]; if it is empty, the call has no effect. Returns false if a score is
+  // not finite.
+  bool Extract(const ExtractionRules& rules, std::span<const float> states, Divide divide,
+               std::vector<ExtractedSpan>* found) const;
+
+ private:
+  using Floats = std::vector<float>;
+  struct Layer {
+    kernels::PackedWeights weights;
+    Floats bias;  // empty for none
+  };
+  struct Projection {
+    Layer in, out;
+  };
+  struct Lstm {
+    Layer input, state;  // the bias of `input` is the sum of both
+  };
+  // Consecutive words with the halves of the hidden layer of span(): of those from `first` on that
+  // begin parts, and of those that end parts.
+  struct Block {
+    int64_t first;
+    Floats of_starts, of_ends;
+    const Layer& labels;
+    float threshold;
+  };
+
+  Layer Pack(const kernels::WeightSource& source, std::span<const float> bias) const;
+  Layer Pack(const SpanWeights::Linear& linear) const;
+  Projection Pack(const SpanWeights::Projection& projection) const;
+  Floats Apply(const Layer& layer, std::span<const float> rows) const;
+  Floats Apply(const Projection& projection, std::span<const float> rows) const;
+  void RunLstm(const Lstm& lstm, bool backwards, std::span<const float> words, float* out) const;
+  // Returns a layer that makes the logits of the labels from the hidden layer of span().
+  Layer LabelLayer(std::span<const float> labels) const;
+  // Returns `layer` of ReLU of `projection` for each word.
+  Floats Halves(const Projection& projection, const Layer& layer, std::span<const float> words,
+                Divide divide) const;
+  // Finds the parts that begin at the words [first, end) of the block. Returns false if a score is
+  // not finite.
+  bool Score(const Block& block, int64_t first, int64_t end,
+             std::vector<ExtractedSpan>* found) const;
+
+  const int64_t width_, hidden_, max_width_;
+  const kernels::Profile profile_;
+  const std::unique_ptr<kernels::ThreadPool> thread_;  // only the calling thread
+  std::optional<Layer> projection_;
+  std::vector<std::array<Lstm, 2>> lstm_;
+  Projection start_, end_, label_;
+  Layer of_start_, of_end_;  // the halves of the first layer of span()
+  Layer of_label_;           // the last layer of span(), transposed, without bias
+  Floats span_bias_;         // of the last layer of span()
+};
+
+}  // namespace sluice

@@ -1,0 +1,136 @@
+"""Converts a folder of the package gliner: a model that finds labelled parts of texts.
+
+Supported are encoders that read labels and text together (uni-encoders) with spans of the kind
+markerV0, such as gliner_small-v2.1 and gliner-modernbert. The folder has gliner_config.json,
+pytorch_model.bin or model.safetensors, and the tokenizer's files. The head becomes the tensors
+span_head.* (engine/model/span_weights.h) and the object sluice.extraction of config.json.
+"""
+
+import json
+import re
+
+import known_families
+
+CONFIG = "gliner_config.json"
+# The values of keys that change the head; other values have no op.
+SUPPORTED = {
+    "span_mode": "markerV0",
+    "subtoken_pooling": "first",
+    "words_splitter_type": "whitespace",
+    "post_fusion_schema": "",
+    "fuse_layers": False,
+    "labels_encoder": None,
+    "labels_decoder": None,
+    "relations_layer": None,
+    "span_encoder_config": None,
+    "precomputed_prompts_mode": None,
+}
+RENAMED = (
+    (r"token_rep_layer\.bert_layer\.model\.", ""),
+    (r"token_rep_layer\.projection\.", "span_head.projection."),
+    (r"rnn\.lstm\.", "span_head.lstm."),
+    (r"prompt_rep_layer\.", "span_head.label."),
+    (r"span_rep_layer\.span_rep_layer\.project_(start|end)\.", r"span_head.\1."),
+    (r"span_rep_layer\.span_rep_layer\.out_project\.", "span_head.span."),
+)
+EMBEDDINGS = ("word_embeddings.weight", "tok_embeddings.weight")
+
+
+def read_config(source):
+    """Returns gliner_config.json. Raises ValueError for a key whose value is not supported."""
+    config = json.loads((source / CONFIG).read_text())
+    for key, value in SUPPORTED.items():
+        given = config.get(key, value)
+        if (given or None) != (value or None):
+            raise ValueError(f"{CONFIG}: {key} is {json.dumps(given)}, which is not supported; "
+                             f"expected {json.dumps(value)}")
+    if not isinstance(config.get("encoder_config"), dict):
+        raise ValueError(f"{CONFIG} has no encoder_config; add the config.json of "
+                         f"{config.get('model_name')} under this key")
+    return config
+
+
+def architecture_of(model_type):
+    """Returns the architecture of an encoder without a head."""
+    for path in known_families.FAMILIES.glob("*.cc"):
+        found = re.search(rf'\{{"(\w+)", "{re.escape(str(model_type))}", OutputKind::kStates\}}',
+                          path.read_text())
+        if found:
+            return found.group(1)
+    raise ValueError(f"{CONFIG}: encoder_config.model_type is {json.dumps(model_type)}, which the "
+                     "daemon does not support")
+
+
+def renamed(name):
+    for pattern, replacement in RENAMED:
+        name, count = re.subn(rf"\A{pattern}", replacement, name)
+        if count:
+            return name
+    raise ValueError(f"tensor {name} is not part of a supported model")
+
+
+def served_config(config, tensors):
+    """Returns config.json for the converted tensors."""
+    encoder = dict(config["encoder_config"])
+    encoder["architectures"] = [architecture_of(encoder.get("model_type", "deberta-v2"))]
+    encoder.setdefault("model_type", "deberta-v2")
+    (encoder["vocab_size"],) = {
+        len(value) for name, value in tensors.items() if name.endswith(EMBEDDINGS)}
+    if not encoder.get("position_biased_input", True):
+        # Only distances between tokens are limited, so the package reads longer texts.
+        positions = encoder.get("max_position_embeddings", 512)
+        if encoder.get("max_relative_positions", -1) < 1:
+            encoder["max_relative_positions"] = positions
+        encoder["max_position_embeddings"] = max(positions, 4 * config.get("max_len", 384), 1024)
+    width = config.get("hidden_size", 512)
+    encoder["sluice"] = {"extraction": {
+        "width": width,
+        "lstm_layers": max(config.get("num_rnn_layers", 1), 0),
+        "max_width": config.get("max_width", 12),
+        "max_words": config.get("max_len", 384),
+        "label_marker": config.get("ent_token", "<<ENT>>"),
+        "separator": config.get("sep_token", "<<SEP>>"),
+        "label_state": "marker" if config.get("embed_ent_token", True) else "next",
+    }}
+    return encoder
+
+
+def add_tokens(source, out, config):
+    """Copies the tokenizer's files, and adds the tokens of the prompt as the package does."""
+    path = source / "tokenizer.json"
+    if not path.is_file():
+        raise ValueError(f"{source} has no tokenizer.json; copy the tokenizer's files of "
+                         f"{config.get('model_name')} into it")
+    tokenizer = json.loads(path.read_text())
+    added = tokenizer.setdefault("added_tokens", [])
+    vocabulary = tokenizer["model"]["vocab"]
+    ids = vocabulary.values() if isinstance(vocabulary, dict) else range(len(vocabulary))
+    following = max([*ids, *(token["id"] for token in added)]) + 1
+    names = {token["content"] for token in added}
+    for name in ("[FLERT]", config.get("ent_token", "<<ENT>>"), config.get("sep_token", "<<SEP>>")):
+        if name in names or (isinstance(vocabulary, dict) and name in vocabulary):
+            continue
+        added.append({"id": following, "content": name, "single_word": False, "lstrip": False,
+                      "rstrip": False, "normalized": False, "special": True})
+        following += 1
+    (out / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False))
+
+
+def convert_directory(source, out, read, save):
+    """Converts a folder. `read` returns the tensors of a file, and `save` writes them. Returns the
+    number of tensors."""
+    config = read_config(source)
+    files = known_families.shards_of(source) or sorted(source.glob("*.safetensors"))
+    tensors = {renamed(name): value for path in files for name, value in read(path).items()
+               if not name.endswith(("position_ids", "token_type_ids"))}
+    if not tensors:
+        raise ValueError(f"{source} has neither pytorch_model.bin nor model.safetensors")
+    made = served_config(config, tensors)
+    out.mkdir(parents=True, exist_ok=True)
+    for name in ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"):
+        if (source / name).is_file():
+            (out / name).write_bytes((source / name).read_bytes())
+    add_tokens(source, out, config)
+    (out / "config.json").write_text(json.dumps(made, indent=2) + "\n")
+    save(tensors, out / "model.safetensors")
+    return len(tensors)
