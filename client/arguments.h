@@ -45,7 +45,7 @@ struct ZeroShotArguments {
   bool multi_label = false;  // each label has a probability of its own
 };
 
-// The arguments of embed, rerank, classify and tag.
+// The arguments of embed, rerank, classify, tag and extract.
 struct TaskArguments : RequestArguments {
   std::vector<std::string> texts;   // for rerank: the documents
   bool texts_from_input = false;    // the texts are the lines of standard input
@@ -215,6 +215,7 @@ struct Arguments {
     kRerank,
     kClassify,
     kTag,
+    kExtract,
     kModels,
     kStats,
     kHealth,

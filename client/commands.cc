@@ -22,6 +22,7 @@ int Run(const Arguments& arguments, const Console& console, const RunAnalysis& a
       {Command::kRerank, RunRerank},
       {Command::kClassify, RunClassify},
       {Command::kTag, RunTag},
+      {Command::kExtract, RunExtract},
       {Command::kModels, RunModels},
       {Command::kStats, RunStats},
       {Command::kHealth, RunHealth},

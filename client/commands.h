@@ -40,6 +40,7 @@ int RunEmbed(const Arguments& arguments, const Connection& connection, const Con
 int RunRerank(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunClassify(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunTag(const Arguments& arguments, const Connection& connection, const Console& console);
+int RunExtract(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunFile(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunModels(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunStats(const Arguments& arguments, const Connection& connection, const Console& console);

@@ -104,6 +104,47 @@ absl::Status AppendTerms(const inference::ModelInferResponse& response, size_t r
   return absl::OkStatus();
 }
 
+// A part of a text, in characters, and the index of its label.
+struct ExtractedPart {
+  int32_t label, begin, end;
+  float score;
+};
+
+absl::Status AppendParts(const inference::ModelInferResponse& response, size_t rows,
+                         std::vector<std::vector<ExtractedPart>>* all) {
+  SLUICE_ASSIGN_OR_RETURN(const Tensors tensors, DecodeOutputs(response));
+  const Tensor* const shape = FindTensor(tensors, "extracted_labels");
+  const auto width = shape != nullptr && shape->shape.size() == 2 ? shape->shape[1] : 0;
+  const size_t count = rows * static_cast<size_t>(width);
+  const auto* places = ValuesOf<int32_t>(tensors, "extracted_spans", 2 * count);
+  const auto* labels = ValuesOf<int32_t>(tensors, "extracted_labels", count);
+  const auto* scores = ValuesOf<float>(tensors, "extracted_scores", count);
+  if (places == nullptr || labels == nullptr || scores == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the model ", response.model_name(), " does not extract parts of texts"));
+  }
+  for (size_t row = 0; row < rows; ++row) {
+    std::vector<ExtractedPart>& parts = all->emplace_back();
+    for (size_t i = row * width; i < (row + 1) * width && (*labels)[i] >= 0; ++i) {
+      parts.push_back({.label = (*labels)[i],
+                       .begin = (*places)[2 * i],
+                       .end = (*places)[2 * i + 1],
+                       .score = (*scores)[i]});
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Returns the bytes before this many characters of the text.
+int32_t BytesBefore(const std::string& text, int32_t characters) {
+  size_t at = 0;
+  for (; at < text.size(); ++at) {
+    const bool begins = (static_cast<unsigned char>(text[at]) & 0xC0) != 0x80;
+    if (begins && characters-- <= 0) break;
+  }
+  return static_cast<int32_t>(at);
+}
+
 // Calls the model for the texts in parts of at most kRowsAtOnce. `fill` puts a part into a request,
 // and `take` takes its rows from the response.
 absl::Status ForParts(
@@ -223,6 +264,32 @@ absl::StatusOr<std::vector<std::vector<LabelledToken>>> LabelTokens(
     (*base.mutable_parameters())["activation"].set_string_param("softmax");
   }
   return RowsOf<LabelledToken>(connection, base, texts, AppendTokens);
+}
+
+absl::StatusOr<std::vector<std::vector<Entity>>> ExtractEntities(
+    const Connection& connection, const inference::ModelInferRequest& request,
+    const std::vector<std::string>& texts) {
+  const auto given = request.parameters().find("labels");
+  nlohmann::json labels = nlohmann::json::array();
+  if (given != request.parameters().end()) {
+    labels = nlohmann::json::parse(given->second.string_param());
+  }
+  SLUICE_ASSIGN_OR_RETURN(const auto rows,
+                          RowsOf<ExtractedPart>(connection, request, texts, AppendParts));
+  std::vector<std::vector<Entity>> all;
+  for (size_t row = 0; row < rows.size(); ++row) {
+    std::vector<Entity>& entities = all.emplace_back();
+    for (const ExtractedPart& part : rows[row]) {
+      if (static_cast<size_t>(part.label) >= labels.size()) {
+        return absl::InternalError("the server returned a label that was not requested");
+      }
+      entities.push_back({.type = labels[part.label].get<std::string>(),
+                          .score = part.score,
+                          .begin = BytesBefore(texts[row], part.begin),
+                          .end = BytesBefore(texts[row], part.end)});
+    }
+  }
+  return all;
 }
 
 absl::StatusOr<std::vector<std::vector<Term>>> SparseTerms(

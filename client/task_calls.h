@@ -54,4 +54,9 @@ absl::StatusOr<std::vector<std::vector<LabelledToken>>> LabelTokens(
     const Connection& connection, const inference::ModelInferRequest& request,
     const std::vector<std::string>& texts);
 
+// Returns the parts of each text that have one of the labels in the parameters of `request`.
+absl::StatusOr<std::vector<std::vector<Entity>>> ExtractEntities(
+    const Connection& connection, const inference::ModelInferRequest& request,
+    const std::vector<std::string>& texts);
+
 }  // namespace sluice::client

@@ -94,6 +94,15 @@ void AddTaskCommands(Arguments* arguments, CLI::App* app) {
       arguments, app);
   tag->add_option("TEXT", own.texts, Help(kTextsHelp))->required();
   AddParameterFlags({"activation", "truncate", "window_overlap", "priority"}, &own.request, tag);
+  CLI::App* extract = AddTask(
+      Command::kExtract, "extract", "Show the parts of texts that have one of the given labels.",
+      "The model need not know the labels, but must be made for extraction, such as GLiNER.\n"
+      "\n"
+      "Example: sluice extract \"Ada Lovelace lived in London.\" --labels person --labels city",
+      arguments, app);
+  extract->add_option("TEXT", own.texts, Help(kTextsHelp))->required();
+  AddParameterFlags({"labels", "threshold", "overlap", "multi_label", "truncate", "priority"},
+                    &own.request, extract);
 }
 
 }  // namespace sluice::client

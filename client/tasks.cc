@@ -91,6 +91,29 @@ int RunZeroShot(const TaskArguments& task, const Arguments& arguments, const Con
   return kExitOk;
 }
 
+int ShowEntities(const TaskArguments& task, const std::vector<std::vector<Entity>>& entities,
+                 const Console& console) {
+  Table table({"TYPE", "SCORE", "BYTES", "ENTITY", "TEXT"});
+  for (size_t i = 0; i < task.texts.size(); ++i) {
+    const std::string& text = task.texts[i];
+    json line = {{"text", text}, {"entities", json::array()}};
+    for (const Entity& entity : entities[i]) {
+      const size_t begin = std::min(text.size(), static_cast<size_t>(entity.begin));
+      const std::string part = text.substr(begin, std::max(entity.end - entity.begin, 0));
+      line["entities"].push_back({{"type", entity.type},
+                                  {"score", entity.score},
+                                  {"begin", entity.begin},
+                                  {"end", entity.end},
+                                  {"text", part}});
+      table.AddRow({entity.type, absl::StrFormat("%.6f", entity.score),
+                    absl::StrCat(entity.begin, "-", entity.end), Shown(part), Shown(text)});
+    }
+    if (task.json) *console.out << JsonLine(line);
+  }
+  if (!task.json) *console.out << table.Render();
+  return kExitOk;
+}
+
 }  // namespace
 
 int RunEmbed(const Arguments& arguments, const Connection& connection, const Console& console) {
@@ -180,25 +203,18 @@ int RunTag(const Arguments& arguments, const Connection& connection, const Conso
   if (code != kExitOk) return code;
   const auto tokens = LabelTokens(connection, task.request, task.texts);
   if (!tokens.ok()) return Fail(tokens.status(), arguments, console);
-  Table table({"TYPE", "SCORE", "BYTES", "ENTITY", "TEXT"});
-  for (size_t i = 0; i < task.texts.size(); ++i) {
-    const std::string& text = task.texts[i];
-    json line = {{"text", text}, {"entities", json::array()}};
-    for (const Entity& entity : EntitiesOf((*tokens)[i])) {
-      const size_t begin = std::min(text.size(), static_cast<size_t>(entity.begin));
-      const std::string part = text.substr(begin, std::max(entity.end - entity.begin, 0));
-      line["entities"].push_back({{"type", entity.type},
-                                  {"score", entity.score},
-                                  {"begin", entity.begin},
-                                  {"end", entity.end},
-                                  {"text", part}});
-      table.AddRow({entity.type, absl::StrFormat("%.6f", entity.score),
-                    absl::StrCat(entity.begin, "-", entity.end), Shown(part), Shown(text)});
-    }
-    if (task.json) *console.out << JsonLine(line);
-  }
-  if (!task.json) *console.out << table.Render();
-  return kExitOk;
+  std::vector<std::vector<Entity>> entities;
+  for (const std::vector<LabelledToken>& row : *tokens) entities.push_back(EntitiesOf(row));
+  return ShowEntities(task, entities, console);
+}
+
+int RunExtract(const Arguments& arguments, const Connection& connection, const Console& console) {
+  TaskArguments task;
+  const int code = CompleteTask(arguments, connection, console, &task);
+  if (code != kExitOk) return code;
+  const auto entities = ExtractEntities(connection, task.request, task.texts);
+  if (!entities.ok()) return Fail(entities.status(), arguments, console);
+  return ShowEntities(task, *entities, console);
 }
 
 }  // namespace sluice::client

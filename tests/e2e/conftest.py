@@ -38,6 +38,8 @@ def pytest_addoption(parser):
     parser.addoption("--crash-runs", type=int, default=6, help="crashes in test_crashes.py")
     parser.addoption("--every-file-fault", action="store_true",
                      help="make each file operation fail once instead of a random sample")
+    parser.addoption("--every-text", action="store_true",
+                     help="compare all texts of test_extraction.py instead of a random sample")
     parser.addoption("--first-seed", type=int, help="first seed of random runs; random by default")
 
 

@@ -248,6 +248,13 @@ def test_documented_commands_are_accepted(files, words):
     assert run.returncode == (0 if needs_no_server else 3), run.stdout + run.stderr
 
 
+def converted(folder):
+    """Converts a golden model of the package gliner."""
+    source = ROOT / "tests" / "goldens" / "extraction" / "bert"
+    subprocess.run([sys.executable, ROOT / "tools" / "convert", source, folder], check=True)
+    return folder
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     daemon = Daemon(
@@ -258,6 +265,7 @@ def server(tmp_path_factory):
             *((name, SENTENCES / name) for name in ("cross_1", "tokens")),
             ("reranker", SENTENCES / "cross_1"),  # docs/tutorial.md
             ("m3", ROOT / "tests" / "goldens" / "retrieval" / "m3"),  # docs/http.md
+            ("gliner", converted(tmp_path_factory.mktemp("gliner") / "model")),  # docs/http.md
         ]
     )
     yield daemon.grpc

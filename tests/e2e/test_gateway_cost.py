@@ -18,7 +18,7 @@ SIZE = 100_000
 FIELDS = {"completions": "prompt", "embeddings": "input", "rerank": "documents", "root": "inputs",
           "embed": "inputs", "embed_all": "inputs", "sparse": "inputs", "predict": "inputs",
           "tei_rerank": "texts", "score": "text_2", "classify": "input", "pooling": "input",
-          "cohere": "texts", "tokenize": "inputs", "zero_shot": "inputs"}
+          "cohere": "texts", "tokenize": "inputs", "zero_shot": "inputs", "extract": "input"}
 PATHS = (*FIELDS, "chat", "similarity", "infer")
 # JSON values that need much memory or time for each of their bytes.
 VALUES = ('""', '"ab"', '"\\u00e9\\u4e00"', '"\\ud83d\\ude00"', "{}", "[]", '{"a":1}',
@@ -77,6 +77,8 @@ def request_of(path, texts, other):
         asked = {"model": "m", "inputs": other, "parameters": {"candidate_labels": many}}
         if isinstance(texts, list) and len(texts) % 2:
             asked = {"model": "m", "inputs": texts, "parameters": {"candidate_labels": [other]}}
+    if path == "extract":
+        asked["labels"] = [other]
     if path == "score":
         asked["text_1"] = other
     return asked
@@ -115,6 +117,9 @@ def metadata_of(path):
         info.properties["labels"] = '["contradiction", "neutral", "entailment"]'
     for name in ("input_ids", "text_pair_input"):
         info.inputs.add(name=name, datatype="INT32", shape=[-1, -1])
+    if path == "extract":
+        for part in ("count", "spans", "labels", "scores"):
+            info.outputs.add(name=f"extracted_{part}", datatype="INT32", shape=[-1, -1])
     if path in OUTPUTS:
         name, width = OUTPUTS[path]
         info.outputs.add(name=name, datatype="FP32", shape=[-1, width])
@@ -140,6 +145,7 @@ def handle(path, body, shapes=None):
     from sluice_client.errors import SluiceError
     from sluice_client.gateway import (
         completions,
+        extract,
         inference_protocol,
         openai,
         rerank,
@@ -160,7 +166,7 @@ def handle(path, body, shapes=None):
                "predict": tei.predict, "tei_rerank": rerank.rerank_of_either,
                "similarity": tei.similarity, "score": vllm.score, "classify": vllm.classify,
                "pooling": vllm.pooling, "tokenize": rerank.tokenize_of_either,
-               "zero_shot": zero_shot.zero_shot}[path]
+               "zero_shot": zero_shot.zero_shot, "extract": extract.extract}[path]
     held = [len(body)]  # by read_body
 
     async def run():
@@ -243,6 +249,11 @@ def test_memory_of_an_answer_is_accounted(first_seed, path):
                  "token_count": ("INT32", (1,), 7), "token_embeddings": ("FP32", (7, width), 0.1)},
              "sparse": lambda width: {
                  "sparse_ids": ("INT32", (width,), 300), "sparse_weights": ("FP32", (width,), 0.1)},
+             "extract": lambda width: {
+                 "extracted_count": ("INT32", (1,), width),
+                 "extracted_spans": ("INT32", (width, 2), 1),
+                 "extracted_labels": ("INT32", (width,), 0),
+                 "extracted_scores": ("FP32", (width,), 0.9)},
              "tokenize": lambda width: {
                  "token_count": ("INT32", (1,), width), "token_ids": ("INT32", (width,), 300),
                  "token_offsets": ("INT32", (width, 2), 1)}}

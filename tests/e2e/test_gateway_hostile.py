@@ -14,7 +14,7 @@ from waiting import PATIENCE_S, wait_until
 PATHS = ("/v1/embeddings", "/v1/completions", "/v1/chat/completions", "/v1/rerank",
          "/v2/models/demo/infer", "/", "/rerank", "/v2/embed", "/score", "/classify", "/pooling",
          "/embed", "/embed_all", "/embed_sparse", "/predict", "/similarity",
-         "/zero-shot-classification")
+         "/zero-shot-classification", "/v1/extract")
 
 
 def tensor_input(**changed):
@@ -110,6 +110,8 @@ def test_randomly_changed_requests_never_fail_the_gateway(gateway):
         "/zero-shot-classification": {
             "inputs": ["a", "b"], "parameters": {"candidate_labels": ["c", "d"],
                                                  "multi_label": True}},
+        "/v1/extract": {"model": "demo", "input": ["a", "b"], "labels": ["c", "d"],
+                        "threshold": 0.3, "overlap": "nested", "multi_label": True},
         "/rerank": {"model": "demo", "query": "a", "texts": ["b", "c"], "raw_scores": True},
         "/score": {"model": "demo", "text_1": ["a", "b"], "text_2": ["c", "d"]},
         "/pooling": {"model": "demo", "input": "a", "truncate_prompt_tokens": -1},

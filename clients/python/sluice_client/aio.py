@@ -159,6 +159,14 @@ class AsyncClient:
         kinds.check_options(kinds.ClassifyOptions, options)
         return await self._run(tasks.tag(model, texts, options), options)
 
+    async def extract(
+        self, model: str, texts: Union[str, bytes, Sequence[Union[str, bytes]]],
+        labels: Sequence[str], **options: Unpack[kinds.ExtractOptions],
+    ) -> results.Results[list[results.Entity]]:
+        """Returns the parts of each text that have one of the labels, by their places."""
+        kinds.check_options(kinds.ExtractOptions, options)
+        return await self._run(tasks.extract(model, texts, labels, options), options)
+
     async def tokenize(
         self, model: str, texts: Union[str, bytes, Sequence[Union[str, bytes]]],
         **options: Unpack[kinds.TokenizeOptions],

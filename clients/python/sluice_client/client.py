@@ -148,6 +148,14 @@ class Client:
         kinds.check_options(kinds.ClassifyOptions, options)
         return self._run(tasks.tag(model, texts, options), options)
 
+    def extract(
+        self, model: str, texts: Union[str, bytes, Sequence[Union[str, bytes]]],
+        labels: Sequence[str], **options: Unpack[kinds.ExtractOptions],
+    ) -> results.Results[list[results.Entity]]:
+        """Returns the parts of each text that have one of the labels, by their places."""
+        kinds.check_options(kinds.ExtractOptions, options)
+        return self._run(tasks.extract(model, texts, labels, options), options)
+
     def tokenize(
         self, model: str, texts: Union[str, bytes, Sequence[Union[str, bytes]]],
         **options: Unpack[kinds.TokenizeOptions],

@@ -33,8 +33,10 @@ def needed_files(names: Iterable[str]) -> list[str]:
     weights = [name for name in usable if _WEIGHTS.search(name)]
     if not any("/" not in name for name in weights):
         weights += [name for name in usable if _PICKLES.search(name)]
-    if "config.json" not in usable or not any("/" not in name for name in weights):
-        raise ValueError("it has no config.json with model.safetensors or pytorch_model.bin")
+    configs = {"config.json", "gliner_config.json"} & {*usable}
+    if not configs or not any("/" not in name for name in weights):
+        raise ValueError("it has no config.json or gliner_config.json with model.safetensors or"
+                         " pytorch_model.bin")
     return sorted({*weights, *(name for name in usable if _TEXTS.search(name))})
 
 
@@ -93,9 +95,9 @@ def main() -> None:
         sys.exit(f"sluice-pull: cannot download {given.repository}: {error}")
     if note := write_frame(given.repository, folder):
         sys.exit(f"sluice-pull: {note}")
-    if any(_PICKLES.search(each) for each in files):
+    if "gliner_config.json" in files or any(_PICKLES.search(each) for each in files):
         converted = folder.with_name(f"{folder.name}-sluice")
-        print(f"The weights are pickles. Convert them in Sluice's repository first:\n"
+        print(f"The model must be converted. Run in Sluice's repository first:\n"
               f"python tools/convert {shlex.quote(str(folder))} {shlex.quote(str(converted))}")
         folder = converted
     print(f"sluiced --model {shlex.quote(f'{name}={folder}')}")

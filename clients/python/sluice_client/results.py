@@ -108,10 +108,10 @@ class ZeroShot(NamedTuple):
 
 
 class Entity(NamedTuple):
-    """A part of a text that a token classifier labelled, such as a person."""
+    """A labelled part of a text, such as a person."""
 
-    type: str  # the label of its tokens, without B- or I-
-    score: float  # the mean probability of that label
+    type: str  # the label; of a token classifier, without B- or I-
+    score: float  # of a token classifier, the mean probability of the label
     begin: int  # [begin, end) in characters of the text
     end: int
     text: str

@@ -337,6 +337,35 @@ def tag(
     )
 
 
+def extract(
+    model: str, texts: Union[str, bytes, Sequence[Union[str, bytes]]], labels: Sequence[str],
+    options: Mapping[str, Any],
+) -> Task[results.Results[list[results.Entity]]]:
+    """Finds the parts of each text that have one of the labels."""
+    if isinstance(labels, str) or not labels:
+        raise ValueError("labels is empty or a text; pass a list of labels")
+    names = list(labels)
+    outputs = ["extracted_count", "extracted_spans", "extracted_labels", "extracted_scores"]
+    info = yield from metadata(model, options)
+    if not {*outputs} <= {each.name for each in info.outputs}:
+        raise NotServed(f"the model {model} does not extract parts of texts", "UNIMPLEMENTED")
+    listed: list[Any] = prompt_list(texts)
+    parts = yield from _infer_prompts(model, listed, outputs, {**options, "labels": names})
+
+    def entities(text: Any, count: int, *columns: Tensor) -> list[results.Entity]:
+        whole = text.decode(errors="replace") if isinstance(text, bytes) else text
+        return [results.Entity(names[label], score, begin, end, whole[begin:end])
+                for (begin, end), label, score in zip(*(
+                    column.first(count).tolist() for column in columns))]
+
+    # A row is padded to the row with the most parts, so only its own parts become lists.
+    columns = ((row for tensor in parts.tensors(name) for row in tensor.rows())
+               for name in outputs[1:])
+    return parts.results(
+        entities(text, count, *of_row)
+        for text, (count,), *of_row in zip(listed, parts.rows(outputs[0]), *columns))
+
+
 def tokenize(
     model: str, texts: Union[str, bytes, Sequence[Union[str, bytes]]], options: Mapping[str, Any]
 ) -> Task[results.Results[list[results.Token]]]:

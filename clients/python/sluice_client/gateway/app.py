@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from . import completions, encode, inference_protocol, openai, rerank, tei, vllm, zero_shot
+from . import completions, encode, extract, inference_protocol, openai, rerank, tei, vllm, zero_shot
 from .call import Failure
 from .serving import Endpoint, Gateway, Handler
 
@@ -41,6 +41,7 @@ def routes(gateway: Gateway) -> list[Route]:
         route("/v1/completions", oai.error, completions.completions, "POST"),
         route("/v1/chat/completions", oai.error, completions.chat_completions, "POST"),
         route("/v1/encode", oai.error, encode.encode, "POST"),
+        route("/v1/extract", oai.error, extract.extract, "POST"),
         *post("/v1/rerank /v2/rerank", rerank.error, rerank.rerank),
         *post("/rerank", rerank.either_error, rerank.rerank_of_either),
         *post("/tokenize", rerank.either_error, rerank.tokenize_of_either),
