@@ -95,7 +95,7 @@ class CascadeMaker {
     std::string y = "P[" + rows + ",e]";
     out.Contract(y, "d", "X[" + rows + ",d]", w);
     if (op.bias.present()) {
-      const bool each = op.position_bias;
+      const bool each = op.bias_each;
       out.Tensor("B", each ? std::vector<std::string>{"l", "e"} : std::vector<std::string>{"e"},
                  Home::kWeight, options_.weight_bytes);
       y = out.Chain(y, Op::kAdd, each ? "B[l,e]" : "B[e]", "S[" + rows + ",e]");

@@ -1,15 +1,15 @@
-// A group of rows of a step batch that share a position, and so the weight matrix of a
-// position-wise layer.
+// A group of adjacent rows that are multiplied by the same matrix of a layer with several matrices.
 #pragma once
 
 #include <cstdint>
 
 namespace sluice::kernels {
 
-// The rows [first_row, first_row + count), all at `position`. The groups of one step batch are
-// disjoint, cover all its rows and ascend in both fields.
+// The rows [first_row, first_row + count), which are multiplied by matrix `matrix`: their position
+// in a position-wise layer, or their expert in a layer of experts. The groups of a product are
+// disjoint and ascend in both fields. A group of experts may be empty.
 struct RowGroup {
-  int32_t position;
+  int32_t matrix;
   int32_t first_row;
   int32_t count;
 };

@@ -59,7 +59,8 @@ class Probes {
     const std::string module = std::visit(ModuleOf(), graph_op);
     if (module.empty()) return;
     const auto* linear = std::get_if<LinearOp>(&graph_op);
-    if (linear != nullptr && linear->weight.run > 0) return;  // its outputs are not neighbours
+    // Its outputs are not neighbours.
+    if (linear != nullptr && linear->one_matrix() && linear->weight.run > 0) return;
     Add(op, std::visit(OutOf(), graph_op), absl::StrCat("module:", module),
         linear == nullptr ? 0 : FirstColumn(*linear));
   }
@@ -70,11 +71,9 @@ class Probes {
       case MatrixLayout::kInOut:
         return op.weight.first;
       case MatrixLayout::kOutIn:
-        return op.weight.first / op.weight.shape[1];
-      case MatrixLayout::kPositionInOut:
         break;
     }
-    return 0;
+    return op.weight.first / op.weight.shape[1];
   }
 
   void AddStates(size_t op) {

@@ -74,7 +74,8 @@ class Quantizer {
       : model_(std::move(model)), entering_(std::move(entering)), options_(options) {
     for (const GraphOp& op : model_->graph.ops) {
       const auto* const linear = std::get_if<LinearOp>(&op);
-      const bool stored = linear != nullptr && linear->layout == MatrixLayout::kOutIn;
+      const bool stored =
+          linear != nullptr && linear->one_matrix() && linear->layout == MatrixLayout::kOutIn;
       if (stored && linear->weight.run == 0) candidates_.insert(linear->weight.name);
     }
     // A tensor is not quantised if it is also read in another layout, by the head, or by the

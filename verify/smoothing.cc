@@ -137,7 +137,8 @@ class Finder {
     return ReadersOf(writer) == group.readers &&
            std::ranges::all_of(group.readers, [&](size_t reader) {
              const LinearOp& linear = Linear(reader);
-             const bool rows = linear.layout == MatrixLayout::kOutIn && linear.weight.run == 0;
+             const bool rows = linear.one_matrix() && linear.layout == MatrixLayout::kOutIn &&
+                               linear.weight.run == 0;
              return (rows || linear.position_wise()) && IsOwn(linear.weight.name, group.readers);
            });
   }
@@ -181,7 +182,7 @@ class Finder {
   bool IsScalable(size_t op, size_t reader) const {
     if (op == kOutside) return false;
     const auto* const linear = std::get_if<LinearOp>(&ops_[op]);
-    if (linear == nullptr || linear->accumulate || linear->position_bias) return false;
+    if (linear == nullptr || linear->accumulate || !linear->one_matrix()) return false;
     if (linear->layout != MatrixLayout::kOutIn || linear->weight.run != 0) return false;
     // If several projections share the tensor, each must have its own rows of it.
     const auto sharers = std::ranges::count_if(users_.at(linear->weight.name), [&](size_t user) {

@@ -142,20 +142,19 @@ class CpuLowering {
   CpuOpOr operator()(const LinearOp& op) {
     const int64_t k = Width(op.in);
     const int64_t n = Width(op.out);
-    SLUICE_ASSIGN_OR_RETURN(auto bias,
-                            weights_.Floats(op.bias, op.position_bias ? op.bias.shape[0] * n : n));
+    const int64_t n_each = op.bias_each ? n : 0;
+    SLUICE_ASSIGN_OR_RETURN(auto bias, weights_.Floats(op.bias, std::max(op.matrices * n_each, n)));
     const WeightPrecision precision = PrecisionOf(model_, op);
-    SLUICE_ASSIGN_OR_RETURN(
-        auto packed, op.position_wise() ? weights_.PositionWise(op.weight, precision)
-                                        : weights_.Dense(op.weight, op.layout, k, n, precision));
-    // `bias` is [n] or, with position_bias, [positions, n]; or empty.
-    return [in = op.in, out = op.out, accumulate = op.accumulate, by_position = op.position_wise(),
-            bias_stride = op.position_bias ? n : 0, weights = std::move(packed),
-            bias = std::move(bias), quantization = quantization_[op_]](const StepRun& run) {
+    SLUICE_ASSIGN_OR_RETURN(auto packed, op.one_matrix()
+                                             ? weights_.Dense(op.weight, op.layout, k, n, precision)
+                                             : weights_.Matrices(op, k, n, precision));
+    return [in = op.in, out = op.out, accumulate = op.accumulate, index = op.index, n_each,
+            weights = std::move(packed), bias = std::move(bias),
+            quantization = quantization_[op_]](const StepRun& run) {
       kernels::GemmArgs args = {.x = run.buffer(in),
                                 .ldx = weights.k(),
                                 .bias = DataOrNull(bias),
-                                .bias_stride = bias_stride,
+                                .bias_stride = n_each,
                                 .out = run.buffer(out),
                                 .ldo = weights.n(),
                                 .accumulate = accumulate};
@@ -164,10 +163,11 @@ class CpuLowering {
         kernels::QuantizeRows(run.context, args.x, args.ldx, run.rows(),
                               RowsWritten(run, quantization, weights.k()));
       }
-      if (by_position) {
-        kernels::GroupedGemm(run.context, weights, run.batch.groups(), args);
-      } else {
-        kernels::Gemm(run.context, weights, run.rows(), args);
+      switch (index) {
+        case MatrixIndex::kNone:
+          return kernels::Gemm(run.context, weights, run.rows(), args);
+        case MatrixIndex::kPosition:
+          return kernels::GroupedGemm(run.context, weights, run.batch.groups(), args);
       }
     };
   }

@@ -104,15 +104,25 @@ absl::StatusOr<kernels::PackedWeights> WeightLoader::Stored(const TensorPart& pa
       {.quantization = Quantization::kInt8});
 }
 
-absl::StatusOr<kernels::PackedWeights> WeightLoader::PositionWise(
-    const TensorPart& part, const WeightPrecision& precision) {
+absl::StatusOr<kernels::PackedWeights> WeightLoader::Matrices(const LinearOp& op, int64_t k,
+                                                              int64_t n,
+                                                              const WeightPrecision& precision) {
+  const TensorPart& part = op.weight;
   SLUICE_ASSIGN_OR_RETURN(auto tensor, checkpoint_.Find(part.name, part.shape));
-  return Pack({.data = tensor.data,
+  const int64_t element = kernels::DTypeBytes(tensor.dtype);
+  const int64_t stride = part.run > 0 ? part.stride : k * n;
+  std::vector<const void*> matrices;
+  for (int64_t i = 0; i < op.matrices; ++i) {
+    matrices.push_back(static_cast<const std::byte*>(tensor.data) +
+                       (part.first + i * stride) * element);
+  }
+  return Pack({.data = nullptr,
                .dtype = tensor.dtype,
-               .matrices = part.shape[0],
-               .k = part.shape[1],
-               .n = part.shape[2],
-               .transposed = false},
+               .matrices = op.matrices,
+               .k = k,
+               .n = n,
+               .transposed = op.layout == MatrixLayout::kOutIn,
+               .each = matrices},
               precision);
 }
 

@@ -36,9 +36,9 @@ class WeightLoader {
   absl::StatusOr<kernels::PackedWeights> Dense(const TensorPart& part, MatrixLayout layout,
                                                int64_t k, int64_t n,
                                                const WeightPrecision& precision = {});
-  // Returns weights that are stored as [positions, k, n].
-  absl::StatusOr<kernels::PackedWeights> PositionWise(const TensorPart& part,
-                                                      const WeightPrecision& precision = {});
+  // Returns the matrices [k -> n] of a layer that has several.
+  absl::StatusOr<kernels::PackedWeights> Matrices(const LinearOp& op, int64_t k, int64_t n,
+                                                  const WeightPrecision& precision = {});
 
   // Returns the packed size of everything loaded so far.
   int64_t bytes() const { return bytes_; }

@@ -112,7 +112,7 @@ class Joiner {
     for (size_t j = 0; j < parts.size(); ++j) {
       const auto* const op = i + j < graph_.ops.size() ? As<LinearOp>(graph_.ops[i + j]) : nullptr;
       if (op == nullptr || op->out != parts[j] || op->in != first.in || op->accumulate ||
-          op->layout != first.layout || op->position_bias ||
+          op->layout != first.layout || !op->one_matrix() ||
           op->bias.present() != first.bias.present() || (alike_ && !alike_(*op, first))) {
         return false;
       }

@@ -115,7 +115,7 @@ cuda::ProjectionArgs<T, T, Operand> ProductLowering<T>::ProductArgs(const Linear
   return {.x = nullptr,
           .weight = nullptr,
           .bias = bias,
-          .bias_stride = op.position_bias ? n : 0,
+          .bias_stride = op.bias_each ? n : 0,
           .k = 0,
           .n = n,
           .tiles = op.position_wise() ? place.group_tiles() : place.dense_tiles(),
@@ -178,9 +178,9 @@ template <typename T>
 absl::StatusOr<CudaOp<T>> ProductLowering<T>::OwnInt8(const LinearOp& op, const Int8Weight& weight,
                                                       const T* bias, const Epilogue& then) {
   const int32_t n = Width(op.out), k = cuda::Int8Stride(Width(op.in));
-  SLUICE_ASSIGN_OR_RETURN(
-      const int8_t* const packed,
-      weights_.Pack(weight.values, cuda::WeightLayout::kPanels, of_ops_.Matrices(op), k, n));
+  SLUICE_ASSIGN_OR_RETURN(const int8_t* const packed,
+                          weights_.Pack(weight.values, cuda::WeightLayout::kPanels,
+                                        static_cast<int32_t>(op.matrices), k, n));
   workspace_bytes_ = std::max<size_t>(workspace_bytes_, cuda::SplitSumsBytes(k));
   return [op, packed, scales = weight.scales, bias, k, n, then, quantize = Quantizer(op)](
              const StepPlace<T>& place, DeviceStream& stream) {
@@ -213,13 +213,13 @@ CudaOp<T> ProductLowering<T>::Quantizer(const LinearOp& op) {
 template <typename T>
 absl::StatusOr<CudaOp<T>> ProductLowering<T>::OwnProduct(const LinearOp& op, const T* plain,
                                                          const T* bias, const Epilogue& then) {
-  const int32_t k = Width(op.in), n = Width(op.out), matrices = of_ops_.Matrices(op);
+  const int32_t k = Width(op.in), n = Width(op.out), matrices = static_cast<int32_t>(op.matrices);
   SLUICE_ASSIGN_OR_RETURN(const GroupedProductCandidate<T>* const kernel,
                           Kernel({.k = k,
                                   .n = n,
                                   .matrices = matrices,
                                   .bias = bias != nullptr,
-                                  .position_bias = op.position_bias,
+                                  .position_bias = op.bias_each,
                                   .accumulate = op.accumulate,
                                   .activate = then.activate,
                                   .activation = then.activation,

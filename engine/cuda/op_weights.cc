@@ -41,13 +41,13 @@ absl::StatusOr<const T*> OpWeights::Bias(const LinearOp& op) {
   if (IsOfSeveral(op)) {
     return weights_.LoadJoinedBias<T>(source, ColumnsOf(op, &LinearOp::bias));
   }
-  return weights_.Load<T>(source, op.bias, op.position_bias ? ElementsOf(op.bias) : Out(op));
+  return weights_.Load<T>(source, op.bias, op.bias_each ? ElementsOf(op.bias) : Out(op));
 }
 
 absl::StatusOr<Int8Weight> OpWeights::Int8(const LinearOp& op) {
   if (!PrecisionOf(model_, op).stored) {
     SLUICE_ASSIGN_OR_RETURN(const float* const weight, Weight<float>(op));
-    return weights_.Quantize(weight, Matrices(op), static_cast<int32_t>(In(op)),
+    return weights_.Quantize(weight, op.matrices, static_cast<int32_t>(In(op)),
                              static_cast<int32_t>(Out(op)));
   }
   const std::vector<DeviceWeights::Columns> columns = ColumnsOf(op, &LinearOp::weight);
@@ -55,11 +55,6 @@ absl::StatusOr<Int8Weight> OpWeights::Int8(const LinearOp& op) {
     SLUICE_RETURN_IF_ERROR(CheckStoredLayout(*own.part, op.layout));
   }
   return weights_.LoadStoredInt8(model_.checkpoint, columns, In(op));
-}
-
-int32_t OpWeights::Matrices(const LinearOp& op) const {
-  if (!op.position_wise()) return 1;
-  return static_cast<int32_t>(ElementsOf(op.weight) / (In(op) * Out(op)));
 }
 
 std::vector<DeviceWeights::Columns> OpWeights::ColumnsOf(const LinearOp& op,

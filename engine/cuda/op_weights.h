@@ -35,8 +35,6 @@ class OpWeights {
   // Returns the matrices of a layer in int8. Requires that the layer is multiplied in int8
   // (PrecisionOf).
   absl::StatusOr<Int8Weight> Int8(const LinearOp& op);
-  // Returns the number of matrices of a layer.
-  int32_t Matrices(const LinearOp& op) const;
 
   // Returns the gates of XSA, or nullptr if the op has none.
   absl::StatusOr<const float*> Gates(const AttentionOp& op);

@@ -142,7 +142,7 @@ absl::Status ProductCheck<T>::PutBatch(const std::vector<int32_t>& rows) {
     const Row& row = rows_[rows[place]];
     x.insert(x.end(), row.x.begin(), row.x.end());
     gate.insert(gate.end(), row.gate.begin(), row.gate.end());
-    if (groups.empty() || groups.back().position != row.position) {
+    if (groups.empty() || groups.back().matrix != row.position) {
       groups.push_back({row.position, place, 0});
     }
     ++groups.back().count;

@@ -286,7 +286,7 @@ class Builder : private GraphWriter {
                    .weight = {name, {k, all}, first},
                    .layout = MatrixLayout::kInOut,
                    .bias = {},
-                   .position_bias = false,
+                   .bias_each = false,
                    .accumulate = false});
       first += Width(out);
     }

@@ -91,20 +91,30 @@ struct NormOp {
   float weight_offset = 0;  // 0 without a weight
 };
 
+// The layout of each matrix of a layer.
 enum class MatrixLayout {
-  kOutIn,          // [out, in], or rows of a longer tensor
-  kInOut,          // [in, out], or the columns of a wider tensor from `first` on
-  kPositionInOut,  // [positions, in, out], position-wise: a matrix for each position
+  kOutIn,  // [out, in], or rows of a longer tensor
+  kInOut,  // [in, out], or the columns of a wider tensor from `first` on
 };
 
-// out (+)= in W + bias
+// The source of the index of the matrix that multiplies a row.
+enum class MatrixIndex {
+  kNone,      // the layer has one matrix
+  kPosition,  // StepBatch::positions(): a position-wise layer
+};
+
+// out (+)= in W[index] + bias
 struct LinearOp {
   BufferId in, out;
+  // The matrix, or the `matrices` matrices of the tensor, one after another. The matrices are the
+  // runs of the part if it has runs.
   TensorPart weight;
   MatrixLayout layout;
-  TensorPart bias;     // [out], or [positions, out]
-  bool position_bias;  // whether `bias` is [positions, out]
-  bool accumulate;     // add to `out` (the residual)
+  MatrixIndex index = MatrixIndex::kNone;
+  int64_t matrices = 1;
+  TensorPart bias;  // [out], or [matrices, out]
+  bool bias_each;   // whether `bias` is [matrices, out]
+  bool accumulate;  // add to `out` (the residual)
   // The columns of `out` after the columns of `weight`, if several layers are joined; each has a
   // bias if `bias` is present. BuildGraph joins none.
   struct JoinedLayer {
@@ -114,7 +124,8 @@ struct LinearOp {
   };
   std::vector<JoinedLayer> more = {};
 
-  bool position_wise() const { return layout == MatrixLayout::kPositionInOut; }
+  bool position_wise() const { return index == MatrixIndex::kPosition; }
+  bool one_matrix() const { return index == MatrixIndex::kNone; }
 };
 
 // The rotary positions of a layer: the config's, the ones for layers with a window, or none.

@@ -67,7 +67,7 @@ LinearOp GraphWriter::DenseOf(int64_t k, int64_t n, const std::string& module, b
                      names_.in_out ? std::vector<int64_t>{k, n} : std::vector<int64_t>{n, k}},
           .layout = names_.in_out ? MatrixLayout::kInOut : MatrixLayout::kOutIn,
           .bias = bias ? TensorPart{module + ".bias", {n}} : TensorPart{},
-          .position_bias = false,
+          .bias_each = false,
           .accumulate = false};
 }
 
@@ -92,9 +92,11 @@ void GraphWriter::PositionWise(BufferId in, BufferId out, const std::string& mod
   Add(LinearOp{.in = in,
                .out = out,
                .weight = {module + ".position_weight", {positions, k, n}},
-               .layout = MatrixLayout::kPositionInOut,
+               .layout = MatrixLayout::kInOut,
+               .index = MatrixIndex::kPosition,
+               .matrices = positions,
                .bias = std::move(bias),
-               .position_bias = position_wise.bias == PositionWiseBias::kPositionFeature,
+               .bias_each = position_wise.bias == PositionWiseBias::kPositionFeature,
                .accumulate = accumulate});
 }
 
@@ -114,7 +116,7 @@ void GraphWriter::Fused(BufferId in, BufferId out, const std::string& module,
                .layout = names_.in_out ? MatrixLayout::kInOut : MatrixLayout::kOutIn,
                .bias = bias ? TensorPart{module + ".bias", {all}, first, run, stride, evens_first}
                             : TensorPart{},
-               .position_bias = false,
+               .bias_each = false,
                .accumulate = false});
 }
 

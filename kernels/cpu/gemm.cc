@@ -205,10 +205,10 @@ void GroupedGemm(const Context& context, const PackedWeights& weights,
   const Multiplier multiplier(context, weights);
   const Blocks blocks(multiplier, weights.n(), groups, context.pool->running());
   const auto run = [&](const RowGroup& group, int64_t row, int64_t rows, int64_t col) {
-    SLUICE_CHECK(group.position < weights.matrices());
+    SLUICE_CHECK(group.matrix < weights.matrices());
     const float* bias = args.bias;
-    if (bias != nullptr) bias += group.position * args.bias_stride + col;
-    multiplier.Multiply({.matrix = group.position,
+    if (bias != nullptr) bias += group.matrix * args.bias_stride + col;
+    multiplier.Multiply({.matrix = group.matrix,
                          .row = row,
                          .rows = rows,
                          .col = col,
@@ -230,7 +230,7 @@ void GroupedGemm(const Context& context, const PackedWeights& weights,
 
 void Gemm(const Context& context, const PackedWeights& weights, int64_t rows,
           const GemmArgs& args) {
-  const RowGroup group = {.position = 0, .first_row = 0, .count = static_cast<int32_t>(rows)};
+  const RowGroup group = {.matrix = 0, .first_row = 0, .count = static_cast<int32_t>(rows)};
   GroupedGemm(context, weights, {&group, 1}, args);
 }
 

@@ -60,12 +60,12 @@ float QuantizeGroup(std::span<const float> values, std::span<uint8_t> codes) {
 
 // Copies column `col` of a matrix.
 void LoadColumn(const WeightSource& source, int64_t matrix, int64_t col, std::span<float> out) {
-  const int64_t base = matrix * source.k * source.n;
+  const void* const data = source.matrix(matrix);
   if (source.transposed) {
-    return ConvertToFloat(source.data, source.dtype, base + col * source.k, source.k, out.data());
+    return ConvertToFloat(data, source.dtype, col * source.k, source.k, out.data());
   }
   for (int64_t row = 0; row < source.k; ++row) {
-    out[row] = LoadAsFloat(source.data, source.dtype, base + row * source.n + col);
+    out[row] = LoadAsFloat(data, source.dtype, row * source.n + col);
   }
 }
 

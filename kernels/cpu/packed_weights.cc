@@ -59,10 +59,10 @@ void PackPanel(const WeightSource& source, int64_t matrix, int64_t col, int64_t 
   if (cols < width || source.k < rows) {
     std::fill(panel, panel + rows * width, typename Panel::Element{});
   }
-  const int64_t base = matrix * source.k * source.n;
+  const void* const data = source.matrix(matrix);
   if (!source.transposed) {
     for (int64_t row = 0; row < source.k; ++row) {
-      ConvertToFloat(source.data, source.dtype, base + row * source.n + col, cols, run);
+      ConvertToFloat(data, source.dtype, row * source.n + col, cols, run);
       for (int64_t c = 0; c < cols; ++c) panel[Panel::Slot(row, c, width)] = Panel::Narrow(run[c]);
     }
     return;
@@ -70,7 +70,7 @@ void PackPanel(const WeightSource& source, int64_t matrix, int64_t col, int64_t 
   for (int64_t first = 0; first < source.k; first += kRun) {
     const int64_t count = std::min(kRun, source.k - first);
     for (int64_t c = 0; c < cols; ++c) {
-      ConvertToFloat(source.data, source.dtype, base + (col + c) * source.k + first, count, run);
+      ConvertToFloat(data, source.dtype, (col + c) * source.k + first, count, run);
       for (int64_t i = 0; i < count; ++i) {
         panel[Panel::Slot(first + i, c, width)] = Panel::Narrow(run[i]);
       }

@@ -22,7 +22,7 @@ struct KeptSource {
 // The source of a weight matrix: `matrices` consecutive matrices, each either [k, n] row-major
 // ("in, out": position-wise tensors) or [n, k] ("out, in": Linear layers).
 struct WeightSource {
-  const void* data;  // not aligned; only read during packing
+  const void* data;  // not aligned; only read during packing. Not used with `each`.
   DType dtype;
   int64_t matrices;
   int64_t k;
@@ -30,6 +30,12 @@ struct WeightSource {
   bool transposed;                // true: stored [n, k]
   const float* scales = nullptr;  // [matrices, n], of columns that are stored as kI8
   KeptSource kept = {};           // of a single matrix that is stored as kI8
+  std::span<const void* const> each = {};  // the matrices, if they are not consecutive
+
+  const void* matrix(int64_t i) const {
+    if (!each.empty()) return each[i];
+    return static_cast<const std::byte*>(data) + i * k * n * DTypeBytes(dtype);
+  }
 };
 
 // The source of a matrix whose columns are stored in int4, in groups along k. Each group has a

@@ -93,7 +93,7 @@ class Copies {
       const int32_t panel = work.column / kGroupSliceColumns + i;
       // Past the last panel, the last panel is copied again; its products are not written.
       weight_[i] = args.weight +
-                   (int64_t{work.tile.position} * panels + (panel < panels ? panel : panels - 1)) *
+                   (int64_t{work.tile.matrix} * panels + (panel < panels ? panel : panels - 1)) *
                        GroupSlices(args.k) * kGroupSliceElements +
                    PlaceInGroupSlice(0, work.column % kGroupSliceColumns);
     }
@@ -221,7 +221,7 @@ __device__ void WriteSlice(const ProjectionArgs<BFloat16>& args, const RowGroup&
   Floats<kGroupMatrix> bias = {};
   SLUICE_UNROLL
   for (int32_t i = 0; i < kGroupMatrix && args.bias != nullptr; ++i) {
-    bias.at[i] = Widen(args.bias[tile.position * args.bias_stride + column + i]);
+    bias.at[i] = Widen(args.bias[tile.matrix * args.bias_stride + column + i]);
   }
   SLUICE_ROLLED
   for (int32_t first = GroupThread() / kPacks; first < tile.count; first += kTurns * kRowsAtOnce) {
@@ -266,7 +266,7 @@ __device__ void WriteTiles(const ProjectionArgs<BFloat16>& args, const Work& wor
 // Returns tile `index` of the list, or a tile without rows if the index is past the last one.
 __device__ inline RowGroup TileAt(const RowTiles& tiles, int32_t count, int32_t index) {
   if (index < count) return tiles.tiles[index];
-  return {tiles.tiles[count - 1].position, 0, 0};
+  return {tiles.tiles[count - 1].matrix, 0, 0};
 }
 
 #endif  // SLUICE_HAS_PRODUCTS

@@ -152,7 +152,7 @@ class ProductSlices {
     if (done()) return;
     const int32_t panels = Panels(operands_.n), slices = Slices<T>(operands_.k);
     const int32_t panel = at_.column() / kPanelColumns;
-    const int64_t slice = (int64_t{at_.rows.position} * panels + panel) * slices + at_.step;
+    const int64_t slice = (int64_t{at_.rows.matrix} * panels + panel) * slices + at_.step;
     weight_ = operands_.weight + slice * kSliceElements<T>;
     // Past the last panel, the last panel is copied again; its columns are not written.
     second_panel_ = panel + 1 < panels ? int64_t{slices} * kSliceElements<T> : 0;

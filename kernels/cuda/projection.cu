@@ -59,7 +59,7 @@ struct Place {
   __device__ Floats<2> Scaled(Floats<2> sums, int32_t r, int32_t i, int32_t column,
                               bool both) const {
     const float row_scale = args.row_scales[rows.first_row + TileSums::Row(r, i)];
-    const float* const scales = args.scales + int64_t{rows.position} * args.n;
+    const float* const scales = args.scales + int64_t{rows.matrix} * args.n;
     const Floats<2> of_columns = LoadTwo<kAligned>(scales + column, both);
     for (int32_t j = 0; j < 2; ++j) {
       sums.at[j] = ScaleSum(sums.at[j], row_scale, of_columns.at[j]);
@@ -88,7 +88,7 @@ __device__ inline void WriteSums(const Place<T, Out, Operand, Tile>& place,
             values = place.template Scaled<kAligned>(values, r, i, column, both);
           }
           if (args.bias != nullptr) {
-            const T* const bias = args.bias + place.rows.position * args.bias_stride;
+            const T* const bias = args.bias + place.rows.matrix * args.bias_stride;
             add(LoadTwo<kAligned>(bias + column, both));
           }
           if (args.accumulate) add(LoadTwo<kAligned>(args.out + element, both));

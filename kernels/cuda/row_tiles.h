@@ -34,8 +34,7 @@ inline int32_t CutIntoRowTiles(std::span<const RowGroup> groups, RowGroup* tiles
   for (const RowGroup& group : groups) {
     for (int32_t first = 0; first < group.count; first += kTileRows) {
       const int32_t left = group.count - first;
-      tiles[count++] = {group.position, group.first_row + first,
-                        left < kTileRows ? left : kTileRows};
+      tiles[count++] = {group.matrix, group.first_row + first, left < kTileRows ? left : kTileRows};
     }
   }
   return count;

@@ -158,7 +158,7 @@ TEST_F(CascadeOfTest, LinearLayersMatchTheReference) {
                  .weight = {"w", {3, 4}},
                  .layout = MatrixLayout::kOutIn,
                  .bias = {"b", {3}},
-                 .position_bias = false,
+                 .bias_each = false,
                  .accumulate = true};
   const Doubles got = Compute(op);
   Doubles transposed;
@@ -177,7 +177,7 @@ TEST_F(CascadeOfTest, JoinedLayersAreTheColumnsOfOne) {
                        .weight = {"w", {3, 4}},
                        .layout = MatrixLayout::kOutIn,
                        .bias = {"b", {3}},
-                       .position_bias = false,
+                       .bias_each = false,
                        .accumulate = false,
                        .more = {{.weight = {"x", {2, 4}}, .bias = {"c", {2}}, .width = 2}}};
   const Doubles got = Compute(op);
@@ -199,9 +199,11 @@ TEST_F(CascadeOfTest, APositionWiseLayerIsTheEinsumOfItsDefinition) {
   LinearOp op = {.in = in,
                  .out = out,
                  .weight = {"w", {2, 4, 3}},
-                 .layout = MatrixLayout::kPositionInOut,
+                 .layout = MatrixLayout::kInOut,
+                 .index = MatrixIndex::kPosition,
+                 .matrices = 2,
                  .bias = {"b", {2, 3}},
-                 .position_bias = true,
+                 .bias_each = true,
                  .accumulate = false};
   const Doubles got = Compute(op);
   Doubles expected = reference::PositionWiseEinsum(inputs_["X"], inputs_["W"], 3, 2, 4, 3);
@@ -350,7 +352,7 @@ TEST_F(CascadeOfTest, RelativePositionsMatchTheReferenceAndCountTheirProducts) {
                         .weight = {"table", {24, 5}},
                         .layout = MatrixLayout::kOutIn,
                         .bias = {},
-                        .position_bias = false,
+                        .bias_each = false,
                         .accumulate = false};
   constexpr int64_t kRows = 9;
   const std::vector<int32_t> row_of = {8, 8, 7, 6, 5, 4, 3, 2, 1, 0};  // from distance -5 on

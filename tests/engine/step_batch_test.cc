@@ -84,11 +84,11 @@ void ExpectGroupsCover(const StepBatch& batch, RowOrder order) {
     ASSERT_EQ(group.first_row, next);
     ASSERT_GE(group.count, 1);
     if (order == RowOrder::kPositionMajor) {
-      ASSERT_GT(group.position, last_position);
+      ASSERT_GT(group.matrix, last_position);
     }
-    last_position = group.position;
+    last_position = group.matrix;
     for (int32_t i = 0; i < group.count; ++i) {
-      ASSERT_EQ(batch.positions()[next++], group.position);
+      ASSERT_EQ(batch.positions()[next++], group.matrix);
     }
   }
   ASSERT_EQ(next, batch.tokens());

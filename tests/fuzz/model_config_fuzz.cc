@@ -60,9 +60,9 @@ struct PartsFit {
   }
   void operator()(const LinearOp& op) const {
     const int64_t in = Width(op.in), out = Width(op.out);
-    Check(op.weight,
-          op.layout == MatrixLayout::kInOut ? (in - 1) * op.weight.shape[1] + out : in * out);
-    Check(op.bias, op.position_bias ? op.bias.shape[0] * out : out);
+    const bool columns = op.one_matrix() && op.layout == MatrixLayout::kInOut;
+    Check(op.weight, columns ? (in - 1) * op.weight.shape[1] + out : op.matrices * in * out);
+    Check(op.bias, op.bias_each ? op.matrices * out : out);
   }
   void operator()(const RopeStoreOp& op) const { SLUICE_CHECK(Width(op.k) == Width(op.v)); }
   void operator()(const AttentionOp& op) const {

@@ -102,7 +102,7 @@ class Execution {
     Values result =
         op.position_wise()
             ? kernels::reference::PositionWise(buffers_[op.in], positions_, Weight(op.weight), bias,
-                                               op.position_bias, in, out)
+                                               op.bias_each, in, out)
             : kernels::reference::Linear(buffers_[op.in], OutIn(op, in, out),
                                          std::span(bias).first(bias.empty() ? 0 : out), in, out);
     if (op.accumulate) {

@@ -102,7 +102,7 @@ TEST(QuantizationPlan, RowsThatAnOpChangedAreQuantisedAgain) {
                            .weight = {"w", {8, 8}},
                            .layout = MatrixLayout::kOutIn,
                            .bias = {},
-                           .position_bias = false,
+                           .bias_each = false,
                            .accumulate = false};
   const MixOp mix = {.a = 0, .b = 1, .out = 0, .a_weight = {}, .b_weight = {}};
   model.graph.ops = {linear, linear, mix, linear};

@@ -21,7 +21,7 @@ namespace sluice::testing {
 inline float Bias(const Model& model, const LinearOp& op, int64_t position, int64_t col) {
   if (!op.bias.present()) return 0;
   const Tensor tensor = model.checkpoint.Find(op.bias.name, op.bias.shape).value();
-  const int64_t row = op.position_bias ? position : 0;
+  const int64_t row = op.bias_each ? position : 0;
   return kernels::LoadAsFloat(tensor.data, tensor.dtype,
                               row * model.graph.buffers[op.out].width + col);
 }

@@ -111,7 +111,7 @@ TEST(GraphTest, BiasesTiedWeightsAndExtensionsChangeTheOps) {
   for (const GraphOp& op : graph.ops) {
     if (const auto* linear = std::get_if<LinearOp>(&op); linear && linear->position_wise()) {
       EXPECT_EQ(linear->weight.shape[0], 9);
-      EXPECT_TRUE(linear->position_bias);
+      EXPECT_TRUE(linear->bias_each);
     }
   }
 }

@@ -135,7 +135,7 @@ TEST_P(GemmTest, GroupsUseTheirPositionsMatrixAndLeaveOtherRowsUnchanged) {
     GroupedGemm(Two(), packed, groups,
                 {x.data(), kK, bias.data(), position_bias ? kN : 0, out.data(), kN, false});
     for (const RowGroup& group : groups) {
-      const std::vector<int32_t> positions(group.count, group.position);
+      const std::vector<int32_t> positions(group.count, group.matrix);
       const std::span<const float> in(&x[group.first_row * kK], group.count * kK);
       const std::vector<double> expected = reference::PositionWise(
           ToDouble(in), positions, weights.values, ToDouble(bias), position_bias, kK, kN);

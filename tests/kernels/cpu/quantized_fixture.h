@@ -99,7 +99,7 @@ void CheckGroups(const Context& context, std::mt19937_64& random, const PackedWe
     for (int32_t r = group.first_row; r < group.first_row + group.count; ++r) {
       written[r] = true;
       for (int64_t c = 0; c < n; ++c) {
-        const int64_t column = group.position * n + c;
+        const int64_t column = group.matrix * n + c;
         ASSERT_TRUE(SameBits(out[r * n + c], product(expected[r], column) + bias[column]))
             << "row " << r << " column " << c;
       }

@@ -31,7 +31,7 @@ std::vector<RowGroup> Groups(std::mt19937_64& random, const std::vector<int32_t>
 std::vector<int32_t> PositionsOf(const std::vector<RowGroup>& groups) {
   std::vector<int32_t> positions;
   for (const RowGroup& group : groups) {
-    positions.insert(positions.end(), group.count, group.position);
+    positions.insert(positions.end(), group.count, group.matrix);
   }
   return positions;
 }

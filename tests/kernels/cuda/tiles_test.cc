@@ -52,7 +52,7 @@ TEST(RowTilesTest, AnyGroupsAreCovered) {
     for (size_t g = 0; g < groups.size(); ++g) {
       const int32_t rows = RandomInt(random, 0, RandomInt(random, 0, 3) == 0 ? 300 : 5);
       groups[g] = {static_cast<int32_t>(2 * g), static_cast<int32_t>(positions.size()), rows};
-      positions.insert(positions.end(), rows, groups[g].position);
+      positions.insert(positions.end(), rows, groups[g].matrix);
       fewest += (rows + kTileRows - 1) / kTileRows;
     }
     const auto rows = static_cast<int32_t>(positions.size());
@@ -67,7 +67,7 @@ TEST(RowTilesTest, AnyGroupsAreCovered) {
       ASSERT_GE(tiles[t].count, 1);
       ASSERT_LE(tiles[t].count, kTileRows);
       for (int32_t i = 0; i < tiles[t].count; ++i) {
-        ASSERT_EQ(tiles[t].position, positions[next++]);
+        ASSERT_EQ(tiles[t].matrix, positions[next++]);
       }
     }
     EXPECT_EQ(next, rows);
