@@ -1,13 +1,16 @@
 #include "cascades/cascade_of.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "base/ceil_div.h"
 #include "cascades/cascade_builder.h"
 #include "cascades/einsum/attention_terms.h"
 #include "cascades/einsum/lower.h"
+#include "engine/expected_experts.h"
 #include "engine/model/rope.h"
 
 namespace sluice {
@@ -75,6 +78,7 @@ class CascadeMaker {
   // A position-wise weight has the rank of its rows' positions: l is free in both operands, which
   // makes it a batch rank of the product.
   einsum::Cascade operator()(const LinearOp& op) const {
+    if (op.index == MatrixIndex::kExpert) return OfExperts(op);
     const bool by_position = op.position_wise();
     CascadeBuilder out(by_position ? "position_wise" : "linear");
     if (by_position) {
@@ -105,6 +109,38 @@ class CascadeMaker {
       y = out.Chain(y, Op::kAdd, "R[" + rows + ",e]", "A[" + rows + ",e]");
     }
     out.Copy("Y[" + rows + ",e]", y);
+    return std::move(out).Build("Y");
+  }
+
+  // The softmax of the logits, and the copies c of each row. The choice is left out.
+  einsum::Cascade operator()(const RouteOp& op) const {
+    CascadeBuilder out("route");
+    out.Rank("t", {"rows"}).Rank("x", {"", Width(op.logits)});
+    out.Rank("c", {"", op.chosen}).Rank("d", {"", Width(op.in)});
+    out.Input("L", {"t", "x"}).Input("X", {"t", "d"});
+    out.Reduce("M[t]", "x", Op::kMax, "L[t,x]");
+    out.Map("E[t,x]", "L[t,x]", Op::kSubtract, "M[t]", Function::kExp);
+    out.Reduce("S[t]", "x", Op::kAdd, "E[t,x]").Map("G[t,x]", "E[t,x]", Op::kDivide, "S[t]");
+    out.Tensor("G", {"t", "x"}, Home::kArena, 4);
+    out.Copy("Y[t,c,d]", "X[t,d]");
+    return std::move(out).Build("Y");
+  }
+
+  // Y = sum over c of G X (+ B) (+ R)
+  einsum::Cascade operator()(const CombineOp& op) const {
+    CascadeBuilder out = Rows("combine", "d", Width(op.out));
+    out.Rank("c", {"", op.chosen}).Input("G", {"t", "c"}).Input("X", {"t", "c", "d"});
+    std::string y = "S[t,d]";
+    out.Contract(y, "c", "G[t,c]", "X[t,c,d]");
+    if (op.bias.present()) {
+      out.Tensor("B", {"d"}, Home::kWeight, options_.weight_bytes);
+      y = out.Chain(y, Op::kAdd, "B[d]", "H[t,d]");
+    }
+    if (op.accumulate) {
+      out.Input("R", {"t", "d"});
+      y = out.Chain(y, Op::kAdd, "R[t,d]", "A[t,d]");
+    }
+    out.Copy("Y[t,d]", y);
     return std::move(out).Build("Y");
   }
 
@@ -149,7 +185,8 @@ class CascadeMaker {
   }
 
   einsum::Cascade operator()(const ActivationOp& op) const {
-    CascadeBuilder out = Rows("activation", "i", Width(op.in));
+    // A row of experts is several rows of the token.
+    CascadeBuilder out = Rows("activation", "i", Width(op.in) * graph_.buffers[op.in].rows);
     out.Input("X", {"t", "i"});
     std::string y = "A[t,i]";
     switch (op.activation) {
@@ -223,6 +260,17 @@ class CascadeMaker {
   }
 
  private:
+  // Each expert x with rows has the rows r.
+  einsum::Cascade OfExperts(const LinearOp& op) const {
+    CascadeBuilder out("experts");
+    out.Rank("x", {"experts"}).Rank("r", {"expert_rows"});
+    out.Rank("d", {"", Width(op.in)}).Rank("e", {"", Width(op.out)});
+    out.Input("X", {"x", "r", "d"});
+    out.Tensor("W", {"x", "d", "e"}, Home::kWeight, options_.weight_bytes);
+    out.Contract("Y[x,r,e]", "d", "X[x,r,d]", "W[x,d,e]");
+    return std::move(out).Build("Y");
+  }
+
   // y = x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
   static void AddGeluTanh(CascadeBuilder* out, const std::string& y) {
     constexpr double kCubic = 0.044715, kOuter = 0.79788456080286536;
@@ -279,7 +327,13 @@ class CascadeMaker {
 }  // namespace
 
 einsum::Sizes SizesOf(const ModelConfig& config, const StepSizes& step) {
-  return {{"sequences", step.sequences},
+  const int64_t rows = step.sequences * step.tokens;
+  const ExpertsConfig& of_model = config.experts;
+  const auto experts =
+      std::max<int64_t>(1, std::llround(ExpectedExperts({of_model.count, of_model.chosen}, rows)));
+  return {{"experts", experts},
+          {"expert_rows", std::max<int64_t>(1, CeilDiv(rows * of_model.chosen, experts))},
+          {"sequences", step.sequences},
           {"tokens", step.tokens},
           {"rows", step.sequences * step.tokens},
           {"context", step.context},

@@ -11,7 +11,9 @@
 // which conditions of einsums cannot. The eps of XSA leaves y unchanged if a value is zero; it is
 // left out, and the terms then divide 0 by 0. The gate tensor W of XSA is tanh(alpha), computed
 // when the model is loaded. Linear layers that a backend has joined (LinearOp::more) are one layer;
-// its weight W and bias B have the columns of all of them.
+// its weight W and bias B have the columns of all of them. The experts of rows depend on values, so
+// the cascades of experts are those of a step whose rows are divided equally among the experts that
+// are expected to have rows (ExpectedExperts).
 #pragma once
 
 #include <cstdint>
@@ -37,8 +39,8 @@ struct CascadeOptions {
 einsum::KvPlace KvPlaceOnCpu(const ModelConfig& config);
 
 // Returns the sizes of all symbols that CascadeOf uses: sequences, tokens (of a sequence), rows (of
-// the step), context, kv_heads, group, head_dim, hidden and vocab. Requires sizes from
-// CompleteStep.
+// the step), context, kv_heads, group, head_dim, hidden, vocab, experts (with rows) and expert_rows
+// (of each of these). Requires sizes from CompleteStep.
 einsum::Sizes SizesOf(const ModelConfig& config, const StepSizes& step);
 
 // Returns the shape of an attention op's term; see AttentionTerm.

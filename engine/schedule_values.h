@@ -9,6 +9,7 @@
 #include "base/enum_names.h"
 #include "engine/bucket.h"
 #include "engine/computed_rows.h"
+#include "engine/expected_experts.h"
 
 namespace sluice {
 
@@ -70,6 +71,7 @@ struct BucketCost {
 // All data of the cost model; see CostModel in engine/schedule/cost_model.h. Sums are decayed.
 struct CostState {
   ComputedRows rows = ComputedRows::OfBucket();
+  ExpertCounts experts = {};
   double law[kCostTerms] = {};                  // in the order of the formula, seconds per unit
   double moments[kCostTerms][kCostTerms] = {};  // sum of x x' / y^2
   double products[kCostTerms] = {};             // sum of x / y

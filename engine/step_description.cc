@@ -31,7 +31,9 @@ double WeightBytesOf(const GraphOp& op, const Model& model) {
     return 0.5 + (sizeof(float) + (zeros ? 1 : 0)) / static_cast<double>(precision.group);
   };
   if (const auto* embed = std::get_if<EmbedOp>(&op)) return stored(embed->table, true);
-  if (const auto* linear = std::get_if<LinearOp>(&op)) return multiplied(*linear);
+  if (const auto* linear = std::get_if<LinearOp>(&op)) {
+    return linear->routes ? 4 : multiplied(*linear);
+  }
   if (const auto* head = std::get_if<HeadOp>(&op)) return multiplied(*head);
   return 4;
 }

@@ -121,7 +121,8 @@ inline constexpr Metric kArrivalTokens{"sluice_arrival_tokens_per_second",
 inline constexpr Metric kCostLaw{
     "sluice_cost_law",
     "Seconds of a step per unit of each term of the measured law: base, bucket_token, "
-    "computed_token, context_token, distinct_position, sampled_row."};
+    "computed_token, context_token, distinct_position (in a model with experts: expert), "
+    "sampled_row."};
 
 // The state of the engine.
 inline constexpr Metric kWaiting{"sluice_requests_waiting",

@@ -69,7 +69,8 @@ absl::StatusOr<std::vector<EnteringRows>> CollectRows(std::shared_ptr<const Mode
       EnteringRows& rows = entering[op];
       rows.width = model->graph.buffers[linear->in].width;
       rows.largest.resize(static_cast<size_t>(rows.width));
-      AddRows(run.buffer(linear->in), length, before, stride, &rows);
+      AddRows(run.buffer(linear->in), length * model->graph.buffers[linear->in].rows, before,
+              stride, &rows);
     };
     SLUICE_RETURN_IF_ERROR(executable.Trace(*plan, *slot, batch, observe));
     before += length;

@@ -11,7 +11,8 @@ namespace {
 // Returns the module whose output an op gives unchanged; empty if there is none.
 struct ModuleOf {
   std::string operator()(const LinearOp& op) const {
-    return op.accumulate ? "" : Module(op.weight.name);
+    // The rows of experts are no rows of a module.
+    return op.accumulate || op.index == MatrixIndex::kExpert ? "" : Module(op.weight.name);
   }
   std::string operator()(const NormOp& op) const {
     return op.scale == 1 ? Module(op.weight.name) : "";
@@ -59,8 +60,7 @@ class Probes {
     const std::string module = std::visit(ModuleOf(), graph_op);
     if (module.empty()) return;
     const auto* linear = std::get_if<LinearOp>(&graph_op);
-    // Its outputs are not neighbours.
-    if (linear != nullptr && linear->one_matrix() && linear->weight.run > 0) return;
+    if (linear != nullptr && linear->weight.run > 0) return;  // its outputs are not neighbours
     Add(op, std::visit(OutOf(), graph_op), absl::StrCat("module:", module),
         linear == nullptr ? 0 : FirstColumn(*linear));
   }

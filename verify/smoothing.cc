@@ -28,6 +28,11 @@ Access AccessOf(const LinearOp& op) {
   if (op.accumulate) return {{op.in, op.out}, op.out};
   return {{op.in}, op.out};
 }
+Access AccessOf(const RouteOp& op) { return {{op.logits, op.in}, op.out}; }
+Access AccessOf(const CombineOp& op) {
+  if (op.accumulate) return {{op.in, op.out}, op.out};
+  return {{op.in}, op.out};
+}
 Access AccessOf(const RopeStoreOp& op) { return {{op.q, op.k, op.v}, op.q}; }
 Access AccessOf(const AttentionOp& op) { return {{op.q}, op.out}; }
 Access AccessOf(const ExchangeOp& op) { return {{op.in}, op.out}; }

@@ -12,6 +12,7 @@
 #include "engine/step_batch.h"
 #include "kernels/cpu/context.h"
 #include "kernels/cpu/quantized_rows.h"
+#include "kernels/cpu/route.h"
 
 namespace sluice {
 
@@ -25,11 +26,15 @@ struct StepRun {
   int64_t rows() const { return batch.tokens(); }
   float* at(int64_t offset) const { return slot.arena() + offset; }
   float* buffer(BufferId id) const { return at(layout.buffers[id]); }
-  // Returns the step's rows of k values, quantised for such weights; see engine/cpu/int8_layout.h.
-  kernels::QuantizedRows quantized(int64_t k, Quantization weights) const {
+  // Returns `count` rows of k values, quantised for such weights; see engine/cpu/int8_layout.h.
+  kernels::QuantizedRows quantized(int64_t count, int64_t k, Quantization weights) const {
     if (weights == Quantization::kNone) return {};
-    return {context.profile, rows(), k, weights == Quantization::kInt4,
+    return {context.profile, count, k, weights == Quantization::kInt4,
             reinterpret_cast<std::byte*>(at(layout.quantized))};
+  }
+  // Returns the routes that the latest RouteOp chose.
+  kernels::Routes routes(int64_t experts, int64_t chosen) const {
+    return {{rows(), experts, chosen}, reinterpret_cast<std::byte*>(at(layout.routes))};
   }
 };
 

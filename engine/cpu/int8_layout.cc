@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "engine/model/kept_channels.h"
+#include "kernels/cpu/quantized_rows.h"
 
 namespace sluice {
 namespace {
@@ -56,16 +57,18 @@ std::vector<RowQuantization> QuantizationOfOps(const Model& model) {
   return plan;
 }
 
-int64_t WidestQuantizedRow(const Model& model) {
-  int64_t widest = 0;
+int64_t QuantizedRowBytes(const Model& model, kernels::Profile profile, int64_t tokens) {
+  int64_t most = 0;
   for (const GraphOp& op : model.graph.ops) {
     const auto* const linear = std::get_if<LinearOp>(&op);
-    if (linear == nullptr || PrecisionOf(model, *linear).quantization == Quantization::kNone) {
-      continue;
-    }
-    widest = std::max(widest, model.graph.buffers[linear->in].width);
+    if (linear == nullptr) continue;
+    const Quantization quantization = PrecisionOf(model, *linear).quantization;
+    if (quantization == Quantization::kNone) continue;
+    const GraphBuffer& in = model.graph.buffers[linear->in];
+    most = std::max(most, kernels::QuantizedRows::Bytes(profile, tokens * in.rows, in.width,
+                                                        quantization == Quantization::kInt4));
   }
-  return widest;
+  return most;
 }
 
 }  // namespace sluice

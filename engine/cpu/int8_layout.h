@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/model/model.h"
+#include "kernels/cpu/profile.h"
 
 namespace sluice {
 
@@ -24,7 +25,8 @@ struct RowQuantization {
 // of quantised rows at a time.
 std::vector<RowQuantization> QuantizationOfOps(const Model& model);
 
-// Returns the width of the widest quantised rows that a layer of the model reads, or 0.
-int64_t WidestQuantizedRow(const Model& model);
+// Returns the bytes of the largest quantised rows that a layer reads in a step of `tokens` tokens,
+// or 0.
+int64_t QuantizedRowBytes(const Model& model, kernels::Profile profile, int64_t tokens);
 
 }  // namespace sluice

@@ -30,6 +30,9 @@ class KernelCounter {
   int64_t operator()(const NormOp&) const { return 1; }
   int64_t operator()(const ActivationOp&) const { return 1; }
   int64_t operator()(const LinearOp&) const { return quantizes_ ? 2 : 1; }
+  // The choice, and the copies of rows.
+  int64_t operator()(const RouteOp&) const { return 2; }
+  int64_t operator()(const CombineOp&) const { return 1; }
   int64_t operator()(const ExchangeOp&) const { return 1; }
   int64_t operator()(const MixOp&) const { return 1; }
 

@@ -10,6 +10,7 @@
 #include "kernels/cpu/head.h"
 #include "kernels/cpu/kv_cache.h"
 #include "kernels/cpu/quantized_rows.h"
+#include "kernels/cpu/route.h"
 #include "kernels/cpu/sample.h"
 
 namespace sluice {
@@ -31,19 +32,12 @@ ArenaLayout LayOutArena(const Model& model, const Bucket& bucket, const kernels:
   const ModelConfig& config = model.config;
   ArenaLayout layout;
   for (const GraphBuffer& buffer : model.graph.buffers) {
-    layout.buffers.push_back(take(bucket.tokens * buffer.width));
+    layout.buffers.push_back(take(bucket.tokens * buffer.rows * buffer.width));
   }
-  // Reserves room for quantised rows of k values. Rows for int8 weights and, if the model has any,
-  // rows for int4 weights use the same room in turn.
-  const auto take_quantized = [&](int64_t rows, int64_t k, bool int4) {
-    if (k == 0) return end;
-    const auto bytes = [&](bool sums) {
-      return kernels::QuantizedRows::Bytes(context.profile, rows, k, sums);
-    };
-    return take(CeilDiv(int4 ? std::max(bytes(false), bytes(true)) : bytes(false), kSizeOf<float>));
-  };
-  layout.quantized =
-      take_quantized(bucket.tokens, WidestQuantizedRow(model), AnyIn(model, Quantization::kInt4));
+  const auto take_bytes = [&](int64_t bytes) { return take(CeilDiv(bytes, kSizeOf<float>)); };
+  layout.quantized = take_bytes(QuantizedRowBytes(model, context.profile, bucket.tokens));
+  layout.routes = take_bytes(
+      kernels::Routes::Bytes({bucket.tokens, config.experts.count, config.experts.chosen}));
   // Attention in both directions computes whole sequences.
   const int64_t longest =
       config.causal ? config.max_positions : std::min<int64_t>(config.max_positions, bucket.tokens);
@@ -57,8 +51,10 @@ ArenaLayout LayOutArena(const Model& model, const Bucket& bucket, const kernels:
                                                   .of_rows = !config.causal,
                                                   .relative_rows = 2 * config.disentangled.span}));
   layout.head_rows = take(kernels::kHeadRows * config.hidden_size);
-  layout.head_quantized =
-      take_quantized(kernels::kHeadRows, AnyQuantized(model) ? config.hidden_size : 0, false);
+  layout.head_quantized = take_bytes(
+      AnyQuantized(model) ? kernels::QuantizedRows::Bytes(context.profile, kernels::kHeadRows,
+                                                          config.hidden_size, /*sums=*/false)
+                          : 0);
   layout.head_logits = take(kLogitRows * config.vocab_size);
   layout.head_scratch = take(kernels::HeadScratch(config.vocab_size, threads) / kSizeOf<float>);
   constexpr int64_t kFloatsPerWord = sizeof(uint64_t) / sizeof(float);

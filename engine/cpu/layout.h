@@ -16,8 +16,9 @@ inline constexpr int64_t kLogitRows = 32;
 
 // Offsets in floats, each at the beginning of a cache line.
 struct ArenaLayout {
-  std::vector<int64_t> buffers;  // per graph buffer: [bucket.tokens, width]
-  int64_t quantized;             // QuantizedRows of bucket.tokens rows, the widest of the model
+  std::vector<int64_t> buffers;  // per graph buffer: [bucket.tokens * its rows, width]
+  int64_t quantized;             // QuantizedRowBytes(bucket.tokens)
+  int64_t routes;                // kernels::Routes of bucket.tokens rows
   int64_t attention_scratch;     // AttentionScratchFloats
   int64_t head_rows;             // [kernels::kHeadRows, hidden]
   int64_t head_quantized;        // QuantizedRows of them

@@ -50,10 +50,10 @@ const int32_t* EmbeddedIds(EmbedIndex index, const StepBatch& batch) {
   return batch.types().empty() ? nullptr : batch.types().data();
 }
 
-// Returns the step's rows of k values for an op that quantises them, or none.
+// Returns `count` rows of k values for an op that quantises them, or none.
 kernels::QuantizedRows RowsWritten(const StepRun& run, const RowQuantization& quantization,
-                                   int64_t k) {
-  kernels::QuantizedRows rows = run.quantized(k, quantization.weights);
+                                   int64_t count, int64_t k) {
+  kernels::QuantizedRows rows = run.quantized(count, k, quantization.weights);
   if (!quantization.factors.empty()) rows.MultiplyBy(quantization.factors.data());
   return rows;
 }
@@ -126,7 +126,7 @@ class CpuLowering {
     return [op, groups = Width(op.in) / op.width, weight = std::move(weight),
             bias = std::move(bias), quantization = quantization_[op_]](const StepRun& run) {
       const int64_t rows = run.rows() * groups;
-      const kernels::QuantizedRows quantized = RowsWritten(run, quantization, op.width);
+      const kernels::QuantizedRows quantized = RowsWritten(run, quantization, rows, op.width);
       switch (op.kind) {
         case NormKind::kRms:
           return kernels::RmsNorm(run.context, run.buffer(op.in), DataOrNull(weight), op.eps, rows,
@@ -144,12 +144,9 @@ class CpuLowering {
     const int64_t n = Width(op.out);
     const int64_t n_each = op.bias_each ? n : 0;
     SLUICE_ASSIGN_OR_RETURN(auto bias, weights_.Floats(op.bias, std::max(op.matrices * n_each, n)));
-    const WeightPrecision precision = PrecisionOf(model_, op);
-    SLUICE_ASSIGN_OR_RETURN(auto packed, op.one_matrix()
-                                             ? weights_.Dense(op.weight, op.layout, k, n, precision)
-                                             : weights_.Matrices(op, k, n, precision));
+    SLUICE_ASSIGN_OR_RETURN(auto packed, WeightsOf(op, k, n));
     return [in = op.in, out = op.out, accumulate = op.accumulate, index = op.index, n_each,
-            weights = std::move(packed), bias = std::move(bias),
+            rows_each = Rows(op.in), weights = std::move(packed), bias = std::move(bias),
             quantization = quantization_[op_]](const StepRun& run) {
       kernels::GemmArgs args = {.x = run.buffer(in),
                                 .ldx = weights.k(),
@@ -158,17 +155,44 @@ class CpuLowering {
                                 .out = run.buffer(out),
                                 .ldo = weights.n(),
                                 .accumulate = accumulate};
-      args.quantized = run.quantized(weights.k(), QuantizationOf(weights.format()));
+      const int64_t rows = run.rows() * rows_each;
+      args.quantized = run.quantized(rows, weights.k(), QuantizationOf(weights.format()));
       if (quantization.weights != Quantization::kNone) {
-        kernels::QuantizeRows(run.context, args.x, args.ldx, run.rows(),
-                              RowsWritten(run, quantization, weights.k()));
+        kernels::QuantizeRows(run.context, args.x, args.ldx, rows,
+                              RowsWritten(run, quantization, rows, weights.k()));
       }
       switch (index) {
         case MatrixIndex::kNone:
-          return kernels::Gemm(run.context, weights, run.rows(), args);
+          return kernels::Gemm(run.context, weights, rows, args);
         case MatrixIndex::kPosition:
           return kernels::GroupedGemm(run.context, weights, run.batch.groups(), args);
+        case MatrixIndex::kExpert:
+          return kernels::GroupedGemm(run.context, weights,
+                                      {run.routes(weights.matrices(), rows_each).groups,
+                                       static_cast<size_t>(weights.matrices())},
+                                      args);
       }
+    };
+  }
+
+  CpuOpOr operator()(const RouteOp& op) {
+    return [op, experts = Width(op.logits), width = Width(op.out)](const StepRun& run) {
+      const kernels::Routes routes = run.routes(experts, op.chosen);
+      kernels::Route(run.context, run.buffer(op.logits), op.softmax, routes);
+      kernels::CopyToPlaces(run.context, routes, run.buffer(op.in), width, run.buffer(op.out));
+    };
+  }
+
+  CpuOpOr operator()(const CombineOp& op) {
+    SLUICE_ASSIGN_OR_RETURN(auto bias, weights_.Floats(op.bias, Width(op.out)));
+    return [op, experts = config_.experts.count, width = Width(op.out),
+            bias = std::move(bias)](const StepRun& run) {
+      kernels::Combine(run.context, run.routes(experts, op.chosen),
+                       {.x = run.buffer(op.in),
+                        .bias = DataOrNull(bias),
+                        .dim = width,
+                        .accumulate = op.accumulate,
+                        .out = run.buffer(op.out)});
     };
   }
 
@@ -248,10 +272,12 @@ class CpuLowering {
   }
 
   CpuOpOr operator()(const ActivationOp& op) {
-    return [op, width = Width(op.in), quantization = quantization_[op_]](const StepRun& run) {
+    return [op, width = Width(op.in), rows_each = Rows(op.in),
+            quantization = quantization_[op_]](const StepRun& run) {
+      const int64_t rows = run.rows() * rows_each;
       kernels::Activate(run.context, op.activation, run.buffer(op.in),
-                        op.up == kNoBuffer ? nullptr : run.buffer(op.up), run.rows(), width,
-                        run.buffer(op.out), RowsWritten(run, quantization, width));
+                        op.up == kNoBuffer ? nullptr : run.buffer(op.up), rows, width,
+                        run.buffer(op.out), RowsWritten(run, quantization, rows, width));
     };
   }
 
@@ -304,6 +330,13 @@ class CpuLowering {
   }
 
  private:
+  absl::StatusOr<kernels::PackedWeights> WeightsOf(const LinearOp& op, int64_t k, int64_t n) {
+    const WeightPrecision precision = PrecisionOf(model_, op);
+    if (op.routes && !precision.stored) return weights_.Router(op.weight, k, n);
+    if (!op.one_matrix()) return weights_.Matrices(op, k, n, precision);
+    return weights_.Dense(op.weight, op.layout, k, n, precision);
+  }
+
   // Returns the bias by distance, which all layers share; nullptr if the op has none.
   absl::StatusOr<std::shared_ptr<const std::vector<float>>> RelativeBias(const AttentionOp& op) {
     if (!op.biased() || bias_ != nullptr) return bias_;
@@ -330,6 +363,8 @@ class CpuLowering {
   }
 
   int64_t Width(BufferId id) const { return graph_.buffers[id].width; }
+  // Returns the rows of each token.
+  int64_t Rows(BufferId id) const { return graph_.buffers[id].rows; }
 
   const Model& model_;
   const ModelConfig& config_;

@@ -53,7 +53,8 @@ absl::Status CheckDuration(const Model& model, const StepSizes& step) {
   double of_row = 0, of_sequence = 0;
   for (const GraphOp& op : model.graph.ops) {
     if (const auto* linear = std::get_if<LinearOp>(&op)) {
-      of_row += static_cast<double>(buffers[linear->in].width * buffers[linear->out].width);
+      const GraphBuffer& out = buffers[linear->out];
+      of_row += static_cast<double>(buffers[linear->in].width * out.width * out.rows);
     } else if (const auto* head = std::get_if<HeadOp>(&op)) {
       of_sequence += static_cast<double>(buffers[head->in].width * config.vocab_size);
     } else if (std::holds_alternative<AttentionOp>(op)) {

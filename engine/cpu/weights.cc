@@ -104,17 +104,45 @@ absl::StatusOr<kernels::PackedWeights> WeightLoader::Stored(const TensorPart& pa
       {.quantization = Quantization::kInt8});
 }
 
+absl::StatusOr<kernels::PackedWeights> WeightLoader::Router(const TensorPart& part, int64_t k,
+                                                            int64_t n) {
+  SLUICE_ASSIGN_OR_RETURN(const Tensor tensor, checkpoint_.Find(part.name, part.shape));
+  std::vector<float> values(k * n);
+  kernels::ConvertToFloat(tensor.data, tensor.dtype, part.first, k * n, values.data());
+  return Pack({.data = values.data(),
+               .dtype = kernels::DType::kF32,
+               .matrices = 1,
+               .k = k,
+               .n = n,
+               .transposed = true},
+              {});
+}
+
 absl::StatusOr<kernels::PackedWeights> WeightLoader::Matrices(const LinearOp& op, int64_t k,
                                                               int64_t n,
                                                               const WeightPrecision& precision) {
   const TensorPart& part = op.weight;
+  if (precision.stored) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor ", part.name, " is stored quantised; the matrices of a position-wise ",
+                     "layer or of experts must be stored in floats"));
+  }
   SLUICE_ASSIGN_OR_RETURN(auto tensor, checkpoint_.Find(part.name, part.shape));
   const int64_t element = kernels::DTypeBytes(tensor.dtype);
   const int64_t stride = part.run > 0 ? part.stride : k * n;
   std::vector<const void*> matrices;
-  for (int64_t i = 0; i < op.matrices; ++i) {
+  for (int64_t i = 0; i < op.matrices - std::ssize(op.more_matrices); ++i) {
     matrices.push_back(static_cast<const std::byte*>(tensor.data) +
                        (part.first + i * stride) * element);
+  }
+  for (const std::string& name : op.more_matrices) {
+    SLUICE_ASSIGN_OR_RETURN(const Tensor next, checkpoint_.Find(name, part.shape));
+    if (next.dtype != tensor.dtype) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensors ", part.name, " and ", name,
+                       " are matrices of one layer; they must have the same dtype"));
+    }
+    matrices.push_back(next.data);
   }
   return Pack({.data = nullptr,
                .dtype = tensor.dtype,

@@ -36,6 +36,9 @@ class WeightLoader {
   absl::StatusOr<kernels::PackedWeights> Dense(const TensorPart& part, MatrixLayout layout,
                                                int64_t k, int64_t n,
                                                const WeightPrecision& precision = {});
+  // Returns [k -> n], stored as [out, in], in f32. Profiles that multiply in bf16 round the rows of
+  // weights in bf16, and would choose other experts.
+  absl::StatusOr<kernels::PackedWeights> Router(const TensorPart& part, int64_t k, int64_t n);
   // Returns the matrices [k -> n] of a layer that has several.
   absl::StatusOr<kernels::PackedWeights> Matrices(const LinearOp& op, int64_t k, int64_t n,
                                                   const WeightPrecision& precision = {});

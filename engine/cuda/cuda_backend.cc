@@ -67,6 +67,12 @@ absl::Status CheckSupport(const Model& model) {
         "an int8 head runs only on a CPU; serve the model with device: cpu, or with quantize_head: "
         "false and a checkpoint whose head is not quantised");
   }
+  if (model.config.experts.count > 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the op RouteOp, which chooses ", model.config.experts.chosen, " of ",
+        model.config.experts.count, " experts for each row of ", model.config.architecture,
+        ", runs only on a CPU; serve the model with device: cpu"));
+  }
   if (model.config.disentangled.span > 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("the disentangled attention of ", model.config.architecture,

@@ -108,6 +108,10 @@ class Lowering {
     return std::move(layer.cuda_op);
   }
 
+  // CheckSupport refuses models with these.
+  CudaOpOr operator()(const RouteOp&) { return absl::UnimplementedError("RouteOp"); }
+  CudaOpOr operator()(const CombineOp&) { return absl::UnimplementedError("CombineOp"); }
+
   CudaOpOr operator()(const RopeStoreOp& op) {
     SLUICE_ASSIGN_OR_RETURN(const DeviceRope rope, of_ops_.Rope(op));
     const int32_t heads = config_.heads;

@@ -148,6 +148,20 @@ absl::StatusOr<ComputedRows> RowsFromJson(const json& costs) {
   return ComputedRows::OfLayers(std::move(layers));
 }
 
+// Only models with experts have them.
+absl::StatusOr<ExpertCounts> ExpertsFromJson(const json& costs) {
+  constexpr int64_t kMostExperts = 1 << 20;
+  const auto object = costs.find("experts");
+  if (object == costs.end()) return ExpertCounts();
+  if (!object->is_object()) return absl::InvalidArgumentError("experts is not an object");
+  absl::Status status;
+  ObjectReader reader(*object, "experts.", &status);
+  ExpertCounts counts = {.experts = reader.Integer("count", 1, kMostExperts)};
+  counts.chosen = reader.Integer("chosen", 1, counts.experts);
+  SLUICE_RETURN_IF_ERROR(status);
+  return counts;
+}
+
 }  // namespace
 
 json BucketsToJson(std::span<const Bucket> buckets) {
@@ -181,15 +195,19 @@ json CostsToJson(const CostState& costs) {
     weight.push_back(cost.weight);
     seconds.push_back(cost.mean_seconds);
   }
-  return {{"rows", RowsToJson(costs.rows)},
-          {"law", costs.law},
-          {"moments", Rows(costs.moments)},
-          {"products", costs.products},
-          {"totals", costs.totals},
-          {"buckets", BucketsToJson(buckets)},
-          {"correction", std::move(correction)},
-          {"weight", std::move(weight)},
-          {"seconds", std::move(seconds)}};
+  json object = {{"rows", RowsToJson(costs.rows)},
+                 {"law", costs.law},
+                 {"moments", Rows(costs.moments)},
+                 {"products", costs.products},
+                 {"totals", costs.totals},
+                 {"buckets", BucketsToJson(buckets)},
+                 {"correction", std::move(correction)},
+                 {"weight", std::move(weight)},
+                 {"seconds", std::move(seconds)}};
+  if (costs.experts.experts > 0) {
+    object["experts"] = {{"count", costs.experts.experts}, {"chosen", costs.experts.chosen}};
+  }
+  return object;
 }
 
 absl::StatusOr<CostState> CostsFromJson(const json& object) {
@@ -210,6 +228,7 @@ absl::StatusOr<CostState> CostsFromJson(const json& object) {
   SLUICE_RETURN_IF_ERROR(status);
   CostState costs;
   SLUICE_ASSIGN_OR_RETURN(costs.rows, RowsFromJson(object));
+  SLUICE_ASSIGN_OR_RETURN(costs.experts, ExpertsFromJson(object));
   std::copy(law.begin(), law.end(), costs.law);
   std::copy(products.begin(), products.end(), costs.products);
   std::copy(totals.begin(), totals.end(), costs.totals);

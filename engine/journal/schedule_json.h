@@ -23,7 +23,7 @@ absl::StatusOr<Ladder> LadderFromJson(const nlohmann::json& object);
 
 // Returns {"rows": {"share": [..], "slice": [..], "least": [..]} as ComputedRows, "law": [6],
 // "moments": [36], "products": [6], "totals": [6], "buckets": as above with "correction": [..],
-// "weight": [..], "seconds": [..]}.
+// "weight": [..], "seconds": [..]}, and for a model with experts "experts": {"count", "chosen"}.
 nlohmann::json CostsToJson(const CostState& costs);
 absl::StatusOr<CostState> CostsFromJson(const nlohmann::json& object);
 

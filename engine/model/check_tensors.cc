@@ -15,7 +15,10 @@ class TensorCheck {
   absl::Status operator()(const EmbedOp& op) { return Floats(op.table); }
   absl::Status operator()(const NormOp& op) { return Floats(op.weight, op.bias); }
   absl::Status operator()(const LinearOp& op) {
-    SLUICE_RETURN_IF_ERROR(Matrix(op.weight));
+    SLUICE_RETURN_IF_ERROR(op.one_matrix() ? Matrix(op.weight) : Floats(op.weight));
+    for (const std::string& name : op.more_matrices) {
+      SLUICE_RETURN_IF_ERROR(Floats({.name = name, .shape = op.weight.shape}));
+    }
     SLUICE_RETURN_IF_ERROR(Floats(op.bias));
     for (const LinearOp::JoinedLayer& layer : op.more) {
       SLUICE_RETURN_IF_ERROR(Matrix(layer.weight));
@@ -36,6 +39,7 @@ class TensorCheck {
     }
     return absl::OkStatus();
   }
+  absl::Status operator()(const CombineOp& op) { return Floats(op.bias); }
   absl::Status operator()(const MixOp& op) { return Floats(op.a_weight, op.b_weight); }
   absl::Status operator()(const HeadOp& op) {
     SLUICE_RETURN_IF_ERROR(Matrix(op.weight));
@@ -43,6 +47,7 @@ class TensorCheck {
   }
   // These have no weights.
   absl::Status operator()(const InputOp&) { return absl::OkStatus(); }
+  absl::Status operator()(const RouteOp&) { return absl::OkStatus(); }
   absl::Status operator()(const RopeStoreOp&) { return absl::OkStatus(); }
   absl::Status operator()(const ExchangeOp&) { return absl::OkStatus(); }
   absl::Status operator()(const ActivationOp&) { return absl::OkStatus(); }

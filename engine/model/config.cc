@@ -161,7 +161,7 @@ void RefuseUnsupported(const json& document, const Known& known, ObjectReader& r
   }
   for (const auto& [name, value] : document.items()) {
     const std::string key(KeyOfAlias(known.architecture->model_type, name));
-    if (key.empty() || (root.Has(key) && document[key] == value)) continue;
+    if (key.empty() || (root.Has(key) ? document[key] == value : own(name))) continue;
     root.Fail(name, absl::StrCat("is another name of ", key, ", which is absent or differs; use ",
                                  key, " only"));
   }
@@ -394,6 +394,19 @@ void CheckRotatedHeads(ObjectReader& root, ObjectReader& extensions, const Model
   }
 }
 
+// Refuses position-wise projections of an MLP that experts replace.
+void CheckExperts(ObjectReader& extensions, const ModelConfig& config) {
+  for (const Projection p : {Projection::kGate, Projection::kUp, Projection::kDown}) {
+    const std::vector<bool>& layers = config.position_wise.layers[static_cast<int>(p)];
+    for (int64_t layer = 0; layer < std::ssize(layers); ++layer) {
+      if (!layers[layer] || !config.experts.in(layer)) continue;
+      return extensions.Fail(
+          "position_wise",
+          absl::StrCat("names a projection of the MLP of layer ", layer, ", which has experts"));
+    }
+  }
+}
+
 void CheckRotations(ObjectReader& root, const ModelConfig& config) {
   const int64_t rotations = config.max_positions * config.rotary_dim();
   if (rotations <= kMaxRotations) return;
@@ -524,6 +537,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text) {
   ObjectReader extensions = root.Object("sluice");
   ReadExtensions(root, extensions, config);
   CheckMixer(root, extensions, config);
+  CheckExperts(extensions, config);
   CheckRotations(root, config);
   CheckRotatedHeads(root, extensions, config);
   DropIdleWindows(config);

@@ -62,6 +62,11 @@
 //     "activation": "silu" | "gelu" | "gelu_tanh" | "relu" | "squared_relu",
 //     "gated": true,                        act(x G) * (x U), else act(x U)
 //     "present": true }                     false: layers without an MLP
+//   "experts": {                            in place of the MLP; see ExpertsConfig
+//     "count": n, "chosen": k,
+//     "width": intermediate_size,           of each expert
+//     "weights": "all" | "chosen",          the logits of the softmax; chosen: they add up to 1
+//     "bias": false, "layers": all }        bias: of the weighted sum
 //   "biases": {"qkv": false, "o": false, "mlp": false, "down": mlp, "head": false}
 //   "block": "sequential" | "parallel" | "parallel_norms"   parallel: x + attention(n(x)) +
 //                                           mlp(n(x)) with one norm, or with one for each
@@ -96,9 +101,14 @@
 #include "engine/model/quantization.h"
 #include "engine/model/serving_config.h"
 #include "kernels/activation_kind.h"
+#include "kernels/route_softmax.h"
 
-// Declared next to its user, because CUDA's compiler reads activation_kind.h.
+// Declared next to their user, because CUDA's compiler reads activation_kind.h.
 namespace sluice::kernels {
+constexpr auto EnumNamesOf(RouteSoftmax) {
+  using enum RouteSoftmax;
+  return EnumNameTable<RouteSoftmax>({{kOfAll, "all"}, {kOfChosen, "chosen"}});
+}
 constexpr auto EnumNamesOf(Activation) {
   using enum Activation;
   return EnumNameTable<Activation>({{kSilu, "silu"},
@@ -264,6 +274,19 @@ struct DisentangledConfig {
 
 using kernels::Activation;
 
+// Layers whose MLP is a mixture of experts: `count` MLPs, of which each row uses `chosen`.
+struct ExpertsConfig {
+  int64_t count = 0;  // 0 for no experts
+  int64_t chosen = 0;
+  int64_t width = 0;  // the intermediate size of each expert
+  kernels::RouteSoftmax softmax = kernels::RouteSoftmax::kOfAll;
+  bool bias = false;         // of the weighted sum
+  std::vector<bool> layers;  // [layers] with experts
+
+  // Returns whether a layer has experts.
+  bool in(int64_t layer) const { return count > 0 && layers[layer]; }
+};
+
 // The prompts that a request may send.
 enum class InputKind { kIds, kEmbeds, kBoth };
 constexpr auto EnumNamesOf(InputKind) {
@@ -322,6 +345,7 @@ struct ModelConfig {
   Activation activation = Activation::kSilu;
   bool has_mlp = true;
   bool gated_mlp = true;
+  ExpertsConfig experts;
   bool qkv_bias = false;
   bool output_bias = false;  // of projection o
   bool mlp_bias = false;

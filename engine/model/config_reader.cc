@@ -13,6 +13,8 @@ namespace {
 constexpr int64_t kMaxHeadDim = 1024;  // as kernels::kMaxHeadDim
 constexpr int64_t kMaxHeads = 4096;
 constexpr int64_t kMaxVocab = int64_t{1} << 24;
+constexpr int64_t kMaxExperts = 4096;
+constexpr int64_t kMaxExpertsOfLayers = 1 << 16;
 constexpr double kMinEps = 1e-20;
 constexpr int64_t kMaxNamed = 20;  // keys or ids in one warning
 
@@ -145,6 +147,26 @@ void OffsetPositions(ObjectReader& root, ModelConfig& config) {
 void UseClassifierOfTwoLayers(ModelConfig& config) {
   config.serving.classifier.pooler_module = "classifier.dense";
   config.serving.classifier.module = "classifier.out_proj";
+}
+
+void ReadExperts(ObjectReader& object, ModelConfig& config, const ExpertKeys& keys) {
+  const auto fallback = [](int64_t value) {
+    return value > 0 ? std::optional<int64_t>(value) : std::nullopt;
+  };
+  const char* const usual = object.Has("num_experts") ? "num_experts" : "num_local_experts";
+  const char* const count_key = keys.count_key != nullptr ? keys.count_key : usual;
+  ExpertsConfig& experts = config.experts;
+  experts.count = object.Integer(count_key, 1, kMaxExperts, fallback(keys.count));
+  const int64_t most = std::min(experts.count, kernels::kMaxChosen);
+  experts.chosen = object.Integer(keys.chosen_key, 1, most, fallback(keys.chosen));
+  experts.width = config.intermediate_size;
+  experts.layers.assign(config.layers, true);
+  if (experts.count * config.layers > kMaxExpertsOfLayers) {
+    object.Fail(count_key, absl::StrCat("is ", experts.count, "; with ", config.layers,
+                                        " layers, the model must have at most ",
+                                        kMaxExpertsOfLayers, " experts in all layers together"));
+    experts = {};
+  }
 }
 
 void UseQkNorm(ModelConfig& config, QkNormWeight weight) {

@@ -65,6 +65,17 @@ void ReadBertLike(ObjectReader& root, ModelConfig& config);
 void OffsetPositions(ObjectReader& root, ModelConfig& config);
 // Sets the scores to `classifier.out_proj` after tanh of `classifier.dense`.
 void UseClassifierOfTwoLayers(ModelConfig& config);
+// The keys of the number of experts and of how many compute a row, and the values of a family's
+// class in transformers if they are absent; 0 if they must be present.
+struct ExpertKeys {
+  const char* count_key = nullptr;  // nullptr for num_local_experts or its other name num_experts
+  const char* chosen_key = "num_experts_per_tok";
+  int64_t count = 0;
+  int64_t chosen = 0;
+};
+
+// Reads the numbers and uses experts of intermediate_size in every layer.
+void ReadExperts(ObjectReader& object, ModelConfig& config, const ExpertKeys& keys);
 // Norms of q and k have weights and the eps of the other norms.
 void UseQkNorm(ModelConfig& config, QkNormWeight weight);
 

@@ -129,6 +129,21 @@ void ReadMlp(ObjectReader& extensions, ModelConfig& config) {
   config.has_mlp = object.Boolean("present", true);
 }
 
+void ReadExpertsObject(ObjectReader& extensions, ModelConfig& config) {
+  if (!extensions.Has("experts")) return;
+  ObjectReader object = extensions.Object("experts");
+  object.AllowOnly({"count", "chosen", "width", "weights", "bias", "layers"});
+  ReadExperts(object, config, {.count_key = "count", .chosen_key = "chosen"});
+  ExpertsConfig& experts = config.experts;
+  experts.width = object.Integer("width", 1, 4 * kMaxWidth, config.intermediate_size);
+  experts.softmax = object.Enum<kernels::RouteSoftmax>("weights");
+  experts.bias = object.Boolean("bias", false);
+  if (object.Has("layers") && experts.count > 0) {
+    experts.layers = object.Flags("layers", config.layers);
+  }
+  if (!config.has_mlp) object.Fail("count", "needs an MLP");
+}
+
 void ReadBiases(ObjectReader& extensions, ModelConfig& config) {
   ObjectReader object = extensions.Object("biases");
   object.AllowOnly({"qkv", "o", "mlp", "down", "head"});
@@ -171,6 +186,7 @@ void ReadSluice(ObjectReader& root, ObjectReader& extensions, ModelConfig& confi
                         "positions",
                         "attention",
                         "mlp",
+                        "experts",
                         "biases",
                         "block",
                         "branch_scale",
@@ -197,6 +213,7 @@ void ReadSluice(ObjectReader& root, ObjectReader& extensions, ModelConfig& confi
   ReadPositions(root, extensions, config);
   ReadAttention(extensions, config);
   ReadMlp(extensions, config);
+  ReadExpertsObject(extensions, config);
   ReadBiases(extensions, config);
   ReadResidual(extensions, config);
   config.mixer = extensions.Enum<MixerKind>("mixer");

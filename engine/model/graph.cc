@@ -1,5 +1,6 @@
 #include "engine/model/graph.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <string>
@@ -31,10 +32,11 @@ class Builder : private GraphWriter {
       v_ = AddBuffer("v", config.kv_heads * config.head_dim);
     }
     if (config.attention_gate) attention_gate_ = AddBuffer("attention_gate", Width(q_));
-    if (config.has_mlp) {
+    if (AnyDenseMlp()) {
       if (config.gated_mlp) gate_ = AddBuffer("gate", config.intermediate_size);
       up_ = AddBuffer("up", config.intermediate_size);
     }
+    if (config.experts.count > 0) AddExpertBuffers();
     if (config.branch_scale || PostNorm()) branch_ = AddBuffer("branch", config.hidden_size);
     if (config.parallel_norms) normed_too_ = AddBuffer("normed_too", config.hidden_size);
     if (config.residual_mix) embedded_ = AddBuffer("embedded", config.hidden_size);
@@ -64,6 +66,21 @@ class Builder : private GraphWriter {
   }
 
  private:
+  // Returns whether a layer has an MLP without experts.
+  bool AnyDenseMlp() const {
+    const std::vector<bool>& layers = config_.experts.layers;
+    return config_.has_mlp && (config_.experts.count == 0 || std::ranges::count(layers, false) > 0);
+  }
+
+  void AddExpertBuffers() {
+    const ExpertsConfig& experts = config_.experts;
+    router_ = AddBuffer("router", experts.count);
+    expert_in_ = AddBuffer("expert_in", config_.hidden_size, experts.chosen);
+    if (config_.gated_mlp) expert_gate_ = AddBuffer("expert_gate", experts.width, experts.chosen);
+    expert_up_ = AddBuffer("expert_up", experts.width, experts.chosen);
+    expert_out_ = AddBuffer("expert_out", config_.hidden_size, experts.chosen);
+  }
+
   void MarkState() { graph_.states.push_back({graph_.ops.size(), residual_}); }
 
   // Returns whether branches end with a norm of their own.
@@ -150,8 +167,16 @@ class Builder : private GraphWriter {
   // empty.
   void AddBranch(int32_t layer, Projection projection, BufferId in, bool bias, const char* behind,
                  const char* scale) {
-    if (branch_ == kNoBuffer) return Project(layer, projection, in, residual_, bias, true);
-    Project(layer, projection, in, branch_, bias);
+    Project(layer, projection, in, BranchOut(), bias, branch_ == kNoBuffer);
+    EndBranch(layer, behind, scale);
+  }
+
+  // Returns the buffer that the last op of a branch writes, or adds to if it is the residual.
+  BufferId BranchOut() const { return branch_ == kNoBuffer ? residual_ : branch_; }
+
+  // Adds the branch to the residual if its last op has not done this.
+  void EndBranch(int32_t layer, const char* behind, const char* scale) {
+    if (branch_ == kNoBuffer) return;
     if (PostNorm()) Norm(branch_, branch_, LayerPrefix(layer) + behind, NormScale(layer));
     AddScaled(residual_, branch_,
               config_.branch_scale ? TensorPart{LayerPrefix(layer) + scale, {config_.hidden_size}}
@@ -370,14 +395,49 @@ class Builder : private GraphWriter {
       if (!config_.parallel_norms) in = normed_;
     }
     if (order == NormOrder::kQuery) Norm(residual_, residual_, norm, NormScale(layer));
-    AddGateUp(layer, in);
-    Add(ActivationOp{.activation = config_.activation,
-                     .in = config_.gated_mlp ? gate_ : up_,
-                     .up = config_.gated_mlp ? up_ : kNoBuffer,
-                     .out = up_});
-    AddBranch(layer, Projection::kDown, up_, config_.mlp_bias || config_.down_bias,
-              names_.post_mlp_norm, "mlp_scale");
+    if (config_.experts.in(layer)) {
+      AddExperts(layer, in);
+    } else {
+      AddGateUp(layer, in);
+      AddActivation(gate_, up_);
+      AddBranch(layer, Projection::kDown, up_, config_.mlp_bias || config_.down_bias,
+                names_.post_mlp_norm, "mlp_scale");
+    }
     if (order == NormOrder::kPost) Norm(residual_, residual_, norm, NormScale(layer));
+  }
+
+  void AddActivation(BufferId gate, BufferId up) {
+    Add(ActivationOp{.activation = config_.activation,
+                     .in = config_.gated_mlp ? gate : up,
+                     .up = config_.gated_mlp ? up : kNoBuffer,
+                     .out = up});
+  }
+
+  void AddExperts(int32_t layer, BufferId in) {
+    const ExpertsConfig& experts = config_.experts;
+    LinearOp router = DenseOf(Width(in), experts.count, LayerPrefix(layer) + names_.experts.router,
+                              /*bias=*/false);
+    router.in = in;
+    router.out = router_;
+    router.routes = true;
+    Add(std::move(router));
+    Add(RouteOp{.logits = router_,
+                .in = in,
+                .out = expert_in_,
+                .chosen = experts.chosen,
+                .softmax = experts.softmax});
+    if (config_.gated_mlp) Expert(layer, Projection::kGate, expert_in_, expert_gate_);
+    Expert(layer, Projection::kUp, expert_in_, expert_up_);
+    AddActivation(expert_gate_, expert_up_);
+    Expert(layer, Projection::kDown, expert_up_, expert_out_);
+    Add(CombineOp{.in = expert_out_,
+                  .out = BranchOut(),
+                  .chosen = experts.chosen,
+                  .bias = experts.bias ? TensorPart{LayerPrefix(layer) + names_.experts.bias,
+                                                    {config_.hidden_size}}
+                                       : TensorPart{},
+                  .accumulate = branch_ == kNoBuffer});
+    EndBranch(layer, names_.post_mlp_norm, "mlp_scale");
   }
 
   void AddGateUp(int32_t layer, BufferId in) {
@@ -426,6 +486,8 @@ class Builder : private GraphWriter {
   BufferId q_ = kNoBuffer, k_ = kNoBuffer, v_ = kNoBuffer, exchanged_ = kNoBuffer;
   BufferId up_ = kNoBuffer, gate_ = kNoBuffer, attention_gate_ = kNoBuffer, branch_ = kNoBuffer,
            embedded_ = kNoBuffer, normed_too_ = kNoBuffer;
+  BufferId router_ = kNoBuffer, expert_in_ = kNoBuffer, expert_gate_ = kNoBuffer,
+           expert_up_ = kNoBuffer, expert_out_ = kNoBuffer;
   std::vector<BufferId> skips_;
 };
 

@@ -2,8 +2,9 @@
 // Backends lower it to kernels. It does not depend on devices, and the backends do not depend on
 // families.
 //
-// Buffers hold one row of `width` values per token of the step batch. Ops run in order. A new kind
-// of norm, position or MLP is a new op (or a new value of an op's enum) and a line in BuildGraph.
+// Buffers hold one row of `width` values per token of the step batch, or one for each expert of the
+// token. Ops run in order. A new kind of norm, position or MLP is a new op (or a new value of an
+// op's enum) and a line in BuildGraph.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +24,9 @@ inline constexpr BufferId kNoBuffer = -1;
 struct GraphBuffer {
   std::string name;  // for errors and dumps
   int64_t width;
+  // The rows of each token: 1, or the number of experts that compute it. The rows of experts are
+  // ordered by expert, then by token.
+  int64_t rows = 1;
   // If not kNoBuffer, the buffer is columns of that buffer, from `first` on. BuildGraph makes none.
   BufferId within = kNoBuffer;
   int64_t first = 0;
@@ -101,6 +105,7 @@ enum class MatrixLayout {
 enum class MatrixIndex {
   kNone,      // the layer has one matrix
   kPosition,  // StepBatch::positions(): a position-wise layer
+  kExpert,    // the expert of the row, which the RouteOp before the layer chose
 };
 
 // out (+)= in W[index] + bias
@@ -112,9 +117,13 @@ struct LinearOp {
   MatrixLayout layout;
   MatrixIndex index = MatrixIndex::kNone;
   int64_t matrices = 1;
-  TensorPart bias;  // [out], or [matrices, out]
-  bool bias_each;   // whether `bias` is [matrices, out]
-  bool accumulate;  // add to `out` (the residual)
+  // The tensors of the matrices after the first one, if each matrix has a tensor. They have the
+  // shape of the first.
+  std::vector<std::string> more_matrices = {};
+  bool routes = false;  // chooses experts, so it is computed in f32
+  TensorPart bias;      // [out], or [matrices, out]
+  bool bias_each;       // whether `bias` is [matrices, out]
+  bool accumulate;      // add to `out` (the residual)
   // The columns of `out` after the columns of `weight`, if several layers are joined; each has a
   // bias if `bias` is present. BuildGraph joins none.
   struct JoinedLayer {
@@ -126,6 +135,24 @@ struct LinearOp {
 
   bool position_wise() const { return index == MatrixIndex::kPosition; }
   bool one_matrix() const { return index == MatrixIndex::kNone; }
+};
+
+// Chooses the experts of each row, and copies the row for each of them: the `chosen` experts with
+// the largest logits, the lower one of equal logits. See kernels/cpu/route.h.
+struct RouteOp {
+  BufferId logits;  // [experts]
+  BufferId in, out;
+  int64_t chosen;  // the rows of a token in `out`
+  kernels::RouteSoftmax softmax;
+};
+
+// out (+)= sum of weight * in over the experts of each row, in ascending order, + bias. The RouteOp
+// before it determined the weights.
+struct CombineOp {
+  BufferId in, out;
+  int64_t chosen;
+  TensorPart bias;  // [out]
+  bool accumulate;
 };
 
 // The rotary positions of a layer: the config's, the ones for layers with a window, or none.
@@ -200,8 +227,8 @@ struct HeadOp {
   float soft_cap;     // 0 for none
 };
 
-using GraphOp = std::variant<EmbedOp, InputOp, NormOp, LinearOp, RopeStoreOp, AttentionOp,
-                             ExchangeOp, ActivationOp, MixOp, HeadOp>;
+using GraphOp = std::variant<EmbedOp, InputOp, NormOp, LinearOp, RouteOp, CombineOp, RopeStoreOp,
+                             AttentionOp, ExchangeOp, ActivationOp, MixOp, HeadOp>;
 
 // Returns the buffer that an op changes; a head changes none.
 BufferId WrittenBuffer(const GraphOp& op);

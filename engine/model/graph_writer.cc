@@ -13,8 +13,8 @@ GraphWriter::GraphWriter(const ModelConfig& config, const TensorSpelling& spelli
       spelling_(spelling),
       prefix_(spelling.without_prefix ? "" : names_.prefix) {}
 
-BufferId GraphWriter::AddBuffer(std::string name, int64_t width) {
-  graph_.buffers.push_back({std::move(name), width});
+BufferId GraphWriter::AddBuffer(std::string name, int64_t width, int64_t rows) {
+  graph_.buffers.push_back({.name = std::move(name), .width = width, .rows = rows});
   return static_cast<BufferId>(graph_.buffers.size() - 1);
 }
 
@@ -98,6 +98,49 @@ void GraphWriter::PositionWise(BufferId in, BufferId out, const std::string& mod
                .bias = std::move(bias),
                .bias_each = position_wise.bias == PositionWiseBias::kPositionFeature,
                .accumulate = accumulate});
+}
+
+void GraphWriter::Expert(int32_t layer, Projection projection, BufferId in, BufferId out) {
+  const ExpertNames& names = names_.experts;
+  const int64_t experts = config_.experts.count, k = Width(in), n = Width(out);
+  const bool down = projection == Projection::kDown, gate = projection == Projection::kGate;
+  const char* const module = down ? names.down : gate ? names.gate : names.up;
+  LinearOp op = {.in = in,
+                 .out = out,
+                 .weight = {},
+                 .layout = MatrixLayout::kOutIn,
+                 .index = MatrixIndex::kExpert,
+                 .matrices = experts,
+                 .bias = {},
+                 .bias_each = false,
+                 .accumulate = false};
+  switch (names.tensors) {
+    case ExpertTensors::kEach:
+      for (int64_t e = 0; e < experts; ++e) {
+        std::string name = absl::StrCat(LayerPrefix(layer), names.each, e, ".", module, ".weight");
+        if (e == 0) {
+          op.weight = {std::move(name), {n, k}};
+        } else {
+          op.more_matrices.push_back(std::move(name));
+        }
+      }
+      break;
+    case ExpertTensors::kStacked: {
+      const bool pair = !down && config_.gated_mlp;
+      op.weight = {absl::StrCat(LayerPrefix(layer), module, ".weight"),
+                   {experts, pair ? 2 * n : n, k}};
+      if (!pair) break;
+      op.weight.first = gate ? 0 : n * k;
+      op.weight.run = n * k;
+      op.weight.stride = 2 * n * k;
+      break;
+    }
+    case ExpertTensors::kFlat:
+      op.weight = {LayerPrefix(layer) + module, {experts * (down ? k : n), down ? n : k}};
+      if (down) op.layout = MatrixLayout::kInOut;
+      break;
+  }
+  Add(std::move(op));
 }
 
 void GraphWriter::Fused(BufferId in, BufferId out, const std::string& module,

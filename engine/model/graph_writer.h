@@ -24,7 +24,8 @@ class GraphWriter {
   // The config outlives the writer.
   GraphWriter(const ModelConfig& config, const TensorSpelling& spelling);
 
-  BufferId AddBuffer(std::string name, int64_t width);
+  // `rows` is the number of rows of each token.
+  BufferId AddBuffer(std::string name, int64_t width, int64_t rows = 1);
   int64_t Width(BufferId id) const { return graph_.buffers[id].width; }
   std::string LayerPrefix(int32_t layer) const;
   // Returns the table of a module, with `rows` rows as wide as the embedding.
@@ -48,6 +49,8 @@ class GraphWriter {
   LinearOp DenseOf(int64_t k, int64_t n, const std::string& module, bool bias) const;
   void Dense(BufferId in, BufferId out, const std::string& module, bool bias, bool accumulate);
   void PositionWise(BufferId in, BufferId out, const std::string& module, bool accumulate);
+  // Adds a projection of the experts of a layer: gate, up or down.
+  void Expert(int32_t layer, Projection projection, BufferId in, BufferId out);
   // Adds a dense layer whose matrix is a part of a tensor.
   void Fused(BufferId in, BufferId out, const std::string& module, const Outputs& outputs,
              bool bias);

@@ -165,6 +165,7 @@ WeightPrecision PrecisionOf(const Model& model, const LinearOp& op) {
   if (model.checkpoint.IsInt8(op.weight.name)) {
     return {.quantization = Quantization::kInt8, .stored = true};
   }
+  if (op.routes) return {};
   const QuantizationConfig& wanted = model.config.quantization;
   const bool grouped = wanted.projections == Quantization::kInt4;
   return {.quantization = wanted.projections, .group = grouped ? wanted.group : 0};

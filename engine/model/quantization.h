@@ -7,7 +7,8 @@
 //   "quantize_head": false            the head too, in int8; otherwise it stays as it is stored
 // or by a checkpoint that stores quantised tensors, as described in "quantization_config"
 // (compressed-tensors, AWQ and GPTQ). Layers that are stored in int8 may compute some input
-// channels in floats (kept_channels.h). The embedding always keeps its stored precision.
+// channels in floats (kept_channels.h). The embedding always keeps its stored precision. Routers of
+// experts are computed in f32.
 #pragma once
 
 #include <cstdint>

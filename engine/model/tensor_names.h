@@ -22,6 +22,24 @@ enum class FusedQkv {
 // The layout of the gate and up matrices in one tensor, which has the gate's name.
 enum class FusedGateUp { kNone, kGateFirst, kUpFirst };
 
+// The tensors of the matrices of experts.
+enum class ExpertTensors {
+  kEach,     // [out, in], one for each expert
+  kStacked,  // [experts, out, in]; gate and up are one tensor, the gate first
+  kFlat,     // [experts * width, hidden]; without a gate, and down is [in, out] of each expert
+};
+
+// The names of a layer's experts, after its prefix.
+struct ExpertNames {
+  const char* router = "";  // a module
+  ExpertTensors tensors = ExpertTensors::kEach;
+  const char* each = "";  // of kEach: the index of the expert and a dot follow, then the module
+  const char* gate = "";  // modules, or tensors of kFlat
+  const char* up = "";
+  const char* down = "";
+  const char* bias = "";  // the tensor of the bias of the weighted sum
+};
+
 // The names of modules, whose tensors are `.weight` and `.bias`. A name is empty if the family has
 // no such tensor. The names of a layer follow its prefix.
 struct TensorNames {
@@ -39,6 +57,7 @@ struct TensorNames {
   const char* ungated_up = "";                 // the name of up in an MLP without gate, if another
   FusedQkv fused_qkv = FusedQkv::kNone;
   FusedGateUp fused_gate_up = FusedGateUp::kNone;
+  ExpertNames experts = {};
   bool in_out = false;  // whether dense weights are [in, out]; else they are [out, in]
   const char* attention_norm = "";
   const char* post_attention_norm = "";  // of the orders kAround and kAfter
@@ -66,6 +85,7 @@ struct TensorNames {
   //   model.input_adapter.{weight, bias} or .{position_weight, position_bias}
   //   model.embed_token_types.weight [token_types, hidden]
   //   model.skip_weights [layers / 2, hidden]
+  //   model.layers.N.mlp.experts.bias [hidden]
   //   model.layers.N.residual_mix [2, hidden], .attention_scale [hidden], .mlp_scale [hidden]
   //   model.layers.N.self_attn.q_gain [heads], .xsa_alpha [heads]
   // The weight of a position-wise projection is `.position_weight` [positions, in, out] and its

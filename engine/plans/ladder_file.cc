@@ -36,6 +36,7 @@ std::string Fingerprint(const Model& model) {
     hash.Add(config.window);
     hash.Add(config.windowed_layers());
   }
+  if (config.experts.count > 0) hash.Add(config.experts.chosen);
   std::vector<std::pair<std::string, const Tensor*>> tensors;
   for (const auto& [name, tensor] : model.checkpoint.tensors()) tensors.push_back({name, &tensor});
   std::sort(tensors.begin(), tensors.end());

@@ -18,7 +18,7 @@ constexpr double kLawClip = 2;
 constexpr double kCorrectionClip = 1.25;
 constexpr int kSweeps = 8;
 
-enum Term { kStep, kBucketRows, kComputed, kContext, kPositions, kSampled };
+enum Term { kStep, kBucketRows, kComputed, kContext, kMatrices, kSampled };
 
 // Limits beyond any step. They keep a state that was restored from a malicious file in range.
 constexpr double kMinSeconds = 1e-9;
@@ -41,7 +41,8 @@ CostModel::Terms CostModel::TermsOf(const StepShape& step) const {
           rows_.OfBucketLayers(step.bucket.tokens),
           static_cast<double>(step.computed_tokens),
           static_cast<double>(step.context_tokens),
-          static_cast<double>(step.distinct_positions),
+          experts_.experts > 0 ? ExpectedExperts(experts_, step.computed_tokens)
+                               : static_cast<double>(step.distinct_positions),
           static_cast<double>(step.sampled_rows)};
 }
 
@@ -114,7 +115,7 @@ double CostModel::EstimateDrain(int64_t tokens, const Bucket& largest) const {
     return Estimate({.bucket = largest,
                      .computed_tokens = computed,
                      .context_tokens = std::llround(share(kContext, kMaxContext * computed)),
-                     .distinct_positions = static_cast<int32_t>(share(kPositions, computed)),
+                     .distinct_positions = static_cast<int32_t>(share(kMatrices, computed)),
                      .sampled_rows = static_cast<int32_t>(share(kSampled, computed))});
   };
   const int64_t full = tokens / largest.tokens;
@@ -127,6 +128,7 @@ double CostModel::EstimateDrain(int64_t tokens, const Bucket& largest) const {
 CostState CostModel::state() const {
   State state;
   state.rows = rows_;
+  state.experts = experts_;
   for (int i = 0; i < kTerms; ++i) {
     state.law[i] = law_[i];
     state.products[i] = products_[i];
@@ -139,6 +141,7 @@ CostState CostModel::state() const {
 
 void CostModel::Restore(const State& state) {
   rows_ = state.rows;
+  experts_ = state.experts;
   for (int i = 0; i < kTerms; ++i) {
     law_[i] = Within0And(kMaxSeconds, state.law[i]);
     products_[i] = Within0And(kMaxMoment, state.products[i]);

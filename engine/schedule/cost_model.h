@@ -22,20 +22,22 @@ struct StepShape {
 };
 
 // Predicts the seconds that a step takes. All buckets share one linear law of the step's shape,
-//   a + b * bucket rows + c * computed + d * context + e * positions + f * sampled,
+//   a + b * bucket rows + c * computed + d * context + e * matrices + f * sampled,
 // with non-negative coefficients, fitted by decayed least squares of the relative error. Bucket
 // rows are the rows that the device computes because of the bucket (ComputedRows::OfBucketLayers):
 // 0 on a device that computes only the rows of the batch, so there the law does not depend on the
-// bucket. The law is multiplied by a decayed correction per bucket, the median-like ratio of
-// measured to predicted time. A single outlier moves neither much. The warm-up initialises the
-// model by timing buckets. A bucket that never ran uses only the law. Not thread-safe; a copy is a
-// snapshot.
+// bucket. Matrices are the distinct matrices that a layer with several of them reads: the distinct
+// positions or, in a model with experts, the experts that the computed tokens are expected to use.
+// The law is multiplied by a decayed correction per bucket, the median-like ratio of measured to
+// predicted time. A single outlier moves neither much. The warm-up initialises the model by timing
+// buckets. A bucket that never ran uses only the law. Not thread-safe; a copy is a snapshot.
 class CostModel {
  public:
   static constexpr int kTerms = kCostTerms;
 
   CostModel() : CostModel(ComputedRows::OfBucket()) {}
-  explicit CostModel(ComputedRows rows) : rows_(std::move(rows)) {}
+  explicit CostModel(ComputedRows rows, const ExpertCounts& experts = {})
+      : rows_(std::move(rows)), experts_(experts) {}
 
   // The rows that the device computes.
   const ComputedRows& rows() const { return rows_; }
@@ -68,6 +70,7 @@ class CostModel {
   void Fit();
 
   ComputedRows rows_;
+  ExpertCounts experts_;
   Terms law_{};
   std::array<Terms, kTerms> moments_{};
   Terms products_{};

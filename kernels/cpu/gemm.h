@@ -1,9 +1,9 @@
-// Grouped GEMM over prepacked weights: the dense and the position-wise projection.
+// Grouped GEMM over prepacked weights: dense layers, position-wise layers and layers of experts.
 //
 //   out[r, :] = x[r, :] W[g(r)] + bias[g(r)] (+ out[r, :] if accumulate)
 //
-// where g(r) is the position of the row's group. A dense layer has one matrix and one group. The
-// result equals einsum("bld,lde->ble") with rows sorted by position. Everything is f32. Weights
+// where g(r) is the matrix of the row's group. A dense layer has one matrix and one group. By
+// position, the result equals einsum("bld,lde->ble") with sorted rows. Everything is f32. Weights
 // stored as bf16 are widened exactly when they are loaded into registers. Profiles that multiply in
 // bf16 instead round the rows of x that are multiplied with such weights. Weights in int8 or int4
 // are multiplied with quantised rows. Their sums are exact and have the same bits under all
@@ -40,7 +40,7 @@ struct GemmArgs {
 };
 
 // Computes the product for the rows of the groups; other rows are neither read nor written.
-// Requires that each group's position is < matrices().
+// Requires that each group's matrix is < matrices().
 void GroupedGemm(const Context& context, const PackedWeights& weights,
                  std::span<const RowGroup> groups, const GemmArgs& args);
 

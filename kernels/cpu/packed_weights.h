@@ -27,9 +27,9 @@ struct WeightSource {
   int64_t matrices;
   int64_t k;
   int64_t n;
-  bool transposed;                // true: stored [n, k]
-  const float* scales = nullptr;  // [matrices, n], of columns that are stored as kI8
-  KeptSource kept = {};           // of a single matrix that is stored as kI8
+  bool transposed;                         // true: stored [n, k]
+  const float* scales = nullptr;           // [matrices, n], of columns that are stored as kI8
+  KeptSource kept = {};                    // of a single matrix that is stored as kI8
   std::span<const void* const> each = {};  // the matrices, if they are not consecutive
 
   const void* matrix(int64_t i) const {

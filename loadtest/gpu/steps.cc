@@ -37,8 +37,10 @@ struct AddTensors {
   }
   void operator()(const LinearOp& op) const {
     Add(op.weight);
+    for (const std::string& name : op.more_matrices) Add({name, op.weight.shape});
     Add(op.bias);
   }
+  void operator()(const CombineOp& op) const { Add(op.bias); }
   void operator()(const MixOp& op) const {
     Add(op.a_weight);
     Add(op.b_weight);
@@ -49,6 +51,7 @@ struct AddTensors {
   }
   void operator()(const AttentionOp& op) const { SLUICE_CHECK(op.xsa_gate.empty()); }
   void operator()(const InputOp&) const {}
+  void operator()(const RouteOp&) const {}
   void operator()(const RopeStoreOp&) const {}
   void operator()(const ExchangeOp&) const {}
   void operator()(const ActivationOp&) const {}

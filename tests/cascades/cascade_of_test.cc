@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/ceil_div.h"
 #include "cascades/einsum/analysis.h"
 #include "cascades/einsum/egraph.h"
 #include "cascades/einsum/extract.h"
@@ -209,6 +210,53 @@ TEST_F(CascadeOfTest, APositionWiseLayerIsTheEinsumOfItsDefinition) {
   Doubles expected = reference::PositionWiseEinsum(inputs_["X"], inputs_["W"], 3, 2, 4, 3);
   for (size_t i = 0; i < expected.size(); ++i) expected[i] += inputs_["B"][i % 6];
   ExpectNear(got, expected);
+}
+
+// The rows of the step choose 2 of 3 experts. The cascade has equal shares of rows.
+TEST_F(CascadeOfTest, ExpertsAreProductsOfTheirRows) {
+  config_.experts = {.count = 3, .chosen = 2, .width = 4, .layers = {true}};
+  const BufferId in = AddBuffer(4), out = AddBuffer(5), logits = AddBuffer(3);
+  const einsum::Sizes sizes = SizesOf(config_, step_);
+  const int64_t experts = sizes.at("experts"), rows = sizes.at("expert_rows");
+  EXPECT_EQ(experts, 3);
+  EXPECT_EQ(rows, CeilDiv(sizes.at("rows") * 2, int64_t{3}));
+  const Doubles got = Compute(LinearOp{.in = in,
+                                       .out = out,
+                                       .weight = {"w", {3, 4, 5}},
+                                       .layout = MatrixLayout::kInOut,
+                                       .index = MatrixIndex::kExpert,
+                                       .matrices = 3,
+                                       .bias = {},
+                                       .bias_each = false,
+                                       .accumulate = false});
+  std::vector<int32_t> expert_of;
+  for (int64_t i = 0; i < experts * rows; ++i) expert_of.push_back(static_cast<int32_t>(i / rows));
+  ExpectNear(got, reference::PositionWise(inputs_["X"], expert_of, inputs_["W"], {}, false, 4, 5));
+
+  inputs_.clear();
+  const RouteOp route = {
+      .logits = logits, .in = in, .out = in, .chosen = 2, .softmax = kernels::RouteSoftmax::kOfAll};
+  const Doubles copies = Compute(route);
+  const Doubles weights = Compute(route, "G");
+  const int64_t all = sizes.at("rows");
+  for (int64_t t = 0; t < all; ++t) {
+    double sum = 0;
+    for (int64_t x = 0; x < 3; ++x) sum += std::exp(inputs_["L"][t * 3 + x]);
+    EXPECT_NEAR(weights[t * 3 + 1], std::exp(inputs_["L"][t * 3 + 1]) / sum, 1e-9);
+    for (int64_t d = 0; d < 4; ++d) EXPECT_EQ(copies[(t * 2 + 1) * 4 + d], inputs_["X"][t * 4 + d]);
+  }
+
+  inputs_.clear();
+  const Doubles mixed =
+      Compute(CombineOp{.in = in, .out = in, .chosen = 2, .bias = {"b", {4}}, .accumulate = true});
+  for (int64_t i = 0; i < all * 4; ++i) {
+    const int64_t t = i / 4, d = i % 4;
+    EXPECT_NEAR(mixed[i],
+                inputs_["G"][t * 2] * inputs_["X"][t * 8 + d] +
+                    inputs_["G"][t * 2 + 1] * inputs_["X"][t * 8 + 4 + d] + inputs_["B"][d] +
+                    inputs_["R"][i],
+                1e-9);
+  }
 }
 
 TEST_F(CascadeOfTest, ActivationsMatchTheReference) {

@@ -61,8 +61,16 @@ struct PartsFit {
   void operator()(const LinearOp& op) const {
     const int64_t in = Width(op.in), out = Width(op.out);
     const bool columns = op.one_matrix() && op.layout == MatrixLayout::kInOut;
-    Check(op.weight, columns ? (in - 1) * op.weight.shape[1] + out : op.matrices * in * out);
+    const int64_t matrices = op.matrices - std::ssize(op.more_matrices);
+    Check(op.weight, columns ? (in - 1) * op.weight.shape[1] + out : matrices * in * out);
     Check(op.bias, op.bias_each ? op.matrices * out : out);
+  }
+  void operator()(const RouteOp& op) const {
+    SLUICE_CHECK(op.chosen >= 1 && op.chosen <= Width(op.logits) && Width(op.in) == Width(op.out));
+  }
+  void operator()(const CombineOp& op) const {
+    SLUICE_CHECK(Width(op.in) == Width(op.out));
+    Check(op.bias, Width(op.out));
   }
   void operator()(const RopeStoreOp& op) const { SLUICE_CHECK(Width(op.k) == Width(op.v)); }
   void operator()(const AttentionOp& op) const {

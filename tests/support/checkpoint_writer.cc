@@ -121,6 +121,12 @@ void AddExplicit(const ModelConfig& config, json& extensions) {
   extensions["mlp"] = {{"activation", NameOf(config.activation)},
                        {"gated", config.gated_mlp},
                        {"present", config.has_mlp}};
+  if (config.experts.count > 0) {
+    extensions["experts"] = {
+        {"count", config.experts.count}, {"chosen", config.experts.chosen},
+        {"width", config.experts.width}, {"weights", NameOf(config.experts.softmax)},
+        {"bias", config.experts.bias},   {"layers", Indices(config.experts.layers)}};
+  }
   extensions["biases"] = {{"qkv", config.qkv_bias},
                           {"o", config.output_bias},
                           {"mlp", config.mlp_bias},
@@ -157,9 +163,12 @@ class Specs {
     Add(op.bias, 0, 0.2f);
   }
   void operator()(const LinearOp& op) {
-    Add(op.weight, 0, 1 / std::sqrt(static_cast<float>(Width(op.in))));
+    const float deviation = 1 / std::sqrt(static_cast<float>(Width(op.in)));
+    Add(op.weight, 0, deviation);
+    for (const std::string& name : op.more_matrices) Add({name, op.weight.shape}, 0, deviation);
     Add(op.bias, 0, 0.2f);
   }
+  void operator()(const CombineOp& op) { Add(op.bias, 0, 0.2f); }
   void operator()(const AttentionOp& op) {
     Add(op.relative_bias, 0, 0.5f);
     if (op.relative) AddTables(*op.relative);
@@ -174,6 +183,7 @@ class Specs {
     Add(op.bias, 0, 0.2f);
   }
   void operator()(const InputOp&) {}
+  void operator()(const RouteOp&) {}
   void operator()(const RopeStoreOp&) {}
   void operator()(const ExchangeOp&) {}
   void operator()(const ActivationOp&) {}

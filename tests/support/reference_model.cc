@@ -17,6 +17,7 @@
 #include "kernels/reference/linear.h"
 #include "kernels/reference/norm.h"
 #include "kernels/reference/rope.h"
+#include "kernels/reference/route.h"
 
 namespace sluice::testing {
 namespace {
@@ -48,7 +49,8 @@ class Execution {
     answer_.xsa_cos_sim.assign(config_.layers * Length() * config_.heads, 0);
     answer_.xsa_proj_frac = answer_.xsa_cos_sim;
     for (size_t b = 0; b < buffers_.size(); ++b) {
-      buffers_[b].assign(Length() * model_.graph.buffers[b].width, 0);
+      const GraphBuffer& buffer = model_.graph.buffers[b];
+      buffers_[b].assign(Length() * buffer.rows * buffer.width, 0);
     }
   }
 
@@ -99,10 +101,11 @@ class Execution {
     const int64_t in = Width(op.in);
     const int64_t out = Width(op.out);
     const Values bias = Weight(op.bias);
+    const std::span<const int32_t> matrix_of = op.position_wise() ? positions_ : routes_.experts;
     Values result =
-        op.position_wise()
-            ? kernels::reference::PositionWise(buffers_[op.in], positions_, Weight(op.weight), bias,
-                                               op.bias_each, in, out)
+        !op.one_matrix()
+            ? kernels::reference::PositionWise(buffers_[op.in], matrix_of, Matrices(op, in, out),
+                                               bias, op.bias_each, in, out)
             : kernels::reference::Linear(buffers_[op.in], OutIn(op, in, out),
                                          std::span(bias).first(bias.empty() ? 0 : out), in, out);
     if (op.accumulate) {
@@ -110,6 +113,30 @@ class Execution {
                      std::plus<>());
     }
     buffers_[op.out] = std::move(result);
+  }
+
+  // The copies of rows are ordered by row, then by expert.
+  void operator()(const RouteOp& op) {
+    routes_ =
+        kernels::reference::Route(buffers_[op.logits], Width(op.logits), op.chosen, op.softmax);
+    const int64_t width = Width(op.in);
+    for (int64_t copy = 0; copy < Length() * op.chosen; ++copy) {
+      std::copy_n(buffers_[op.in].begin() + copy / op.chosen * width, width,
+                  buffers_[op.out].begin() + copy * width);
+    }
+  }
+
+  void operator()(const CombineOp& op) {
+    const int64_t width = Width(op.out);
+    const Values bias = Weight(op.bias);
+    Values& out = buffers_[op.out];
+    for (int64_t i = 0; i < Length() * width; ++i) {
+      double sum = bias.empty() ? 0 : bias[i % width];
+      for (int64_t c = i / width * op.chosen; c < (i / width + 1) * op.chosen; ++c) {
+        sum += routes_.weights[c] * buffers_[op.in][c * width + i % width];
+      }
+      out[i] = (op.accumulate ? out[i] : 0) + sum;
+    }
   }
 
   void operator()(const RopeStoreOp& op) {
@@ -250,6 +277,22 @@ class Execution {
     return kernels::reference::Linear(rows, OutIn(op, in, out), Weight(op.bias), in, out);
   }
 
+  // Returns the matrices of a layer that has several, as [matrices, in, out].
+  Values Matrices(const LinearOp& op, int64_t in, int64_t out) const {
+    Values stored = Weight(op.weight);
+    for (const std::string& name : op.more_matrices) {
+      const Values next = Weight({name, op.weight.shape});
+      stored.insert(stored.end(), next.begin(), next.end());
+    }
+    if (op.layout == MatrixLayout::kInOut) return stored;
+    Values matrices(stored.size());
+    for (size_t i = 0; i < stored.size(); ++i) {
+      const size_t first = i / (in * out) * (in * out), n = i % (in * out) / in, k = i % in;
+      matrices[first + k * out + n] = stored[i];
+    }
+    return matrices;
+  }
+
   // Returns a dense layer's matrix as [out, in].
   Values OutIn(const LinearOp& op, int64_t in, int64_t out) const {
     Values stored = Weight(op.weight);
@@ -300,7 +343,8 @@ class Execution {
   std::vector<int32_t> positions_;
   std::vector<int32_t> entries_;  // of the table of positions
   std::vector<Values> buffers_;
-  Values keys_, values_;  // of the current layer
+  Values keys_, values_;               // of the current layer
+  kernels::reference::Routes routes_;  // of the latest RouteOp
   kernels::reference::AttentionShape shape_;
   ReferenceAnswer answer_;
 };

@@ -71,7 +71,8 @@ extern const ModelFamily kSluiceFamily, kQwen2Family, kQwen3Family, kMistralFami
     kMpnetFamily, kModernBertFamily, kNomicBertFamily, kGteFamily, kT5Family, kHstuFamily,
     kRankMixerFamily, kDebertaV2Family, kNewFamily, kEuroBertFamily, kPhiFamily, kStableLmFamily,
     kStarcoder2Family, kGraniteFamily, kElectraFamily, kAlbertFamily, kJinaBertFamily,
-    kJinaV3Family, kMinistral3Family, kErnieFamily, kHunyuanFamily;
+    kJinaV3Family, kMinistral3Family, kErnieFamily, kHunyuanFamily, kMixtralFamily,
+    kQwen3MoeFamily, kOlmoeFamily, kGraniteMoeFamily;
 
 // Llama's tensor names, which many families share or alter.
 constexpr TensorNames LlamaNames() {
@@ -90,6 +91,12 @@ constexpr TensorNames LlamaNames() {
       .final_norm = "norm",
       .head = "lm_head.weight",
   };
+}
+
+// The names of experts that have a tensor for each matrix.
+constexpr ExpertNames EachExpert(const char* router, const char* each, const char* gate,
+                                 const char* up, const char* down) {
+  return {.router = router, .each = each, .gate = gate, .up = up, .down = down};
 }
 
 // Llama's names with the norms of Gemma 2 and OLMo 2 after the branches.

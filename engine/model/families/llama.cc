@@ -49,6 +49,8 @@ constexpr TensorNames SluiceNames() {
   names.relative_norm = "relative_norm";
   names.relative_q = "self_attn.relative_q_proj";
   names.relative_k = "self_attn.relative_k_proj";
+  names.experts = EachExpert("mlp.router", "mlp.experts.", "gate_proj", "up_proj", "down_proj");
+  names.experts.bias = "mlp.experts.bias";
   names.attention_gate = "self_attn.gate_proj";
   names.attention_gate_norm = "self_attn.gate_norm";
   names.head_bias = "lm_head.bias";

@@ -299,7 +299,8 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
   prepared.limits.rows = prepared.executable->computed_rows();
   prepared.limits.max_tokens =
       TokensWithinLimit(options, model->config, prepared.limits, *prepared.executable);
-  prepared.costs = CostModel(prepared.limits.rows);
+  prepared.costs =
+      CostModel(prepared.limits.rows, {model->config.experts.count, model->config.experts.chosen});
   prepared.info = info;
   if (const std::string own = prepared.executable->profile(); !own.empty()) {
     prepared.info.profile = own;

@@ -55,7 +55,8 @@ Effort EffortOfTests() {
                           .vocab = 1000,
                           .length = 200}},
           .families = FamilyGoldens(),
-          .disentangled = true};
+          .disentangled = true,
+          .experts = true};
 }
 
 }  // namespace sluice::testing

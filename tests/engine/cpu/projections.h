@@ -18,19 +18,30 @@
 
 namespace sluice::testing {
 
-inline float Bias(const Model& model, const LinearOp& op, int64_t position, int64_t col) {
+// Returns the index of the matrix that multiplies a row of the op's input.
+inline int64_t MatrixOf(const Model& model, const LinearOp& op, const StepRun& run, int64_t row) {
+  if (op.one_matrix()) return 0;
+  if (op.position_wise()) return run.batch.positions()[row];
+  const kernels::Routes routes = run.routes(op.matrices, model.config.experts.chosen);
+  int64_t expert = 0;
+  while (row >= routes.groups[expert].first_row + routes.groups[expert].count) ++expert;
+  return expert;
+}
+
+inline float Bias(const Model& model, const LinearOp& op, int64_t matrix, int64_t col) {
   if (!op.bias.present()) return 0;
   const Tensor tensor = model.checkpoint.Find(op.bias.name, op.bias.shape).value();
-  const int64_t row = op.bias_each ? position : 0;
+  const int64_t row = op.bias_each ? matrix : 0;
   return kernels::LoadAsFloat(tensor.data, tensor.dtype,
                               row * model.graph.buffers[op.out].width + col);
 }
 
-// Returns the result of an input row for a column of the matrix of a position.
-using ColumnProduct = std::function<float(const LinearOp& op, int64_t position, int64_t col,
-                                          std::span<const float> x)>;
+// Returns the result of an input row for a column of a matrix.
+using ColumnProduct =
+    std::function<float(const LinearOp& op, int64_t matrix, int64_t col, std::span<const float> x)>;
 
-// Checks every projection of a step of a random prompt bit by bit, and returns their number.
+// Checks every projection of a step of a random prompt bit by bit, except routers, which are not
+// quantised. Returns the number of projections.
 inline int CheckProjections(const std::shared_ptr<const Model>& model, const std::string& profile,
                             const ColumnProduct& product) {
   constexpr int32_t kRowsOfStep = 9;
@@ -46,14 +57,15 @@ inline int CheckProjections(const std::shared_ptr<const Model>& model, const std
   std::vector<std::vector<float>> buffers(model->graph.buffers.size());  // before the op
   int projections = 0;
   const auto check_op = [&](const LinearOp& op, const StepRun& run) {
+    if (op.routes) return;
     ++projections;
     const int64_t k = model->graph.buffers[op.in].width, n = model->graph.buffers[op.out].width;
-    for (int64_t r = 0; r < kRowsOfStep; ++r) {
+    for (int64_t r = 0; r < kRowsOfStep * model->graph.buffers[op.in].rows; ++r) {
       const std::span<const float> x = {run.buffer(op.in) + r * k, static_cast<size_t>(k)};
-      const int32_t position = batch.positions()[r];
+      const int64_t matrix = MatrixOf(*model, op, run, r);
       for (int64_t c = 0; c < n; ++c) {
-        float expected = product(op, position, c, x);
-        if (op.bias.present()) expected = expected + Bias(*model, op, position, c);
+        float expected = product(op, matrix, c, x);
+        if (op.bias.present()) expected = expected + Bias(*model, op, matrix, c);
         if (op.accumulate) expected = buffers[op.out][r * n + c] + expected;
         ASSERT_EQ(std::bit_cast<uint32_t>(run.buffer(op.out)[r * n + c]),
                   std::bit_cast<uint32_t>(expected))
@@ -65,7 +77,8 @@ inline int CheckProjections(const std::shared_ptr<const Model>& model, const std
     if (const auto* op = std::get_if<LinearOp>(&model->graph.ops[index])) check_op(*op, run);
     for (size_t b = 0; b < buffers.size(); ++b) {
       const float* const from = run.buffer(static_cast<BufferId>(b));
-      buffers[b].assign(from, from + kRowsOfStep * model->graph.buffers[b].width);
+      const GraphBuffer& buffer = model->graph.buffers[b];
+      buffers[b].assign(from, from + kRowsOfStep * buffer.rows * buffer.width);
     }
   };
   EXPECT_TRUE(executable.Trace(**plan, runner.slot(), batch, check).ok());

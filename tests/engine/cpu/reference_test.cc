@@ -17,6 +17,25 @@
 namespace sluice::testing {
 namespace {
 
+// Draws layers with experts, which have no position-wise MLP.
+void DrawExperts(std::mt19937_64& random, ModelConfig& config) {
+  const auto below = [&random](int64_t n) { return static_cast<int64_t>(random() % n); };
+  ExpertsConfig& experts = config.experts;
+  experts.count = 1 + below(9);
+  experts.chosen = 1 + below(experts.count);
+  experts.width = 1 + below(70);
+  experts.softmax = static_cast<kernels::RouteSoftmax>(below(2));
+  experts.bias = below(2) == 0;
+  experts.layers.assign(config.layers, true);
+  experts.layers[below(config.layers)] = below(2) == 0;
+  for (const Projection p : {Projection::kGate, Projection::kUp, Projection::kDown}) {
+    std::vector<bool>& flags = config.position_wise.layers[static_cast<int>(p)];
+    for (int64_t layer = 0; layer < config.layers; ++layer) {
+      if (experts.layers[layer]) flags[layer] = false;
+    }
+  }
+}
+
 // Draws the fields that only a Sluice model's config supports.
 void DrawExplicit(std::mt19937_64& random, ModelConfig& config) {
   const auto below = [&random](int64_t n) { return static_cast<int64_t>(random() % n); };
@@ -95,6 +114,7 @@ void DrawExplicit(std::mt19937_64& random, ModelConfig& config) {
   }
   config.has_mlp = config.parallel_blocks || below(4) > 0;
   config.token_types = below(2) * (1 + below(4));
+  if (EffortOfTests().experts && config.has_mlp && flip()) DrawExperts(random, config);
   draw(config.input);
   if (config.input == InputKind::kIds) return;
   config.input_adapter = static_cast<InputAdapter>(below(config.position_wise.Any() ? 3 : 2));

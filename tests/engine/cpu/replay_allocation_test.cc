@@ -27,6 +27,7 @@ ModelConfig ExplicitConfig() {
   config.activation = Activation::kGelu;
   config.branch_scale = config.residual_mix = config.skip_weights = true;
   config.logit_soft_cap = 30;
+  config.experts = {.count = 5, .chosen = 2, .width = 20, .layers = {false, true}};
   config.input = InputKind::kBoth;
   config.input_width = 9;
   config.input_adapter = InputAdapter::kDense;

@@ -11,15 +11,18 @@
 
 namespace sluice::testing {
 
-// Returns column `col` of the matrix of a position, as the checkpoint stores it.
-inline std::vector<float> ColumnOf(const Model& model, const LinearOp& op, int64_t position,
+// Returns column `col` of a matrix of the layer, as the checkpoint stores it.
+inline std::vector<float> ColumnOf(const Model& model, const LinearOp& op, int64_t matrix,
                                    int64_t col) {
-  const Tensor tensor = model.checkpoint.Find(op.weight.name, op.weight.shape).value();
+  const bool own = matrix > 0 && !op.more_matrices.empty();  // whether it has a tensor of its own
+  const std::string& name = own ? op.more_matrices[matrix - 1] : op.weight.name;
+  const Tensor tensor = model.checkpoint.Find(name, op.weight.shape).value();
+  const int64_t stacked = own ? 0 : matrix;
   const int64_t k = model.graph.buffers[op.in].width, n = model.graph.buffers[op.out].width;
   std::vector<float> values;
   for (int64_t row = 0; row < k; ++row) {
-    const int64_t at = op.position_wise() ? (position * k + row) * n + col : col * k + row;
-    values.push_back(kernels::LoadAsFloat(tensor.data, tensor.dtype, at));
+    const int64_t at = op.layout == MatrixLayout::kInOut ? row * n + col : col * k + row;
+    values.push_back(kernels::LoadAsFloat(tensor.data, tensor.dtype, stacked * k * n + at));
   }
   return values;
 }

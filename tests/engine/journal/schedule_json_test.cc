@@ -54,6 +54,18 @@ TEST(CostsJson, ReadsBackTheRowsOfTheDevice) {
   EXPECT_EQ(CostsFromJson(earlier)->rows, ComputedRows::OfBucket());
 }
 
+TEST(CostsJson, ReadsBackTheExpertsOfTheModel) {
+  EXPECT_FALSE(CostsToJson({}).contains("experts"));
+  EXPECT_EQ(CostsFromJson(CostsToJson({}))->experts, ExpertCounts());
+  const ExpertCounts counts = {.experts = 128, .chosen = 8};
+  nlohmann::json costs = CostsToJson({.experts = counts});
+  EXPECT_EQ(CostsFromJson(costs)->experts, counts);
+  costs["experts"]["chosen"] = 129;
+  EXPECT_EQ(CostsFromJson(costs).status().message(), "experts.chosen is 129, must be in [1, 128]");
+  costs["experts"] = 8;
+  EXPECT_EQ(CostsFromJson(costs).status().message(), "experts is not an object");
+}
+
 TEST(CostsJson, HostileRowsAreRefused) {
   const struct {
     const char* rows;

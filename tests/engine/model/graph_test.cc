@@ -34,6 +34,13 @@ struct Describe {
            (op.accumulate ? "+ " : " ") + Part(op.weight) +
            (op.bias.present() ? " " + Part(op.bias) : "");
   }
+  std::string operator()(const RouteOp& op) const {
+    return "route " + Name(op.logits) + " " + Name(op.in) + " > " + Name(op.out);
+  }
+  std::string operator()(const CombineOp& op) const {
+    return "combine " + Name(op.in) + " > " + Name(op.out) + (op.accumulate ? "+" : "") +
+           (op.bias.present() ? " " + Part(op.bias) : "");
+  }
   std::string operator()(const RopeStoreOp& op) const { return "rope " + std::to_string(op.layer); }
   std::string operator()(const AttentionOp& op) const {
     return "attention " + std::to_string(op.layer) + (op.xsa ? " xsa" : "") +

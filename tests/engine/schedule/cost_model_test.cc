@@ -50,6 +50,48 @@ double WorstError(const CostModel& costs, std::mt19937_64* random, double scale 
   return worst;
 }
 
+// The true cost has a term for each expert that a step reads. Decode steps of few tokens read most
+// of their matrices for one row each, which a law of tokens cannot express.
+TEST(CostModel, LearnsTheCostOfTheExpertsThatAStepReads) {
+  const ExpertCounts counts = {.experts = 64, .chosen = 4};
+  const auto step_of = [](int32_t tokens) {
+    return StepShape{.bucket = {.tokens = 256, .sequences = 256},
+                     .computed_tokens = tokens,
+                     .distinct_positions = 1,
+                     .sampled_rows = tokens};
+  };
+  const auto truth = [&](int32_t tokens) {
+    return 1e-4 + 1e-5 * tokens + 1e-3 * ExpectedExperts(counts, tokens);
+  };
+  const auto worst = [&](CostModel costs) {
+    std::mt19937_64 random(81);
+    for (int i = 0; i < 2000; ++i) {
+      const auto tokens = 1 + static_cast<int32_t>(random() % 256);
+      costs.Observe(step_of(tokens), truth(tokens));
+    }
+    double error = 0;
+    for (const int32_t tokens : {1, 2, 4, 8, 16, 64, 256}) {
+      error = std::max(error, std::abs(costs.Estimate(step_of(tokens)) / truth(tokens) - 1));
+    }
+    return error;
+  };
+  EXPECT_LT(worst(CostModel(ComputedRows::OfBatch(), counts)), 0.05);
+  EXPECT_GT(worst(CostModel(ComputedRows::OfBatch())), 0.2);
+  CostModel restored;
+  restored.Restore(CostModel(ComputedRows::OfBatch(), counts).state());
+  EXPECT_LT(worst(restored), 0.05);
+}
+
+TEST(CostModel, ExpectsTheExpertsOfIndependentRows) {
+  const ExpertCounts counts = {.experts = 8, .chosen = 2};
+  EXPECT_EQ(ExpectedExperts({}, 5), 0);
+  EXPECT_EQ(ExpectedExperts(counts, 0), 0);
+  EXPECT_DOUBLE_EQ(ExpectedExperts(counts, 1), 2);
+  EXPECT_DOUBLE_EQ(ExpectedExperts(counts, 2), 8 * (1 - 0.75 * 0.75));
+  EXPECT_NEAR(ExpectedExperts(counts, 1000), 8, 1e-9);
+  EXPECT_DOUBLE_EQ(ExpectedExperts({.experts = 4, .chosen = 4}, 1), 4);
+}
+
 TEST(CostModel, EstimatesZeroBeforeAnyStepRan) {
   const CostModel costs;
   EXPECT_EQ(costs.Estimate({.bucket = {.tokens = 16, .sequences = 16}}), 0);
