@@ -148,7 +148,9 @@ def main():
     import transformers
     config = transformers.AutoConfig.from_pretrained(arguments.model_directory)
     model_class = getattr(transformers, config.architectures[0])
-    model = model_class.from_pretrained(arguments.model_directory, attn_implementation="eager")
+    config._experts_implementation = "eager"  # the others refuse float64
+    model = model_class.from_pretrained(arguments.model_directory, config=config,
+                                        attn_implementation="eager")
     dtype = getattr(torch, arguments.dtype)
     model = model.to(dtype).eval()
     sequences = [[int(number) for number in ids.split(",")] for ids in arguments.ids]

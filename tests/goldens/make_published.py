@@ -3,7 +3,8 @@
 Most of them are models of make_transformers.py, saved under the keys and names of the code or the
 checkpoint on the hub: GTE with its NTK scaling ("new"), NomicBERT with the keys of GPT-2, Qwen3 and
 Llama with attention in both directions, and the language models of Gemma 3 and Mistral 3, which
-also read images. JinaBERT is in no version of transformers and is computed here, in float64.
+also read images. JinaBERT and NomicBERT with experts are in no version of transformers and are
+computed here, in float64.
 
   python make_published.py [--only new,jina_bert] [--out FOLDER]
 """
@@ -256,12 +257,110 @@ def jina_bert(path: Path, seed: int) -> None:
         norms += [f"{layer}.attention.output.LayerNorm", f"{layer}.mlp.layernorm"]
     for name in norms:
         p[f"{name}.weight"], p[f"{name}.bias"] = draw(hidden, mean=1.0), draw(hidden)
+    save_statement(path, d, config, p, jina_states)
+
+
+def nomic_states(p: dict, config: dict, ids: torch.Tensor) -> list[torch.Tensor]:
+    """Returns the states after the embedding and after each layer, by the code on the hub."""
+    heads, experts = config["n_head"], config["num_experts"]
+
+    def norm(x, name):
+        return F.layer_norm(x, x.shape[-1:], p[f"{name}.weight"], p[f"{name}.bias"],
+                            config["layer_norm_epsilon"])
+
+    def dense(x, name):
+        return F.linear(x, p[f"{name}.weight"], p.get(f"{name}.bias"))
+
+    def rotate(x):  # [heads, length, head_dim]
+        half = x.shape[-1] // 2
+        steps = torch.arange(half, dtype=torch.float64) / half
+        places = torch.arange(x.shape[1], dtype=torch.float64)
+        angles = places[:, None] / config["rotary_emb_base"] ** steps
+        a, b = x[..., :half], x[..., half:]
+        return torch.cat([a * angles.cos() - b * angles.sin(),
+                          b * angles.cos() + a * angles.sin()], dim=-1)
+
+    def mix(x, layer):
+        """Returns the sum of the results of each row's experts."""
+        w1, w2 = (p[f"{layer}.mlp.experts.mlp.{name}"].unflatten(0, (experts, -1))
+                  for name in ("w1", "w2"))
+        weights = dense(x, f"{layer}.mlp.router.layer").softmax(dim=-1)
+        best, chosen = weights.topk(config["moe_top_k"], dim=-1)
+        rows = [sum(weight * (F.gelu(row @ w1[expert].T) @ w2[expert])
+                    for weight, expert in zip(row_weights, row_experts))
+                for row, row_weights, row_experts in zip(x, best, chosen)]
+        return torch.stack(rows) + p[f"{layer}.mlp.experts.bias"]
+
+    words, types = (p[f"embeddings.{name}_embeddings.weight"] for name in ("word", "token_type"))
+    states = [norm(words[ids] + types[0], "emb_ln")]
+    for n in range(config["n_layer"]):
+        x, layer = states[-1], f"encoder.layers.{n}"
+        q, k, v = dense(x, f"{layer}.attn.Wqkv").unflatten(-1, (3, heads, -1)).permute(1, 2, 0, 3)
+        scores = rotate(q) @ rotate(k).transpose(1, 2) / q.shape[-1] ** 0.5
+        y = (scores.softmax(dim=-1) @ v).transpose(0, 1).flatten(1)
+        x = norm(dense(y, f"{layer}.attn.out_proj") + x, f"{layer}.norm1")
+        if n % config["moe_every_n_layers"] == 1:
+            y = mix(x, layer)
+        else:
+            y = dense(F.gelu(dense(x, f"{layer}.mlp.fc1")), f"{layer}.mlp.fc2")
+        states.append(norm(y + x, f"{layer}.norm2"))
+    return states
+
+
+def nomic_moe(path: Path, seed: int) -> None:
+    """Makes a model like nomic-embed-text-v2-moe."""
+    d = Draw(91_000 + seed, seed)
+    heads = d(2, 4)
+    hidden, inner, experts = 8 * heads, d(20, 28), d(4, 7)
+    config = {"architectures": ["NomicBertModel"], "model_type": "nomic_bert",
+              "vocab_size": d(41, 48), "n_embd": hidden, "n_inner": inner, "n_layer": 4,
+              "n_head": heads, "n_positions": 64, "max_trained_positions": 64,
+              "activation_function": "gelu", "layer_norm_epsilon": 1e-5, "type_vocab_size": 1,
+              "causal": False, "prenorm": False, "parallel_block": False, "use_rms_norm": None,
+              "qkv_proj_bias": True, "mlp_fc1_bias": True, "mlp_fc2_bias": True,
+              "rotary_emb_fraction": 1.0, "rotary_emb_base": d(1e3, 1e4),
+              "rotary_emb_interleaved": False, "rotary_emb_scale_base": None,
+              "rotary_scaling_factor": None, "scale_attn_weights": True,
+              "moe_every_n_layers": d(2, 3), "moe_top_k": d(1, 2), "num_experts": experts,
+              "moe_impl": "megablocks", "moe_normalize_expert_weights": False,
+              "expert_choice_router": False, "num_shared_experts": 0, "ffn_div": 1,
+              "moe_resid_pdrop": 0.0, "router_aux_loss_coef": 0.1, "pad_token_id": 1,
+              "pad_vocab_size_multiple": 64, "use_flash_attn": True}
+
+    def draw(*shape, scale=0.2, mean=0.0):
+        return (mean + scale * torch.from_numpy(d.rng.standard_normal(shape))).float()
+
+    p = {"embeddings.word_embeddings.weight": draw(config["vocab_size"], hidden, scale=0.5),
+         "embeddings.token_type_embeddings.weight": draw(1, hidden, scale=0.5)}
+    norms = ["emb_ln"]
+    for n in range(config["n_layer"]):
+        layer = f"encoder.layers.{n}"
+        shapes = {"attn.Wqkv": (3 * hidden, hidden), "attn.out_proj": (hidden, hidden)}
+        if n % config["moe_every_n_layers"] == 1:
+            for name in ("w1", "w2"):
+                p[f"{layer}.mlp.experts.mlp.{name}"] = draw(
+                    experts * inner, hidden, scale=1.2 / hidden ** 0.5)
+            p[f"{layer}.mlp.router.layer.weight"] = draw(experts, hidden, scale=1.2 / hidden ** 0.5)
+            p[f"{layer}.mlp.experts.bias"] = draw(hidden)
+        else:
+            shapes |= {"mlp.fc1": (inner, hidden), "mlp.fc2": (hidden, inner)}
+        for name, shape in shapes.items():
+            p[f"{layer}.{name}.weight"] = draw(*shape, scale=1.2 / shape[1] ** 0.5)
+            p[f"{layer}.{name}.bias"] = draw(shape[0])
+        norms += [f"{layer}.norm1", f"{layer}.norm2"]
+    for name in norms:
+        p[f"{name}.weight"], p[f"{name}.bias"] = draw(hidden, mean=1.0), draw(hidden)
+    save_statement(path, d, config, p, nomic_states)
+
+
+def save_statement(path: Path, d: Draw, config: dict, p: dict, states_of) -> None:
+    """Saves a model with the states that `states_of` computes in float64."""
     (path / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
     save_file(p, path / "model.safetensors", {"format": "pt"})
     double = {name: tensor.double() for name, tensor in p.items()}
     sequences = [torch.from_numpy(d.rng.integers(FIRST_ID, config["vocab_size"], length))
                  for length in LENGTHS]
-    rows = [jina_states(double, config, ids) for ids in sequences]
+    rows = [states_of(double, config, ids) for ids in sequences]
     expected = {"lengths": torch.tensor(LENGTHS, dtype=torch.int32),
                 "input_ids": torch.cat(sequences).int(),
                 "states": torch.cat([row[-1] for row in rows]).to(FLOAT32)}
@@ -272,7 +371,7 @@ def jina_bert(path: Path, seed: int) -> None:
 
 MODELS = {"new": new, "nomic_published": nomic_published, "qwen3_projected": qwen3_projected,
           "llama_bidirec": llama_bidirec, "gemma3_tower": gemma3_tower,
-          "mistral3_tower": mistral3_tower, "jina_bert": jina_bert}
+          "mistral3_tower": mistral3_tower, "jina_bert": jina_bert, "nomic_moe": nomic_moe}
 
 
 def main() -> None:

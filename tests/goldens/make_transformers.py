@@ -266,6 +266,30 @@ def ministral3(d: Draw) -> dict:
         "original_max_position_embeddings": 32, "llama_4_scaling_beta": 0.1})
 
 
+def experts(d: Draw, count: str, **more) -> dict:
+    """Returns grouped sizes of a model with experts, each of which few rows choose."""
+    sizes = d.grouped(num_labels=3, rope_parameters={
+        "rope_type": "default", "rope_theta": d(1e3, 1e4)}, **more)
+    return sizes | {count: d(4, 7), "num_experts_per_tok": d(1, 2, 3)}
+
+
+def qwen3_moe(d: Draw) -> dict:
+    """Returns a model whose first layer is dense in the second configuration, and whose experts
+    are in every second layer in the third."""
+    case = d.seed % 4
+    sizes = experts(d, "num_experts", head_dim=d(6, 10), moe_intermediate_size=d(10, 14),
+                    attention_bias=d(True, False), num_hidden_layers=3,
+                    norm_topk_prob=d(True, False))
+    return sizes | ({"mlp_only_layers": [0]} if case == 2 else
+                    {"decoder_sparse_step": 2} if case == 3 else {})
+
+
+def granite_moe(d: Draw) -> dict:
+    return experts(d, "num_local_experts", attention_bias=d(True, False),
+                   embedding_multiplier=d(3.0, 0.5), attention_multiplier=d(0.3, 0.6),
+                   residual_multiplier=d(0.22, 1.5), logits_scaling=d(2.0, 8.0))
+
+
 def ernie(d: Draw) -> dict:
     return d.grouped(head_dim=d(6, 10), use_bias=d(True, False), hidden_act="silu",
                      rope_parameters={"rope_type": "default", "rope_theta": d(1e3, 1e4)})
@@ -374,6 +398,17 @@ FAMILIES = {
     "mistral_both": ("MistralConfig", both_ways(
         lambda d: d.grouped(head_dim=d(6, 10), sliding_window=d(4, 7))), ("MistralModel",)),
     "llama_both": ("LlamaConfig", both_ways(llama), ("LlamaModel",)),
+    "mixtral": ("MixtralConfig", lambda d: experts(
+        d, "num_local_experts", head_dim=d(6, 10), sliding_window=d(None, 5)), (
+        "MixtralForCausalLM", "MixtralModel", "MixtralForSequenceClassification",
+        "MixtralForTokenClassification")),
+    "qwen3_moe": ("Qwen3MoeConfig", qwen3_moe, (
+        "Qwen3MoeForCausalLM", "Qwen3MoeModel", "Qwen3MoeForSequenceClassification",
+        "Qwen3MoeForTokenClassification")),
+    "olmoe": ("OlmoeConfig", lambda d: experts(d, "num_experts", norm_topk_prob=d(True, False)), (
+        "OlmoeForCausalLM", "OlmoeModel", "OlmoeForCausalLM")),
+    "granite_moe": ("GraniteMoeConfig", granite_moe, (
+        "GraniteMoeForCausalLM", "GraniteMoeModel", "GraniteMoeForCausalLM")),
     "ernie": ("Ernie4_5Config", ernie, (
         "Ernie4_5ForCausalLM", "Ernie4_5Model", "Ernie4_5ForCausalLM")),
     "hunyuan": ("HunYuanDenseV1Config", hunyuan, (
@@ -511,7 +546,9 @@ def make(path: Path, family: str, seed: int, change=lambda _: None) -> str:
     architecture, config, d = drawn(family, seed)
     if family == "gemma3" and architecture == "Gemma3TextModel":  # As in EmbeddingGemma.
         config = type(config)(**(config.to_dict() | {"use_bidirectional_attention": True}))
-    model = getattr(transformers, architecture)._from_config(config, attn_implementation="eager")
+    # The other implementations of experts refuse float64.
+    eager = {"attn_implementation": "eager", "experts_implementation": "eager"}
+    model = getattr(transformers, architecture)._from_config(config, **eager)
     model = model.eval()
     redraw(model, d.rng)
     change(model)
@@ -522,11 +559,12 @@ def make(path: Path, family: str, seed: int, change=lambda _: None) -> str:
     (path / "config.json").write_text(json.dumps(text, indent=2, sort_keys=True) + "\n")
     causal = "Causal" in architecture or architecture == "GPT2LMHeadModel"
     with all_in_double(family):
-        double = type(model)._from_config(config, attn_implementation="eager").double().eval()
+        double = type(model)._from_config(config, **eager).double().eval()
         double.load_state_dict(model.state_dict())
         change(double)
         expected = expected_of(double, causal, config.vocab_size, d.rng)
-    if family == "granite":  # The daemon's states between layers are divided by the multiplier.
+    # The daemon's states between layers are divided by the multiplier.
+    if family in ("granite", "granite_moe"):
         for key in [key for key in expected if key.startswith("state_")]:
             expected[key] = expected[key] / config.residual_multiplier
     save_file(expected, path / "expected.safetensors")

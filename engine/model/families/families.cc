@@ -13,6 +13,7 @@ std::span<const ModelFamily* const> AllFamilies() {
       &kDebertaV2Family,  &kNewFamily,        &kEuroBertFamily,   &kPhiFamily,
       &kStableLmFamily,   &kStarcoder2Family, &kGraniteFamily,    &kElectraFamily,
       &kAlbertFamily,     &kJinaBertFamily,   &kJinaV3Family,     &kMinistral3Family,
+      &kMixtralFamily,    &kQwen3MoeFamily,   &kOlmoeFamily,      &kGraniteMoeFamily,
       &kErnieFamily,      &kHunyuanFamily,    &kSluiceFamily};
   return kFamilies;
 }

@@ -71,8 +71,8 @@ extern const ModelFamily kSluiceFamily, kQwen2Family, kQwen3Family, kMistralFami
     kMpnetFamily, kModernBertFamily, kNomicBertFamily, kGteFamily, kT5Family, kHstuFamily,
     kRankMixerFamily, kDebertaV2Family, kNewFamily, kEuroBertFamily, kPhiFamily, kStableLmFamily,
     kStarcoder2Family, kGraniteFamily, kElectraFamily, kAlbertFamily, kJinaBertFamily,
-    kJinaV3Family, kMinistral3Family, kErnieFamily, kHunyuanFamily, kMixtralFamily,
-    kQwen3MoeFamily, kOlmoeFamily, kGraniteMoeFamily;
+    kJinaV3Family, kMinistral3Family, kErnieFamily, kHunyuanFamily, kMixtralFamily, kQwen3MoeFamily,
+    kOlmoeFamily, kGraniteMoeFamily;
 
 // Llama's tensor names, which many families share or alter.
 constexpr TensorNames LlamaNames() {

@@ -1,4 +1,5 @@
-// Granite 3 (dense): Llama with factors of the embedding, of scores, of branches and of logits.
+// Granite 3: Llama with factors of the embedding, of scores, of branches and of logits; dense, or
+// with experts in all layers.
 #include "engine/model/config_reader.h"
 #include "engine/model/families/family.h"
 
@@ -9,6 +10,13 @@ constexpr Architecture kGraniteArchitectures[] = {
     {"GraniteForCausalLM", "granite", OutputKind::kTokens},
     {"GraniteModel", "granite", OutputKind::kStates},
 };
+constexpr Architecture kGraniteMoeArchitectures[] = {
+    {"GraniteMoeForCausalLM", "granitemoe", OutputKind::kTokens},
+    {"GraniteMoeModel", "granitemoe", OutputKind::kStates},
+};
+constexpr std::string_view kGraniteMoeKeys[] = {"attention_multiplier", "embedding_multiplier",
+                                                "logits_scaling",       "residual_multiplier",
+                                                "num_local_experts",    "num_experts_per_tok"};
 constexpr std::string_view kGraniteKeys[] = {"attention_multiplier", "embedding_multiplier",
                                              "logits_scaling", "residual_multiplier"};
 constexpr double kMinFactor = 1e-4, kMaxFactor = 1e4;
@@ -29,7 +37,31 @@ void ReadGranite(ObjectReader& root, ModelConfig& config) {
   config.logit_scale = static_cast<float>(1 / factor("logits_scaling"));
 }
 
+void ReadGraniteMoe(ObjectReader& root, ModelConfig& config) {
+  ReadGranite(root, config);
+  ReadExperts(root, config, {.count = 8, .chosen = 2});
+  config.experts.softmax = kernels::RouteSoftmax::kOfChosen;
+}
+
+constexpr TensorNames GraniteMoeNames() {
+  TensorNames names = LlamaNames();
+  names.experts = {.router = "block_sparse_moe.router.layer",
+                   .tensors = ExpertTensors::kStacked,
+                   .gate = "block_sparse_moe.input_linear",
+                   .up = "block_sparse_moe.input_linear",
+                   .down = "block_sparse_moe.output_linear"};
+  return names;
+}
+
 }  // namespace
+
+const ModelFamily kGraniteMoeFamily = {
+    .title = "Granite MoE",
+    .architectures = kGraniteMoeArchitectures,
+    .names = GraniteMoeNames(),
+    .read = ReadGraniteMoe,
+    .own_keys = kGraniteMoeKeys,
+};
 
 const ModelFamily kGraniteFamily = {
     .title = "Granite",

@@ -1,6 +1,6 @@
-// Mistral, Ministral 3 and SmolLM3: Llama with a window in all layers, or without positions in
-// some. Queries of Ministral 3 have a factor that is 1 up to the length in training, which is the
-// limit.
+// Mistral, Mixtral, Ministral 3 and SmolLM3: Llama with a window in all layers, with experts in all
+// layers, or without positions in some. Queries of Ministral 3 have a factor that is 1 up to the
+// length in training, which is the limit.
 #include <algorithm>
 
 #include "engine/model/config_reader.h"
@@ -15,6 +15,12 @@ constexpr Architecture kMistralArchitectures[] = {
     {"MistralForTokenClassification", "mistral", OutputKind::kTokenScores},
     {"MistralModel", "mistral", OutputKind::kStates},
     {"Mistral3ForConditionalGeneration", "mistral3", OutputKind::kTokens, "mistral ministral3"},
+};
+constexpr Architecture kMixtralArchitectures[] = {
+    {"MixtralForCausalLM", "mixtral", OutputKind::kTokens},
+    {"MixtralForSequenceClassification", "mixtral", OutputKind::kScores},
+    {"MixtralForTokenClassification", "mixtral", OutputKind::kTokenScores},
+    {"MixtralModel", "mixtral", OutputKind::kStates},
 };
 constexpr Architecture kMinistral3Architectures[] = {
     {"Ministral3ForCausalLM", "ministral3", OutputKind::kTokens},
@@ -33,11 +39,21 @@ constexpr Architecture kSmolLm3Architectures[] = {
     {"SmolLM3Model", "smollm3", OutputKind::kStates},
 };
 constexpr std::string_view kMistralKeys[] = {"sliding_window"};
+constexpr std::string_view kMixtralKeys[] = {"sliding_window", "num_local_experts", "num_experts",
+                                             "num_experts_per_tok"};
 constexpr std::string_view kSmolLm3Keys[] = {"no_rope_layers"};
 
 void ReadMistral(ObjectReader& root, ModelConfig& config) {
   ReadLlamaLike(root, config, {}, {.kv_heads = 8});
   ReadWindows(root, config, [](int64_t) { return true; });
+}
+
+void ReadMixtral(ObjectReader& root, ModelConfig& config) {
+  ReadLlamaLike(root, config, {.theta = 1e6}, {.kv_heads = 8, .eps = 1e-5});
+  ReadWindows(
+      root, config, [](int64_t) { return true; }, /*absent=*/0);
+  ReadExperts(root, config, {.count = 8, .chosen = 2});
+  config.experts.softmax = kernels::RouteSoftmax::kOfChosen;
 }
 
 void ReadMinistral3(ObjectReader& root, ModelConfig& config) {
@@ -68,7 +84,22 @@ void ReadSmolLm3(ObjectReader& root, ModelConfig& config) {
   for (int64_t n = 1; n <= config.layers; ++n) config.unrotated.push_back(n % interval == 0);
 }
 
+constexpr TensorNames MixtralNames() {
+  TensorNames names = LlamaNames();
+  names.experts =
+      EachExpert("block_sparse_moe.gate", "block_sparse_moe.experts.", "w1", "w3", "w2");
+  return names;
+}
+
 }  // namespace
+
+const ModelFamily kMixtralFamily = {
+    .title = "Mixtral",
+    .architectures = kMixtralArchitectures,
+    .names = MixtralNames(),
+    .read = ReadMixtral,
+    .own_keys = kMixtralKeys,
+};
 
 const ModelFamily kMistralFamily = {
     .title = "Mistral",

@@ -1,4 +1,5 @@
-// NomicBERT and GTE (v1.5): BERT with rotary positions and a gated MLP. Both under the keys of
+// NomicBERT and GTE (v1.5): BERT with rotary positions and a gated MLP, or with a plain MLP that
+// experts replace in every second layer (nomic-embed-text-v2-moe). Both under the keys of
 // transformers and under the published ones, which code on the hub reads.
 #include <utility>
 
@@ -18,13 +19,17 @@ constexpr std::string_view kNomicBertKeys[] = {"num_experts"};
 constexpr std::string_view kNomicBertIdleKeys[] = {"attn_pdrop",
                                                    "dense_seq_output",
                                                    "embd_pdrop",
+                                                   "ffn_div",
                                                    "fused_bias_fc",
                                                    "fused_dropout_add_ln",
                                                    "last_layer_subset",
                                                    "max_trained_positions",
+                                                   "moe_impl",
+                                                   "moe_resid_pdrop",
                                                    "pad_vocab_size_multiple",
                                                    "reorder_and_upcast_attn",
                                                    "resid_pdrop",
+                                                   "router_aux_loss_coef",
                                                    "scale_attn_by_inverse_layer_idx",
                                                    "scale_attn_weights",
                                                    "summary_activation",
@@ -70,6 +75,28 @@ void RequireFlag(ObjectReader& root, const char* key, bool value) {
   }
 }
 
+// Reads the experts of published models: in each n-th layer, from the second on.
+void ReadNomicExperts(ObjectReader& root, ModelConfig& config) {
+  const int64_t every = root.Integer("moe_every_n_layers", 0, kMaxLayers, 0);
+  for (const char* const key : {"expert_choice_router", "moe_normalize_expert_weights"}) {
+    RequireFlag(root, key, false);
+  }
+  if (root.Integer("num_shared_experts", 0, kMaxWidth, 0) != 0) {
+    root.Fail("num_shared_experts", "is not supported, must be 0");
+  }
+  if (root.Integer("num_experts", 0, kMaxWidth, 0) == 0 || every < 2 || config.layers < 2) {
+    return;
+  }
+  ReadExperts(root, config, {.count_key = "num_experts", .chosen_key = "moe_top_k"});
+  config.experts.bias = true;
+  for (int64_t layer = 0; layer < std::ssize(config.experts.layers); ++layer) {
+    config.experts.layers[layer] = layer % every == 1;
+  }
+  if (config.gated_mlp) {
+    root.Fail("activation_function", "must be \"gelu\" in a model with experts");
+  }
+}
+
 // Reads the published keys of NomicBERT, which are those of GPT-2.
 void ReadPublishedNomicBert(ObjectReader& root, ModelConfig& config) {
   ReadSizes(root, config, kGpt2Sizes);
@@ -77,12 +104,12 @@ void ReadPublishedNomicBert(ObjectReader& root, ModelConfig& config) {
   config.positions = PositionKind::kRope;
   config.norm.eps = ReadEps(root, "layer_norm_epsilon", 1e-5);
   const int kind = root.Choice("activation_function", {"swiglu", "geglu", "glu", "gelu"});
-  if (kind > 1) {
-    root.Fail("activation_function", "is not supported, must be \"swiglu\" or \"geglu\"");
+  if (kind == 2) {
+    root.Fail("activation_function", "is not supported, must be \"swiglu\", \"geglu\" or \"gelu\"");
   }
   config.activation = kind == 0 ? Activation::kSilu : Activation::kGelu;
   config.head_activation = config.activation;
-  config.gated_mlp = true;
+  config.gated_mlp = kind < 2;
   config.qkv_bias = config.output_bias = root.Boolean("qkv_proj_bias", true);
   config.mlp_bias = root.Boolean("mlp_fc1_bias", true);
   config.down_bias = root.Boolean("mlp_fc2_bias", true);
@@ -96,15 +123,16 @@ void ReadPublishedNomicBert(ObjectReader& root, ModelConfig& config) {
   for (const char* const key : {"rotary_emb_scale_base", "rotary_scaling_factor"}) {
     if (root.Has(key)) root.Fail(key, "is not supported, must be null");
   }
+  ReadNomicExperts(root, config);
   ReadRope(root, config,
            {.theta_key = "rotary_emb_base", .part_key = "rotary_emb_fraction", .part = 1});
 }
 
 void ReadNomicBert(ObjectReader& root, ModelConfig& config) {
-  if (root.Integer("num_experts", 0, kMaxWidth, 0) != 0) {
-    root.Fail("num_experts", "is not supported, must be 0");
-  }
   if (root.Has("n_embd")) return ReadPublishedNomicBert(root, config);
+  if (root.Integer("num_experts", 0, kMaxWidth, 0) != 0) {
+    root.Fail("num_experts", "is not supported without the key n_embd, must be 0");
+  }
   ReadRotatedBert(root, config, 1000, 2);
   config.activation = ReadActivation(root, "hidden_act", "silu");
   config.head_activation = config.activation;
@@ -164,7 +192,13 @@ const ModelFamily kNomicBertFamily = {
             .layer = "encoder.layers.",
             .projections = {"attn.Wqkv", "attn.Wqkv", "attn.Wqkv", "attn.out_proj", "mlp.fc12",
                             "mlp.fc11", "mlp.fc2"},
+            .ungated_up = "mlp.fc1",
             .fused_qkv = FusedQkv::kInTurn,
+            .experts = {.router = "mlp.router.layer",
+                        .tensors = ExpertTensors::kFlat,
+                        .up = "mlp.experts.mlp.w1",
+                        .down = "mlp.experts.mlp.w2",
+                        .bias = "mlp.experts.bias"},
             .attention_norm = "norm1",
             .mlp_norm = "norm2",
             .head_dense = "cls.predictions.transform.dense",

@@ -1,4 +1,5 @@
 // OLMo 2 and 3: Llama with norms after attention and MLP, and norms of q and k over all heads.
+// OLMoE: norms before attention and experts, and the same norms of q and k.
 #include "engine/model/config_reader.h"
 #include "engine/model/families/family.h"
 
@@ -15,6 +16,12 @@ constexpr Architecture kOlmo3Architectures[] = {
     {"Olmo3ForSequenceClassification", "olmo3", OutputKind::kScores},
     {"Olmo3Model", "olmo3", OutputKind::kStates},
 };
+constexpr Architecture kOlmoeArchitectures[] = {
+    {"OlmoeForCausalLM", "olmoe", OutputKind::kTokens},
+    {"OlmoeModel", "olmoe", OutputKind::kStates},
+};
+constexpr std::string_view kOlmoeKeys[] = {"num_experts", "num_local_experts",
+                                           "num_experts_per_tok"};
 constexpr std::string_view kOlmo3Keys[] = {"layer_types", "sliding_window"};
 
 void ReadOlmo(ObjectReader& root, ModelConfig& config, const RopeKeys& rope) {
@@ -32,7 +39,30 @@ void ReadOlmo3(ObjectReader& root, ModelConfig& config) {
   ReadWindows(root, config, [](int64_t layer) { return (layer + 1) % 4 != 0; });
 }
 
+void ReadOlmoe(ObjectReader& root, ModelConfig& config) {
+  ReadOlmo(root, config, {});
+  config.norm.order = NormOrder::kPre;
+  ReadExperts(root, config, {.count = 64, .chosen = 8});
+  if (root.Boolean("norm_topk_prob", false)) {
+    config.experts.softmax = kernels::RouteSoftmax::kOfChosen;
+  }
+}
+
+constexpr TensorNames OlmoeNames() {
+  TensorNames names = LlamaNames();
+  names.experts = EachExpert("mlp.gate", "mlp.experts.", "gate_proj", "up_proj", "down_proj");
+  return names;
+}
+
 }  // namespace
+
+const ModelFamily kOlmoeFamily = {
+    .title = "OLMoE",
+    .architectures = kOlmoeArchitectures,
+    .names = OlmoeNames(),
+    .read = ReadOlmoe,
+    .own_keys = kOlmoeKeys,
+};
 
 const ModelFamily kOlmo2Family = {
     .title = "OLMo 2",

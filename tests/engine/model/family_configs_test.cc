@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "engine/model/config.h"
 #include "engine/model/families/family.h"
 #include "engine/model/graph.h"
@@ -309,6 +310,45 @@ std::string PublishedNomic(const std::string& more) {
          more + "}";
 }
 
+TEST(FamilyConfigsTest, ExpertsFollowTheKeysOfEachFamily) {
+  using kernels::RouteSoftmax;
+  const ModelConfig mixtral = ParseFamily("MixtralForCausalLM");
+  EXPECT_EQ(mixtral.experts.count, 8);
+  EXPECT_EQ(mixtral.experts.chosen, 2);
+  EXPECT_EQ(mixtral.experts.width, mixtral.intermediate_size);
+  EXPECT_EQ(mixtral.experts.softmax, RouteSoftmax::kOfChosen);
+  EXPECT_EQ(mixtral.experts.layers, (std::vector<bool>{true, true, true, true}));
+  // Published files and files of transformers 5 use different names.
+  for (const char* const key : {"num_experts", "num_local_experts"}) {
+    const ModelConfig qwen = ParseFamily(
+        "Qwen3MoeForCausalLM", absl::StrCat(R"(, "num_experts_per_tok": 3, "norm_topk_prob": true,
+            "moe_intermediate_size": 7, ")",
+                                            key, R"(": 5)"));
+    EXPECT_EQ(qwen.experts.count, 5);
+    EXPECT_EQ(qwen.experts.chosen, 3);
+    EXPECT_EQ(qwen.experts.width, 7);
+    EXPECT_EQ(qwen.experts.softmax, RouteSoftmax::kOfChosen);
+  }
+  const ModelConfig some = ParseFamily("Qwen3MoeForCausalLM",
+                                       R"(, "decoder_sparse_step": 2, "mlp_only_layers": [3, 0])");
+  EXPECT_EQ(some.experts.layers, (std::vector<bool>{false, true, false, false}));
+  EXPECT_EQ(some.experts.count, 128);
+  EXPECT_EQ(some.experts.softmax, RouteSoftmax::kOfAll);
+  const ModelConfig none =
+      ParseFamily("Qwen3MoeForCausalLM", R"(, "mlp_only_layers": [0, 1, 2, 3])");
+  EXPECT_EQ(none.experts.count, 0);
+  EXPECT_EQ(ParseFamily("OlmoeForCausalLM").experts.count, 64);
+  EXPECT_EQ(ParseFamily("GraniteMoeForCausalLM").experts.softmax, RouteSoftmax::kOfChosen);
+  const auto nomic = ParseModelConfig(PublishedNomic(
+      R"(, "activation_function": "gelu", "num_experts": 8, "moe_top_k": 2,
+         "moe_every_n_layers": 2)"));
+  ASSERT_TRUE(nomic.ok()) << nomic.status();
+  EXPECT_TRUE(nomic->experts.bias);
+  EXPECT_FALSE(nomic->gated_mlp);
+  EXPECT_FALSE(nomic->experts.in(0));
+  EXPECT_TRUE(nomic->experts.in(1));
+}
+
 TEST(FamilyConfigsTest, NomicBertReadsItsPublishedKeys) {
   const auto config = ParseModelConfig(PublishedNomic(R"(, "attn_pdrop": 0.0)"));
   ASSERT_TRUE(config.ok()) << config.status();
@@ -450,11 +490,41 @@ const BadFamilyRow kRefusedFamilyRows[] = {
      .text = Config("ModernBertForSequenceClassification", R"(, "classifier_activation": "silu")"),
      .error = "classifier_activation is not supported, must be \"gelu\" or \"relu\""},
     {.name = "AnotherMlpOfNomicBertIsRefused",
-     .text = PublishedNomic(R"(, "activation_function": "gelu")"),
-     .error = "activation_function is not supported, must be \"swiglu\" or \"geglu\""},
-    {.name = "ExpertsOfNomicBertAreRefused",
-     .text = PublishedNomic(R"(, "num_experts": 8)"),
-     .error = "num_experts is not supported, must be 0"},
+     .text = PublishedNomic(R"(, "activation_function": "glu")"),
+     .error = "activation_function is not supported, must be \"swiglu\", \"geglu\" or \"gelu\""},
+    {.name = "GatedExpertsOfNomicBertAreRefused",
+     .text = PublishedNomic(R"(, "num_experts": 8, "moe_top_k": 2, "moe_every_n_layers": 2)"),
+     .error = "activation_function must be \"gelu\" in a model with experts"},
+    {.name = "SharedExpertsOfNomicBertAreRefused",
+     .text = PublishedNomic(R"(, "num_shared_experts": 1)"),
+     .error = "num_shared_experts is not supported, must be 0"},
+    {.name = "ExpertsThatChooseRowsAreRefused",
+     .text = PublishedNomic(R"(, "expert_choice_router": true)"),
+     .error = "expert_choice_router is not supported, must be false"},
+    {.name = "MoreChosenExpertsThanThereAreIsRefused",
+     .text = Config("MixtralForCausalLM", R"(, "num_local_experts": 4, "num_experts_per_tok": 5)"),
+     .error = "num_experts_per_tok is 5, must be in [1, 4]"},
+    {.name = "TooManyExpertsInAllLayersAreRefused",
+     .text = R"({"architectures": ["OlmoeForCausalLM"], "vocab_size": 50, "hidden_size": 24,
+       "num_hidden_layers": 100, "num_attention_heads": 4, "intermediate_size": 40,
+       "max_position_embeddings": 64, "num_experts": 4096})",
+     .error = "num_experts is 4096; with 100 layers, the model must have at most 65536 experts"},
+    {.name = "TwoNumbersOfExpertsAreRefused",
+     .text = Config("Qwen3MoeForCausalLM", R"(, "num_experts": 4, "num_local_experts": 5)"),
+     .error = "num_experts is another name of num_local_experts"},
+    {.name = "ExpertsOfLlamaAreRefused",
+     .text = Config("LlamaForCausalLM", R"(, "num_local_experts": 4)"),
+     .error = "num_local_experts is not supported"},
+    {.name = "AClippedProjectionOfOlmoeIsRefused",
+     .text = Config("OlmoeForCausalLM", R"(, "clip_qkv": 8)"),
+     .error = "clip_qkv is not supported"},
+    {.name = "APositionWiseMlpOfALayerWithExpertsIsRefused",
+     .text = Config("SluiceForCausalLM", R"(, "sluice": {"experts": {"count": 4, "chosen": 2},
+       "position_wise": {"max_positions": 4, "projections": {"up": [0]}}})"),
+     .error = "sluice.position_wise names a projection of the MLP of layer 0, which has experts"},
+    {.name = "ExpertsWithoutANumberAreRefused",
+     .text = Config("SluiceForCausalLM", R"(, "sluice": {"experts": {"count": 4}})"),
+     .error = "sluice.experts.chosen is missing"},
     {.name = "NormsBeforeTheBranchesOfNomicBertAreRefused",
      .text = PublishedNomic(R"(, "prenorm": true)"),
      .error = "prenorm is not supported, must be false"},
