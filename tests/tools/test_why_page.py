@@ -1,13 +1,20 @@
 """Tests how docs/why.md and its page of plots are generated from results."""
 
+import json
+import re
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "loadtest"))
 
 import why_page  # noqa: E402
 import why_tables  # noqa: E402
+
+RESULTS = ROOT / "loadtest" / "results"
+FIGURE = re.compile(r"(?<![\w.-])\d[\d,]*(?:\.\d+)?(?!\w)")
 
 RATES = {"sluice int8": [10.0, 20.0, 30.0], "sluice int4": [5.0, 5.0, 5.0],
          "a int8": [5.0, 40.0, 15.0], "b q8_0": [20.0, 40.0, 60.0], "c q4_0": [10.0, 1.0, 1.0],
@@ -126,3 +133,64 @@ def test_committed_pages_match_the_committed_results():
     assert (ROOT / "docs" / "why.md").read_text() == \
         why_page.filled(template, why_page.reports_of(results))
     assert (results / "why.html").read_text() == why_page.page(results, template)
+
+
+def values_of(report):
+    """Yields all numbers of a report in JSON."""
+    if isinstance(report, dict):
+        report = report.values()
+    if isinstance(report, (int, float)):
+        yield float(report)
+    elif not isinstance(report, str) and report is not None:
+        for each in report:
+            yield from values_of(each)
+
+
+def figures(text):
+    """Returns the numbers of a text as they are written, without code and addresses."""
+    text = re.sub(r"`[^`]*`|\]\([^)]*\)", "", text)
+    return [each.replace(",", "").rstrip(".") for each in FIGURE.findall(text)]
+
+
+def unmeasured(text, names):
+    """Returns the figures of a text that are no rounded value of the named results.
+
+    A value may also be written in percent, or in seconds instead of milliseconds. Numbers up to 20
+    count things.
+    """
+    values = []
+    for name in names:
+        values += map(float, figures((RESULTS / f"{name}.md").read_text()))
+        if (report := RESULTS / f"{name}.json").exists():
+            values += values_of(json.loads(report.read_text()))
+
+    def is_measured(figure):
+        digits = len(figure.partition(".")[2])
+        return any(f"{value * factor:.{digits}f}" == figure
+                   for value in values for factor in (1, 100, 0.001))
+
+    return [each for each in figures(text)
+            if not (each.isdigit() and int(each) <= 20) and not is_measured(each)]
+
+
+def measured_texts():
+    """Yields each hand-written text about results, with the names of these results."""
+    for section in re.split(r"^(?=## )", why_page.TEMPLATE.read_text(), flags=re.MULTILINE):
+        title, _, text = section.partition("\n")
+        if names := [each for each in re.findall(r"^@(\w+)@$", text, re.M) if each != "behind"]:
+            yield title.strip("# "), text, names
+    page = (ROOT / "docs" / "numbers.md").read_text()
+    for item in re.split(r"^(?=- \*\*)", page, flags=re.MULTILINE)[1:]:
+        title = re.match(r"- \*\*([^*.]*)", item)[1]
+        yield title, item, re.findall(r"results/(\w+)\.md", item)
+
+
+@pytest.mark.parametrize(
+    "text, names", [pytest.param(text, names, id=title) for title, text, names in measured_texts()])
+def test_figures_of_a_text_are_in_the_committed_results(text, names):
+    assert names and unmeasured(text, names) == []
+
+
+def test_figure_without_a_result_is_found():
+    text = "A call takes 392.5 ms, 7.77 times as long; `--times 991` is not a figure."
+    assert unmeasured(text, ["recovery"]) == ["392.5", "7.77"]
