@@ -1,10 +1,14 @@
 #include "engine/step_description.h"
 
 #include <algorithm>
+#include <cmath>
+#include <set>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "base/size_of.h"
 #include "base/status_macros.h"
+#include "engine/model/rope.h"
 
 namespace sluice {
 namespace {
@@ -38,6 +42,36 @@ double WeightBytesOf(const GraphOp& op, const Model& model) {
   return 4;
 }
 
+int64_t ElementsOf(const std::vector<int64_t>& shape) {
+  int64_t elements = 1;
+  for (const int64_t size : shape) elements *= size;
+  return elements;
+}
+
+// Returns the number of weights that an op keeps, without norms and biases.
+int64_t WeightsOf(const GraphOp& op, const Graph& graph) {
+  if (const auto* embed = std::get_if<EmbedOp>(&op)) {
+    return ElementsOf(embed->table.shape) - embed->table.first;
+  }
+  if (const auto* head = std::get_if<HeadOp>(&op)) return ElementsOf(head->weight.shape);
+  const auto* const linear = std::get_if<LinearOp>(&op);
+  if (linear == nullptr) return 0;
+  const int64_t matrices = linear->position_wise() ? linear->weight.shape[0] : 1;
+  return matrices * graph.buffers[linear->in].width * graph.buffers[linear->out].width;
+}
+
+// Returns the bytes of the tables of rotary positions. Layers of the same use share one.
+int64_t RopeBytes(const Model& model) {
+  std::set<RopeUse> uses;
+  int64_t bytes = 0;
+  for (const GraphOp& op : model.graph.ops) {
+    const auto* const stored = std::get_if<RopeStoreOp>(&op);
+    if (stored == nullptr || !uses.insert(stored->rope).second) continue;
+    bytes += model.config.max_positions * FindRope(*stored, model.config).dims * kSizeOf<float>;
+  }
+  return bytes;
+}
+
 }  // namespace
 
 absl::StatusOr<StepSizes> CompleteStep(const ModelConfig& config, StepSizes step) {
@@ -64,6 +98,14 @@ std::vector<double> WeightBytes(const Model& model) {
   bytes.reserve(model.graph.ops.size());
   for (const GraphOp& op : model.graph.ops) bytes.push_back(WeightBytesOf(op, model));
   return bytes;
+}
+
+int64_t EstimateWeightMemory(const Model& model) {
+  double bytes = static_cast<double>(RopeBytes(model));
+  for (const GraphOp& op : model.graph.ops) {
+    bytes += static_cast<double>(WeightsOf(op, model.graph)) * WeightBytesOf(op, model);
+  }
+  return static_cast<int64_t>(std::ceil(bytes));
 }
 
 }  // namespace sluice

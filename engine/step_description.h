@@ -41,4 +41,9 @@ absl::StatusOr<StepSizes> CompleteStep(const ModelConfig& config, StepSizes step
 // their dtype. All other weights take 4 (f32). Without a checkpoint, the config's dtype is used.
 std::vector<double> WeightBytes(const Model& model);
 
+// Returns about the memory that a backend will use for the weights of a model: tables, layers and
+// head as WeightBytes describes them, and the tables of rotary positions. A tensor that several ops
+// use counts once for each, because each op keeps its own.
+int64_t EstimateWeightMemory(const Model& model);
+
 }  // namespace sluice

@@ -11,6 +11,7 @@
 #include "engine/cpu/cpu_model.h"
 #include "engine/cpu/lower.h"
 #include "engine/cpu/select_attention.h"
+#include "engine/step_description.h"
 #include "kernels/cpu/kv_cache.h"
 #include "kernels/cpu/profile.h"
 #include "kernels/cpu/thread_pool.h"
@@ -81,10 +82,9 @@ class CpuBackend final : public Backend {
   }
 
  private:
-  // Returns ResourceExhausted if the weights, packed as they are stored, do not fit.
+  // Returns ResourceExhausted if the weights will not fit.
   absl::Status CheckWeights(const Model& model) const {
-    if (model.config.quantization.projections != Quantization::kNone) return absl::OkStatus();
-    const int64_t bytes = model.checkpoint.bytes();
+    const int64_t bytes = EstimateWeightMemory(model);
     const int64_t free_bytes = FreeMemory();
     if (bytes <= free_bytes) return absl::OkStatus();
     return absl::ResourceExhaustedError(

@@ -16,9 +16,9 @@
 #include "base/out_of_memory.h"
 #include "base/reason.h"
 #include "base/status_macros.h"
-#include "engine/model/model.h"
 #include "engine/runner/models/model_table.h"
 #include "engine/runner/models/warm_up.h"
+#include "engine/step_description.h"
 
 namespace sluice {
 namespace {
@@ -76,9 +76,9 @@ class EngineImpl : public Engine {
     places.reserve(change.serve.size());
     absl::Status status;
     WarmUpRoom room{.models = std::ssize(change.serve), .free_bytes = backend_->FreeMemory()};
-    for (const auto& model : change.serve) room.later_weights += WeightsOf(*model);
+    for (const auto& model : change.serve) room.later_weights += EstimateWeightMemory(*model);
     for (const std::shared_ptr<const Model>& model : change.serve) {
-      room.later_weights -= WeightsOf(*model);
+      room.later_weights -= EstimateWeightMemory(*model);
       status =
           draining_ ? ReasonError(Reason::kDraining, "the engine is draining") : OrOutOfMemory([&] {
             return Prepare(model, LadderOf(change, model.get()), room, &added);
@@ -213,13 +213,6 @@ class EngineImpl : public Engine {
     }
     added->push_back({place, *std::move(served)});
     return absl::OkStatus();
-  }
-
-  // Returns about the memory that the weights of a model will use. Those of a quantised model are
-  // about a quarter of its files.
-  static int64_t WeightsOf(const Model& model) {
-    const int64_t bytes = model.checkpoint.bytes();
-    return model.config.quantization.projections == Quantization::kNone ? bytes : bytes / 4;
   }
 
   // Returns the memory that a model uses or may come to use.

@@ -1,17 +1,25 @@
 // Fills a model on the CPU and compares its memory account with the growth of the process.
 #include <malloc.h>
 
+#include <memory>
 #include <random>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/resident_memory.h"
+#include "base/size_of.h"
 #include "engine/cpu/cpu_backend.h"
 #include "engine/engine.h"
+#include "engine/step_description.h"
 #include "gtest/gtest.h"
 #include "tests/support/checkpoint_writer.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/random_requests.h"
 #include "tests/support/recording_observer.h"
+#include "tests/support/table.h"
+#include "tests/support/temporary_directory.h"
 
 namespace sluice {
 namespace {
@@ -133,6 +141,92 @@ TEST(MemoryAccount, ActivationMemoryFollowsTheUsedBuckets) {
   run(2000);
   EXPECT_EQ(held(), room);
 }
+
+// A model whose weights take most of its memory.
+struct WeightsRow {
+  const char* name;
+  kernels::DType dtype = kernels::DType::kF32;
+  QuantizationConfig quantization = {};
+  bool tied = false;
+  int64_t max_positions = 64;
+};
+class WeightMemoryTable : public TableTest<WeightsRow> {
+ protected:
+  WeightMemoryTable() {
+    config_.vocab_size = 1024;
+    config_.hidden_size = 256;
+    config_.intermediate_size = 1024;
+    config_.heads = 4;
+    config_.kv_heads = 1;
+    config_.head_dim = 64;
+    config_.max_positions = row().max_positions;
+    config_.tie_word_embeddings = row().tied;
+    config_.quantization = row().quantization;
+    testing::WriteModel(config_, 5, row().dtype, directory_.path());
+  }
+
+  std::shared_ptr<const Model> Load(const std::string& name) const {
+    auto model = LoadModel(name, 1, directory_.path());
+    SLUICE_CHECK(model.ok());
+    return *std::move(model);
+  }
+
+  static int64_t WeightBytesOf(const std::shared_ptr<const Model>& model) {
+    const auto backend = MakeCpuBackend({.threads = 1});
+    SLUICE_CHECK(backend.ok());
+    const auto executable = (*backend)->Load(model);
+    SLUICE_CHECK(executable.ok());
+    return (*executable)->weight_bytes();
+  }
+
+  ModelConfig config_ = testing::TinyConfig(4);
+  const TemporaryDirectory directory_;
+};
+
+TEST_P(WeightMemoryTable, IsEstimatedFromTheStoredElements) {
+  const auto model = Load("model");
+  EXPECT_NEAR(
+      static_cast<double>(EstimateWeightMemory(*model)) / static_cast<double>(WeightBytesOf(model)),
+      1, 0.05);
+}
+
+// The first models would leave too little memory for the weights of the last one if they expected
+// smaller weights.
+TEST_P(WeightMemoryTable, FiveModelsThatLoadTogetherShareASmallMemory) {
+  constexpr int64_t kModels = 5;
+  std::vector<std::shared_ptr<const Model>> models;
+  for (int i = 0; i < kModels; ++i) models.push_back(Load(absl::StrCat("model", i)));
+  // The activations of a step of 64 tokens, and the pages of the longest sequence.
+  const int64_t own =
+      3 * kMiB + row().max_positions * 2 * config_.layers * config_.head_dim * kSizeOf<float>;
+  const int64_t bytes = kModels * (WeightBytesOf(models[0]) + own);
+  const auto backend = MakeCpuBackend({.threads = 1}, {}, [=] { return bytes; });
+  ASSERT_TRUE(backend.ok()) << backend.status();
+  RecordingObserver observer;
+  EngineOptions options;
+  options.batch.max_batch_sequences = 4;
+  const auto engine = Engine::Create(options, backend->get(), Clock::Real(), &observer);
+  const absl::Status status = engine->Exchange({.serve = models, .withdraw = {}});
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(std::ssize(engine->Models()), kModels);
+}
+
+const WeightsRow kWeightsRows[] = {
+    {.name = "InF32"},
+    {.name = "InBf16", .dtype = kernels::DType::kBF16},
+    {.name = "InF16AreWidened", .dtype = kernels::DType::kF16},
+    {.name = "TiedWeightsCountTwice", .tied = true},
+    {.name = "LongTablesOfPositions", .max_positions = 4096},
+    {.name = "F32ToInt8", .quantization = {.projections = Quantization::kInt8, .head = true}},
+    {.name = "Bf16ToInt8",
+     .dtype = kernels::DType::kBF16,
+     .quantization = {.projections = Quantization::kInt8, .head = true}},
+    {.name = "F32ToInt4", .quantization = {.projections = Quantization::kInt4}},
+    {.name = "Bf16ToInt4",
+     .dtype = kernels::DType::kBF16,
+     .quantization = {.projections = Quantization::kInt4}},
+};
+SLUICE_TABLE(WeightMemoryTable, kWeightsRows);
 
 }  // namespace
 }  // namespace sluice
