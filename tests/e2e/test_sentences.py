@@ -238,7 +238,7 @@ def test_the_scores_of_a_long_text_are_the_means_of_its_windows(served):
             ("cannot be combined with truncate", {"window_overlap": 2, "truncate": "left"}),
             ("a window has 22 tokens of a text", {"window_overlap": 22}),
             ("only for the outputs of classifiers",
-             {"window_overlap": 2, "outputs": ["embedding"]})):
+             {"window_overlap": 2, "outputs": ["token_embeddings"]})):
         outputs = parameters.pop("outputs", None)
         assert mistake in refused(served, text_inputs(text), "cross_3", outputs, **parameters)
     with pytest.raises(InferenceServerException, match="without text_pair_input"):

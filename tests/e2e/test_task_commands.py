@@ -49,6 +49,14 @@ def test_embed_shows_the_embeddings_of_texts(served):
     assert heading.split() == ["TEXT", "VALUES", "FIRST", "VALUES"] and " 7 " in first
 
 
+@pytest.mark.parametrize("model", ["cross_1", "cross_3", "tokens"])
+def test_classifiers_have_no_embeddings(served, model):
+    error = run(served, "embed", "--model", model, "a", status=1)
+    assert "is a classifier or reranker" in error and "sluice.embedding" in error
+    with Client(served.grpc) as client, pytest.raises(NotServed, match="classifier or reranker"):
+        client.embed(model, "a")
+
+
 def test_many_texts_come_from_standard_input(served):
     many = [f"{TEXTS[0]} {i}" for i in range(300)]  # more than fit in one request
     answers = lines(run(served, "embed", "--model", "dense", "--json", "-", text="\n".join(many)))

@@ -176,7 +176,12 @@ def embed(
 ) -> Task[results.Embeddings]:
     """Computes one embedding per input."""
     prompts = prompt_list(inputs)
-    parts = yield from _infer_prompts(model, prompts, ["embedding"], options)
+    try:
+        parts = yield from _infer_prompts(model, prompts, ["embedding"], options)
+    except InvalidArgument as error:
+        if error.reason != "output":
+            raise
+        raise NotServed(f"the model {model} has no embeddings: {error}", "UNIMPLEMENTED") from error
     first, *others = parts.tensors("embedding")
     return results.Embeddings(
         first.name, first.datatype, (len(prompts), *first.shape[1:]),

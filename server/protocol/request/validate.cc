@@ -104,14 +104,23 @@ std::vector<Output> DefaultOutputs(const Model& model, const RequestedExtras& ex
   return outputs;
 }
 
+// Returns the error for an output that the model does not have.
+absl::Status MissingOutput(const std::string& name, const Model& model) {
+  if (model.config.serving.classifier.labels > 0 && name == InfoOf(Output::kEmbedding).name) {
+    return OutputError(
+        name, absl::StrCat("is missing, because this model is a classifier or reranker, whose "
+                           "states are not made to be compared. Use another model, set "
+                           "sluice.embedding in its config.json, or request one of ",
+                           NamesOf(model)));
+  }
+  return OutputError(name, absl::StrCat("is unknown to this model, which has ", NamesOf(model)));
+}
+
 absl::Status ReadOutputs(const inference::ModelInferRequest& message, const Model& model,
                          const RequestedExtras& extras, std::vector<Output>* outputs) {
   for (const auto& requested : message.outputs()) {
     const OutputInfo* info = FindOutput(requested.name(), model);
-    if (info == nullptr) {
-      return OutputError(requested.name(),
-                         absl::StrCat("is unknown to this model, which has ", NamesOf(model)));
-    }
+    if (info == nullptr) return MissingOutput(requested.name(), model);
     if (!requested.parameters().empty()) {
       return OutputError(requested.name(), "takes no parameters; remove them");
     }

@@ -106,7 +106,8 @@ bool Has(const Model& model, const OutputInfo& info) {
     case Provider::kTokenizer:
       return model.tokenizer != nullptr;
     case Provider::kEmbedding:
-      return !model.config.serving.multi_vector;
+      return !model.config.serving.multi_vector &&
+             (classifier.labels == 0 || model.config.serving.states_embedding);
     case Provider::kSparse:
       return model.config.serving.term_weights ||
              (model.config.has_lm_head && !model.config.causal);

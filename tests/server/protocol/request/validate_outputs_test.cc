@@ -94,6 +94,28 @@ TEST(ValidateOutputsTest, TheErrorExplainsWhyAModelGeneratesNoTokens) {
               HasSubstr("\"output_ids\" is unknown to this model, which has token_count, token_"));
 }
 
+TEST(ValidateOutputsTest, AClassifierHasNoEmbeddingUnlessItsFilesStateOne) {
+  const Change of_tokens = [](ModelConfig* config) {
+    Classifying(config);
+    config->serving.classifier.of_tokens = true;
+  };
+  const Change stated = [](ModelConfig* config) {
+    Classifying(config);
+    config->serving.states_embedding = true;
+  };
+  ModelInferRequest message = IdsRequest({1, 2});
+  message.add_outputs()->set_name("embedding");
+  for (const Change& change : {Change(Classifying), of_tokens}) {
+    EXPECT_THAT(ErrorOf(message, change),
+                HasSubstr("\"embedding\" is missing, because this model is a classifier"));
+  }
+  EXPECT_TRUE(Check(message, stated).ok());
+  EXPECT_TRUE(Check(message, Headless).ok());
+  ModelInferRequest spans = IdsRequest({1, 2});
+  spans.add_outputs()->set_name("span_embeddings");
+  EXPECT_THAT(ErrorOf(spans, Classifying), HasSubstr("\"span_embeddings\" is unknown"));
+}
+
 TEST(ValidateOutputsTest, ParametersOfStatesReachTheEngine) {
   ModelInferRequest message = IdsRequest({1, 2});
   const Change defaults = [](ModelConfig* config) {
