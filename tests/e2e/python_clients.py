@@ -19,7 +19,11 @@ class FromAsyncio:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
-        self._client = self._run(self._make(*arguments, **named))
+        try:
+            self._client = self._run(self._make(*arguments, **named))
+        except BaseException:
+            self._stop()
+            raise
 
     async def _make(self, *arguments, **named):
         return sluice_client.AsyncClient(*arguments, **named)
@@ -32,6 +36,9 @@ class FromAsyncio:
 
     def __exit__(self, *_):
         self._run(self._client.close())
+        self._stop()
+
+    def _stop(self):
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
