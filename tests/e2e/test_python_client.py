@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import shutil
+import threading
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from infer import ids_inputs, infer, tensor, text_inputs
 from python_clients import connect, time_moved_by  # noqa: F401
 from scripted_server import ScriptedServer
 from sentence_models import SENTENCES
-from sluice_client import NEVER, Tensor, errors
+from sluice_client import NEVER, Client, Tensor, errors
 from tiny_model import TinyModel
 from waiting import PATIENCE_S, wait_until
 
@@ -394,6 +395,7 @@ def test_models_metadata_and_readiness_are_returned(served, connect):
         (lambda c: c.embed("demo", None), TypeError, "a text, a list of token ids"),
         (lambda c: c.embed("demo", "a", timeout_s="5"), TypeError, "a number of seconds"),
         (lambda c: c.embed_sparse("demo", "a"), errors.NotServed, "masked language model"),
+        (lambda c: c.embed("classifier", [[1]]), errors.NotServed, "classifier has no embeddings"),
         (lambda c: c.generate("demo", "a", max_tokens=2**64), ValueError, "64 bits"),
     ],
 )
@@ -437,6 +439,21 @@ def test_client_sends_its_certificate_and_token(connect, tmp_path):
                 client.generate("demo", "a", max_tokens=1)
     finally:
         server.stop()
+
+
+def test_a_stream_starts_no_thread_for_its_request(served, monkeypatch):
+    started, start = [], threading.Thread.start
+
+    def counted(thread):
+        started.append(thread)
+        start(thread)
+
+    with Client(served.grpc) as client:
+        client.server_ready()
+        monkeypatch.setattr(threading.Thread, "start", counted)
+        for _ in range(3):
+            assert len(list(client.stream("demo", "a", max_tokens=2, ignore_eos=True))) > 0
+    assert len(started) <= 3, "gRPC reads the events of each call on one thread"
 
 
 def test_closing_a_stream_cancels_its_request(daemon, gate, connect):

@@ -57,7 +57,7 @@ class AsyncClient:
         self._slots = None if max_in_flight is None else asyncio.Semaphore(max_in_flight)
         self._channel = open_channel(grpc.aio, address, tls, channel_options)
         self._unary = {m: m.on(self._channel.unary_unary) for m in _protocol.UNARY}
-        self._stream = _protocol.MODEL_STREAM_INFER.on(self._channel.stream_stream)
+        self._stream = _protocol.MODEL_STREAM_INFER.on(self._channel.unary_stream)
         self._defaults = (timeout_s, token, retry)
 
     async def __aenter__(self) -> AsyncClient:
@@ -309,7 +309,7 @@ class AsyncClient:
             attempts.begin()
             while True:
                 call = self._stream(
-                    [request], timeout=attempts.remaining_s(), metadata=attempts.metadata
+                    request, timeout=attempts.remaining_s(), metadata=attempts.metadata
                 )
                 try:
                     async for response in call:

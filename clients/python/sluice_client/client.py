@@ -46,7 +46,8 @@ class Client:
     ) -> None:
         self._channel = open_channel(grpc, address, tls, channel_options)
         self._unary = {m: m.on(self._channel.unary_unary) for m in _protocol.UNARY}
-        self._stream = _protocol.MODEL_STREAM_INFER.on(self._channel.stream_stream)
+        # A stream has one request. A call of several would need a thread that sends them.
+        self._stream = _protocol.MODEL_STREAM_INFER.on(self._channel.unary_stream)
         self._defaults = (timeout_s, token, retry)
 
     def __enter__(self) -> Client:
@@ -271,7 +272,7 @@ class Client:
         attempts.begin()
         while True:
             call = self._stream(
-                iter([request]), timeout=attempts.remaining_s(), metadata=attempts.metadata
+                request, timeout=attempts.remaining_s(), metadata=attempts.metadata
             )
             try:
                 for response in call:
