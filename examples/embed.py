@@ -7,7 +7,6 @@
 import argparse
 import sys
 
-import numpy as np
 from sluice_client import Client, SluiceError
 
 
@@ -20,10 +19,11 @@ def main():
     given = parser.parse_args()
     try:
         with Client(given.server) as client:
-            vectors = np.asarray(client.embed(given.model, given.texts, normalize=True))
+            vectors = client.embed(given.model, given.texts, normalize=True).tolist()
     except SluiceError as error:
         sys.exit(f"embed.py: {error}")
-    for text, cosine in zip(given.texts, vectors @ vectors[0]):
+    for text, vector in zip(given.texts, vectors):
+        cosine = sum(a * b for a, b in zip(vector, vectors[0]))
         print(f"{cosine:7.4f}  {text}")
 
 

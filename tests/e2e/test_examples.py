@@ -42,6 +42,15 @@ def test_example_has_help(example):
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: each.stem)
+def test_example_needs_no_numpy(example):
+    program = ("import runpy, sys; sys.modules['numpy'] = None; del sys.argv[0];"
+               " runpy.run_path(sys.argv[0], run_name='__main__')")
+    shown = subprocess.run([sys.executable, "-c", program, example, "--help"],
+                           capture_output=True, text=True, timeout=PATIENCE_S)
+    assert shown.returncode == 0, shown.stderr
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: each.stem)
 def test_error_of_a_call_is_one_line(served, example):
     failed = run(example, served, "none", *ARGUMENTS[example.stem])
     assert failed.returncode == 1 and failed.stderr.startswith(f"{example.name}: ")
