@@ -30,7 +30,7 @@ constexpr absl::string_view kPreamble =
 #       quantize_head: false
 #       quantization_group: 64
 #       kv_dtype: f32           # or bf16, int8
-#       speculation: none       # or ngram
+#       speculation: ngram      # or none
 #       ladder: {strategy: geometric, ratio: 2}
 models: []
 )";
@@ -90,12 +90,15 @@ std::string RenderModels(const Config& config, const std::string& origin) {
     if (model.kv_dtype != KvType::kF32) {
       absl::StrAppend(&out, "    kv_dtype: ", std::string(NameOf(model.kv_dtype)), "\n");
     }
-    if (model.speculation != SpeculationOptions().kind) {
+    constexpr SpeculationOptions kDrafts;
+    if (model.speculation != kDrafts.kind) {
       absl::StrAppend(&out, "    speculation: ", std::string(NameOf(model.speculation)), "\n");
     }
-    if (model.speculation != Speculation::kNone) {
-      absl::StrAppend(&out, "    speculation_tokens: ", model.speculation_tokens,
-                      "\n    speculation_sequences: ", model.speculation_sequences, "\n");
+    if (model.speculation_tokens != kDrafts.tokens) {
+      absl::StrAppend(&out, "    speculation_tokens: ", model.speculation_tokens, "\n");
+    }
+    if (model.speculation_sequences != kDrafts.sequences) {
+      absl::StrAppend(&out, "    speculation_sequences: ", model.speculation_sequences, "\n");
     }
     if (model.ladder.empty()) continue;
     absl::StrAppend(&out, "    ladder:\n");

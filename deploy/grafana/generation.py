@@ -91,7 +91,7 @@ DASHBOARD = Dashboard(
                     "Drafted tokens",
                     "ops",
                     (rate("sluice_draft_tokens_total", by="result"), "{{result}}"),
-                    about="Tokens a second that models with speculation: ngram tried.",
+                    about="Tokens a second that models on a CPU tried.",
                     stacked=True,
                     width=12,
                 ),

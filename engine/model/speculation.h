@@ -48,7 +48,7 @@ class DraftSource {
 struct SpeculationOptions {
   static constexpr int32_t kMaxTokens = 16;
 
-  Speculation kind = Speculation::kNone;
+  Speculation kind = Speculation::kNgram;
   int32_t tokens = 8;     // the most drafted tokens of a sequence in a step, at most kMaxTokens
   int32_t sequences = 1;  // the most sequences of a step with drafts
   // For tests: whether drafts are used even if they are expected to cost more than they gain.
