@@ -131,6 +131,7 @@ absl::StatusOr<kernels::PackedWeights> WeightLoader::Matrices(const LinearOp& op
   const int64_t element = kernels::DTypeBytes(tensor.dtype);
   const int64_t stride = part.run > 0 ? part.stride : k * n;
   std::vector<const void*> matrices;
+  matrices.reserve(op.matrices);
   for (int64_t i = 0; i < op.matrices - std::ssize(op.more_matrices); ++i) {
     matrices.push_back(static_cast<const std::byte*>(tensor.data) +
                        (part.first + i * stride) * element);
