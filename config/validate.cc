@@ -59,7 +59,8 @@ absl::Status ValidateLadder(const Config& config, const Origins& origins) {
   if (limit != 0 && ladder.min_tokens > limit) {
     return ErrorIn(
         origins, "engine.ladder.min_tokens",
-        absl::StrFormat("%d is above engine.batch.max_batch_tokens, %d", ladder.min_tokens, limit));
+        absl::StrFormat("%d is above engine.batch.max_batch_tokens, %d; lower it to that number",
+                        ladder.min_tokens, limit));
   }
   if (ladder.cap_tokens != 0 && ladder.cap_tokens < ladder.min_tokens) {
     return ErrorIn(origins, "engine.ladder.cap_tokens",

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/cgroup.h"
+#include "base/error_at.h"
 #include "base/status_macros.h"
 #include "engine/cpu/cpu_model.h"
 #include "engine/cpu/lower.h"
@@ -110,8 +111,9 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuOptions& option
     return absl::InvalidArgumentError(
         absl::StrCat("cpu.threads is ", options.threads, ", must be in [0, ", kMaxThreads, "]"));
   }
-  SLUICE_ASSIGN_OR_RETURN(auto profile, kernels::ParseProfile(options.profile));
-  return std::make_unique<CpuBackend>(profile, ThreadsFor(options.threads), options.poison,
+  const auto profile = kernels::ParseProfile(options.profile);
+  if (!profile.ok()) return ErrorAt("cpu.profile", profile.status());
+  return std::make_unique<CpuBackend>(*profile, ThreadsFor(options.threads), options.poison,
                                       attention.variant, std::move(free_memory));
 }
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "base/error_at.h"
 #include "base/json_reader.h"
 #include "base/read_file.h"
 #include "base/stable_hash.h"
@@ -151,22 +152,19 @@ absl::StatusOr<std::optional<AlgorithmTable>> ChooseTable(const std::string& gpu
                                                           const std::string& library,
                                                           const std::string& path,
                                                           std::span<const std::string_view> texts) {
-  const auto prefixed = [](const std::string& file, const absl::Status& status) {
-    return absl::Status(status.code(), absl::StrCat(file, ": ", status.message()));
-  };
   if (path.empty()) {
     for (const std::string_view text : texts) {
       absl::StatusOr<AlgorithmTable> table = AlgorithmTable::Parse(text);
-      if (!table.ok()) return prefixed("a committed table of algorithms", table.status());
+      if (!table.ok()) return ErrorAt("a committed table of algorithms", table.status());
       if (table->gpu() == gpu && table->library() == library) return *std::move(table);
     }
     return std::nullopt;
   }
   const std::string file = absl::StrCat("cuda.algorithms: ", path);
   const absl::StatusOr<std::string> text = ReadFile(path, AlgorithmTable::kMaxBytes);
-  if (!text.ok()) return prefixed("cuda.algorithms", text.status());
+  if (!text.ok()) return ErrorAt("cuda.algorithms", text.status());
   absl::StatusOr<AlgorithmTable> table = AlgorithmTable::Parse(*text);
-  if (!table.ok()) return prefixed(file, table.status());
+  if (!table.ok()) return ErrorAt(file, table.status());
   if (table->gpu() == gpu && table->library() == library) return *std::move(table);
   return absl::FailedPreconditionError(absl::StrCat(
       file, ": it is for ", table->gpu(), " with ", table->library(), ", not for ", gpu, " with ",

@@ -5,7 +5,8 @@ namespace sluice {
 namespace {
 
 absl::Status NotBuilt() {
-  return absl::UnimplementedError("this build has no CUDA (SLUICE_CUDA was off)");
+  return absl::UnimplementedError(
+      "this build has no CUDA; set device: cpu, or build Sluice with -DSLUICE_CUDA=ON");
 }
 
 }  // namespace

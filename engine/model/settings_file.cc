@@ -1,6 +1,7 @@
 #include "engine/model/settings_file.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/error_at.h"
 #include "base/json_reader.h"
 #include "base/status_macros.h"
 
@@ -13,7 +14,7 @@ constexpr int kMaxSettingsDepth = 32;
 }  // namespace
 
 absl::Status OfFile(const std::string& file, const absl::Status& status) {
-  return absl::Status(status.code(), absl::StrCat(file, ": ", status.message()));
+  return ErrorAt(file, status);
 }
 
 absl::StatusOr<nlohmann::json> ReadSettings(const Directory& directory, const std::string& file) {

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/error_at.h"
 #include "base/out_of_memory.h"
 #include "base/status_macros.h"
 #include "server/daemon/edge_metrics.h"
@@ -174,7 +175,9 @@ absl::Status Server::StartHttp() {
     const auto source = std::make_shared<StatusSource>(context_, [this] { return phase(); });
     handlers.status = [source] { return source->Json(); };
   }
-  SLUICE_ASSIGN_OR_RETURN(http_, HttpServer::Start(options_.metrics.address, std::move(handlers)));
+  auto started = HttpServer::Start(options_.metrics.address, std::move(handlers));
+  if (!started.ok()) return ErrorAt("server.metrics.address", started.status());
+  http_ = *std::move(started);
   return absl::OkStatus();
 }
 

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <utility>
 
-#include "base/status_macros.h"
+#include "base/error_at.h"
 #include "server/common/memory_limits.h"
 
 namespace sluice {
@@ -43,7 +43,7 @@ absl::Status GrpcPorts::Start(const ServerOptions& options, const Services& serv
             .reflection = options.grpc.reflection || admin.on_grpc_address,
             .credentials = security.Credentials(),
             .services = admin.on_grpc_address ? services.admin : services.inference},
-           "grpc", log, &inference_);
+           "grpc", "server.grpc.address", log, &inference_);
   if (status.ok() && !admin.address.empty()) {
     status = Open(
         {.address = admin.address,
@@ -54,7 +54,7 @@ absl::Status GrpcPorts::Start(const ServerOptions& options, const Services& serv
          .reflection = true,
          .credentials = admin.secured ? security.Credentials() : grpc::InsecureServerCredentials(),
          .services = services.admin},
-        "admin", log, &admin_);
+        "admin", "server.admin.address", log, &admin_);
   }
   if (status.ok() && !options.grpc.health_address.empty()) {
     GrpcOptions probes = options.grpc;  // callers are not identified at this address
@@ -67,13 +67,13 @@ absl::Status GrpcPorts::Start(const ServerOptions& options, const Services& serv
                    .reflection = false,
                    .credentials = grpc::InsecureServerCredentials(),
                    .services = services.health},
-                  "health", log, &health_);
+                  "health", "server.grpc.health_address", log, &health_);
   }
   return status;
 }
 
-absl::Status GrpcPorts::Open(GrpcPort::Options options, const char* name, Log* log,
-                             std::unique_ptr<GrpcPort>* port) {
+absl::Status GrpcPorts::Open(GrpcPort::Options options, const char* name, const char* option,
+                             Log* log, std::unique_ptr<GrpcPort>* port) {
   RefusalLog& refusals = refusals_.emplace_back("refused a call: its address has too many", log);
   options.on_refused = [&refusals, name, max = options.max_live_calls](const std::string& address,
                                                                        bool closed) {
@@ -82,7 +82,9 @@ absl::Status GrpcPorts::Open(GrpcPort::Options options, const char* name, Log* l
                                         {"limit", max},
                                         {"connection", closed ? "closed" : "kept"}});
   };
-  SLUICE_ASSIGN_OR_RETURN(*port, GrpcPort::Start(options));
+  absl::StatusOr<std::unique_ptr<GrpcPort>> started = GrpcPort::Start(options);
+  if (!started.ok()) return ErrorAt(option, started.status());
+  *port = *std::move(started);
   MutexLock lock(&mu_);
   open_.emplace_back(name, port->get());
   return absl::OkStatus();

@@ -58,7 +58,7 @@ class GrpcPorts {
   static int PortOf(const std::unique_ptr<GrpcPort>& port) {
     return port == nullptr ? 0 : port->port();
   }
-  absl::Status Open(GrpcPort::Options options, const char* name, Log* log,
+  absl::Status Open(GrpcPort::Options options, const char* name, const char* option, Log* log,
                     std::unique_ptr<GrpcPort>* port);
 
   std::list<RefusalLog> refusals_;  // one for each port

@@ -3,15 +3,14 @@
 #include <chrono>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "base/error_at.h"
 #include "base/out_of_memory.h"
 
 namespace sluice {
 namespace {
 
-absl::Status In(const char* section, const absl::Status& status) {
-  return absl::Status(status.code(), absl::StrCat(section, ": ", status.message()));
-}
+constexpr char kTls[] = "server.tls";
+constexpr char kCallers[] = "server.auth.callers_file";
 
 }  // namespace
 
@@ -20,11 +19,11 @@ absl::StatusOr<std::unique_ptr<Security>> Security::Open(const ServerOptions& op
   std::unique_ptr<TlsFiles> tls;
   if (!options.tls.certificate_file.empty()) {
     auto opened = TlsFiles::Open(options.tls, std::move(events.certificate));
-    if (!opened.ok()) return In("server.tls", opened.status());
+    if (!opened.ok()) return ErrorAt(kTls, opened.status());
     tls = *std::move(opened);
   }
   auto callers = Callers::Open(options.auth, options.rate, std::move(events.callers));
-  if (!callers.ok()) return In("server.auth", callers.status());
+  if (!callers.ok()) return ErrorAt(kCallers, callers.status());
   std::unique_ptr<Security> security(new Security(std::move(tls), *std::move(callers)));
   if (options.tls.certificate_file.empty() && options.auth.callers_file.empty()) return security;
   security->polls_ = std::make_unique<PeriodicThread>(
@@ -37,15 +36,15 @@ absl::Status Security::Look() {
   const absl::Status tls =
       tls_ == nullptr ? absl::OkStatus() : OrOutOfMemory([this] { return tls_->Look(); });
   const absl::Status callers = OrOutOfMemory([this] { return callers_->Look(); });
-  if (!tls.ok()) return In("server.tls", tls);
-  return callers.ok() ? callers : In("server.auth", callers);
+  if (!tls.ok()) return ErrorAt(kTls, tls);
+  return callers.ok() ? callers : ErrorAt(kCallers, callers);
 }
 
 absl::Status Security::Check() const {
   const absl::Status tls = tls_ == nullptr ? absl::OkStatus() : tls_->Check();
-  if (!tls.ok()) return In("server.tls", tls);
+  if (!tls.ok()) return ErrorAt(kTls, tls);
   const absl::Status callers = callers_->Check();
-  return callers.ok() ? callers : In("server.auth", callers);
+  return callers.ok() ? callers : ErrorAt(kCallers, callers);
 }
 
 std::shared_ptr<grpc::ServerCredentials> Security::Credentials() const {

@@ -79,7 +79,9 @@ const ConfigClashRow kConfigClashRows[] = {
      .message = "default: models: quantization_group of the model m needs quantization: int4",
      .spoil = [](Config* c) { c->models[0].quantization_group = 32; }},
     {.name = "MinTokensAboveTheMaximum",
-     .message = "f.yaml:3: engine.ladder.min_tokens: 16 is above engine.batch.max_batch_tokens, 15",
+     .message =
+         "f.yaml:3: engine.ladder.min_tokens: 16 is above engine.batch.max_batch_tokens, 15; "
+         "lower it to that number",
      .spoil = [](Config* c) { c->engine.batch.max_batch_tokens = 15; }},
     {.name = "AnEmptyFixedLadder",
      .message = "default: engine.ladder.fixed_tokens: empty; engine.ladder.strategy: fixed needs "

@@ -143,7 +143,7 @@ def test_replaced_tokens_take_effect_while_the_daemon_serves(callers):
 
 def test_a_daemon_with_a_bad_callers_file_does_not_start(callers):
     with pytest.raises(
-        AssertionError, match=r"server.auth: .*callers:1: a token has 16 to 512 bytes"
+        AssertionError, match=r"server.auth.callers_file: .*callers:1: a token has 16 to 512 bytes"
     ):
         callers("alice: token:short\n")
 

@@ -14,6 +14,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 
 namespace sluice {
 namespace {
@@ -97,6 +98,23 @@ ListeningSockets ListenAll(const addrinfo* wanted, bool both_families) {
   return result;
 }
 
+const char* RemedyOf(int error) {
+  switch (error) {
+    case EADDRINUSE:
+      return "choose another port, or end the process that uses this one";
+    case EACCES:
+      return "choose a port above 1023, or allow the daemon to use this one";
+    default:
+      return "choose an address of this machine, or 0.0.0.0 for all of them";
+  }
+}
+
+absl::Status CannotListen(const std::string& address, absl::string_view reason, int error) {
+  const std::string message =
+      absl::StrCat("cannot listen on ", address, ": ", reason, "; ", RemedyOf(error));
+  return error == 0 ? absl::InvalidArgumentError(message) : absl::UnavailableError(message);
+}
+
 }  // namespace
 
 absl::StatusOr<ListeningSockets> ListenOn(const std::string& address) {
@@ -114,15 +132,13 @@ absl::StatusOr<ListeningSockets> ListenOn(const std::string& address) {
   const char* const tries[] = {wildcard ? "::" : host.c_str(), "0.0.0.0"};
   for (const char* each : tries) {
     const absl::StatusOr<Resolved> wanted = Resolve(each, port);
-    if (!wanted.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("cannot listen on ", address, ": ", wanted.status().message()));
-    }
+    if (!wanted.ok()) return CannotListen(address, wanted.status().message(), /*error=*/0);
     ListeningSockets result = ListenAll(wanted->get(), wildcard);
     if (!result.sockets.empty()) return result;
     if (!wildcard || !IsMissingFamily(errno)) break;
   }
-  return absl::UnavailableError(absl::StrCat("cannot listen on ", address, ": ", strerror(errno)));
+  const int error = errno;
+  return CannotListen(address, strerror(error), error);
 }
 
 }  // namespace sluice

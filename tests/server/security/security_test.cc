@@ -56,9 +56,9 @@ class SecurityTest : public ::testing::Test {
   std::unique_ptr<Security> security_;
 };
 
-TEST_F(SecurityTest, ErrorsBeginWithTheSectionOfTheOptions) {
+TEST_F(SecurityTest, ErrorsBeginWithTheirOptionOrSection) {
   WriteTestFile(options_.auth.callers_file, "nonsense");
-  EXPECT_THAT(std::string(Open().message()), StartsWith("server.auth: "));
+  EXPECT_THAT(std::string(Open().message()), StartsWith("server.auth.callers_file: "));
   WriteTestFile(options_.tls.key_file, "nonsense");
   EXPECT_THAT(std::string(Open().message()), StartsWith("server.tls: "));
 }

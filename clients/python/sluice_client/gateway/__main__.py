@@ -8,6 +8,7 @@ import logging
 import pathlib
 import resource
 import signal
+import sys
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -111,10 +112,10 @@ def arguments() -> argparse.ArgumentParser:
     return parser
 
 
-def _address(parser: argparse.ArgumentParser, text: str) -> tuple[str, int]:
+def _address(parser: argparse.ArgumentParser, option: str, text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
-        parser.error(f"{text!r} is not an address HOST:PORT")
+        parser.error(f"{option} is {text!r}; expected an address HOST:PORT")
     return host.strip("[]"), int(port)
 
 
@@ -185,7 +186,11 @@ class _Server(uvicorn.Server):
         self._given = given
 
     async def startup(self, sockets: Any = None) -> None:
-        await super().startup(sockets)
+        try:
+            await super().startup(sockets)
+        except SystemExit:  # uvicorn has printed the reason.
+            sys.exit(f"sluice-gateway: cannot listen on {self._given.listen} (--listen); choose"
+                     " another port, or end the process that uses this one")
         if self.started:
             scheme = "https" if self._given.certificate else "http"
             print(f"sluice-gateway: {scheme}://{self._given.listen} serves the daemon at"
@@ -207,6 +212,33 @@ class _Server(uvicorn.Server):
             f"{name} (with chats)" if name in chats else name for name in names) or "none")
 
 
+def _client(parser: argparse.ArgumentParser, given: argparse.Namespace) -> AsyncClient:
+    """Returns a client of the daemon with a connection of its own."""
+    tls = None
+    if given.daemon_tls or given.daemon_ca or given.daemon_certificate:
+        tls = Tls(given.daemon_ca, given.daemon_certificate, given.daemon_key, given.daemon_name)
+    try:
+        return AsyncClient(
+            given.daemon,
+            tls=tls,
+            # Refusals are passed on with their retry delay: the caller decides.
+            retry=NEVER,
+            timeout_s=given.timeout,
+            max_in_flight=None,  # see --max-daemon-calls
+            channel_options=[
+                # Calls are spread over all addresses of a name such as dns:///sluice-headless:8001.
+                ("grpc.lb_policy_name", "round_robin"),
+                ("grpc.use_local_subchannel_pool", 1),  # connections of its own
+                ("grpc.initial_reconnect_backoff_ms", _FIRST_RECONNECT_MS),
+                ("grpc.max_reconnect_backoff_ms", _LONGEST_RECONNECT_MS),
+            ],
+        )
+    except ValueError as error:
+        parser.error(f"--daemon: {error}")
+    except OSError as error:
+        parser.error(f"--daemon-ca, --daemon-certificate or --daemon-key: {error}")
+
+
 async def _serve(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
     limits = Limits(
         max_body_bytes=given.max_body_bytes,
@@ -219,9 +251,6 @@ async def _serve(parser: argparse.ArgumentParser, given: argparse.Namespace) -> 
         template_timeout_s=given.template_timeout,
         max_daemon_calls=given.max_daemon_calls,
     )
-    tls = None
-    if given.daemon_tls or given.daemon_ca or given.daemon_certificate:
-        tls = Tls(given.daemon_ca, given.daemon_certificate, given.daemon_key, given.daemon_name)
     try:
         tracing = Tracing(given.otlp_endpoint)
     except ImportError as error:
@@ -229,27 +258,8 @@ async def _serve(parser: argparse.ArgumentParser, given: argparse.Namespace) -> 
     templates = _templates(parser, given.chat, given.tokenizer)
     max_connections = _connections_for(given.max_connections)
     async with AsyncExitStack() as stack:
-        clients = [
-            await stack.enter_async_context(
-                AsyncClient(
-                    given.daemon,
-                    tls=tls,
-                    # Refusals are passed on with their retry delay: the caller decides.
-                    retry=NEVER,
-                    timeout_s=given.timeout,
-                    max_in_flight=None,  # see --max-daemon-calls
-                    channel_options=[
-                        # Calls are spread over all addresses of a name such as
-                        # dns:///sluice-headless:8001.
-                        ("grpc.lb_policy_name", "round_robin"),
-                        ("grpc.use_local_subchannel_pool", 1),  # connections of its own
-                        ("grpc.initial_reconnect_backoff_ms", _FIRST_RECONNECT_MS),
-                        ("grpc.max_reconnect_backoff_ms", _LONGEST_RECONNECT_MS),
-                    ],
-                )
-            )
-            for _ in range(given.daemon_connections)
-        ]
+        clients = [await stack.enter_async_context(_client(parser, given))
+                   for _ in range(given.daemon_connections)]
         gateway = Gateway(
             clients,
             limits=limits,
@@ -264,13 +274,13 @@ async def _serve(parser: argparse.ArgumentParser, given: argparse.Namespace) -> 
         stack.callback(gateway.renderer.close)
         refusals = gateway.metrics.refusals
         if given.metrics:
-            host, port = _address(parser, given.metrics)
+            host, port = _address(parser, "--metrics", given.metrics)
             try:
                 listener = await _listen_for_probes(gateway, host, port, given.head_timeout)
             except OSError as error:
-                parser.error(f"--metrics {given.metrics}: {error}")
+                parser.error(f"--metrics {given.metrics}: {error}; choose another address")
             stack.callback(listener.close)
-        host, port = _address(parser, given.listen)
+        host, port = _address(parser, "--listen", given.listen)
         config = uvicorn.Config(
             application(gateway),
             host=host,
@@ -286,6 +296,11 @@ async def _serve(parser: argparse.ArgumentParser, given: argparse.Namespace) -> 
             ssl_certfile=given.certificate,
             ssl_keyfile=given.key,
         )
+        try:
+            config.load()
+        except OSError as error:
+            parser.error(f"--certificate {given.certificate}, --key {given.key}: {error}; expected"
+                         " files in PEM that belong together")
         await _Server(config, gateway, given).serve()
     await asyncio.to_thread(tracing.close)
 
