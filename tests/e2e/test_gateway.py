@@ -313,7 +313,7 @@ def test_models_are_listed(client):
         ("/v1/embeddings", {"model": "demo", "input": "a", "dimensions": 1 << 20}, 400, None,
          "dimensions"),
         ("/v1/embeddings", {"model": "demo", "input": "a" * 999}, 400, None, "truncate"),
-        ("/v1/chat/completions", {"model": "none", "messages": []}, 404, "model", "--chat"),
+        ("/v1/chat/completions", {"model": "none", "messages": []}, 404, None, "demo"),
         ("/v1/chat/completions", {"model": "demo", "messages": []}, 400, "messages", "empty"),
         ("/v1/chat/completions", {"model": "demo", "messages": [{"role": "x", "content": "a"}]},
          400, "messages[0].role", "system"),
@@ -327,7 +327,6 @@ def test_models_are_listed(client):
          "messages[0].tool_calls", "not supported"),
         ("/v1/chat/completions", {"model": "demo", "messages": [
             {"role": "user", "content": None}]}, 400, "messages[0].content", "missing"),
-        ("/v1/chat/completions", {"model": "other", "messages": []}, 404, "model", "own folder"),
     ],
 )
 def test_errors_have_the_shape_of_openai(gateway, path, body, status, field, text):
@@ -335,6 +334,70 @@ def test_errors_have_the_shape_of_openai(gateway, path, body, status, field, tex
     error = refused.json["error"]
     assert refused.status == status and text in error["message"], refused.body
     assert error["param"] == field and error["type"] == "invalid_request_error"
+
+
+def test_a_chat_needs_a_served_model_that_generates_and_its_template(daemon):
+    started = daemon(models=[("demo", DEMO), ("cross", SENTENCES / "cross_1")])
+    with Gateway(started) as gateway:
+        asked = {"messages": [{"role": "user", "content": "a"}]}
+        unknown, cross, demo = (
+            gateway.post("/v1/chat/completions", {**asked, "model": model})
+            for model in ("none", "cross", "demo"))
+        completion = gateway.post("/v1/completions", {"model": "none", "prompt": "a"})
+        assert (unknown.status, unknown.json) == (completion.status, completion.json)
+        assert unknown.status == 404 and unknown.json["error"]["code"] == "model_not_found"
+        assert "cross, demo" in unknown.json["error"]["message"]
+        assert cross.status == 400 and cross.json["error"]["param"] == "model"
+        assert "does not generate" in cross.json["error"]["message"]
+        assert "--chat" not in cross.json["error"]["message"]
+        assert demo.status == 404 and demo.json["error"]["param"] == "model"
+        assert "own folder" in demo.json["error"]["message"]
+
+
+def test_an_answer_without_tokens_ends_by_its_length(client):
+    asked = {"model": "demo", "max_tokens": 0}
+    for stream in (False, True):
+        for create, prompt in (
+            (client.completions.create, {"prompt": "And"}),
+            (client.chat.completions.create, {"messages": [{"role": "user", "content": "And"}]}),
+        ):
+            answer = create(**asked, **prompt, stream=stream)
+            last = list(answer)[-1] if stream else answer
+            assert last.choices[0].finish_reason == "length"
+
+
+@pytest.mark.parametrize("stop", ["", [""], [], ["", "z"]])
+def test_an_empty_stop_is_none(client, stop):
+    asked = {"model": "demo", "prompt": PROMPT, "max_tokens": 20, "temperature": 0}
+    expected = client.completions.create(**asked, stop="z" if "z" in stop else None)
+    assert client.completions.create(**asked, stop=stop).choices[0].text == (
+        expected.choices[0].text)
+
+
+@pytest.mark.parametrize(
+    "prompt, options",
+    [
+        ("a" * 257, {}),  # more tokens than positions
+        ("a" * 250, {"max_tokens": 30}),
+        ("a" * 100_000, {}),
+        ("a" * 100_000, {"truncate": "left"}),  # too long even to be cut
+        ("a" * 256, {"stream": True}),
+    ],
+)
+def test_a_prompt_that_is_too_long_has_the_code_of_openai(gateway, prompt, options):
+    refused = gateway.post("/v1/completions", {
+        "model": "demo", "prompt": prompt, "max_tokens": 1, **options})
+    assert refused.status == 400, refused.body
+    assert refused.json["error"]["code"] == "context_length_exceeded", refused.body
+
+
+def test_other_faults_keep_the_reason_of_the_daemon(gateway):
+    for body, code in (({"prompt": "a", "top_p": 7}, "parameter"),
+                       ({"prompt": "a", "max_tokens": 2**40}, "parameter")):
+        refused = gateway.post("/v1/completions", {"model": "demo", **body})
+        assert refused.json["error"]["code"] == code, refused.body
+    refused = gateway.post("/v1/embeddings", {"model": "demo", "input": "a" * 999})
+    assert refused.json["error"]["code"] == "context_length_exceeded"
 
 
 def test_errors_have_the_shape_of_the_other_apis(gateway):

@@ -2,13 +2,15 @@
 
 import json
 import socket
+import subprocess
 
 import pytest
 from authority import Authority
 from browser import DESKTOP, Browser
 from certificates import Files, SecureDaemon
+from conftest import SLUICE
 from gateway import Gateway
-from gateway_fixtures import gateway, page, template
+from gateway_fixtures import client, gateway, page, template
 from scripted_server import Refusal, ScriptedServer
 from waiting import PATIENCE_S, wait_until
 
@@ -54,7 +56,40 @@ def test_deadlines_and_headers_are_passed_on():
 def test_expired_deadline_returns_504(gateway):
     late = gateway.post("/v1/completions", {"model": "demo", "prompt": "a", "max_tokens": 250,
                                             "ignore_eos": True}, x_request_timeout_ms="1")
-    assert late.status == 504
+    assert late.status == 504 and late.json["error"]["code"] == "deadline"
+
+
+def test_every_answer_names_its_request(gateway):
+    asked = {"model": "demo", "prompt": "a", "max_tokens": 1}
+    tensor = {"name": "input_ids", "datatype": "INT32", "shape": [1, 1], "data": [1]}
+    long = "a" * 257
+    for path, body, status in (
+        ("/v1/completions", asked, 200), ("/v1/completions", {**asked, "stream": True}, 200),
+        ("/v1/completions", {**asked, "top_p": 7}, 400), ("/v1/nothing", asked, 404),
+        ("/v2/models/demo/infer", {"inputs": [tensor]}, 200),
+    ):
+        reply = gateway.post(path, body, x_request_id="own id")
+        assert (reply.status, reply.headers["x-request-id"]) == (status, "own id")
+        ids = {gateway.post(path, body).headers["x-request-id"] for _ in range(2)}
+        assert len(ids) == 2 and all(ids), ids
+        for given in ("", long):
+            reply = gateway.post(path, body, x_request_id=given)
+            assert reply.headers["x-request-id"] not in ("", given)
+    # The header names the id that the daemon has.
+    for body in ({"id": "of the body", "inputs": [tensor]}, {"id": "of the body", "inputs": []}):
+        reply = gateway.post("/v2/models/demo/infer", body, x_request_id="own id")
+        assert reply.headers["x-request-id"] == "of the body"
+    reply = gateway.post("/v2/models/demo/infer", {"id": "\u00e9\n", "inputs": [tensor]})
+    assert reply.json["id"] == "\u00e9\n" and reply.headers["x-request-id"].isalnum()
+
+
+def test_a_request_without_an_id_is_explained_by_the_id_of_its_answer(demo, gateway, client):
+    answer = client.completions.create(model="demo", prompt="a", max_tokens=1)
+    assert answer.id == f"cmpl-{answer._request_id}"
+    explained = subprocess.run(
+        [SLUICE, "explain", answer._request_id, "--server", demo.admin],
+        capture_output=True, text=True)
+    assert explained.returncode == 0 and answer._request_id in explained.stdout, explained
 
 
 @pytest.mark.parametrize("stream", [False, True])

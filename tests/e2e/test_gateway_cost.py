@@ -184,7 +184,8 @@ def handle(path, body, shapes=None):
             pass
 
         options = {"timeout_s": 1, "request_id": "", "metadata": []}
-        call = HttpCall(Headers({}), {"model": "m"}, body, options, Caller("a"), held.append, turn)
+        call = HttpCall(Headers({}), {"model": "m"}, body, options, Caller("a"), held.append, turn,
+                        lambda request_id: None)
         try:
             answer = await handler(gateway.of(call), call)
         except (Refused, SluiceError, ValueError):

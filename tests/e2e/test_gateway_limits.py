@@ -153,7 +153,7 @@ def test_a_call_that_waits_for_a_place_ends_at_its_deadline(stream, by_header):
         first.start()
         wait_until(lambda: server.order)
         status, text = ask(gateway, body={**ASKED, "stream": stream}, **deadline)
-        assert status == 504 and "--max-daemon-calls" in text
+        assert status == 504 and "--max-daemon-calls" in text and '"code":"deadline"' in text
         server.gate.set()
         first.join()
 
@@ -162,7 +162,7 @@ def test_a_call_ends_at_the_longest_deadline():
     """The timeout of one request to the daemon may be longer, and a call may make several."""
     with Blocked() as server, Gateway(server.address, "--max-timeout", 0.2) as gateway:
         status, text = ask(gateway, body=ASKED)
-        assert status == 504 and "--max-timeout" in text
+        assert status == 504 and "--max-timeout" in text and '"code":"deadline"' in text
         server.gate.set()
 
 
@@ -265,6 +265,7 @@ def test_errors_do_not_name_the_address_of_the_daemon():
             status, text = ask(gateway, path, body)
             port = address.split(":")[1]
             assert status == 503 and "127.0.0.1" not in text and port not in text, text
+            assert '"code":"unavailable"' in text
 
 
 def test_rows_and_padding_are_limited_before_they_take_memory():

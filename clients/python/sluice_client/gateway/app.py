@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from . import completions, encode, extract, inference_protocol, openai, rerank, tei, vllm, zero_shot
 from .call import Failure
+from .head import head_of, request_id_of
 from .serving import Endpoint, Gateway, Handler
 
 _V2_MODEL = ("/v2/models/{model}", "/v2/models/{model}/versions/{version}")
@@ -99,6 +100,7 @@ def application(gateway: Gateway) -> Any:
         allow_origins=sorted(gateway.origins),
         allow_methods=["GET", "POST"],
         allow_headers=["*"],
+        expose_headers=["x-request-id", "retry-after", "retry-after-ms"],
     )
 
 
@@ -126,7 +128,8 @@ async def _no_route(request: Request, error: Exception) -> Response:
         allowed = (error.headers or {}).get("Allow", "")
         message = f"{request.method[:20]} is not allowed for {path}; use {allowed}"
     failure = Failure(error.status_code, message)
-    return JSONResponse(api(failure), error.status_code, headers=error.headers)
+    headers = {**(error.headers or {}), "x-request-id": request_id_of(head_of(request.headers.raw))}
+    return JSONResponse(api(failure), error.status_code, headers=headers)
 
 
 async def _livez(request: Request) -> Response:

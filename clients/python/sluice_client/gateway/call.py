@@ -44,6 +44,9 @@ _UNREACHABLE = {
     "CANCELLED": _LOST,
 }
 
+# The daemon's words for statuses that gRPC or the gateway gives without a reason.
+_REASONS = {"DEADLINE_EXCEEDED": "deadline", "UNAVAILABLE": "unavailable"}
+
 # A caller whose own share of the gateway is used up may retry after this time.
 _SHARE_RETRY_S = 1.0
 
@@ -71,7 +74,8 @@ class Failure:
             message = error.message
             if not error.reason and error.code in _UNREACHABLE:
                 status, message = 503, _UNREACHABLE[error.code]
-            return Failure(status, message, None, error.reason, error.retry_after_s)
+            reason = error.reason or _REASONS.get(error.code, "")
+            return Failure(status, message, None, reason, error.retry_after_s)
         _log.error("a handler failed", exc_info=error)
         return Failure(500, "internal error in the gateway; see its log")
 
@@ -115,6 +119,7 @@ class HttpCall:
     caller: Caller
     hold: Callable[[int], None]  # takes memory until the call has ended; raises Refused
     turn: Callable[[int], Awaitable[None]]  # waits for a turn to compute; see Turns.take
+    rename: Callable[[str], None]  # sets the answer's x-request-id
 
     async def json_of(self, tensor: Tensor, begin: int, count: int) -> msgspec.Raw:
         """Encodes elements of a tensor of fixed-size elements as a list in JSON.

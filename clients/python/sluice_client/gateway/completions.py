@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import (
@@ -64,6 +63,13 @@ class _Job:
     def answers(self) -> int:
         return self.choices * len(self.prompts)
 
+    def finish_reason(self, part: Generation) -> Optional[str]:
+        """Returns why the answer ended, or None if it goes on.
+
+        The daemon gives no reason if no token was requested.
+        """
+        return part.finish_reason or (None if self.max_tokens else "length")
+
     def starts(self) -> Iterator[tuple[Prompt, Mapping[str, Any]]]:
         """Yields the prompt and options of each answer."""
         seed = self.options.get("seed")
@@ -94,7 +100,8 @@ def _job(
         texts = [stop] if isinstance(stop, str) else stop
         if not isinstance(texts, list) or len(texts) > _MOST_STOPS:
             raise fields.refuse("stop", f"is not a text or a list of at most {_MOST_STOPS} texts")
-        stop = [check_text("stop", each, 256) for each in texts]
+        # OpenAI's API and vLLM take an empty text for none.
+        stop = [check_text("stop", each, 256) for each in texts if each != ""]
     seed = fields.integer("seed", None, -(2**63), _SEEDS - 1)
     options = {
         "temperature": fields.number("temperature", 1.0),
@@ -193,7 +200,7 @@ async def completions(gateway: Gateway, call: HttpCall) -> Answer:
             "index": index,
             "text": part.text,
             "logprobs": None if num_top is None else _completion_logprobs(part),
-            "finish_reason": part.finish_reason or None,
+            "finish_reason": job.finish_reason(part),
         }
 
     head = _head(call, "cmpl", "text_completion", job.model)
@@ -228,11 +235,7 @@ async def chat_completions(gateway: Gateway, call: HttpCall) -> Answer:
     _accept_without_effect(fields)
     template = gateway.templates.get(name)
     if template is None:
-        raise Refused(
-            404, f"the gateway has no chat template for the model {name[:100]!r}. If /v1/models"
-            " lists this model, start the gateway with --chat MODEL=PATH, where PATH is the model's"
-            " own folder or a Jinja file", "model"
-        )
+        raise await gateway.models.without_template(name, call.options)
     if not messages:
         raise fields.refuse("messages", "is empty")
     template.check(messages, await gateway.models.special_tokens(name, call.options))
@@ -247,7 +250,7 @@ async def chat_completions(gateway: Gateway, call: HttpCall) -> Answer:
             "index": index,
             "delta": {"content": part.text},
             "logprobs": contents(part),
-            "finish_reason": part.finish_reason or None,
+            "finish_reason": job.finish_reason(part),
         }
 
     if job.stream:
@@ -266,7 +269,7 @@ async def chat_completions(gateway: Gateway, call: HttpCall) -> Answer:
                     "index": i,
                     "message": {"role": "assistant", "content": part.text, "refusal": None},
                     "logprobs": contents(part),
-                    "finish_reason": part.finish_reason,
+                    "finish_reason": job.finish_reason(part),
                 }
                 for i, part in enumerate(parts)
             ],
@@ -326,7 +329,7 @@ def _chat_logprobs(part: Generation) -> Sequence[Mapping[str, Any]]:
 
 def _head(call: HttpCall, prefix: str, kind: str, model_name: str) -> Mapping[str, Any]:
     return {
-        "id": f"{prefix}-{call.options['request_id'] or uuid.uuid4().hex}",
+        "id": f"{prefix}-{call.options['request_id']}",
         "object": kind,
         "created": int(time.time()),
         "model": model_name,

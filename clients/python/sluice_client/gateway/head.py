@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import uuid
 from functools import lru_cache
 from typing import Any, Iterable, Mapping, Optional
 
@@ -16,6 +17,7 @@ _TRACEPARENT = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
 )
 _MAX_TRACESTATE_BYTES = 512
+_MAX_REQUEST_ID_BYTES = 256
 
 _PRIVATE_NAMES = (".localhost", ".local", ".internal", ".svc")
 _ADDRESS_LENGTH = 45  # of the text of an address
@@ -71,12 +73,21 @@ def _is_address(name: str) -> bool:
         return False
 
 
+def request_id_of(headers: Head) -> str:
+    """Returns the valid id in `x-request-id`, or else a new id."""
+    given = headers.get("x-request-id", "")
+    valid = 0 < len(given) <= _MAX_REQUEST_ID_BYTES and is_printable(given)
+    return given if valid else uuid.uuid4().hex
+
+
 def call_options(
-    headers: Head, limits: Limits, address: str = "", traceparent: Optional[str] = None
+    headers: Head, limits: Limits, request_id: str, address: str = "",
+    traceparent: Optional[str] = None,
 ) -> dict[str, Any]:
     """Returns the options of calls to the daemon that the headers of a request set.
 
-    `x-request-timeout-ms` is the deadline of the whole call and `x-request-id` names the request.
+    `x-request-timeout-ms` is the deadline of the whole call. `request_id` is the request's id, as
+    `request_id_of` returns it.
     `authorization` and a well-formed trace context are passed on. `traceparent` replaces the
     caller's. Callers without `authorization` take turns at the daemon by their `address`.
     """
@@ -86,15 +97,15 @@ def call_options(
             raise Refused(400, "the header x-request-timeout-ms must be a number of milliseconds"
                           " of at most 12 digits")
         options["timeout_s"] = min(int(asked) / 1000, limits.max_timeout_s)
-    request_id = headers.get("x-request-id", "")
-    if len(request_id) > 256 or not _printable(request_id):
-        raise Refused(400, "x-request-id must be at most 256 printable ASCII characters")
+    if headers.get("x-request-id", "") not in ("", request_id):
+        raise Refused(400, f"x-request-id must be at most {_MAX_REQUEST_ID_BYTES} printable ASCII"
+                      " characters")
     passed = []
     if (authorization := headers.get("authorization")) is not None:
         if len(authorization) > _MAX_AUTHORIZATION_BYTES:
             raise Refused(431, f"the header authorization has {len(authorization)} bytes; the limit"
                           f" is {_MAX_AUTHORIZATION_BYTES}", reason="head")
-        if not _printable(authorization):
+        if not is_printable(authorization):
             raise Refused(400, "the header authorization has characters that are not printable"
                           " ASCII")
         passed.append(("authorization", authorization))
@@ -104,10 +115,11 @@ def call_options(
     if _TRACEPARENT.fullmatch(traceparent):
         passed.append(("traceparent", traceparent))
         state = headers.get("tracestate", "")
-        if state and len(state) <= _MAX_TRACESTATE_BYTES and _printable(state):
+        if state and len(state) <= _MAX_TRACESTATE_BYTES and is_printable(state):
             passed.append(("tracestate", state))
     return {**options, "request_id": request_id, "metadata": passed}
 
 
-def _printable(value: str) -> bool:
+def is_printable(value: str) -> bool:
+    """Returns whether a text has only printable ASCII characters."""
     return all(" " <= each <= "~" for each in value)

@@ -58,7 +58,10 @@ async def model_ready(gateway: Gateway, call: HttpCall) -> Answer:
 async def infer(gateway: Gateway, call: HttpCall) -> Answer:
     head, binary = _parts(call)
     fields = parse_object(head, gateway.limits, call.hold)
-    request_id = fields.text("id", call.options["request_id"], most=256)
+    given = fields.text("id", "", most=256)
+    if given:
+        call.rename(given)
+    request_id = given or call.options["request_id"]
     parameters = fields.object("parameters", None)
     binary_outputs = bool(parameters and parameters.flag("binary_data_output", False))
     inputs = []
@@ -80,7 +83,7 @@ async def infer(gateway: Gateway, call: HttpCall) -> Answer:
         **{**_versioned(call), "request_id": request_id},
     )
     body: dict[str, Any] = {"model_name": answer.model_name, "model_version": answer.model_version}
-    if answer.request_id:
+    if given or call.headers.get("x-request-id"):
         body["id"] = answer.request_id
     if answer.parameters:
         body["parameters"] = answer.parameters

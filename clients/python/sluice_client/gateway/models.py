@@ -72,6 +72,20 @@ class Models:
                           " /v1/rerank, /classify or /v2/models/MODEL/infer, or another model",
                           "model")
 
+    async def without_template(self, name: str, options: Mapping[str, Any]) -> Refused:
+        """Returns the refusal of a chat with a model that has no chat template.
+
+        Raises NotFound if the model is not served.
+        """
+        info = await self.info(name, options)
+        if all(each.name != "output_ids" for each in info.outputs):
+            return Refused(400, f"the model {name[:100]!r} does not generate text, so it has no"
+                           " chats; use another model, or a path for this model's outputs"
+                           f" ({', '.join(each.name for each in info.outputs)[:200]})", "model")
+        return Refused(404, f"the gateway has no chat template for the model {name[:100]!r}; start"
+                       " the gateway with --chat MODEL=PATH, where PATH is the model's own folder,"
+                       " or a Jinja file with --tokenizer", "model")
+
     async def check_token_ids(
         self, name: str, prompts: Sequence[Prompt], field: str, options: Mapping[str, Any]
     ) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import math
+import re
 from typing import Any, Mapping, Optional, Protocol, Sequence
 
 from ..options import POOLINGS, Prompt
@@ -27,12 +28,20 @@ from .serving import Gateway
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
+# A part of each text by which the daemon refuses a row that is too long. Its reason `input` is also
+# the reason of other faults.
+_TOO_LONG = re.compile("cut longer rows|for each of the model's max_positions|shorten the row")
+
 
 def error(failure: Failure) -> Mapping[str, Any]:
     kind = _TYPES.get(
         failure.status, "server_error" if failure.status >= 500 else "invalid_request_error"
     )
-    code = "model_not_found" if failure.reason == "not_found" else failure.reason or None
+    code = failure.reason or None
+    if failure.reason == "not_found":
+        code = "model_not_found"
+    elif failure.reason in ("input", "parameter") and _TOO_LONG.search(failure.message):
+        code = "context_length_exceeded"
     return {
         "error": {
             "message": failure.message, "type": kind, "param": failure.field, "code": code

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Any, Mapping, Optional
 
 from ..options import POOLINGS
@@ -52,13 +51,9 @@ async def rerank(gateway: Gateway, call: HttpCall, fields: Optional[Fields] = No
             result["document"] = {"text": documents[each.document]}
         results.append(result)
     return Whole({
-        "id": _id(call), "object": "list", "model": name, "results": results,
+        "id": call.options["request_id"], "object": "list", "model": name, "results": results,
         "meta": {"api_version": {"version": "2"}}, "usage": usage_of(ranked),
     })
-
-
-def _id(call: HttpCall) -> str:
-    return call.options["request_id"] or str(uuid.uuid4())
 
 
 async def rerank_of_either(gateway: Gateway, call: HttpCall) -> Answer:
@@ -112,7 +107,7 @@ async def embed(gateway: Gateway, call: HttpCall) -> Answer:
     vectors = await gateway.client.embed(name, texts, **options, **call.options)
     usage = usage_of(vectors)
     return Whole({
-        "id": _id(call),
+        "id": call.options["request_id"],
         "embeddings": {each: await encoded(call, vectors, each) for each in dict.fromkeys(types)},
         "texts": texts,
         "response_type": "embeddings_by_type",

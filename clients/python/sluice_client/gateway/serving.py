@@ -17,11 +17,12 @@ from typing import Any, Callable, Coroutine, Mapping, Optional, Sequence
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from ..aio import AsyncClient
+from ..errors import DeadlineExceeded
 from .call import GONE, Answer, Api, Events, Failure, HttpCall, Whole
 from .chat import ChatTemplate, Renderer
 from .daemon import CallersClient, Connections, Readiness
 from .fairness import Account, Caller, Refusals, Turns, caller_of
-from .head import Head, call_options, check_head, head_of
+from .head import Head, call_options, check_head, head_of, request_id_of
 from .hostile import Disconnected, Limits, Refused, read_body, within
 from .models import Models
 from .protocol import CONNECTION, Connection
@@ -123,11 +124,15 @@ class Endpoint:
         headers = head_of(scope["headers"])
         peer = scope.get("client") or ("", 0)
         use = _Use(gateway, caller_of(peer[0], headers.get("authorization")))
-        writer = Writer(scope["state"][CONNECTION], send, gateway.limits.stall_timeout_s)
+        request_id = request_id_of(headers)
+        writer = Writer(
+            scope["state"][CONNECTION], send, gateway.limits.stall_timeout_s, request_id)
         began = time.monotonic()
         gateway.metrics.in_flight.inc()
         try:
-            with gateway.tracing.span(scope["method"], self._route, headers) as span:
+            with gateway.tracing.span(
+                scope["method"], self._route, headers, request_id
+            ) as span:
                 try:
                     await self._serve(headers, scope, receive, writer, use, span)
                 finally:
@@ -145,7 +150,8 @@ class Endpoint:
         try:
             check_head(headers, self._gateway.hosts, self._gateway.origins)
             use.begin()
-            options = call_options(headers, limits, use.caller.address, span.traceparent())
+            options = call_options(
+                headers, limits, writer.request_id, use.caller.address, span.traceparent())
             body = await read_body(receive, headers.get("content-length"), limits, use.hold)
         except Disconnected:
             return
@@ -153,7 +159,8 @@ class Endpoint:
             # The rest of the body is not read, so the connection cannot be reused.
             return await self._fail(writer, self._refused(refused, use), {"connection": "close"})
         path = scope.get("path_params", {})
-        call = HttpCall(headers, path, body, options, use.caller, use.hold, use.turn)
+        call = HttpCall(
+            headers, path, body, options, use.caller, use.hold, use.turn, writer.rename)
         with _Watch(scope["state"][CONNECTION]) as watch:
             await self._answer(call, writer, use)
         if watch.lost:
@@ -172,8 +179,9 @@ class Endpoint:
             try:
                 answer = await within(most_s, self._handler(self._gateway.of(call), call))
             except asyncio.TimeoutError:
-                raise Refused(504, f"the call did not end within {most_s:g} s (--max-timeout);"
-                              " send fewer rows") from None
+                raise DeadlineExceeded(
+                    f"the call did not end within {most_s:g} s (--max-timeout); send fewer rows",
+                    "DEADLINE_EXCEEDED") from None
             if isinstance(answer, Whole):
                 await writer.whole(answer)
                 return

@@ -48,7 +48,7 @@ class Tracing:
         self._provider: Optional[TracerProvider] = _provider(endpoint) if endpoint else None
 
     @contextmanager
-    def span(self, method: str, route: str, headers: Head) -> Iterator[Span]:
+    def span(self, method: str, route: str, headers: Head, request_id: str) -> Iterator[Span]:
         """Yields the span of a request for the path pattern `route`."""
         if self._provider is None:
             yield _NoSpan()
@@ -66,7 +66,7 @@ class Tracing:
             attributes={
                 "http.request.method": method,
                 "http.route": route,
-                "sluice.request_id": headers.get("x-request-id", "")[:256],
+                "sluice.request_id": request_id,
             },
         )
         try:

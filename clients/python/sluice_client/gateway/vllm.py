@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from typing import Any, Mapping, Sequence
 
 from ..options import Prompt
@@ -38,7 +37,7 @@ def _activates(fields: Fields) -> bool:
 
 def _answer(call: HttpCall, prefix: str, name: str, data: Sequence[Any], result: Any) -> Whole:
     return Whole({
-        "id": f"{prefix}-{call.options['request_id'] or uuid.uuid4().hex}",
+        "id": f"{prefix}-{call.options['request_id']}",
         "object": "list",
         "created": int(time.time()),
         "model": name,

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any, Callable, Coroutine, Mapping, Optional, Union
 
 from .call import GONE, Whole, to_json
+from .head import is_printable
 from .hostile import within
 from .protocol import Connection
 
@@ -21,11 +22,20 @@ class Stalled(Exception):
 class Writer:
     """Writes a response, and limits the time for the caller to receive each piece."""
 
-    def __init__(self, connection: Connection, send: Send, stall_timeout_s: float) -> None:
+    def __init__(
+        self, connection: Connection, send: Send, stall_timeout_s: float, request_id: str
+    ) -> None:
+        """`request_id` becomes the answer's x-request-id."""
+        self.request_id = request_id
         self._send = send
         self._stall_timeout_s = stall_timeout_s
         self._connection = connection
         self.status: Optional[int] = None
+
+    def rename(self, request_id: str) -> None:
+        """Sets the id of the request, unless a header cannot hold it."""
+        if is_printable(request_id):
+            self.request_id = request_id
 
     async def give_up(self) -> None:
         """Drops the connection and its buffered data; a close would wait until they are sent."""
@@ -62,7 +72,8 @@ class Writer:
     async def _start(self, status: int, headers: Mapping[str, str]) -> None:
         self.status = status
         encoded = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
-        encoded.append((b"x-content-type-options", b"nosniff"))
+        encoded += [(b"x-content-type-options", b"nosniff"),
+                    (b"x-request-id", self.request_id.encode())]
         await self._send({"type": "http.response.start", "status": status, "headers": encoded})
 
     async def _put(self, body: bytes, more: bool) -> None:
