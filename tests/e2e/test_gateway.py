@@ -354,6 +354,36 @@ def test_a_chat_needs_a_served_model_that_generates_and_its_template(daemon):
         assert "own folder" in demo.json["error"]["message"]
 
 
+def test_fields_that_the_documents_list_as_not_served_are_refused(gateway):
+    tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
+    for field, value in {
+        "tools": [tool], "functions": [tool["function"]], "tool_choice": "required",
+        "response_format": {"type": "json_object"}, "reasoning_effort": "low",
+        "modalities": ["text", "audio"], "audio": {"voice": "a"}, "web_search_options": {},
+        "guided_json": {}, "guided_regex": "a", "guided_choice": ["a"], "guided_grammar": "a",
+        "structured_outputs": {}, "chat_template": "a", "chat_template_kwargs": {},
+        "continue_final_message": True, "add_generation_prompt": True, "echo": True,
+        "use_beam_search": True, "length_penalty": 1.5,
+    }.items():
+        refused = gateway.post("/v1/chat/completions", {
+            "model": "demo", "messages": [{"role": "user", "content": "a"}], field: value})
+        assert refused.status == 400 and refused.json["error"]["param"] == field, refused.body
+    for field, value in {"best_of": 2, "echo": True, "suffix": "a", "prompt_logprobs": 1}.items():
+        refused = gateway.post("/v1/completions", {"model": "demo", "prompt": "a", field: value})
+        assert refused.status == 400 and refused.json["error"]["param"] == field, refused.body
+    for message in ({"role": "tool", "content": "a", "tool_call_id": "b"},
+                    {"role": "function", "content": "a", "name": "f"},
+                    *({"role": "user", "content": [{"type": part}]}
+                      for part in ("image_url", "input_audio", "file"))):
+        refused = gateway.post("/v1/chat/completions", {"model": "demo", "messages": [message]})
+        assert refused.status == 400, refused.body
+    for path in ("/v1/responses", "/v1/conversations", "/v1/files", "/v1/batches",
+                 "/v1/fine_tuning/jobs", "/v1/moderations", "/v1/images/generations",
+                 "/v1/audio/transcriptions", "/v1/assistants", "/v1/realtime", "/detokenize",
+                 "/v1/load_lora_adapter"):
+        assert gateway.post(path, {}).status == 404, path
+
+
 def test_an_answer_without_tokens_ends_by_its_length(client):
     asked = {"model": "demo", "max_tokens": 0}
     for stream in (False, True):
