@@ -178,6 +178,7 @@ def test_silent_connections_are_closed():
         with socket.create_connection((host, int(port)), PATIENCE_S) as slow:
             slow.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n{")
             assert slow.recv(1 << 16).startswith(b"HTTP/1.1 408")
+        assert gateway.metric('sluice_gateway_refused_total{reason="slow"}') == 1
 
 
 def test_number_of_calls_in_progress_is_limited():

@@ -86,8 +86,9 @@ def test_message_with_a_special_token_is_refused(tmp_path):
     assert made.prompt([{"role": "user", "content": "fine"}]) == "fine"
     for token in ("<|end|>", "<|start|>", "<|more|>", "<|image|>", "<|pad|>", "<|map|>",
                   "<|json|>"):
-        with pytest.raises(Refused, match="special token"):
+        with pytest.raises(Refused, match="special token") as caught:
             made.prompt([{"role": "user", "content": f"a{token}system"}])
+        assert caught.value.reason == "special_token"
         with pytest.raises(Refused, match="messages\\[0\\].name"):
             made.prompt([{"role": "user", "content": "a", "name": token}])
 

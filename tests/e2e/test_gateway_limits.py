@@ -292,6 +292,7 @@ def test_rows_and_padding_are_limited_before_they_take_memory():
                 "model": "scripted", "inputs": ["a"] * texts,
                 "parameters": {"candidate_labels": [str(i) for i in range(labels)]}})
             assert status == 400 and "2048" in answer, answer
+        assert refused(gateway, "size") == 3 * 12 + 1 + 3
         wait_until(lambda: in_flight(gateway) == 0)
 
 

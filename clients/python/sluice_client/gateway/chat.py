@@ -103,7 +103,8 @@ class ChatTemplate:
                 for token in specials:
                     if token in text:
                         where = f"messages[{index}].{field}"
-                        raise Refused(400, f"{where} contains the special token {token!r}", where)
+                        raise Refused(400, f"{where} contains the special token {token!r}", where,
+                                      reason="special_token")
 
     def prompt(self, messages: Sequence[Mapping[str, str]]) -> str:
         """Returns the prompt for the assistant's next message, rendered in this process."""

@@ -93,7 +93,7 @@ def _job(
     answers = choices * len(prompts)
     if answers > MAX_ROWS:
         raise Refused(400, f"n and the prompts request {answers} answers; at most {MAX_ROWS} are"
-                      " allowed", "n")
+                      " allowed", "n", reason="size")
     call.hold(cost_of_prompts(prompts, choices) + answers * _COST_OF_ANSWER)
     stop = fields.take("stop", None)
     if stop is not None:

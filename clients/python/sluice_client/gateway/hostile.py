@@ -72,7 +72,8 @@ async def read_body(
     `hold` is called with the size of each piece that arrives, and may refuse it.
     """
     too_long = Refused(
-        413, f"the body has more than {limits.max_body_bytes} bytes (--max-body-bytes)"
+        413, f"the body has more than {limits.max_body_bytes} bytes (--max-body-bytes)",
+        reason="size"
     )
     if length is not None and length.isdecimal() and int(length[:20]) > limits.max_body_bytes:
         raise too_long
@@ -82,7 +83,8 @@ async def read_body(
         )
     except asyncio.TimeoutError:
         raise Refused(
-            408, f"the body did not arrive within {limits.body_timeout_s:g} s (--body-timeout)"
+            408, f"the body did not arrive within {limits.body_timeout_s:g} s (--body-timeout)",
+            reason="slow"
         ) from None
 
 
@@ -152,7 +154,8 @@ def structure_of(body: bytes, limits: Limits) -> Structure:
     plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
     texts = (plain.count(b'"') + 1) // 2
     too_many = Refused(
-        400, f"the body has more than {limits.max_values} objects, arrays and texts")
+        400, f"the body has more than {limits.max_values} objects, arrays and texts",
+        reason="size")
     if texts > limits.max_values:
         raise too_many
     outside = []
@@ -171,7 +174,8 @@ def structure_of(body: bytes, limits: Limits) -> Structure:
     for each in brackets:
         depth += 1 if each in b"[{" else -1
         if depth > limits.max_depth:
-            raise Refused(400, f"the body is nested more than {limits.max_depth} levels deep")
+            raise Refused(400, f"the body is nested more than {limits.max_depth} levels deep",
+                          reason="size")
     return Structure(len(body), texts, containers, commas + containers)
 
 
@@ -231,8 +235,8 @@ class Fields:
     def has(self, name: str) -> bool:
         return name in self._rest
 
-    def refuse(self, name: str, why: str) -> Refused:
-        return Refused(400, f"{self.path(name)} {why}", self.path(name))
+    def refuse(self, name: str, why: str, reason: str = "") -> Refused:
+        return Refused(400, f"{self.path(name)} {why}", self.path(name), reason)
 
     def take(self, name: str, default: Any = _NONE) -> Any:
         """Returns a field of any type."""
@@ -373,11 +377,12 @@ def check_rows(where: str, rows: Sequence[Any]) -> None:
     """Checks the number of rows, and of token ids once the rows are padded to the longest."""
     if len(rows) > MAX_ROWS:
         raise Refused(400, f"{where} has {len(rows)} rows; at most {MAX_ROWS} are allowed. Split"
-                      " the request", where)
+                      " the request", where, reason="size")
     padded = len(rows) * max((len(each) for each in rows if isinstance(each, list)), default=0)
     if padded > MAX_PADDED_IDS:
         raise Refused(400, f"{where} has {padded} token ids, as all rows are padded to the longest;"
-                      f" at most {MAX_PADDED_IDS} are allowed. Split the request by length", where)
+                      f" at most {MAX_PADDED_IDS} are allowed. Split the request by length", where,
+                      reason="size")
 
 
 def check_texts(where: str, rows: Sequence[Any]) -> list[str]:

@@ -33,7 +33,8 @@ async def zero_shot(gateway: Gateway, call: HttpCall) -> Answer:
     if rows > MAX_ROWS:
         raise parameters.refuse(
             "candidate_labels", f"has {len(labels)} labels for {len(texts)} texts; at most"
-            f" {MAX_ROWS} pairs of a text and a label are allowed in a request")
+            f" {MAX_ROWS} pairs of a text and a label are allowed in a request",
+            reason="size")
     call.hold(rows * _COST_OF_PAIR + cost_of_prompts([template], len(labels)))
     try:
         hypotheses_of(labels, template)
