@@ -16,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "base/text_wrap.h"
+#include "base/write_file.h"
 #include "client/commands.h"
 #include "client/exit_code.h"
 #include "client/lengths.h"
@@ -328,9 +329,9 @@ int RunFit(const Arguments& arguments, const Console& console) {
   const std::string text = FitText(*report, own);
   *console.out << (own.json ? JsonLine(FitJson(*report, own)) : text);
   if (own.out.empty()) return kExitOk;
-  std::ofstream out(own.out);
-  if (out << text << std::flush) return kExitOk;
-  *console.error << "sluice: --out: cannot write " << own.out << ": " << strerror(errno) << "\n";
+  const absl::Status written = WriteFile(own.out, text);
+  if (written.ok()) return kExitOk;
+  *console.error << "sluice: --out: " << written.message() << "\n";
   return kExitFailed;
 }
 

@@ -2,7 +2,9 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <iostream>
 #include <optional>
 
@@ -36,7 +38,11 @@ int RunProgram(int argc, char** argv, const RunAnalysis& analysis) {
                                [&](std::function<void()> call) {
                                  if (interrupts.has_value()) interrupts->Set(std::move(call));
                                }};
-  return Run(*arguments, console, analysis);
+  const int code = Run(*arguments, console, analysis);
+  if (std::cout.flush()) return code;
+  std::cerr << "sluice: cannot write all of the output to standard output: " << std::strerror(errno)
+            << "\n";
+  return kExitFailed;
 }
 
 }  // namespace sluice::client

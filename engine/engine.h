@@ -129,9 +129,9 @@ class Engine {
   // Replaces the model's ladder. From now on, the options in `choice` override the configuration;
   // an empty choice returns to the configuration. Requests are served on the old ladder while the
   // new plans are prepared. With `keep`, the choice is written to the ladder file and is used after
-  // a restart. After an error the ladder is unchanged. Returns NotFound, InvalidArgument (names an
-  // option), FailedPrecondition (no ladder file for `keep`, or the policy static_padded), or the
-  // error of preparing a plan.
+  // a restart. After an error the ladder is unchanged, unless the error says that only the write
+  // for `keep` failed. Returns NotFound, InvalidArgument (names an option), FailedPrecondition (no
+  // ladder file for `keep`, or static_padded), or the error of preparing a plan or of the write.
   virtual absl::StatusOr<ReviewReport> ChooseLadder(std::string_view name, std::string_view version,
                                                     const LadderChoice& choice, bool keep);
 

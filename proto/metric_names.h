@@ -179,7 +179,8 @@ inline constexpr Metric kXsaPositions{"sluice_xsa_positions_total",
 
 // The daemon.
 inline constexpr Metric kLogDropped{"sluice_log_dropped_total",
-                                    "Log records dropped because the writer could not keep up."};
+                                    "Log records dropped because the writer could not keep up, or "
+                                    "because standard error could not be written."};
 inline constexpr Metric kReloadSuccess{
     "sluice_config_reload_success",
     "1 if the last reload of the configuration succeeded or there was no reload, else 0."};

@@ -2,7 +2,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <fstream>
 #include <iostream>
 
 #include "absl/strings/match.h"
@@ -10,6 +9,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/read_file.h"
 #include "base/trace_file.h"
+#include "base/write_file.h"
 #include "loadtest/load/arguments.h"
 #include "loadtest/load/report_page.h"
 
@@ -19,13 +19,6 @@ namespace {
 int Fail(const absl::Status& status) {
   std::cerr << "sluice-load: " << status.message() << "\n";
   return absl::IsUnavailable(status) ? kExitUnavailable : kExitUsage;
-}
-
-absl::Status WriteFile(const std::string& path, const std::string& text) {
-  std::ofstream file(path);
-  file << text;
-  if (file.flush()) return absl::OkStatus();
-  return absl::InvalidArgumentError("cannot write " + path);
 }
 
 int Run(const Arguments& arguments) {

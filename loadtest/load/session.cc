@@ -1,6 +1,5 @@
 #include "loadtest/load/session.h"
 
-#include <fstream>
 #include <memory>
 #include <utility>
 
@@ -12,6 +11,7 @@
 #include "absl/time/time.h"
 #include "base/read_file.h"
 #include "base/status_macros.h"
+#include "base/write_file.h"
 #include "loadtest/load/commit.h"
 #include "loadtest/load/peak.h"
 #include "loadtest/load/progress.h"
@@ -233,10 +233,7 @@ void Session::Say(const Load& load, const json& phase) const {
 
 absl::Status Session::WriteAnswers() const {
   if (options_.record_path.empty()) return absl::OkStatus();
-  std::ofstream file(options_.record_path);
-  file << answers_->Text();
-  if (file.flush()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("cannot write ", options_.record_path));
+  return WriteFile(options_.record_path, answers_->Text());
 }
 
 json Session::Report() const {

@@ -1,7 +1,6 @@
 // sluice-scale runs a day of traffic against the shipped autoscaling rule and against fixed fleets.
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <iostream>
 #include <random>
 #include <string>
@@ -12,6 +11,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "base/version.h"
+#include "base/write_file.h"
 #include "loadtest/scale/day.h"
 #include "loadtest/scale/fleet.h"
 #include "loadtest/scale/rule_file.h"
@@ -109,8 +109,8 @@ std::vector<int> FixedSizes(const ScaleFlags& flags, const FleetResult& autoscal
   return {fewest, mean};
 }
 
-bool Write(const std::string& path, const std::string& text) {
-  return path.empty() || static_cast<bool>(std::ofstream(path) << text);
+absl::Status Write(const std::string& path, const std::string& text) {
+  return path.empty() ? absl::OkStatus() : WriteFile(path, text);
 }
 
 int Main(int argc, char** argv) {
@@ -145,9 +145,10 @@ int Main(int argc, char** argv) {
   }
   const std::string table = ScaleTable(runs, options);
   std::cout << arrivals.size() << " sequences\n" << table;
-  const bool written = Write(flags.json, ScaleToJson(runs, options).dump(1) + "\n") &&
-                       Write(flags.plot, ScalePlot(runs, options)) && Write(flags.table, table);
-  return written ? 0 : Fail("cannot write the result");
+  absl::Status written = Write(flags.json, ScaleToJson(runs, options).dump(1) + "\n");
+  written.Update(Write(flags.plot, ScalePlot(runs, options)));
+  written.Update(Write(flags.table, table));
+  return written.ok() ? 0 : FailWith(written);
 }
 
 }  // namespace

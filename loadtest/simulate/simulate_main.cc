@@ -1,6 +1,5 @@
 // sluice-simulate runs the daemon's scheduler on virtual time.
 #include <chrono>
-#include <fstream>
 #include <iostream>
 #include <string>
 #include <string_view>
@@ -8,6 +7,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "base/version.h"
+#include "base/write_file.h"
 #include "engine/journal/journal_replay.h"
 #include "engine/journal/recorded.h"
 #include "loadtest/simulate/comparison.h"
@@ -108,13 +108,10 @@ struct Output {
 
 int Write(const nlohmann::json& rows, const std::string& markdown, const Output& output) {
   std::cout << markdown;
-  if (!output.table.empty() && !(std::ofstream(output.table) << markdown)) {
-    return Fail("cannot write " + output.table);
-  }
-  if (!output.json.empty() && !(std::ofstream(output.json) << rows.dump(1) << "\n")) {
-    return Fail("cannot write " + output.json);
-  }
-  return 0;
+  absl::Status written;
+  if (!output.table.empty()) written.Update(WriteFile(output.table, markdown));
+  if (!output.json.empty()) written.Update(WriteFile(output.json, rows.dump(1) + "\n"));
+  return written.ok() ? 0 : FailWith(written);
 }
 
 int PredictJournal(const std::string& path, const StepCosts* costs, const Output& output) {

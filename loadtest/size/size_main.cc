@@ -1,6 +1,5 @@
 // sluice-size computes the number of replicas from recorded arrivals and an objective.
 #include <algorithm>
-#include <fstream>
 #include <iostream>
 #include <string>
 #include <string_view>
@@ -11,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/version.h"
+#include "base/write_file.h"
 #include "engine/journal/recorded.h"
 #include "loadtest/simulate/cost_flags.h"
 #include "loadtest/simulate/option_flags.h"
@@ -119,9 +119,10 @@ int Main(int argc, char** argv) {
 
   std::cout << SizingTable(*sizing, options);
   if (sizing->replicas > 0) std::cout << "\n" << SizingYaml(*sizing, options);
-  if (!flags.out.empty() &&
-      !(std::ofstream(flags.out) << SizingToJson(*sizing, options).dump(1) << "\n")) {
-    return Fail("cannot write " + flags.out);
+  if (!flags.out.empty()) {
+    const absl::Status written =
+        WriteFile(flags.out, SizingToJson(*sizing, options).dump(1) + "\n");
+    if (!written.ok()) return FailWith(written);
   }
   return sizing->replicas > 0 ? 0 : 2;
 }

@@ -76,6 +76,9 @@ void OnGrpcLog(gpr_log_func_args* args) {
 // stopped would otherwise keep the process from ending. Lines that cannot be written are lost.
 class Log::StandardError final : public spdlog::sinks::base_sink<std::mutex> {
  public:
+  // The number of records that were lost, in whole or in part.
+  int64_t lost() const { return lost_.load(std::memory_order_relaxed); }
+
   // From now on, writes for at most `time` altogether and then drops all records.
   void EndWithin(std::chrono::milliseconds time) {
     end_.store(std::chrono::steady_clock::now() + time, std::memory_order_release);
@@ -92,9 +95,10 @@ class Log::StandardError final : public spdlog::sinks::base_sink<std::mutex> {
       // A pipe that is ready has room for this number of bytes.
       const ssize_t count =
           write(STDERR_FILENO, rest.data(), std::min<size_t>(rest.size(), PIPE_BUF));
-      if (count < 0 && errno != EINTR && errno != EAGAIN) return;
+      if (count < 0 && errno != EINTR && errno != EAGAIN) break;
       rest.remove_prefix(std::max<ssize_t>(count, 0));
     }
+    if (!rest.empty()) lost_.fetch_add(1, std::memory_order_relaxed);
   }
   void flush_() override {}
 
@@ -112,6 +116,7 @@ class Log::StandardError final : public spdlog::sinks::base_sink<std::mutex> {
   }
 
   std::atomic<Time> end_ = Time::max();
+  std::atomic<int64_t> lost_ = 0;
 };
 
 std::string RenderText(std::string_view message, const std::vector<LogField>& fields) {
@@ -189,7 +194,10 @@ void Log::Error(std::string_view message, const std::vector<LogField>& fields) {
 
 void Log::SetLevel(const std::string& level) { logger_->set_level(spdlog::level::from_str(level)); }
 
-int64_t Log::dropped() const { return pool_->overrun_counter(); }
+int64_t Log::dropped() const {
+  const int64_t lost = standard_error_ == nullptr ? 0 : standard_error_->lost();
+  return lost + static_cast<int64_t>(pool_->overrun_counter());
+}
 
 void Log::CaptureGrpc() {
   grpc_log.store(this, std::memory_order_release);

@@ -64,6 +64,8 @@ class Log {
   // Sets the lowest level that is written; LogOptions::level lists the words.
   void SetLevel(const std::string& level);
 
+  // Returns the number of records that were not written: the writer could not keep up, or a write
+  // to standard error failed.
   int64_t dropped() const;
 
   // Sends gRPC's own messages to this log until it is destroyed; at most one log at a time may do

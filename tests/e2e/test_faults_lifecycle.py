@@ -150,6 +150,7 @@ def test_sigterm_ends_the_daemon_during_model_loading():
 def test_an_unwritable_log_does_not_stop_the_daemon():
     with open("/dev/full", "w") as full:
         server = started(stdout=full, stderr=full)
+    assert server.metric("sluice_log_dropped_total") > 0
     serves_and_ends(server)
 
 

@@ -4,6 +4,7 @@ import json
 import random
 import threading
 
+from failing_files import FailingFiles
 from infer import ids_inputs, infer
 from test_buckets import buckets, sluice
 
@@ -123,3 +124,35 @@ def test_strategies_are_tried_on_the_recorded_traffic(daemon):
     run = sluice("ladder", "try", "demo", "--server", served.admin)
     assert "FILL" in run.stdout
     assert "over a single bucket" in run.stdout or "gains nothing" in run.stdout
+
+
+def test_a_choice_that_a_full_disk_does_not_keep_is_an_error(daemon, tmp_path):
+    full, folder = tmp_path / "full", tmp_path / "files"
+    folder.mkdir()
+    ladder = folder / "ladder.json"
+    failing = FailingFiles(folder, full_while=full)
+
+    def start():
+        return daemon("--engine.ladder.file", str(ladder), variables=failing.variables)
+
+    def keep(served, ratio):
+        return sluice("ladder", "set", "demo", "--strategy", "geometric", "--ratio", ratio,
+                      "--keep", "--server", served.admin)
+
+    served = start()
+    assert keep(served, "2").returncode == 0
+    full.touch()
+    run = keep(served, "3")
+    assert run.returncode == 1 and "Changed" not in run.stdout, run.stdout
+    for words in ("the ladder is changed", "not kept", str(ladder), "No space left on device"):
+        assert words in run.stderr, run.stderr
+    model = buckets(served)
+    assert model["ladder_options"]["ratio"] == "3"
+    assert model["ladder_kept"] == {"strategy": "geometric", "ratio": "2"}
+    full.unlink()
+    assert served.stop()[0] == 0  # writes the file, with the choice that is kept
+    served = start()
+    assert buckets(served)["ladder_options"]["ratio"] == "2"
+    assert keep(served, "3").returncode == 0
+    assert served.stop()[0] == 0
+    assert buckets(start())["ladder_options"]["ratio"] == "3"

@@ -91,7 +91,7 @@ LadderReviewer::LadderReviewer(ModelRunner* runner, LaterPlans* later_plans,
 
 LadderReviewer::~LadderReviewer() {
   thread_.reset();
-  Save();
+  Save().IgnoreError();
 }
 
 LadderOptions LadderReviewer::ladder_options() const {
@@ -140,7 +140,7 @@ absl::StatusOr<ReviewReport> LadderReviewer::Review(bool force) {
     report.reason = absl::StrCat("a plan could not be prepared: ", adopted.message());
   }
   observer_->OnReview(*runner_->model(), report);
-  if (report.changed) Save();
+  if (report.changed) Save().IgnoreError();
   return report;
 }
 
@@ -165,15 +165,25 @@ absl::StatusOr<ReviewReport> LadderReviewer::Choose(const LadderChoice& choice, 
   const std::string unmet = UnmetLimitText(chosen.memory_limit_bytes, largest->bucket,
                                            largest->memory_bytes + largest->activation_bytes);
   if (!unmet.empty()) absl::StrAppend(&report.reason, ". ", unmet);
+  LadderChoice formerly_kept;
   {
     MutexLock lock(&mu_);
     ladder_ = std::move(chosen);
+    formerly_kept = kept_;
     if (keep) kept_ = choice;
   }
   StartReviews();
   observer_->OnReview(*runner_->model(), report);
-  Save();
-  return report;
+  const absl::Status saved = Save();
+  if (!keep || saved.ok()) return report;
+  {
+    MutexLock lock(&mu_);
+    kept_ = std::move(formerly_kept);  // no later write may keep a choice that was reported as lost
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("keep: the ladder is changed, but the choice is not kept, because "
+                   "engine.ladder.file was not written: ",
+                   saved.message(), ". Repair this and set the ladder again"));
 }
 
 absl::StatusOr<StrategyTrials> LadderReviewer::TryStrategies() const {
@@ -248,8 +258,8 @@ void LadderReviewer::Describe(ModelStats* stats) const {
   stats->ladder_kept = kept_;
 }
 
-void LadderReviewer::Save() {
-  if (!file_) return;
+absl::Status LadderReviewer::Save() {
+  if (!file_) return absl::OkStatus();
   const ModelRunner::ReviewState state = runner_->StateForReview();
   LadderChoice kept;
   {
@@ -261,6 +271,7 @@ void LadderReviewer::Save() {
     observer_->OnNotice(*runner_->model(),
                         absl::StrCat("the ladder file was not written: ", written.message()));
   }
+  return written;
 }
 
 }  // namespace sluice

@@ -66,7 +66,8 @@ class LadderReviewer {
   absl::Status Prepare(const Ladder& present, const Ladder& ladder);
   void Withdraw(const Ladder& former, const Ladder& ladder);
   void Count(const ReviewReport& report, int64_t evicted);
-  void Save();
+  // Writes the file, if there is one. Reports an error to the observer, too.
+  absl::Status Save();
 
   ModelRunner* const runner_;
   LaterPlans* const later_plans_;

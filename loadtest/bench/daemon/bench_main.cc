@@ -1,10 +1,10 @@
 // sluice-bench runs the benchmarks that need a running daemon.
-#include <fstream>
 #include <iostream>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "base/version.h"
+#include "base/write_file.h"
 #include "loadtest/bench/daemon/bare_server.h"
 #include "loadtest/bench/daemon/benchmarks.h"
 #include "nlohmann/json.hpp"
@@ -20,11 +20,10 @@ int Report(const absl::StatusOr<nlohmann::json>& report, const std::string& out)
   }
   const std::string text = report->dump(2) + "\n";
   std::cout << text;
-  if (!out.empty() && !(std::ofstream(out) << text)) {
-    std::cerr << "sluice-bench: cannot write " << out << "\n";
-    return 1;
-  }
-  return 0;
+  const absl::Status written = out.empty() ? absl::OkStatus() : WriteFile(out, text);
+  if (written.ok()) return 0;
+  std::cerr << "sluice-bench: " << written.message() << "\n";
+  return 1;
 }
 
 // Each function adds a command with its flags. A chosen command writes its report to `out`.

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <utility>
@@ -9,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "base/read_file.h"
 #include "base/status_macros.h"
+#include "base/write_file.h"
 #include "engine/model/model.h"
 #include "loadtest/bench/daemon/benchmarks.h"
 #include "loadtest/bench/daemon/buckets_arm.h"
@@ -253,8 +253,8 @@ absl::StatusOr<json> RunBuckets(const BucketsOptions& options) {
                           ReadScaled(options.trace, options.cap, model->config.max_positions));
   BucketsBench bench(options, std::move(model), std::move(trace));
   SLUICE_RETURN_IF_ERROR(bench.Run());
-  if (!options.table.empty() && !(std::ofstream(options.table) << bench.Tables())) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot write ", options.table));
+  if (!options.table.empty()) {
+    SLUICE_RETURN_IF_ERROR(WriteFile(options.table, bench.Tables()));
   }
   return bench.Report();
 }

@@ -1,5 +1,4 @@
 #include <cmath>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <utility>
@@ -7,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "base/write_file.h"
 #include "engine/model/model.h"
 #include "loadtest/bench/daemon/benchmarks.h"
 #include "loadtest/bench/daemon/daemon.h"
@@ -166,8 +166,8 @@ absl::StatusOr<json> RunGenerate(const GenerateOptions& options) {
   }
   GenerateBench bench(options, model->config);
   SLUICE_RETURN_IF_ERROR(bench.Run());
-  if (!options.table.empty() && !(std::ofstream(options.table) << bench.Tables())) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot write ", options.table));
+  if (!options.table.empty()) {
+    SLUICE_RETURN_IF_ERROR(WriteFile(options.table, bench.Tables()));
   }
   return bench.Report();
 }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <random>
 #include <string>
 #include <thread>
@@ -10,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/engine/runner/models/reviewed_engine.h"
+#include "tests/support/temporary_directory.h"
 
 namespace sluice {
 namespace {
@@ -198,6 +200,30 @@ TEST_F(LadderKeptTest, IsUsedAfterARestartOnlyIfItIsKept) {
   EXPECT_EQ(AfterRestart().strategy, StrategyKind::kGeometric) << "the kept one";
   Choose({}, /*keep=*/true);
   EXPECT_EQ(AfterRestart().strategy, StrategyKind::kAdaptive);
+}
+
+TEST_F(LadderKeptTest, AChoiceThatCannotBeWrittenIsAnErrorAndIsNeverKept) {
+  const TemporaryDirectory directory;
+  const std::string folder = directory.File("folder"), moved = directory.File("moved");
+  ASSERT_TRUE(std::filesystem::create_directory(folder));
+  options_.ladder.file = absl::StrCat(folder, "/ladder");
+  Choose({{"strategy", "geometric"}, {"ratio", "2"}}, /*keep=*/true);
+  {
+    ReviewedEngine served(options_);
+    std::filesystem::rename(folder, moved);
+    const LadderChoice choice = {{"strategy", "geometric"}, {"ratio", "3"}};
+    const absl::Status chosen = served.engine->ChooseLadder("fake", "", choice, true).status();
+    EXPECT_THAT(
+        std::string(chosen.message()),
+        ::testing::AllOf(HasSubstr("the ladder is changed"), HasSubstr("not kept"),
+                         HasSubstr(options_.ladder.file), HasSubstr("No such file or directory")));
+    EXPECT_EQ(served.engine->Stats()[0].ladder_options.ratio, 3);
+    EXPECT_EQ(served.engine->Stats()[0].ladder_kept.at("ratio"), "2");
+    // Without `keep` the caller does not depend on the file.
+    EXPECT_TRUE(served.engine->ChooseLadder("fake", "", choice, false).ok());
+    std::filesystem::rename(moved, folder);
+  }  // The end of the engine writes the file.
+  EXPECT_EQ(AfterRestart().ratio, 2);
 }
 
 TEST_F(LadderKeptTest, IsIgnoredIfTheConfigurationNoLongerAllowsIt) {
