@@ -20,7 +20,7 @@ absl::Status WorkMemoryAccount::Add(int64_t bytes) {
   if (bytes > 0 && more > 0) {
     // One share for all, because a budget counts what an owner has in total.
     MemoryShare share = budget_->Take(owner_, more);
-    if (!share) return refusal_(more);
+    if (!share) return refusal_(used_ + bytes - kFreeBytes);
     taken_.Join(std::move(share));
   }
   used_ += bytes;

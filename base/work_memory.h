@@ -23,7 +23,8 @@ class WorkMemoryAccount {
  public:
   static constexpr int64_t kFreeBytes = 256 << 10;
 
-  // `refusal` makes the error if the owner's part of the budget has no room for `bytes` more.
+  // `refusal` makes the error if the owner's part of the budget has no room for the `bytes` that
+  // all objects of this account need.
   WorkMemoryAccount(MemoryBudget* budget, std::string owner,
                     std::function<absl::Status(int64_t bytes)> refusal);
   ~WorkMemoryAccount();

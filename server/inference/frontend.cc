@@ -85,8 +85,8 @@ struct Shortage {
   Reason reason;
 };
 
-// Returns an error with the reason of the shortage, or with kRequest if even the whole budget is
-// too small.
+// Returns an error with the reason of the shortage, or with kRequest if the bytes are more than the
+// budget ever has for one owner, which is half of it (FairShare).
 constexpr Shortage kWhileRead = {
     .what = "the request, while it is read,",
     .others = "too many requests of this caller or of all callers are being read",
@@ -95,10 +95,11 @@ constexpr Shortage kWhileRead = {
 
 absl::Status NoRoom(const MemoryBudget& budget, int64_t bytes, const Shortage& shortage) {
   const std::string need = absl::StrCat(shortage.what, " may need ", bytes, " bytes; ");
-  if (bytes > budget.limit()) {
-    return ReasonError(Reason::kRequest,
-                       absl::StrCat(need, "the limit for all callers together is ", budget.limit(),
-                                    " (", shortage.option, "). Send a smaller request"));
+  if (bytes > budget.limit() / 2) {
+    return ReasonError(
+        Reason::kRequest,
+        absl::StrCat(need, "one caller can have ", budget.limit() / 2, " of the ", budget.limit(),
+                     " for all callers (", shortage.option, "). Send a smaller request"));
   }
   return ReasonError(shortage.reason,
                      absl::StrCat(need, shortage.others, " (", shortage.option, "); retry later"));
@@ -326,15 +327,17 @@ void InferenceFrontend::Refuse(const absl::Status& status) {
   context_.OnRejected("", ReasonOf(status));
 }
 
-void InferenceFrontend::LogRefusal(const absl::Status& status, const CallContext& call) const {
-  if (call.caller == nullptr || call.caller->name() == kAnonymous) return;
+void InferenceFrontend::LogRefusal(const absl::Status& status, const CallContext& call) {
+  LineRate& lines = call.caller == nullptr ? refusal_lines_ : call.caller->account()->refusal_lines;
   int64_t unlogged = 0;
-  if (!call.caller->account()->refusal_lines.Take(call.received, &unlogged)) return;
-  context_.log->Info("refused a request", {{"caller", call.caller->name()},
-                                           {"peer", AddressOf(call.peer)},
-                                           {"reason", NameOf(ReasonOf(status))},
-                                           {"error", std::string(status.message())},
-                                           {"unlogged_before", unlogged}});
+  if (!lines.Take(call.received, &unlogged)) return;
+  const bool named = call.caller != nullptr;
+  context_.log->Info("refused a request",
+                     {{"caller", named ? call.caller->name() : std::string(kAnonymous)},
+                      {"peer", AddressOf(call.peer)},
+                      {"reason", NameOf(ReasonOf(status))},
+                      {"error", std::string(status.message())},
+                      {"unlogged_before", unlogged}});
 }
 
 absl::Status InferenceFrontend::GiveUp(RequestId id, MonoTime deadline) {

@@ -18,6 +18,7 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "server/calls/wire_scan.h"
 #include "server/common/options.h"
+#include "server/common/refusal_log.h"
 #include "server/inference/serving_context.h"
 #include "server/protocol/request/validate.h"
 #include "server/security/callers.h"
@@ -100,9 +101,9 @@ class InferenceFrontend {
 
   // Counts a call that was refused before its model was known.
   void Refuse(const absl::Status& status);
-  // Logs a refusal, at most once a second for each identified caller, also outside the sample of
-  // the access log.
-  void LogRefusal(const absl::Status& status, const CallContext& call) const;
+  // Logs a refusal, at most once a second for each identified caller and once for all others, also
+  // outside the sample of the access log.
+  void LogRefusal(const absl::Status& status, const CallContext& call);
 
   // Returns the parsing limits of requests: lists of numbers may take twice the bytes of the
   // largest message.
@@ -118,6 +119,7 @@ class InferenceFrontend {
   const int64_t max_reply_bytes_;
   std::atomic<nanoseconds> stream_stall_timeout_;
   ServingContext& context_;
+  LineRate refusal_lines_;  // for callers that are not identified
 
   // The estimate is cached briefly, because refusals come in bursts and Stats takes the engine's
   // locks.

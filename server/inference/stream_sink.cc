@@ -69,6 +69,7 @@ ModelStreamInferResponse StreamSink::Answer(const Arrived& arrived) {
   if (!arrived.status.ok()) return Error(arrived.status);
   ModelStreamInferResponse message;
   builder_.Build(taken_, arrived.done ? &taken_reply_ : nullptr, message.mutable_infer_response());
+  taken_reply_ = Reply();  // released before the message is serialised, to hold one copy less
   return message;
 }
 

@@ -169,13 +169,14 @@ void UnarySink::Deliver() {
   {
     inference::ModelInferResponse response;
     builder_->Build(tokens_, &reply_, &response);
+    // Released before the message is serialised, to hold one copy less. The engine still holds the
+    // sink.
+    reply_ = Reply();
+    tokens_.Clear();
     status = Serialize(response, call->response());
   }
   unread_.Shrink(static_cast<int64_t>(call->response()->Length()));
   call->Hold(std::move(unread_));
-  // The engine still holds the sink, so release the sent reply now.
-  reply_ = Reply();
-  tokens_.Clear();
   call->End(status);
 }
 

@@ -7,6 +7,7 @@ import http.client
 import re
 import struct
 
+import grpc
 import pytest
 from conftest import ROOT, Daemon
 from gateway import Gateway
@@ -21,6 +22,8 @@ from http2 import (
 )
 from infer import ids_inputs, infer
 from limits import request
+from tiny_model import TinyModel
+from tritonclient.grpc import service_pb2
 from waiting import PATIENCE_S
 
 STREAMS = 256
@@ -75,6 +78,27 @@ def test_a_call_has_the_documented_number_of_rows(limited):
     with limited.client() as client:
         answers = infer(client, ids_inputs([[1]] * rows), ["embedding"])
     assert len(answers["embedding"]) == rows
+
+
+def test_a_message_of_texts_that_are_cut_has_the_documented_size(daemon, tmp_path):
+    """The memory of the requests being read suffices for the largest message, even if each byte of
+    its texts is a token."""
+    TinyModel(tmp_path / "model", 1, positions=512, vocab=258, tokenizer="byte")
+    most, texts = 2_600_000, 20
+    server = daemon("--server.grpc.max-message-bytes", str(most),
+                    models=[("demo", tmp_path / "model")])
+    built = service_pb2.ModelInferRequest(model_name="demo")
+    values = built.inputs.add(name="text_input", datatype="BYTES", shape=[texts, 1])
+    values.contents.bytes_contents.extend([b"a" * (most // texts - 20)] * texts)
+    built.parameters["max_tokens"].int64_param = 1
+    for truncate in ("left", "right"):
+        built.parameters["truncate"].string_param = truncate
+        values.contents.bytes_contents[0] += b"a" * (most - built.ByteSize())
+        body = built.SerializeToString()
+        values.contents.bytes_contents[0] = values.contents.bytes_contents[1]
+        assert len(body) == most
+        with grpc.insecure_channel(server.grpc) as channel:
+            channel.unary_unary(INFER)(body, timeout=PATIENCE_S)
 
 
 @pytest.fixture(scope="module")

@@ -277,7 +277,7 @@ def test_the_access_log_names_the_caller(callers):
 
 
 # Without a sample in the access log, a refused caller would leave no trace.
-def test_refusals_of_known_callers_are_logged_at_a_rate(callers):
+def test_refusals_of_callers_are_logged_at_a_rate(callers):
     server = callers(TWO, "--server.log.access-sample", "0", "--server.rate.requests-per-second",
                      "0.001", "--server.rate.requests-burst", "1")
     for token in (BOB, ALICE, None):
@@ -286,10 +286,21 @@ def test_refusals_of_known_callers_are_logged_at_a_rate(callers):
     _, log = server.stop()
     lines = re.findall(r"refused a request caller=(\w+) .*reason=(\w+).*unlogged_before=(\d+)", log)
     assert {(name, reason) for name, reason, _ in lines} == {
-        ("bob", "rate_limited"), ("alice", "rate_limited")}
-    for name in ("bob", "alice"):
+        ("bob", "rate_limited"), ("alice", "rate_limited"), ("anonymous", "rate_limited")}
+    for name in ("bob", "alice", "anonymous"):
         written = [int(unlogged) for each, _, unlogged in lines if each == name]
         assert len(written) + sum(written) <= 19
+
+
+def test_refusals_are_logged_without_a_file_of_callers(daemon):
+    server = daemon("--server.log.access-sample", "0")
+    with Connection(server.grpc, source="127.0.0.9") as connection:
+        for stream in range(1, 41, 2):
+            assert connection.call(stream, INFER, request(max_tokens=-1))["grpc-status"] == "3"
+    _, log = server.stop()
+    lines = re.findall(r"refused a request caller=anonymous peer=ipv4:127.0.0.9 reason=parameter "
+                       r".*unlogged_before=(\d+)", log)
+    assert lines and len(lines) + sum(map(int, lines)) <= 20
 
 
 def test_a_caller_is_identified_by_its_certificate(tmp_path):

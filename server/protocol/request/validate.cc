@@ -570,7 +570,7 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
     SLUICE_RETURN_IF_ERROR(prompt.EncodeWords(spec->extraction.labels, spec->truncate));
   } else {
     SLUICE_RETURN_IF_ERROR(prompt.Encode(PromptText(*spec, model, prompt), spec->states.task,
-                                         spec->truncate, located, model));
+                                         spec->truncate, located, spec->window_overlap > 0, model));
   }
   SLUICE_RETURN_IF_ERROR(CheckStop(spec->stop, model));
   if ((request.outputs & kOutputTokens) == 0 && !message.parameters().contains("max_tokens")) {

@@ -103,7 +103,7 @@ int64_t Prompt::LeastEncoded(const Model& model) const {
 }
 
 absl::Status Prompt::Encode(std::string_view prompt, TextTask task, Truncation truncation,
-                            bool located, const Model& model) {
+                            bool located, bool windows, const Model& model) {
   if (texts_.rows() == 0) return absl::OkStatus();
   if (queries() > 0) {
     const auto encode = [&](TextRows& texts, TextTask of_texts) {
@@ -114,7 +114,7 @@ absl::Status Prompt::Encode(std::string_view prompt, TextTask task, Truncation t
     SLUICE_RETURN_IF_ERROR(encode(texts_, TextTask::kQuery));
     SLUICE_RETURN_IF_ERROR(encode(documents_, TextTask::kDocument));
   } else {
-    SLUICE_RETURN_IF_ERROR(texts_.Encode(prompt, task, truncation, located));
+    SLUICE_RETURN_IF_ERROR(texts_.Encode(prompt, task, truncation, located, windows));
   }
   for (int64_t row = 0; row < rows_; ++row) {
     const auto [part, index] = PartOf(row);

@@ -43,10 +43,10 @@ class Prompt {
   // Encodes texts as tokens, with `prompt` before each text that is not a pair, by the rules of
   // `task`. In a frame, `prompt` is the instruction. Stops when a text is found to be too long,
   // unless `truncation` cuts it. Has no effect on other prompts. `located` records the bytes of
-  // each token in its text. Queries and documents have their own tasks and prompts instead. Returns
-  // the errors of CheckInterruption.
+  // each token in its text; `windows` keeps the tokens that `truncation` would cut. Queries and
+  // documents have their own tasks and prompts instead. Returns the errors of CheckInterruption.
   absl::Status Encode(std::string_view prompt, TextTask task, Truncation truncation, bool located,
-                      const Model& model);
+                      bool windows, const Model& model);
   // Called instead of Encode for an extraction; see TextRows::EncodeWords. Requires takes_prompt().
   absl::Status EncodeWords(const std::vector<std::string>& labels, Truncation truncation);
   // Returns the labels and words of a row. Requires EncodeWords and Cut.

@@ -103,7 +103,9 @@ absl::StatusOr<int64_t> TextRows::MostTokens(Input input, int64_t index, std::st
 }
 
 absl::StatusOr<TextRows::Kept> TextRows::EncodeText(Input input, int64_t index,
-                                                    std::string_view text, bool cuts) {
+                                                    std::string_view text, Truncation truncation) {
+  const int64_t positions = model_->config.max_positions;
+  const bool cuts = truncation != Truncation::kError;
   SLUICE_ASSIGN_OR_RETURN(const int64_t most, MostTokens(input, index, text, cuts));
   const auto tokens = located_ ? RowTokenizer().EncodeLocated(text, most, &ranges_)
                                : RowTokenizer().EncodeBare(text, most);
@@ -119,12 +121,20 @@ absl::StatusOr<TextRows::Kept> TextRows::EncodeText(Input input, int64_t index,
             "has more than ", most, " tokens; expected 1 to ", most,
             " (the model's max_positions; set the parameter truncate to cut longer rows)"));
   }
+  // Cut leaves at most `positions` tokens of the text, so others are dropped now.
+  const int64_t count = std::ssize(*tokens), stored = windows_ ? count : std::min(count, positions);
+  const int64_t skipped = truncation == Truncation::kLeft ? count - stored : 0;
   // A list that grows exists twice for a time.
   const int64_t bytes_of_token = sizeof(int32_t) + (located_ ? sizeof(ByteRange) : 0);
-  SLUICE_RETURN_IF_ERROR(
-      memory_.Hold(2 * (std::ssize(tokens_) + std::ssize(*tokens)) * bytes_of_token));
-  const Kept kept{std::ssize(tokens_), std::ssize(*tokens)};
-  tokens_.insert(tokens_.end(), tokens->begin(), tokens->end());
+  SLUICE_RETURN_IF_ERROR(memory_.Hold(2 * (std::ssize(tokens_) + stored) * bytes_of_token));
+  const Kept kept{std::ssize(tokens_) - skipped, count};
+  const auto first = tokens->begin() + skipped;
+  tokens_.insert(tokens_.end(), first, first + stored);
+  if (located_) {
+    const auto ranges = ranges_.end() - count;
+    ranges_.erase(ranges + skipped + stored, ranges_.end());
+    ranges_.erase(ranges, ranges + skipped);
+  }
   return kept;
 }
 
@@ -151,10 +161,11 @@ int64_t TextRows::bytes() const {
 }
 
 absl::Status TextRows::Encode(std::string_view prompt, TextTask task, Truncation truncation,
-                              bool located) {
+                              bool located, bool windows) {
   located_ = located;
-  const bool cuts = truncation != Truncation::kError;
-  SLUICE_RETURN_IF_ERROR(framed() ? EncodeFramed(prompt, cuts) : EncodeSides(prompt, task, cuts));
+  windows_ = windows;
+  SLUICE_RETURN_IF_ERROR(framed() ? EncodeFramed(prompt, truncation)
+                                  : EncodeSides(prompt, task, truncation));
   for (int64_t row = 0; row < rows(); ++row) {
     if (LengthOf(row) > 0) continue;
     return TextError(input_, row,
@@ -164,7 +175,7 @@ absl::Status TextRows::Encode(std::string_view prompt, TextTask task, Truncation
   return absl::OkStatus();
 }
 
-absl::Status TextRows::EncodeSides(std::string_view prompt, TextTask task, bool cuts) {
+absl::Status TextRows::EncodeSides(std::string_view prompt, TextTask task, Truncation truncation) {
   if (!pairs()) rules_ = &model_->tasks.Of(task);
   const bool prompted = !prompt.empty() && !pairs();
   if (prompted) SLUICE_RETURN_IF_ERROR(MeasurePrompt(prompt));
@@ -176,7 +187,7 @@ absl::Status TextRows::EncodeSides(std::string_view prompt, TextTask task, bool 
       SLUICE_RETURN_IF_ERROR(CheckInterruption());
       SLUICE_ASSIGN_OR_RETURN(const Kept tokens,
                               EncodeText(side == 0 ? input_ : Input::kTextPairInput,
-                                         std::ssize(kept), prompted ? whole : text, cuts));
+                                         std::ssize(kept), prompted ? whole : text, truncation));
       kept.push_back(tokens);
     }
     kept.resize(rows(), kept.front());
@@ -285,7 +296,7 @@ TextRows::RowWords TextRows::WordsOf(int64_t row) const {
 }
 
 // A token may cross the boundary of two parts of a frame, so the parts are not encoded separately.
-absl::Status TextRows::EncodeFramed(std::string_view instruction, bool cuts) {
+absl::Status TextRows::EncodeFramed(std::string_view instruction, Truncation truncation) {
   instruction_ = instruction;
   std::vector<Kept>& kept = kept_.emplace_back();
   for (int64_t row = 0; row < rows(); ++row) {
@@ -293,7 +304,8 @@ absl::Status TextRows::EncodeFramed(std::string_view instruction, bool cuts) {
                                            .query = texts_[0][texts_[0].size() == 1 ? 0 : row],
                                            .document = texts_[1][row]});
     SLUICE_RETURN_IF_ERROR(CheckInterruption());
-    SLUICE_ASSIGN_OR_RETURN(const Kept tokens, EncodeText(Input::kTextPairInput, row, text, cuts));
+    SLUICE_ASSIGN_OR_RETURN(const Kept tokens,
+                            EncodeText(Input::kTextPairInput, row, text, truncation));
     kept.push_back(tokens);
   }
   return absl::OkStatus();

@@ -39,10 +39,12 @@ class TextRows {
   int64_t bytes() const;
   // Encodes each text once, with `prompt` before each text that is not part of a pair. Texts that
   // are not pairs follow the model's rules of `task`. In a frame, `prompt` is the instruction, and
-  // each row is encoded as one text. `located` records the bytes of each token in its text. Returns
+  // each row is encoded as one text. `located` records the bytes of each token in its text.
+  // `windows` keeps all tokens of texts that `truncation` would cut, for Split. Returns
   // an error for a text that is too long, unless `truncation` cuts it, and the errors of
   // CheckInterruption.
-  absl::Status Encode(std::string_view prompt, TextTask task, Truncation truncation, bool located);
+  absl::Status Encode(std::string_view prompt, TextTask task, Truncation truncation, bool located,
+                      bool windows = false);
   // Encodes labels and the words of each text for the model's extraction: a marker and the tokens
   // of each label, a separator, and each word by itself. Words without tokens are left out. Returns
   // an error for a label without tokens or with a marker, for labels that fill a row, and for a
@@ -89,7 +91,9 @@ class TextRows {
   std::vector<ByteRange> Ranges() const;
 
  private:
-  // The tokens of a text that its row keeps.
+  // The tokens of a text that its row keeps. If the text will be cut, tokens_ has only the tokens
+  // that may remain: the first ones, or the last ones if the start is cut. Until then `begin` and
+  // `count` include the others.
   struct Kept {
     int64_t begin, count;  // in tokens_
   };
@@ -108,12 +112,14 @@ class TextRows {
   absl::StatusOr<int64_t> MostTokens(Input input, int64_t index, std::string_view text,
                                      bool cuts) const;
   absl::Status Keep(std::span<const int32_t> tokens);
-  absl::Status EncodeSides(std::string_view prompt, TextTask task, bool cuts);
-  absl::Status EncodeFramed(std::string_view instruction, bool cuts);
+  absl::Status EncodeSides(std::string_view prompt, TextTask task, Truncation truncation);
+  absl::Status EncodeFramed(std::string_view instruction, Truncation truncation);
   absl::Status CutFramed(Kept& row, Truncation truncation, int64_t most);
   int64_t Filler(int64_t length) const;
   absl::Status MeasurePrompt(std::string_view prompt);
-  absl::StatusOr<Kept> EncodeText(Input input, int64_t index, std::string_view text, bool cuts);
+  // Appends the text's tokens, without those that Cut removes in any case.
+  absl::StatusOr<Kept> EncodeText(Input input, int64_t index, std::string_view text,
+                                  Truncation truncation);
   const Tokenizer& RowTokenizer() const;
 
   const Model* model_ = nullptr;
@@ -125,6 +131,7 @@ class TextRows {
   int64_t prompt_tokens_ = 0;
   int32_t prompt_bytes_ = 0;
   bool located_ = false;
+  bool windows_ = false;
   std::vector<std::vector<std::string_view>> texts_ = {
       {}};                         // the first texts and, for pairs, the second texts
   WorkMemory memory_;              // of tokens_ and ranges_
