@@ -2,8 +2,9 @@
 """Counts the tests of JUnit reports and prints: total, failed, skipped, not applicable.
 
 A skipped test is "not applicable" if its reason is "not applicable: needs X", X is an instruction
-set of tests/support/instruction_sets.py, and the processor lacks X or SLUICE_TEST_ISA hides it. Set
-SLUICE_TEST_ISA to the same value as for the tests. Other skipped tests count as skipped.
+set of tests/support/instruction_sets.py or a writable memory cgroup, and the machine lacks X or
+SLUICE_TEST_ISA hides it. Set SLUICE_TEST_ISA to the same value as for the tests. Other skipped
+tests count as skipped.
 
 A program that ctest ran (see --ctest) counts as the tests of its own report, if --reports has one.
 If the program failed although none of its tests did, one more test counts as failed.

@@ -81,11 +81,12 @@ class Daemon:
 
     `options` are appended to the command line. `descriptors` limits the file descriptors. `faults`
     lists the faults to inject, in the syntax of base/fault_injection.h. `variables` are added to
-    the environment. If `log` is given, the output goes to this file. The constructor returns when
-    the daemon answers the path `awaited`."""
+    the environment. If `log` is given, the output goes to this file. `before` is the start of the
+    command, a program that runs the rest. The constructor returns when the daemon answers the path
+    `awaited`."""
 
     def __init__(self, *options, models=(("demo", DEMO),), descriptors=None, faults="",
-                 grpc=None, variables=None, log=None, awaited="/readyz"):
+                 grpc=None, variables=None, log=None, awaited="/readyz", before=()):
         self.grpc = grpc or f"127.0.0.1:{free_port()}"
         self.http = f"127.0.0.1:{free_port()}"
         self.admin = f"127.0.0.1:{free_port()}"
@@ -112,7 +113,7 @@ class Daemon:
         environment.setdefault("SLUICE_CPU_PROFILE", "f32")
         if "--config" not in options:  # The warm-up is then four times faster.
             environment.setdefault("SLUICE_ENGINE_BATCH_MAX_BATCH_TOKENS", "1024")
-        self.process = subprocess.Popen([*map(str, command), *options],
+        self.process = subprocess.Popen([*before, *map(str, command), *options],
                                         stdout=log or subprocess.PIPE,
                                         stderr=subprocess.STDOUT, text=True, env=environment)
         try:

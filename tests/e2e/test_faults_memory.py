@@ -1,13 +1,19 @@
 """Tests limits on the memory that a peer can occupy: entries 28 to 30 of tests/faults.md."""
 
+import collections
+import concurrent.futures
 import json
+import struct
 
+import grpc
 import pytest
 from always import await_balance, undisturbed
-from conftest import DEMO
+from conftest import DEMO, SANITIZED
 from http2 import END_STREAM, INFER, INITIAL_WINDOW_SIZE, Connection, message
 from infer import logits_message
 from limits import MIB, grown, resident_before
+from tritonclient.grpc import service_pb2
+from waiting import PATIENCE_S
 
 HEALTH_CHECK = "/grpc.health.v1.Health/Check"
 
@@ -53,6 +59,61 @@ def test_unread_answers_hold_limited_memory(daemon):
     with undisturbed(server):
         pass
     await_balance(server)
+
+
+def test_four_gibibytes_of_unread_answers_hold_limited_memory(daemon):
+    """Several connections make calls whose answers would have 4 GiB, and read none of them."""
+    server = daemon("--server.memory.limit-bytes", "2GiB" if SANITIZED else "1GiB",
+                    "--server.grpc.transfer-timeout", "5s")
+    body = logits_message(1024)
+    size = 4 * 1024 * json.loads((DEMO / "config.json").read_text())["vocab_size"]
+    calls = (4 << 30) // size + 1
+    limit = server.metric("sluice_memory_limit_bytes", use="unread_answers")
+    ended = collections.Counter()
+
+    def call(count):
+        with Connection(server.grpc, [(INITIAL_WINDOW_SIZE, 0)]) as connection:
+            streams = range(1, 2 * count, 2)
+            for stream in streams:
+                connection.open(stream, INFER)
+                connection.await_room(len(message(body)))
+                connection.send(stream, message(body), END_STREAM)
+            for stream in streams:
+                answer = connection.end(stream)
+                ended[answer.get("sluice-reason", answer.get("grpc-status"))] += 1
+
+    before = resident_before(server)
+    connections = 16
+    with concurrent.futures.ThreadPoolExecutor(connections) as pool:
+        list(pool.map(call, [calls // connections + 1] * connections))
+    # The answers of the others were made, and their callers did not take them in time.
+    refused = {"unread_answers", "queue_full", "too_busy", "memory"}
+    assert set(ended) <= {*refused, "8"} and 0 < ended["8"] <= limit // size, ended
+    assert ended["unread_answers"] > 0, ended
+    if not SANITIZED:
+        assert grown(server, before) < limit + 128 * MIB
+    with undisturbed(server):
+        pass
+    await_balance(server)
+
+
+def test_an_answer_is_in_memory_at_most_three_times(daemon):
+    """The states of the tokens of 200 rows: 26 MiB. The engine's rows, the message and its bytes
+    exist at a time."""
+    server = daemon()
+    built = service_pb2.ModelInferRequest(model_name="demo")
+    rows, length = 200, 220
+    built.inputs.add(name="input_ids", datatype="INT32", shape=[rows, length])
+    built.raw_input_contents.append(struct.pack("<i", 7) * (rows * length))
+    built.outputs.add(name="token_embeddings")
+    size = 4 * rows * length * json.loads((DEMO / "config.json").read_text())["hidden_size"]
+    options = [("grpc.max_receive_message_length", -1)]
+    with grpc.insecure_channel(server.grpc, options) as channel:
+        call = channel.unary_unary(INFER)
+        call(logits_message(1), timeout=PATIENCE_S)
+        before = resident_before(server)
+        assert len(call(built.SerializeToString(), timeout=PATIENCE_S)) > size
+    assert grown(server, before) < 3.5 * size
 
 
 def test_stalled_health_checks_hold_little_memory_and_end(daemon):

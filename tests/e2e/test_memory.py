@@ -8,12 +8,14 @@ import subprocess
 import threading
 
 import grpc
+import memory_cgroup
 import numpy as np
 import pytest
 from always import await_balance
 from conftest import DEMO, SANITIZED, SLUICED, free_port
 from http2 import END_STREAM, INFER, INITIAL_WINDOW_SIZE, Connection, message
 from infer import ids_inputs, infer, logits_message, tensor
+from instruction_sets import needs
 from limits import MIB, resident
 from test_recommender import RECOMMENDER
 from tritonclient.grpc import service_pb2
@@ -136,11 +138,8 @@ def call(server, body):
             each.exception()
 
 
-def test_memory_stays_within_the_plan_under_attack(daemon):
-    # Sanitizers need additional memory.
-    server = daemon(LIMIT, "2GiB" if SANITIZED else "512MiB",
-                    "--server.grpc.transfer-timeout", "5s")
-    limit = plan(server)["all"]
+def attack(server):
+    """Sends the messages that take the most memory, from 30 threads at once."""
     answer, long_list, long_text = logits_message(1024), numbers(4 * MIB), text(16 * MIB)
     attacks = [(send_half,), (send_metadata,), (read_nothing, answer), (call, long_list),
                (call, long_text), (call, generating(256))]
@@ -149,12 +148,39 @@ def test_memory_stays_within_the_plan_under_attack(daemon):
         thread.start()
     for thread in threads:
         thread.join()
-    if not SANITIZED:
-        assert resident(server, "VmHWM") <= limit
+
+
+def serves_again(server):
     wait_until(lambda: server.metric("sluice_memory_overload") == 0, what="memory is short")
     await_balance(server)  # rows still in the queue would lengthen forecasts
     with server.client() as client:
         assert infer(client, ids_inputs([[1, 2]]), max_tokens=1)
+
+
+def test_memory_stays_within_the_plan_under_attack(daemon):
+    # Sanitizers need additional memory.
+    server = daemon(LIMIT, "2GiB" if SANITIZED else "512MiB",
+                    "--server.grpc.transfer-timeout", "5s")
+    limit = plan(server)["all"]
+    attack(server)
+    if not SANITIZED:
+        assert resident(server, "VmHWM") <= limit
+    serves_again(server)
+
+
+@needs(memory_cgroup.NEED)
+@pytest.mark.parametrize("limit", [512 * MIB, 1024 * MIB], ids=["512MiB", "1GiB"])
+def test_the_kernel_ends_no_daemon_that_follows_its_cgroup(daemon, limit):
+    limit *= 4 if SANITIZED else 1
+    with memory_cgroup.MemoryCgroup(limit) as cgroup:
+        server = daemon("--server.grpc.transfer-timeout", "5s", before=cgroup.command())
+        assert plan(server)["all"] == limit
+        for _ in range(2):
+            attack(server)
+            serves_again(server)
+        status, output = server.stop()
+        assert status == 0, output
+        assert cgroup.kills() == 0
 
 
 @pytest.fixture

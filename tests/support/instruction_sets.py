@@ -10,6 +10,8 @@ import os
 import pathlib
 import re
 
+import memory_cgroup
+
 VARIABLE = "SLUICE_TEST_ISA"
 # The sets that a test may need, with the flags of /proc/cpuinfo that each set requires. A skipped
 # test counts as failed unless it needs one of these sets and the set is missing.
@@ -52,17 +54,24 @@ def has(name, flags=None, under=None):
     return SETS[name] <= set(flags) and name in CAPS[cap() if under is None else under]
 
 
+def is_missing(name):
+    """Returns whether `name` is something that a test may need, and this machine lacks it."""
+    if name == memory_cgroup.NEED:
+        return memory_cgroup.parent() is None
+    return name in SETS and not has(name)
+
+
 def is_not_applicable(reason):
     """Returns whether a test may be skipped for this reason."""
     found = re.fullmatch(r"not applicable: needs (.+)", reason)
-    return found is not None and found[1] in SETS and not has(found[1])
+    return found is not None and is_missing(found[1])
 
 
 def needs(name):
-    """Returns a mark that skips a test if the set `name` is missing."""
+    """Returns a mark that skips a test if this machine lacks `name`, a set or a cgroup."""
     import pytest  # tools/count_tests.py runs without it.
 
-    return pytest.mark.skipif(not has(name), reason=f"not applicable: needs {name}")
+    return pytest.mark.skipif(is_missing(name), reason=f"not applicable: needs {name}")
 
 
 def stated_need(command):
