@@ -122,6 +122,7 @@ int main(int argc, char** argv) {
   for (const std::string& input : corpus) Run(input);
   Mutator mutator(&corpus);
   for (int runs = std::atoi(argv[1]); runs > 0; --runs) Run(mutator.Next());
-  std::printf("%zu inputs of the corpus, %s mutated inputs\n", corpus.size(), argv[1]);
+  std::printf("%zu inputs of the corpus, %s mutated inputs; %s\n", corpus.size(), argv[1],
+              sluice::fuzz::Costliest().c_str());
   return 0;
 }

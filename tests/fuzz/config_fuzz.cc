@@ -21,7 +21,7 @@ void CheckStable(const Config& config) {
 }  // namespace
 }  // namespace sluice
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
   const std::string_view text = sluice::fuzz::AsText(data, size);
   sluice::Config config;
   sluice::Origins origins;

@@ -164,7 +164,7 @@ void CheckLowering(std::string_view bytes) {
 }  // namespace
 }  // namespace sluice::einsum
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
   const std::string_view text = sluice::fuzz::AsText(data, size);
   for (const auto& cascade :
        {sluice::einsum::Parse(text), sluice::einsum::ParseEinsumString(text)}) {

@@ -1,19 +1,34 @@
-// Shared by the fuzz targets. Each defines LLVMFuzzerTestOneInput, which must handle any bytes
-// under the sanitizers. For accepted inputs it checks the guarantees of the code with
-// SLUICE_CHECK.
+// Shared by the fuzz targets. Each defines TestInput, which must handle any bytes under the
+// sanitizers. For accepted inputs it checks the guarantees of the code with SLUICE_CHECK. entry.cc
+// calls it, and limits the processor time and the memory of each input.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include "base/check.h"
 
-// The entry point for libFuzzer. Always returns 0.
+// The entry point for libFuzzer, in entry.cc. Always returns 0.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace sluice::fuzz {
+
+// The entry of a target. Always returns 0.
+int TestInput(const uint8_t* data, size_t size);
+
+// The most that an input may take. The unit of time is defined in entry.cc.
+struct InputLimits {
+  double first_units = 20e6;
+  double units = 50e3;            // for each byte
+  double first_bytes = 16 << 20;  // a line of a journal may take 4 MiB
+  double bytes = 2048;            // for each byte
+};
+
+// Returns the largest shares of the limits that an input has taken so far.
+std::string Costliest();
 
 inline std::string_view AsText(const uint8_t* data, size_t size) {
   return {reinterpret_cast<const char*>(data), size};

@@ -24,7 +24,7 @@ void Fill(const uint8_t* data, size_t size) {
 }  // namespace
 }  // namespace sluice
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
   sluice::Fill(data, size);
   auto reader = sluice::JournalReader::Open("/proc/self/fd/" + std::to_string(sluice::File()));
   SLUICE_CHECK(reader.ok());

@@ -43,7 +43,7 @@ nlohmann::json At(const nlohmann::json& document, const char* key) {
 }  // namespace
 }  // namespace sluice
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
   const auto document = sluice::ParseJson(sluice::fuzz::AsText(data, size), 4);
   if (!document.ok() || !document->is_object()) return 0;
   const auto ladder = sluice::LadderFromJson(sluice::At(*document, "ladder"));

@@ -131,6 +131,15 @@ def certificate_seeds():
     yield "authority", authority.certificate
 
 
+def json_seeds():
+    yield "kinds", (b'{"a": [1, -2, 0.5, 1e3, true, false, null], "b": {"c": "d\\n\\u00e9\\ud83d'
+                    b'\\ude00"}, "": [], "e": {}}')
+    yield "numbers", b"[18446744073709551615, -9223372036854775808, 1e308, 5e-324, -0, 1E+2]"
+    yield "texts", '["\u00e9\u4e2d\U0001f600", "\\"\\\\\\/\\b\\f\\r\\t", "a"]'.encode()
+    yield "depth", b"[" * 12 + b'{"a":[1]}' + b"]" * 12
+    yield "repeated", b'{"a": 1, "b": {"a": 2}, "a": 3}'
+
+
 def text_seeds():
     for number, text in enumerate(["And it came to pass", "aaaa", "\u00e9\u4e2d 42!\n", "ab<s>  "]):
         yield str(number), bytes([number, 0, 0xFF]) + text.encode()
@@ -205,6 +214,7 @@ def main():
     seeds += [("callers", *seed) for seed in callers_seeds()]
     seeds += [("certificate", *seed) for seed in certificate_seeds()]
     seeds += [("tokenizer", *seed) for seed in tokenizer_seeds()]
+    seeds += [("json", *seed) for seed in json_seeds()]
     seeds += [("text", *seed) for seed in text_seeds()]
     seeds += [("einsum", *seed) for seed in einsum_seeds()]
     seeds += daemon_seeds()

@@ -122,7 +122,7 @@ void CheckGraph(const ModelConfig& config) {
 }  // namespace
 }  // namespace sluice
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
   const auto config = sluice::ParseModelConfig(sluice::fuzz::AsText(data, size));
   if (!config.ok()) {
     sluice::fuzz::CheckRefusal(config.status());

@@ -6,7 +6,7 @@
 #include "engine/model/pair_frame.h"
 #include "tests/fuzz/fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
   using sluice::PairFrame;
   const auto document = sluice::ParseJson(sluice::fuzz::AsText(data, size), 8);
   if (!document.ok() || !document->is_object()) return 0;

@@ -105,7 +105,7 @@ void CheckNumbers(RequestSpec& spec, const ModelConfig& config) {
 }  // namespace
 }  // namespace sluice
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
   const std::string_view text = sluice::fuzz::AsText(data, size);
   sluice::ParameterMap map;
   for (const absl::string_view line :

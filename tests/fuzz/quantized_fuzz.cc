@@ -105,7 +105,7 @@ void CheckTensorRefusal(const absl::Status& status) {
 }  // namespace
 }  // namespace sluice
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
   using namespace sluice;
   static MemoryFile& file = *new MemoryFile();
   static Backend& backend = *MakeCpuBackend({.threads = 1, .profile = "cpu-portable-f32"},

@@ -82,7 +82,7 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
   return 0;
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
   inference::ModelInferRequest message;
   const std::string_view bytes = sluice::fuzz::AsText(data, size);
   if (!sluice::ParseBothWays(bytes, &message)) {

@@ -40,7 +40,7 @@ build fuzz "${targets[@]/#/fuzz_}"
 
 # The relative number of inputs of each target, according to the cost of one input.
 declare -A shares=([callers]=50 [parameters]=26 [request]=14 [einsum]=5 [safetensors]=3 [config]=2 [certificate]=1.1
-  [ladder]=1.1 [model_config]=1.1 [tokenizer]=1.1 [journal]=1.1 [quantized]=1.1 [text]=14 [wire]=14)
+  [json]=14 [ladder]=1.1 [model_config]=1.1 [tokenizer]=1.1 [journal]=1.1 [quantized]=1.1 [text]=14 [wire]=14)
 all=$(for target in "${targets[@]}"; do echo "${shares[$target]:-1}"; done | awk '{ sum += $1 } END { print sum }')
 
 # fuzz TARGET INPUTS: runs a target. One input may take 10 s and 1 GiB, far more than it should

@@ -74,7 +74,7 @@ void Encode(const Tokenizer& tokenizer, const std::string& text, int64_t most) {
 }  // namespace
 }  // namespace sluice
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
   static const auto* const tokenizers = new sluice::Tokenizers(sluice::ReadTokenizers());
   if (size < 3) return 0;
   const sluice::Tokenizer& tokenizer = *(*tokenizers)[data[0] % tokenizers->size()];

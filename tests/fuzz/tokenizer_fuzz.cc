@@ -40,7 +40,7 @@ void CheckText(const Tokenizer& tokenizer, std::string_view text) {
 }  // namespace
 }  // namespace sluice
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
   const std::string_view file = sluice::fuzz::AsText(data, size);
   const bool json = file.starts_with('{');
   const auto tokenizer = json ? sluice::tokenize::ParseHuggingFace(file, {})

@@ -50,7 +50,7 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
   return 0;
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
   const std::string_view bytes = sluice::fuzz::AsText(data, size);
   sluice::Check<inference::ModelInferRequest>(bytes);
   sluice::Check<inference::RepositoryModelLoadRequest>(bytes);
