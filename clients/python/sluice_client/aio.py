@@ -251,7 +251,9 @@ class AsyncClient:
 
     async def _run(self, task: Task[T], options: Mapping[str, Any]) -> T:
         """Makes the calls of a task and returns the task's result."""
-        attempts = Attempts(options, *self._defaults)
+        return await self._finish(task, Attempts(options, *self._defaults))
+
+    async def _finish(self, task: Task[T], attempts: Attempts) -> T:
         try:
             call = next(task)
             while True:
@@ -324,7 +326,8 @@ class AsyncClient:
                     error = caught if isinstance(caught, SluiceError) else error_of_rpc(caught)
                     if begun:
                         raise error from None
-                    delay = attempts.delay_s(error)
+                    delay = attempts.delay_s(await self._finish(
+                        tasks.error_without_head(request.model_name, error, options), attempts))
                 finally:
                     call.cancel()
                 await asyncio.sleep(delay)

@@ -241,7 +241,9 @@ class Client:
 
     def _run(self, task: Task[T], options: Mapping[str, Any]) -> T:
         """Makes the calls of a task and returns the task's result."""
-        attempts = Attempts(options, *self._defaults)
+        return self._finish(task, Attempts(options, *self._defaults))
+
+    def _finish(self, task: Task[T], attempts: Attempts) -> T:
         try:
             call = next(task)
             while True:
@@ -284,7 +286,8 @@ class Client:
                 error = caught if isinstance(caught, SluiceError) else error_of_rpc(caught)
                 if begun:
                     raise error from None
-                delay = attempts.delay_s(error)
+                delay = attempts.delay_s(self._finish(
+                    tasks.error_without_head(request.model_name, error, options), attempts))
             finally:
                 call.cancel()
             time.sleep(delay)

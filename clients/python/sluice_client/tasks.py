@@ -119,6 +119,8 @@ def _infer_rows(
                 model, inputs(part), outputs, {**options, **of_part(part)})))
             begin = part.stop
         except InvalidArgument as error:
+            if error.reason == "output":
+                raise _lacks_part(error) from None
             size = yield from _fewer_rows(model, part.stop - begin, rows, error, options)
     return Parts(answers)
 
@@ -147,15 +149,51 @@ def generate(
     model: str, prompt: Prompt, max_tokens: int, options: Mapping[str, Any]
 ) -> Task[results.Generation]:
     """Generates an answer."""
-    answer = yield from infer(
+    answer = yield from _infer_head(
         model, prompt_inputs([prompt]), (), options, max_tokens=max_tokens
     )
     return generation_of(answer)
 
 
+def _infer_head(
+    model: str, inputs: Iterable[Tensor], outputs: Iterable[str], options: Mapping[str, Any], /,
+    **parameters: Any,
+) -> Task[results.Answer]:
+    """Calls ModelInfer for outputs of the model's head. Raises NotServed if it has no head."""
+    try:
+        return (yield from infer(model, inputs, outputs, options, **parameters))
+    except InvalidArgument as error:
+        raise (yield from error_without_head(model, error, options)) from None
+
+
+def error_without_head(
+    model: str, error: SluiceError, options: Mapping[str, Any]
+) -> Task[SluiceError]:
+    """Returns the error of a request to a head: NotServed if the model has no head, else `error`.
+
+    Without a head, the daemon refuses max_tokens or candidate_ids with the reason of any other
+    wrong parameter or input.
+    """
+    if error.reason in ("parameter", "input"):
+        try:
+            info = yield from metadata(model, options)
+        except SluiceError:
+            return error
+        if any(each.name == "output_ids" for each in info.outputs):
+            return error
+    elif error.reason != "output":
+        return error
+    return _lacks_part(error)
+
+
+def _lacks_part(error: SluiceError) -> NotServed:
+    """Returns the error for a refused output or parameter whose part the model lacks."""
+    return NotServed(error.message, error.code, error.reason)
+
+
 def score(model: str, prompt: Prompt, options: Mapping[str, Any]) -> Task[results.Score]:
     """Scores each token of a prompt."""
-    answer = yield from infer(
+    answer = yield from _infer_head(
         model, prompt_inputs([prompt]), ["prompt_logprobs"], options, max_tokens=0
     )
     logprobs: list[Any] = answer.outputs["prompt_logprobs"].values()
@@ -207,9 +245,7 @@ def embed_sparse(
     """Computes the weights of vocabulary terms for each input."""
     try:
         parts = yield from sparse(model, prompt_list(inputs), options)
-    except InvalidArgument as error:
-        if error.reason != "output":
-            raise
+    except NotServed as error:
         raise NotServed(f"the model {model} has no sparse embeddings; they need a masked language "
                         "model's head", "UNIMPLEMENTED") from error
     return parts.results(_terms(parts))
@@ -498,14 +534,14 @@ def recommend(
     if candidates is None:
         if left_out:
             inputs.append(id_rows("exclude_ids", [left_out], len(left_out), -1))
-        answer = yield from infer(
+        answer = yield from _infer_head(
             model, inputs, ["top_ids", "top_scores"], options, max_tokens=1, num_top_logprobs=count
         )
         items, scores = (answer.outputs[name].tolist()[0][0] for name in ("top_ids", "top_scores"))
     else:
         items = [item for item in candidates if item not in set(left_out)]
         inputs.append(id_rows("candidate_ids", [items], len(items), -1))
-        answer = yield from infer(
+        answer = yield from _infer_head(
             model, inputs, ["candidate_scores", "candidate_order"], options, max_tokens=0
         )
         order = answer.outputs["candidate_order"].tolist()[0]
