@@ -300,7 +300,7 @@ def test_types_of_embeddings_at_their_limits():
     async def turn(size):
         pass
 
-    call = HttpCall(None, {}, b"", {}, None, lambda size: None, turn)
+    call = HttpCall(None, {}, b"", {}, None, lambda size: None, turn, lambda request_id: None)
     assert asyncio.run(encoded(call, tensor, "binary", "base64"))[0] == "gIA="
     for value in (math.nan, math.inf):
         broken = Tensor.of("embedding", "FP32", (1, 2), [1.0, value])
