@@ -119,8 +119,6 @@ def _infer_rows(
                 model, inputs(part), outputs, {**options, **of_part(part)})))
             begin = part.stop
         except InvalidArgument as error:
-            if error.reason == "output":
-                raise _lacks_part(error) from None
             size = yield from _fewer_rows(model, part.stop - begin, rows, error, options)
     return Parts(answers)
 
@@ -171,23 +169,17 @@ def error_without_head(
 ) -> Task[SluiceError]:
     """Returns the error of a request to a head: NotServed if the model has no head, else `error`.
 
-    Without a head, the daemon refuses max_tokens or candidate_ids with the reason of any other
-    wrong parameter or input.
+    Without a head, the daemon refuses max_tokens, an input or an output with the reason of any
+    other fault in it.
     """
-    if error.reason in ("parameter", "input"):
-        try:
-            info = yield from metadata(model, options)
-        except SluiceError:
-            return error
-        if any(each.name == "output_ids" for each in info.outputs):
-            return error
-    elif error.reason != "output":
+    if error.reason not in ("parameter", "input", "output"):
         return error
-    return _lacks_part(error)
-
-
-def _lacks_part(error: SluiceError) -> NotServed:
-    """Returns the error for a refused output or parameter whose part the model lacks."""
+    try:
+        info = yield from metadata(model, options)
+    except SluiceError:
+        return error
+    if any(each.name == "output_ids" for each in info.outputs):
+        return error
     return NotServed(error.message, error.code, error.reason)
 
 
@@ -245,7 +237,9 @@ def embed_sparse(
     """Computes the weights of vocabulary terms for each input."""
     try:
         parts = yield from sparse(model, prompt_list(inputs), options)
-    except NotServed as error:
+    except InvalidArgument as error:
+        if error.reason != "output":
+            raise
         raise NotServed(f"the model {model} has no sparse embeddings; they need a masked language "
                         "model's head", "UNIMPLEMENTED") from error
     return parts.results(_terms(parts))
