@@ -6,13 +6,14 @@ import pathlib
 import random
 import re
 import subprocess
+import sys
 
 import pytest
 import yaml
 
 import schemas
 from manifests import KUBERNETES, overlay, render, the
-from processes import DEMO, DEPLOY, SLUICED, tool
+from processes import DEMO, DEPLOY, ROOT, SLUICED, tool
 
 CHART = DEPLOY / "helm" / "sluice"
 OLD_VALUES = pathlib.Path(__file__).with_name("chart_values_0_1_0.yaml")
@@ -73,13 +74,17 @@ COMPONENTS = {
     "envoy_tls": {"envoy": {"enabled": True, "tlsSecretName": "sluice-envoy-tls"}},
     "envoy_sidecar": {"envoy": {"sidecar": True}},
     "gateway": {"gateway": {"enabled": True}},
+    "gateway_tls": {"tls": {"secretName": "sluice-tls"}, "gateway": {"enabled": True}},
+    "gateway_client_tls": {"gateway": {"clientTlsSecretName": "sluice-gateway-tls"}},
     "grpc_route": {"grpcRoute": {"enabled": True}},
     "inference_pool": {"inferencePool": {"enabled": True}},
     "inference_pool_grpc": {"inferencePool": {"enabled": True, "grpc": True}},
 }
-NEEDS = {"envoy_tls": "envoy", "client_ca": "tls"}
+NEEDS = {"envoy_tls": ["envoy"], "client_ca": ["tls"], "gateway_tls": ["tls", "gateway"],
+         "gateway_client_tls": ["tls", "gateway", "gateway_tls"]}
 CONFLICTS = (
-    {"envoy_sidecar", "envoy"}, {"envoy_sidecar", "tls"}, {"inference_pool", "inference_pool_grpc"})
+    {"envoy_sidecar", "envoy"}, {"envoy_sidecar", "tls"}, {"inference_pool", "inference_pool_grpc"},
+    {"inference_pool", "tls"})
 
 
 def test_every_overlay_and_component_is_compared():
@@ -177,7 +182,7 @@ def test_chart_equals_the_overlay(name):
 
 @pytest.mark.parametrize("name", [*SOURCES, *COMPONENTS])
 def test_chart_equals_the_component(name, tmp_path):
-    needed = [NEEDS[name]] if name in NEEDS else []
+    needed = NEEDS.get(name, [])
     values = merged(*(COMPONENTS[each] for each in needed), {**SOURCES, **COMPONENTS}[name])
     for manifest in assert_same_objects(values, kustomized(tmp_path / "made", [*needed, name])):
         schemas.validate(manifest)
@@ -187,8 +192,12 @@ def drawn(dice):
     """Returns components of one deployment, in the order that Kustomize needs."""
     while True:
         chosen = [each for each in COMPONENTS if dice.random() < 0.4]
-        needed = all(NEEDS.get(each, each) in chosen for each in chosen)
-        if needed and not any(pair <= set(chosen) for pair in CONFLICTS):
+        needed = all(set(NEEDS.get(each, [])) <= set(chosen) for each in chosen)
+        # The chart chooses the gateway's parts by the daemon's.
+        both = {"tls", "gateway"} <= set(chosen)
+        complete = both == ("gateway_tls" in chosen) and not (
+            both and "client_ca" in chosen and "gateway_client_tls" not in chosen)
+        if needed and complete and not any(pair <= set(chosen) for pair in CONFLICTS):
             return [*dice.choice([[], *([each] for each in SOURCES)]), *chosen]
 
 
@@ -381,6 +390,80 @@ def test_models_without_a_source_are_refused_and_name_the_changed_default():
     chart("models.claim=sluice-models", values=values)
 
 
+def test_the_gateway_calls_a_daemon_with_tls_by_tls():
+    values = {"tls": {"secretName": "mine", "clientCaSecretName": "authorities"},
+              "gateway": {"enabled": True, "clientTlsSecretName": "shown",
+                          "extraArgs": ["--daemon-name=other"]}}
+    pod = the("Deployment", chart(values=values), "sluice-gateway")["spec"]["template"]["spec"]
+    container, = pod["containers"]
+    volumes = {each["name"]: each["secret"] for each in pod["volumes"]}
+    files = {}
+    for mount in container["volumeMounts"]:
+        secret = volumes[mount["name"]]
+        for key in [each["key"] for each in secret.get("items", [])] or ["tls.crt", "tls.key"]:
+            files[f"{mount['mountPath']}/{key}"] = (secret["secretName"], key)
+    given = json.dumps(container["args"])
+    read = subprocess.run(
+        [sys.executable, "-c", "from sluice_client.gateway import __main__ as gateway\n"
+         f"given = gateway.arguments().parse_args({given})\n"
+         "print(given.daemon_tls, given.daemon_ca, given.daemon_certificate, given.daemon_key,"
+         " given.daemon_name)"],
+        capture_output=True, text=True, env={"PYTHONPATH": str(ROOT / "clients" / "python")})
+    tls, *paths, name = read.stdout.split()
+    assert tls == "True" and name == "other"
+    assert [files[each] for each in paths] == [
+        ("mine", "ca.crt"), ("shown", "tls.crt"), ("shown", "tls.key")]
+    assert "mine" not in [secret for secret, key in files.values() if key == "tls.key"]
+
+
+@pytest.mark.parametrize("settings, named", [
+    (["tls.clientCaSecretName=c"], ["tls.clientCaSecretName needs tls.secretName"]),
+    (["gateway.enabled=true", "tls.secretName=s", "tls.clientCaSecretName=c"],
+     ["gateway.clientTlsSecretName"]),
+    (["gateway.enabled=true", "gateway.clientTlsSecretName=s"], ["needs tls.secretName"]),
+    (["inferencePool.enabled=true", "tls.secretName=s"], ["inferencePool.grpc"]),
+    (["terminationGracePeriodSeconds=45"], ["terminationGracePeriodSeconds is 45", "take 45 s"]),
+    (["config.server.lifecycle.drain_timeout=70s"], ["terminationGracePeriodSeconds", "85 s"]),
+    (["config.server.lifecycle.drain_timeout=1min"], ["terminationGracePeriodSeconds", "75 s"]),
+    (["config.server.lifecycle.drain_delay=25000ms"], ["terminationGracePeriodSeconds", "60 s"]),
+    (["config.server.grpc.address=0.0.0.0:9001"], ["config.server.grpc.address", "port 8001"]),
+    (["config.server.grpc.address=127.0.0.1:8001"], ["config.server.grpc.address", "0.0.0.0:8001"]),
+    (["config.server.metrics.address=0.0.0.0:9002"],
+     ["config.server.metrics.address", "port 8002"]),
+    (["config.server.metrics.address=127.0.0.1:8002"],
+     ["config.server.metrics.address", "0.0.0.0:8002"]),
+    (["config.server.metrics.address=localhost:8002"], ["config.server.metrics.address"]),
+    (["config.server.memory.limit_bytes=4GiB"],
+     ["config.server.memory.limit_bytes is 4GiB", "resources.memory is 2Gi"]),
+    (["config.server.memory.limit_bytes=2147483649"], ["config.server.memory.limit_bytes"]),
+    (["autoscaling.enabled=true", "autoscaling.minReplicas=5", "autoscaling.maxReplicas=2"],
+     ["autoscaling.minReplicas is 5", "is 2"]),
+    (["models.claim=c", "models.image=i"], ["models.claim and models.image"]),
+    (["models.image=c", "models.initImage=i"], ["models.image and models.initImage"]),
+    (["models.claim=a", "models.initImage=i"], ["models.claim and models.initImage"]),
+])
+def test_values_that_cannot_work_together_are_refused(settings, named):
+    options = [part for each in settings for part in ("--set", each)]
+    result = helm("template", "sluice", CHART, *options)
+    assert result.returncode != 0, settings
+    assert all(each in result.stderr for each in named), result.stderr
+
+
+@pytest.mark.parametrize("settings", [
+    ["terminationGracePeriodSeconds=46"],
+    ["config.server.lifecycle.drain_delay=0", "terminationGracePeriodSeconds=36"],
+    ["config.server.lifecycle=null", "terminationGracePeriodSeconds=37"],
+    ["config.server.grpc.address=[::]:8001", "config.server.metrics.address=[::]:8002"],
+    ["config.server.memory.limit_bytes=2GiB"],
+    ["config.server.memory.limit_bytes=2147483648"],
+    ["config.server.memory.limit_bytes=2097152KiB"],
+    ["autoscaling.enabled=true", "autoscaling.minReplicas=2", "autoscaling.maxReplicas=2"],
+    ["autoscaling.minReplicas=9", "autoscaling.maxReplicas=2"],
+])
+def test_values_at_their_limits_are_rendered(settings):
+    assert chart(*settings)
+
+
 @pytest.mark.parametrize("settings", [
     ("envoy.enabled=true", "envoy.sidecar=true"),
     ("envoy.sidecar=true", "tls.secretName=x"),
@@ -432,8 +515,9 @@ def test_names_are_valid_for_the_longest_release():
     """Kubernetes allows 63 characters in names of services and in labels."""
     release = "r" * 53  # Helm allows no more.
     names = set()
-    for component in COMPONENTS.values():
-        for each in chart(release=release, values={**CLAIM, **component}):
+    for component in COMPONENTS:
+        parts = [COMPONENTS[each] for each in [*NEEDS.get(component, []), component]]
+        for each in chart(release=release, values=merged(CLAIM, *parts)):
             names.add(each["metadata"]["name"])
             assert len(each["metadata"]["name"]) <= 63
             labels = each["metadata"].get("labels", {})

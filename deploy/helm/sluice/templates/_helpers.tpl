@@ -101,3 +101,17 @@ below by name or path, and any other value replaces the old one. Arguments: the 
 {{- $image := index . 1 -}}
 {{ $image.repository }}{{ with $image.digest }}@{{ . }}{{ else }}:{{ $image.tag | default (printf "%s%s" (index . 0).Chart.AppVersion (index . 2)) }}{{ end }}
 {{- end -}}
+
+{{/* A duration of the daemon's options in microseconds. */}}
+{{- define "sluice.microseconds" -}}
+{{- $units := dict "" 1 "us" 1 "ms" 1000 "s" 1000000 "min" 60000000 "h" 3600000000 -}}
+{{- $text := toString . -}}
+{{ mul (regexFind "^[0-9]+" $text | int64) (get $units (regexFind "[a-z]*$" $text) | int64) }}
+{{- end -}}
+
+{{/* A size of the daemon's options (2GiB), or of Kubernetes (2Gi), in bytes. */}}
+{{- define "sluice.bytes" -}}
+{{- $text := kindIs "float64" . | ternary (int64 . | toString) (toString .) -}}
+{{- $units := dict "" 1 "K" 1024 "M" 1048576 "G" 1073741824 "T" 1099511627776 -}}
+{{ mul (regexFind "^[0-9]+" $text | int64) (get $units (regexFind "[KMGT]" $text) | int64) }}
+{{- end -}}
