@@ -89,9 +89,10 @@ void AddFlags(Flags* flags, CLI::App* app) {
          "comma-separated.")
       ->type_name("NAME=DIR")
       ->allow_extra_args(false);
-  app->add_flag(
-      "--check", flags->check,
-      "Validate the configuration, the models' files and the headers of their weights, and exit.");
+  app->add_flag("--check", flags->check,
+                "Validate the configuration, the device, the files of TLS and callers, the models' "
+                "files and\n"
+                "the headers of their weights, and exit.");
   app->add_flag("--print-config", flags->print_config,
                 "Print the effective configuration and where each value came from, and exit.");
   app->add_flag("--print-default-config", flags->print_default_config,

@@ -12,7 +12,7 @@ namespace sluice {
 struct CommandLine {
   enum class Action {
     kRun,    // serve `config`, which is valid
-    kCheck,  // read the models of `config`, which is valid, and exit: --check
+    kCheck,  // read the files of `config`, which is valid, and exit: --check
     kPrint,  // write `text` to standard output and exit with 0: help, version, --print-config,
              // --print-default-config
   };
@@ -37,7 +37,7 @@ Environment EnvironmentOf(const char* const* variables);
 //                          name of the folder; replaces the models of environment
 //                          (SLUICE_MODELS, comma-separated) and file
 //   --<path>               any option of config/option.h
-//   --check                validate, read the models, exit
+//   --check                validate, open the device, read all files, exit
 //   --print-config         the effective values and where each came from
 //   --print-default-config the commented default file of basic options
 //   --help                 the basic options; --help-all: the advanced ones too

@@ -74,7 +74,7 @@ def options_page(sluiced):
         "  log: {access_sample: 0.1}",
         "```",
         "```",
-        "sluiced --config sluice.yaml --check   # prints all errors and does not start",
+        "sluiced --config sluice.yaml --check   # reads options and files, does not start",
         "sluiced --config sluice.yaml --engine.queue.max-wait 1s",
         "```",
         "",

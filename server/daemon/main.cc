@@ -12,7 +12,6 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "base/atomic_file.h"
 #include "base/fault_injection.h"
 #include "base/interruption.h"
 #include "base/mapped_files.h"
@@ -31,6 +30,7 @@
 #include "server/common/log.h"
 #include "server/common/memory_limits.h"
 #include "server/daemon/cgroup_follower.h"
+#include "server/daemon/check.h"
 #include "server/daemon/device.h"
 #include "server/daemon/engine_health.h"
 #include "server/daemon/lifecycle.h"
@@ -94,23 +94,21 @@ absl::Status WithLimits(const absl::Status& status, const MemoryLimits& limits) 
       ", or lower one of the options listed here. The limits without models: ", limits.Text()));
 }
 
-// Reads the models of the configuration as the start does. Returns their number.
-absl::StatusOr<int64_t> CheckModels(const Config& config) {
-  LogOptions options = config.server.log;
-  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<Log> log, Log::Create(options));
-  return OrOutOfMemory([&] {
-    return ModelManager(/*engine=*/nullptr, log.get())
-        .Check(config.models, config.model_repository);
-  });
+// Prints the result of --check and returns the exit status.
+int PrintCheck(const ConfigCheck& check) {
+  for (const absl::Status& error : check.errors) {
+    std::fprintf(stderr, "sluiced: %s\n", std::string(error.message()).c_str());
+  }
+  if (!check.errors.empty()) return 2;
+  std::printf("The configuration is valid; models: %lld.\n", static_cast<long long>(check.models));
+  return 0;
 }
 
 // Runs the daemon. The parts are destroyed in reverse order, as their contracts require: the
 // server, the engine, then the parts that the engine uses. `read` returns the configuration on
 // disk.
 absl::Status Run(const Config& config, const Reloader::Read& read) {
-  if (const absl::Status file = CheckReplaceable(config.engine.ladder.file); !file.ok()) {
-    return absl::FailedPreconditionError(absl::StrCat("engine.ladder.file: ", file.message()));
-  }
+  SLUICE_RETURN_IF_ERROR(CheckLadderFile(config));
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Log> log, Log::Create(config.server.log));
   log->CaptureGrpc();
   bool drained = false;
@@ -260,13 +258,7 @@ int main(int argc, char** argv) {
     return 0;
   }
   if (command->action == sluice::CommandLine::Action::kCheck) {
-    const auto models = sluice::CheckModels(command->config);
-    if (models.ok()) {
-      std::printf("The configuration is valid; models: %lld.\n", static_cast<long long>(*models));
-      return 0;
-    }
-    std::fprintf(stderr, "sluiced: %s\n", std::string(models.status().message()).c_str());
-    return 2;
+    return sluice::PrintCheck(sluice::CheckConfig(command->config));
   }
   const auto read_config = [read]() -> absl::StatusOr<sluice::Config> {
     SLUICE_ASSIGN_OR_RETURN(sluice::CommandLine line, read());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/clock.h"
@@ -26,6 +27,9 @@ class Security {
   // outlives this object.
   static absl::StatusOr<std::unique_ptr<Security>> Open(const ServerOptions& options, Clock* clock,
                                                         SecurityEvents events);
+
+  // Reads the files as Open does, and returns the errors of all of them. Nothing stays open.
+  static std::vector<absl::Status> ErrorsOf(const ServerOptions& options);
 
   // Checks all files now and returns the first error. Valid files are used from now on.
   absl::Status Look();

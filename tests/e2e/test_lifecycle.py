@@ -6,6 +6,8 @@ import socket
 import subprocess
 
 import pytest
+from authority import Authority
+from certificates import Files
 from conftest import DEMO, SLUICED
 from infer import infer, text_inputs
 from waiting import PATIENCE_S, wait_until
@@ -84,3 +86,55 @@ def test_check_accepts_a_good_file(tmp_path):
     path = tmp_path / "sluice.yaml"
     path.write_text(f"models:\n  - name: demo\n    path: {DEMO}\n")
     assert run("--config", path, "--check").returncode == 0
+
+
+def without_ports(*options):
+    return ("--model", f"demo={DEMO}", "--server.grpc.address=127.0.0.1:0",
+            "--server.metrics.address=", "--server.admin.address=", *options)
+
+
+def cut_certificate(tmp_path):
+    files = Files(tmp_path, Authority())
+    files.crt.write_bytes(files.crt.read_bytes()[:100])
+    return files.options()
+
+
+def written(tmp_path, text):
+    path = tmp_path / "callers"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("options", [
+    lambda tmp_path: ["--server.auth.callers-file", tmp_path / "absent"],
+    lambda tmp_path: ["--server.auth.callers-file", written(tmp_path, "no caller")],
+    lambda tmp_path: ["--server.tls.certificate-file", tmp_path / "absent",
+                      "--server.tls.key-file", tmp_path / "absent"],
+    cut_certificate,
+    lambda tmp_path: ["--cpu.profile", "nosuch"],
+    lambda tmp_path: ["--device", "cuda:1000"],
+    lambda tmp_path: ["--server.memory.limit-bytes", "1MiB"],
+], ids=["no callers file", "malformed callers file", "no certificate", "half of a certificate",
+        "profile", "device", "memory"])
+def test_check_reports_the_error_of_the_start(tmp_path, options):
+    given = without_ports(*map(str, options(tmp_path)))
+    checked, started = run(*given, "--check"), run(*given)
+    assert (checked.returncode, started.returncode) == (2, 1)
+    error, = checked.stderr.splitlines()
+    place = error.removeprefix("sluiced: ").split(": ")[0]
+    assert place in started.stderr.splitlines()[-1]
+    if "memory" not in place:  # The amount that the process takes differs.
+        assert error == started.stderr.splitlines()[-1]
+
+
+def test_check_reports_the_errors_of_all_parts(tmp_path):
+    checked = run(*without_ports(
+        "--model", f"a={tmp_path / 'first'}", "--model", f"b={tmp_path / 'second'}",
+        "--server.auth.callers-file", str(tmp_path / "callers"),
+        "--server.tls.certificate-file", str(tmp_path / "crt"),
+        "--server.tls.key-file", str(tmp_path / "key"), "--cpu.profile", "nosuch"), "--check")
+    assert checked.returncode == 2 and checked.stdout == ""
+    lines = checked.stderr.splitlines()
+    for named in ("first", "second", "server.auth: ", "server.tls: ", "nosuch"):
+        assert len([line for line in lines if named in line]) == 1, (named, lines)
+    assert len(lines) == 5 and all(line.startswith("sluiced: ") for line in lines)

@@ -63,6 +63,17 @@ TEST_F(SecurityTest, ErrorsBeginWithTheirOptionOrSection) {
   EXPECT_THAT(std::string(Open().message()), StartsWith("server.tls: "));
 }
 
+TEST_F(SecurityTest, ReturnsTheErrorsOfAllFiles) {
+  EXPECT_TRUE(Security::ErrorsOf(options_).empty());
+  WriteTestFile(options_.auth.callers_file, "nonsense");
+  EXPECT_EQ(Security::ErrorsOf(options_), std::vector<absl::Status>{Open()});
+  WriteTestFile(options_.tls.key_file, "nonsense");
+  const std::vector<absl::Status> errors = Security::ErrorsOf(options_);
+  ASSERT_EQ(errors.size(), 2);
+  EXPECT_EQ(errors[0], Open());
+  EXPECT_THAT(std::string(errors[1].message()), StartsWith("server.auth: "));
+}
+
 TEST_F(SecurityTest, CertificatesAndCallersAreReadAgainRegularly) {
   ASSERT_EQ(Open(), absl::OkStatus());
   Poll();

@@ -1,0 +1,78 @@
+#include "server/daemon/check.h"
+
+#include <algorithm>
+#include <iterator>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/atomic_file.h"
+#include "base/out_of_memory.h"
+#include "base/resident_memory.h"
+#include "server/common/log.h"
+#include "server/common/memory_limits.h"
+#include "server/daemon/device.h"
+#include "server/models/model_manager.h"
+#include "server/security/security.h"
+
+namespace sluice {
+namespace {
+
+// Returns the errors of each model by itself, or the error of all together if there are none.
+std::vector<absl::Status> ModelErrors(const Config& config, const absl::Status& together,
+                                      ModelManager* manager) {
+  std::vector<absl::Status> errors;
+  for (const ModelSpec& model : config.models) {
+    const auto read = manager->Check({model}, /*repository=*/"");
+    if (!read.ok()) errors.push_back(read.status());
+  }
+  const auto repository = manager->Check({}, config.model_repository);
+  if (!repository.ok()) errors.push_back(repository.status());
+  if (errors.empty()) errors.push_back(together);
+  return errors;
+}
+
+void CheckModels(const Config& config, Log* log, ConfigCheck* check) {
+  const absl::Status status = OrOutOfMemory([&] {
+    ModelManager manager(/*engine=*/nullptr, log);
+    const auto models = manager.Check(config.models, config.model_repository);
+    if (models.ok()) {
+      check->models = *models;
+      return absl::OkStatus();
+    }
+    std::ranges::move(ModelErrors(config, models.status(), &manager),
+                      std::back_inserter(check->errors));
+    return absl::OkStatus();
+  });
+  if (!status.ok()) check->errors.push_back(status);
+}
+
+}  // namespace
+
+absl::Status CheckLadderFile(const Config& config) {
+  const absl::Status file = CheckReplaceable(config.engine.ladder.file);
+  if (file.ok()) return file;
+  return absl::FailedPreconditionError(absl::StrCat("engine.ladder.file: ", file.message()));
+}
+
+ConfigCheck CheckConfig(const Config& config) {
+  ConfigCheck check;
+  const auto add = [&check](const absl::Status& status) {
+    if (!status.ok()) check.errors.push_back(status);
+  };
+  const ServerOptions options = WithMemoryShares(config.server);
+  const EngineOptions engine =
+      WithMemoryShares(config.engine, options.memory.limit_bytes, std::ssize(config.models));
+  add(ComputeMemoryLimits(options, engine.queue.max_bytes,
+                          std::max<int64_t>(std::ssize(config.models), 1), ResidentBytes())
+          .Check());
+  add(CheckLadderFile(config));
+  add(MakeBackend(config.device, config.cpu, config.cuda, config.engine.attention).status());
+  for (const absl::Status& error : Security::ErrorsOf(config.server)) add(error);
+  const absl::StatusOr<std::unique_ptr<Log>> log = Log::Create(config.server.log);
+  add(log.status());
+  if (log.ok()) CheckModels(config, log->get(), &check);
+  return check;
+}
+
+}  // namespace sluice
