@@ -178,7 +178,8 @@ absl::Status ReadServer(const std::string& command, const Flags& flags, Argument
   Endpoint server{.address = "", .connection = arguments->connection};
   SLUICE_RETURN_IF_ERROR(
       ReadEndpoint("--server", flags.server.value_or(flags.inference_server), &server));
-  if (IsAdminCommand(command) && !flags.server.has_value()) {
+  arguments->calls_admin = IsAdminCommand(command);
+  if (arguments->calls_admin && !flags.server.has_value()) {
     Endpoint admin;
     SLUICE_RETURN_IF_ERROR(ReadAdmin("SLUICE_ADMIN", flags.admin_server, server, &admin));
     if (flags.names_server) arguments->daemon = std::move(server);

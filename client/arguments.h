@@ -242,6 +242,7 @@ struct Arguments {
   // The daemon that a command of the admin API is meant for, if its admin address was not given by
   // --server. The command is refused if `server` turns out to be another daemon's address.
   std::optional<Endpoint> daemon;
+  bool calls_admin = false;   // the command needs an admin address
   bool chosen_admin = false;  // `server` is an admin address that --server did not give
   InferArguments infer;
   GenerateArguments generate;

@@ -1,6 +1,9 @@
 #include "client/call.h"
 
 #include <chrono>
+#include <string_view>
+
+#include "client/stream_error.h"
 
 namespace sluice::client {
 
@@ -11,8 +14,13 @@ void Prepare(const CallOptions& options, grpc::ClientContext* context) {
                         std::chrono::microseconds(options.deadline_us));
 }
 
-absl::Status ToStatus(const grpc::Status& status) {
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+absl::Status ToStatus(const grpc::Status& status, const grpc::ClientContext& context) {
+  const auto code = static_cast<absl::StatusCode>(status.error_code());
+  const auto& trailers = context.GetServerTrailingMetadata();
+  const auto sent = trailers.find("sluice-reason");
+  const grpc::string_ref reason = sent == trailers.end() ? grpc::string_ref() : sent->second;
+  return ReceivedError(code, std::string_view(reason.data(), reason.size()),
+                       status.error_message());
 }
 
 }  // namespace sluice::client

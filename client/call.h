@@ -17,7 +17,8 @@ struct CallOptions {
 
 void Prepare(const CallOptions& options, grpc::ClientContext* context);
 
-// Converts a status to the one with the same code and message.
-absl::Status ToStatus(const grpc::Status& status);
+// Converts the status of the ended call of `context` to the one with the same code and message. The
+// reason that the server sent (base/reason.h) is attached.
+absl::Status ToStatus(const grpc::Status& status, const grpc::ClientContext& context);
 
 }  // namespace sluice::client

@@ -86,7 +86,7 @@ int UsageError(const absl::Status& status, const Console& console) {
 }
 
 int Fail(const absl::Status& status, const Arguments& arguments, const Console& console) {
-  *console.error << FailureText(status, arguments.server);
+  *console.error << FailureText(status, arguments);
   return ExitCodeOf(status);
 }
 

@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/reason.h"
 #include "base/status_macros.h"
 #include "client/call.h"
 #include "client/exit_code.h"
@@ -27,21 +28,54 @@ std::shared_ptr<grpc::Channel> OpenChannel(
   return grpc::CreateCustomChannel(server, credentials, arguments);
 }
 
-std::string HintFor(const absl::Status& status, const std::string& server) {
+std::string HintOf(Reason reason) {
+  const ReasonInfo& info = InfoOf(reason);
+  std::string hint(info.name);
+  hint.append(": ").append(info.cause).append(" ").append(info.remedy);
+  return hint;
+}
+
+// Returns why no connection was made, and the flags to change.
+std::string HintForUnavailable(absl::string_view message, const Arguments& arguments) {
+  if (absl::StrContains(message, "certificate verify failed") ||
+      absl::StrContains(message, "CERTIFICATE_VERIFY_FAILED")) {
+    return absl::StrCat("the certificate of ", arguments.server,
+                        " is expired or not signed by a trusted authority; give its authority "
+                        "with --ca FILE");
+  }
+  if (absl::StrContains(message, "Hostname Verification")) {
+    return absl::StrCat("the certificate of ", arguments.server,
+                        " is for another name; give that name with --server-name");
+  }
+  const std::string no_answer = absl::StrCat(
+      " answers at ", arguments.server,
+      ", or it is shutting down, or one side speaks TLS and the other does not (--tls, --ca); ");
+  return arguments.calls_admin
+             ? absl::StrCat("no admin API", no_answer,
+                            "set SLUICE_ADMIN to the daemon's server.admin.address, or give it "
+                            "with --server")
+             : absl::StrCat("no server", no_answer, "give --server HOST:PORT or set SLUICE_SERVER");
+}
+
+std::string HintFor(const absl::Status& status, const Arguments& arguments) {
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
-      return absl::StrCat("no server answers at ", server,
-                          ", or it is shutting down, or one side speaks TLS and the other does "
-                          "not (--tls, --ca); give --server HOST:PORT or set SLUICE_SERVER");
+      if (const Reason reason = ReasonOf(status); reason != Reason::kUnavailable) {
+        return HintOf(reason);
+      }
+      return HintForUnavailable(status.message(), arguments);
     case absl::StatusCode::kUnauthenticated:
       return "the server requires a credential: set SLUICE_TOKEN or --token, or --cert and --key";
     case absl::StatusCode::kDeadlineExceeded:
       return "allow more time: --deadline for the whole call, --timeout for the server's queue";
     case absl::StatusCode::kResourceExhausted:
+      if (const Reason reason = ReasonOf(status); reason != Reason::kResourceExhausted) {
+        return HintOf(reason);
+      }
       return "the server is overloaded, or the message is too large; try later or with a lower "
              "--concurrency";
     case absl::StatusCode::kUnimplemented:
-      return absl::StrCat("does ", server,
+      return absl::StrCat("does ", arguments.server,
                           " serve this? The admin API has its own address (server.admin.address of "
                           "the daemon): set --server or SLUICE_ADMIN");
     default:
@@ -78,7 +112,7 @@ absl::StatusOr<Response> Connection::Call(const std::unique_ptr<Stub>& stub,
   Prepare(options_, &context);
   Response response;
   const grpc::Status status = (stub.get()->*method)(&context, request, &response);
-  if (!status.ok()) return ToStatus(status);
+  if (!status.ok()) return ToStatus(status, context);
   return response;
 }
 
@@ -225,10 +259,10 @@ absl::Status CheckSameDaemon(const Connection& server, const std::string& server
       server_address, "; set SLUICE_ADMIN to server.admin.address of that daemon"));
 }
 
-std::string FailureText(const absl::Status& status, const std::string& server) {
+std::string FailureText(const absl::Status& status, const Arguments& arguments) {
   std::string text =
-      absl::StrCat("sluice: ", status.ToString(absl::StatusToStringMode::kDefault), "\n");
-  const std::string hint = HintFor(status, server);
+      absl::StrCat("sluice: ", status.ToString(absl::StatusToStringMode::kWithNoExtraData), "\n");
+  const std::string hint = HintFor(status, arguments);
   if (!hint.empty()) absl::StrAppend(&text, "hint: ", hint, "\n");
   return text;
 }

@@ -80,7 +80,7 @@ absl::Status CheckSameDaemon(const Connection& server, const std::string& server
                              const Connection& admin, const std::string& admin_address);
 
 // Returns "sluice: CODE: message", followed by a line with a hint if there is one.
-std::string FailureText(const absl::Status& status, const std::string& server);
+std::string FailureText(const absl::Status& status, const Arguments& arguments);
 
 int ExitCodeOf(const absl::Status& status);
 

@@ -47,7 +47,7 @@ absl::StatusOr<std::optional<ModelInferResponse>> InferStream::Next() {
 absl::Status InferStream::Finish() {
   finished_ = true;
   const grpc::Status status = stream_->Finish();
-  if (!status.ok()) return ToStatus(status);
+  if (!status.ok()) return ToStatus(status, context_);
   if (answered_) return absl::OkStatus();
   return absl::InternalError("the server ended the stream before the final response");
 }

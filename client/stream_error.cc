@@ -1,6 +1,9 @@
 #include "client/stream_error.h"
 
+#include <optional>
 #include <string>
+
+#include "base/reason.h"
 
 namespace sluice::client {
 namespace {
@@ -15,13 +18,22 @@ absl::StatusCode CodeNamed(const std::string& name) {
 
 }  // namespace
 
+absl::Status ReceivedError(absl::StatusCode code, std::string_view reason,
+                           const std::string& message) {
+  const std::optional<Reason> known = EnumOf<Reason>(reason);
+  if (known.has_value() && InfoOf(*known).code == code) return ReasonError(*known, message);
+  return absl::Status(code, message);
+}
+
 absl::Status StreamError(const inference::ModelStreamInferResponse& response) {
   if (response.error_message().empty()) return absl::OkStatus();
   const auto& parameters = response.infer_response().parameters();
   const auto code = parameters.find("error_code");
-  return absl::Status(code == parameters.end() ? absl::StatusCode::kUnknown
-                                               : CodeNamed(code->second.string_param()),
-                      response.error_message());
+  const auto reason = parameters.find("error_reason");
+  return ReceivedError(code == parameters.end() ? absl::StatusCode::kUnknown
+                                                : CodeNamed(code->second.string_param()),
+                       reason == parameters.end() ? "" : reason->second.string_param(),
+                       response.error_message());
 }
 
 }  // namespace sluice::client

@@ -96,6 +96,9 @@ TEST(ParseArguments, EachAddressHasItsOwnScheme) {
 
 TEST(ParseArguments, TheDaemonOfAnAdminCommandIsTheOneOfTheEnvironment) {
   EXPECT_FALSE(Parse({"reload"})->daemon.has_value());
+  EXPECT_TRUE(Parse({"reload"})->calls_admin);
+  EXPECT_TRUE(Parse({"--server=h:3", "explain", "r"})->calls_admin);
+  EXPECT_FALSE(Parse({"models"})->calls_admin);
   EXPECT_TRUE(Parse({"reload"})->chosen_admin);
   EXPECT_FALSE(Parse({"--server=h:3", "reload"})->chosen_admin);
   EXPECT_FALSE(Parse({"models"}, "f:1")->chosen_admin);

@@ -11,6 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
+#include "base/reason.h"
+#include "client/connection.h"
 #include "client/exit_code.h"
 #include "client/stats.h"
 #include "tests/client/command_fixture.h"
@@ -20,6 +22,7 @@ namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 // A service that answers with the reversed input; the text "fail" gives an error.
@@ -50,13 +53,17 @@ class FakeService : public inference::GRPCInferenceService::Service {
     return grpc::Status::OK;
   }
 
-  grpc::Status ModelInfer(grpc::ServerContext*, const inference::ModelInferRequest* request,
+  grpc::Status ModelInfer(grpc::ServerContext* context, const inference::ModelInferRequest* request,
                           inference::ModelInferResponse* response) override {
     {
       absl::MutexLock lock(&mu_);
       last_request_ = *request;
     }
     const std::string text = request->raw_input_contents(0).substr(4);
+    if (text.starts_with("reason ")) {
+      context->AddTrailingMetadata("sluice-reason", text.substr(7));
+      return {grpc::StatusCode::RESOURCE_EXHAUSTED, "m"};
+    }
     if (text == "fail") return {grpc::StatusCode::INVALID_ARGUMENT, "max_tokens: out of range"};
     response->set_model_name(request->model_name());
     response->set_id(request->id());
@@ -250,6 +257,49 @@ TEST_F(CommandsTest, AMissingServerIsReported) {
     EXPECT_THAT(error_, HasSubstr("sluice: UNAVAILABLE: "));
     EXPECT_THAT(error_, HasSubstr(absl::StrCat("hint: no server answers at ", address_)));
   }
+}
+
+TEST_F(CommandsTest, TheHintFollowsTheReasonOfTheServer) {
+  EXPECT_EQ(RunWith({"infer", "--text", "reason rate_limited"}), kExitFailed);
+  EXPECT_THAT(error_, StartsWith("sluice: RESOURCE_EXHAUSTED: m\nhint: rate_limited: The caller "));
+  EXPECT_THAT(error_, Not(HasSubstr("overloaded")));
+  EXPECT_EQ(RunWith({"infer", "--text", "reason memory"}), kExitFailed);
+  EXPECT_THAT(error_, HasSubstr("hint: memory: "));
+  // A reason of another code, and one of a later server, are ignored.
+  for (const char* other : {"draining", "no_such_reason", "resource_exhausted"}) {
+    EXPECT_EQ(RunWith({"infer", "--text", absl::StrCat("reason ", other)}), kExitFailed);
+    EXPECT_THAT(error_, HasSubstr("hint: the server is overloaded"));
+  }
+}
+
+TEST(FailureText, AnUnavailableServerThatGivesItsReasonDoesAnswer) {
+  const std::string text = FailureText(ReasonError(Reason::kDraining, "m"), Arguments());
+  EXPECT_THAT(text, StartsWith("sluice: UNAVAILABLE: m\nhint: draining: "));
+  EXPECT_THAT(text, HasSubstr(std::string(InfoOf(Reason::kDraining).remedy)));
+  EXPECT_THAT(text, Not(HasSubstr("no server answers")));
+}
+
+TEST(FailureText, AFailedCertificateCheckNamesTheFlagOfTheAuthority) {
+  Arguments arguments;
+  arguments.server = "host:1";
+  const std::string text = FailureText(
+      absl::UnavailableError("failed to connect to all addresses; last error: UNKNOWN: Ssl "
+                             "handshake failed: SSL_ERROR_SSL: certificate verify failed"),
+      arguments);
+  EXPECT_THAT(text, HasSubstr("hint: the certificate of host:1 "));
+  EXPECT_THAT(text, HasSubstr("--ca FILE"));
+  EXPECT_THAT(FailureText(absl::UnavailableError("Hostname Verification Check failed."), arguments),
+              HasSubstr("--server-name"));
+}
+
+TEST(FailureText, AnAdminCommandNamesTheAdminAddress) {
+  Arguments arguments;
+  arguments.calls_admin = true;
+  const std::string text = FailureText(absl::UnavailableError("m"), arguments);
+  EXPECT_THAT(text, HasSubstr("set SLUICE_ADMIN to the daemon's server.admin.address, or give it "
+                              "with --server"));
+  EXPECT_THAT(text, Not(HasSubstr("SLUICE_SERVER")));
+  EXPECT_THAT(FailureText(absl::UnavailableError("m"), Arguments()), HasSubstr("SLUICE_SERVER"));
 }
 
 TEST(EfficiencyTable, ComputesFromTheCounters) {

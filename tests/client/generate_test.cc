@@ -255,6 +255,14 @@ const StreamErrorRow kStreamErrorRows[] = {
 };
 SLUICE_TABLE(StreamErrorTable, kStreamErrorRows);
 
+TEST_F(GenerateTest, AnErrorInTheStreamHasTheHintOfItsReason) {
+  service_.script = {Error("m", "RESOURCE_EXHAUSTED")};
+  (*service_.script[0].mutable_infer_response()->mutable_parameters())["error_reason"]
+      .set_string_param("rate_limited");
+  EXPECT_EQ(RunWith({"generate", "--text", "x"}), kExitFailed);
+  EXPECT_THAT(error_, StartsWith("sluice: RESOURCE_EXHAUSTED: m\nhint: rate_limited: "));
+}
+
 TEST_F(GenerateTest, AStreamThatBreaksIsAnError) {
   service_.script = {TextPiece("And ")};
   EXPECT_EQ(RunWith({"generate", "--text", "x"}), kExitFailed);

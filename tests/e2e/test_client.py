@@ -52,3 +52,13 @@ def test_an_unreachable_server_gives_exit_code_3(command):
     run = subprocess.run([SLUICE, *command, "--server", f"127.0.0.1:{free_port()}"],
                          capture_output=True, text=True, timeout=PATIENCE_S)
     assert run.returncode == 3 and "hint" in run.stderr
+
+
+def test_explain_at_other_ports_names_the_variable_of_the_admin_address(demo):
+    environment = {"SLUICE_SERVER": f"127.0.0.1:{free_port()}"}
+    run = subprocess.run([SLUICE, "explain", "r"], capture_output=True, text=True,
+                         timeout=PATIENCE_S, env=environment)
+    assert run.returncode == 3
+    hint = run.stderr.splitlines()[-1]
+    assert hint.startswith("hint: no admin API answers at 127.0.0.1:8003")
+    assert "set SLUICE_ADMIN" in hint and "SLUICE_SERVER" not in hint

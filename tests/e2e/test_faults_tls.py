@@ -241,6 +241,22 @@ def test_the_doctor_and_buckets_use_the_scheme_of_each_address(secure, files):
     assert run("buckets", admin=server.admin).returncode == 3
 
 
+def test_the_hint_of_a_failed_certificate_check_names_the_flag(secure, files):
+    server = secure(*files.options())
+
+    def failure(*flags):
+        run = subprocess.run([SLUICE, "health", "--server", server.grpc, *flags],
+                             capture_output=True, text=True, timeout=PATIENCE_S)
+        assert run.returncode == 3
+        return run.stderr
+
+    assert "--ca FILE" in failure("--tls")
+    other = files.ca.with_name("other.crt")
+    other.write_bytes(Authority().certificate)
+    assert "--ca FILE" in failure("--ca", other)
+    assert "with --server-name" in failure("--ca", files.ca, "--server-name", "elsewhere")
+
+
 def test_tls_handshakes_that_stall_are_ended(secure, files):
     server = secure(*files.options(), "--server.grpc.connection.handshake-timeout", "2s")
     host, port = server.grpc.split(":")
