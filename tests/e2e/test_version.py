@@ -1,10 +1,12 @@
 """Tests that all files and programs have the version of CMakeLists.txt."""
 
+import json
+import os
 import re
 import subprocess
 
 import pytest
-from conftest import BUILD, ROOT, SLUICE, SLUICED
+from conftest import BUILD, DEMO, ROOT, SLUICE, SLUICED
 from waiting import PATIENCE_S
 
 VERSION = re.search(
@@ -25,6 +27,16 @@ TOOLS = [
 def test_programs_print_the_version(program):
     run = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=PATIENCE_S)
     assert run.returncode == 0 and run.stdout == f"{program.name} {VERSION}\n"
+
+
+def test_the_benchmark_finds_the_daemon_of_its_build_and_itself():
+    program = TOOLS[-1]
+    run = subprocess.run(
+        [program.name, "edge", "--model", DEMO, "--rounds", "1", "--seconds", "0.05"],
+        capture_output=True, text=True, timeout=PATIENCE_S,
+        env=os.environ | {"PATH": str(program.parent)})
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout)
 
 
 def test_the_image_is_labelled_with_the_version():

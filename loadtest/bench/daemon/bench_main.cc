@@ -1,5 +1,8 @@
 // sluice-bench runs the benchmarks that need a running daemon.
+#include <filesystem>
 #include <iostream>
+#include <string>
+#include <system_error>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
@@ -26,6 +29,26 @@ int Report(const absl::StatusOr<nlohmann::json>& report, const std::string& out)
   return 1;
 }
 
+// Returns the path of this program, however it was started.
+std::filesystem::path Self() { return std::filesystem::read_symlink("/proc/self/exe"); }
+
+// Returns the daemon of the build that has this program, or the one next to the program, or else
+// the name, which is searched in PATH.
+std::string DefaultDaemon() {
+  const std::filesystem::path folder = Self().parent_path();
+  for (const char* const place : {"../../../server/sluiced", "sluiced"}) {
+    const std::filesystem::path daemon = (folder / place).lexically_normal();
+    std::error_code ignored;
+    if (std::filesystem::is_regular_file(daemon, ignored)) return daemon.string();
+  }
+  return "sluiced";
+}
+
+void AddDaemon(std::string* daemon, CLI::App* command) {
+  *daemon = DefaultDaemon();
+  command->add_option("--sluiced", *daemon, "path of the daemon")->capture_default_str();
+}
+
 // Each function adds a command with its flags. A chosen command writes its report to `out`.
 struct Edge {
   EdgeOptions options;
@@ -34,7 +57,7 @@ struct Edge {
   CLI::App* AddTo(CLI::App& app) {
     CLI::App* command =
         app.add_subcommand("edge", "server CPU per small request, compared with a bare server");
-    command->add_option("--sluiced", options.sluiced, "path of the daemon")->required();
+    AddDaemon(&options.sluiced, command);
     command->add_option("--other", options.other, "path of another daemon to compare with");
     command->add_option("--model", options.model, "directory of a tiny model")->required();
     command->add_option("--tokens", options.tokens, "tokens of a request")->capture_default_str();
@@ -58,7 +81,7 @@ struct Generate {
   CLI::App* AddTo(CLI::App& app) {
     CLI::App* command = app.add_subcommand(
         "generate", "streamed answers: continuous and static batches, and by concurrency");
-    command->add_option("--sluiced", options.sluiced, "path of the daemon")->required();
+    AddDaemon(&options.sluiced, command);
     command->add_option("--model", options.model, "model directory, 248 positions or more")
         ->required();
     command->add_option("--outstanding", options.outstanding, "requests in flight, compared")
@@ -88,7 +111,7 @@ struct Buckets {
   CLI::App* AddTo(CLI::App& app) {
     CLI::App* command = app.add_subcommand(
         "buckets", "padded and packed policies and ladders, on the lengths of a trace");
-    command->add_option("--sluiced", options.sluiced, "path of the daemon")->required();
+    AddDaemon(&options.sluiced, command);
     command->add_option("--model", options.model, "model directory")->required();
     command
         ->add_option("--trace,--shapes", options.trace,
@@ -124,7 +147,7 @@ int Main(int argc, char** argv) {
   app.set_version_flag("--version", absl::StrCat("sluice-bench ", Version()));
   app.require_subcommand(1);
   Edge edge;
-  edge.options.self = argv[0];
+  edge.options.self = Self().string();
   Generate generate;
   Buckets buckets;
   const CLI::App* edge_command = edge.AddTo(app);

@@ -13,7 +13,8 @@ namespace sluice::loadtest {
 
 class ChildProcess {
  public:
-  // Starts argv[0] (a path). Discards its standard output; its standard error stays visible.
+  // Starts argv[0], a path or the name of a program in PATH. Discards its standard output; its
+  // standard error stays visible.
   static absl::StatusOr<ChildProcess> Start(const std::vector<std::string>& argv);
 
   ChildProcess(ChildProcess&& other) noexcept;
