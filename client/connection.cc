@@ -37,13 +37,16 @@ std::string HintOf(Reason reason) {
 
 // Returns why no connection was made, and the flags to change.
 std::string HintForUnavailable(absl::string_view message, const Arguments& arguments) {
+  // The last one is a signature by another key of an authority with the same name.
   if (absl::StrContains(message, "certificate verify failed") ||
-      absl::StrContains(message, "CERTIFICATE_VERIFY_FAILED")) {
+      absl::StrContains(message, "CERTIFICATE_VERIFY_FAILED") ||
+      absl::StrContains(message, "asn1 encoding routines")) {
     return absl::StrCat("the certificate of ", arguments.server,
                         " is expired or not signed by a trusted authority; give its authority "
                         "with --ca FILE");
   }
-  if (absl::StrContains(message, "Hostname Verification")) {
+  if (absl::StrContains(message, "Hostname Verification") ||
+      absl::StrContains(message, "Peer name")) {
     return absl::StrCat("the certificate of ", arguments.server,
                         " is for another name; give that name with --server-name");
   }

@@ -145,7 +145,10 @@ class Traces:
                                  str(REHEARSED[-1]), "--max-tokens", "0", "--warm-up", str(warm_up),
                                  "--duration", str(seconds), "--min-duration", "0", "--min-calls",
                                  "1", "--drain", "20", "--quiet", "--out", path)
-            expect(status == 0 and path.exists(), f"the load generator ended with status {status}")
+            # 1: a client was late, which on a busy machine says nothing of a rehearsal.
+            allowed = (0, 1) if check.rehearsal else (0,)
+            expect(status in allowed and path.exists(),
+                   f"the load generator ended with status {status}")
             phase = json.loads(path.read_text())["phases"][0]
             expect(phase["outcomes"]["ok"] > 0, f"no call was answered: {phase['outcomes']}")
             useful, computed = tokens(daemon, "useful"), tokens(daemon, "computed")

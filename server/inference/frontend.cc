@@ -332,12 +332,16 @@ void InferenceFrontend::LogRefusal(const absl::Status& status, const CallContext
   int64_t unlogged = 0;
   if (!lines.Take(call.received, &unlogged)) return;
   const bool named = call.caller != nullptr;
-  context_.log->Info("refused a request",
-                     {{"caller", named ? call.caller->name() : std::string(kAnonymous)},
-                      {"peer", AddressOf(call.peer)},
-                      {"reason", NameOf(ReasonOf(status))},
-                      {"error", std::string(status.message())},
-                      {"unlogged_before", unlogged}});
+  // Without memory, the refusal has no line.
+  OrOutOfMemory([&] {
+    context_.log->Info("refused a request",
+                       {{"caller", named ? call.caller->name() : std::string(kAnonymous)},
+                        {"peer", AddressOf(call.peer)},
+                        {"reason", NameOf(ReasonOf(status))},
+                        {"error", std::string(status.message())},
+                        {"unlogged_before", unlogged}});
+    return absl::OkStatus();
+  }).IgnoreError();
 }
 
 absl::Status InferenceFrontend::GiveUp(RequestId id, MonoTime deadline) {

@@ -135,6 +135,6 @@ def test_check_reports_the_errors_of_all_parts(tmp_path):
         "--server.tls.key-file", str(tmp_path / "key"), "--cpu.profile", "nosuch"), "--check")
     assert checked.returncode == 2 and checked.stdout == ""
     lines = checked.stderr.splitlines()
-    for named in ("first", "second", "server.auth: ", "server.tls: ", "nosuch"):
+    for named in ("first", "second", "server.auth.callers_file: ", "server.tls: ", "nosuch"):
         assert len([line for line in lines if named in line]) == 1, (named, lines)
     assert len(lines) == 5 and all(line.startswith("sluiced: ") for line in lines)

@@ -300,11 +300,12 @@ RequestTrace TraceOf(const SpeculationOptions& options,
   return Answer(options, change)->trace();
 }
 
+constexpr SpeculationOptions kNever = {.kind = Speculation::kNone};
 constexpr SpeculationOptions kAlways = {.kind = Speculation::kNgram, .always = true};
 
 TEST(SpeculationSwitch, DraftsNothingUnlessModelAndRequestAllowIt) {
   EXPECT_GT(TraceOf(kAlways, [](RequestSpec*) {}).drafted_tokens, 0);
-  EXPECT_EQ(TraceOf({}, [](RequestSpec*) {}).drafted_tokens, 0);
+  EXPECT_EQ(TraceOf(kNever, [](RequestSpec*) {}).drafted_tokens, 0);
   EXPECT_EQ(TraceOf(kAlways, [](RequestSpec* spec) { spec->speculation = false; }).drafted_tokens,
             0);
 }
@@ -320,7 +321,7 @@ TEST(SpeculationSource, AcceptsARightPrediction) {
     spec->sampling.temperature = 1.5f;
     spec->sampling.seed = 5;
   };
-  const auto plain = Answer({}, sampled);
+  const auto plain = Answer(kNever, sampled);
   EXPECT_EQ(plain->trace().steps, kAnswer);
   const auto got = Answer(kAlways, [&](RequestSpec* spec) {
     sampled(spec);

@@ -188,6 +188,7 @@ class RequestsOutOfMemoryTest : public ::testing::Test {
   }
 
   testing::TestDaemon daemon_;
+  const std::unique_ptr<Log> log_ = *Log::Create({.level = "off"});
   Metrics metrics_{"cpu", "1.2.3"};
   RecentActivity activity_{Clock::Real()};
   ServingContext context_{WithMemoryShares(ServerOptions()),
@@ -196,7 +197,8 @@ class RequestsOutOfMemoryTest : public ::testing::Test {
                           {.engine = &daemon_.engine(),
                            .clock = Clock::Real(),
                            .metrics = &metrics_,
-                           .activity = &activity_}};
+                           .activity = &activity_,
+                           .log = log_.get()}};
   InferenceFrontend frontend_{context_, {}};
   // The allocations when the last call began and when it made its sink.
   int64_t began_ = 0;

@@ -136,12 +136,18 @@ TEST_F(PreparationTest, ATextIsRefusedIfItsEncodingHasNoMemory) {
   EXPECT_EQ(Trailer(second->context, kReasonTrailer), "memory");
   state_->open = true;
   EXPECT_TRUE(first->status.get().ok());
+  // An answer may come before the memory of its request is returned.
+  const auto returned = [&] {
+    return daemon_->Metric("sluice_memory_bytes", "use=\"parsed_requests\"") == 0;
+  };
+  Await(returned);
   state_->memory = 2 * limit;
   const auto third = Send();
   const grpc::Status status = third->status.get();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_THAT(status.error_message(), HasSubstr("Send a smaller request"));
   EXPECT_EQ(Trailer(third->context, kReasonTrailer), "request");
+  Await(returned);
   state_->memory = limit / 10 * 7;
   EXPECT_TRUE(Send()->status.get().ok()) << "the memory was returned";
   daemon_->ExpectBalanced();

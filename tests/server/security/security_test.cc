@@ -71,7 +71,7 @@ TEST_F(SecurityTest, ReturnsTheErrorsOfAllFiles) {
   const std::vector<absl::Status> errors = Security::ErrorsOf(options_);
   ASSERT_EQ(errors.size(), 2);
   EXPECT_EQ(errors[0], Open());
-  EXPECT_THAT(std::string(errors[1].message()), StartsWith("server.auth: "));
+  EXPECT_THAT(std::string(errors[1].message()), StartsWith("server.auth.callers_file: "));
 }
 
 TEST_F(SecurityTest, CertificatesAndCallersAreReadAgainRegularly) {
