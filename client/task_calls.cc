@@ -82,11 +82,16 @@ absl::Status AppendTokens(const inference::ModelInferResponse& response, size_t 
   return absl::OkStatus();
 }
 
+// Returns the size of the second dimension of the matrix `name`, or 0 if there is none.
+int64_t WidthOf(const Tensors& tensors, absl::string_view name) {
+  const Tensor* const matrix = FindTensor(tensors, name);
+  return matrix != nullptr && matrix->shape.size() == 2 ? matrix->shape[1] : 0;
+}
+
 absl::Status AppendTerms(const inference::ModelInferResponse& response, size_t rows,
                          std::vector<std::vector<Term>>* all) {
   SLUICE_ASSIGN_OR_RETURN(const Tensors tensors, DecodeOutputs(response));
-  const Tensor* const shape = FindTensor(tensors, "sparse_ids");
-  const auto width = shape != nullptr && shape->shape.size() == 2 ? shape->shape[1] : 0;
+  const int64_t width = WidthOf(tensors, "sparse_ids");
   const size_t count = rows * static_cast<size_t>(width);
   const auto* ids = ValuesOf<int32_t>(tensors, "sparse_ids", count);
   const auto* weights = ValuesOf<float>(tensors, "sparse_weights", count);
@@ -113,8 +118,7 @@ struct ExtractedPart {
 absl::Status AppendParts(const inference::ModelInferResponse& response, size_t rows,
                          std::vector<std::vector<ExtractedPart>>* all) {
   SLUICE_ASSIGN_OR_RETURN(const Tensors tensors, DecodeOutputs(response));
-  const Tensor* const shape = FindTensor(tensors, "extracted_labels");
-  const auto width = shape != nullptr && shape->shape.size() == 2 ? shape->shape[1] : 0;
+  const int64_t width = WidthOf(tensors, "extracted_labels");
   const size_t count = rows * static_cast<size_t>(width);
   const auto* places = ValuesOf<int32_t>(tensors, "extracted_spans", 2 * count);
   const auto* labels = ValuesOf<int32_t>(tensors, "extracted_labels", count);

@@ -85,8 +85,8 @@ struct Shortage {
   Reason reason;
 };
 
-// Returns an error with the reason of the shortage, or with kRequest if the bytes are more than the
-// budget ever has for one owner, which is half of it (FairShare).
+// Returns an error with the reason of the shortage, or with kRequest if the bytes are more than
+// half of the budget: an owner that takes them in several steps never gets them (FairShare).
 constexpr Shortage kWhileRead = {
     .what = "the request, while it is read,",
     .others = "too many requests of this caller or of all callers are being read",
@@ -98,8 +98,8 @@ absl::Status NoRoom(const MemoryBudget& budget, int64_t bytes, const Shortage& s
   if (bytes > budget.limit() / 2) {
     return ReasonError(
         Reason::kRequest,
-        absl::StrCat(need, "one caller can have ", budget.limit() / 2, " of the ", budget.limit(),
-                     " for all callers (", shortage.option, "). Send a smaller request"));
+        absl::StrCat(need, "this is more than half of the ", budget.limit(), " for all callers (",
+                     shortage.option, "), which one caller may never get. Send a smaller request"));
   }
   return ReasonError(shortage.reason,
                      absl::StrCat(need, shortage.others, " (", shortage.option, "); retry later"));

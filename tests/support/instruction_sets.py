@@ -21,6 +21,9 @@ AVX512 = AVX2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
 AVX512_BF16 = AVX512 | {"avx512_bf16"}
 SETS = {"AVX2": AVX2, "AVX-VNNI": AVX_VNNI, "AVX-512": AVX512, "AVX-512 BF16": AVX512_BF16,
         "AMX": AVX512_BF16 | {"amx_tile", "amx_bf16"}}
+# Also a need. ./test writes the file if a mirror lacks them.
+ARM64_PACKAGES = "the packages for ARM64"
+NO_ARM64 = pathlib.Path(__file__).resolve().parents[2] / "build" / "no-arm64"
 # The sets that each value of the variable keeps, as in kernels/cpu/profile.cc. The last one is the
 # set that a processor must have for a run under this cap.
 CAPS = {"": tuple(SETS), "avx2": ("AVX2",), "avxvnni": ("AVX2", "AVX-VNNI"),
@@ -58,6 +61,8 @@ def is_missing(name):
     """Returns whether `name` is something that a test may need, and this machine lacks it."""
     if name == memory_cgroup.NEED:
         return memory_cgroup.parent() is None
+    if name == ARM64_PACKAGES:
+        return NO_ARM64.exists()
     return name in SETS and not has(name)
 
 
@@ -68,7 +73,7 @@ def is_not_applicable(reason):
 
 
 def needs(name):
-    """Returns a mark that skips a test if this machine lacks `name`, a set or a cgroup."""
+    """Returns a mark that skips a test if this machine lacks `name`, a set or another need."""
     import pytest  # tools/count_tests.py runs without it.
 
     return pytest.mark.skipif(is_missing(name), reason=f"not applicable: needs {name}")

@@ -4,10 +4,8 @@ The first run compiles the programs by Debian's cross compiler, which takes abou
 build of the packages for x86-64.
 """
 
-import contextlib
 import json
 import pathlib
-import subprocess
 import sys
 import tarfile
 
@@ -16,25 +14,20 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "e2e"))
 
-from conftest import BUILD, SLUICE, free_port  # noqa: E402
+import packaged  # noqa: E402
 import sluice_client  # noqa: E402
-from waiting import PATIENCE_S, wait_until  # noqa: E402
+from conftest import BUILD, SLUICE  # noqa: E402
+from instruction_sets import ARM64_PACKAGES, needs  # noqa: E402
+from packaged import succeed  # noqa: E402
 
 PACKAGES = ROOT / "build" / "packages-arm64"
+pytestmark = needs(ARM64_PACKAGES)
 ARM64 = 183  # the field e_machine of ELF
 QEMU = ["qemu-aarch64-static", "-L", ROOT / "build" / "arm64-root"]
 
 
-def succeed(*command, **options):
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, **options)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
 def packages():
-    if (ROOT / "build" / "no-arm64").exists():
-        pytest.skip("not applicable: needs the compiler and the packages for ARM64")
     succeed(ROOT / "deploy" / "package.sh", "--arm64")
     return PACKAGES
 
@@ -53,28 +46,10 @@ def machine_of(path):
     return int.from_bytes(path.read_bytes()[18:20], "little")
 
 
-@contextlib.contextmanager
 def daemon(*command):
     """Runs a daemon with the demo model, and yields its gRPC address."""
-    grpc = f"127.0.0.1:{free_port()}"
-    process = subprocess.Popen(
-        [*map(str, command), "--model", f"demo={ROOT / 'models' / 'demo'}",
-         "--server.grpc.address", grpc, "--server.metrics.address", "",
-         "--server.admin.address", "", "--server.lifecycle.drain-delay", "0"],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-    def ready():
-        assert process.poll() is None, process.stdout.read()
-        return subprocess.run([SLUICE, "health", "--server", grpc],
-                              capture_output=True).returncode == 0
-
-    try:
-        wait_until(ready)
-        yield grpc
-    finally:
-        process.terminate()
-        output, _ = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0, output
+    return packaged.daemon(
+        lambda *options: [*command, "--model", f"demo={ROOT / 'models' / 'demo'}", *options])
 
 
 def answers(grpc):

@@ -19,18 +19,14 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "e2e"))
 
-from conftest import BUILD, SLUICE, free_port  # noqa: E402
-from waiting import PATIENCE_S, wait_until  # noqa: E402
+import packaged  # noqa: E402
+from conftest import BUILD, free_port  # noqa: E402
+from packaged import succeed  # noqa: E402
+from waiting import PATIENCE_S  # noqa: E402
 
 MIRROR = "http://deb.debian.org/debian"
 CONFIGURATION = "etc/sluice/sluice.yaml"
 LADDER = "var/lib/sluice/ladder"
-
-
-def succeed(*command, **options):
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, **options)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 @pytest.fixture(scope="session")
@@ -100,27 +96,9 @@ def clean(request, roots, tmp_path, packages):
     shutil.rmtree(made.path)
 
 
-@contextlib.contextmanager
 def daemon(root, *words, user=None):
     """Runs a daemon in a root, and yields its gRPC address."""
-    grpc, metrics = (f"127.0.0.1:{free_port()}" for _ in range(2))
-    process = subprocess.Popen(root.command(
-        *words, "--server.grpc.address", grpc, "--server.metrics.address", metrics,
-        "--server.admin.address", "", "--server.lifecycle.drain-delay", "0", user=user),
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-    def ready():
-        assert process.poll() is None, process.stdout.read()
-        return subprocess.run([SLUICE, "health", "--server", grpc],
-                              capture_output=True).returncode == 0
-
-    try:
-        wait_until(ready)
-        yield grpc
-    finally:
-        process.terminate()
-        output, _ = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0, output
+    return packaged.daemon(lambda *options: root.command(*words, *options, user=user))
 
 
 def answer(root, grpc):
