@@ -282,12 +282,17 @@ class Client:
                     begun = True
                     yield part
                 return
-            except (grpc.RpcError, SluiceError) as caught:
-                error = caught if isinstance(caught, SluiceError) else error_of_rpc(caught)
-                if begun:
-                    raise error from None
-                delay = attempts.delay_s(self._finish(
-                    tasks.error_without_head(request.model_name, error, options), attempts))
+            except grpc.RpcError as caught:
+                error = error_of_rpc(caught)
+                # The exception is the call itself. Its traceback would keep it until the process
+                # ends, when its finalizer can wait for a lock of a thread that no longer runs.
+                caught.__traceback__ = None
+            except SluiceError as caught:
+                error = caught
             finally:
                 call.cancel()
-            time.sleep(delay)
+                del call
+            if begun:
+                raise error
+            time.sleep(attempts.delay_s(self._finish(
+                tasks.error_without_head(request.model_name, error, options), attempts)))
