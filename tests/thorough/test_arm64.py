@@ -23,7 +23,9 @@ from packaged import succeed  # noqa: E402
 PACKAGES = ROOT / "build" / "packages-arm64"
 pytestmark = needs(ARM64_PACKAGES)
 ARM64 = 183  # the field e_machine of ELF
-QEMU = ["qemu-aarch64-static", "-L", ROOT / "build" / "arm64-root"]
+EMULATOR = "qemu-aarch64-static"
+QEMU = [EMULATOR, "-L", ROOT / "build" / "arm64-root"]
+IMAGE = ROOT / "build" / "image-arm64"  # the file tree of which deploy/package.sh makes the image
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +62,12 @@ def answers(grpc):
         return text.token_ids, text.logprobs, embedding.raw
 
 
-def test_the_daemon_of_the_package_gives_the_bits_of_x86(installed):
-    with daemon(*QEMU, installed / "usr" / "bin" / "sluiced") as grpc:
+@pytest.mark.parametrize("kind", ["package", "image"])
+def test_the_daemon_gives_the_bits_of_x86(installed, kind):
+    command = {"package": [*QEMU, installed / "usr" / "bin" / "sluiced"],
+               # The loader and all libraries are the image's own.
+               "image": [EMULATOR, "-L", IMAGE, IMAGE / "usr" / "local" / "bin" / "sluiced"]}
+    with daemon(*command[kind]) as grpc:
         under_qemu = answers(grpc)
     with daemon(BUILD / "server" / "sluiced", "--cpu.profile", "cpu-avx2-f32") as grpc:
         native = answers(grpc)

@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import zipfile
 
 import pytest
@@ -60,8 +61,9 @@ def roots(tmp_path_factory):
 class Root:
     """A copy of a root, which a test may change."""
 
-    def __init__(self, path):
+    def __init__(self, path, release):
         self.path = path
+        self.release = release
 
     def command(self, *words, user=None):
         as_user = []
@@ -86,9 +88,17 @@ class Root:
         return {each for each in found if not re.match(rf"\./({written})", each)}
 
 
+@contextlib.contextmanager
+def timed(root, what):
+    """Prints the time that a step took: `pytest -s` shows it, for docs/install.md."""
+    began = time.monotonic()
+    yield
+    print(f"{root.release}: {time.monotonic() - began:6.2f} s  {what}")
+
+
 @pytest.fixture(params=["bookworm", "trixie"])
 def clean(request, roots, tmp_path, packages):
-    made = Root(tmp_path / "root")
+    made = Root(tmp_path / "root", request.param)
     succeed("cp", "-a", "--reflink=auto", roots(request.param), made.path)
     shutil.copytree(packages, made.path / "packages")
     assert not made.has("gcc") and not made.has("cc")
@@ -126,12 +136,15 @@ def newer(root):
 def test_the_debian_package_installs_serves_upgrades_and_leaves_no_trace(clean):
     before = clean.files()
     package, = (clean.path / "packages").glob("*.deb")
-    clean.run("dpkg", "--install", f"/packages/{package.name}")
+    with timed(clean, "dpkg --install"):
+        clean.run("dpkg", "--install", f"/packages/{package.name}")
     assert "sluice:x:" in (clean.path / "etc" / "passwd").read_text()
     uid = clean.run("id", "-u", "sluice").strip()
     run = ("sluiced", "--config", f"/{CONFIGURATION}")
-    with daemon(clean, *run, user=uid) as grpc:
-        first = answer(clean, grpc)
+    with contextlib.ExitStack() as running:
+        with timed(clean, "sluiced until the first answer, with the demo model"):
+            grpc = running.enter_context(daemon(clean, *run, user=uid))
+            first = answer(clean, grpc)
         assert first.strip()
     ladder = clean.path / LADDER
     assert ladder.is_file() and str(ladder.stat().st_uid) == uid
@@ -139,7 +152,9 @@ def test_the_debian_package_installs_serves_upgrades_and_leaves_no_trace(clean):
     operators = clean.path / CONFIGURATION
     operators.write_text(operators.read_text().replace("max_wait: 1s", "max_wait: 2s"))
     kept = operators.read_bytes(), ladder.read_bytes()
-    clean.run("dpkg", "--install", "--force-confold", newer(clean))
+    later = newer(clean)
+    with timed(clean, "dpkg --install of a later version"):
+        clean.run("dpkg", "--install", "--force-confold", later)
     assert (operators.read_bytes(), ladder.read_bytes()) == kept
     assert "max_wait: 2s" in clean.run("sluiced", "--config", f"/{CONFIGURATION}",
                                        "--print-config")
@@ -148,7 +163,8 @@ def test_the_debian_package_installs_serves_upgrades_and_leaves_no_trace(clean):
 
     clean.run("dpkg", "--remove", "sluice")
     assert operators.is_file() and ladder.is_file() and not clean.has("sluiced")
-    clean.run("dpkg", "--purge", "sluice")
+    with timed(clean, "dpkg --purge"):
+        clean.run("dpkg", "--purge", "sluice")
     assert clean.files() == before
     assert "sluice" not in (clean.path / "etc" / "passwd").read_text()
 
@@ -209,12 +225,16 @@ def test_the_wheel_installs_serves_and_leaves_no_trace(clean, tmp_path):
     install = ("install", "--no-index", "--no-compile", "--find-links", "/packages")
     clean.run(*pip, *install, "sluice-client[gateway]")
     installed = clean.files()
-    clean.run(*pip, *install, "sluice-server")
-    with serve(clean) as (grpc, http):
-        assert answer_of(http)
+    with timed(clean, "pip install sluice-server"):
+        clean.run(*pip, *install, "sluice-server")
+    with contextlib.ExitStack() as running:
+        with timed(clean, "sluice serve until the first answer of the gateway"):
+            grpc, http = running.enter_context(serve(clean))
+            assert answer_of(http)
         assert clean.run("/venv/bin/sluice", "health", "--server", grpc).strip() == "SERVING"
     assert clean.has("sluiced")
-    clean.run(*pip, "uninstall", "-y", "sluice-server")
+    with timed(clean, "pip uninstall sluice-server"):
+        clean.run(*pip, "uninstall", "-y", "sluice-server")
     # pip leaves the empty folders above a wheel's data.
     remaining = {each for each in clean.files() if each.startswith("./venv")
                  and "__pycache__" not in each and not (clean.path / each).is_dir()}
