@@ -1,6 +1,11 @@
 #include "server/daemon/check.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
 #include <iterator>
 #include <memory>
 #include <string>
@@ -49,10 +54,18 @@ void CheckModels(const Config& config, Log* log, ConfigCheck* check) {
 
 }  // namespace
 
-absl::Status CheckLadderFile(const Config& config) {
-  const absl::Status file = CheckReplaceable(config.engine.ladder.file);
-  if (file.ok()) return file;
-  return absl::FailedPreconditionError(absl::StrCat("engine.ladder.file: ", file.message()));
+absl::Status CheckFiles(const Config& config) {
+  const absl::Status ladder = CheckReplaceable(config.engine.ladder.file);
+  if (!ladder.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat("engine.ladder.file: ", ladder.message()));
+  }
+  const std::filesystem::path journal = config.engine.history.journal;
+  if (journal.empty() || access(journal.c_str(), W_OK) == 0) return absl::OkStatus();
+  const std::string folder = journal.has_parent_path() ? journal.parent_path() : ".";
+  if (access(absl::StrCat(folder, "/.").c_str(), W_OK) == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("engine.history.journal: ", folder, ": ", std::strerror(errno),
+                   "; name a file in a folder that exists and that the daemon may write to"));
 }
 
 ConfigCheck CheckConfig(const Config& config) {
@@ -66,7 +79,7 @@ ConfigCheck CheckConfig(const Config& config) {
   add(ComputeMemoryLimits(options, engine.queue.max_bytes,
                           std::max<int64_t>(std::ssize(config.models), 1), ResidentBytes())
           .Check());
-  add(CheckLadderFile(config));
+  add(CheckFiles(config));
   add(MakeBackend(config.device, config.cpu, config.cuda, config.engine.attention).status());
   for (const absl::Status& error : Security::ErrorsOf(config.server)) add(error);
   const absl::StatusOr<std::unique_ptr<Log>> log = Log::Create(config.server.log);

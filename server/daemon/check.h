@@ -9,8 +9,9 @@
 
 namespace sluice {
 
-// Returns FailedPrecondition if the daemon could not replace engine.ladder.file.
-absl::Status CheckLadderFile(const Config& config);
+// Returns FailedPrecondition if the daemon could not replace engine.ladder.file or could not create
+// engine.history.journal.
+absl::Status CheckFiles(const Config& config);
 
 struct ConfigCheck {
   int64_t models = 0;                // the number of models, if there are no errors

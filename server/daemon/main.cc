@@ -108,7 +108,7 @@ int PrintCheck(const ConfigCheck& check) {
 // server, the engine, then the parts that the engine uses. `read` returns the configuration on
 // disk.
 absl::Status Run(const Config& config, const Reloader::Read& read) {
-  SLUICE_RETURN_IF_ERROR(CheckLadderFile(config));
+  SLUICE_RETURN_IF_ERROR(CheckFiles(config));
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Log> log, Log::Create(config.server.log));
   log->CaptureGrpc();
   bool drained = false;
@@ -224,8 +224,10 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
         "set server.lifecycle.ready_without_models if this is intended",
         {{"model_repository", config.model_repository}});
   }
-  std::printf("sluiced %s %s: gRPC on port %d, HTTP on port %d\n", version.c_str(),
-              ready ? "ready" : "not ready", server->grpc_port(), server->http_port());
+  const std::string http =
+      server->http_port() == 0 ? "no HTTP" : absl::StrCat("HTTP on port ", server->http_port());
+  std::printf("sluiced %s %s: gRPC on port %d, %s\n", version.c_str(),
+              ready ? "ready" : "not ready", server->grpc_port(), http.c_str());
   std::fflush(stdout);
   loaded = true;
 

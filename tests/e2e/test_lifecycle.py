@@ -113,9 +113,11 @@ def written(tmp_path, text):
     cut_certificate,
     lambda tmp_path: ["--cpu.profile", "nosuch"],
     lambda tmp_path: ["--device", "cuda:1000"],
+    lambda tmp_path: ["--engine.history.journal", tmp_path / "absent" / "journal"],
+    lambda tmp_path: ["--engine.ladder.file", tmp_path],
     lambda tmp_path: ["--server.memory.limit-bytes", "1MiB"],
 ], ids=["no callers file", "malformed callers file", "no certificate", "half of a certificate",
-        "profile", "device", "memory"])
+        "profile", "device", "no folder for the journal", "ladder file", "memory"])
 def test_check_reports_the_error_of_the_start(tmp_path, options):
     given = without_ports(*map(str, options(tmp_path)))
     checked, started = run(*given, "--check"), run(*given)
