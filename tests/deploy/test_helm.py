@@ -83,8 +83,8 @@ COMPONENTS = {
 NEEDS = {"envoy_tls": ["envoy"], "client_ca": ["tls"], "gateway_tls": ["tls", "gateway"],
          "gateway_client_tls": ["tls", "gateway", "gateway_tls"]}
 CONFLICTS = (
-    {"envoy_sidecar", "envoy"}, {"envoy_sidecar", "tls"}, {"inference_pool", "inference_pool_grpc"},
-    {"inference_pool", "tls"})
+    {"envoy_sidecar", "envoy"}, {"envoy_sidecar", "tls"}, {"envoy", "tls"},
+    {"inference_pool", "inference_pool_grpc"}, {"inference_pool", "tls"})
 
 
 def test_every_overlay_and_component_is_compared():
@@ -467,6 +467,7 @@ def test_values_at_their_limits_are_rendered(settings):
 @pytest.mark.parametrize("settings", [
     ("envoy.enabled=true", "envoy.sidecar=true"),
     ("envoy.sidecar=true", "tls.secretName=x"),
+    ("envoy.enabled=true", "tls.secretName=x"),
     ("models.storage=1Gi",),
 ])
 def test_choices_that_exclude_each_other_are_refused(settings):
