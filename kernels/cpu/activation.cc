@@ -7,7 +7,7 @@
 
 namespace sluice::kernels {
 
-static_assert(kActivations == CountEnumerators<Activation>());
+static_assert(kActivations == CountEnumerators<Activation>(), "set kActivations");
 
 void Activate(const Context& context, Activation activation, const float* in, const float* up,
               int64_t rows, int64_t dim, float* out, const QuantizedRows& quantized) {
