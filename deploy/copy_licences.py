@@ -4,15 +4,18 @@
   deploy/copy_licences.py PREFIX
 
 The libraries in PREFIX/lib/sluice come from Debian packages of this machine; each package's
-licences are in its file `copyright`. The header-only libraries are part of the programs.
+licences are in its file `copyright`, which may refer to a text in Debian's folder of common
+licences. The header-only libraries are part of the programs. In the tree of an image, the folders
+of PREFIX/share/doc already have the files of the libraries.
 """
 
 import pathlib
-import shutil
+import re
 import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+COMMON = pathlib.Path("/usr/share/common-licenses")
 # Packages whose headers are compiled into the programs.
 HEADERS = ["libcli11-dev", "nlohmann-json3-dev", "libspdlog-dev", "libabsl-dev"]
 
@@ -29,15 +32,23 @@ def package_of(library):
     return packages.pop()
 
 
+def copy(source, target):
+    target.write_bytes(source.read_bytes())  # shutil is not in Debian's python3-minimal.
+
+
 def main():
     prefix = pathlib.Path(sys.argv[1])
     documents = prefix / "share" / "doc" / "sluice"
     documents.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(ROOT / "LICENSE", documents / "copyright")
-    libraries = sorted(each for each in (prefix / "lib" / "sluice").iterdir()
-                       if not each.is_symlink())
-    for package in sorted({*map(package_of, (each.name for each in libraries)), *HEADERS}):
-        shutil.copyfile(f"/usr/share/doc/{package}/copyright", documents / f"{package}.copyright")
+    copy(ROOT / "LICENSE", documents / "copyright")
+    libraries = {each.name for each in (prefix / "lib" / "sluice").glob("*")
+                 if not each.is_symlink()}
+    for package in sorted({*map(package_of, libraries), *HEADERS}):
+        copy(pathlib.Path("/usr/share/doc", package, "copyright"),
+             documents / f"{package}.copyright")
+    texts = [each.read_text() for each in (prefix / "share" / "doc").rglob("*copyright")]
+    for name in sorted(set(re.findall(rf"{COMMON}/([\w.-]*\w)", "".join(texts)))):
+        copy(COMMON / name, documents / name)
 
 
 if __name__ == "__main__":

@@ -66,6 +66,7 @@ install_own() {
   done
   install -m 644 config/sluice.yaml "$tree/etc/sluice/sluice.yaml"
   install -D -m 644 -t "$tree/models/demo" models/demo/{config.json,model.safetensors}
+  deploy/copy_licences.py "$tree/usr"
   [ ${#libraries[@]} -eq 0 ] || install -m 644 -t "$library_directory" "${libraries[@]}"
 }
 

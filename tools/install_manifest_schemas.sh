@@ -7,4 +7,4 @@ set -euo pipefail
 venv=${1:?usage: tools/install_manifest_schemas.sh VENV}
 install() { "$venv/bin/pip" install -q --upgrade --target "$venv/schemas" "$@"; }
 install cloudcoil==0.6.0 cloudcoil-models-keda==2.16.1.0 cloudcoil-models-prometheus-operator==0.80.1.0
-install --no-deps kserve==0.21.0
+install --no-deps kserve==0.20.0

@@ -106,6 +106,16 @@ def status(pid):
         return dict(line.rstrip("\n").split(":\t", 1) for line in file)
 
 
+def test_image_has_the_licences_of_its_parts(tree):
+    documents = tree / "usr" / "share" / "doc"
+    own = documents / "sluice"
+    assert (own / "copyright").read_text() == (ROOT / "LICENSE").read_text()
+    texts = [each.read_text() for each in documents.rglob("*copyright")]
+    named = set(re.findall(r"/usr/share/common-licenses/([\w.-]*\w)", "".join(texts)))
+    assert len(named) > 5 and named <= {each.name for each in own.iterdir()}
+    assert (own / "libcli11-dev.copyright").is_file()
+
+
 def test_image_serves_its_model_without_privileges_or_writable_files(tree, tmp_path):
     with Container(tree, tmp_path) as container:
         answer = container.infer("demo")

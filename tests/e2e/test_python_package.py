@@ -58,6 +58,11 @@ def wheel(tmp_path_factory):
     return made
 
 
+def test_the_wheel_has_the_licence(wheel):
+    assert (CLIENT / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+    assert [each for each in zipfile.ZipFile(wheel).namelist() if each.endswith("LICENSE")]
+
+
 def test_the_wheel_is_pure_python_with_types(wheel):
     assert wheel.name.endswith("-py3-none-any.whl")
     names = zipfile.ZipFile(wheel).namelist()

@@ -2,6 +2,7 @@
 
 import contextlib
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -16,6 +17,11 @@ def succeed(*command, **options):
     done = subprocess.run([*map(str, command)], capture_output=True, text=True, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def named_licences(texts):
+    """Returns the names of the common licences of Debian that the files `copyright` refer to."""
+    return set(re.findall(r"/usr/share/common-licenses/([\w.-]*\w)", "".join(texts)))
 
 
 @contextlib.contextmanager

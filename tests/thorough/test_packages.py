@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT / "tests" / "e2e"))
 
 import packaged  # noqa: E402
 from conftest import BUILD, free_port  # noqa: E402
-from packaged import succeed  # noqa: E402
+from packaged import named_licences, succeed  # noqa: E402
 from waiting import PATIENCE_S  # noqa: E402
 
 MIRROR = "http://deb.debian.org/debian"
@@ -194,6 +194,7 @@ def test_the_wheel_names_its_c_library_and_the_licences_of_its_libraries(package
     assert (int(floor[1]), int(floor[2])) <= (2, 36), "Debian 12 has 2.36"
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
+        texts = [archive.read(each) for each in names if each.endswith("copyright")]
         modes = {each.filename: each.external_attr >> 16 & 0o777 for each in archive.infolist()}
     scripts = [each for each in names if "/scripts/" in each]
     assert sorted(each.rsplit("/")[-1] for each in scripts) == [
@@ -209,6 +210,28 @@ def test_the_wheel_names_its_c_library_and_the_licences_of_its_libraries(package
                                text=True).stdout
         owners = {f"{line.split(':')[0]}.copyright" for line in found.splitlines()}
         assert owners & licences, library
+    assert named_licences(text.decode() for text in texts) <= licences
+    client, = packages.glob("sluice_client-*.whl")
+    with zipfile.ZipFile(client) as archive:
+        assert any(each.endswith("LICENSE") for each in archive.namelist())
+
+
+def later_wheel(wheel):
+    """Writes the same wheel with a higher version next to it, and returns the version."""
+    name = "sluice_server-"
+    version = wheel.name.removeprefix(name).split("-")[0]
+    path = wheel.with_name(wheel.name.replace(name + version, f"{name}99"))
+    with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(path, "w") as new:
+        for each in old.infolist():
+            data = old.read(each)
+            if each.filename.endswith(("METADATA", "RECORD")):
+                data = data.replace(f"Version: {version}".encode(), b"Version: 99").replace(
+                    (name + version).encode(), f"{name}99".encode())
+            if each.filename.endswith("RECORD"):
+                data = re.sub(rb"(METADATA),[^,]*,\d*", rb"\1,,", data)
+            each.filename = each.filename.replace(name + version, f"{name}99")
+            new.writestr(each, data)
+    return "99"
 
 
 def test_the_wheel_installs_serves_and_leaves_no_trace(clean, tmp_path):
@@ -232,6 +255,14 @@ def test_the_wheel_installs_serves_and_leaves_no_trace(clean, tmp_path):
             grpc, http = running.enter_context(serve(clean))
             assert answer_of(http)
         assert clean.run("/venv/bin/sluice", "health", "--server", grpc).strip() == "SERVING"
+    ladder, = (clean.path / "state").glob("ladder-*")
+    kept = ladder.read_bytes()
+    later = later_wheel(server)
+    with timed(clean, "pip install --upgrade sluice-server"):
+        clean.run(*pip, *install, "--upgrade", "sluice-server")
+    assert later in clean.run(*pip, "list").split() and ladder.read_bytes() == kept
+    with serve(clean) as (_, http):
+        assert answer_of(http)
     assert clean.has("sluiced")
     with timed(clean, "pip uninstall sluice-server"):
         clean.run(*pip, "uninstall", "-y", "sluice-server")
@@ -246,7 +277,7 @@ def serve(root):
     """Runs `sluice serve` in a root as an ordinary user, and yields both addresses."""
     ports = [str(free_port()) for _ in range(4)]
     state = root.path / "state"
-    state.mkdir()
+    state.mkdir(exist_ok=True)
     os.chown(state, 1000, 1000)
     words = [word for pair in zip(("--grpc-port", "--http-port", "--metrics-port", "--admin-port"),
                                   ports) for word in pair]
