@@ -1,5 +1,6 @@
 """Tests `sluice serve`, which starts a daemon and a gateway together."""
 
+import itertools
 import json
 import os
 import re
@@ -120,6 +121,15 @@ def test_arguments_after_two_dashes_go_to_the_daemon(programs, tmp_path):
         _, errors = served.process.communicate(timeout=PATIENCE_S)
     assert served.process.returncode == 1
     assert "the daemon ended with status 2" in errors and "no-such-option" in errors
+
+
+@pytest.mark.parametrize("first, second", list(itertools.combinations(PORTS, 2)))
+def test_one_port_for_two_options_is_refused(programs, tmp_path, first, second):
+    port = free_port()
+    with Serve(programs, tmp_path / "state", DEMO, first, port, second, port) as served:
+        _, errors = served.process.communicate(timeout=PATIENCE_S)
+    assert served.process.returncode == 1
+    assert first in errors and second in errors and f"are both {port}. Use another" in errors
 
 
 @pytest.mark.parametrize("option", PORTS)

@@ -111,6 +111,16 @@ def _free_port(host: str) -> int:
         return int(listener.getsockname()[1])
 
 
+def _check_different(given: argparse.Namespace) -> None:
+    options: dict[int, str] = {}
+    for name in ("http_port", "grpc_port", "metrics_port", "admin_port"):
+        option, port = f"--{name.replace('_', '-')}", getattr(given, name)
+        if port in options:
+            _fail(f"{options[port]} and {option} are both {port}. Use another port for one of"
+                  " them.")
+        options[port] = option
+
+
 def _check_port(option: str, host: str, port: int) -> str:
     """Returns the address. Exits with a free port if this one is taken."""
     if not 1 <= port <= 65535:
@@ -208,6 +218,7 @@ def _serve(given: argparse.Namespace, daemon_arguments: list[str]) -> None:
         if not re.fullmatch(r"[\w.-]+", name):
             _fail(f"the folder's name {name!r} cannot be the name of a model. Rename it, with"
                   " letters, digits and any of . _ - only.")
+    _check_different(given)
     http = _check_port("--http-port", given.host, given.http_port)
     grpc = _check_port("--grpc-port", given.host, given.grpc_port)
     metrics = _check_port("--metrics-port", given.host, given.metrics_port)
