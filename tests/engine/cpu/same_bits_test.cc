@@ -175,7 +175,8 @@ std::vector<std::string> Goldens() {
                                     "encoder_dense_input",
                                     "encoder_position_input",
                                     "xsa_lm_small",
-                                    "xsa_lm_deep"};
+                                    "xsa_lm_deep",
+                                    "deberta_long"};
   for (const std::string& family : FamilyGoldens()) names.push_back("families/" + family);
   return names;
 }
