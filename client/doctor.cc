@@ -73,6 +73,7 @@ class MetricsReader {
     const size_t before = findings_->size();
     LookAtVersion();
     LookAtReload();
+    LookAtFiles();
     LookAtCertificate();
     LookAtRefusals();
     LookAtFailures();
@@ -110,6 +111,19 @@ class MetricsReader {
     }
   }
 
+  void LookAtFiles() {
+    for (const Sample& sample : samples_) {
+      if (sample.name != metric::kSecretFilesValid.name || sample.value != 0) continue;
+      const auto kind = sample.labels.find("kind");
+      findings_->push_back(
+          {Level::kBad,
+           absl::StrCat("the server refused changed files: ",
+                        kind == sample.labels.end() ? "" : kind->second),
+           "The log states why. The last valid files are in use, so revoked tokens and "
+           "certificates are still accepted."});
+    }
+  }
+
   void LookAtCertificate() {
     constexpr double kDay = 86400;
     for (const Sample& sample : samples_) {
@@ -119,7 +133,7 @@ class MetricsReader {
       findings_->push_back({days > 3 ? Level::kAdvice : Level::kBad,
                             days > 0 ? absl::StrFormat("the certificate expires in %.1f days", days)
                                      : "the certificate has expired",
-                            "Renew it; the server reads the changed files without a restart."});
+                            "Renew it; the server reads valid new files without a restart."});
     }
   }
 

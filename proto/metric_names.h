@@ -13,7 +13,8 @@ struct Metric {
 };
 
 // Requests. admitted_total is the sum of requests_total over all codes, requests_waiting and
-// requests_running. The answers that callers get are requests_total + rejected_total.
+// requests_running. The answers that callers get are requests_total + rejected_total +
+// unauthenticated_total.
 inline constexpr Metric kAdmitted{"sluice_admitted_total", "Requests that the engine accepted."};
 inline constexpr Metric kRequests{"sluice_requests_total",
                                   "Accepted requests that ended, by status code."};
@@ -189,6 +190,10 @@ inline constexpr Metric kReloads{"sluice_config_reloads_total",
 inline constexpr Metric kCertificateExpiry{
     "sluice_certificate_expiry_timestamp_seconds",
     "When the certificate in use expires, in seconds since 1970; absent without TLS."};
+inline constexpr Metric kSecretFilesValid{
+    "sluice_secret_files_valid",
+    "1 if the last check accepted the files of this kind, certificate or callers; 0 if it refused "
+    "them and the last valid files stay in use."};
 inline constexpr Metric kSecretReads{
     "sluice_secret_reads_total",
     "Checks that found new contents or a new error in the files, by kind: certificate or callers, "

@@ -245,7 +245,9 @@ def errors_page():
         "words below.",
         "Programs read the word; the message is for people. The word is also the label `reason` of",
         "`sluice_rejected_total`, which counts the requests that were refused before they were "
-        "admitted.",
+        "admitted,",
+        "except for `credential_missing` and `token_unknown`: `sluice_unauthenticated_total` "
+        "counts those.",
         "",
         "- **Retry**: whether the same call may succeed later. A RESOURCE_EXHAUSTED error has the "
         "trailer",

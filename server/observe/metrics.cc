@@ -101,6 +101,7 @@ struct Metrics::Families {
   Counter& reloads_failed = reloads.Add({{"result", "error"}});
   Gauge& reload_success = AddGauge(metric::kReloadSuccess).Add({});
   prometheus::Family<Gauge>& certificate_expiry = AddGauge(metric::kCertificateExpiry);
+  prometheus::Family<Gauge>& secret_files_valid = AddGauge(metric::kSecretFilesValid);
   prometheus::Family<Counter>& secret_reads = AddCounter(metric::kSecretReads);
 };
 
@@ -212,6 +213,9 @@ struct Metrics::Series {
   const SeriesLabels labels;
   OwnSeries own;
   Counter& admitted = own.Add(families.admitted, labels);
+  // Both exist from the start, so that the first failure is an increase.
+  Counter& captures_ok = own.Add(families.plan_captures, With(labels, "result", "ok"));
+  Counter& captures_failed = own.Add(families.plan_captures, With(labels, "result", "error"));
   std::array<std::atomic<Counter*>, kCodes> requests{};
   Histogram& request_duration = own.Add(families.request_duration, labels, kLong);
   Histogram& queue_duration = own.Add(families.queue_duration, labels, kShort);
@@ -261,6 +265,7 @@ void Metrics::OnReload(bool ok) {
 }
 
 void Metrics::OnSecretRead(std::string_view kind, bool ok) {
+  families_->secret_files_valid.Add({{"kind", std::string(kind)}}).Set(ok ? 1 : 0);
   families_->secret_reads.Add({{"kind", std::string(kind)}, {"result", ok ? "ok" : "error"}})
       .Increment();
 }
@@ -358,8 +363,7 @@ void Metrics::OnNoPlan(const Model& model, Lookup lookup) {
 void Metrics::OnPlan(const PlanTrace& trace) {
   const std::shared_ptr<Series> held = For(*trace.model);
   Series& series = *held;
-  series.own.Add(families_->plan_captures, With(series.labels, "result", trace.ok ? "ok" : "error"))
-      .Increment();
+  (trace.ok ? series.captures_ok : series.captures_failed).Increment();
   series.capture_seconds.Observe(Seconds(trace.duration));
 }
 

@@ -38,7 +38,7 @@ class Metrics final : public Observer {
   // Drops the series of models in the same way as PerModel::Retire.
   void Retire(IsServed is_served, MonoTime now, nanoseconds keep);
   void OnReload(bool ok);
-  // Counts a read of a secret file. `kind` is "certificate" or "callers".
+  // Counts a check of secret files, and keeps its outcome. `kind` is "certificate" or "callers".
   void OnSecretRead(std::string_view kind, bool ok);
   void SetCertificateExpiry(std::chrono::system_clock::time_point expires);
 

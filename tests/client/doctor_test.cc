@@ -116,6 +116,12 @@ const DoctorRow kDoctorRows[] = {
      "the server is version 1.2.3, this client is 1.2.4"},
     {"ARefusedReload", [](auto* seen) { (*seen->metrics)[1].value = 0; }, Level::kBad,
      "the last reload of the configuration was refused"},
+    {"RefusedFiles",
+     [](auto* seen) {
+       AddSample("sluice_secret_files_valid", {{"kind", "certificate"}}, 1, seen);
+       AddSample("sluice_secret_files_valid", {{"kind", "callers"}}, 0, seen);
+     },
+     Level::kBad, "the server refused changed files: callers"},
     {"ACertificateForTenDays",
      [](auto* seen) {
        AddSample("sluice_certificate_expiry_timestamp_seconds", {}, kNow + 10 * kDay, seen);

@@ -21,7 +21,8 @@ QUEUE = 64  # requests
 
 # Metrics of TLS and callers, which this daemon does not use. tests/e2e/test_faults_tls.py tests
 # them.
-ONLY_WITH_FILES = {"sluice_certificate_expiry_timestamp_seconds", "sluice_secret_reads_total"}
+ONLY_WITH_FILES = {"sluice_certificate_expiry_timestamp_seconds", "sluice_secret_files_valid",
+                   "sluice_secret_reads_total"}
 
 
 def local_config(folder, daemon, gateway):

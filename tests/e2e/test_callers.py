@@ -131,9 +131,11 @@ def test_replaced_tokens_take_effect_while_the_daemon_serves(callers):
     with undisturbed(server):
         server.callers.write_text(TWO + "nonsense\n")
         wait_until(lambda: reads("error") == 1)
+        assert server.metric("sluice_secret_files_valid", kind="callers") == 0
         assert live(ALICE) == live(BOB) == "OK", "the last valid file stays in effect"
         server.callers.write_text(TWO + f"carol: token:{STRANGER}\n")
         wait_until(lambda: live(STRANGER) == "OK")
+        assert server.metric("sluice_secret_files_valid", kind="callers") == 1
         server.callers.write_text(f"alice: token:{ALICE}\n")
         wait_until(lambda: live(BOB) == "UNAUTHENTICATED")
         server.callers.unlink()
