@@ -50,9 +50,17 @@ std::string HintForUnavailable(absl::string_view message, const Arguments& argum
     return absl::StrCat("the certificate of ", arguments.server,
                         " is for another name; give that name with --server-name");
   }
+  const ConnectionArguments& own = arguments.connection;
+  if (!own.cert.empty() && absl::StrContains(message, "empty address list")) {
+    return "--cert and --key must be PEM files of one certificate and its own key";
+  }
+  const char* const certificates =
+      own.cert.empty() ? ", or the server requires a certificate of the caller (--cert, --key); "
+                       : ", or the server does not trust the certificate of --cert; ";
   const std::string no_answer = absl::StrCat(
       " answers at ", arguments.server,
-      ", or it is shutting down, or one side speaks TLS and the other does not (--tls, --ca); ");
+      ", or it is shutting down, or one side speaks TLS and the other does not (--tls, --ca)",
+      own.tls ? certificates : "; ");
   return arguments.calls_admin
              ? absl::StrCat("no admin API", no_answer,
                             "set SLUICE_ADMIN to the daemon's server.admin.address, or give it "

@@ -182,7 +182,19 @@ def test_callers_need_a_certificate_if_the_daemon_requires_one(secure, files, au
             timeout=PATIENCE_S,
         )
         assert run.stdout == "SERVING\n", run.stderr
-        assert subprocess.run(health, capture_output=True, timeout=PATIENCE_S).returncode == 3
+        def refused(*own):
+            run = subprocess.run([*health, *own], capture_output=True, text=True,
+                                 timeout=PATIENCE_S)
+            assert run.returncode == 3
+            return run.stderr
+
+        assert "requires a certificate of the caller (--cert, --key)" in refused()
+        (tmp_path / "stranger").mkdir()
+        stranger = Files(tmp_path / "stranger", Authority())
+        assert "does not trust the certificate of --cert" in refused(
+            "--cert", stranger.crt, "--key", stranger.key)
+        assert "must be PEM files of one certificate" in refused(
+            "--cert", own.crt, "--key", stranger.key)
 
 
 def test_the_client_checks_the_servers_name(secure, files):
