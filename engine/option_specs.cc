@@ -325,13 +325,14 @@ const std::vector<OptionSpec<CpuOptions>>& OptionSpecs<CpuOptions>() {
           "Number of compute threads. With a GPU, they compute classifiers, dense layers of "
           "embeddings and scores of candidates. 0: the number of CPUs that the cgroup "
           "limit and the affinity mask allow."),
-      SLUICE_OPTION(profile, Name{64},
-                    "Numerics profile: auto, f32, bf16, or the name of an instruction set with a "
-                    "type. auto: the fastest profile that multiplies weights in their stored "
-                    "precision; weights stored as bf16 are multiplied in bf16 if the processor "
-                    "supports it. f32: the fastest profile that computes everything in f32. bf16: "
-                    "like auto, but an error if the processor does not support bf16. Outputs are "
-                    "bitwise stable within a profile."),
+      SLUICE_OPTION(
+          profile, Name{64},
+          "Numerics profile: auto, f32, bf16, or the name of an instruction set with a "
+          "type. auto: the fastest profile that multiplies weights in their stored "
+          "precision; weights stored as bf16 are multiplied in bf16 if the processor "
+          "does so faster. f32: the fastest profile that computes everything in f32. "
+          "bf16: like auto, but an error if the processor does not support bf16. Outputs are "
+          "bitwise stable within a profile."),
       ForTests(SLUICE_OPTION(poison, Boolean{}, kPoisonHelp)),
   }));
   return specs;

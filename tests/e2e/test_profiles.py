@@ -5,6 +5,7 @@
 
 import concurrent.futures
 import os
+import pathlib
 import subprocess
 
 import numpy as np
@@ -59,7 +60,10 @@ def named_models(server):
 
 def test_default_profile_uses_the_stored_precision(daemon):
     server = daemon("--cpu.profile", "auto")
-    stored = [profile for profile, name in NEEDS.items() if has(name)]
+    # Intel's processors multiply in bf16 quickly only by AMX.
+    intel = "GenuineIntel" in pathlib.Path("/proc/cpuinfo").read_text()
+    stored = [profile for profile, name in NEEDS.items()
+              if has(name) and not (intel and profile == "cpu-avx512-bf16")]
     names = named_models(server)
     assert any(profile in names for profile in stored) or not stored, names
     assert stored or "-f32" in names, names
