@@ -174,7 +174,7 @@ function(sluice_ctest name program)
   add_test(NAME ${name} COMMAND ${program} --gtest_brief=1 ${filter}
     --gtest_output=xml:${CMAKE_BINARY_DIR}/gtest/${name}.xml)
   set_tests_properties(${name} PROPERTIES ENVIRONMENT "${ARG_ENVIRONMENT}"
-    TIMEOUT $<IF:$<BOOL:${SLUICE_SANITIZER}>,3600,900>)
+    TIMEOUT $<IF:$<OR:$<BOOL:${SLUICE_SANITIZER}>,$<BOOL:${CMAKE_CROSSCOMPILING}>>,3600,900>)
   sluice_label(${name} ${ARG_SLOW})
 endfunction()
 

@@ -89,7 +89,7 @@ absl::StatusOr<SafetensorsEntry> ReadEntry(const std::string& name, const json& 
   const uint64_t end = offsets[1].get<uint64_t>();
   if (begin > end || end > data.size()) {
     return Invalid(name, absl::StrCat("data_offsets [", begin, ", ", end, "] exceed the ",
-                                      data.size(), " bytes of data"));
+                                      data.size(), " bytes of data; is the file complete?"));
   }
   const std::optional<uint64_t> bytes = ShapeBytes(shape, *element_bytes);
   if (!bytes || *bytes != end - begin) {

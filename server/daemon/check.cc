@@ -11,9 +11,11 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/atomic_file.h"
 #include "base/out_of_memory.h"
 #include "base/resident_memory.h"
+#include "base/status_macros.h"
 #include "server/common/log.h"
 #include "server/common/memory_limits.h"
 #include "server/daemon/device.h"
@@ -52,20 +54,29 @@ void CheckModels(const Config& config, Log* log, ConfigCheck* check) {
   if (!status.ok()) check->errors.push_back(status);
 }
 
+// Returns FailedPrecondition if no file can be created in the folder of `path`, which may be empty.
+absl::Status CheckFolder(absl::string_view option, const std::filesystem::path& path) {
+  const std::string folder = path.has_parent_path() ? path.parent_path() : ".";
+  if (path.empty() || access(absl::StrCat(folder, "/.").c_str(), W_OK) == 0) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat(option, ": ", folder, ": ", std::strerror(errno),
+                   "; name a file in a folder that exists and that the daemon may write to"));
+}
+
 }  // namespace
 
 absl::Status CheckFiles(const Config& config) {
-  const absl::Status ladder = CheckReplaceable(config.engine.ladder.file);
-  if (!ladder.ok()) {
-    return absl::FailedPreconditionError(absl::StrCat("engine.ladder.file: ", ladder.message()));
+  const std::string& ladder = config.engine.ladder.file;
+  const absl::Status file = CheckReplaceable(ladder);
+  if (!file.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat("engine.ladder.file: ", file.message()));
   }
-  const std::filesystem::path journal = config.engine.history.journal;
-  if (journal.empty() || access(journal.c_str(), W_OK) == 0) return absl::OkStatus();
-  const std::string folder = journal.has_parent_path() ? journal.parent_path() : ".";
-  if (access(absl::StrCat(folder, "/.").c_str(), W_OK) == 0) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("engine.history.journal: ", folder, ": ", std::strerror(errno),
-                   "; name a file in a folder that exists and that the daemon may write to"));
+  SLUICE_RETURN_IF_ERROR(CheckFolder("engine.ladder.file", ladder));
+  const std::string& journal = config.engine.history.journal;
+  if (access(journal.c_str(), W_OK) == 0) return absl::OkStatus();
+  return CheckFolder("engine.history.journal", journal);
 }
 
 ConfigCheck CheckConfig(const Config& config) {

@@ -9,8 +9,8 @@
 
 namespace sluice {
 
-// Returns FailedPrecondition if the daemon could not replace engine.ladder.file or could not create
-// engine.history.journal.
+// Returns FailedPrecondition if the daemon cannot replace engine.ladder.file or cannot create
+// engine.history.journal, for example because the folder does not exist.
 absl::Status CheckFiles(const Config& config);
 
 struct ConfigCheck {

@@ -36,6 +36,7 @@
 #include "server/daemon/lifecycle.h"
 #include "server/daemon/reloader.h"
 #include "server/daemon/server.h"
+#include "server/daemon/service_manager.h"
 #include "server/daemon/tuning.h"
 #include "server/observe/access_log.h"
 #include "server/observe/engine_log.h"
@@ -229,10 +230,12 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
   std::printf("sluiced %s %s: gRPC on port %d, %s\n", version.c_str(),
               ready ? "ready" : "not ready", server->grpc_port(), http.c_str());
   std::fflush(stdout);
+  NotifyServiceManager("READY=1");
   loaded = true;
 
   const int signal = termination.Await();
   log->Info("draining", {{"signal", signal}});
+  NotifyServiceManager("STOPPING=1");
   ExitAfter(LongestEnd(server->lifecycle()));
   server->Drain();
   log->Info("drained");

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from processes import DEPLOY, SLUICE, SLUICED, tool
+from processes import DEPLOY, SLUICED, tool
 
 UNIT = DEPLOY / "systemd" / "sluiced.service"
 
@@ -13,13 +13,9 @@ UNIT = DEPLOY / "systemd" / "sluiced.service"
 @pytest.fixture
 def unit(tmp_path):
     """The path of a copy of the unit with the binaries of this build."""
-    text = UNIT.read_text()
-    for installed, built in (
-        ("/usr/local/bin/sluiced", SLUICED),
-        ("/usr/local/bin/sluice ", f"{SLUICE} "),
-    ):
-        assert installed in text
-        text = text.replace(installed, str(built))
+    installed = "/usr/local/bin/sluiced"
+    assert installed in UNIT.read_text()
+    text = UNIT.read_text().replace(installed, str(SLUICED))
     path = tmp_path / UNIT.name
     path.write_text(text)
     return path

@@ -44,6 +44,22 @@ def test_ports_are_free_once_the_daemon_reports_that_it_has_drained(daemon):
     assert server.process.wait(PATIENCE_S) == 0
 
 
+@pytest.mark.parametrize("abstract", [False, True], ids=["path", "abstract"])
+def test_the_service_manager_hears_of_the_start_and_the_stop(daemon, tmp_path, abstract):
+    name = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind("\0" + name if abstract else name)
+        manager.settimeout(PATIENCE_S)
+        server = daemon(variables={"NOTIFY_SOCKET": "@" + name if abstract else name})
+        assert manager.recv(64) == b"READY=1"
+        manager.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            manager.recv(64)
+        server.process.send_signal(signal.SIGTERM)
+        manager.settimeout(PATIENCE_S)
+        assert manager.recv(64) == b"STOPPING=1"
+
+
 def test_injected_faults_are_logged_and_off_by_default(daemon):
     words = "TEST FAULTS ARE ON"
     _, output = daemon(faults="before_replay@absent:delay=1").stop()
@@ -115,9 +131,11 @@ def written(tmp_path, text):
     lambda tmp_path: ["--device", "cuda:1000"],
     lambda tmp_path: ["--engine.history.journal", tmp_path / "absent" / "journal"],
     lambda tmp_path: ["--engine.ladder.file", tmp_path],
+    lambda tmp_path: ["--engine.ladder.file", tmp_path / "absent" / "ladder"],
     lambda tmp_path: ["--server.memory.limit-bytes", "1MiB"],
 ], ids=["no callers file", "malformed callers file", "no certificate", "half of a certificate",
-        "profile", "device", "no folder for the journal", "ladder file", "memory"])
+        "profile", "device", "no folder for the journal", "ladder file",
+        "no folder for the ladder file", "memory"])
 def test_check_reports_the_error_of_the_start(tmp_path, options):
     given = without_ports(*map(str, options(tmp_path)))
     checked, started = run(*given, "--check"), run(*given)
