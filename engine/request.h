@@ -201,7 +201,7 @@ struct Request {
   // Tokens that a row neither draws nor reports. Ascending, distinct.
   RowLists excluded;
   // The positions of a row that have vectors. Ascending, distinct. For kOutputExtraction: the
-  // positions of each label and then of each word.
+  // positions of the gate, if the model has one, of each label and then of each word.
   RowLists vectors;
   // For kOutputMaxSim: the first `queries` rows are queries, the others are documents. There is one
   // query for all documents, or one for each.

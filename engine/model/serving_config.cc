@@ -10,6 +10,7 @@
 #include "base/json_reader.h"
 #include "engine/model/config.h"
 #include "engine/model/config_reader.h"
+#include "engine/model/head_files.h"
 
 namespace sluice {
 namespace {
@@ -49,7 +50,8 @@ std::optional<ExtractionConfig> ReadExtraction(ObjectReader& extensions,
   if (!extensions.Has("extraction")) return std::nullopt;
   ObjectReader object = extensions.Object("extraction");
   object.AllowOnly({"width", "lstm_layers", "max_width", "max_words", "label_marker", "separator",
-                    "label_state"});
+                    "label_state", "before_labels", "after_labels", "gate", "label_head", "words",
+                    "conflicts"});
   ExtractionConfig head;
   head.width = object.Integer("width", 2, kMaxWidth);
   if (head.width % 2 != 0) {
@@ -61,6 +63,15 @@ std::optional<ExtractionConfig> ReadExtraction(ObjectReader& extensions,
   head.label_marker = object.String("label_marker", kMaxLabelBytes, "<<ENT>>");
   head.separator = object.String("separator", kMaxLabelBytes, "<<SEP>>");
   head.label_state = object.Enum<LabelState>("label_state");
+  head.before_labels = ReadTokenTexts(object, "before_labels");
+  head.after_labels = ReadTokenTexts(object, "after_labels");
+  head.gate = object.String("gate", kMaxLabelBytes, "");
+  if (!head.gate.empty() && std::ranges::count(head.before_labels, head.gate) != 1) {
+    object.Fail("gate", "must be one entry of before_labels");
+  }
+  head.label_head = object.Enum<LabelHeadKind>("label_head");
+  head.words = object.Enum<WordKind>("words");
+  head.label_by_label = object.Choice("conflicts", {"all", "label"}) == 1;
   if (config.causal) object.Fail("width", "needs a model with attention in both directions");
   return head;
 }

@@ -19,7 +19,14 @@
 //     "max_words": 384,                     the most words of a text
 //     "label_marker": "<<ENT>>",            the token before each label
 //     "separator": "<<SEP>>",               the token between the labels and the text
-//     "label_state": "marker" | "next" }    the token whose state stands for a label
+//     "label_state": "marker" | "next",     the token whose state stands for a label
+//     "before_labels": [],                  texts before the first label
+//     "after_labels": [],                   texts between the last label and the separator
+//     "gate": "",                           a token of before_labels; a classifier of its state
+//                                           decides whether the text has parts
+//     "label_head": a name of LabelHeadKind,
+//     "words": "plain" | "links",
+//     "conflicts": "all" | "label" }        label: a part only excludes parts of its own label
 //   "position_alignment": "start" | "end"   end: the last token of a prompt has the last position
 //   "truncate": "error" | "left" | "right"  for too long prompts; a request may override it
 // In a directory of sentence-transformers its files replace them: engine/model/sentence_files.h.
@@ -142,6 +149,25 @@ constexpr auto EnumNamesOf(LabelState) {
   return EnumNameTable<LabelState>({{kMarker, "marker"}, {kNext, "next"}});
 }
 
+// The layers that map the states of the labels: two dense layers; or a recurrent step and two dense
+// layers; or a recurrent step, attention between the labels and three dense layers. See
+// engine/rows/label_head.h.
+enum class LabelHeadKind { kProjection, kRecurrent, kAttention };
+constexpr auto EnumNamesOf(LabelHeadKind) {
+  using enum LabelHeadKind;
+  return EnumNameTable<LabelHeadKind>(
+      {{kProjection, "projection"}, {kRecurrent, "recurrent"}, {kAttention, "attention"}});
+}
+
+// The division of texts into words. With kLinks, links, e-mail addresses and names after @ are
+// words too, words are in lower case, and a full stop follows a text that does not end with a full
+// stop, an exclamation mark or a question mark.
+enum class WordKind { kPlain, kLinks };
+constexpr auto EnumNamesOf(WordKind) {
+  using enum WordKind;
+  return EnumNameTable<WordKind>({{kPlain, "plain"}, {kLinks, "links"}});
+}
+
 // A head that finds labelled parts of a text. It reads the states of a row that has the labels,
 // each after a marker, then a separator, and then the words of the text.
 struct ExtractionConfig {
@@ -152,6 +178,11 @@ struct ExtractionConfig {
   std::string label_marker = {};
   std::string separator = {};
   LabelState label_state = LabelState::kMarker;
+  std::vector<std::string> before_labels = {}, after_labels = {};
+  std::string gate = {};  // empty for none
+  LabelHeadKind label_head = LabelHeadKind::kProjection;
+  WordKind words = WordKind::kPlain;
+  bool label_by_label = false;  // whether a part only excludes parts of its own label
 };
 
 // The use of a text: it is searched for, or it is found. Models may encode both differently.

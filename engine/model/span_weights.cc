@@ -24,15 +24,75 @@ absl::StatusOr<Linear> FindModule(const Checkpoint& checkpoint, const std::strin
                     rows, width);
 }
 
-// Requires that `width` is the width of the head, and `in` the width of the projected states.
-absl::Status FindProjection(const Checkpoint& checkpoint, const std::string& name, int64_t in,
-                            int64_t width, SpanWeights::Projection* projection) {
+// The widths before, between and after the layers of a projection.
+struct Widths {
+  int64_t in, inner, out;
+};
+
+absl::StatusOr<SpanWeights::Projection> FindProjection(const Checkpoint& checkpoint,
+                                                       const std::string& name,
+                                                       const Widths& widths) {
   const std::string module = absl::StrCat("span_head.", name);
-  SLUICE_ASSIGN_OR_RETURN(projection->in,
-                          FindModule(checkpoint, absl::StrCat(module, ".0"), 4 * width, in));
-  SLUICE_ASSIGN_OR_RETURN(projection->out,
-                          FindModule(checkpoint, absl::StrCat(module, ".3"), width, 4 * width));
-  return absl::OkStatus();
+  SpanWeights::Projection projection;
+  SLUICE_ASSIGN_OR_RETURN(
+      projection.in, FindModule(checkpoint, absl::StrCat(module, ".0"), widths.inner, widths.in));
+  SLUICE_ASSIGN_OR_RETURN(
+      projection.out, FindModule(checkpoint, absl::StrCat(module, ".3"), widths.out, widths.inner));
+  return projection;
+}
+
+absl::StatusOr<Linear> FindNorm(const Checkpoint& checkpoint, const std::string& module) {
+  Linear norm;
+  const std::vector<int64_t> shape = {kLabelAttentionWidth};
+  SLUICE_ASSIGN_OR_RETURN(norm.weight, checkpoint.Find(absl::StrCat(module, ".weight"), shape));
+  SLUICE_ASSIGN_OR_RETURN(norm.bias, checkpoint.Find(absl::StrCat(module, ".bias"), shape));
+  return norm;
+}
+
+absl::StatusOr<SpanWeights::AttentionLayer> FindLayer(const Checkpoint& checkpoint, int64_t layer) {
+  constexpr int64_t kWidth = kLabelAttentionWidth;
+  const std::string module = absl::StrCat("span_head.label.layers.", layer, ".");
+  const auto find = [&](const char* name, int64_t rows, int64_t width) {
+    return FindModule(checkpoint, module + name, rows, width);
+  };
+  SpanWeights::AttentionLayer found;
+  SLUICE_ASSIGN_OR_RETURN(found.qkv, find("qkv", 3 * kWidth, kWidth));
+  SLUICE_ASSIGN_OR_RETURN(found.o, find("o", kWidth, kWidth));
+  SLUICE_ASSIGN_OR_RETURN(found.up, find("up", 2 * kWidth, kWidth));
+  SLUICE_ASSIGN_OR_RETURN(found.down, find("down", kWidth, 2 * kWidth));
+  SLUICE_ASSIGN_OR_RETURN(found.attention_norm, FindNorm(checkpoint, module + "attention_norm"));
+  SLUICE_ASSIGN_OR_RETURN(found.mlp_norm, FindNorm(checkpoint, module + "mlp_norm"));
+  return found;
+}
+
+// Finds the layers between the states of the labels, of this width, and their products with parts.
+absl::StatusOr<SpanWeights::Labels> FindLabels(const Checkpoint& checkpoint, LabelHeadKind kind,
+                                               int64_t width) {
+  SpanWeights::Labels labels;
+  if (kind == LabelHeadKind::kProjection) {
+    SLUICE_ASSIGN_OR_RETURN(labels.projection,
+                            FindProjection(checkpoint, "label", {width, 4 * width, width}));
+    return labels;
+  }
+  SLUICE_ASSIGN_OR_RETURN(labels.input, checkpoint.Find("span_head.label.input", {3 * width}));
+  SLUICE_ASSIGN_OR_RETURN(labels.state,
+                          FindModule(checkpoint, "span_head.label.state", 3 * width, width));
+  if (kind == LabelHeadKind::kRecurrent) {
+    SLUICE_ASSIGN_OR_RETURN(labels.projection,
+                            FindProjection(checkpoint, "label", {2 * width, 4 * width, width}));
+    return labels;
+  }
+  SLUICE_ASSIGN_OR_RETURN(
+      labels.narrow, FindModule(checkpoint, "span_head.label.narrow", kLabelAttentionWidth, width));
+  for (int64_t layer = 0; layer < kLabelAttentionLayers; ++layer) {
+    SLUICE_ASSIGN_OR_RETURN(labels.layers.emplace_back(), FindLayer(checkpoint, layer));
+  }
+  for (size_t i = 0; i < labels.dense.size(); ++i) {
+    SLUICE_ASSIGN_OR_RETURN(labels.dense[i],
+                            FindModule(checkpoint, absl::StrCat("span_head.label.", i), width,
+                                       i == 0 ? kLabelAttentionWidth + width : width));
+  }
+  return labels;
 }
 
 absl::StatusOr<SpanWeights::Lstm> FindLstm(const Checkpoint& checkpoint, int64_t width,
@@ -64,13 +124,18 @@ absl::StatusOr<SpanWeights> SpanWeights::Find(const ModelConfig& config,
     SLUICE_ASSIGN_OR_RETURN(directions[1],
                             FindLstm(checkpoint, head.width, absl::StrCat(ending, "_reverse")));
   }
-  const auto find = [&](const char* name, int64_t in, Projection* projection) {
-    return FindProjection(checkpoint, name, in, head.width, projection);
+  const auto find = [&](const char* name, int64_t in) {
+    return FindProjection(checkpoint, name, {in, 4 * head.width, head.width});
   };
-  SLUICE_RETURN_IF_ERROR(find("start", head.width, &weights.start));
-  SLUICE_RETURN_IF_ERROR(find("end", head.width, &weights.end));
-  SLUICE_RETURN_IF_ERROR(find("label", head.width, &weights.label));
-  SLUICE_RETURN_IF_ERROR(find("span", 2 * head.width, &weights.span));
+  SLUICE_ASSIGN_OR_RETURN(weights.start, find("start", head.width));
+  SLUICE_ASSIGN_OR_RETURN(weights.end, find("end", head.width));
+  SLUICE_ASSIGN_OR_RETURN(weights.span, find("span", 2 * head.width));
+  SLUICE_ASSIGN_OR_RETURN(weights.label, FindLabels(checkpoint, head.label_head, head.width));
+  if (!head.gate.empty()) {
+    SLUICE_ASSIGN_OR_RETURN(
+        weights.gate,
+        FindProjection(checkpoint, "gate", {head.width, 2 * head.width, kGateClasses}));
+  }
   return weights;
 }
 

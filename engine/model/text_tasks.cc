@@ -146,6 +146,10 @@ absl::StatusOr<TextTasks> FindTasks(const ModelConfig& config, const Tokenizer& 
                                                           "sluice.extraction.label_marker names"));
     SLUICE_ASSIGN_OR_RETURN(tasks.separator, FindToken(tokenizer, extraction->separator,
                                                        "sluice.extraction.separator names"));
+    if (!extraction->gate.empty()) {
+      SLUICE_RETURN_IF_ERROR(
+          FindToken(tokenizer, extraction->gate, "sluice.extraction.gate names").status());
+    }
   }
   std::vector<std::string> special;
   for (const char* const key : {"cls_token", "eos_token", "pad_token", "unk_token"}) {

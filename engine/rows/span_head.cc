@@ -8,7 +8,6 @@
 #include "base/ceil_div.h"
 #include "base/check.h"
 #include "base/size_of.h"
-#include "kernels/cpu/gemm.h"
 
 namespace sluice {
 namespace {
@@ -19,29 +18,10 @@ constexpr int64_t kWordsOfBlock = 256;
 constexpr int64_t kWordsTogether = 64;
 constexpr int64_t kStartsTogether = 8;
 
-std::vector<float> FloatsOf(const Tensor& tensor) {
-  std::vector<float> values(tensor.elements());
-  kernels::ConvertToFloat(tensor.data, tensor.dtype, 0, tensor.elements(), values.data());
-  return values;
-}
-
-kernels::WeightSource SourceOf(const float* data, int64_t k, int64_t n, bool transposed) {
-  return {.data = data,
-          .dtype = kernels::DType::kF32,
-          .matrices = 1,
-          .k = k,
-          .n = n,
-          .transposed = transposed};
-}
-
-void Relu(std::span<float> values) {
-  for (float& value : values) value = std::max(value, 0.0f);
-}
-
-float Sigmoid(float x) { return static_cast<float>(1 / (1 + std::exp(-double{x}))); }
-
 // Returns whether two parts may not be returned together.
-bool Conflict(const ExtractedSpan& a, const ExtractedSpan& b, const ExtractionRules& rules) {
+bool Conflict(const ExtractedSpan& a, const ExtractedSpan& b, const ExtractionRules& rules,
+              bool label_by_label) {
+  if (label_by_label && a.label != b.label) return false;
   if (a.begin == b.begin && a.end == b.end) return !rules.multi_label;
   if (a.begin >= b.end || b.begin >= a.end) return false;
   if (rules.overlap == SpanOverlap::kFlat) return true;
@@ -53,7 +33,7 @@ bool Conflict(const ExtractedSpan& a, const ExtractedSpan& b, const ExtractionRu
 }  // namespace
 
 std::vector<ExtractedSpan> ChooseSpans(std::vector<ExtractedSpan> candidates, int64_t words,
-                                       const ExtractionRules& rules) {
+                                       const ExtractionRules& rules, bool label_by_label) {
   const auto key = [](const ExtractedSpan& span) {
     return std::tuple(-span.score, span.begin, span.end, span.label);
   };
@@ -67,8 +47,8 @@ std::vector<ExtractedSpan> ChooseSpans(std::vector<ExtractedSpan> candidates, in
     // Parts that begin earlier end before this one begins.
     for (int32_t begin = std::max(span.begin - longest + 1, 0); begin < span.end; ++begin) {
       for (const ExtractedSpan& other : by_begin[begin]) {
-        free = free && !Conflict(span, other, rules);
-        again = again || (other.begin == span.begin && other.end == span.end);
+        free = free && !Conflict(span, other, rules, label_by_label);
+        again = again || (other.begin == span.begin && other.end == span.end && !label_by_label);
       }
     }
     if (!free) continue;
@@ -82,24 +62,24 @@ std::vector<ExtractedSpan> ChooseSpans(std::vector<ExtractedSpan> candidates, in
 
 SpanHead::SpanHead(const Model& model)
     : width_(model.config.serving.extraction->width),
-      hidden_(model.config.hidden_size),
       max_width_(model.config.serving.extraction->max_width),
-      profile_(kernels::BestProfile()),
-      thread_(std::make_unique<kernels::ThreadPool>(1)) {
+      label_by_label_(model.config.serving.extraction->label_by_label),
+      label_(model.config.serving.extraction->label_head, model.spans->label, layers_) {
   const SpanWeights& weights = *model.spans;
-  if (weights.projection) projection_ = Pack(*weights.projection);
+  if (weights.projection) projection_ = layers_.Pack(*weights.projection);
   for (const auto& directions : weights.lstm) {
     std::array<Lstm, 2>& packed = lstm_.emplace_back();
     for (size_t i = 0; i < packed.size(); ++i) {
-      packed[i] = {.input = Pack(directions[i].input), .state = Pack(directions[i].state)};
+      packed[i] = {.input = layers_.Pack(directions[i].input),
+                   .state = layers_.Pack(directions[i].state)};
       Floats& bias = packed[i].input.bias;
       for (size_t j = 0; j < bias.size(); ++j) bias[j] += packed[i].state.bias[j];
       packed[i].state.bias.clear();
     }
   }
-  start_ = Pack(weights.start);
-  end_ = Pack(weights.end);
-  label_ = Pack(weights.label);
+  start_ = layers_.Pack(weights.start);
+  end_ = layers_.Pack(weights.end);
+  if (weights.gate) gate_ = layers_.Pack(*weights.gate);
   // The columns of the first layer of span() for the starts, and those for the ends.
   const Floats both = FloatsOf(weights.span.in.weight);
   const int64_t rows = 4 * width_;
@@ -109,12 +89,10 @@ SpanHead::SpanHead(const Model& model)
     for (int64_t row = 0; row < rows; ++row) {
       std::copy_n(both.data() + row * 2 * width_ + column, width_, half.data() + row * width_);
     }
-    *layer = Pack(SourceOf(half.data(), width_, rows, /*transposed=*/true), {});
+    *layer = layers_.Pack(half.data(), rows, width_, {});
   }
   of_start_.bias = FloatsOf(weights.span.in.bias);
-  of_label_ = Pack(SourceOf(FloatsOf(weights.span.out.weight).data(), width_, rows,
-                            /*transposed=*/false),
-                   {});
+  of_label_ = layers_.PackTransposed(FloatsOf(weights.span.out.weight).data(), width_, rows);
   span_bias_ = FloatsOf(weights.span.out.bias);
 }
 
@@ -126,62 +104,16 @@ int64_t SpanHead::WordBytes(const ModelConfig& config, const ExtractionRules& ru
          kSizeOf<std::vector<ExtractedSpan>>;
 }
 
-SpanHead::Layer SpanHead::Pack(const kernels::WeightSource& source,
-                               std::span<const float> bias) const {
-  const kernels::Context context{profile_, thread_.get()};
-  return {.weights = kernels::PackedWeights::Pack(context, source),
-          .bias = Floats(bias.begin(), bias.end())};
-}
-
-SpanHead::Layer SpanHead::Pack(const SpanWeights::Linear& linear) const {
-  const Floats weight = FloatsOf(linear.weight);
-  return Pack(SourceOf(weight.data(), linear.weight.shape[1], linear.weight.shape[0],
-                       /*transposed=*/true),
-              FloatsOf(linear.bias));
-}
-
-SpanHead::Projection SpanHead::Pack(const SpanWeights::Projection& projection) const {
-  return {.in = Pack(projection.in), .out = Pack(projection.out)};
-}
-
-SpanHead::Floats SpanHead::Apply(const Layer& layer, std::span<const float> rows) const {
-  const int64_t k = layer.weights.k(), n = layer.weights.n(), count = std::ssize(rows) / k;
-  Floats out(count * n);
-  if (count == 0) return out;
-  kernels::Gemm({profile_, thread_.get()}, layer.weights, count,
-                {.x = rows.data(),
-                 .ldx = k,
-                 .bias = layer.bias.empty() ? nullptr : layer.bias.data(),
-                 .bias_stride = 0,
-                 .out = out.data(),
-                 .ldo = n,
-                 .accumulate = false});
-  return out;
-}
-
-SpanHead::Floats SpanHead::Apply(const Projection& projection, std::span<const float> rows) const {
-  Floats inner = Apply(projection.in, rows);
-  Relu(inner);
-  return Apply(projection.out, inner);
-}
-
 void SpanHead::RunLstm(const Lstm& lstm, bool backwards, std::span<const float> words,
                        float* out) const {
-  Floats gates = Apply(lstm.input, words);
+  Floats gates = layers_.Apply(lstm.input, words);
   const int64_t size = width_ / 2, count = std::ssize(words) / width_;
   Floats state(size);
   std::vector<double> cell(size);
   for (int64_t i = 0; i < count; ++i) {
     const int64_t word = backwards ? count - 1 - i : i;
     float* const of_word = gates.data() + word * 4 * size;
-    kernels::Gemm({profile_, thread_.get()}, lstm.state.weights, 1,
-                  {.x = state.data(),
-                   .ldx = size,
-                   .bias = nullptr,
-                   .bias_stride = 0,
-                   .out = of_word,
-                   .ldo = 4 * size,
-                   .accumulate = true});
+    layers_.AddTo(lstm.state, state, of_word);
     for (int64_t j = 0; j < size; ++j) {  // the gates of torch.nn.LSTM: input, forget, cell, output
       const double kept = double{Sigmoid(of_word[size + j])} * cell[j];
       cell[j] = kept + double{Sigmoid(of_word[j])} * std::tanh(double{of_word[2 * size + j]});
@@ -191,8 +123,14 @@ void SpanHead::RunLstm(const Lstm& lstm, bool backwards, std::span<const float> 
   }
 }
 
+std::optional<bool> SpanHead::Opens(std::span<const float> state) const {
+  const Floats logits = layers_.Apply(*gate_, state);
+  if (!std::ranges::all_of(logits, [](float logit) { return std::isfinite(logit); })) return {};
+  return std::ranges::max_element(logits) != logits.begin();
+}
+
 SpanHead::Layer SpanHead::LabelLayer(std::span<const float> labels) const {
-  const Floats projected = Apply(label_, labels);
+  const Floats projected = label_.Apply(labels);
   const int64_t count = std::ssize(projected) / width_;
   Floats bias;
   for (int64_t label = 0; label < count; ++label) {
@@ -202,18 +140,18 @@ SpanHead::Layer SpanHead::LabelLayer(std::span<const float> labels) const {
     }
     bias.push_back(static_cast<float>(sum));
   }
-  const Floats by_label = Apply(of_label_, projected);
-  return Pack(SourceOf(by_label.data(), 4 * width_, count, /*transposed=*/true), bias);
+  const Floats by_label = layers_.Apply(of_label_, projected);
+  return layers_.Pack(by_label.data(), count, 4 * width_, bias);
 }
 
-SpanHead::Floats SpanHead::Halves(const Projection& projection, const Layer& layer,
-                                  std::span<const float> words, Divide divide) const {
+Floats SpanHead::Halves(const Projection& projection, const Layer& layer,
+                        std::span<const float> words, Divide divide) const {
   const int64_t count = std::ssize(words) / width_;
   Floats all(count * 4 * width_);
   divide(count, kWordsTogether, [&](int64_t begin, int64_t end) {
-    Floats rows = Apply(projection, words.subspan(begin * width_, (end - begin) * width_));
+    Floats rows = layers_.Apply(projection, words.subspan(begin * width_, (end - begin) * width_));
     Relu(rows);
-    std::ranges::copy(Apply(layer, rows), all.begin() + begin * 4 * width_);
+    std::ranges::copy(layers_.Apply(layer, rows), all.begin() + begin * 4 * width_);
   });
   return all;
 }
@@ -234,7 +172,7 @@ bool SpanHead::Score(const Block& block, int64_t first, int64_t end,
     const float* const b = block.of_ends.data() + last * inner;
     for (int64_t i = 0; i < inner; ++i) *out++ = std::max(a[i] + b[i], 0.0f);
   }
-  const Floats logits = Apply(block.labels, rows);
+  const Floats logits = layers_.Apply(block.labels, rows);
   const int64_t labels = block.labels.weights.n();
   for (int64_t i = 0; i < std::ssize(logits); ++i) {
     if (!std::isfinite(logits[i])) return false;
@@ -254,7 +192,12 @@ bool SpanHead::Extract(const ExtractionRules& rules, std::span<const float> stat
   if (states.empty()) return true;
   const auto labels = std::ssize(rules.labels);
   Floats projected;
-  if (projection_) states = projected = Apply(*projection_, states);
+  if (projection_) states = projected = layers_.Apply(*projection_, states);
+  if (gate_) {
+    const std::optional<bool> opens = Opens(states.first(width_));
+    if (!opens.value_or(false)) return opens.has_value();
+    states = states.subspan(width_);
+  }
   const Layer label_layer = LabelLayer(states.first(labels * width_));
   Floats words(states.begin() + labels * width_, states.end());
   const int64_t count = std::ssize(words) / width_;
@@ -291,7 +234,7 @@ bool SpanHead::Extract(const ExtractionRules& rules, std::span<const float> stat
       candidates.insert(candidates.end(), part.begin(), part.end());
     }
   }
-  *found = ChooseSpans(std::move(candidates), count, rules);
+  *found = ChooseSpans(std::move(candidates), count, rules, label_by_label_);
   return true;
 }
 

@@ -1,8 +1,10 @@
 // Finds labelled parts of a text, from the states of its labels and words (GLiNER, arXiv
 // 2311.08526, with spans of the kind markerV0):
-//   s = start(w_b), e = end(w_e)                  each of 2 layers, like label() and span()
+//   s = start(w_b), e = end(w_e)                  each of 2 layers, like span()
 //   score = sigmoid(label(l) . span(relu([s, e])))
-// for the words b <= e of a part and a label l. An LSTM in both directions may follow the words.
+// for the words b <= e of a part and a label l; see engine/rows/label_head.h. An LSTM in both
+// directions may follow the words. With a gate, a row whose gate's state has the largest logit in
+// the first class has no parts.
 //
 // The first layer of span() is the sum of a product of s and a product of e, which are computed
 // once for each word. Its last layer is multiplied with the labels first, because there are fewer
@@ -13,7 +15,6 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -21,17 +22,17 @@
 #include "engine/model/model.h"
 #include "engine/model/output_heads.h"
 #include "engine/request.h"
-#include "kernels/cpu/packed_weights.h"
-#include "kernels/cpu/profile.h"
-#include "kernels/cpu/thread_pool.h"
+#include "engine/rows/host_layers.h"
+#include "engine/rows/label_head.h"
 
 namespace sluice {
 
 // Returns the candidates that may be returned together, by their first words. The best candidates
 // are taken first, those with equal scores in the order of words and labels, and at most
-// kMostExtracted of them. Requires that candidates are within `words` words.
+// kMostExtracted of them. If `label_by_label`, parts of different labels may be returned together.
+// Requires that candidates are within `words` words.
 std::vector<ExtractedSpan> ChooseSpans(std::vector<ExtractedSpan> candidates, int64_t words,
-                                       const ExtractionRules& rules);
+                                       const ExtractionRules& rules, bool label_by_label);
 
 // Immutable; thread-safe.
 class SpanHead {
@@ -42,21 +43,15 @@ class SpanHead {
   // Returns the most memory of a row for each of its words.
   static int64_t WordBytes(const ModelConfig& config, const ExtractionRules& rules);
 
-  // Finds the parts of a row. `states` has the states of the labels and then of the words,
-  // [labels + words, hidden]; if it is empty, the call has no effect. Returns false if a score is
-  // not finite.
+  // Finds the parts of a row. `states` has the states of the gate, if there is one, of the labels
+  // and then of the words, [1 + labels + words, hidden]; if it is empty, the call has no effect.
+  // Returns false if a score is not finite.
   bool Extract(const ExtractionRules& rules, std::span<const float> states, Divide divide,
                std::vector<ExtractedSpan>* found) const;
 
  private:
-  using Floats = std::vector<float>;
-  struct Layer {
-    kernels::PackedWeights weights;
-    Floats bias;  // empty for none
-  };
-  struct Projection {
-    Layer in, out;
-  };
+  using Layer = HostLayers::Layer;
+  using Projection = HostLayers::Projection;
   struct Lstm {
     Layer input, state;  // the bias of `input` is the sum of both
   };
@@ -69,12 +64,9 @@ class SpanHead {
     float threshold;
   };
 
-  Layer Pack(const kernels::WeightSource& source, std::span<const float> bias) const;
-  Layer Pack(const SpanWeights::Linear& linear) const;
-  Projection Pack(const SpanWeights::Projection& projection) const;
-  Floats Apply(const Layer& layer, std::span<const float> rows) const;
-  Floats Apply(const Projection& projection, std::span<const float> rows) const;
   void RunLstm(const Lstm& lstm, bool backwards, std::span<const float> words, float* out) const;
+  // Returns whether the gate's state allows parts, or nothing if its logits are not finite.
+  std::optional<bool> Opens(std::span<const float> state) const;
   // Returns a layer that makes the logits of the labels from the hidden layer of span().
   Layer LabelLayer(std::span<const float> labels) const;
   // Returns `layer` of ReLU of `projection` for each word.
@@ -85,12 +77,14 @@ class SpanHead {
   bool Score(const Block& block, int64_t first, int64_t end,
              std::vector<ExtractedSpan>* found) const;
 
-  const int64_t width_, hidden_, max_width_;
-  const kernels::Profile profile_;
-  const std::unique_ptr<kernels::ThreadPool> thread_;  // only the calling thread
+  const int64_t width_, max_width_;
+  const bool label_by_label_;
+  const HostLayers layers_;
+  const LabelHead label_;
   std::optional<Layer> projection_;
   std::vector<std::array<Lstm, 2>> lstm_;
-  Projection start_, end_, label_;
+  Projection start_, end_;
+  std::optional<Projection> gate_;
   Layer of_start_, of_end_;  // the halves of the first layer of span()
   Layer of_label_;           // the last layer of span(), transposed, without bias
   Floats span_bias_;         // of the last layer of span()

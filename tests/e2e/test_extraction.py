@@ -1,4 +1,4 @@
-"""Compares the labelled parts of texts with the package gliner, on converted folders."""
+"""Compares labelled parts of texts with the packages gliner and gliner2, on converted folders."""
 
 import asyncio
 import json
@@ -9,17 +9,25 @@ import sys
 
 import numpy as np
 import pytest
+import safetensors.numpy
 import tritonclient.grpc as grpcclient
 from conftest import ROOT, SLUICE, SLUICED, Daemon
 from gateway import Gateway
 from infer import ids_inputs, infer, tensor, text_inputs
+from instruction_sets import needs
 from sluice_client import AsyncClient, Client, NotServed
 from tritonclient.utils import InferenceServerException
 
 GOLDENS = ROOT / "tests" / "goldens" / "extraction"
-EXPECTED = json.loads((GOLDENS / "expected.json").read_text())
+ENTITIES = ROOT / "tests" / "goldens" / "entities"  # of gliner2
+EXPECTED = {name: cases for folder in (GOLDENS, ENTITIES)
+            for name, cases in json.loads((folder / "expected.json").read_text()).items()}
 OUTPUTS = ["extracted_spans", "extracted_labels", "extracted_scores", "extracted_count"]
 DRAWN = 40  # texts of each model
+
+
+def source_of(name):
+    return next(folder / name for folder in (GOLDENS, ENTITIES) if (folder / name).is_dir())
 
 
 def convert(source, out):
@@ -31,7 +39,7 @@ def convert(source, out):
 def folders(tmp_path_factory):
     made = tmp_path_factory.mktemp("extraction")
     for name in EXPECTED:
-        run = convert(GOLDENS / name, made / name)
+        run = convert(source_of(name), made / name)
         assert run.returncode == 0, run.stdout + run.stderr
     return made
 
@@ -92,6 +100,68 @@ def test_bits_are_equal_in_any_batch(served, model):
     for text, parts in zip(texts, together):
         alone, = parts_of(infer(served, text_inputs(text), OUTPUTS, model, **rules))
         assert alone == parts
+
+
+def rounded_to_bf16(source, out):
+    """Copies a folder with its weights stored in bf16."""
+    shutil.copytree(source, out)
+    header, data = {}, []
+    for name, values in safetensors.numpy.load_file(out / "model.safetensors").items():
+        bits = values.astype(np.float32).view(np.uint32)
+        bits = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+        begin = sum(map(len, data))
+        data.append(bits.astype(np.uint16).tobytes())
+        header[name] = {"dtype": "BF16", "shape": values.shape,
+                        "data_offsets": [begin, begin + len(data[-1])]}
+    text = json.dumps(header).encode()
+    (out / "model.safetensors").write_bytes(
+        len(text).to_bytes(8, "little") + text + b"".join(data))
+
+
+def all_scores(client, model):
+    """Returns the score of each part and label of 20 texts."""
+    scores = []
+    for case in EXPECTED[model][:20]:
+        rules = {"labels": json.dumps(case["labels"][:2]), "threshold": 0.0, "overlap": "nested",
+                 "multi_label": True}
+        parts, = parts_of(infer(client, text_inputs(case["text"]), None, model, **rules))
+        scores.append({tuple(part[:3]): part[3] for part in parts})
+    return scores
+
+
+# The largest root mean square of the differences of scores from those in f32. The models are small
+# and random, so an error is a larger part of a state than in a trained model.
+PRECISIONS = {"int8": 0.03, "bf16": 0.02}
+
+
+@pytest.mark.parametrize("precision", ["int8", pytest.param("bf16", marks=needs("AVX-512 BF16"))])
+def test_scores_in_other_precisions_are_within_the_table(folders, served, tmp_path, precision):
+    config = {"models": [{"name": name, "path": str(folders / name)} for name in EXPECTED]}
+    for model in config["models"]:
+        if precision == "int8":
+            model["quantization"] = "int8"
+        else:
+            model["path"] = str(tmp_path / model["name"])
+            rounded_to_bf16(folders / model["name"], tmp_path / model["name"])
+    path = tmp_path / "sluice.yaml"
+    path.write_text(json.dumps(config))
+    profile = "f32" if precision == "int8" else "cpu-avx512-bf16"
+    other = Daemon("--config", path, "--cpu.profile", profile, models=())
+    errors = {}
+    try:
+        with grpcclient.InferenceServerClient(other.grpc) as client:
+            for model in EXPECTED:
+                found, exact = all_scores(client, model), all_scores(served, model)
+                # A model may decide whether a text has parts at all.
+                assert sum(bool(a) != bool(b) for a, b in zip(found, exact)) <= 2, model
+                errors[model] = [a[part] - b[part] for a, b in zip(found, exact)
+                                 for part in a.keys() & b.keys()]
+                assert len(errors[model]) > 200
+    finally:
+        other.stop()
+    errors = {model: float(np.sqrt(np.mean(np.square(each)))) for model, each in errors.items()}
+    assert all(1e-6 < error <= PRECISIONS[precision] for error in errors.values()), errors
+    print(precision, errors)
 
 
 def test_places_count_characters_of_the_text(served):
@@ -219,6 +289,44 @@ def test_command_line_shows_entities(daemon):
             for each in answer["entities"]] == [
         (label, len(text[:begin].encode()), len(text[:end].encode()), part)
         for label, begin, end, part in entities_of(case)]
+
+
+def test_an_added_full_stop_is_not_part_of_a_text(served):
+    rules = {"labels": "city", "threshold": 0.0, "overlap": "nested", "multi_label": True}
+    models = [name for name in EXPECTED if name.startswith("entities_")]
+    added = 0
+    for model in models:
+        for text in [case["text"].rstrip(".!? ") for case in EXPECTED[model][:20]]:
+            parts, = parts_of(infer(served, text_inputs(text), None, model, **rules))
+            assert all(begin < end <= len(text) for begin, end, _, _ in parts)
+            # The last word with the full stop, and without it.
+            ends = [begin for begin, end, _, _ in parts if end == len(text)]
+            added += len(ends) > len(set(ends))
+    assert added > 20
+
+
+@pytest.mark.parametrize("key, value, problem", [
+    ("architecture", "boundary", 'architecture is "boundary"'),
+    ("counting_layer", "count_lstm_moe", "counting_layer is"),
+    ("token_pooling", "mean", "token_pooling is"),
+    ("span_head", {"span_mode": "marker"}, "span_head.span_mode is"),
+])
+def test_other_folders_of_gliner2_are_not_converted(tmp_path, key, value, problem):
+    source = tmp_path / "source"
+    shutil.copytree(ENTITIES / "entities_ettin", source)
+    path = source / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    run = convert(source, tmp_path / "out")
+    assert run.returncode == 1 and problem in run.stdout
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_tasks_of_gliner2_are_refused_by_name(served, tmp_path):
+    run = convert(ENTITIES / "entities_ettin", tmp_path / "out")
+    assert "its classification, structures and relations are not served" in run.stdout
+    for outputs in (["scores"], ["embedding"]):
+        with pytest.raises(InferenceServerException, match=outputs[0]):
+            infer(served, text_inputs("a"), outputs, "entities_ettin", labels="city")
 
 
 @pytest.mark.parametrize("key, value, problem", [

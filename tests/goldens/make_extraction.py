@@ -134,17 +134,20 @@ def draw_case(model, rng: random.Random, words: list[str]) -> dict:
                            round(each["score"], 9)] for each in entities]}
 
 
+def words() -> list[str]:
+    return (HERE / "tokenizers" / "corpus.txt").read_text().split()
+
+
 def main() -> None:
     torch.set_grad_enabled(False)
     torch.set_num_threads(1)
     shutil.rmtree(OUT, ignore_errors=True)
-    words = (HERE / "tokenizers" / "corpus.txt").read_text().split()
     rng = random.Random(SEED)
     expected = {}
     for seed, (name, settings) in enumerate(MODELS.items()):
         model = make(name, settings, seed + 1)
         count = int(sys.argv[1]) if len(sys.argv) > 1 else -(-TEXTS // len(MODELS))
-        expected[name] = [draw_case(model, rng, words) for _ in range(count)]
+        expected[name] = [draw_case(model, rng, words()) for _ in range(count)]
         print(name, sum(len(case["parts"]) for case in expected[name]), "parts")
     (OUT / "expected.json").write_text(
         json.dumps(expected, separators=(",", ":"), ensure_ascii=False) + "\n")

@@ -16,6 +16,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = pathlib.Path(os.environ.get("SLUICE_TEST_LIBRARIES") or ROOT / "build" / "libraries")
 REQUIREMENTS = {
+    "extraction": ["torch==2.15.0", "transformers==5.16.1", "gliner==0.2.29",
+                   "gliner2[local]==2.1.0"],
     "haystack": ["haystack-ai==3.4.1"],
     "huggingface_hub": ["huggingface_hub==2.4.0", "numpy==2.4.6"],
     "langchain": ["langchain-openai==1.7.4"],

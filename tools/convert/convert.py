@@ -34,6 +34,7 @@ import safetensors
 import safetensors.numpy
 import yaml
 
+import entities
 import extraction
 import known_families
 
@@ -297,8 +298,8 @@ def convert_known(arguments):
     print(f"{arguments.out}: {architecture} with {count} tensors in safetensors")
 
 
-def convert_extraction(arguments):
-    """Converts a folder of the package gliner."""
+def convert_extraction(arguments, package):
+    """Converts a folder of the package gliner or gliner2, by its module."""
     def read(path):
         return (read_safetensors if path.suffix == ".safetensors" else read_pickle)(path)
 
@@ -309,18 +310,21 @@ def convert_extraction(arguments):
 
     try:
         if arguments.dry_run:
-            extraction.read_config(arguments.checkpoint)
-            print(f"{extraction.CONFIG} of {arguments.checkpoint} is supported")
+            package.read_config(arguments.checkpoint)
+            print(f"{package.CONFIG} of {arguments.checkpoint} is supported")
             return
-        count = extraction.convert_directory(arguments.checkpoint, arguments.out, read, save)
+        count = package.convert_directory(arguments.checkpoint, arguments.out, read, save)
     except ValueError as error:
         raise ConvertError(str(error)) from error
-    print(f"{arguments.out}: an extraction model with {count} tensors in safetensors")
+    print(f"{arguments.out}: an extraction model with {count} tensors in safetensors"
+          f"{package.NOTE}")
 
 
 def convert(arguments):
     if arguments.map is None and (arguments.checkpoint / extraction.CONFIG).is_file():
-        return convert_extraction(arguments)
+        return convert_extraction(arguments, extraction)
+    if arguments.map is None and entities.is_folder(arguments.checkpoint):
+        return convert_extraction(arguments, entities)
     if arguments.map is None:
         return convert_known(arguments)
     state = read_checkpoint(arguments.checkpoint)

@@ -12,6 +12,7 @@ import re
 import known_families
 
 CONFIG = "gliner_config.json"
+NOTE = ""  # about tasks that are not served
 # The values of keys that change the head; other values have no op.
 SUPPORTED = {
     "span_mode": "markerV0",
@@ -50,30 +51,30 @@ def read_config(source):
     return config
 
 
-def architecture_of(model_type):
+def architecture_of(model_type, file):
     """Returns the architecture of an encoder without a head."""
     for path in known_families.FAMILIES.glob("*.cc"):
         found = re.search(rf'\{{"(\w+)", "{re.escape(str(model_type))}", OutputKind::kStates\}}',
                           path.read_text())
         if found:
             return found.group(1)
-    raise ValueError(f"{CONFIG}: encoder_config.model_type is {json.dumps(model_type)}, which the "
+    raise ValueError(f"{file}: the encoder's model_type is {json.dumps(model_type)}, which the "
                      "daemon does not support")
 
 
-def renamed(name):
-    for pattern, replacement in RENAMED:
+def renamed(name, table=RENAMED):
+    for pattern, replacement in table:
         name, count = re.subn(rf"\A{pattern}", replacement, name)
         if count:
             return name
     raise ValueError(f"tensor {name} is not part of a supported model")
 
 
-def served_config(config, tensors):
-    """Returns config.json for the converted tensors."""
-    encoder = dict(config["encoder_config"])
-    encoder["architectures"] = [architecture_of(encoder.get("model_type", "deberta-v2"))]
-    encoder.setdefault("model_type", "deberta-v2")
+def served_encoder(encoder, tensors, most, file):
+    """Returns the encoder's part of config.json, for texts of up to `most` tokens if the encoder
+    can read that many."""
+    encoder = {"model_type": "deberta-v2"} | encoder
+    encoder["architectures"] = [architecture_of(encoder["model_type"], file)]
     (encoder["vocab_size"],) = {
         len(value) for name, value in tensors.items() if name.endswith(EMBEDDINGS)}
     if not encoder.get("position_biased_input", True):
@@ -81,7 +82,14 @@ def served_config(config, tensors):
         positions = encoder.get("max_position_embeddings", 512)
         if encoder.get("max_relative_positions", -1) < 1:
             encoder["max_relative_positions"] = positions
-        encoder["max_position_embeddings"] = max(positions, 4 * config.get("max_len", 384), 1024)
+        encoder["max_position_embeddings"] = max(positions, most)
+    return encoder
+
+
+def served_config(config, tensors):
+    """Returns config.json for the converted tensors."""
+    encoder = served_encoder(config["encoder_config"], tensors,
+                             max(4 * config.get("max_len", 384), 1024), CONFIG)
     width = config.get("hidden_size", 512)
     encoder["sluice"] = {"extraction": {
         "width": width,
@@ -95,42 +103,55 @@ def served_config(config, tensors):
     return encoder
 
 
-def add_tokens(source, out, config):
-    """Copies the tokenizer's files, and adds the tokens of the prompt as the package does."""
+def copy_tokenizer(source, out, model_name, tokens):
+    """Copies the tokenizer's files. Missing `tokens` are added, as the package does. Returns
+    tokenizer.json."""
+    out.mkdir(parents=True, exist_ok=True)
+    for name in ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"):
+        if (source / name).is_file():
+            (out / name).write_bytes((source / name).read_bytes())
     path = source / "tokenizer.json"
     if not path.is_file():
         raise ValueError(f"{source} has no tokenizer.json; copy the tokenizer's files of "
-                         f"{config.get('model_name')} into it")
+                         f"{model_name} into it")
     tokenizer = json.loads(path.read_text())
     added = tokenizer.setdefault("added_tokens", [])
     vocabulary = tokenizer["model"]["vocab"]
     ids = vocabulary.values() if isinstance(vocabulary, dict) else range(len(vocabulary))
     following = max([*ids, *(token["id"] for token in added)]) + 1
     names = {token["content"] for token in added}
-    for name in ("[FLERT]", config.get("ent_token", "<<ENT>>"), config.get("sep_token", "<<SEP>>")):
+    for name in tokens:
         if name in names or (isinstance(vocabulary, dict) and name in vocabulary):
             continue
         added.append({"id": following, "content": name, "single_word": False, "lstrip": False,
                       "rstrip": False, "normalized": False, "special": True})
         following += 1
+    return tokenizer
+
+
+def read_tensors(source, table, read):
+    """Returns the renamed tensors of a folder."""
+    files = known_families.shards_of(source) or sorted(source.glob("*.safetensors"))
+    tensors = {renamed(name, table): value for path in files for name, value in read(path).items()
+               if not name.endswith(("position_ids", "token_type_ids"))}
+    if not tensors:
+        raise ValueError(f"{source} has neither pytorch_model.bin nor model.safetensors")
+    return tensors
+
+
+def write_folder(out, config, tokenizer, tensors, save):
     (out / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False))
+    (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    save(tensors, out / "model.safetensors")
 
 
 def convert_directory(source, out, read, save):
     """Converts a folder. `read` returns the tensors of a file, and `save` writes them. Returns the
     number of tensors."""
     config = read_config(source)
-    files = known_families.shards_of(source) or sorted(source.glob("*.safetensors"))
-    tensors = {renamed(name): value for path in files for name, value in read(path).items()
-               if not name.endswith(("position_ids", "token_type_ids"))}
-    if not tensors:
-        raise ValueError(f"{source} has neither pytorch_model.bin nor model.safetensors")
+    tensors = read_tensors(source, RENAMED, read)
     made = served_config(config, tensors)
-    out.mkdir(parents=True, exist_ok=True)
-    for name in ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"):
-        if (source / name).is_file():
-            (out / name).write_bytes((source / name).read_bytes())
-    add_tokens(source, out, config)
-    (out / "config.json").write_text(json.dumps(made, indent=2) + "\n")
-    save(tensors, out / "model.safetensors")
+    tokens = ("[FLERT]", config.get("ent_token", "<<ENT>>"), config.get("sep_token", "<<SEP>>"))
+    tokenizer = copy_tokenizer(source, out, config.get("model_name"), tokens)
+    write_folder(out, made, tokenizer, tensors, save)
     return len(tensors)

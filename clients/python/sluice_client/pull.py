@@ -95,7 +95,8 @@ def main() -> None:
         sys.exit(f"sluice-pull: cannot download {given.repository}: {error}")
     if note := write_frame(given.repository, folder):
         sys.exit(f"sluice-pull: {note}")
-    if "gliner_config.json" in files or any(_PICKLES.search(each) for each in files):
+    converted_configs = {"gliner_config.json", "encoder_config/config.json"}
+    if converted_configs & {*files} or any(_PICKLES.search(each) for each in files):
         converted = folder.with_name(f"{folder.name}-sluice")
         print(f"The model must be converted. Run in Sluice's repository first:\n"
               f"python tools/convert {shlex.quote(str(folder))} {shlex.quote(str(converted))}")

@@ -328,9 +328,11 @@ void ResponseWriter::AddExtracted(const OutputInfo& info) {
   for (int64_t row = 0; row < rows_; ++row) {
     const std::vector<TextSpan>& words = spec_.words[row];
     const std::vector<ExtractedSpan>& spans = reply_->extracted[row];
-    counts.push_back(static_cast<int32_t>(std::ssize(spans)));
+    counts.push_back(0);
     for (const ExtractedSpan& span : spans) {
       SLUICE_CHECK(span.begin < span.end && span.end <= std::ssize(words));
+      if (words[span.begin].begin == words[span.end - 1].end) continue;  // an added word
+      ++counts.back();
       places.push_back(words[span.begin].begin);
       places.push_back(words[span.end - 1].end);
       labels.push_back(span.label);

@@ -194,8 +194,10 @@ size_t MostSpans(const RequestSpec& spec) {
   return most;
 }
 
-int32_t MostExtracted(const ExtractionRules& rules, int32_t words) {
-  const bool one = rules.overlap == SpanOverlap::kFlat && !rules.multi_label;
+int32_t MostExtracted(const Model& model, const ExtractionRules& rules, int32_t words) {
+  const auto& extraction = model.config.serving.extraction;
+  const bool one = rules.overlap == SpanOverlap::kFlat && !rules.multi_label &&
+                   !(extraction && extraction->label_by_label);
   return one ? std::min(words, kMostExtracted) : kMostExtracted;
 }
 
@@ -214,7 +216,7 @@ ReplyExtents ExtentsOf(const Model& model, const Prompt& prompt, int32_t longest
               spec.states.dimensions > 0 ? spec.states.dimensions : model.config.embedding_size()),
           .terms = static_cast<double>(spec.states.max_active_dims),
           .spans = static_cast<double>(MostSpans(spec)),
-          .extracted = static_cast<double>(MostExtracted(spec.extraction, longest_row))};
+          .extracted = static_cast<double>(MostExtracted(model, spec.extraction, longest_row))};
 }
 
 double LongestName(const ClassifierConfig& classifier) {

@@ -203,33 +203,53 @@ absl::Status TextRows::Keep(std::span<const int32_t> tokens) {
   return absl::OkStatus();
 }
 
-absl::Status TextRows::EncodeLabels(const std::vector<std::string>& labels) {
+absl::Status TextRows::EncodeLabel(const std::vector<std::string>& labels, size_t index) {
   const TextTasks& tasks = model_->tasks;
-  const int32_t place = model_->config.serving.extraction->label_state == LabelState::kNext ? 1 : 0;
-  for (size_t i = 0; i < labels.size(); ++i) {
-    const auto refuse = [&](absl::string_view problem) {
-      return ReasonError(Reason::kParameter, absl::StrCat("parameter labels: [", i, "] ", problem));
-    };
-    if (std::find(labels.begin(), labels.begin() + i, labels[i]) != labels.begin() + i) {
-      return refuse("is the same as an earlier label; send each label once");
-    }
-    const auto tokens = model_->tokenizer->EncodeBare(labels[i], model_->config.max_positions);
-    SLUICE_RETURN_IF_ERROR(CheckInterruption());
-    if (!tokens.ok()) {
-      if (IsRefusalForMemory(tokens.status())) return tokens.status();
-      return refuse(absl::StrCat("is refused: ", tokens.status().message()));
-    }
-    if (tokens->empty()) return refuse("has 0 tokens; expected a text with at least 1");
-    for (const int32_t token : *tokens) {
-      if (token == tasks.label_marker || token == tasks.separator) {
-        return refuse("has the text of the model's marker or separator; remove it");
-      }
-    }
-    label_places_.push_back(static_cast<int32_t>(std::ssize(label_tokens_)) + place);
-    label_tokens_.push_back(tasks.label_marker);
-    label_tokens_.insert(label_tokens_.end(), tokens->begin(), tokens->end());
+  const auto refuse = [index](absl::string_view problem) {
+    return ReasonError(Reason::kParameter,
+                       absl::StrCat("parameter labels: [", index, "] ", problem));
+  };
+  const std::string& label = labels[index];
+  if (std::find(labels.begin(), labels.begin() + index, label) != labels.begin() + index) {
+    return refuse("is the same as an earlier label; send each label once");
   }
-  label_tokens_.push_back(tasks.separator);
+  const auto tokens = model_->tokenizer->EncodeBare(label, model_->config.max_positions);
+  SLUICE_RETURN_IF_ERROR(CheckInterruption());
+  if (!tokens.ok()) {
+    if (IsRefusalForMemory(tokens.status())) return tokens.status();
+    return refuse(absl::StrCat("is refused: ", tokens.status().message()));
+  }
+  if (tokens->empty()) return refuse("has 0 tokens; expected a text with at least 1");
+  for (const int32_t token : *tokens) {
+    if (token == tasks.label_marker || token == tasks.separator) {
+      return refuse("has the text of the model's marker or separator; remove it");
+    }
+  }
+  const bool next = model_->config.serving.extraction->label_state == LabelState::kNext;
+  label_places_.push_back(static_cast<int32_t>(std::ssize(label_tokens_)) + (next ? 1 : 0));
+  label_tokens_.push_back(tasks.label_marker);
+  label_tokens_.insert(label_tokens_.end(), tokens->begin(), tokens->end());
+  return absl::OkStatus();
+}
+
+absl::Status TextRows::EncodeAround(const std::vector<std::string>& texts) {
+  for (const std::string& text : texts) {
+    if (text == model_->config.serving.extraction->gate) {
+      label_places_.push_back(static_cast<int32_t>(std::ssize(label_tokens_)));
+    }
+    SLUICE_ASSIGN_OR_RETURN(const auto tokens,
+                            model_->tokenizer->EncodeBare(text, model_->config.max_positions));
+    label_tokens_.insert(label_tokens_.end(), tokens.begin(), tokens.end());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TextRows::EncodeLabels(const std::vector<std::string>& labels) {
+  const ExtractionConfig& extraction = *model_->config.serving.extraction;
+  SLUICE_RETURN_IF_ERROR(EncodeAround(extraction.before_labels));
+  for (size_t i = 0; i < labels.size(); ++i) SLUICE_RETURN_IF_ERROR(EncodeLabel(labels, i));
+  SLUICE_RETURN_IF_ERROR(EncodeAround(extraction.after_labels));
+  label_tokens_.push_back(model_->tasks.separator);
   const int64_t needed = std::ssize(label_tokens_) + RowTemplate().specials();
   if (needed < model_->config.max_positions) return absl::OkStatus();
   return ReasonError(
@@ -242,30 +262,37 @@ absl::Status TextRows::EncodeLabels(const std::vector<std::string>& labels) {
 
 absl::Status TextRows::EncodeWordsOf(int64_t index, std::string_view text, bool cuts) {
   SLUICE_ASSIGN_OR_RETURN(const int64_t most, MostTokens(input_, index, text, cuts));
-  const int64_t max_words = model_->config.serving.extraction->max_words;
+  const ExtractionConfig& extraction = *model_->config.serving.extraction;
   std::vector<EncodedWord>& words = words_.emplace_back();
   const auto first = std::ssize(tokens_);
   SLUICE_RETURN_IF_ERROR(Keep(label_tokens_));
-  for (const TextWord& word : SplitWords(text)) {
+  const bool closes = NeedsFullStop(text, extraction.words);
+  const std::string closed = closes ? absl::StrCat(AsView(text), ".") : "";
+  if (closes) text = closed;
+  const std::vector<TextWord> split = SplitWords(text, extraction.words);
+  // The full stop is not a part of the text.
+  const int32_t characters = split.empty() ? 0 : split.back().end - (closes ? 1 : 0);
+  for (const TextWord& word : split) {
     const auto [begin, end] = word.bytes;
-    const auto tokens = model_->tokenizer->EncodeBare(text.substr(begin, end - begin), most);
+    const std::string encoded = EncodedText(text.substr(begin, end - begin), extraction.words);
+    const auto tokens = model_->tokenizer->EncodeBare(encoded, most);
     SLUICE_RETURN_IF_ERROR(CheckInterruption());
     if (!tokens.ok()) {
       if (IsRefusalForMemory(tokens.status())) return tokens.status();
       return TextError(input_, index, absl::StrCat("is refused: ", tokens.status().message()));
     }
     if (tokens->empty()) continue;
-    if (std::ssize(words) == max_words) {
+    if (std::ssize(words) == extraction.max_words) {
       if (!cuts) {
         return TextError(input_, index,
-                         absl::StrCat("has more than ", max_words,
+                         absl::StrCat("has more than ", extraction.max_words,
                                       " words (the model's sluice.extraction.max_words); set the "
                                       "parameter truncate to cut longer texts"));
       }
       cut_word_tokens_ += std::ssize(*tokens);
       continue;
     }
-    words.push_back({.characters = {word.begin, word.end},
+    words.push_back({.characters = {word.begin, std::min(word.end, characters)},
                      .token = static_cast<int32_t>(std::ssize(tokens_) - first)});
     SLUICE_RETURN_IF_ERROR(Keep(*tokens));
   }

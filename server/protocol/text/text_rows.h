@@ -45,15 +45,16 @@ class TextRows {
   // CheckInterruption.
   absl::Status Encode(std::string_view prompt, TextTask task, Truncation truncation, bool located,
                       bool windows = false);
-  // Encodes labels and the words of each text for the model's extraction: a marker and the tokens
-  // of each label, a separator, and each word by itself. Words without tokens are left out. Returns
+  // Encodes labels and the words of each text for the model's extraction: its texts around labels,
+  // a marker and the tokens of each label, a separator, and each word by itself. Words without
+  // tokens are left out. Returns
   // an error for a label without tokens or with a marker, for labels that fill a row, and for a
   // text with more words than the model's maximum, unless `cuts`. Otherwise works as Encode.
   absl::Status EncodeWords(const std::vector<std::string>& labels, bool cuts);
   // The labels and words of a row that EncodeWords encoded, and Cut kept.
   struct RowWords {
-    std::vector<int32_t> positions;    // of the labels, and then of the words
-    std::vector<TextSpan> characters;  // of the words
+    std::vector<int32_t> positions;    // of the gate, if any, of the labels and of the words
+    std::vector<TextSpan> characters;  // of the words; empty for an added word
   };
   RowWords WordsOf(int64_t row) const;
   // Returns the number of tokens of words beyond the model's maximum.
@@ -108,6 +109,8 @@ class TextRows {
   // Returns the number of tokens of the template before a row's first text.
   int32_t TokensBefore() const;
   absl::Status EncodeLabels(const std::vector<std::string>& labels);
+  absl::Status EncodeLabel(const std::vector<std::string>& labels, size_t index);
+  absl::Status EncodeAround(const std::vector<std::string>& texts);
   absl::Status EncodeWordsOf(int64_t index, std::string_view text, bool cuts);
   absl::StatusOr<int64_t> MostTokens(Input input, int64_t index, std::string_view text,
                                      bool cuts) const;
@@ -140,7 +143,7 @@ class TextRows {
   // The first and the second texts, by row. A framed row is one text.
   std::vector<std::vector<Kept>> kept_;
   std::vector<int32_t> label_tokens_;            // labels and separator, of every row
-  std::vector<int32_t> label_places_;            // of each label's state, in label_tokens_
+  std::vector<int32_t> label_places_;            // of the states of the gate and of each label
   std::vector<std::vector<EncodedWord>> words_;  // of each row
   int64_t cut_word_tokens_ = 0;
 };

@@ -61,7 +61,13 @@ TEST(ServingConfigTest, EveryKeyIsRead) {
                                  {"max_words", 90},
                                  {"label_marker", "[M]"},
                                  {"separator", "[S]"},
-                                 {"label_state", "next"}});
+                                 {"label_state", "next"},
+                                 {"before_labels", json::array({"(", "[P]"})},
+                                 {"after_labels", json::array({")"})},
+                                 {"gate", "[P]"},
+                                 {"label_head", "attention"},
+                                 {"words", "links"},
+                                 {"conflicts", "label"}});
   ASSERT_TRUE(extraction.ok()) << extraction.status();
   const ExtractionConfig& head = *extraction->serving.extraction;
   EXPECT_EQ(head.width, 16);
@@ -71,6 +77,12 @@ TEST(ServingConfigTest, EveryKeyIsRead) {
   EXPECT_EQ(head.label_marker, "[M]");
   EXPECT_EQ(head.separator, "[S]");
   EXPECT_EQ(head.label_state, LabelState::kNext);
+  EXPECT_EQ(head.before_labels, (std::vector<std::string>{"(", "[P]"}));
+  EXPECT_EQ(head.after_labels, std::vector<std::string>{")"});
+  EXPECT_EQ(head.gate, "[P]");
+  EXPECT_EQ(head.label_head, LabelHeadKind::kAttention);
+  EXPECT_EQ(head.words, WordKind::kLinks);
+  EXPECT_TRUE(head.label_by_label);
   EXPECT_EQ(extraction->serving.truncate, Truncation::kRight);
   EXPECT_EQ(Parse(Document(), "position_alignment", "end")->serving.alignment,
             PositionAlignment::kEnd);
@@ -112,6 +124,14 @@ const BadServingConfigRow kBadServingConfigRows[] = {
      .key = "classifier",
      .value = {{"labels", int64_t{1} << 40}},
      .named = "sluice.classifier.labels"},
+    {.name = "AGateOutsideOfTheTextsBeforeLabelsIsRefused",
+     .key = "extraction",
+     .value = {{"width", 16}, {"gate", "[P]"}},
+     .named = "sluice.extraction.gate"},
+    {.name = "AnUnknownHeadOfLabelsIsRefused",
+     .key = "extraction",
+     .value = {{"width", 16}, {"label_head", "gru"}},
+     .named = "sluice.extraction.label_head"},
     {.name = "AnUnknownAlignmentIsRefused",
      .key = "position_alignment",
      .value = "middle",

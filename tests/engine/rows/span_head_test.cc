@@ -23,6 +23,8 @@ constexpr double kClear = 1e-4;
 
 struct Sizes {
   int64_t hidden, width, lstm_layers, max_width;
+  LabelHeadKind labels = LabelHeadKind::kProjection;
+  bool gate = false;
 };
 
 // A model with random weights.
@@ -34,7 +36,9 @@ class DrawnHead {
     model_.config.serving.extraction = {.width = sizes.width,
                                         .lstm_layers = sizes.lstm_layers,
                                         .max_width = sizes.max_width,
-                                        .max_words = 1000};
+                                        .max_words = 1000,
+                                        .gate = sizes.gate ? "[G]" : "",
+                                        .label_head = sizes.labels};
     SpanWeights& weights = model_.spans.emplace();
     const int64_t d = sizes.width;
     if (sizes.hidden != d) weights.projection = Draw(d, sizes.hidden);
@@ -45,7 +49,8 @@ class DrawnHead {
     }
     weights.start = {.in = Draw(4 * d, d), .out = Draw(d, 4 * d)};
     weights.end = {.in = Draw(4 * d, d), .out = Draw(d, 4 * d)};
-    weights.label = {.in = Draw(4 * d, d), .out = Draw(d, 4 * d)};
+    weights.label = DrawLabels(sizes.labels, d);
+    if (sizes.gate) weights.gate = {.in = Draw(2 * d, d), .out = Draw(kGateClasses, 2 * d)};
     weights.span = {.in = Draw(4 * d, 2 * d), .out = Draw(d, 4 * d)};
   }
 
@@ -62,12 +67,18 @@ class DrawnHead {
   std::vector<ExtractedSpan> AllParts(const std::vector<float>& states, int64_t labels) const {
     const SpanWeights& weights = *model_.spans;
     std::vector<Numbers> words, of_labels;
+    int64_t gates = weights.gate ? 1 : 0;
     const int64_t hidden = model_.config.hidden_size;
     for (int64_t row = 0; row < std::ssize(states) / hidden; ++row) {
       const auto begin = states.begin() + row * hidden;
       Numbers state(begin, begin + hidden);
       if (weights.projection) state = Times(*weights.projection, state);
-      (row < labels ? of_labels : words).push_back(state);
+      if (row < gates) {
+        const Numbers classes = Project(*weights.gate, state);
+        if (std::ranges::max_element(classes) == classes.begin()) return {};
+        continue;
+      }
+      (row < gates + labels ? of_labels : words).push_back(state);
     }
     for (const auto& directions : weights.lstm) {
       const std::vector<Numbers> forwards = Recur(directions[0], words);
@@ -76,7 +87,7 @@ class DrawnHead {
       std::ranges::reverse(backwards);
       for (size_t i = 0; i < words.size(); ++i) words[i] = Joined(forwards[i], backwards[i]);
     }
-    for (Numbers& label : of_labels) label = Project(weights.label, label);
+    MapLabels(&of_labels);
     std::vector<ExtractedSpan> parts;
     const int64_t max_width = model_.config.serving.extraction->max_width;
     for (int32_t begin = 0; begin < std::ssize(words); ++begin) {
@@ -97,6 +108,119 @@ class DrawnHead {
   }
 
  private:
+  SpanWeights::Labels DrawLabels(LabelHeadKind kind, int64_t d) {
+    SpanWeights::Labels labels;
+    if (kind == LabelHeadKind::kProjection) {
+      labels.projection = {.in = Draw(4 * d, d), .out = Draw(d, 4 * d)};
+      return labels;
+    }
+    labels.input = DrawTensor({3 * d}, 1);
+    labels.state = Draw(3 * d, d);
+    if (kind == LabelHeadKind::kRecurrent) {
+      labels.projection = {.in = Draw(4 * d, 2 * d), .out = Draw(d, 4 * d)};
+      return labels;
+    }
+    constexpr int64_t kWidth = kLabelAttentionWidth;
+    labels.narrow = Draw(kWidth, d);
+    for (int64_t layer = 0; layer < kLabelAttentionLayers; ++layer) {
+      labels.layers.push_back({.qkv = Draw(3 * kWidth, kWidth),
+                               .o = Draw(kWidth, kWidth),
+                               .up = Draw(2 * kWidth, kWidth),
+                               .down = Draw(kWidth, 2 * kWidth),
+                               .attention_norm = DrawNorm(),
+                               .mlp_norm = DrawNorm()});
+    }
+    labels.dense = {Draw(d, kWidth + d), Draw(d, d), Draw(d, d)};
+    return labels;
+  }
+
+  SpanWeights::Linear DrawNorm() {
+    return {.weight = DrawTensor({kLabelAttentionWidth}, 1),
+            .bias = DrawTensor({kLabelAttentionWidth}, 0.2)};
+  }
+
+  // Returns one step of torch.nn.GRU from the state of a label.
+  static Numbers Step(const SpanWeights::Labels& labels, const Numbers& x) {
+    const auto* const input = static_cast<const float*>(labels.input.data);
+    const auto sigmoid = [](double value) { return 1 / (1 + std::exp(-value)); };
+    const Numbers of_state = Times(labels.state, x);
+    const size_t d = x.size();
+    Numbers next;
+    for (size_t i = 0; i < d; ++i) {
+      const double reset = sigmoid(input[i] + of_state[i]);
+      const double update = sigmoid(input[d + i] + of_state[d + i]);
+      const double fresh = std::tanh(input[2 * d + i] + reset * of_state[2 * d + i]);
+      next.push_back((1 - update) * fresh + update * x[i]);
+    }
+    return next;
+  }
+
+  static Numbers NormOfSum(const SpanWeights::Linear& norm, Numbers x, const Numbers& more) {
+    const auto *weight = static_cast<const float*>(norm.weight.data),
+               *bias = static_cast<const float*>(norm.bias.data);
+    double mean = 0, variance = 0;
+    const auto count = static_cast<double>(x.size());
+    for (size_t i = 0; i < x.size(); ++i) mean += (x[i] += more[i]) / count;
+    for (const double value : x) variance += (value - mean) * (value - mean) / count;
+    for (size_t i = 0; i < x.size(); ++i) {
+      x[i] = (x[i] - mean) / std::sqrt(variance + 1e-5) * weight[i] + bias[i];
+    }
+    return x;
+  }
+
+  static void Attend(const SpanWeights::AttentionLayer& layer, std::vector<Numbers>* rows) {
+    constexpr size_t kWidth = kLabelAttentionWidth, kHead = kWidth / kLabelAttentionHeads;
+    std::vector<Numbers> qkv;
+    for (const Numbers& row : *rows) qkv.push_back(Times(layer.qkv, row));
+    for (size_t a = 0; a < rows->size(); ++a) {
+      Numbers mixed(kWidth);
+      for (size_t head = 0; head < kWidth; head += kHead) {
+        Numbers weights;
+        double sum = 0;
+        for (const Numbers& other : qkv) {
+          double score = 0;
+          for (size_t i = head; i < head + kHead; ++i) score += qkv[a][i] * other[kWidth + i];
+          sum += weights.emplace_back(std::exp(score / std::sqrt(static_cast<double>(kHead))));
+        }
+        for (size_t i = head; i < head + kHead; ++i) {
+          for (size_t b = 0; b < qkv.size(); ++b) {
+            mixed[i] += weights[b] / sum * qkv[b][2 * kWidth + i];
+          }
+        }
+      }
+      Numbers& row = (*rows)[a];
+      row = NormOfSum(layer.attention_norm, row, Times(layer.o, mixed));
+      row = NormOfSum(layer.mlp_norm, row, Project({.in = layer.up, .out = layer.down}, row));
+    }
+  }
+
+  void MapLabels(std::vector<Numbers>* labels) const {
+    const SpanWeights::Labels& weights = model_.spans->label;
+    const LabelHeadKind kind = model_.config.serving.extraction->label_head;
+    std::vector<Numbers> narrow;
+    for (Numbers& label : *labels) {
+      if (kind == LabelHeadKind::kProjection) {
+        label = Project(weights.projection, label);
+        continue;
+      }
+      const Numbers next = Step(weights, label);
+      if (kind == LabelHeadKind::kRecurrent) {
+        label = Project(weights.projection, Joined(next, label));
+        continue;
+      }
+      for (size_t i = 0; i < label.size(); ++i) label[i] += next[i];
+      narrow.push_back(Times(weights.narrow, label));
+    }
+    if (kind != LabelHeadKind::kAttention) return;
+    for (const auto& layer : weights.layers) Attend(layer, &narrow);
+    for (size_t i = 0; i < labels->size(); ++i) {
+      Numbers& label = (*labels)[i];
+      label = Project({.in = weights.dense[0], .out = weights.dense[1]}, Joined(narrow[i], label));
+      for (double& value : label) value = std::max(value, 0.0);
+      label = Times(weights.dense[2], label);
+    }
+  }
+
   SpanWeights::Linear Draw(int64_t rows, int64_t columns) {
     return {.weight = DrawTensor({rows, columns}, 1 / std::sqrt(static_cast<double>(columns))),
             .bias = DrawTensor({rows}, 0.2)};
@@ -160,11 +284,12 @@ class DrawnHead {
 
 // Takes the best part that may be returned with all parts taken before, until none is left.
 std::vector<ExtractedSpan> ChosenPairByPair(std::vector<ExtractedSpan> candidates,
-                                            const ExtractionRules& rules) {
+                                            const ExtractionRules& rules, bool by_label = false) {
   std::ranges::stable_sort(candidates, std::greater<>(), &ExtractedSpan::score);
   std::vector<ExtractedSpan> chosen;
   for (const ExtractedSpan& a : candidates) {
     const bool free = std::ranges::none_of(chosen, [&](const ExtractedSpan& b) {
+      if (by_label && a.label != b.label) return false;
       if (a.begin == b.begin && a.end == b.end) return !rules.multi_label;
       const bool apart = a.end <= b.begin || b.end <= a.begin;
       const bool nested =
@@ -196,25 +321,38 @@ double ThresholdFor(std::vector<ExtractedSpan> parts, std::mt19937* random) {
   return parts[kept].score + kClear;
 }
 
+constexpr LabelHeadKind kLabelHeads[] = {LabelHeadKind::kProjection, LabelHeadKind::kRecurrent,
+                                         LabelHeadKind::kAttention};
+
 TEST(SpanHeadTest, PartsAndScoresEqualTheFormula) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);
-  int compared = 0;
-  for (int draw = 0; draw < 60; ++draw) {
+  int compared = 0, closed = 0;
+  for (int draw = 0; draw < 180; ++draw) {
     const int64_t width = 2 + 2 * static_cast<int64_t>(random() % 6);
     DrawnHead head({.hidden = random() % 2 == 0 ? width : width + 3,
                     .width = width,
                     .lstm_layers = static_cast<int64_t>(random() % 3),
-                    .max_width = 1 + static_cast<int64_t>(random() % 6)},
+                    .max_width = 1 + static_cast<int64_t>(random() % 6),
+                    .labels = kLabelHeads[draw % 3],
+                    .gate = random() % 2 == 0},
                    &random);
     const int64_t labels = 1 + static_cast<int64_t>(random() % 4);
     // Some texts are longer than the words that are computed together.
     const int64_t words = 2 + static_cast<int64_t>(random() % (draw % 8 == 0 ? 300 : 12));
     ExtractionRules rules = DrawRules(labels, &random);
+    const int64_t gates = head.model().spans->gate ? 1 : 0;
     const std::vector<float> states =
-        head.DrawValues((labels + words) * head.model().config.hidden_size);
+        head.DrawValues((gates + labels + words) * head.model().config.hidden_size);
     std::vector<ExtractedSpan> expected = head.AllParts(states, labels);
+    if (expected.empty()) {
+      std::vector<ExtractedSpan> found;
+      ASSERT_TRUE(SpanHead(head.model()).Extract(rules, states, Undivided, &found));
+      EXPECT_TRUE(found.empty());
+      ++closed;
+      continue;
+    }
     const double threshold = ThresholdFor(expected, &random);
     if (threshold < 0) continue;
     rules.threshold = static_cast<float>(threshold);
@@ -230,7 +368,8 @@ TEST(SpanHeadTest, PartsAndScoresEqualTheFormula) {
     }
     ++compared;
   }
-  EXPECT_GT(compared, 20);
+  EXPECT_GT(compared, 60);
+  EXPECT_LT(closed, 40);
 }
 
 TEST(SpanHeadTest, StatesThatAreNotFiniteAreReported) {
@@ -241,6 +380,22 @@ TEST(SpanHeadTest, StatesThatAreNotFiniteAreReported) {
   std::vector<ExtractedSpan> found;
   const ExtractionRules rules{.labels = {"a"}};
   EXPECT_FALSE(SpanHead(head.model()).Extract(rules, states, Undivided, &found));
+}
+
+TEST(SpanHeadTest, AGateOpensUnlessItsFirstClassIsLargest) {
+  std::mt19937 random(1);
+  DrawnHead head({.hidden = 4, .width = 4, .lstm_layers = 0, .max_width = 2, .gate = true},
+                 &random);
+  const ExtractionRules rules{.labels = {"a"}, .threshold = 0};
+  bool open = false, closed = false;
+  for (int draw = 0; draw < 2000 && !(open && closed); ++draw) {
+    const std::vector<float> states = head.DrawValues(3 * 4, 4);
+    std::vector<ExtractedSpan> found;
+    ASSERT_TRUE(SpanHead(head.model()).Extract(rules, states, Undivided, &found));
+    EXPECT_EQ(found.empty(), head.AllParts(states, 1).empty());
+    (found.empty() ? closed : open) = true;
+  }
+  EXPECT_TRUE(open && closed);
 }
 
 TEST(SpanHeadTest, ATextWithoutWordsHasNoParts) {
@@ -269,7 +424,9 @@ TEST(SpanHeadTest, ChosenPartsAreThoseOfASearchOverAllPairs) {
       }
     }
     const ExtractionRules rules = DrawRules(2, &random);
-    EXPECT_EQ(ChooseSpans(candidates, words, rules), ChosenPairByPair(candidates, rules));
+    const bool by_label = random() % 2 == 0;
+    EXPECT_EQ(ChooseSpans(candidates, words, rules, by_label),
+              ChosenPairByPair(candidates, rules, by_label));
   }
 }
 
@@ -278,7 +435,7 @@ TEST(SpanHeadTest, TheBestPartsAreReturnedIfThereAreTooMany) {
   for (int32_t word = 0; word < kMostExtracted + 10; ++word) {
     candidates.push_back({word, word + 1, 0, word < 10 ? 0.1f : 0.9f});
   }
-  const auto chosen = ChooseSpans(candidates, kMostExtracted + 10, {.labels = {"a"}});
+  const auto chosen = ChooseSpans(candidates, kMostExtracted + 10, {.labels = {"a"}}, false);
   ASSERT_EQ(std::ssize(chosen), kMostExtracted);
   EXPECT_EQ(chosen.front().begin, 10);
 }
