@@ -43,8 +43,7 @@ MODELS = {
     "entities_ettin": {
         "tokenizer": "roberta",
         "encoder": MODERNBERT | {"position_embedding_type": "sans_pos", "num_hidden_layers": 3,
-                                 "global_attn_every_n_layers": 3, "local_attention": 8,
-                                 "max_position_embeddings": 300},
+                                 "global_attn_every_n_layers": 3, "local_attention": 8},
         "head": {"max_width": 12, "counting_layer": "count_lstm"}},
 }
 
