@@ -131,7 +131,9 @@ std::string ExplanationText(const std::string& request_id, const ExplainResponse
   if (more > 0) absl::StrAppend(&text, "and ", Counted(more, "more step", "more steps"), ".\n");
   if (response.drafted_tokens() > 0) {
     absl::StrAppend(&text, "Its steps checked ",
-                    Counted(response.drafted_tokens(), "drafted token", "drafted tokens"), "; ",
+                    Counted(response.drafted_tokens(), "drafted token", "drafted tokens"),
+                    response.draft_source().empty() ? "" : " of the source ",
+                    absl::Utf8SafeCHexEscape(response.draft_source()), "; ",
                     response.accepted_tokens(), " were accepted.\n");
   }
   return text;

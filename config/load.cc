@@ -135,11 +135,23 @@ class Loader {
       if (field.key == "ladder" && field.kind == YamlNode::Kind::kMap) {
         return LoadLadder(field, path, &model->ladder);
       }
+      if (field.key == "speculation" && field.kind == YamlNode::Kind::kMap) {
+        return LoadSpeculation(field, path, &model->speculation);
+      }
       const bool scalar = field.kind == YamlNode::Kind::kScalar;
       if (scalar && spec.parse(field.scalar, model)) return absl::OkStatus();
       return ErrorAt(field, path, Expected(spec.expected, field));
     }
     return ErrorAt(field, path, absl::StrCat("unknown key", Suggestion(field.key, known)));
+  }
+
+  absl::Status LoadSpeculation(const YamlNode& map, const std::string& path,
+                               SpeculationOptions* options) {
+    for (const YamlNode& entry : map.children) {
+      const absl::Status valid = SpeculationValue::Set(entry.key, entry.scalar, options);
+      if (!valid.ok()) return ErrorAt(entry, path, valid.message());
+    }
+    return absl::OkStatus();
   }
 
   // Reads a model's own options of engine.ladder.

@@ -30,7 +30,7 @@ constexpr absl::string_view kPreamble =
 #       quantize_head: false
 #       quantization_group: 64
 #       kv_dtype: f32           # or bf16, int8
-#       speculation: ngram      # or none
+#       speculation: ngram      # or none, or {draft: NAME, tokens: 8}
 #       ladder: {strategy: geometric, ratio: 2}
 models: []
 )";
@@ -90,15 +90,9 @@ std::string RenderModels(const Config& config, const std::string& origin) {
     if (model.kv_dtype != KvType::kF32) {
       absl::StrAppend(&out, "    kv_dtype: ", std::string(NameOf(model.kv_dtype)), "\n");
     }
-    constexpr SpeculationOptions kDrafts;
-    if (model.speculation != kDrafts.kind) {
-      absl::StrAppend(&out, "    speculation: ", std::string(NameOf(model.speculation)), "\n");
-    }
-    if (model.speculation_tokens != kDrafts.tokens) {
-      absl::StrAppend(&out, "    speculation_tokens: ", model.speculation_tokens, "\n");
-    }
-    if (model.speculation_sequences != kDrafts.sequences) {
-      absl::StrAppend(&out, "    speculation_sequences: ", model.speculation_sequences, "\n");
+    if (model.speculation != SpeculationOptions()) {
+      absl::StrAppend(
+          &out, "    speculation: ", Quote(SpeculationValue().Format(model.speculation)), "\n");
     }
     if (model.ladder.empty()) continue;
     absl::StrAppend(&out, "    ladder:\n");

@@ -81,6 +81,15 @@ struct SlotMemory {
   int64_t graphs = 0;           // captured graphs of the head, which all plans share
   int64_t kv = 0;
   int64_t pinned = 0;  // of the host, for copies to and from the device
+
+  SlotMemory& operator+=(const SlotMemory& other) {
+    activations += other.activations;
+    activation_room += other.activation_room;
+    graphs += other.graphs;
+    kv += other.kv;
+    pinned += other.pinned;
+    return *this;
+  }
 };
 
 // Memory of the device for the activations of one step at a time, and for KV pages. A slot serves

@@ -133,10 +133,11 @@ struct ModelStats {
   int64_t steps = 0;
   int64_t plan_memory_bytes = 0;
   SlotMemory slot_memory;
-  int64_t weight_bytes = 0;  // packed, or on the device
-  int64_t mapped_bytes = 0;  // the model's mapped files; the system may drop their pages
-  int64_t copied_bytes = 0;  // the model's files if they were copied to memory
-  std::string profile;       // the numerics profile of the backend, with the model's additions
+  int64_t weight_bytes = 0;  // packed, or on the device; also of a draft model that is not served
+  int64_t draft_weight_bytes = 0;  // of the draft model
+  int64_t mapped_bytes = 0;        // the model's mapped files; the system may drop their pages
+  int64_t copied_bytes = 0;        // the model's files if they were copied to memory
+  std::string profile;  // the numerics profile of the backend, with the model's additions
   AttentionVariant attention{AttentionVariant::Kind::kOnePass};
   std::string kernels;  // ExecutableModel::kernels
   // From the start of packing its weights until the model was ready. Excludes reading its files.

@@ -311,14 +311,15 @@ struct RequestTrace {
   MonoTime done{};
   int64_t prompt_tokens = 0;
   int64_t generated_tokens = 0;
-  int64_t drafted_tokens = 0;   // drafted tokens that its steps computed
-  int64_t accepted_tokens = 0;  // the drafted tokens that are part of the answer
-  int64_t steps = 0;            // step batches with at least one of its rows
-  int64_t reused_tokens = 0;    // prompt tokens found in the cache and not computed
-  int64_t preemptions = 0;      // number of times that one of its rows lost its pages
-  int32_t bucket_tokens = 0;    // capacity of the last bucket
-  nanoseconds compute{0};       // sum of those steps' replay times
-  int64_t ended_together = 1;   // requests whose OnDone is called in the same round
+  int64_t drafted_tokens = 0;                // drafted tokens that its steps computed
+  int64_t accepted_tokens = 0;               // the drafted tokens that are part of the answer
+  DraftKind draft_kind = DraftKind::kNgram;  // the source of the drafted tokens
+  int64_t steps = 0;                         // step batches with at least one of its rows
+  int64_t reused_tokens = 0;                 // prompt tokens found in the cache and not computed
+  int64_t preemptions = 0;                   // number of times that one of its rows lost its pages
+  int32_t bucket_tokens = 0;                 // capacity of the last bucket
+  nanoseconds compute{0};                    // sum of those steps' replay times
+  int64_t ended_together = 1;                // requests whose OnDone is called in the same round
 };
 
 // Receives a request's results. One engine thread makes all calls in order. If that thread hangs in

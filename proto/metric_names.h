@@ -163,7 +163,8 @@ inline constexpr Metric kPrefixTokens{
     "Tokens of prompts that began to run, by result: hit (found in pages, not computed), miss."};
 inline constexpr Metric kDraftTokens{"sluice_draft_tokens_total",
                                      "Drafted tokens that steps computed, by source (ngram, "
-                                     "forced, prediction) and result: accepted, rejected."};
+                                     "forced, prediction, model) and result: accepted, "
+                                     "rejected."};
 inline constexpr Metric kPreemptions{
     "sluice_preemptions_total",
     "Running sequences that gave up their pages to others; their tokens are computed again."};

@@ -142,7 +142,7 @@ def value_schema(values):
         return {"type": "array", "items": {"type": "integer"}}
     if values.startswith("one of ") and " with " not in values:
         return {"enum": re.split(r", ", values.removeprefix("one of ").rstrip("."))}
-    if values.startswith("OPTION=VALUE"):
+    if values.startswith("OPTION=VALUE") or " a map of " in values:
         return {"type": ["string", "object"]}
     return {"type": "string"}
 

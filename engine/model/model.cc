@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "engine/model/check_draft.h"
 #include "engine/model/directory.h"
 #include "engine/model/families/family.h"
 #include "engine/model/head_files.h"
@@ -152,10 +153,12 @@ absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, 
   model->config_json = std::move(text);
   model->checkpoint = std::move(checkpoint);
   model->speculation = options.speculation;
+  model->draft = options.draft;
   SLUICE_RETURN_IF_ERROR(LoadOutputLayers(directory, transformer, options.weights, model.get()));
   SLUICE_RETURN_IF_ERROR(FindOutputHeads(model.get()));
   SLUICE_RETURN_IF_ERROR(LoadTextFiles(transformer, model.get()));
   SLUICE_RETURN_IF_ERROR(LoadTermTables(model->config, directory, &model->tasks));
+  if (model->draft != nullptr) SLUICE_RETURN_IF_ERROR(CheckDraft(*model, *model->draft));
   return model;
 }
 

@@ -37,7 +37,7 @@ struct Model {
   std::optional<Classifier> classifier;  // if the config has one
   std::optional<ItemHead> items;         // if the graph has a head
   SpeculationOptions speculation;
-  MakeDraftSource make_drafts;  // for tests: replaces n-grams as the source of drafts; may be empty
+  std::shared_ptr<const Model> draft;  // drafts tokens for this model; nullptr if there is none
 
   // Returns whether a next token can be drawn: there is a head, and attention is causal.
   bool generates() const { return config.has_lm_head && config.causal; }
@@ -49,6 +49,7 @@ struct ModelOptions {
   std::optional<KvType> kv_dtype{};                  // also replaces config.json's
   FileAccess weights = FileAccess::kMap;
   SpeculationOptions speculation{};
+  std::shared_ptr<const Model> draft{};  // the model that `speculation` names
 
   bool operator==(const ModelOptions&) const = default;
 };
@@ -57,7 +58,7 @@ struct ModelOptions {
 absl::StatusOr<ModelConfig> ReadModelConfig(const Directory& directory);
 
 // Reads `directory` (config.json, model.safetensors or shards with an index file). No file outside
-// the directory is opened. Errors name the file and the field or tensor.
+// the directory is opened. Errors name the file and the field or tensor, or the option.
 absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, int64_t version,
                                                        const std::string& directory,
                                                        const ModelOptions& options = {});

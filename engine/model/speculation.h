@@ -4,18 +4,17 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <memory>
 #include <span>
+#include <string>
 
 #include "base/enum_names.h"
 
 namespace sluice {
 
-enum class Speculation : uint8_t { kNone, kNgram };
+enum class Speculation : uint8_t { kNone, kNgram, kModel };
 constexpr auto EnumNamesOf(Speculation) {
   using enum Speculation;
-  return EnumNameTable<Speculation>({{kNone, "none"}, {kNgram, "ngram"}});
+  return EnumNameTable<Speculation>({{kNone, "none"}, {kNgram, "ngram"}, {kModel, "model"}});
 }
 
 // The origin of drafted tokens.
@@ -23,15 +22,17 @@ enum class DraftKind : uint8_t {
   kNgram,       // earlier tokens of the prompt or the answer
   kForced,      // the only token that the request allows
   kPrediction,  // the answer that the request predicts
+  kModel,       // a smaller model
 };
 constexpr auto EnumNamesOf(DraftKind) {
   using enum DraftKind;
   return EnumNameTable<DraftKind>(
-      {{kNgram, "ngram"}, {kForced, "forced"}, {kPrediction, "prediction"}});
+      {{kNgram, "ngram"}, {kForced, "forced"}, {kPrediction, "prediction"}, {kModel, "model"}});
 }
 inline constexpr int kDraftKinds = CountEnumerators<DraftKind>();
 
-// Drafts the tokens that may follow the tokens of one row.
+// Drafts the tokens that may follow the tokens of one row, at almost no cost. Tokens of a draft
+// model are drafted by DraftModel (engine/runner/steps/draft_model.h).
 class DraftSource {
  public:
   virtual ~DraftSource() = default;
@@ -49,6 +50,7 @@ struct SpeculationOptions {
   static constexpr int32_t kMaxTokens = 16;
 
   Speculation kind = Speculation::kNgram;
+  std::string draft{};    // the name of the draft model; only for kModel
   int32_t tokens = 8;     // the most drafted tokens of a sequence in a step, at most kMaxTokens
   int32_t sequences = 1;  // the most sequences of a step with drafts
   // For tests: whether drafts are used even if they are expected to cost more than they gain.
@@ -56,8 +58,5 @@ struct SpeculationOptions {
 
   bool operator==(const SpeculationOptions&) const = default;
 };
-
-// Returns the source of a row with at most `max_length` tokens.
-using MakeDraftSource = std::function<std::unique_ptr<DraftSource>(int64_t max_length)>;
 
 }  // namespace sluice

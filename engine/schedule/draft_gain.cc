@@ -29,6 +29,7 @@ DraftStep DraftStep::With(const PagedSequence& sequence, int32_t drafted,
   step.shape.distinct_positions += drafted;
   step.shape.sampled_rows += drafted;
   step.expected_tokens += ExpectedTokens(sequence.acceptance, drafted) - 1;
+  step.draft_seconds += sequence.first_draft_seconds + drafted * sequence.draft_seconds;
   return step;
 }
 
@@ -36,11 +37,12 @@ int32_t WorthwhileDrafts(const DraftStep& step, const PagedSequence& sequence, i
                          const Ladder& ladder, const CostModel& costs) {
   const double seconds = costs.Estimate(step.shape);
   if (seconds <= 0) return 0;
-  double best_rate = kClearlyBetter * step.expected_tokens / seconds;
+  double best_rate = kClearlyBetter * step.expected_tokens / (seconds + step.draft_seconds);
   int32_t best = 0;
   for (int32_t drafted = 1; drafted <= most; ++drafted) {
     const DraftStep longer = step.With(sequence, drafted, ladder);
-    const double rate = longer.expected_tokens / costs.Estimate(longer.shape);
+    const double rate =
+        longer.expected_tokens / (costs.Estimate(longer.shape) + longer.draft_seconds);
     if (rate <= best_rate) continue;
     best_rate = rate;
     best = drafted;

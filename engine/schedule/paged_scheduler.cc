@@ -261,6 +261,15 @@ void PagedScheduler::AddDrafts(BatchDecision* decision, std::span<WaitingSequenc
   decision->bucket = step.shape.bucket;
 }
 
+void PagedScheduler::KeepDrafts(PagedSequence* sequence, int32_t drafted) {
+  const int32_t removed = sequence->drafted - drafted;
+  SLUICE_CHECK(removed >= 0 && sequence->state() == SequenceState::kRunning);
+  sequence->drafted = drafted;
+  sequence->tokens -= removed;
+  sequence->sampled_rows -= removed;
+  kv_.ReleaseAfter(sequence->first_position + sequence->tokens, &sequence->kv);
+}
+
 // Makes the sequence hold the pages of up to `wanted` drafted tokens, and returns their number.
 int32_t PagedScheduler::HoldDrafts(PagedSequence* sequence, int32_t wanted) {
   const int32_t end = sequence->first_position + 1;

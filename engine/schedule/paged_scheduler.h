@@ -81,6 +81,9 @@ class PagedScheduler {
   void Rewind(PagedSequence* sequence);
   void LeaveRewound(PagedSequence* sequence);
 
+  // Removes all but the first `drafted` of the drafted tokens of a sequence from its step, before
+  // the step begins.
+  void KeepDrafts(PagedSequence* sequence, int32_t drafted);
   // Marks the earlier step of a sequence as successful, up to the drafted tokens that were not
   // accepted, and publishes full pages. Return or End must follow. After a failed step, only End
   // may follow.

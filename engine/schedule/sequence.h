@@ -126,6 +126,8 @@ struct PagedSequence : WaitingSequence {
   int32_t drafts = 0;
   double acceptance = 0;
   DraftKind draft_kind = DraftKind::kNgram;
+  // The estimated seconds that drafting takes before the step: for each drafted token, and once.
+  double draft_seconds = 0, first_draft_seconds = 0;
   // The drafted tokens of its step that were not accepted. The owner sets it before Computed.
   int32_t rejected = 0;
 

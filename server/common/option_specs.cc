@@ -1,7 +1,13 @@
 #include "server/common/option_specs.h"
 
 #include <limits>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 #include "engine/option_specs.h"
 
 namespace sluice {
@@ -9,7 +15,64 @@ namespace {
 
 constexpr Real kRate{0.0, 1e9};
 
+constexpr Name kDraftName{128};
+const Integer kDraftTokens = Count(1, SpeculationOptions::kMaxTokens);
+const Integer kDraftSequences = Count(1, 64);
+
 }  // namespace
+
+std::string SpeculationValue::Expected() const {
+  return absl::StrCat("none, ngram, or a map of draft (", kDraftName.Expected(), "), tokens (",
+                      kDraftTokens.Expected(), ") and sequences (", kDraftSequences.Expected(),
+                      ")");
+}
+
+bool SpeculationValue::Parse(absl::string_view text, SpeculationOptions* value) const {
+  SpeculationOptions parsed;
+  if (text == "none") {
+    parsed.kind = Speculation::kNone;
+  } else if (text != "ngram") {
+    const std::vector<absl::string_view> items = absl::StrSplit(text, ' ', absl::SkipWhitespace());
+    for (const absl::string_view item : items) {
+      const std::pair<absl::string_view, absl::string_view> halves =
+          absl::StrSplit(item, absl::MaxSplits('=', 1));
+      if (!Set(halves.first, halves.second, &parsed).ok()) return false;
+    }
+    if (items.empty()) return false;
+  }
+  *value = std::move(parsed);
+  return true;
+}
+
+std::string SpeculationValue::Format(const SpeculationOptions& value) const {
+  SpeculationOptions plain;
+  plain.kind = value.kind;
+  if (value == plain) return std::string(NameOf(value.kind));
+  return absl::StrCat(value.draft.empty() ? "" : absl::StrCat("draft=", value.draft, " "),
+                      "tokens=", value.tokens, " sequences=", value.sequences);
+}
+
+absl::Status SpeculationValue::Set(absl::string_view name, absl::string_view value,
+                                   SpeculationOptions* options) {
+  const auto result = [&](bool parsed, const std::string& expected) {
+    if (parsed) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": expected ", expected, ", got ", Quote(value)));
+  };
+  if (name == "tokens") {
+    return result(kDraftTokens.Parse(value, &options->tokens), kDraftTokens.Expected());
+  }
+  if (name == "sequences") {
+    return result(kDraftSequences.Parse(value, &options->sequences), kDraftSequences.Expected());
+  }
+  if (name != "draft") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("unknown key ", Quote(name), "; expected draft, tokens or sequences"));
+  }
+  SLUICE_RETURN_IF_ERROR(result(kDraftName.Parse(value, &options->draft), kDraftName.Expected()));
+  options->kind = Speculation::kModel;
+  return absl::OkStatus();
+}
 
 template <>
 const std::vector<OptionSpec<ModelSpec>>& OptionSpecs<ModelSpec>() {
@@ -39,20 +102,18 @@ const std::vector<OptionSpec<ModelSpec>>& OptionSpecs<ModelSpec>() {
                     "each token and head, takes a little more than a quarter. f32: as computed, or "
                     "as config.json specifies. Part of the numerics profile."),
       SLUICE_OPTION(
-          speculation, Choice<Speculation>{},
+          speculation, SpeculationValue{},
           "Whether a step also computes drafted tokens after the last token of a row that "
           "generates, on a CPU only. ngram: the tokens that followed an earlier place with the "
           "same last tokens, in the prompt or the answer. Drafted tokens that differ from the "
-          "drawn ones are dropped, so no result depends on it. none: no token is drafted. "
-          "docs/generation.md explains when tokens are drafted."),
-      SLUICE_OPTION(speculation_tokens, Count(1, SpeculationOptions::kMaxTokens),
-                    "The most drafted tokens of a row in a step."),
-      SLUICE_OPTION(speculation_sequences, Count(1, 64),
-                    "The most rows of a step with drafted tokens. With 1, tokens are drafted only "
-                    "while no other row waits or runs. A request that arrives during such a step "
-                    "waits for its end. A larger number raises the throughput of a few rows whose "
-                    "drafts are often right, but "
-                    "each step takes longer for all of them."),
+          "drawn ones are dropped, so no result depends on it. none: no token is drafted. draft: "
+          "the name of a smaller served model with the same vocabulary, which drafts instead of "
+          "n-grams. tokens: the most drafted tokens of a row in a step, 8 by default. sequences: "
+          "the most rows of a step with drafted tokens. With 1, the default, tokens are drafted "
+          "only while no other row waits or runs; a request that arrives during such a step waits "
+          "for its end. A larger number raises the throughput of a few rows whose drafts are often "
+          "right, but each step takes longer for all of them. docs/generation.md explains when "
+          "tokens are drafted."),
       SLUICE_OPTION(
           ladder, LadderChoiceValue{},
           "Options of engine.ladder for this model, which replace the options for all models; in a "

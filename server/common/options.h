@@ -23,9 +23,7 @@ struct ModelSpec {
   bool quantize_head = false;
   int32_t quantization_group = kQuantizationGroup;
   KvType kv_dtype = KvType::kF32;
-  Speculation speculation = SpeculationOptions().kind;
-  int32_t speculation_tokens = SpeculationOptions().tokens;
-  int32_t speculation_sequences = SpeculationOptions().sequences;
+  SpeculationOptions speculation{};
   LadderChoice ladder{};
 
   bool operator==(const ModelSpec&) const = default;

@@ -1,6 +1,7 @@
 #include "server/models/model_manager.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +9,7 @@
 #include "base/status_macros.h"
 #include "engine/model/check_tensors.h"
 #include "engine/option_specs.h"
+#include "server/common/option_specs.h"
 #include "server/common/status.h"
 
 namespace sluice {
@@ -73,14 +75,11 @@ absl::StatusOr<ModelManager::Target> ModelManager::FromSpec(const ModelSpec& spe
                             .group = spec.quantization_group};
   }
   if (spec.kv_dtype != KvType::kF32) options.kv_dtype = spec.kv_dtype;
-  options.speculation = {.kind = spec.speculation,
-                         .tokens = spec.speculation_tokens,
-                         .sequences = spec.speculation_sequences};
+  options.speculation = spec.speculation;
   absl::StrAppend(&*fingerprint, " ", std::string(NameOf(spec.quantization)), " ",
                   spec.quantization_group, spec.quantize_head ? " with head" : "", " ",
                   std::string(NameOf(spec.kv_dtype)), " speculation ",
-                  std::string(NameOf(spec.speculation)), " ", spec.speculation_tokens, " ",
-                  spec.speculation_sequences);
+                  SpeculationValue().Format(spec.speculation));
   if (!spec.ladder.empty()) {
     absl::StrAppend(&*fingerprint, " ladder ", LadderChoiceValue().Format(spec.ladder));
   }
@@ -106,7 +105,10 @@ absl::StatusOr<std::vector<ModelManager::Target>> ModelManager::Targets(
     targets.push_back(std::move(target));
     names.insert(spec.name);
   }
-  if (!repository.has_value()) return targets;
+  if (!repository.has_value()) {
+    SLUICE_RETURN_IF_ERROR(PutDraftsFirst(&targets));
+    return targets;
+  }
   SLUICE_ASSIGN_OR_RETURN(const std::vector<ModelRepository::Found> list, repository->List());
   for (const ModelRepository::Found& found : list) {
     if (IsUnread(found.status)) {
@@ -126,7 +128,56 @@ absl::StatusOr<std::vector<ModelManager::Target>> ModelManager::Targets(
                             FromRepository(*repository, found, found.versions.back()));
     targets.push_back(std::move(target));
   }
+  SLUICE_RETURN_IF_ERROR(PutDraftsFirst(&targets));
   return targets;
+}
+
+absl::Status ModelManager::PutDraftsFirst(std::vector<Target>* targets) {
+  std::map<std::string, std::string> drafts;  // the fingerprints by name
+  for (const Target& target : *targets) {
+    const std::string& draft = target.options.speculation.draft;
+    if (!draft.empty()) drafts[draft] = "";
+  }
+  std::map<std::string, int64_t> versions;
+  for (const Target& target : *targets) {
+    const auto& [name, version] = target.key;
+    const auto found = drafts.find(name);
+    if (found == drafts.end() || version < versions[name]) continue;
+    found->second = target.fingerprint;
+    versions[name] = version;
+  }
+  for (Target& target : *targets) {
+    const std::string& draft = target.options.speculation.draft;
+    if (draft.empty()) continue;
+    if (drafts.contains(target.key.first)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "model ", target.key.first, ": speculation.draft is ", draft,
+          ", but this model drafts for another one or for itself. Remove speculation.draft"));
+    }
+    if (drafts[draft].empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("model ", target.key.first, ": speculation.draft is ", draft,
+                       ", which is not the name of a model. Add it to the list of models"));
+    }
+    absl::StrAppend(&target.fingerprint, " draft ", drafts[draft]);
+  }
+  std::ranges::stable_partition(
+      *targets, [&](const Target& target) { return drafts.contains(target.key.first); });
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<const Model>> ModelManager::FindDraft(
+    const std::string& name, const ModelChange& change) const {
+  std::shared_ptr<const Model> found;
+  std::vector<std::shared_ptr<const Model>> models = change.serve;
+  if (engine_ != nullptr) std::ranges::copy(engine_->Models(), std::back_inserter(models));
+  for (const std::shared_ptr<const Model>& model : models) {
+    const bool later = found == nullptr || model->version > found->version;
+    if (model->name == name && later) found = model;
+  }
+  if (found != nullptr) return found;
+  return absl::FailedPreconditionError(absl::StrCat(
+      "speculation.draft is ", name, ", but no such model is loaded. Load ", name, " first"));
 }
 
 absl::StatusOr<std::optional<ModelRepository>> ModelManager::OpenRepository(
@@ -202,7 +253,17 @@ absl::StatusOr<ModelManager::Target> ModelManager::Named(const std::string& name
     if (version.has_value() && each.version != *version) continue;
     if (spec == nullptr || each.version > spec->version) spec = &each;
   }
-  if (spec != nullptr) return FromSpec(*spec);
+  if (spec != nullptr) {
+    SLUICE_ASSIGN_OR_RETURN(Target target, FromSpec(*spec));
+    const std::string& draft = target.options.speculation.draft;
+    if (draft.empty() || draft == name) return target;
+    SLUICE_ASSIGN_OR_RETURN(Target drafting, Named(draft, std::nullopt));
+    std::vector<Target> both;
+    both.push_back(std::move(drafting));
+    both.push_back(std::move(target));
+    SLUICE_RETURN_IF_ERROR(PutDraftsFirst(&both));
+    return std::move(both.back());
+  }
   const std::optional<ModelRepository> repository = this->repository();
   if (configured || !repository.has_value()) return NoModel(name, version, "is configured");
   SLUICE_ASSIGN_OR_RETURN(const ModelRepository::Found found, repository->Find(name));
@@ -260,8 +321,14 @@ absl::Status ModelManager::LoadAll(const std::vector<Target>& targets, ModelChan
   for (const Target& target : targets) {
     ModelOptions options = target.options;
     options.weights = weights_;
-    absl::StatusOr<std::shared_ptr<const Model>> model =
-        LoadModel(target.key.first, target.key.second, target.folder, options);
+    absl::StatusOr<std::shared_ptr<const Model>> model = nullptr;
+    if (!options.speculation.draft.empty()) {
+      model = FindDraft(options.speculation.draft, *change);
+      if (model.ok()) options.draft = *std::move(model);
+    }
+    if (model.ok()) {
+      model = LoadModel(target.key.first, target.key.second, target.folder, options);
+    }
     if (!model.ok()) {
       return absl::Status(model.status().code(),
                           absl::StrCat("model ", target.key.first, " version ", target.key.second,

@@ -89,6 +89,12 @@ class ModelManager {
                                               const std::optional<ModelRepository>& repository);
   absl::StatusOr<Target> Named(const std::string& name, std::optional<int64_t> version)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_mu_);
+  // Moves the draft models of other targets to the front, and adds the files of a target's draft
+  // model to its fingerprint. Returns InvalidArgument if there is no such draft model.
+  static absl::Status PutDraftsFirst(std::vector<Target>* targets);
+  // Returns the highest loaded version of a draft model.
+  absl::StatusOr<std::shared_ptr<const Model>> FindDraft(const std::string& name,
+                                                         const ModelChange& change) const;
   std::shared_ptr<const Model> Served(const Key& key) const;
   absl::StatusOr<Changes> Serve(const std::vector<Target>& targets,
                                 std::vector<std::shared_ptr<const Model>> withdraw)

@@ -64,6 +64,10 @@ TEST(ExplanationText, ListsWaitsAndStepsInOrderOfTime) {
   response.set_accepted_tokens(5);
   EXPECT_THAT(ExplanationText("r", response),
               HasSubstr("Its steps checked 8 drafted tokens; 5 were accepted.\n"));
+  response.set_draft_source("model");
+  EXPECT_THAT(
+      ExplanationText("r", response),
+      HasSubstr("Its steps checked 8 drafted tokens of the source model; 5 were accepted.\n"));
 }
 
 TEST(ExplanationText, MergesEqualStepsAndNamesTheirOtherRequests) {

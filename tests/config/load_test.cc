@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "config/render.h"
+#include "server/common/option_specs.h"
 #include "tests/support/table.h"
 
 namespace sluice {
@@ -65,6 +66,29 @@ TEST(LoadYaml, ReadsModelsRelativeToTheFile) {
   EXPECT_EQ(config.models[0].version, 1);
   EXPECT_EQ(config.models[1].path, "/abs/b");
   EXPECT_EQ(config.models[1].version, 7);
+}
+
+TEST(LoadYaml, ReadsTheDraftsOfAModel) {
+  Config config;
+  ASSERT_EQ(Load("models:\n"
+                 "  - {name: a, path: a, speculation: {draft: small, tokens: 4}}\n"
+                 "  - {name: b, path: b, speculation: none}\n"
+                 "  - {name: c, path: c, speculation: draft=small sequences=2}\n"
+                 "  - {name: d, path: d, speculation: {tokens: 3}}\n",
+                 &config, "f.yaml"),
+            absl::OkStatus());
+  EXPECT_EQ(config.models[0].speculation,
+            (SpeculationOptions{.kind = Speculation::kModel, .draft = "small", .tokens = 4}));
+  EXPECT_EQ(config.models[1].speculation, SpeculationOptions{.kind = Speculation::kNone});
+  EXPECT_EQ(config.models[2].speculation,
+            (SpeculationOptions{.kind = Speculation::kModel, .draft = "small", .sequences = 2}));
+  EXPECT_EQ(config.models[3].speculation,
+            (SpeculationOptions{.kind = Speculation::kNgram, .tokens = 3}));
+  for (const ModelSpec& model : config.models) {
+    SpeculationOptions read;
+    ASSERT_TRUE(SpeculationValue().Parse(SpeculationValue().Format(model.speculation), &read));
+    EXPECT_EQ(read, model.speculation);
+  }
 }
 
 struct BadConfigFileRow {
@@ -189,6 +213,14 @@ constexpr BadConfigFileRow kBadConfigFileRows[] = {
     {.name = "AnUnknownTypeOfPages",
      .text = "models:\n  - name: a\n    path: b\n    kv_dtype: fp8\n",
      .message = "f.yaml:4: models[0].kv_dtype: expected one of f32, bf16, int8, got \"fp8\""},
+    {.name = "TooManyDrafts",
+     .text = "models:\n  - name: a\n    path: b\n    speculation: {draft: c, tokens: 17}\n",
+     .message = "f.yaml:4: models[0].speculation: tokens: expected an integer in [1, 16], got "
+                "\"17\""},
+    {.name = "AnUnknownKeyOfDrafts",
+     .text = "models:\n  - name: a\n    path: b\n    speculation: {model: c}\n",
+     .message = "f.yaml:4: models[0].speculation: unknown key \"model\"; expected draft, tokens or "
+                "sequences"},
     {.name = "AnOptionThatCannotBeSetPerModel",
      .text = "models:\n  - name: a\n    path: b\n    ladder: {file: x}\n",
      .message =

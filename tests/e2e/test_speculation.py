@@ -1,13 +1,14 @@
 """Tests drafted tokens: they change no answer, and every count shows them."""
 
 import json
+import shutil
 import subprocess
 import urllib.request
 
 import openai
 import pytest
 import sluice_client
-from conftest import DEMO, SLUICE, Daemon
+from conftest import DEMO, SLUICE, SLUICED, Daemon
 from gateway import TEMPLATE, Gateway
 from waiting import PATIENCE_S
 
@@ -62,7 +63,8 @@ def test_every_count_shows_forced_drafts(drafting):
     after = drafting.metric("sluice_draft_tokens_total", source="forced", result="accepted")
     assert after - before == answer.accepted_tokens
     words = sluice("explain", "forced", "--server", drafting.admin).stdout
-    assert f"checked {answer.drafted_tokens} drafted tokens; {answer.drafted_tokens} were" in words
+    assert (f"checked {answer.drafted_tokens} drafted tokens of the source forced; "
+            f"{answer.drafted_tokens} were") in words
     told = json.loads(sluice("explain", "forced", "--json", "--server", drafting.admin).stdout)
     assert int(told["accepted_tokens"]) == answer.accepted_tokens
     assert int(told["total_steps"]) < TOKENS
@@ -70,6 +72,7 @@ def test_every_count_shows_forced_drafts(drafting):
     with urllib.request.urlopen(address, timeout=PATIENCE_S) as page:
         kv = json.load(page)["models"][0]["kv"]
     assert kv["drafted_tokens"] >= kv["accepted_tokens"] >= answer.accepted_tokens
+    assert kv["draft_sources"]["forced"]["accepted"] >= answer.accepted_tokens
 
 
 def test_the_gateway_reads_predictions_and_counts_drafts(drafting, tmp_path):
@@ -103,3 +106,47 @@ def test_a_prediction_is_validated(demo):
             client.generate("demo", PROMPT, max_tokens=2, prediction="x" * 65_537)
         answer = client.generate("demo", PROMPT, max_tokens=9, prediction="x")
         assert answer.drafted_tokens == 0, "the model is served without drafts"
+
+
+def write_models(path, *models):
+    path.write_text(f"models: [{', '.join(models)}]\n")
+    return str(path)
+
+
+def test_a_model_of_the_configuration_drafts(tmp_path):
+    config = write_models(
+        tmp_path / "sluiced.yaml",
+        f"{{name: large, path: {DEMO}, speculation: {{draft: small, tokens: 3}}}}",
+        f"{{name: small, path: {DEMO}}}")
+    daemon = Daemon("--config", config, models=())
+    try:
+        with sluice_client.Client(daemon.grpc) as client:
+            options = {"max_tokens": 60, "temperature": 0.7, "seed": 5}
+            plain = client.generate("large", PROMPT, speculation=False, **options)
+            answer = client.generate("large", PROMPT, request_id="drafted", **options)
+        assert figures(answer) == figures(plain)
+        # Whether the model drafts depends on the times of its steps; it then has the right tokens.
+        assert answer.accepted_tokens == answer.drafted_tokens
+        told = json.loads(
+            sluice("explain", "drafted", "--json", "--server", daemon.admin).stdout)
+        assert told["draft_source"] in ("", "model")
+        assert daemon.metric("sluice_draft_tokens_total", model="large", source="model",
+                             result="accepted") == answer.accepted_tokens
+    finally:
+        status, output = daemon.stop()
+    assert status == 0, output
+
+
+def test_a_draft_model_with_another_vocabulary_is_refused(tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(DEMO, other)
+    described = json.loads((other / "config.json").read_text())
+    described["vocab_size"] += 1
+    (other / "config.json").write_text(json.dumps(described))
+    config = write_models(tmp_path / "sluiced.yaml",
+                          f"{{name: large, path: {DEMO}, speculation: {{draft: other}}}}",
+                          f"{{name: other, path: {other}}}")
+    checked = subprocess.run([SLUICED, "--config", config, "--check"], capture_output=True,
+                             text=True, timeout=PATIENCE_S)
+    assert checked.returncode != 0
+    assert "speculation.draft: model other has" in checked.stderr + checked.stdout

@@ -81,11 +81,12 @@ class EngineImpl : public Engine {
       room.later_weights -= EstimateWeightMemory(*model);
       status =
           draining_ ? ReasonError(Reason::kDraining, "the engine is draining") : OrOutOfMemory([&] {
+            room.draft = DraftOf(*model, added);
             return Prepare(model, LadderOf(change, model.get()), room, &added);
           });
       if (!status.ok()) break;
       --room.models;
-      room.free_bytes -= MemoryOf(*added.back().model);
+      room.free_bytes -= MemoryOf(*added.back().model, /*own_draft=*/room.draft == nullptr);
     }
     for (const ModelTable::Addition& addition : added) places.push_back(addition.place);
     if (status.ok()) {
@@ -149,7 +150,12 @@ class EngineImpl : public Engine {
     std::vector<ModelStats> stats;
     const std::vector<ModelTable::Lease> all = table_.All();
     for (size_t i = 0; i < all.size(); ++i) {
-      if (!HasSuccessor(all, i)) stats.push_back(all[i]->Stats());
+      if (HasSuccessor(all, i)) continue;
+      ModelStats& added = stats.emplace_back(all[i]->Stats());
+      const bool served = std::ranges::any_of(all, [&](const ModelTable::Lease& other) {
+        return other->model() == added.model->draft;
+      });
+      if (!served) added.weight_bytes += added.draft_weight_bytes;
     }
     return stats;
   }
@@ -175,7 +181,7 @@ class EngineImpl : public Engine {
   absl::StatusOr<StepDescription> DescribeStep(std::string_view name, std::string_view version,
                                                const StepSizes& step, bool profile) const override {
     SLUICE_ASSIGN_OR_RETURN(const ModelTable::Lease served, Named(name, version));
-    return served->runner().executable().DescribeStep(step, profile);
+    return served->runner().executable()->DescribeStep(step, profile);
   }
 
   absl::StatusOr<Explanation> Explain(std::string_view request_id,
@@ -215,11 +221,22 @@ class EngineImpl : public Engine {
     return absl::OkStatus();
   }
 
+  // Returns the executable of the model's draft model if a served or an added model has it.
+  std::shared_ptr<const ExecutableModel> DraftOf(
+      const Model& model, const std::vector<ModelTable::Addition>& added) const {
+    if (model.draft == nullptr) return nullptr;
+    for (const ModelTable::Addition& addition : added) {
+      if (addition.model->model() == model.draft) return addition.model->runner().executable();
+    }
+    const ModelTable::Lease served = table_.FindSnapshot(model.draft.get());
+    return served == nullptr ? nullptr : served->runner().executable();
+  }
+
   // Returns the memory that a model uses or may come to use.
-  static int64_t MemoryOf(const ServedModel& served) {
+  static int64_t MemoryOf(const ServedModel& served, bool own_draft) {
     const ModelStats stats = served.Stats();
-    return stats.weight_bytes + stats.plan_memory_bytes + stats.slot_memory.activation_room +
-           stats.slot_memory.kv;
+    return stats.weight_bytes + (own_draft ? stats.draft_weight_bytes : 0) +
+           stats.plan_memory_bytes + stats.slot_memory.activation_room + stats.slot_memory.kv;
   }
 
   void StopAdmission() {

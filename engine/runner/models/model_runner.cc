@@ -100,6 +100,10 @@ ModelStats StatsOf(const PreparedModel& prepared, const RunnerState& state, Mono
   stats.buckets = prepared.plans->Stats(&stats.forgotten_buckets);
   stats.plan_memory_bytes = prepared.plans->memory_bytes();
   stats.slot_memory = prepared.slots.front()->memory();
+  if (prepared.draft != nullptr) {
+    stats.slot_memory += prepared.draft->memory();
+    stats.draft_weight_bytes = prepared.draft->weight_bytes();
+  }
   stats.profile = prepared.info.profile;
   stats.weight_bytes = prepared.executable->weight_bytes();
   const Checkpoint& files = prepared.plans->model().checkpoint;

@@ -46,7 +46,7 @@ class ModelRunner {
 
   const std::shared_ptr<const Model>& model() const { return model_; }
   PlanCache* plans() const { return prepared_.plans.get(); }
-  const ExecutableModel& executable() const { return *prepared_.executable; }
+  const std::shared_ptr<const ExecutableModel>& executable() const { return prepared_.executable; }
   const LadderLimits& limits() const { return prepared_.limits; }
 
   // See Engine.

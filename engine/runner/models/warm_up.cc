@@ -117,6 +117,34 @@ void FitSteps(const EngineOptions& options, const Model& model, const BackendInf
   limits->max_tokens = static_cast<int32_t>(tokens);
 }
 
+// Prepares the model's draft model. Its pages take at most a quarter of `share`, the memory that
+// the model and its draft model may take. Returns ResourceExhausted if that is too little.
+absl::StatusOr<std::unique_ptr<DraftModel>> PrepareDraft(
+    const Model& model, std::shared_ptr<const ExecutableModel> executable, const BackendInfo& info,
+    int64_t share, Clock* clock, Observer* observer) {
+  constexpr int32_t kLeastPositions = 64;
+  const int64_t most = std::min(model.config.max_positions, model.draft->config.max_positions);
+  const int64_t row_pages = share / 4 / executable->page_bytes() / model.speculation.sequences;
+  const int64_t positions = std::min(most, row_pages * info.page_tokens);
+  if (positions < std::min<int64_t>(most, kLeastPositions)) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the draft model ", model.draft->name, " takes ", executable->page_bytes(),
+        " bytes for a KV page of ", info.page_tokens, " tokens, but only ", share / 4,
+        " bytes are free for its pages. Remove speculation.draft, or give the daemon more memory"));
+  }
+  if (positions < most) {
+    observer->OnNotice(
+        model, absl::StrCat("the draft model ", model.draft->name, " drafts for rows of up to ",
+                            positions, " tokens instead of ", most, ", because ", share / 4,
+                            " bytes of memory are free for its KV pages"));
+  }
+  return DraftModel::Create(model.draft, std::move(executable),
+                            {.page_tokens = info.page_tokens,
+                             .rows = model.speculation.sequences,
+                             .positions = static_cast<int32_t>(positions)},
+                            clock);
+}
+
 // Returns ResourceExhausted, with a remedy that works, if the model's slots do not fit in the free
 // memory.
 absl::Status CheckRoom(const EngineOptions& options, const ModelConfig& config,
@@ -289,9 +317,28 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
 
   SLUICE_RETURN_IF_ERROR(MeetStartFault(FaultPoint::kLoad));
   SLUICE_ASSIGN_OR_RETURN(prepared.executable, backend->Load(model));
-  const int64_t weights = prepared.executable->weight_bytes();
-  const int64_t free_bytes =
-      std::max<int64_t>(std::min(backend->FreeMemory(), room.free_bytes - weights), 0);
+  const SpeculationOptions& speculation = model->speculation;
+  // A backend that runs steps ahead starts a step before it is known which tokens precede it.
+  const bool drafts = speculation.kind != Speculation::kNone && info.steps_ahead == 0;
+  int64_t taken = prepared.executable->weight_bytes();
+  std::shared_ptr<const ExecutableModel> draft;
+  if (drafts && model->draft != nullptr && KeepsPages(options.batch, model->config)) {
+    draft = room.draft;
+    if (draft == nullptr) {
+      SLUICE_ASSIGN_OR_RETURN(draft, backend->Load(model->draft));
+      taken += draft->weight_bytes();
+    }
+  }
+  const auto free = [&] {
+    return std::max<int64_t>(std::min(backend->FreeMemory(), room.free_bytes - taken), 0);
+  };
+  if (draft != nullptr) {
+    SLUICE_ASSIGN_OR_RETURN(prepared.draft, PrepareDraft(*model, std::move(draft), info,
+                                                         ShareOf(free(), room), clock, observer));
+    const SlotMemory memory = prepared.draft->memory();
+    taken += memory.kv + memory.activation_room;
+  }
+  const int64_t free_bytes = free();
   const int64_t share = ShareOf(free_bytes, room);
   FitSteps(options, *model, info, *prepared.executable, share, observer, &prepared.limits);
   const Bucket unlimited{.tokens = prepared.limits.max_tokens,
@@ -322,9 +369,6 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
   const Ladder step_ladder = MakePackedLadder({}, step_limits);
   SLUICE_ASSIGN_OR_RETURN(prepared.kv, PageOptionsFor(options, model->config, step_ladder, info,
                                                       share, *prepared.executable));
-  const SpeculationOptions& speculation = model->speculation;
-  // A backend that runs steps ahead starts a step before it is known which tokens precede it.
-  const bool drafts = speculation.kind != Speculation::kNone && info.steps_ahead == 0;
   prepared.kv.draft_sequences = drafts ? speculation.sequences : 0;
   prepared.kv.always_draft = speculation.always;
   SLUICE_RETURN_IF_ERROR(CheckRoom(options, model->config, *prepared.executable,

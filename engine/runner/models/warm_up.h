@@ -23,6 +23,8 @@ struct WarmUpRoom {
   // The bytes that no model uses or may come to use. The device's free memory counts only the bytes
   // that are in use now.
   int64_t free_bytes = std::numeric_limits<int64_t>::max();
+  // The model's draft model if it is served; nullptr: it is loaded for this model.
+  std::shared_ptr<const ExecutableModel> draft = nullptr;
 };
 
 // Loads a model and prepares it. After loading, takes options.ladder.warm_up_us, or longer if the

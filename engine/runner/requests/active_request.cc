@@ -33,6 +33,11 @@ int64_t BytesOf(const std::vector<T>& vector) {
 
 // The weight of the latest drafted token in the estimated acceptance of a row.
 constexpr double kAcceptanceWeight = 1.0 / 8;
+// The estimated acceptance of a draft model before any of its tokens was compared. While the model
+// is not used, the estimate returns towards it by a share for each token, so that the model is
+// tried again from time to time.
+constexpr double kModelAcceptance = 0.6;
+constexpr double kReturningShare = 1.0 / 512;
 
 // Returns the most drafted tokens of a row in a step. No token is drafted before the first drawn
 // token, and a step also draws one token that is not drafted.
@@ -60,13 +65,16 @@ class ForcedDrafts final : public DraftSource {
   const int32_t token_;
 };
 
-std::unique_ptr<DraftSource> MakeDrafts(const RequestSpec& spec, int64_t max_length) {
-  if (spec.model->make_drafts) return spec.model->make_drafts(max_length);
+// Returns nullptr if the draft model drafts, which only reads tokens.
+std::unique_ptr<DraftSource> MakeDrafts(const Request& request, int64_t max_length) {
+  const RequestSpec& spec = *request.spec;
   const std::vector<int32_t>& allowed = spec.edits.allowed;
   if (allowed.size() == 1) return std::make_unique<ForcedDrafts>(allowed.front());
   if (!spec.predicted.empty()) {
     return std::make_unique<PredictedDrafts>(spec.predicted, max_length);
   }
+  const bool only_tokens = request.inputs.empty() && request.types.empty();
+  if (spec.model->draft != nullptr && only_tokens) return nullptr;
   return std::make_unique<NgramDrafts>(max_length);
 }
 
@@ -259,12 +267,27 @@ void RequestRow::LearnDraft(bool accepted) {
 }
 
 void RequestRow::Draft() {
+  const bool by_model = draft_kind == DraftKind::kModel;
+  if (by_model && drafts == 0) acceptance += kReturningShare * (kModelAcceptance - acceptance);
   drafts = 0;
   const int32_t most = std::min(drafting.most, generation.limit - generation.count - 1);
   if (most <= 0) return;
   generation.tokens.resize(history.size() + most);
-  drafts =
-      drafting.source->Propose(history, std::span(generation.tokens).subspan(history.size(), most));
+  const auto room = std::span(generation.tokens).subspan(history.size(), most);
+  drafts = by_model ? most : drafting.source->Propose(history, room);
+}
+
+SampledRow RequestRow::DrawAfter(int32_t after) {
+  const Request& request = owner->request;
+  SampledRow draw;
+  draw.params = request.spec->sampling;
+  draw.params.token_index = drawn() + after;
+  draw.params.sample = index;
+  if (generation.edits != nullptr) {
+    draw.edits = generation.edits->At(drawn() + after, drafted_tokens().first(after));
+  }
+  draw.excluded = request.excluded.Of(index);
+  return draw;
 }
 
 ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, MonoTime received,
@@ -344,9 +367,10 @@ void ActiveRequest::PrepareGeneration(RequestRow* row) {
   }
   if (const int32_t most = MaxDrafted(request); most > 0) {
     row->drafting.most = most;
-    row->drafting.source = MakeDrafts(*request.spec, row->MaxPositions());
-    row->acceptance = row->drafting.source->FirstAcceptance();
-    row->draft_kind = row->drafting.source->kind();
+    row->drafting.source = MakeDrafts(request, row->MaxPositions());
+    const DraftSource* const source = row->drafting.source.get();
+    row->acceptance = source == nullptr ? kModelAcceptance : source->FirstAcceptance();
+    row->draft_kind = source == nullptr ? DraftKind::kModel : source->kind();
   }
   if (stop_texts_ != nullptr) {
     row->generation.text = std::make_unique<TextStream>(request.spec->model->tokenizer.get(),

@@ -19,6 +19,7 @@
 #include "engine/rows/row_states.h"
 #include "engine/schedule/admission_control.h"
 #include "engine/schedule/paged_scheduler.h"
+#include "engine/step_batch.h"
 
 namespace sluice {
 
@@ -46,7 +47,7 @@ struct RequestRow : PagedSequence {
     std::unique_ptr<TextStream> text;  // nullptr if no text ends the row
   };
   struct Drafting {
-    std::unique_ptr<DraftSource> source;  // nullptr if no tokens are drafted
+    std::unique_ptr<DraftSource> source;  // nullptr if no tokens are drafted, or by a model
     int32_t most = 0;                     // drafted tokens of a step
   };
   // The candidates of the latest step: for each draw, [num_top] of [pool]; empty if not requested.
@@ -90,7 +91,8 @@ struct RequestRow : PagedSequence {
   // The maximum number of computed positions: the last token is not computed.
   int32_t MaxPositions() const { return prompt.length + std::max(generation.limit - 1, 0); }
 
-  // The drafted tokens that may follow its history.
+  // The drafted tokens that may follow its history. A draft model writes them when a step is to
+  // compute them.
   std::span<const int32_t> drafted_tokens() const {
     return std::span(generation.tokens)
         .subspan(generation.tokens.empty() ? 0 : history.size(), drafts);
@@ -101,8 +103,11 @@ struct RequestRow : PagedSequence {
   bool Keep(int32_t token);
   // Learns whether a drafted token was drawn after the drafted tokens before it.
   void LearnDraft(bool accepted);
-  // Drafts the tokens that may follow its history.
+  // Drafts the tokens that may follow its history, or leaves room for those of a draft model.
   void Draft();
+  // Returns the draw of the token after its first `after` drafted tokens, without the place of the
+  // draw and without candidates. Valid until the next Keep, and the next call with this number.
+  SampledRow DrawAfter(int32_t after);
 };
 
 // Returns the row that is this sequence. Requires that the sequence belongs to a request.

@@ -228,15 +228,9 @@ void ExecutionSlot::AppendDraws(RequestRow* row, int32_t sequence) {
 // Returns the draw after the row's first `drafted` drafted tokens.
 SampledRow ExecutionSlot::DrawAfter(RequestRow* row, int32_t sequence, int32_t drafted) {
   const Request& request = row->owner->request;
-  const int32_t index = row->drawn() + drafted;
-  SampledRow draw = SampledAt(sequence, row->length() - 1 + drafted);
-  draw.params = request.spec->sampling;
-  draw.params.token_index = index;
-  draw.params.sample = row->index;
-  if (row->generation.edits != nullptr) {
-    draw.edits = row->generation.edits->At(index, row->drafted_tokens().first(drafted));
-  }
-  draw.excluded = request.excluded.Of(row->index);
+  SampledRow draw = row->DrawAfter(drafted);
+  draw.sequence = sequence;
+  draw.position = row->length() - 1 + drafted;
   RequestRow::Candidates& candidates = row->outputs.candidates;
   if (candidates.ids.empty()) return draw;
   const int64_t begin = int64_t{drafted} * candidates.pool;

@@ -12,6 +12,7 @@
 #include "engine/ladder/ladder.h"
 #include "engine/plans/ladder_file.h"
 #include "engine/plans/plan_cache.h"
+#include "engine/runner/steps/draft_model.h"
 #include "engine/runner/steps/execution_slot.h"
 #include "engine/schedule/cost_model.h"
 #include "engine/schedule/paged_scheduler.h"
@@ -20,7 +21,7 @@ namespace sluice {
 
 // Members are destroyed in reverse order: users before the objects that they use.
 struct PreparedModel {
-  std::unique_ptr<ExecutableModel> executable;
+  std::shared_ptr<const ExecutableModel> executable;
   BackendInfo info;  // of the backend, with the model's additions to the profile
   LadderLimits limits;
   std::shared_ptr<const Ladder> ladder;
@@ -29,6 +30,7 @@ struct PreparedModel {
   std::string memory_limit_effect;   // in sentences, with the cost; empty if there is none
   PagedScheduler::Options kv;
   std::vector<std::unique_ptr<ExecutionSlot>> slots;  // one for each step that may be in progress
+  std::unique_ptr<DraftModel> draft;                  // nullptr if there is none
   // Restored from the ladder file, or measured in at least the smallest bucket, with two steps of
   // different shapes for each number of tokens.
   CostModel costs;

@@ -46,6 +46,7 @@ RowOutcome StepDelivery::CollectRow(size_t i, RequestRow* row, ExecutionSlot* sl
   row->rejected = drafted - accepted;
   row->owner->trace.drafted_tokens += drafted;
   row->owner->trace.accepted_tokens += accepted;
+  row->owner->trace.draft_kind = row->draft_kind;
   if (outcome == RowOutcome::kContinues) row->Draft();
   return outcome;
 }

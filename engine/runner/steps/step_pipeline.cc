@@ -150,7 +150,40 @@ void StepPipeline::Trim() {
 
 void StepPipeline::DeliverFinished() { Deliver(std::exchange(finished_, nullptr)); }
 
+// Lets the draft model write the drafted tokens of the step. If a request arrives in this time, the
+// step continues without them.
+bool StepPipeline::DraftTokens(InFlightStep* step) {
+  DraftModel* const model = prepared_.draft.get();
+  const auto has_arrivals = [this] {
+    MutexLock lock(&state_->mu);
+    return !state_->scheduler.scheduler().queue().empty();
+  };
+  bool fewer = false;
+  for (RequestRow* row : step->rows) {
+    if (row->draft_kind != DraftKind::kModel) continue;
+    const int32_t wanted = row->drafted;
+    int32_t drafted = 0;
+    if (wanted > 0) {
+      heartbeat_->BeginStep(AllowedTime(model->Estimate(*row, wanted)));
+      drafted = model->Draft(row, wanted, has_arrivals);
+      if (!heartbeat_->EndStep()) return false;
+    }
+    row->drafts = drafted;
+    if (drafted == wanted) continue;
+    fewer = true;
+    MutexLock lock(&state_->mu);
+    state_->scheduler.KeepDrafts(row, drafted);
+  }
+  if (!fewer) return true;
+  BatchSize& size = step->decision.size;
+  size = {};
+  for (const RequestRow* row : step->rows) size.Add(row->tokens);
+  step->decision.bucket = BucketOf(size).value_or(step->decision.bucket);
+  return true;
+}
+
 bool StepPipeline::Launch(InFlightStep* step) {
+  if (prepared_.draft != nullptr && !DraftTokens(step)) return false;
   step->number = ++last_batch_;
   if (trim_at_ == MonoTime::max()) trim_at_ = step->decided + kTrimInterval;
   for (RequestRow* row : step->rows) row->owner->AllocateReply();
@@ -284,7 +317,7 @@ absl::Status StepPipeline::Await(InFlightStep* step) {
   StepTiming& timing = step->timing;
   // A backend that does not run steps ahead only works while the thread waits for it.
   timing.begin = runs_ahead() ? std::max(timing.started, device_free_) : clock_->Now();
-  heartbeat_->BeginStep(AllowedTime(timing.shape));
+  heartbeat_->BeginStep(AllowedTime(EstimatedSeconds(timing.shape)));
   const absl::Status fault = InjectStepFault(FaultPoint::kReplay, step->running.rows);
   const absl::Status status = step->slot->Finish();
   timing.end = device_free_ = clock_->Now();
@@ -305,6 +338,10 @@ bool StepPipeline::Conclude(InFlightStep* step, const absl::Status& status) {
   step->trace = records_.TraceOf(*step);
   FailExpiredRows(step, absl::OkStatus(), timing.end);
   step->delivery.Collect(rows.rows, step->outcomes, timing.end, step->slot);
+  for (RequestRow* row : rows.rows) {
+    const bool by_model = row->drafts > 0 && row->draft_kind == DraftKind::kModel;
+    if (by_model && prepared_.draft != nullptr) prepared_.draft->Prepare(row);
+  }
   scorer_.EndStep(timing.end - timing.begin);
   RequeueOrFinishRows(*step, &timing.shape, timing.Cost(clock_->Now(), runs_ahead()));
   step->trace.deliver = clock_->Now() - timing.end;
@@ -331,9 +368,9 @@ double StepPipeline::EstimatedSeconds(const StepShape& shape) const {
   return state_->scheduler.scheduler().costs().Estimate(shape);
 }
 
-nanoseconds StepPipeline::AllowedTime(const StepShape& shape) const {
+nanoseconds StepPipeline::AllowedTime(double estimated_seconds) const {
   const nanoseconds floor = std::chrono::microseconds(watchdog_.hang_us);
-  const std::chrono::duration<double> estimate(EstimatedSeconds(shape));
+  const std::chrono::duration<double> estimate(estimated_seconds);
   // An estimate of more than an hour is not credible.
   const auto scaled =
       std::min<std::chrono::duration<double>>(watchdog_.factor * estimate, std::chrono::hours(1));

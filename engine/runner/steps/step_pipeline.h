@@ -87,6 +87,7 @@ class StepPipeline {
   InFlightStep* FreeStep();
   void Take(InFlightStep* step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
 
+  bool DraftTokens(InFlightStep* step);
   void Rewind(const StepRows& rows);
   StepRows DropVoid(InFlightStep* step);
   void LeaveVoid(RequestRow* row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
@@ -102,7 +103,7 @@ class StepPipeline {
   // Returns the current ladder's bucket for a batch, or nullopt if there is none.
   std::optional<Bucket> BucketOf(const BatchSize& size) const;
   double EstimatedSeconds(const StepShape& shape) const;
-  nanoseconds AllowedTime(const StepShape& shape) const;
+  nanoseconds AllowedTime(double estimated_seconds) const;
   absl::Status InjectStepFault(FaultPoint point, std::span<RequestRow* const> rows) const;
   void FailStep(InFlightStep* step, const absl::Status& status);
   void FailExpiredRows(InFlightStep* step, const absl::Status& status, MonoTime now);

@@ -140,7 +140,8 @@ function generationCard(model) {
   return card('third', 'Generation', `KV pages, ${kv.page_tokens} tokens each: held by sequences, idle for sequences with the same beginning, free`,
       stack, pages, list([...sequences,
         ['prompt tokens found in pages', 'prefix_hits', kv.prefix_tokens ? percent(kv.reused_tokens / kv.prefix_tokens) : '–'],
-        ['drafted tokens accepted', 'drafts_accepted', kv.drafted_tokens ? percent(kv.accepted_tokens / kv.drafted_tokens) : '–'],
+        ['drafted tokens accepted', 'drafts_accepted', kv.drafted_tokens ? Object.entries(kv.draft_sources)
+            .map(([source, {drafted, accepted}]) => `${percent(accepted / drafted)} (${source})`).join(', ') : '–'],
         ['preemptions', 'preemptions', count(kv.preemptions)],
         ['idle pages evicted', 'kv_evicted', count(kv.evicted)]]));
 }

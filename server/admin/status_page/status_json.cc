@@ -97,9 +97,14 @@ json DescribeLatency(std::span<const RecentActivity::Latency> requests) {
 json DescribeKv(const KvStats& kv) {
   if (kv.pages == 0) return nullptr;
   DraftStats drafts;
-  for (const DraftStats& kind : kv.drafts) {
+  json sources = json::object();
+  for (int i = 0; i < kDraftKinds; ++i) {
+    const DraftStats& kind = kv.drafts[i];
     drafts.drafted += kind.drafted;
     drafts.accepted += kind.accepted;
+    if (kind.drafted == 0) continue;
+    sources[std::string(NameOf(static_cast<DraftKind>(i)))] = {{"drafted", kind.drafted},
+                                                               {"accepted", kind.accepted}};
   }
   return {{"pages", kv.pages},
           {"page_tokens", kv.page_tokens},
@@ -111,7 +116,8 @@ json DescribeKv(const KvStats& kv) {
           {"prefix_tokens", kv.prefix_tokens},
           {"reused_tokens", kv.reused_tokens},
           {"drafted_tokens", drafts.drafted},
-          {"accepted_tokens", drafts.accepted}};
+          {"accepted_tokens", drafts.accepted},
+          {"draft_sources", std::move(sources)}};
 }
 
 json DescribeBatch(const BatchTrace& trace, MonoTime now) {

@@ -299,6 +299,7 @@ v1::ExplainResponse DescribeRequest(const Explanation& explanation) {
   out.set_total_steps(trace.steps);
   out.set_drafted_tokens(trace.drafted_tokens);
   out.set_accepted_tokens(trace.accepted_tokens);
+  if (trace.drafted_tokens > 0) out.set_draft_source(std::string(NameOf(trace.draft_kind)));
   return out;
 }
 

@@ -8,18 +8,19 @@
 #include <cstdlib>
 #include <functional>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <random>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
+#include "engine/backend.h"
 #include "engine/cpu/cpu_backend.h"
 #include "engine/engine.h"
 #include "engine/model/tokenizer/tokenizer.h"
-#include "engine/rows/ngram_drafts.h"
+#include "engine/step_batch.h"
 #include "gtest/gtest.h"
 #include "tests/support/checkpoint_writer.h"
 #include "tests/support/random_requests.h"
@@ -47,66 +48,71 @@ EngineOptions QuickToServe() {
   return options;
 }
 
-enum class Source { kNgram, kRandom, kRight, kWrong };
-constexpr std::array kSources = {Source::kNgram, Source::kRandom, Source::kRight, Source::kWrong};
-constexpr std::array kSourceNames = {"ngram", "random", "mostly right", "always wrong"};
+// The sources of drafts: n-grams, and draft models. All but one of the draft models have the
+// weights of the model, so each of their draws is the right token before it is edited.
+enum class Source { kNgram, kModel, kRandom, kRight, kWrong };
+constexpr std::array kSources = {Source::kNgram, Source::kModel, Source::kRandom, Source::kRight,
+                                 Source::kWrong};
+constexpr std::array kSourceNames = {"ngram", "model", "random", "mostly right", "always wrong"};
 enum class Draws { kGreedy, kSampled, kPenalised, kMasked };
 constexpr std::array kDraws = {Draws::kGreedy, Draws::kSampled, Draws::kPenalised, Draws::kMasked};
 constexpr std::array kDrawsNames = {"greedy", "sampled", "penalised", "masked"};
 
-// The answers without drafts, for sources that are right or wrong on purpose.
-struct KnownAnswers {
-  struct Known {
-    std::vector<int32_t> prompt, answer;
-  };
-  std::vector<Known> all;
-
-  // Returns the rest of the answer after `history`.
-  std::span<const int32_t> After(std::span<const int32_t> history) const {
-    for (const auto& [prompt, answer] : all) {
-      const int64_t drawn = std::ssize(history) - std::ssize(prompt);
-      if (drawn <= 0 || drawn > std::ssize(answer)) continue;
-      if (!std::ranges::equal(history.first(prompt.size()), prompt)) continue;
-      const std::span<const int32_t> known = answer;
-      if (std::ranges::equal(history.last(static_cast<size_t>(drawn)),
-                             known.first(static_cast<size_t>(drawn)))) {
-        return known.subspan(static_cast<size_t>(drawn));
-      }
-    }
-    return {};
-  }
-};
-
-class RandomDrafts final : public DraftSource {
+// A model on a device that edits each drawn token.
+class EditedModel final : public ExecutableModel {
  public:
-  int32_t Propose(std::span<const int32_t> history, std::span<int32_t> drafts) override {
-    for (int32_t& draft : drafts) draft = static_cast<int32_t>(random_() % kVocabulary);
-    return static_cast<int32_t>(random_() % (drafts.size() + 1));
+  using Edit = std::function<int32_t(int32_t token)>;
+  EditedModel(std::unique_ptr<ExecutableModel> model, Edit edit)
+      : model_(std::move(model)), edit_(std::move(edit)) {}
+
+  int64_t weight_bytes() const override { return model_->weight_bytes(); }
+  RowOrder row_order() const override { return model_->row_order(); }
+  int64_t page_bytes() const override { return model_->page_bytes(); }
+  int64_t activation_bytes(const Bucket& largest) const override {
+    return model_->activation_bytes(largest);
+  }
+  absl::StatusOr<std::unique_ptr<Plan>> Prepare(const Bucket& bucket) const override {
+    return model_->Prepare(bucket);
+  }
+  absl::StatusOr<std::unique_ptr<Slot>> CreateSlot(const Bucket& largest,
+                                                   int32_t pages) const override {
+    return model_->CreateSlot(largest, pages);
+  }
+  void Start(const Plan& plan, Slot& slot, const StepBatch& batch) const override {
+    batch_ = &batch;
+    model_->Start(plan, slot, batch);
+  }
+  absl::Status Finish(Slot& slot) const override {
+    const absl::Status status = model_->Finish(slot);
+    for (const SampledRow& row : batch_->sampled()) row.result->token = edit_(row.result->token);
+    return status;
   }
 
  private:
-  std::mt19937_64 random_{7};
+  const std::unique_ptr<ExecutableModel> model_;
+  const Edit edit_;
+  mutable const StepBatch* batch_ = nullptr;  // of the latest step
 };
 
-// Drafts tokens of the known answer, each of which is wrong with a probability.
-class KnownDrafts final : public DraftSource {
+// Edits the draws of the models with these names.
+class EditingBackend final : public Backend {
  public:
-  KnownDrafts(const KnownAnswers* answers, double wrong) : answers_(answers), wrong_(wrong) {}
+  explicit EditingBackend(std::map<std::string, EditedModel::Edit> edits)
+      : edits_(std::move(edits)) {}
 
-  int32_t Propose(std::span<const int32_t> history, std::span<int32_t> drafts) override {
-    const std::span<const int32_t> rest = answers_->After(history);
-    const size_t count = std::min(rest.size(), drafts.size());
-    for (size_t i = 0; i < count; ++i) {
-      const bool wrong = std::bernoulli_distribution(wrong_)(random_);
-      drafts[i] = wrong ? (rest[i] + 1) % kVocabulary : rest[i];
-    }
-    return static_cast<int32_t>(count);
+  const BackendInfo& info() const override { return cpu_->info(); }
+  int64_t FreeMemory() const override { return cpu_->FreeMemory(); }
+  absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(
+      std::shared_ptr<const Model> model) override {
+    auto loaded = cpu_->Load(model);
+    const auto edit = edits_.find(model->name);
+    if (!loaded.ok() || edit == edits_.end()) return loaded;
+    return std::make_unique<EditedModel>(*std::move(loaded), edit->second);
   }
 
  private:
-  const KnownAnswers* const answers_;
-  const double wrong_;
-  std::mt19937_64 random_{11};
+  const std::unique_ptr<Backend> cpu_ = *MakeCpuBackend({.threads = 1, .poison = true});
+  const std::map<std::string, EditedModel::Edit> edits_;
 };
 
 struct Kind {
@@ -125,11 +131,23 @@ ModelConfig ConfigOf(const Kind& kind) {
 }
 
 // Returns a model with a tokenizer of bytes, for stop texts.
-std::shared_ptr<Model> MakeModel(const Kind& kind) {
+std::shared_ptr<Model> MakeModel(const Kind& kind, const std::string& name = "plain") {
   const auto model =
       std::const_pointer_cast<Model>(testing::RandomModel(ConfigOf(kind), 17, kind.dtype));
+  model->name = name;
   model->tokenizer = MakeByteTokenizer(-1);
   return model;
+}
+
+// Returns the model that drafts the tokens of a source. The draft model in another precision often
+// draws another token.
+std::shared_ptr<Model> MakeDraft(const Kind& kind, size_t source) {
+  Kind other = kind;
+  if (kSources[source] == Source::kModel) {
+    const bool int4 = kind.quantization == Quantization::kInt4;
+    other.quantization = int4 ? Quantization::kInt8 : Quantization::kInt4;
+  }
+  return MakeModel(other, kSourceNames[source]);
 }
 
 // Prompts repeat themselves, so that n-grams are found.
@@ -153,12 +171,13 @@ Request RandomText(const std::shared_ptr<const Model>& model, Draws draws,
     request.outputs |= kOutputTopCandidates;
     spec.num_top = 2;
   }
-  if (draws != Draws::kGreedy) spec.sampling.temperature = 0.7f;
+  if (draws != Draws::kGreedy) spec.sampling.temperature = random() % 2 == 0 ? 0.2f : 0.7f;
   spec.sampling.seed = random();
   if (draws == Draws::kPenalised) {
-    spec.edits.repetition_penalty = 1.3f;
-    spec.edits.presence_penalty = 0.4f;
-    spec.edits.frequency_penalty = 0.3f;
+    const float strength = random() % 2 == 0 ? 0.1f : 1.0f;
+    spec.edits.repetition_penalty = 1 + 0.3f * strength;
+    spec.edits.presence_penalty = 0.4f * strength;
+    spec.edits.frequency_penalty = 0.3f * strength;
     spec.stop.min_tokens = static_cast<int32_t>(random() % 8);
   }
   if (draws == Draws::kMasked) {
@@ -172,14 +191,6 @@ Request RandomText(const std::shared_ptr<const Model>& model, Draws draws,
 
 class SpeculationTest : public ::testing::TestWithParam<Kind> {
  protected:
-  static std::unique_ptr<Engine> Serve(Backend* backend, const std::shared_ptr<const Model>& model,
-                                       Observer* observer) {
-    auto engine = Engine::Create(QuickToServe(), backend, Clock::Real(), observer);
-    const absl::Status served = engine->Serve(model);
-    EXPECT_TRUE(served.ok()) << served;
-    return engine;
-  }
-
   // Runs the requests, `kTogether` at a time.
   static std::vector<std::shared_ptr<RecordingSink>> Run(Engine* engine,
                                                          const std::shared_ptr<const Model>& model,
@@ -193,51 +204,46 @@ class SpeculationTest : public ::testing::TestWithParam<Kind> {
     }
     return sinks;
   }
-
-  std::unique_ptr<DraftSource> MakeSource(int64_t max_length) const {
-    switch (source_) {
-      case Source::kNgram:
-        return std::make_unique<NgramDrafts>(max_length);
-      case Source::kRandom:
-        return std::make_unique<RandomDrafts>();
-      case Source::kRight:
-        return std::make_unique<KnownDrafts>(&known_, 0.1);
-      case Source::kWrong:
-        return std::make_unique<KnownDrafts>(&known_, 1);
-    }
-    return nullptr;
-  }
-
-  Source source_ = Source::kNgram;
-  KnownAnswers known_;
 };
 
 TEST_P(SpeculationTest, ChangesNoBitOfAnAnswer) {
-  const auto backend = MakeCpuBackend({.threads = 2, .poison = true});
-  ASSERT_TRUE(backend.ok()) << backend.status();
-  const std::shared_ptr<Model> plain = MakeModel(GetParam()), drafting = MakeModel(GetParam());
-  drafting->speculation = {.kind = Speculation::kNgram, .sequences = kTogether, .always = true};
-  drafting->make_drafts = [this](int64_t max_length) { return MakeSource(max_length); };
-  RecordingObserver plain_observer, observer;
-  const auto without = Serve(backend->get(), plain, &plain_observer);
-  const auto with = Serve(backend->get(), drafting, &observer);
-  constexpr uint64_t kSeed = 20261129;
-  SCOPED_TRACE(kSeed);
-  std::mt19937_64 random(kSeed);
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
+  std::mt19937_64 random(seed), edits(seed + 1);
+  const auto some_token = [&](int32_t) { return static_cast<int32_t>(edits() % kVocabulary); };
+  const auto next_token = [](int32_t token) { return (token + 1) % kVocabulary; };
+  const auto mostly_right = [&](int32_t token) {
+    return edits() % 10 == 0 ? next_token(token) : token;
+  };
+  EditingBackend backend({{kSourceNames[2], some_token},
+                          {kSourceNames[3], mostly_right},
+                          {kSourceNames[4], next_token}});
+  RecordingObserver observer;
+  const auto engine = Engine::Create(QuickToServe(), &backend, Clock::Real(), &observer);
+  const std::shared_ptr<Model> plain = MakeModel(GetParam());
+  plain->speculation.kind = Speculation::kNone;
+  ModelChange change{.serve = {plain}, .withdraw = {}};
+  for (size_t source = 0; source < kSources.size(); ++source) {
+    const auto drafting = MakeModel(GetParam(), std::string("drafted by ") + kSourceNames[source]);
+    drafting->speculation = {.sequences = kTogether, .always = true};
+    if (kSources[source] != Source::kNgram) {
+      drafting->speculation.kind = Speculation::kModel;
+      drafting->draft = MakeDraft(GetParam(), source);
+    }
+    change.serve.push_back(drafting);
+  }
+  const absl::Status served = engine->Exchange(change);
+  ASSERT_TRUE(served.ok()) << served;
   for (size_t draws = 0; draws < kDraws.size(); ++draws) {
     std::vector<Request> requests;
     for (int32_t i = 0; i < Texts(); ++i) {
       requests.push_back(RandomText(plain, kDraws[draws], random));
     }
-    const auto expected = Run(without.get(), plain, requests);
-    known_.all.clear();
-    for (size_t i = 0; i < requests.size(); ++i) {
-      known_.all.push_back({requests[i].tokens, expected[i]->row_tokens(0)});
-    }
+    const auto expected = Run(engine.get(), plain, requests);
     for (size_t source = 0; source < kSources.size(); ++source) {
       SCOPED_TRACE(std::string(kDrawsNames[draws]) + ", " + kSourceNames[source]);
-      source_ = kSources[source];
-      const auto got = Run(with.get(), drafting, requests);
+      const auto got = Run(engine.get(), change.serve[1 + source], requests);
       int64_t drafted = 0, accepted = 0;
       for (size_t i = 0; i < requests.size(); ++i) {
         SCOPED_TRACE(i);
@@ -245,12 +251,14 @@ TEST_P(SpeculationTest, ChangesNoBitOfAnAnswer) {
         if (HasFailure()) return;
         drafted += got[i]->trace().drafted_tokens;
         accepted += got[i]->trace().accepted_tokens;
+        const bool ngram = got[i]->trace().draft_kind == DraftKind::kNgram;
+        EXPECT_EQ(ngram, kSources[source] == Source::kNgram);
       }
       std::printf("%s, %s, %s: %d texts, drafted %d, accepted %d, rejected %d\n", GetParam().name,
                   kDrawsNames[draws], kSourceNames[source], Texts(), static_cast<int>(drafted),
                   static_cast<int>(accepted), static_cast<int>(drafted - accepted));
       EXPECT_GT(drafted, accepted) << "no token was rejected";
-      if (source_ == Source::kWrong) {
+      if (kSources[source] == Source::kWrong) {
         EXPECT_EQ(accepted, 0);
       } else {
         EXPECT_GT(accepted, 0);
@@ -300,8 +308,8 @@ RequestTrace TraceOf(const SpeculationOptions& options,
   return Answer(options, change)->trace();
 }
 
-constexpr SpeculationOptions kNever = {.kind = Speculation::kNone};
-constexpr SpeculationOptions kAlways = {.kind = Speculation::kNgram, .always = true};
+const SpeculationOptions kNever = {.kind = Speculation::kNone};
+const SpeculationOptions kAlways = {.kind = Speculation::kNgram, .always = true};
 
 TEST(SpeculationSwitch, DraftsNothingUnlessModelAndRequestAllowIt) {
   EXPECT_GT(TraceOf(kAlways, [](RequestSpec*) {}).drafted_tokens, 0);
@@ -330,6 +338,69 @@ TEST(SpeculationSource, AcceptsARightPrediction) {
   EXPECT_EQ(got->row_tokens(0), plain->row_tokens(0));
   EXPECT_EQ(got->trace().accepted_tokens, got->trace().drafted_tokens);
   EXPECT_LE(got->trace().steps, 2 + kAnswer / 9);
+}
+
+// Returns a model whose tokens another model drafts.
+std::shared_ptr<Model> MakeDrafted(const std::shared_ptr<const Model>& draft) {
+  const std::shared_ptr<Model> model = MakeModel({.name = "f32"}, "large");
+  model->speculation = {.kind = Speculation::kModel, .draft = draft->name, .always = true};
+  model->draft = draft;
+  return model;
+}
+
+TEST(SpeculationByModel, ARequestThatArrivesWaitsForNoFurtherDraft) {
+  std::function<void()> on_draft;
+  EditingBackend backend({{"small", [&](int32_t token) {
+                             on_draft();
+                             return token;
+                           }}});
+  RecordingObserver observer;
+  const auto engine = Engine::Create(QuickToServe(), &backend, Clock::Real(), &observer);
+  const std::shared_ptr<Model> model = MakeDrafted(MakeModel({.name = "f32"}, "small"));
+  ASSERT_EQ(engine->Serve(model), absl::OkStatus());
+  std::mt19937_64 random(3);
+  Request first = RandomText(model, Draws::kGreedy, random);
+  Mutable(first.spec).stop = {};
+  Mutable(first.spec).stop.ignore_eos = true;
+  const Request second = first;
+  int drafts = 0, late = 0;
+  std::shared_ptr<RecordingSink> arrived;
+  on_draft = [&] {
+    if (++drafts == 3) arrived = SubmitTo(engine.get(), second);
+    if (drafts > 3 && arrived->tokens().empty()) ++late;
+  };
+  const auto sink = SubmitTo(engine.get(), first);
+  sink->AwaitDone();
+  ASSERT_NE(arrived, nullptr);
+  arrived->AwaitDone();
+  EXPECT_EQ(late, 0);
+  EXPECT_GT(drafts, 8) << "no drafts after the other request";
+  EXPECT_EQ(arrived->row_tokens(0), sink->row_tokens(0));
+}
+
+TEST(SpeculationByModel, CountsTheMemoryOfTheDraftModelOnce) {
+  const auto backend = MakeCpuBackend({.threads = 1});
+  RecordingObserver observer;
+  EngineOptions options = QuickToServe();
+  options.kv.memory_bytes = int64_t{1} << 20;
+  const auto engine = Engine::Create(options, backend->get(), Clock::Real(), &observer);
+  const std::shared_ptr<Model> small = MakeModel({.name = "f32"}, "small");
+  ASSERT_EQ(engine->Exchange({.serve = {small, MakeDrafted(small)}, .withdraw = {}}),
+            absl::OkStatus());
+  const auto stats_of = [&](const std::string& name) {
+    const std::vector<ModelStats> all = engine->Stats();
+    return *std::ranges::find(all, name, [](const ModelStats& each) { return each.model->name; });
+  };
+  const ModelStats draft = stats_of("small"), large = stats_of("large");
+  EXPECT_EQ(large.draft_weight_bytes, draft.weight_bytes);
+  EXPECT_EQ(large.weight_bytes, draft.weight_bytes);  // both models have the same sizes
+  const int64_t page = draft.slot_memory.kv / draft.kv.pages;
+  const int64_t pages =
+      (small->config.max_positions + draft.kv.page_tokens - 1) / draft.kv.page_tokens;
+  EXPECT_GE(large.slot_memory.kv, draft.slot_memory.kv + pages * page);
+  EXPECT_GT(large.slot_memory.activation_room, draft.slot_memory.activation_room);
+  ASSERT_EQ(engine->Exchange({.serve = {}, .withdraw = {small}}), absl::OkStatus());
+  EXPECT_EQ(stats_of("large").weight_bytes, 2 * draft.weight_bytes);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -20,6 +20,7 @@ using std::chrono::microseconds;
 constexpr int32_t kMostDrafts = 8;
 constexpr microseconds kStep{100}, kToken{20};
 constexpr microseconds kLongestDraftStep = kStep + kToken * (1 + kMostDrafts);
+constexpr microseconds kDraft{30};  // of the draft model, for each token
 
 struct Sequence : PagedSequence {
   std::vector<int32_t> all;
@@ -40,8 +41,9 @@ struct Arrival {
 // A run of arrivals next to one sequence that generates all the time.
 class DraftRun {
  public:
-  DraftRun(uint64_t seed, int32_t draft_sequences)
+  DraftRun(uint64_t seed, int32_t draft_sequences, DraftKind kind = DraftKind::kNgram)
       : random_(seed),
+        kind_(kind),
         scheduler_(
             {.max_batch_sequences = 8, .prefill_tokens = 32},
             {.pages = 4096,
@@ -60,14 +62,21 @@ class DraftRun {
     nanoseconds step{0};
     while (!live_.empty()) {
       for (; next < arrivals.size() && arrivals[next].at <= now_; ++next) {
-        ASSERT_LE(now_ - arrivals[next].at, step);
+        ASSERT_LE(now_ - arrivals[next].at, step + (drafting_ended_ ? kDraft : kDraft.zero()));
         Add(arrivals[next], /*drafts_tokens=*/false);
       }
-      const BatchDecision decision = scheduler_.Decide(now_, false, &batch);
-      ASSERT_TRUE(decision.launch);
-      int64_t drafted = 0;
-      for (WaitingSequence* sequence : batch) drafted += static_cast<Sequence*>(sequence)->drafted;
-      step = kStep + kToken * decision.size.tokens;
+      ASSERT_TRUE(scheduler_.Decide(now_, false, &batch).launch);
+      drafting_ended_ = false;
+      if (kind_ == DraftKind::kModel) {
+        const MonoTime arrives = next < arrivals.size() ? arrivals[next].at : MonoTime::max();
+        for (WaitingSequence* sequence : batch) Draft(static_cast<Sequence*>(sequence), arrives);
+      }
+      int64_t drafted = 0, tokens = 0;
+      for (WaitingSequence* sequence : batch) {
+        drafted += static_cast<Sequence*>(sequence)->drafted;
+        tokens += sequence->tokens;
+      }
+      step = kStep + kToken * tokens;
       if (drafted > 0 && live_.size() == 1) {
         ASSERT_LE(step, kLongestDraftStep);
       }
@@ -87,6 +96,8 @@ class DraftRun {
   // Returns the time that the drafts of the first sequence added to steps while other sequences
   // waited or ran, summed over these sequences.
   nanoseconds delay() const { return delay_; }
+  // Returns the number of arrivals that ended the work of the draft model.
+  int64_t ended() const { return ended_; }
 
  private:
   void Add(const Arrival& arrival, bool drafts_tokens) {
@@ -99,6 +110,16 @@ class DraftRun {
     sequence.kv.ids.reserve(2048);
     for (int32_t i = 0; i < arrival.prompt; ++i) sequence.Append(i);
     scheduler_.Arrive(&sequence);
+  }
+
+  // Drafts the tokens of the sequence's step by a draft model, or none if another sequence arrives
+  // in this time.
+  void Draft(Sequence* sequence, MonoTime arrives) {
+    for (int32_t i = 0; i < sequence->drafted && arrives > now_; ++i) now_ += kDraft;
+    if (sequence->drafted == 0 || arrives > now_) return;
+    scheduler_.KeepDrafts(sequence, 0);
+    drafting_ended_ = true;
+    ++ended_;
   }
 
   // Returns whether the sequence has ended.
@@ -117,17 +138,20 @@ class DraftRun {
     }
     if (sequence->drafts_tokens) {
       sequence->drafts = std::min(kMostDrafts, sequence->to_draw - 1);
+      sequence->draft_kind = kind_;
     }
     scheduler_.Return(sequence);
     return false;
   }
 
   std::mt19937_64 random_;
+  const DraftKind kind_;
   PagedScheduler scheduler_;
   std::list<Sequence> live_;
   MonoTime now_{std::chrono::seconds(1)};
   uint64_t tickets_ = 0;
-  int64_t drafted_ = 0;
+  int64_t drafted_ = 0, ended_ = 0;
+  bool drafting_ended_ = false;  // before the latest step
   nanoseconds delay_{0};
 };
 
@@ -146,17 +170,23 @@ std::vector<Arrival> RandomArrivals(uint64_t seed) {
 
 // A sequence that arrives during a step with drafts waits for the end of that step. While it waits
 // or runs, no step has drafts.
+// A sequence that arrives while a draft model works waits for one of its tokens and a step without
+// drafts.
 TEST(DraftDelay, OneSequenceThatDraftsDelaysNoOther) {
-  int64_t drafted = 0;
-  for (uint64_t seed = 1; seed <= 200; ++seed) {
-    SCOPED_TRACE(seed);
-    DraftRun run(seed, /*draft_sequences=*/1);
-    run.Play(RandomArrivals(seed));
-    if (HasFatalFailure()) return;
-    ASSERT_EQ(run.delay(), nanoseconds(0));
-    drafted += run.drafted();
+  for (const DraftKind kind : {DraftKind::kNgram, DraftKind::kModel}) {
+    int64_t drafted = 0, ended = 0;
+    for (uint64_t seed = 1; seed <= 200; ++seed) {
+      SCOPED_TRACE(seed);
+      DraftRun run(seed, /*draft_sequences=*/1, kind);
+      run.Play(RandomArrivals(seed));
+      if (HasFatalFailure()) return;
+      ASSERT_EQ(run.delay(), nanoseconds(0));
+      drafted += run.drafted();
+      ended += run.ended();
+    }
+    EXPECT_GT(drafted, 100'000);
+    EXPECT_EQ(ended > 100, kind == DraftKind::kModel);
   }
-  EXPECT_GT(drafted, 100'000);
 }
 
 TEST(DraftDelay, DraftsInSharedStepsDelayOthers) {

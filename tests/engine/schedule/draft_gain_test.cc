@@ -45,6 +45,7 @@ struct DraftGainRow {
   const char* name;
   double fixed = 10, each = 0.01;  // milliseconds of a step, and of a token
   double acceptance = 0;
+  double draft = 0, first_draft = 0;  // milliseconds of drafting a token, and of the first
   int32_t most = 8;
   int32_t least_drafts = 0, most_drafts = 0;
 };
@@ -54,6 +55,8 @@ TEST_P(DraftGainTable, DraftsOnlyIfThisRaisesTheRate) {
   const Ladder ladder({{.tokens = 16, .sequences = 4}});
   PagedSequence sequence;
   sequence.acceptance = row().acceptance;
+  sequence.draft_seconds = 1e-3 * row().draft;
+  sequence.first_draft_seconds = 1e-3 * row().first_draft;
   const int32_t drafts = WorthwhileDrafts(OneDecode(ladder), sequence, row().most, ladder,
                                           CostsOf(row().fixed, row().each));
   EXPECT_GE(drafts, row().least_drafts);
@@ -73,6 +76,13 @@ constexpr DraftGainRow kDraftGainRows[] = {
      .acceptance = 0.5,
      .least_drafts = 1,
      .most_drafts = 4},
+    {.name = "AFewIfDraftingTakesTime",
+     .acceptance = 0.7,
+     .draft = 2,
+     .least_drafts = 1,
+     .most_drafts = 4},
+    {.name = "NoneIfDraftingTakesAsLongAsAStep", .acceptance = 0.9, .draft = 10},
+    {.name = "NoneIfThePromptOfTheDraftModelTakesTooLong", .acceptance = 0.9, .first_draft = 70},
     {.name = "NoMoreThanThereAre", .acceptance = 1, .most = 3, .least_drafts = 3, .most_drafts = 3},
 };
 SLUICE_TABLE(DraftGainTable, kDraftGainRows);

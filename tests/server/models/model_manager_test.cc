@@ -128,6 +128,41 @@ TEST_F(ModelManagerTest, ACheckReadsTheModelsWithoutAnEngine) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("model a version 1"));
 }
 
+TEST_F(ModelManagerTest, LoadsADraftModelFirst) {
+  AddModel("large");
+  AddModel("small", 2);
+  const auto listed = [&](const std::string& draft) {
+    ModelSpec large{.name = "large", .path = root_.File("large")};
+    large.speculation = {.kind = Speculation::kModel, .draft = draft};
+    return std::vector<ModelSpec>{large, {.name = "small", .path = root_.File("small")}};
+  };
+  ASSERT_EQ(manager_.Apply(listed("small"), "").status(), absl::OkStatus());
+  const auto large = Find("large");
+  EXPECT_EQ(large->draft, Find("small"));
+  EXPECT_EQ(manager_.Load("large", std::nullopt), absl::OkStatus());
+  EXPECT_EQ(Find("large")->draft, Find("small"));
+  // A change of the draft model's files loads both models again.
+  const auto loaded = Find("large");
+  ASSERT_TRUE(manager_.Apply(listed("small"), "").ok());
+  EXPECT_EQ(Find("large"), loaded);
+  AddModel("new", 3);
+  std::filesystem::rename(root_.File("new/model.safetensors"),
+                          root_.File("small/model.safetensors"));
+  ASSERT_TRUE(manager_.Apply(listed("small"), "").ok());
+  EXPECT_NE(Find("large"), loaded);
+  EXPECT_EQ(Find("large")->draft, Find("small"));
+
+  const auto error = [&](const std::string& draft) {
+    return std::string(manager_.Apply(listed(draft), "").status().message());
+  };
+  EXPECT_EQ(error("other"),
+            "model large: speculation.draft is other, which is not the name of a model. Add it to "
+            "the list of models");
+  EXPECT_EQ(error("large"),
+            "model large: speculation.draft is large, but this model drafts for another one or for "
+            "itself. Remove speculation.draft");
+}
+
 TEST_F(ModelManagerTest, KeepsModelsThatHaveNotChanged) {
   AddModel("a");
   AddModel("b");

@@ -152,6 +152,8 @@ TEST(StatusJson, KvPagesAddUpAndAreAbsentIfNoneAreKept) {
               .reused_tokens = 40};
   stats.kv.drafts[static_cast<int>(DraftKind::kNgram)] = {.drafted = 9, .accepted = 4};
   stats.kv.drafts[static_cast<int>(DraftKind::kPrediction)] = {.drafted = 5, .accepted = 5};
+  const json sources = {{"ngram", {{"drafted", 9}, {"accepted", 4}}},
+                        {"prediction", {{"drafted", 5}, {"accepted", 5}}}};
   EXPECT_EQ(ParsedModel({.stats = stats, .recent = {}})["kv"], json({{"pages", 100},
                                                                      {"page_tokens", 16},
                                                                      {"held", 30},
@@ -162,7 +164,8 @@ TEST(StatusJson, KvPagesAddUpAndAreAbsentIfNoneAreKept) {
                                                                      {"prefix_tokens", 50},
                                                                      {"reused_tokens", 40},
                                                                      {"drafted_tokens", 14},
-                                                                     {"accepted_tokens", 9}}));
+                                                                     {"accepted_tokens", 9},
+                                                                     {"draft_sources", sources}}));
 }
 
 TEST(StatusJson, DecisionsHaveBucketTokensAndReasons) {
