@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
+#include "engine/schedule/draft_gain.h"
 
 namespace sluice {
 namespace {
@@ -40,7 +42,9 @@ class VirtualRun {
   struct Live {
     WaitingSequence sequence;
     int32_t steps_left = 0;
-    RequestLoad load{};  // these two are used if there is an admission control
+    int32_t drafted = 0;         // tokens of the step in progress
+    double expected_tokens = 0;  // drafted tokens that are right, not yet counted as accepted
+    RequestLoad load{};          // these two are used if there is an admission control
     Admission admission{};
   };
 
@@ -163,8 +167,58 @@ class VirtualRun {
     }
   }
 
-  void RunBatch(const BatchDecision& decision) {
-    const StepShape shape = ShapeOf(batch_, decision.bucket);
+  // Adds drafted tokens to a step of decodes, as PagedScheduler does, and drafts them. If a
+  // sequence arrives in this time, the step has none.
+  void Draft(BatchDecision* decision, StepShape* shape) {
+    const VirtualDrafts& drafts = options_.drafts;
+    const bool decodes = std::ranges::all_of(batch_, [&](const WaitingSequence* sequence) {
+      return sequence->running && sequence->tokens == 1 && sequence->later_tokens == 0;
+    });
+    const bool few = std::ssize(batch_) <= drafts.sequences && scheduler_.queue().empty();
+    if (drafts.tokens == 0 || options_.recompute || !decodes || !few) return;
+    const Ladder& ladder = *scheduler_.ladder();
+    DraftStep step{.size = decision->size,
+                   .shape = *shape,
+                   .expected_tokens = static_cast<double>(batch_.size())};
+    for (const WaitingSequence* sequence : batch_) {
+      Live& live = live_[sequence->ticket];
+      PagedSequence drafting;
+      drafting.first_position = sequence->first_position;
+      drafting.reach = sequence->reach;
+      drafting.acceptance = drafts.acceptance;
+      drafting.draft_seconds = drafts.seconds;
+      const int32_t room = ladder.largest().tokens - step.size.tokens;
+      const int32_t most = std::min({drafts.tokens, live.steps_left - 1, room});
+      live.drafted = WorthwhileDrafts(step, drafting, most, ladder, scheduler_.costs());
+      step = step.With(drafting, live.drafted, ladder);
+      for (int32_t i = 0; i < live.drafted && scheduler_.queue().empty(); ++i) {
+        AdvanceTo(EndOf(nanoseconds(std::llround(drafts.seconds * 1e9))));
+      }
+      if (scheduler_.queue().empty()) continue;
+      for (const WaitingSequence* each : batch_) live_[each->ticket].drafted = 0;
+      return;
+    }
+    decision->size = step.size;
+    decision->bucket = step.shape.bucket;
+    *shape = step.shape;
+  }
+
+  // Returns the number of drafted tokens of the sequence's step that are right.
+  int32_t Accept(Live* live) {
+    const int32_t drafted = std::exchange(live->drafted, 0);
+    live->expected_tokens += ExpectedTokens(options_.drafts.acceptance, drafted) - 1;
+    const auto accepted =
+        std::min(drafted, static_cast<int32_t>(std::floor(live->expected_tokens)));
+    live->expected_tokens -= accepted;
+    result_.drafted += drafted;
+    result_.accepted += accepted;
+    return accepted;
+  }
+
+  void RunBatch(BatchDecision decision) {
+    StepShape shape = ShapeOf(batch_, decision.bucket);
+    const MonoTime decided = now_;
+    Draft(&decision, &shape);
     const MonoTime start = now_;
     const nanoseconds cost(std::llround(options_.cost(shape) * 1e9));
     const MonoTime end = WorkUntil(std::max(EndOf(cost), start + nanoseconds(1)));
@@ -172,7 +226,7 @@ class VirtualRun {
     result_.useful_tokens += decision.size.tokens;
     result_.bucket_tokens += decision.bucket.tokens;
     result_.computed_tokens += options_.rows.Of(decision.bucket.tokens, shape.computed_tokens);
-    result_.busy_seconds += Seconds(end - start);
+    result_.busy_seconds += Seconds(end - decided);
     if (options_.on_batch) {
       options_.on_batch({.start = start, .end = end, .decision = decision, .sequences = batch_});
     }
@@ -207,6 +261,8 @@ class VirtualRun {
 
   void EndStep(WaitingSequence* sequence) {
     Live& live = live_[sequence->ticket];
+    const int32_t accepted = Accept(&live);
+    live.steps_left -= accepted;
     if (sequence->later_tokens == 0 && --live.steps_left == 0) {
       ++result_.sequences;
       Return(*sequence, /*ran=*/true);
@@ -215,13 +271,13 @@ class VirtualRun {
     } else if (sequence->deadline <= now_) {
       Expire(*sequence);
     } else {
-      SetNextStep(sequence);
+      SetNextStep(accepted, sequence);
       scheduler_.Return(sequence);
     }
   }
 
-  void SetNextStep(WaitingSequence* sequence) const {
-    const int32_t computed = sequence->first_position + sequence->tokens;
+  void SetNextStep(int32_t accepted, WaitingSequence* sequence) const {
+    const int32_t computed = sequence->first_position + sequence->tokens + accepted;
     sequence->running = !options_.recompute;
     sequence->first_position = options_.recompute ? 0 : computed;
     if (sequence->later_tokens > 0) {

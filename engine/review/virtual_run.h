@@ -20,6 +20,14 @@ struct VirtualBatch {
   std::span<WaitingSequence* const> sequences;  // valid during the call
 };
 
+// The drafted tokens of a run (DraftStep). Sequences have all tokens of their prompt and answer.
+struct VirtualDrafts {
+  int32_t tokens = 0;     // the most of a sequence in a step; 0: none
+  int32_t sequences = 1;  // the most sequences of a step with drafts
+  double acceptance = 0;  // the probability that a drafted token is right if all before it are
+  double seconds = 0;     // of a draft model, for each token
+};
+
 struct VirtualRunOptions {
   // Returns the seconds that a step takes. The scheduler's cost model learns them from
   // observations.
@@ -32,6 +40,7 @@ struct VirtualRunOptions {
   // If true, a sequence with several steps computes its whole prefix again in each step. Otherwise
   // it continues with one token. In both cases, its deadline can also end it between two steps.
   bool recompute = false;
+  VirtualDrafts drafts{};  // none with `recompute`
   // The maximum number of prompt tokens per step if any arrival generates. Otherwise, or if 0, the
   // tokens of the largest bucket. A longer prompt is computed in chunks, which together count as
   // one of the arrival's steps. With `recompute`, prompts are not cut. See RunLimitsOf.
@@ -55,6 +64,7 @@ struct VirtualResult {
   int64_t expired = 0;
   int64_t refused = 0;
   int64_t batches = 0;
+  int64_t drafted = 0, accepted = 0;  // tokens
   int64_t useful_tokens = 0;
   int64_t bucket_tokens = 0;
   int64_t computed_tokens = 0;

@@ -243,6 +243,68 @@ TEST(RunVirtually, APromptInChunksIsOneStep) {
   EXPECT_EQ(result.useful_tokens, 132);
 }
 
+struct DraftedRun {
+  VirtualResult result{};
+  std::vector<MonoTime> ends;  // by arrival
+};
+
+// Runs a long generation and, if `others` is true, short requests next to it, on a device where a
+// step takes 100 us and 1 us for each token.
+DraftedRun RunWithDrafts(const VirtualDrafts& drafts, bool others) {
+  std::vector<Arrival> arrivals(1);
+  arrivals[0] = {.at = AtMicroseconds(0), .tokens = 10, .steps = 400};
+  for (int i = 1; others && i < 20; ++i) {
+    Arrival& arrival = arrivals.emplace_back();
+    arrival.at = AtMicroseconds(i * 1013);
+    arrival.tokens = 20;
+  }
+  const auto cost = [](const StepShape& step) { return 100e-6 + 1e-6 * step.computed_tokens; };
+  Scheduler scheduler(
+      {.max_batch_sequences = 8}, kHalfLife,
+      std::make_shared<const Ladder>(std::vector<Bucket>{{.tokens = 64, .sequences = 8}}),
+      CostModel(ComputedRows::OfBatch()), nullptr);
+  DraftedRun run;
+  run.ends.resize(arrivals.size());
+  run.result = RunVirtually(
+      arrivals,
+      {.cost = cost,
+       .drafts = drafts,
+       .on_done = [&](size_t arrival, MonoTime end, bool) { run.ends[arrival] = end; }},
+      &scheduler);
+  return run;
+}
+
+TEST(RunVirtually, RightDraftsShortenAGeneration) {
+  const DraftedRun plain = RunWithDrafts({}, false);
+  EXPECT_EQ(plain.result.drafted, 0);
+  const DraftedRun right = RunWithDrafts({.tokens = 8, .acceptance = 0.9}, false);
+  EXPECT_GT(right.result.accepted, 200);
+  EXPECT_GT(right.result.drafted, right.result.accepted);
+  EXPECT_LT(right.result.span_seconds, 0.5 * plain.result.span_seconds);
+  // Each token of the draft model takes a third of a step.
+  const DraftedRun by_model =
+      RunWithDrafts({.tokens = 8, .acceptance = 0.9, .seconds = 33e-6}, false);
+  EXPECT_GT(by_model.result.accepted, 100);
+  EXPECT_GT(by_model.result.span_seconds, right.result.span_seconds);
+  EXPECT_LT(by_model.result.span_seconds, plain.result.span_seconds);
+  const DraftedRun wrong = RunWithDrafts({.tokens = 8, .acceptance = 0.001}, false);
+  EXPECT_EQ(wrong.result.drafted, 0);
+  EXPECT_EQ(RunWithDrafts({.tokens = 8, .acceptance = 0.9, .seconds = 1e-3}, false).result.drafted,
+            0);
+}
+
+TEST(RunVirtually, ARequestWaitsAtMostForOneTokenOfTheDraftModel) {
+  const VirtualDrafts drafts{.tokens = 8, .acceptance = 0.9, .seconds = 33e-6};
+  const DraftedRun run = RunWithDrafts(drafts, true);
+  EXPECT_GT(run.result.accepted, 100);
+  // One token of the draft model, or a step with drafts; then the step of both sequences.
+  const double longest = std::max(33e-6 + 101e-6, 100e-6 + 9e-6) + 100e-6 + 21e-6;
+  for (size_t i = 1; i < run.ends.size(); ++i) {
+    EXPECT_LE(Seconds(run.ends[i] - AtMicroseconds(static_cast<int64_t>(i) * 1013)),
+              longest + 1e-9);
+  }
+}
+
 TEST(RunVirtually, APromptAboveTheLargestBucketIsCut) {
   Scheduler scheduler(BatchOptions(), kHalfLife,
                       std::make_shared<const Ladder>(Ladder({{.tokens = 64, .sequences = 8}})),
