@@ -1,4 +1,5 @@
-// A group of adjacent rows that are multiplied by the same matrix of a layer with several matrices.
+// A group of adjacent rows that are multiplied by the same matrix: one of several of a layer, or
+// the matrix of an adapter.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +7,9 @@
 namespace sluice::kernels {
 
 // The rows [first_row, first_row + count), which are multiplied by matrix `matrix`: their position
-// in a position-wise layer, or their expert in a layer of experts. The groups of a product are
-// disjoint and ascend in both fields. A group of experts may be empty.
+// in a position-wise layer, their expert in a layer of experts, or the number of their adapter in
+// the step. The groups of a product are disjoint and their rows ascend. A group of experts may be
+// empty.
 struct RowGroup {
   int32_t matrix;
   int32_t first_row;

@@ -132,50 +132,134 @@ class Multiplier {
   const PackedWeights& weights_;
 };
 
-// The work of a GEMM in units of one row block by one chunk of columns. The chunks of a row block
-// are neighbours. The cuts do not influence results.
+// The sizes of the blocks that a group's product is cut into. They do not influence results.
+struct BlockSizes {
+  int64_t rows, cols;
+  int64_t chunks = 0;  // blocks of columns of each block of rows
+
+  int64_t Count(const RowGroup& group) const { return CeilDiv(group.count, rows) * chunks; }
+};
+
+// Chooses the sizes for products with `row_blocks` blocks of rows in total.
+BlockSizes ChooseBlocks(const Multiplier& multiplier, int64_t n, int64_t row_blocks, int threads) {
+  constexpr int64_t kUnitsPerThread = 4;
+  BlockSizes sizes = {.rows = multiplier.RowsAtOnce(), .cols = multiplier.ColumnsAtOnce()};
+  if (multiplier.in_pairs() && row_blocks > 0) {
+    // Each chunk rounds the rows again, so use the fewest chunks that keep all threads busy.
+    const int64_t chunks = CeilDiv(kUnitsPerThread * threads, row_blocks);
+    const int64_t width = multiplier.panel_cols();
+    const int64_t panels = CeilDiv(CeilDiv(n, chunks), width);
+    sizes.cols = std::clamp<int64_t>(panels * width, sizes.cols, simd::kPairsCols);
+  }
+  sizes.chunks = CeilDiv(n, sizes.cols);
+  return sizes;
+}
+
+// The matrix that multiplies a group.
+struct GroupMatrix {
+  const PackedWeights* weights;  // nullptr for none
+  int64_t index = 0;
+};
+
+// The work of a grouped GEMM in units of one row block by one chunk of columns. The chunks of a row
+// block are neighbours. `matrix_of` returns the GroupMatrix of a group.
+template <typename MatrixOf>
 class Blocks {
  public:
-  Blocks(const Multiplier& multiplier, int64_t n, std::span<const RowGroup> groups, int threads)
-      : groups_(groups), rows_(multiplier.RowsAtOnce()), cols_(multiplier.ColumnsAtOnce()) {
-    int64_t row_blocks = 0;
-    for (const RowGroup& group : groups) row_blocks += CeilDiv(group.count, rows_);
-    if (multiplier.in_pairs() && row_blocks > 0) {
-      // Each chunk rounds the rows again, so use the fewest chunks that keep all threads busy.
-      const int64_t chunks = CeilDiv(kUnitsPerThread * threads, row_blocks);
-      const int64_t width = multiplier.panel_cols();
-      const int64_t panels = CeilDiv(CeilDiv(n, chunks), width);
-      cols_ = std::clamp<int64_t>(panels * width, cols_, simd::kPairsCols);
+  Blocks(const Context& context, std::span<const RowGroup> groups, const MatrixOf& matrix_of)
+      : context_(context), groups_(groups), matrix_of_(matrix_of) {
+    int64_t rows = 1;
+    const PackedWeights* sized = nullptr;
+    for (const RowGroup& group : groups) {
+      const PackedWeights* const weights = matrix_of(group).weights;
+      if (weights == nullptr) continue;
+      if (!SameShape(sized, weights)) rows = Multiplier(context, *weights).RowsAtOnce();
+      sized = weights;
+      row_blocks_ += CeilDiv(group.count, rows);
+      products_ += group.count * weights->n() * weights->k();
     }
-    chunks_ = CeilDiv(n, cols_);
-    count_ = row_blocks * chunks_;
+    ForEachGroup([this](const RowGroup& group, const GroupMatrix&, const BlockSizes& sizes) {
+      count_ += sizes.Count(group);
+      return true;
+    });
   }
 
   int64_t count() const { return count_; }
-  int64_t cols() const { return cols_; }
+  int64_t products() const { return products_; }  // multiply-adds
 
-  // Calls run(group, first row, rows, first column) for the units [begin, end).
+  // Calls run(group, matrix, first row, rows, first column, columns) for the units [begin, end).
   template <typename Run>
   void ForEach(int64_t begin, int64_t end, Run run) const {
     int64_t first = 0;  // the group's first unit
-    for (const RowGroup& group : groups_) {
-      const int64_t units = CeilDiv(group.count, rows_) * chunks_;
+    ForEachGroup([&](const RowGroup& group, const GroupMatrix& matrix, const BlockSizes& sizes) {
+      const int64_t units = sizes.Count(group);
       for (int64_t u = std::max(begin, first); u < std::min(end, first + units); ++u) {
-        const int64_t row = (u - first) / chunks_ * rows_;
-        run(group, group.first_row + row, std::min<int64_t>(rows_, group.count - row),
-            (u - first) % chunks_ * cols_);
+        const int64_t row = (u - first) / sizes.chunks * sizes.rows;
+        const int64_t col = (u - first) % sizes.chunks * sizes.cols;
+        run(group, matrix, group.first_row + row, std::min(sizes.rows, group.count - row), col,
+            std::min(sizes.cols, matrix.weights->n() - col));
       }
       first += units;
-      if (first >= end) return;
-    }
+      return first < end;
+    });
   }
 
  private:
-  static constexpr int64_t kUnitsPerThread = 4;
+  static bool SameShape(const PackedWeights* a, const PackedWeights* b) {
+    return a == b ||
+           (a != nullptr && a->k() == b->k() && a->n() == b->n() && a->format() == b->format());
+  }
 
+  // Calls use(group, matrix, sizes) for the groups with a matrix, until it returns false.
+  template <typename Use>
+  void ForEachGroup(Use use) const {
+    BlockSizes sizes{};
+    const PackedWeights* sized = nullptr;
+    for (const RowGroup& group : groups_) {
+      const GroupMatrix matrix = matrix_of_(group);
+      if (matrix.weights == nullptr) continue;
+      if (!SameShape(sized, matrix.weights)) {
+        sizes = ChooseBlocks(Multiplier(context_, *matrix.weights), matrix.weights->n(),
+                             row_blocks_, context_.pool->running());
+      }
+      sized = matrix.weights;
+      if (!use(group, matrix, sizes)) return;
+    }
+  }
+
+  const Context& context_;
   const std::span<const RowGroup> groups_;
-  int64_t rows_, cols_, chunks_, count_;
+  const MatrixOf& matrix_of_;
+  int64_t row_blocks_ = 0, count_ = 0, products_ = 0;
 };
+
+template <typename MatrixOf>
+void MultiplyGroups(const Context& context, std::span<const RowGroup> groups, const GemmArgs& args,
+                    const MatrixOf& matrix_of) {
+  constexpr int64_t kRangesPerThread = 8;
+  const Blocks<MatrixOf> blocks(context, groups, matrix_of);
+  const auto run = [&](const RowGroup& group, const GroupMatrix& matrix, int64_t row, int64_t rows,
+                       int64_t col, int64_t cols) {
+    const float* bias = args.bias;
+    if (bias != nullptr) bias += group.matrix * args.bias_stride + col;
+    Multiplier(context, *matrix.weights)
+        .Multiply({.matrix = matrix.index,
+                   .row = row,
+                   .rows = rows,
+                   .col = col,
+                   .cols = cols,
+                   .bias = bias,
+                   .out = args.out + row * args.ldo + col,
+                   .ldo = args.ldo,
+                   .accumulate = args.accumulate},
+                  args);
+  };
+  const int64_t grain =
+      std::max<int64_t>(1, blocks.count() / (context.pool->running() * kRangesPerThread));
+  context.pool->ParallelFor(
+      blocks.count(), grain, blocks.products(),
+      [&](int64_t begin, int64_t end, int) { blocks.ForEach(begin, end, run); });
+}
 
 // The division of a product into tiles: enough for all threads, otherwise the largest possible
 // tiles.
@@ -201,31 +285,20 @@ Tiling TilingOf(int64_t rows, int64_t n, int threads) {
 
 void GroupedGemm(const Context& context, const PackedWeights& weights,
                  std::span<const RowGroup> groups, const GemmArgs& args) {
-  constexpr int64_t kRangesPerThread = 8;
-  const Multiplier multiplier(context, weights);
-  const Blocks blocks(multiplier, weights.n(), groups, context.pool->running());
-  const auto run = [&](const RowGroup& group, int64_t row, int64_t rows, int64_t col) {
+  MultiplyGroups(context, groups, args, [&weights](const RowGroup& group) {
     SLUICE_CHECK(group.matrix < weights.matrices());
-    const float* bias = args.bias;
-    if (bias != nullptr) bias += group.matrix * args.bias_stride + col;
-    multiplier.Multiply({.matrix = group.matrix,
-                         .row = row,
-                         .rows = rows,
-                         .col = col,
-                         .cols = std::min(blocks.cols(), weights.n() - col),
-                         .bias = bias,
-                         .out = args.out + row * args.ldo + col,
-                         .ldo = args.ldo,
-                         .accumulate = args.accumulate},
-                        args);
-  };
-  const int64_t grain =
-      std::max<int64_t>(1, blocks.count() / (context.pool->running() * kRangesPerThread));
-  int64_t rows = 0;
-  for (const RowGroup& group : groups) rows += group.count;
-  context.pool->ParallelFor(
-      blocks.count(), grain, rows * weights.n() * weights.k(),
-      [&](int64_t begin, int64_t end, int) { blocks.ForEach(begin, end, run); });
+    return GroupMatrix{&weights, group.matrix};
+  });
+}
+
+void GroupedGemm(const Context& context, WeightsOfGroup weights_of,
+                 std::span<const RowGroup> groups, const GemmArgs& args) {
+  SLUICE_CHECK(args.bias == nullptr);
+  MultiplyGroups(context, groups, args, [&weights_of](const RowGroup& group) {
+    const PackedWeights* const weights = weights_of(group);
+    SLUICE_CHECK(weights == nullptr || (weights->matrices() == 1 && !weights->quantized()));
+    return GroupMatrix{weights};
+  });
 }
 
 void Gemm(const Context& context, const PackedWeights& weights, int64_t rows,

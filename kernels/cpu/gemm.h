@@ -1,9 +1,11 @@
-// Grouped GEMM over prepacked weights: dense layers, position-wise layers and layers of experts.
+// Grouped GEMM over prepacked weights: dense layers, position-wise layers, layers of experts and
+// adapters.
 //
 //   out[r, :] = x[r, :] W[g(r)] + bias[g(r)] (+ out[r, :] if accumulate)
 //
 // where g(r) is the matrix of the row's group. A dense layer has one matrix and one group. By
-// position, the result equals einsum("bld,lde->ble") with sorted rows. Everything is f32. Weights
+// position, the result equals einsum("bld,lde->ble") with sorted rows. The matrices of adapters may
+// differ in size. Everything is f32. Weights
 // stored as bf16 are widened exactly when they are loaded into registers. Profiles that multiply in
 // bf16 instead round the rows of x that are multiplied with such weights. Weights in int8 or int4
 // are multiplied with quantised rows. Their sums are exact and have the same bits under all
@@ -42,6 +44,15 @@ struct GemmArgs {
 // Computes the product for the rows of the groups; other rows are neither read nor written.
 // Requires that each group's matrix is < matrices().
 void GroupedGemm(const Context& context, const PackedWeights& weights,
+                 std::span<const RowGroup> groups, const GemmArgs& args);
+
+// Returns the weights of a group, which are one matrix, or nullptr if the rows of the group are not
+// multiplied.
+using WeightsOfGroup = absl::FunctionRef<const PackedWeights*(const RowGroup& group)>;
+
+// The same product for matrices of different sizes, in one loop of the threads. Requires weights in
+// floats, no bias, and strides of at least the largest k and n.
+void GroupedGemm(const Context& context, WeightsOfGroup weights_of,
                  std::span<const RowGroup> groups, const GemmArgs& args);
 
 // Computes the product of one matrix for rows [0, rows).

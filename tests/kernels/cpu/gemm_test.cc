@@ -148,6 +148,45 @@ TEST_P(GemmTest, GroupsUseTheirPositionsMatrixAndLeaveOtherRowsUnchanged) {
   }
 }
 
+// The groups of adapters have matrices of their own sizes. A group without one keeps its rows.
+TEST_P(GemmTest, MatricesOfDifferentSizesGiveTheBitsOfTheirOwnProducts) {
+  const uint64_t seed = 21;
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  constexpr int64_t kWidest = 80;
+  for (const bool accumulate : {false, true}) {
+    std::vector<Weights> sources;
+    std::vector<PackedWeights> packed;
+    std::vector<RowGroup> groups;
+    int32_t rows = 1;
+    for (int32_t i = 0; i < 12; ++i) {
+      const DType dtype = random() % 2 == 0 ? DType::kF32 : DType::kBF16;
+      sources.push_back(MakeWeights(random, dtype, 1, RandomInt(random, 1, kWidest),
+                                    RandomInt(random, 1, kWidest), true));
+      packed.push_back(PackedWeights::Pack(One(), sources.back().source));
+      const auto count = static_cast<int32_t>(RandomInt(random, 0, 40));
+      groups.push_back({(i * 7) % 12, rows, count});
+      rows += count + i % 2;
+    }
+    const std::vector<float> x = RandomFloats(random, rows * kWidest);
+    const std::vector<float> before = RandomFloats(random, rows * kWidest);
+    std::vector<float> out = before, expected = before;
+    const GemmArgs args = {x.data(), kWidest, nullptr, 0, out.data(), kWidest, accumulate};
+    const auto weights_of = [&](const RowGroup& group) {
+      return group.matrix == 5 ? nullptr : &packed[group.matrix];
+    };
+    GroupedGemm(Two(), weights_of, groups, args);
+    for (const RowGroup& group : groups) {
+      if (group.matrix == 5) continue;
+      for (int32_t r = group.first_row; r < group.first_row + group.count; ++r) {
+        Gemm(One(), packed[group.matrix], 1,
+             {&x[r * kWidest], kWidest, nullptr, 0, &expected[r * kWidest], kWidest, accumulate});
+      }
+    }
+    EXPECT_EQ(out, expected);
+  }
+}
+
 TEST_P(GemmTest, GroupsSortedByPositionEqualTheEinsum) {
   std::mt19937_64 random(13);
   constexpr int64_t kBatch = 5, kLength = 7, kIn = 19, kOut = 23;
