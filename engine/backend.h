@@ -105,6 +105,13 @@ class Slot {
   virtual bool Trim() { return false; }
 };
 
+// An adapter in the memory of the device. Steps with rows of it need it until they are finished.
+class LoadedAdapter {
+ public:
+  virtual ~LoadedAdapter() = default;
+  virtual int64_t bytes() const = 0;
+};
+
 class ExecutableModel {
  public:
   virtual ~ExecutableModel() = default;
@@ -123,6 +130,11 @@ class ExecutableModel {
   virtual std::string kernels() const { return ""; }
   // Returns the order in which attention reads keys; never kAuto.
   virtual AttentionVariant attention() const { return {AttentionVariant::Kind::kOnePass}; }
+  // Packs an adapter of the model, whose graph takes adapters.
+  virtual absl::StatusOr<std::unique_ptr<const LoadedAdapter>> LoadAdapter(
+      const Adapter& adapter) const {
+    return absl::UnimplementedError("adapters are served on a CPU only");
+  }
   // Describes a step of these sizes; zeros are replaced by defaults. With `profile`, runs such
   // steps for about a second, in separate memory, and measures each op. Returns InvalidArgument if
   // the model does not support the sizes or the profile would take too long, ResourceExhausted if

@@ -79,8 +79,9 @@ class Engine {
     return Exchange({.serve = {std::move(model)}, .withdraw = {}});
   }
 
-  // Returns the served snapshot; an empty version means the highest version. If there is none,
-  // returns NotFound, which names the missing model or version.
+  // Returns the served snapshot of NAME, or of NAME:ADAPTER if it serves the adapter; an empty
+  // version means the highest version. If there is none, returns NotFound, which names the missing
+  // model, version or adapter.
   virtual absl::StatusOr<std::shared_ptr<const Model>> Resolve(std::string_view name,
                                                                std::string_view version) const = 0;
   virtual std::vector<std::shared_ptr<const Model>> Models() const = 0;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -147,6 +148,7 @@ struct RowLists {
 struct RequestSpec {
   std::string id;
   std::shared_ptr<const Model> model;
+  std::string adapter;           // of the model; empty: none
   std::vector<int32_t> lengths;  // tokens of each row's prompt, >= 1
 
   int32_t max_tokens = 1;  // per row; 0 only scores. length + max_tokens <= max_positions + 1
@@ -174,6 +176,21 @@ struct RequestSpec {
   int64_t timeout_us = 0;  // from arrival, part of Request::deadline; 0 means none
 };
 
+// Separates the name of a model from the name of its adapter. Neither name contains it.
+inline constexpr char kAdapterSeparator = ':';
+
+// Returns the adapter in MODEL:ADAPTER, or an empty name.
+inline std::string_view AdapterOf(std::string_view name) {
+  const size_t separator = name.find(kAdapterSeparator);
+  return separator == name.npos ? std::string_view() : name.substr(separator + 1);
+}
+
+// Returns MODEL, or MODEL:ADAPTER.
+inline std::string ServedNameOf(const RequestSpec& spec) {
+  return spec.adapter.empty() ? spec.model->name
+                              : spec.model->name + kAdapterSeparator + spec.adapter;
+}
+
 // Returns the number of values of each embedding of the request.
 inline int64_t EmbeddingSize(const RequestSpec& spec) {
   return spec.states.dimensions > 0 ? spec.states.dimensions : spec.model->config.embedding_size();
@@ -183,7 +200,6 @@ inline int64_t EmbeddingSize(const RequestSpec& spec) {
 // against the model, so the engine only checks invariants.
 struct Request {
   std::shared_ptr<const RequestSpec> spec;  // not null when the request is submitted
-  std::string adapter;                      // empty: the base model; there are no adapters yet
   std::string caller;                       // empty if callers are not identified
   // A finer name than the caller's for taking turns, such as the address of an unknown caller;
   // empty if the caller's name is fine enough.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "base/ceil_div.h"
 #include "base/check.h"
@@ -29,6 +30,11 @@ StepBatch::StepBatch(int32_t max_tokens, int32_t max_sequences, int32_t max_posi
   kv_slots_.reserve(max_tokens);
   sequence_rows_.reserve(max_tokens);
   groups_.reserve(max_tokens);
+  adapter_groups_.reserve(max_tokens);
+  adapters_.reserve(max_sequences);
+  order_.reserve(max_sequences);
+  sequence_adapters_.reserve(max_sequences);
+  row_adapters_.reserve(max_tokens);
   pages_.reserve(size_t{1} * max_sequences * CeilDiv(max_positions, page_tokens));
   sequences_.reserve(max_sequences);
   offsets_.reserve(max_sequences);
@@ -60,12 +66,14 @@ void StepBatch::Assign(std::span<const StepSequence> sequences, std::span<const 
   positions_.resize(tokens_);
   kv_slots_.resize(tokens_);
   sequence_rows_.resize(tokens_);
+  OrderByAdapter(sequences);
   order == RowOrder::kPositionMajor ? NumberByPosition() : NumberBySequence();
   FillRows(sequences);
   if (padding_token_ >= 0) SkipPadding();
   if (input_width_ > 0) FillInputs(sequences);
   FillTypes(sequences);
   FillGroups();
+  FillAdapterGroups();
   sampled_.assign(sampled.begin(), sampled.end());
   states_.assign(states.begin(), states.end());
   FindRows();
@@ -106,7 +114,25 @@ int32_t StepBatch::PositionOf(size_t sequence, int32_t i) const {
   return std::min(sequences_[sequence].first_position + i + offsets_[sequence], max_positions_ - 1);
 }
 
-// Numbers the rows by a counting sort by position, stable in the order of sequences.
+// Puts the sequences of an adapter next to each other.
+void StepBatch::OrderByAdapter(std::span<const StepSequence> sequences) {
+  adapters_.clear();
+  order_.resize(sequences.size());
+  std::iota(order_.begin(), order_.end(), 0);
+  const auto adapted = [](const StepSequence& sequence) { return sequence.adapter != nullptr; };
+  if (std::ranges::none_of(sequences, adapted)) return;
+  const auto key = [&](int32_t s) { return std::pair(sequences[s].adapter, s); };
+  std::ranges::sort(order_, {}, key);
+  sequence_adapters_.assign(sequences.size(), -1);
+  for (const int32_t s : order_) {
+    const LoadedAdapter* const adapter = sequences[s].adapter;
+    if (adapter == nullptr) continue;
+    if (adapters_.empty() || adapters_.back() != adapter) adapters_.push_back(adapter);
+    sequence_adapters_[s] = static_cast<int32_t>(adapters_.size()) - 1;
+  }
+}
+
+// Numbers the rows by a counting sort by position, stable in order_.
 void StepBatch::NumberByPosition() {
   std::fill_n(next_row_.begin(), end_position_, 0);
   for (size_t s = 0; s < sequences_.size(); ++s) {
@@ -118,7 +144,7 @@ void StepBatch::NumberByPosition() {
     next_row_[position] = row;
     row += count;
   }
-  for (size_t s = 0; s < sequences_.size(); ++s) {
+  for (const int32_t s : order_) {
     const Sequence& sequence = sequences_[s];
     for (int32_t i = 0; i < sequence.count; ++i) {
       sequence_rows_[sequence.rows_offset + i] = next_row_[PositionOf(s, i)]++;
@@ -126,7 +152,14 @@ void StepBatch::NumberByPosition() {
   }
 }
 
-void StepBatch::NumberBySequence() { std::iota(sequence_rows_.begin(), sequence_rows_.end(), 0); }
+void StepBatch::NumberBySequence() {
+  int32_t row = 0;
+  for (const int32_t s : order_) {
+    const auto begin = sequence_rows_.begin() + sequences_[s].rows_offset;
+    std::iota(begin, begin + sequences_[s].count, row);
+    row += sequences_[s].count;
+  }
+}
 
 int32_t StepBatch::TokenOf(const StepSequence& sequence, int32_t i) {
   if (i < sequence.input_count) return -1;
@@ -196,6 +229,23 @@ void StepBatch::FillGroups() {
       groups_.push_back({positions_[row], row, 0});
     }
     ++groups_.back().count;
+  }
+}
+
+void StepBatch::FillAdapterGroups() {
+  adapter_groups_.clear();
+  if (adapters_.empty()) return;
+  row_adapters_.resize(tokens_);
+  for (size_t s = 0; s < sequences_.size(); ++s) {
+    for (int32_t i = 0; i < sequences_[s].count; ++i) {
+      row_adapters_[sequence_rows_[sequences_[s].rows_offset + i]] = sequence_adapters_[s];
+    }
+  }
+  for (int32_t row = 0; row < tokens(); ++row) {
+    const int32_t adapter = row_adapters_[row];
+    if (adapter < 0) continue;
+    if (row == 0 || adapter != row_adapters_[row - 1]) adapter_groups_.push_back({adapter, row, 0});
+    ++adapter_groups_.back().count;
   }
 }
 

@@ -14,6 +14,8 @@
 
 namespace sluice {
 
+class LoadedAdapter;
+
 // The part of a step that belongs to one sequence: `count` tokens from `first_position` on. Earlier
 // positions are already in the KV pages.
 struct StepSequence {
@@ -38,6 +40,7 @@ struct StepSequence {
   // The last `hidden` tokens are attended to by no token. Requires a whole sequence with attention
   // in both directions.
   int32_t hidden = 0;
+  const LoadedAdapter* adapter = nullptr;  // nullptr: the base model
   // If not negative, positions [0, first_position % page_tokens) of this page are copied to the
   // page of first_position before the step.
   int32_t copied_page = -1;
@@ -150,6 +153,11 @@ class StepBatch {
   std::span<const int32_t> kv_slots() const { return kv_slots_; }  // page * page_tokens + offset
   // Groups of adjacent rows with equal position; in position-major order, one group per position.
   std::span<const kernels::RowGroup> groups() const { return groups_; }
+  // The distinct adapters of the step, and groups of adjacent rows with the same adapter, whose
+  // `matrix` is an index into adapters(). Rows of the base model are in no group. In
+  // sequence-major order, each adapter has one group.
+  std::span<const LoadedAdapter* const> adapters() const { return adapters_; }
+  std::span<const kernels::RowGroup> adapter_groups() const { return adapter_groups_; }
   // Per sequence, in the order given to Assign.
   std::span<const Sequence> sequences() const { return sequences_; }
   // Per sequence, the number of its last rows that no row attends to.
@@ -177,12 +185,14 @@ class StepBatch {
   void Place(const StepSequence& sequence);
   int32_t PositionOf(size_t sequence, int32_t i) const;
   int32_t PlaceOf(int32_t sequence, int32_t position) const;
+  void OrderByAdapter(std::span<const StepSequence> sequences);
   void NumberByPosition();
   void NumberBySequence();
   static int32_t TokenOf(const StepSequence& sequence, int32_t i);
   void FillRows(std::span<const StepSequence> sequences);
   void SkipPadding();
   void FillGroups();
+  void FillAdapterGroups();
   void FillInputs(std::span<const StepSequence> sequences);
   void FillTypes(std::span<const StepSequence> sequences);
   void FindRows();
@@ -202,7 +212,11 @@ class StepBatch {
   std::vector<int32_t> offsets_, hidden_;  // per sequence
   std::vector<kernels::PageCopy> page_copies_;
   std::vector<float> inputs_;
-  std::vector<kernels::RowGroup> groups_;
+  std::vector<kernels::RowGroup> groups_, adapter_groups_;
+  std::vector<const LoadedAdapter*> adapters_;
+  // The sequences in the order of their rows, the index of each one's adapter or -1, and the same
+  // for each row.
+  std::vector<int32_t> order_, sequence_adapters_, row_adapters_;
   std::vector<Sequence> sequences_;
   std::vector<SampledRow> sampled_;
   std::vector<StateSum> states_;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "engine/cpu/cpu_adapter.h"
 #include "engine/cpu/cpu_op.h"
 #include "engine/cpu/cpu_slot.h"
 #include "engine/cpu/layout.h"
@@ -83,6 +84,11 @@ void CpuModel::ParallelFor(int64_t n, int64_t grain,
 absl::StatusOr<std::unique_ptr<Plan>> CpuModel::Prepare(const Bucket& bucket) const {
   SLUICE_RETURN_IF_ERROR(CheckBucket(bucket));
   return std::make_unique<CpuPlan>(this, bucket, model_->config.vocab_size, LayOut(bucket));
+}
+
+absl::StatusOr<std::unique_ptr<const LoadedAdapter>> CpuModel::LoadAdapter(
+    const Adapter& adapter) const {
+  return CpuAdapter::Pack(*model_, adapter, context_);
 }
 
 absl::StatusOr<StepDescription> CpuModel::DescribeStep(const StepSizes& step, bool profile) const {

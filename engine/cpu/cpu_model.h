@@ -22,6 +22,8 @@ class CpuModel final : public ExecutableModel {
   std::string algorithms() const override;
   std::string profile() const override;
   AttentionVariant attention() const override { return attention_.variant; }
+  absl::StatusOr<std::unique_ptr<const LoadedAdapter>> LoadAdapter(
+      const Adapter& adapter) const override;
   absl::StatusOr<StepDescription> DescribeStep(const StepSizes& step, bool profile) const override;
   RowOrder row_order() const override;
   void ParallelFor(int64_t n, int64_t grain,

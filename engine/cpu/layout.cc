@@ -38,6 +38,7 @@ ArenaLayout LayOutArena(const Model& model, const Bucket& bucket, const kernels:
   layout.quantized = take_bytes(QuantizedRowBytes(model, context.profile, bucket.tokens));
   layout.routes = take_bytes(
       kernels::Routes::Bytes({bucket.tokens, config.experts.count, config.experts.chosen}));
+  layout.adapted = take(model.graph.takes_adapters ? bucket.tokens * kMaxAdapterRank : 0);
   // Attention in both directions computes whole sequences.
   const int64_t longest =
       config.causal ? config.max_positions : std::min<int64_t>(config.max_positions, bucket.tokens);

@@ -19,6 +19,7 @@ struct ArenaLayout {
   std::vector<int64_t> buffers;  // per graph buffer: [bucket.tokens * its rows, width]
   int64_t quantized;             // QuantizedRowBytes(bucket.tokens)
   int64_t routes;                // kernels::Routes of bucket.tokens rows
+  int64_t adapted;               // [bucket.tokens, kMaxAdapterRank] if the graph takes adapters
   int64_t attention_scratch;     // AttentionScratchFloats
   int64_t head_rows;             // [kernels::kHeadRows, hidden]
   int64_t head_quantized;        // QuantizedRows of them

@@ -12,6 +12,7 @@
 #include "base/interruption.h"
 #include "base/size_of.h"
 #include "base/status_macros.h"
+#include "engine/cpu/cpu_adapter.h"
 #include "engine/cpu/head_op.h"
 #include "engine/cpu/int8_layout.h"
 #include "engine/cpu/relative_tables.h"
@@ -145,9 +146,9 @@ class CpuLowering {
     const int64_t n_each = op.bias_each ? n : 0;
     SLUICE_ASSIGN_OR_RETURN(auto bias, weights_.Floats(op.bias, std::max(op.matrices * n_each, n)));
     SLUICE_ASSIGN_OR_RETURN(auto packed, WeightsOf(op, k, n));
-    return [in = op.in, out = op.out, accumulate = op.accumulate, index = op.index, n_each,
-            rows_each = Rows(op.in), weights = std::move(packed), bias = std::move(bias),
-            quantization = quantization_[op_]](const StepRun& run) {
+    CpuOp layer = [in = op.in, out = op.out, accumulate = op.accumulate, index = op.index, n_each,
+                   rows_each = Rows(op.in), weights = std::move(packed), bias = std::move(bias),
+                   quantization = quantization_[op_]](const StepRun& run) {
       kernels::GemmArgs args = {.x = run.buffer(in),
                                 .ldx = weights.k(),
                                 .bias = DataOrNull(bias),
@@ -173,6 +174,7 @@ class CpuLowering {
                                       args);
       }
     };
+    return Adapted(op, std::move(layer));
   }
 
   CpuOpOr operator()(const RouteOp& op) {
@@ -335,6 +337,16 @@ class CpuLowering {
     if (op.routes && !precision.stored) return weights_.Router(op.weight, k, n);
     if (!op.one_matrix()) return weights_.Matrices(op, k, n, precision);
     return weights_.Dense(op.weight, op.layout, k, n, precision);
+  }
+
+  // Returns the op of a layer, followed by the products of adapters if it may have any.
+  CpuOp Adapted(const LinearOp& op, CpuOp layer) const {
+    if (!graph_.takes_adapters || !op.adaptable()) return layer;
+    return [layer = std::move(layer), op, index = op_, k = Width(op.in),
+            n = Width(op.out)](const StepRun& run) {
+      layer(run);
+      if (!run.batch.adapter_groups().empty()) AddAdapters(run, op, index, k, n);
+    };
   }
 
   // Returns the bias by distance, which all layers share; nullptr if the op has none.

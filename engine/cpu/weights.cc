@@ -1,5 +1,7 @@
 #include "engine/cpu/weights.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -116,6 +118,29 @@ absl::StatusOr<kernels::PackedWeights> WeightLoader::Router(const TensorPart& pa
                .n = n,
                .transposed = true},
               {});
+}
+
+absl::StatusOr<kernels::PackedWeights> WeightLoader::Scaled(const TensorPart& part, int64_t k,
+                                                            int64_t n, float scale) {
+  SLUICE_ASSIGN_OR_RETURN(const Tensor tensor, checkpoint_.Find(part.name, part.shape));
+  SLUICE_ASSIGN_OR_RETURN(std::vector<float> values, Floats(part, k * n));
+  for (float& value : values) value *= scale;
+  kernels::WeightSource source = {.data = values.data(),
+                                  .dtype = kernels::DType::kF32,
+                                  .matrices = 1,
+                                  .k = k,
+                                  .n = n,
+                                  .transposed = true};
+  constexpr uint32_t kRest = 0xFFFF;  // the bits that bf16 does not have
+  const auto exact = [](float value) { return (std::bit_cast<uint32_t>(value) & kRest) == 0; };
+  if (tensor.dtype != kernels::DType::kBF16 || !std::ranges::all_of(values, exact)) {
+    return Pack(source, {});
+  }
+  std::vector<uint16_t> rounded(values.size());
+  std::ranges::transform(values, rounded.begin(), kernels::RoundToBF16);
+  source.data = rounded.data();
+  source.dtype = kernels::DType::kBF16;
+  return Pack(source, {});
 }
 
 absl::StatusOr<kernels::PackedWeights> WeightLoader::Matrices(const LinearOp& op, int64_t k,

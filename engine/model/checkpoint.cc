@@ -1,5 +1,6 @@
 #include "engine/model/checkpoint.h"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <utility>
@@ -188,6 +189,15 @@ void Checkpoint::LeaveOut(const std::string& part) {
 }
 
 bool Checkpoint::Has(const std::string& name) const { return tensors_.contains(name); }
+
+std::vector<std::string> Checkpoint::Names() const {
+  std::vector<std::string> names;
+  names.reserve(tensors_.size() + unsupported_.size());
+  for (const auto& [name, tensor] : tensors_) names.push_back(name);
+  for (const auto& [name, dtype] : unsupported_) names.push_back(name);
+  std::ranges::sort(names);
+  return names;
+}
 
 bool Checkpoint::IsInt8(const std::string& name) const {
   const auto it = tensors_.find(name);

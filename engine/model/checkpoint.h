@@ -46,6 +46,8 @@ class Checkpoint {
   // Makes each tensor with `part` in its name available without this part too.
   void LeaveOut(const std::string& part);
   bool Has(const std::string& name) const;
+  // Returns the names of all tensors, with any dtype, in order.
+  std::vector<std::string> Names() const;
   // Returns whether the tensor exists, with any dtype.
   bool Lists(const std::string& name) const { return Has(name) || unsupported_.contains(name); }
   // Returns whether the tensor exists in int8.

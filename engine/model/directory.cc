@@ -22,8 +22,9 @@ bool BelongsToModel(const std::string& name) {
   return name == "config.json" || name == "generation_config.json" || name == "added_tokens.json" ||
          name == "special_tokens_map.json" || name == "modules.json" ||
          name == "config_sentence_transformers.json" || name == "router_config.json" ||
-         name == "artifact.metadata" || name.starts_with("sentence_") ||
-         name.starts_with("tokenizer") || name.find(".safetensors") != std::string::npos;
+         name == "artifact.metadata" || name == "adapter_config.json" ||
+         name.starts_with("sentence_") || name.starts_with("tokenizer") ||
+         name.find(".safetensors") != std::string::npos;
 }
 
 // Returns whether `name` is a folder name of sentence-transformers, such as 1_Pooling, or
@@ -147,6 +148,10 @@ std::string Directory::PathOfEntry(const std::string& name) const {
 absl::StatusOr<Descriptor> Directory::OpenEntry(const std::string& name, int flags) const {
   SLUICE_RETURN_IF_ERROR(CheckPlainName(name));
   return root_->OpenBeneath(PathOfEntry(name), flags);
+}
+
+absl::StatusOr<std::vector<std::string>> Directory::List(size_t most) const {
+  return ListNames(descriptor_, path_.empty() ? "." : path_, most);
 }
 
 absl::StatusOr<Directory> Directory::OpenFolder(const std::string& name) const {

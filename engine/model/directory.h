@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/mapped_files.h"
@@ -60,6 +61,8 @@ class Directory {
                                                const std::string& path);
 
   bool Has(const std::string& name) const;
+  // Returns the names of the entries in order; InvalidArgument if there are more than `most`.
+  absl::StatusOr<std::vector<std::string>> List(size_t most) const;
   // Opens a direct entry that is a directory.
   absl::StatusOr<Directory> OpenFolder(const std::string& name) const;
   absl::StatusOr<std::shared_ptr<const MappedFile>> Map(const std::string& name,

@@ -109,6 +109,9 @@ enum class MatrixIndex {
 };
 
 // out (+)= in W[index] + bias
+//
+// If the graph takes adapters, an adapter may change a layer with one matrix that does not route:
+// out += scale * B (A in) for the rows of the adapter, see adapter.h.
 struct LinearOp {
   BufferId in, out;
   // The matrix, or the `matrices` matrices of the tensor, one after another. The matrices are the
@@ -135,6 +138,7 @@ struct LinearOp {
 
   bool position_wise() const { return index == MatrixIndex::kPosition; }
   bool one_matrix() const { return index == MatrixIndex::kNone; }
+  bool adaptable() const { return one_matrix() && !routes; }
 };
 
 // Chooses the experts of each row, and copies the row for each of them: the `chosen` experts with
@@ -242,7 +246,8 @@ struct GraphState {
 struct Graph {
   std::vector<GraphBuffer> buffers;
   std::vector<GraphOp> ops;
-  std::vector<GraphState> states;   // after the embedding, then after each layer
+  std::vector<GraphState> states;  // after the embedding, then after each layer
+  bool takes_adapters = false;
   BufferId output = kNoBuffer;      // the model's output for a token, after the last norm
   BufferId head_input = kNoBuffer;  // the output, or a multiple of it
 };

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "base/error_at.h"
 #include "base/status_macros.h"
 #include "engine/model/check_draft.h"
 #include "engine/model/directory.h"
@@ -19,6 +20,7 @@ namespace sluice {
 namespace {
 
 constexpr char kConfigFile[] = "config.json";
+constexpr char kAdaptersFolder[] = "adapters";
 constexpr size_t kMaxConfigBytes = size_t{1} << 20;
 
 // Finds the heads that the host computes.
@@ -57,6 +59,20 @@ absl::Status LoadOutputLayers(const Directory& directory, const Directory& trans
   if (serving.vectors) SLUICE_RETURN_IF_ERROR(load(serving.vectors->dense, &model->vectors));
   if (!serving.term_weights) return absl::OkStatus();
   return load(serving.term_weights->dense, &model->term_weights);
+}
+
+absl::Status LoadAdapters(const Directory& directory, const ModelOptions& options, Model* model) {
+  SLUICE_ASSIGN_OR_RETURN(const std::optional<Directory> folder,
+                          OpenAdapters(directory, options.adapters));
+  if (!folder) return absl::OkStatus();
+  model->graph.takes_adapters = true;
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListAdapters(*folder));
+  for (const std::string& name : names) {
+    SLUICE_ASSIGN_OR_RETURN(const Directory own, folder->OpenFolder(name));
+    SLUICE_ASSIGN_OR_RETURN(auto adapter, LoadAdapter(name, *model, own, options.weights));
+    model->adapters.push_back(std::move(adapter));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status LoadTextFiles(const Directory& directory, Model* model) {
@@ -119,6 +135,15 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const Directory& directory) {
   return ReadModelConfig(directory, inner ? *inner : directory, &text);
 }
 
+absl::StatusOr<std::optional<Directory>> OpenAdapters(const Directory& directory,
+                                                      const std::string& path) {
+  if (path.empty() && !directory.Has(kAdaptersFolder)) return std::nullopt;
+  absl::StatusOr<Directory> folder =
+      path.empty() ? directory.OpenFolder(kAdaptersFolder) : Directory::Open(path);
+  if (!folder.ok()) return ErrorAt("adapters", folder.status());
+  return *std::move(folder);
+}
+
 absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, int64_t version,
                                                        const std::string& path,
                                                        const ModelOptions& options) {
@@ -158,6 +183,7 @@ absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, 
   SLUICE_RETURN_IF_ERROR(FindOutputHeads(model.get()));
   SLUICE_RETURN_IF_ERROR(LoadTextFiles(transformer, model.get()));
   SLUICE_RETURN_IF_ERROR(LoadTermTables(model->config, directory, &model->tasks));
+  SLUICE_RETURN_IF_ERROR(LoadAdapters(directory, options, model.get()));
   if (model->draft != nullptr) SLUICE_RETURN_IF_ERROR(CheckDraft(*model, *model->draft));
   return model;
 }

@@ -5,8 +5,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/model/adapter.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/config.h"
 #include "engine/model/directory.h"
@@ -36,6 +38,8 @@ struct Model {
   TextTasks tasks;
   std::optional<Classifier> classifier;  // if the config has one
   std::optional<ItemHead> items;         // if the graph has a head
+  // The adapters that are served from the start; none unless Graph::takes_adapters.
+  std::vector<std::shared_ptr<const Adapter>> adapters;
   SpeculationOptions speculation;
   std::shared_ptr<const Model> draft;  // drafts tokens for this model; nullptr if there is none
 
@@ -47,6 +51,9 @@ struct Model {
 struct ModelOptions {
   std::optional<QuantizationConfig> quantization{};  // replaces config.json's
   std::optional<KvType> kv_dtype{};                  // also replaces config.json's
+  // The folder of the adapters' folders. If empty, it is the folder `adapters` in the model's
+  // directory. If there is none, the model takes no adapters.
+  std::string adapters{};
   FileAccess weights = FileAccess::kMap;
   SpeculationOptions speculation{};
   std::shared_ptr<const Model> draft{};  // the model that `speculation` names
@@ -56,6 +63,10 @@ struct ModelOptions {
 
 // Reads config.json, and the files of sentence-transformers if there are any.
 absl::StatusOr<ModelConfig> ReadModelConfig(const Directory& directory);
+
+// Opens the folder of the adapters' folders, see ModelOptions::adapters; nullopt if there is none.
+absl::StatusOr<std::optional<Directory>> OpenAdapters(const Directory& directory,
+                                                      const std::string& path);
 
 // Reads `directory` (config.json, model.safetensors or shards with an index file). No file outside
 // the directory is opened. Errors name the file and the field or tensor, or the option.

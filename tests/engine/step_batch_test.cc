@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/backend.h"
+
 namespace sluice {
 namespace {
 
@@ -16,6 +18,11 @@ constexpr int32_t kMaxTokens = 120;
 constexpr int32_t kMaxSequences = 9;
 constexpr int32_t kMaxPositions = 64;
 constexpr int32_t kPageTokens = 16;
+
+class TestAdapter final : public LoadedAdapter {
+ public:
+  int64_t bytes() const override { return 0; }
+};
 
 struct Storage {
   std::vector<std::vector<int32_t>> tokens, pages;
@@ -121,6 +128,46 @@ TEST_P(StepBatchTest, LaysOutRandomSteps) {
       ASSERT_EQ(batch.sampled_rows()[j], batch.sequence_rows()[sequence.rows_offset + index]);
     }
     ASSERT_EQ(batch.token_ids().data(), storage) << "reallocated";
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(StepBatchTest, GroupsTheRowsOfEachAdapter) {
+  const auto [order, history] = GetParam();
+  const uint64_t seed = 7002;
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  const TestAdapter adapters[3];
+  StepBatch batch(kMaxTokens, kMaxSequences, kMaxPositions, kPageTokens);
+  for (int i = 0; i < 300; ++i) {
+    SCOPED_TRACE(i);
+    Storage step = RandomStep(random, history);
+    std::set<const LoadedAdapter*> used;
+    for (StepSequence& sequence : step.sequences) {
+      const uint64_t choice = random() % 4;
+      if (choice < 3) used.insert(sequence.adapter = &adapters[choice]);
+    }
+    batch.Assign(step.sequences, step.sampled, order);
+    ExpectRowsComplete(batch, step);
+    ASSERT_EQ(std::set(batch.adapters().begin(), batch.adapters().end()), used);
+    ASSERT_EQ(batch.adapters().size(), used.size());
+    std::vector<const LoadedAdapter*> of_rows(batch.tokens(), nullptr);
+    int32_t end = 0;
+    for (const kernels::RowGroup& group : batch.adapter_groups()) {
+      ASSERT_GE(group.first_row, end);
+      end = group.first_row + group.count;
+      std::fill(of_rows.begin() + group.first_row, of_rows.begin() + end,
+                batch.adapters()[group.matrix]);
+    }
+    for (size_t s = 0; s < step.sequences.size(); ++s) {
+      for (int32_t r = 0; r < step.sequences[s].count; ++r) {
+        const int32_t row = batch.sequence_rows()[batch.sequences()[s].rows_offset + r];
+        ASSERT_EQ(of_rows[row], step.sequences[s].adapter);
+      }
+    }
+    if (order == RowOrder::kSequenceMajor) {
+      ASSERT_EQ(batch.adapter_groups().size(), used.size());
+    }
     if (HasFatalFailure()) return;
   }
 }

@@ -3,9 +3,11 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 #include <utility>
 #include <variant>
 
@@ -343,6 +345,47 @@ std::shared_ptr<const Model> RandomModel(const ModelConfig& config, uint64_t see
                                          kernels::DType dtype) {
   const TemporaryDirectory directory;
   WriteModel(config, seed, dtype, directory.path());
+  auto model = LoadModel("random", 1, directory.path());
+  if (!model.ok()) std::fprintf(stderr, "%s\n", model.status().ToString().c_str());
+  SLUICE_CHECK(model.ok());
+  return *std::move(model);
+}
+
+void WriteAdapter(const Model& model, uint64_t seed, int64_t rank, kernels::DType dtype,
+                  const std::string& directory) {
+  std::mt19937_64 random(seed);
+  std::set<std::string> modules;
+  std::vector<TensorBytes> tensors;
+  for (const GraphOp& each : model.graph.ops) {
+    const auto* const op = std::get_if<LinearOp>(&each);
+    if (op == nullptr || !op->adaptable()) continue;
+    const std::string module = op->weight.name.substr(0, op->weight.name.rfind('.'));
+    if (!modules.insert(module).second || (modules.size() > 1 && random() % 4 == 0)) continue;
+    const int64_t in = model.graph.buffers[op->in].width;
+    const int64_t out = op->weight.shape[op->layout == MatrixLayout::kInOut ? 1 : 0];
+    const auto deviation = [](int64_t n) { return 1 / std::sqrt(static_cast<float>(n)); };
+    const std::string name = "base_model.model." + module;
+    tensors.push_back(Draw(name + ".lora_A.weight", {{rank, in}, 0, deviation(in)}, dtype, random));
+    tensors.push_back(
+        Draw(name + ".lora_B.weight", {{out, rank}, 0, 0.1f * deviation(rank)}, dtype, random));
+  }
+  std::filesystem::create_directories(directory);
+  WriteTestFile(directory + "/adapter_config.json",
+                json{{"peft_type", "LORA"}, {"r", rank}, {"lora_alpha", 1.5 * rank}}.dump());
+  WriteTestFile(directory + "/adapter_model.safetensors", SafetensorsFile(tensors));
+}
+
+std::shared_ptr<const Model> RandomModelWithAdapters(const ModelConfig& config, uint64_t seed,
+                                                     kernels::DType dtype, int adapters) {
+  const TemporaryDirectory directory;
+  WriteModel(config, seed, dtype, directory.path());
+  const auto base = LoadModel("random", 1, directory.path());
+  SLUICE_CHECK(base.ok());
+  for (int i = 0; i < adapters; ++i) {
+    WriteAdapter(**base, seed + i, 1 + 5 * i % 24,
+                 i % 2 == 0 ? kernels::DType::kF32 : kernels::DType::kBF16,
+                 directory.File("adapters/" + std::to_string(i)));
+  }
   auto model = LoadModel("random", 1, directory.path());
   if (!model.ok()) std::fprintf(stderr, "%s\n", model.status().ToString().c_str());
   SLUICE_CHECK(model.ok());

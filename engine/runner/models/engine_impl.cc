@@ -253,6 +253,16 @@ class EngineImpl : public Engine {
 
   // Like Resolve.
   absl::StatusOr<ModelTable::Lease> Named(std::string_view name, std::string_view version) const {
+    const std::string_view adapter = AdapterOf(name);
+    if (adapter.empty()) return NamedBase(name, version);
+    name.remove_suffix(adapter.size() + 1);
+    SLUICE_ASSIGN_OR_RETURN(ModelTable::Lease served, NamedBase(name, version));
+    SLUICE_RETURN_IF_ERROR(served->runner().adapters().Find(adapter).status());
+    return served;
+  }
+
+  absl::StatusOr<ModelTable::Lease> NamedBase(std::string_view name,
+                                              std::string_view version) const {
     ModelTable::Lease served;
     if (version.empty()) {
       served = table_.FindHighest(name);

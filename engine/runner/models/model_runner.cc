@@ -7,6 +7,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/container/btree_map.h"
+#include "absl/strings/str_cat.h"
 #include "base/ceil_div.h"
 #include "base/check.h"
 #include "base/fault_injection.h"
@@ -105,7 +106,7 @@ ModelStats StatsOf(const PreparedModel& prepared, const RunnerState& state, Mono
     stats.draft_weight_bytes = prepared.draft->weight_bytes();
   }
   stats.profile = prepared.info.profile;
-  stats.weight_bytes = prepared.executable->weight_bytes();
+  stats.weight_bytes = prepared.executable->weight_bytes() + prepared.adapters->bytes();
   const Checkpoint& files = prepared.plans->model().checkpoint;
   (files.copied() ? stats.copied_bytes : stats.mapped_bytes) = files.bytes();
   stats.ladder_changes.evicted = prepared.evicted;
@@ -167,6 +168,16 @@ Admission ModelRunner::Reserve(const Applicant& applicant, MonoTime now) {
   return admission;
 }
 
+void ModelRunner::SeparatePrefixes(ActiveRequest* active) {
+  if (!private_prefixes_ && active->adapter == nullptr) return;
+  std::string owner = private_prefixes_ ? active->request.turn_owner() : "";
+  // No name of an owner contains the zero.
+  if (active->adapter != nullptr)
+    owner.append(1, '\0').append(absl::StrCat(active->adapter->number));
+  active->SeparatePrefixes(callers_.Of(owner),
+                           /*reuse=*/!private_prefixes_ || !active->request.anonymous);
+}
+
 absl::StatusOr<RequestId> ModelRunner::Submit(Request request, std::shared_ptr<Sink> sink,
                                               MonoTime received) {
   CheckInvariants(request);
@@ -177,6 +188,12 @@ absl::StatusOr<RequestId> ModelRunner::Submit(Request request, std::shared_ptr<S
   absl::Status refusal =
       ExamineRequest(request, model_->config.max_positions, now, model_->config.only_length());
   if (!refusal.ok()) return Refuse(std::move(refusal));
+  std::shared_ptr<const ServedAdapter> adapter;
+  if (const std::string& name = request.spec->adapter; !name.empty()) {
+    auto found = prepared_.adapters->Find(name);
+    if (!found.ok()) return Refuse(found.status());
+    adapter = *std::move(found);
+  }
   const Applicant applicant = ApplicantOf(request);
   // Checked before anything proportional to its tokens is allocated.
   Admission admission = Reserve(applicant, now);
@@ -187,7 +204,8 @@ absl::StatusOr<RequestId> ModelRunner::Submit(Request request, std::shared_ptr<S
   };
   auto active = std::make_unique<ActiveRequest>(std::move(request), std::move(sink), received, now);
   active->admission = admission;
-  if (private_prefixes_) active->KeepPrefixesPrivate(callers_.Of(active->request.turn_owner()));
+  active->adapter = std::move(adapter);
+  SeparatePrefixes(active.get());
   if (NeedsNoStep(active->request)) active->AnswerWithoutStep();
   for (RequestRow& row : active->rows) {
     row.kv.ids.reserve(CeilDiv(row.MaxPositions(), prepared_.kv.page_tokens));

@@ -46,7 +46,8 @@ class ModelRunner {
 
   const std::shared_ptr<const Model>& model() const { return model_; }
   PlanCache* plans() const { return prepared_.plans.get(); }
-  const std::shared_ptr<const ExecutableModel>& executable() const { return prepared_.executable; }
+  AdapterTable& adapters() const { return *prepared_.adapters; }
+  std::shared_ptr<const ExecutableModel> executable() const { return prepared_.executable; }
   const LadderLimits& limits() const { return prepared_.limits; }
 
   // See Engine.
@@ -86,6 +87,8 @@ class ModelRunner {
   void GiveUp(const Heartbeat::Sample& sample);
 
  private:
+  // Lets the request reuse only prefixes of its adapter and, if they are private, of its caller.
+  void SeparatePrefixes(ActiveRequest* active);
   absl::Status Refuse(absl::Status refusal);
   Admission Reserve(const Applicant& applicant, MonoTime now);
 

@@ -320,7 +320,11 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
   const SpeculationOptions& speculation = model->speculation;
   // A backend that runs steps ahead starts a step before it is known which tokens precede it.
   const bool drafts = speculation.kind != Speculation::kNone && info.steps_ahead == 0;
-  int64_t taken = prepared.executable->weight_bytes();
+  prepared.adapters = std::make_unique<AdapterTable>(model->name, prepared.executable.get());
+  for (const std::shared_ptr<const Adapter>& adapter : model->adapters) {
+    SLUICE_RETURN_IF_ERROR(prepared.adapters->Load(*adapter));
+  }
+  int64_t taken = prepared.executable->weight_bytes() + prepared.adapters->bytes();
   std::shared_ptr<const ExecutableModel> draft;
   if (drafts && model->draft != nullptr && KeepsPages(options.batch, model->config)) {
     draft = room.draft;

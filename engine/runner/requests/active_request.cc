@@ -344,11 +344,11 @@ ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, M
   history.steps.reserve(std::min(steps, RequestHistory::kSteps));
 }
 
-void ActiveRequest::KeepPrefixesPrivate(uint64_t caller) {
+void ActiveRequest::SeparatePrefixes(uint64_t number, bool reuse) {
   constexpr int kOffsetBits = 24;  // positions need fewer bits
   for (RequestRow& row : rows) {
-    row.kv.root |= caller << kOffsetBits;
-    row.reuse &= !request.anonymous;
+    row.kv.root |= number << kOffsetBits;
+    row.reuse &= reuse;
   }
 }
 

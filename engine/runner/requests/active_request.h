@@ -17,6 +17,7 @@
 #include "engine/rows/max_sim_scores.h"
 #include "engine/rows/row_edits.h"
 #include "engine/rows/row_states.h"
+#include "engine/runner/requests/adapter_table.h"
 #include "engine/schedule/admission_control.h"
 #include "engine/schedule/paged_scheduler.h"
 #include "engine/step_batch.h"
@@ -124,9 +125,9 @@ struct ActiveRequest {
   // worthwhile: it must save at least half of the prompts' tokens, and the shared tokens must fill
   // a page of `page_tokens`. Otherwise returns 0.
   int32_t SharedTokens(int32_t page_tokens) const;
-  // Makes its prompts reuse only pages of the caller with this number (caller_numbers.h), or no
-  // pages if the caller is anonymous.
-  void KeepPrefixesPrivate(uint64_t caller);
+  // Makes its prompts reuse only pages of requests with the same number (caller_numbers.h), and no
+  // pages without `reuse`.
+  void SeparatePrefixes(uint64_t number, bool reuse);
   // Allocates the parts of the reply whose sizes do not depend on the generated tokens. Called
   // once.
   void AllocateReply();
@@ -147,7 +148,8 @@ struct ActiveRequest {
   int32_t parts_left = 0;
   bool began = false;      // whether a step has carried any of its rows
   int32_t held_until = 0;  // tokens that the first row computes while other rows are kHeld
-  Admission admission;     // how it was admitted
+  std::shared_ptr<const ServedAdapter> adapter;  // nullptr: the base model
+  Admission admission;                           // how it was admitted
 
   // Used by the scheduling thread.
   std::vector<RequestRow> rows;

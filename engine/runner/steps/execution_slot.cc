@@ -145,6 +145,7 @@ void ExecutionSlot::FillRectangle(const Bucket& bucket) {
 void ExecutionSlot::Describe(const RequestRow& row) {
   StepSequence& sequence = sequences_.back();
   sequence.position_offset = row.position_offset;
+  if (row.owner->adapter != nullptr) sequence.adapter = row.owner->adapter->weights.get();
   const Request& request = row.owner->request;
   const int32_t live =
       std::max(std::min(row.step_end(), row.prompt.length) - sequence.first_position, 0);

@@ -12,6 +12,7 @@
 #include "engine/ladder/ladder.h"
 #include "engine/plans/ladder_file.h"
 #include "engine/plans/plan_cache.h"
+#include "engine/runner/requests/adapter_table.h"
 #include "engine/runner/steps/draft_model.h"
 #include "engine/runner/steps/execution_slot.h"
 #include "engine/schedule/cost_model.h"
@@ -21,7 +22,8 @@ namespace sluice {
 
 // Members are destroyed in reverse order: users before the objects that they use.
 struct PreparedModel {
-  std::shared_ptr<const ExecutableModel> executable;
+  std::shared_ptr<ExecutableModel> executable;
+  std::unique_ptr<AdapterTable> adapters;
   BackendInfo info;  // of the backend, with the model's additions to the profile
   LadderLimits limits;
   std::shared_ptr<const Ladder> ladder;

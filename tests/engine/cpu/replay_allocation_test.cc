@@ -1,6 +1,7 @@
 // Checks that a replay allocates no memory and creates no oneDNN primitive.
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <random>
 #include <string>
 #include <tuple>
@@ -40,8 +41,13 @@ TEST_P(ReplayAllocationTest, ReplaysOfManyStepsAllocateNothing) {
   config.position_wise.layers[static_cast<int>(Projection::kV)][0] = true;
   config.position_wise.max_positions = 40;
   config.xsa.layers[1] = true;
-  Runner runner(RandomModel(config, 6), {.threads = 2, .profile = profile}, {100, 4});
+  const auto model = RandomModelWithAdapters(config, 6, kernels::DType::kF32, 3);
+  Runner runner(model, {.threads = 2, .profile = profile}, {100, 4});
   const ExecutableModel& executable = runner.executable();
+  std::vector<std::unique_ptr<const LoadedAdapter>> adapters(1);  // the first is the base model
+  for (const auto& adapter : model->adapters) {
+    adapters.push_back(executable.LoadAdapter(*adapter).value());
+  }
   const auto plan = executable.Prepare({100, 4});
   ASSERT_TRUE(plan.ok());
 
@@ -71,6 +77,7 @@ TEST_P(ReplayAllocationTest, ReplaysOfManyStepsAllocateNothing) {
     for (int s = 0; s < 4; ++s) {
       const int32_t length = 1 + static_cast<int32_t>(random() % 25);
       sequences[s] = {0, length, tokens.data(), pages.data() + 2 * s};
+      sequences[s].adapter = adapters[random() % adapters.size()].get();
       for (int32_t i = 0; i < length; ++i, ++rows) {
         sampled[rows] = {.sequence = s,
                          .position = i,

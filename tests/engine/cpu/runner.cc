@@ -127,7 +127,8 @@ std::unique_ptr<Runner::Step> Runner::Lay(const std::vector<Prompt>& prompts, co
                                .input_count = prompt.inputs.empty() ? 0 : length,
                                .inputs = prompt.inputs.data(),
                                .type_count = static_cast<int32_t>(prompt.types.size()),
-                               .types = prompt.types.data()});
+                               .types = prompt.types.data(),
+                               .adapter = prompt.adapter});
     free_pages += (length + kernels::kPageTokens - 1) / kernels::kPageTokens;
     AddSampledRows(prompt, params, step.get());
   }

@@ -59,7 +59,8 @@ struct Prompt {
   std::vector<int32_t> tokens;
   std::vector<float> inputs = {};
   int32_t position_offset = 0;
-  std::vector<int32_t> types = {};  // of the first tokens; the others are of type 0
+  std::vector<int32_t> types = {};         // of the first tokens; the others are of type 0
+  const LoadedAdapter* adapter = nullptr;  // of the runner's model
 };
 
 // All outputs for one sequence.

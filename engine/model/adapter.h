@@ -1,0 +1,57 @@
+// Low-rank adapters of a model's dense layers, read from folders that PEFT writes.
+//
+// A folder has adapter_config.json and adapter_model.safetensors. An adapter changes dense layers:
+//
+//   y += scale * B (A x)
+//
+// with A [rank, in], B [out, rank] and scale lora_alpha / r, or lora_alpha / sqrt(r) with rsLoRA.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/model/checkpoint.h"
+#include "engine/model/directory.h"
+#include "engine/model/graph.h"
+
+namespace sluice {
+
+struct Model;
+
+inline constexpr int64_t kMaxAdapterRank = 512;
+inline constexpr size_t kMaxAdapters = 1024;  // of a model
+
+// The matrices of one LinearOp. If several ops read parts of one tensor, such as a fused q, k and
+// v, each has its part of B and the same A.
+struct AdapterLayer {
+  size_t op;     // index into Graph::ops
+  TensorPart a;  // [rank, in]
+  TensorPart b;  // [out, rank]
+};
+
+// Immutable, for one model.
+struct Adapter {
+  std::string name;
+  int64_t rank;
+  float scale;
+  Checkpoint checkpoint;
+  std::vector<AdapterLayer> layers;  // by ascending ops, at least one
+};
+
+// Reads a folder. Returns InvalidArgument, which names the file and the key or tensor, for anything
+// that would change results and is not supported, such as DoRA, or a module that is not a dense
+// layer of the graph.
+absl::StatusOr<std::shared_ptr<const Adapter>> LoadAdapter(const std::string& name,
+                                                           const Model& model,
+                                                           const Directory& folder,
+                                                           FileAccess access = FileAccess::kMap);
+
+// Returns the names of the folders of adapters in `folder`, in order. Entries that are not
+// directories, and hidden ones, are left out. Returns InvalidArgument for a folder whose name is
+// not a valid name, and for too many folders.
+absl::StatusOr<std::vector<std::string>> ListAdapters(const Directory& folder);
+
+}  // namespace sluice

@@ -1,0 +1,195 @@
+// Compares adapters with PEFT (tests/goldens/adapters), and checks that the bits of a row depend
+// only on the row and its adapter.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "kernels/cpu/loop_count.h"
+#include "tests/engine/cpu/runner.h"
+#include "tests/support/checkpoint_writer.h"
+#include "tests/support/golden_file.h"
+#include "tests/support/temporary_directory.h"
+
+namespace sluice::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> AdapterGoldens() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(GoldenPath("adapters"))) {
+    names.push_back(entry.path().filename());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+// Returns the largest difference, relative to the largest magnitude.
+double Difference(const std::vector<float>& got, const std::vector<float>& want) {
+  if (got.size() != want.size()) return 1;
+  double magnitude = 0, worst = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    magnitude = std::max(magnitude, std::abs(double{want[i]}));
+    const double difference = std::abs(double{got[i]} - double{want[i]});
+    if (!(difference <= worst)) worst = difference;  // keeps a NaN
+  }
+  return worst / magnitude;
+}
+
+std::unique_ptr<const LoadedAdapter> Load(const Runner& runner, const Adapter& adapter) {
+  auto loaded = runner.executable().LoadAdapter(adapter);
+  EXPECT_TRUE(loaded.ok()) << loaded.status();
+  return *std::move(loaded);
+}
+
+using GoldenParam = std::tuple<std::string, std::string>;  // golden, profile
+
+class AdapterGoldenTest : public ::testing::TestWithParam<GoldenParam> {};
+
+TEST_P(AdapterGoldenTest, StatesAndLogitsEqualPeft) {
+  const auto& [name, profile] = GetParam();
+  const TemporaryDirectory adapters;
+  fs::copy(GoldenPath("adapters/" + name), adapters.File(name));
+  const auto model =
+      LoadModel(name, 1, GoldenPath("families/" + name), {.adapters = adapters.path()});
+  ASSERT_TRUE(model.ok()) << model.status();
+  const GoldenFile golden(GoldenPath("adapters/" + name + "/expected.safetensors"));
+  const std::vector<int32_t> ids = golden.Ints("input_ids");
+  Runner runner(*model, CpuOptions{.threads = 2, .profile = profile, .poison = true},
+                Bucket{2 * static_cast<int32_t>(ids.size()), 16});
+  const auto adapter = Load(runner, *(*model)->adapters[0]);
+  std::vector<Prompt> prompts;
+  auto first = ids.begin();
+  for (const int32_t length : golden.Ints("lengths")) {
+    prompts.push_back({.tokens = {first, first + length}, .adapter = adapter.get()});
+    first += length;
+  }
+  std::vector<float> states, logits;
+  for (const Answer& answer : runner.Run(prompts, {static_cast<int32_t>(ids.size()), 16})) {
+    states.insert(states.end(), answer.states.begin(), answer.states.end());
+    logits.insert(logits.end(), answer.logits.begin(), answer.logits.end());
+  }
+  if (golden.Has("states")) {
+    EXPECT_LT(Difference(states, golden.Floats("states")), 1e-5);
+  }
+  if (golden.Has("logits")) {
+    EXPECT_LT(Difference(logits, golden.Floats("logits")), 1e-5);
+  }
+  for (Prompt& prompt : prompts) prompt.adapter = nullptr;
+  std::vector<float> base;
+  for (const Answer& answer : runner.Run(prompts, {static_cast<int32_t>(ids.size()), 16})) {
+    base.insert(base.end(), answer.states.begin(), answer.states.end());
+  }
+  EXPECT_GT(Difference(base, states), 1e-3) << "the adapter changes nothing";
+}
+
+INSTANTIATE_TEST_SUITE_P(Goldens, AdapterGoldenTest,
+                         ::testing::Combine(::testing::ValuesIn(AdapterGoldens()),
+                                            ::testing::ValuesIn(F32Profiles())),
+                         [](const auto& test) {
+                           return TestName(std::get<0>(test.param) + "_" + std::get<1>(test.param));
+                         });
+
+constexpr int kAdapters = 64;
+
+ModelConfig ConfigOf(const std::string& kind) {
+  ModelConfig config = TinySluiceConfig(2);
+  config.qkv_bias = config.output_bias = true;
+  config.xsa.layers[1] = true;
+  if (kind == "encoder") config.causal = false;
+  if (kind == "position_wise") {
+    config.position_wise.layers[static_cast<int>(Projection::kV)] = {true, false};
+    config.position_wise.max_positions = config.max_positions;
+  }
+  if (kind == "int8" || kind == "int4") {
+    config.hidden_size = 64;
+    config.intermediate_size = 200;
+    config.quantization.projections = kind == "int8" ? Quantization::kInt8 : Quantization::kInt4;
+  }
+  return config;
+}
+
+using Param = std::tuple<std::string, std::string>;  // profile, kind
+
+class AdapterInvarianceTest : public ::testing::TestWithParam<Param> {
+ protected:
+  std::unique_ptr<Runner> MakeRunner(const std::shared_ptr<const Model>& model, int threads) const {
+    return std::make_unique<Runner>(
+        model, CpuOptions{.threads = threads, .profile = std::get<0>(GetParam()), .poison = true},
+        kLargest);
+  }
+  static constexpr Bucket kLargest{400, 80};
+  const ModelConfig config_ = ConfigOf(std::get<1>(GetParam()));
+};
+
+TEST_P(AdapterInvarianceTest, ARowHasTheBitsOfItsAdapterInOneStepWith64AdaptersAndTheBase) {
+  const auto model = RandomModelWithAdapters(config_, 17, kernels::DType::kBF16, kAdapters);
+  const auto without = RandomModel(config_, 17, kernels::DType::kBF16);
+  const auto alone = MakeRunner(model, 1), together = MakeRunner(model, 2);
+  const auto base = MakeRunner(without, 1);
+  std::vector<std::unique_ptr<const LoadedAdapter>> adapters;
+  for (const auto& adapter : model->adapters) adapters.push_back(Load(*together, *adapter));
+  const uint64_t seed = 5151;
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  std::vector<Prompt> prompts;
+  for (size_t i = 0; i < 80; ++i) {
+    Prompt prompt{RandomTokens(random, static_cast<int64_t>(1 + random() % 5), config_.vocab_size)};
+    if (i < adapters.size()) prompt.adapter = adapters[i].get();
+    if (i >= 72) prompt.adapter = adapters[random() % adapters.size()].get();
+    prompts.push_back(prompt);
+  }
+  std::ranges::shuffle(prompts, random);
+  const std::vector<Answer> answers = together->Run(prompts, kLargest);
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const Bucket own{static_cast<int32_t>(prompts[i].tokens.size()), 1};
+    const Answer expected = alone->Run(std::vector<Prompt>{prompts[i]}, own)[0];
+    ASSERT_TRUE(SameBits(answers[i], expected)) << "row " << i;
+    const Answer of_base = base->Run({prompts[i].tokens}, own)[0];
+    ASSERT_EQ(SameBits(answers[i], of_base), prompts[i].adapter == nullptr) << "row " << i;
+  }
+}
+
+// The products of all adapters of a step are two loops of the threads for each layer.
+TEST_P(AdapterInvarianceTest, AStepRunsTheSameLoopsForOneAdapterAndFor64) {
+  const auto model = RandomModelWithAdapters(config_, 23, kernels::DType::kF32, kAdapters);
+  const auto runner = MakeRunner(model, 2);
+  std::vector<std::unique_ptr<const LoadedAdapter>> adapters;
+  for (const auto& adapter : model->adapters) adapters.push_back(Load(*runner, *adapter));
+  const auto loops = [&](int distinct) {
+    std::vector<Prompt> prompts;
+    for (int i = 0; i < kAdapters; ++i) {
+      const auto* const adapter = distinct == 0 ? nullptr : adapters[i % distinct].get();
+      prompts.push_back({.tokens = {1, 2}, .adapter = adapter});
+    }
+    const int64_t before = kernels::LoopsOfThisThread();
+    runner->Run(prompts, kLargest);
+    return kernels::LoopsOfThisThread() - before;
+  };
+  int64_t layers = 0;
+  for (const GraphOp& op : model->graph.ops) {
+    const auto* const linear = std::get_if<LinearOp>(&op);
+    if (linear != nullptr && linear->adaptable()) ++layers;
+  }
+  const int64_t of_base = loops(0);
+  EXPECT_LE(loops(1), of_base + 2 * layers);
+  EXPECT_EQ(loops(kAdapters), of_base + 2 * layers);
+}
+
+INSTANTIATE_TEST_SUITE_P(Profiles, AdapterInvarianceTest,
+                         ::testing::Combine(::testing::ValuesIn(SupportedProfiles()),
+                                            ::testing::Values("dense", "encoder", "position_wise",
+                                                              "int8", "int4")),
+                         [](const auto& test) {
+                           return TestName(std::get<0>(test.param) + "_" + std::get<1>(test.param));
+                         });
+
+}  // namespace
+}  // namespace sluice::testing

@@ -1,0 +1,131 @@
+// Runs adapters through the engine on the CPU.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <set>
+
+#include "engine/cpu/cpu_backend.h"
+#include "engine/engine.h"
+#include "tests/support/checkpoint_writer.h"
+#include "tests/support/random_requests.h"
+#include "tests/support/recording_observer.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kAdapters = 64;
+
+class AdaptersInTheEngine : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto backend = MakeCpuBackend({.threads = 2, .poison = true});
+    ASSERT_TRUE(backend.ok()) << backend.status();
+    backend_ = *std::move(backend);
+  }
+
+  std::unique_ptr<Engine> Serve(const EngineOptions& options, RecordingObserver* observer) const {
+    auto engine = Engine::Create(options, backend_.get(), Clock::Real(), observer);
+    const absl::Status status = engine->Serve(model_);
+    EXPECT_TRUE(status.ok()) << status;
+    return engine;
+  }
+
+  Request Prompt(const std::string& adapter) const {
+    Request request;
+    RequestSpec& spec = Mutable(request.spec);
+    spec.model = model_;
+    spec.adapter = adapter;
+    spec.lengths = {37};
+    for (int32_t i = 0; i < 37; ++i) request.tokens.push_back(i % 7);
+    spec.max_tokens = 1;
+    request.outputs = kOutputTokens | kOutputLogits;
+    return request;
+  }
+
+  const std::shared_ptr<const Model> model_ =
+      testing::RandomModelWithAdapters(testing::TinyConfig(2), 3, kernels::DType::kF32, kAdapters);
+  std::unique_ptr<Backend> backend_;
+};
+
+TEST_F(AdaptersInTheEngine, AStepMixes64AdaptersAndTheBaseWithTheBitsOfEachAlone) {
+  EngineOptions options;
+  options.batch.max_batch_sequences = 2 * kAdapters;
+  RecordingObserver alone_observer, together_observer;
+  const auto one_by_one = Serve(options, &alone_observer);
+  options.batch.policy = PolicyKind::kFifoPacked;
+  options.batch.max_queue_delay_us = 10'000'000;  // the batch is full at the drain
+  const auto mixed = Serve(options, &together_observer);
+  const uint64_t seed = 404;
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  std::vector<std::shared_ptr<RecordingSink>> alone, together;
+  for (int i = 0; i <= kAdapters; ++i) {
+    Request request = RandomRequest(model_, random, {.most_rows = 1, .most_length = 5});
+    Mutable(request.spec).max_tokens = 1;
+    if (i < kAdapters) Mutable(request.spec).adapter = std::to_string(i);
+    together.push_back(SubmitTo(mixed.get(), request));
+    alone.push_back(SubmitTo(one_by_one.get(), request));
+    alone.back()->AwaitDone();
+  }
+  mixed->Drain(MonoTime::max());
+  ASSERT_EQ(together_observer.batches().size(), 1u) << "all rows are in one step";
+  EXPECT_EQ(together_observer.batches()[0].sequences, kAdapters + 1);
+  for (size_t i = 0; i < alone.size(); ++i) {
+    SCOPED_TRACE(i);
+    ExpectSameAnswer(*alone[i], *together[i]);
+  }
+}
+
+// The rows of a model that keeps pages could share the pages of the prompt.
+TEST_F(AdaptersInTheEngine, PagesAreReusedOnlyByRequestsOfTheSameAdapter) {
+  for (const bool private_prefixes : {false, true}) {
+    EngineOptions options;
+    options.kv.private_prefixes = private_prefixes;
+    RecordingObserver observer;
+    const auto engine = Serve(options, &observer);
+    std::vector<std::vector<float>> logits;
+    for (const char* adapter : {"", "0", "1", "1", "", "0"}) {
+      const auto sink = SubmitTo(engine.get(), Prompt(adapter));
+      sink->AwaitDone();
+      ASSERT_TRUE(sink->status().ok()) << sink->status();
+      logits.push_back(sink->reply().logits);
+      EXPECT_EQ(sink->trace().reused_tokens > 0, logits.size() > 3) << logits.size();
+    }
+    EXPECT_EQ(logits[2], logits[3]);
+    EXPECT_EQ(logits[0], logits[4]);
+    EXPECT_EQ(logits[1], logits[5]);
+    EXPECT_EQ(std::set(logits.begin(), logits.end()).size(), 3u);
+  }
+}
+
+TEST_F(AdaptersInTheEngine, AnUnknownAdapterIsNotFoundAndTheErrorNamesTheLoadedOnes) {
+  RecordingObserver observer;
+  const auto engine = Serve({}, &observer);
+  EXPECT_EQ(*engine->Resolve("random:7", ""), model_);
+  EXPECT_EQ(*engine->Resolve("random:7", "1"), model_);
+  const absl::Status resolved = engine->Resolve("random:none", "").status();
+  EXPECT_EQ(resolved.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(resolved.message()),
+              HasSubstr("model random has no adapter 'none'; loaded: 0, 1, 10, 11, "));
+  EXPECT_EQ(engine->Resolve("none:7", "").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(engine->Resolve("random:", "").status().code(), absl::StatusCode::kNotFound);
+  const auto sink = std::make_shared<RecordingSink>();
+  const auto refused = engine->Submit(Prompt("none"), sink, Clock::Real()->Now());
+  EXPECT_EQ(refused.status(), resolved);
+  EXPECT_EQ(observer.rejected(Reason::kNotFound), 1);
+}
+
+TEST_F(AdaptersInTheEngine, AModelWithoutAFolderOfAdaptersHasNone) {
+  RecordingObserver observer;
+  const auto engine = Engine::Create({}, backend_.get(), Clock::Real(), &observer);
+  ASSERT_TRUE(engine->Serve(testing::RandomModel(testing::TinyConfig(2), 3)).ok());
+  EXPECT_THAT(std::string(engine->Resolve("random:0", "").status().message()),
+              HasSubstr("model random has no adapter '0'; none is loaded"));
+}
+
+}  // namespace
+}  // namespace sluice
