@@ -118,7 +118,9 @@ class Loader {
       }
       if (model.name.empty()) return ErrorAt(item, path, "has no name");
       if (model.path.empty()) return ErrorAt(item, path, "has no path");
-      model.path = (std::filesystem::path(file_).parent_path() / model.path).lexically_normal();
+      const std::filesystem::path folder = std::filesystem::path(file_).parent_path();
+      model.path = (folder / model.path).lexically_normal();
+      if (!model.adapters.empty()) model.adapters = (folder / model.adapters).lexically_normal();
     }
     config_->models = std::move(models);
     (*origins_)["models"] = At(list);

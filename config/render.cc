@@ -90,6 +90,9 @@ std::string RenderModels(const Config& config, const std::string& origin) {
     if (model.kv_dtype != KvType::kF32) {
       absl::StrAppend(&out, "    kv_dtype: ", std::string(NameOf(model.kv_dtype)), "\n");
     }
+    if (!model.adapters.empty()) {
+      absl::StrAppend(&out, "    adapters: ", Quote(model.adapters), "\n");
+    }
     if (model.speculation != SpeculationOptions()) {
       absl::StrAppend(
           &out, "    speculation: ", Quote(SpeculationValue().Format(model.speculation)), "\n");

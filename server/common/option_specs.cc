@@ -101,6 +101,11 @@ const std::vector<OptionSpec<ModelSpec>>& OptionSpecs<ModelSpec>() {
                     "memory and the reads of attention over long contexts. int8, with a scale for "
                     "each token and head, takes a little more than a quarter. f32: as computed, or "
                     "as config.json specifies. Part of the numerics profile."),
+      SLUICE_OPTION(adapters, Path{},
+                    "The directory of the model's low-rank adapters, on a CPU only: each folder "
+                    "has the files of PEFT and is served as MODEL:FOLDER. Empty: the folder "
+                    "adapters in the model's directory, if there is one. In a file, a relative "
+                    "path starts at the directory of the file."),
       SLUICE_OPTION(
           speculation, SpeculationValue{},
           "Whether a step also computes drafted tokens after the last token of a row that "

@@ -45,6 +45,21 @@ std::string HubHint(const std::string& id) {
       Printable(id), " (docs/your_model.md)");
 }
 
+// Appends the names of the model's adapters, and the fingerprints of their folders.
+absl::Status AppendAdapters(const Directory& model, const std::string& path,
+                            std::string* fingerprint) {
+  SLUICE_ASSIGN_OR_RETURN(const std::optional<Directory> folder, OpenAdapters(model, path));
+  if (!folder) return absl::OkStatus();
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListAdapters(*folder));
+  absl::StrAppend(fingerprint, " adapters ");
+  for (const std::string& name : names) {
+    SLUICE_ASSIGN_OR_RETURN(const Directory own, folder->OpenFolder(name));
+    SLUICE_ASSIGN_OR_RETURN(const std::string files, own.Fingerprint());
+    absl::StrAppend(fingerprint, name, " ", files);
+  }
+  return absl::OkStatus();
+}
+
 std::string VersionName(const Model& model) {
   return absl::StrCat(model.name, " version ", model.version);
 }
@@ -62,6 +77,10 @@ int32_t MostSequences(const ModelStats& stats) {
 absl::StatusOr<ModelManager::Target> ModelManager::FromSpec(const ModelSpec& spec) {
   absl::StatusOr<Directory> folder = Directory::Open(spec.path);
   absl::StatusOr<std::string> fingerprint = folder.ok() ? folder->Fingerprint() : folder.status();
+  if (fingerprint.ok()) {
+    const absl::Status adapters = AppendAdapters(*folder, spec.adapters, &*fingerprint);
+    if (!adapters.ok()) fingerprint = adapters;
+  }
   if (!fingerprint.ok()) {
     const bool hub = absl::IsNotFound(fingerprint.status()) && LooksLikeHubId(spec.path);
     return absl::Status(fingerprint.status().code(),
@@ -75,6 +94,7 @@ absl::StatusOr<ModelManager::Target> ModelManager::FromSpec(const ModelSpec& spe
                             .group = spec.quantization_group};
   }
   if (spec.kv_dtype != KvType::kF32) options.kv_dtype = spec.kv_dtype;
+  options.adapters = spec.adapters;
   options.speculation = spec.speculation;
   absl::StrAppend(&*fingerprint, " ", std::string(NameOf(spec.quantization)), " ",
                   spec.quantization_group, spec.quantize_head ? " with head" : "", " ",
@@ -92,6 +112,7 @@ absl::StatusOr<ModelManager::Target> ModelManager::FromRepository(
   absl::StatusOr<Directory> folder = repository.Folder(found, version);
   SLUICE_ASSIGN_OR_RETURN(std::string fingerprint,
                           folder.ok() ? folder->Fingerprint() : folder.status());
+  SLUICE_RETURN_IF_ERROR(AppendAdapters(*folder, /*path=*/"", &fingerprint));
   return Target{
       {found.name, version}, "the repository", *std::move(folder), std::move(fingerprint)};
 }

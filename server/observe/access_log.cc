@@ -36,7 +36,7 @@ void AccessLog::OnRequestDone(const Request& request, const absl::Status& status
   const MonoTime queue_end = ran ? trace.first_run : trace.done;
   std::vector<LogField> fields = {
       {"id", request.spec->id},
-      {"model", request.spec->model->name},
+      {"model", ServedNameOf(*request.spec)},
       {"version", request.spec->model->version},
       {"code", absl::StatusCodeToString(status.code())},
       {"rows", request.rows()},

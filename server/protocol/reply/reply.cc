@@ -423,7 +423,7 @@ ReplyBuilder::ReplyBuilder(ReplySpec spec)
 }
 
 void ReplyBuilder::Identify(inference::ModelInferResponse* response) const {
-  response->set_model_name(spec_.request->model->name);
+  response->set_model_name(ServedNameOf(*spec_.request));
   response->set_model_version(absl::StrCat(spec_.request->model->version));
   response->set_id(spec_.request->id);
   if (spec_.drawn_seed) {

@@ -613,6 +613,7 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
   reply.cut_tokens = prompt.cut_tokens();
   spec->id = message.id();
   spec->model = call.model;
+  spec->adapter = AdapterOf(message.model_name());
   spec->lengths = prompt.TakeLengths();
   if ((request.outputs & (kOutputVectors | kOutputMaxSim)) != 0) {
     request.vectors = VectorPositions(*spec, request);

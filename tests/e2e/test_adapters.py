@@ -1,0 +1,101 @@
+"""Compares low-rank adapters of a served model with the merged weights in numpy, in float64."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+from conftest import Daemon
+from infer import ids_inputs, infer
+from tiny_model import D, LAYERS, MLP, TinyModel, write_safetensors
+from tritonclient.utils import InferenceServerException
+
+SHAPES = {"self_attn.q_proj": (D, D), "self_attn.o_proj": (D, D), "mlp.up_proj": (MLP, D),
+          "mlp.down_proj": (D, MLP)}
+
+
+def write_adapter(folder, seed, rank, alpha):
+    """Writes a folder as PEFT does, and returns the changes of the weights."""
+    rng = np.random.default_rng(seed)
+    tensors, changes = {}, {}
+    for layer in range(LAYERS):
+        for module, (out, width) in SHAPES.items():
+            name = f"model.layers.{layer}.{module}"
+            a = (rng.standard_normal((rank, width)) / np.sqrt(width)).astype(np.float32)
+            b = (rng.standard_normal((out, rank)) / alpha).astype(np.float32)
+            tensors[f"base_model.model.{name}.lora_A.weight"] = a
+            tensors[f"base_model.model.{name}.lora_B.weight"] = b
+            changes[f"{name}.weight"] = alpha / rank * (b.astype(np.float64) @ a)
+    folder.mkdir(parents=True)
+    write_safetensors(folder / "adapter_model.safetensors", tensors)
+    settings = {"peft_type": "LORA", "r": rank, "lora_alpha": alpha, "use_dora": False,
+                "target_modules": [name.rpartition(".")[2] for name in SHAPES]}
+    (folder / "adapter_config.json").write_text(json.dumps(settings))
+    return changes
+
+
+class Adapted(TinyModel):
+    """The model with the changes of an adapter merged into its weights."""
+
+    def __init__(self, base, changes):
+        self.__dict__ = dict(base.__dict__)
+        self.tensors = {name: tensor + changes.get(name, 0)
+                        for name, tensor in base.tensors.items()}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Returns the base model and the models with adapters, by the names that requests give."""
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    base = TinyModel(tmp_path_factory.mktemp("adapters") / "lm", seed)
+    return {"lm": base} | {
+        f"lm:{name}": Adapted(base, write_adapter(base.directory / "adapters" / name, seed + i,
+                                                  rank=1 + 3 * i, alpha=4 + i))
+        for i, name in enumerate(["style", "law", "code.v2"])}
+
+
+@pytest.fixture(scope="module")
+def daemon_of_adapters(models):
+    daemon = Daemon(models=[("lm", models["lm"].directory)])
+    yield daemon
+    daemon.stop()
+
+
+def test_each_adapter_gives_the_logits_of_its_merged_weights(models, daemon_of_adapters):
+    client = daemon_of_adapters.client()
+    answers = {}
+    for name, model in models.items():
+        ids = [3, 1, 4, 1, 5]
+        answers[name] = infer(client, ids_inputs([ids]), ["logits"], model=name,
+                              max_tokens=0)["logits"][0]
+        np.testing.assert_allclose(answers[name], model.logits(ids), rtol=0, atol=1e-4)
+    assert len({answer.tobytes() for answer in answers.values()}) == len(models)
+
+
+def test_an_answer_has_the_name_of_the_request(daemon_of_adapters):
+    result = daemon_of_adapters.client().infer("lm:law", ids_inputs([[1, 2]]))
+    assert result.get_response().model_name == "lm:law"
+
+
+def test_a_name_with_an_adapter_is_ready_only_if_it_is_loaded(daemon_of_adapters):
+    client = daemon_of_adapters.client()
+    assert client.is_model_ready("lm:style") and not client.is_model_ready("lm:other")
+    assert client.get_model_metadata("lm:style").name == "lm"
+
+
+def test_unknown_adapter_is_not_found_and_the_error_lists_the_loaded_ones(daemon_of_adapters):
+    with pytest.raises(InferenceServerException) as refused:
+        infer(daemon_of_adapters.client(), ids_inputs([[1]]), model="lm:other")
+    assert refused.value.status() == "StatusCode.NOT_FOUND"
+    assert "model lm has no adapter 'other'; loaded: code.v2, law, style" in str(refused.value)
+
+
+def test_a_folder_that_is_not_supported_stops_the_start_by_name(models, tmp_path, daemon):
+    base = TinyModel(tmp_path / "lm", 1)
+    folder = base.directory / "adapters" / "dora"
+    write_adapter(folder, 1, rank=2, alpha=2)
+    settings = json.loads((folder / "adapter_config.json").read_text())
+    (folder / "adapter_config.json").write_text(json.dumps(settings | {"use_dora": True}))
+    with pytest.raises(Exception, match="adapter dora: adapter_config.json: use_dora is not"):
+        daemon(models=[("lm", base.directory)])
