@@ -247,7 +247,8 @@ absl::StatusOr<std::string> OnlyModel(const Connection& connection) {
   SLUICE_ASSIGN_OR_RETURN(const auto index, connection.Index());
   std::set<std::string> names;
   for (const auto& model : index.models()) {
-    if (model.state() != "UNAVAILABLE") names.insert(model.name());
+    const bool adapter = model.name().find(':') != std::string::npos;  // MODEL:ADAPTER
+    if (model.state() != "UNAVAILABLE" && !adapter) names.insert(model.name());
   }
   if (names.size() == 1) return *names.begin();
   return absl::FailedPreconditionError(

@@ -14,6 +14,14 @@ absl::StatusOr<RequestId> Engine::ResolveAndSubmit(std::string_view name, std::s
   return Submit(std::move(made.request), std::move(made.sink), received);
 }
 
+absl::Status Engine::LoadAdapter(const Model& model, const Adapter& adapter) {
+  return absl::UnimplementedError("this engine has fixed adapters");
+}
+
+absl::Status Engine::UnloadAdapter(const Model& model, std::string_view adapter) {
+  return absl::UnimplementedError("this engine has fixed adapters");
+}
+
 absl::StatusOr<ReviewReport> Engine::ChooseLadder(std::string_view name, std::string_view version,
                                                   const LadderChoice& choice, bool keep) {
   return absl::UnimplementedError("this engine has fixed ladders");

@@ -86,6 +86,15 @@ class Engine {
                                                                std::string_view version) const = 0;
   virtual std::vector<std::shared_ptr<const Model>> Models() const = 0;
 
+  // Serves an adapter of a served snapshot, in place of the one with its name. The requests of a
+  // replaced or unloaded adapter finish on it. Returns NotFound if the snapshot is not served or
+  // has no such adapter, FailedPrecondition if it takes no adapters, ResourceExhausted if there is
+  // no memory, and the errors of the device.
+  virtual absl::Status LoadAdapter(const Model& model, const Adapter& adapter);
+  virtual absl::Status UnloadAdapter(const Model& model, std::string_view adapter);
+  // Returns the names of the loaded adapters in order; none if the snapshot is not served.
+  virtual std::vector<std::string> Adapters(const Model& model) const { return {}; }
+
   // Submits a request. The `model` of its spec comes from Resolve; `received` starts its trace.
   // Returns ResourceExhausted (the queue is full, or with the reason "deadline_unreachable" if the
   // deadline would pass in the queue), Unavailable (draining, or the model's device hangs),

@@ -250,8 +250,33 @@ absl::StatusOr<ModelManager::Changes> ModelManager::Apply(const std::vector<Mode
   return changes;
 }
 
+absl::StatusOr<std::shared_ptr<const Model>> ModelManager::ModelOfAdapter(
+    std::string_view name, std::optional<int64_t> version) const {
+  name.remove_suffix(AdapterOf(name).size() + 1);
+  return engine_->Resolve(name, version ? absl::StrCat(*version) : "");
+}
+
+absl::Status ModelManager::LoadAdapterOf(const Model& model, const std::string& name) {
+  SLUICE_ASSIGN_OR_RETURN(const Target target, Named(model.name, model.version));
+  SLUICE_ASSIGN_OR_RETURN(const std::optional<Directory> folder,
+                          OpenAdapters(target.folder, target.options.adapters));
+  if (!folder || !folder->Has(name)) {
+    return absl::NotFoundError(absl::StrCat("model ", model.name, " has no folder for the adapter ",
+                                            Printable(name), " in its folder of adapters"));
+  }
+  SLUICE_ASSIGN_OR_RETURN(const Directory own, folder->OpenFolder(name));
+  SLUICE_ASSIGN_OR_RETURN(const auto adapter, LoadAdapter(name, model, own, weights_));
+  return engine_->LoadAdapter(model, *adapter);
+}
+
 absl::Status ModelManager::Load(const std::string& name, std::optional<int64_t> version) {
   MutexLock turn(&turn_mu_);
+  if (const std::string adapter(AdapterOf(name)); !adapter.empty()) {
+    SLUICE_ASSIGN_OR_RETURN(const auto model, ModelOfAdapter(name, version));
+    SLUICE_RETURN_IF_ERROR(OrOutOfMemory([&] { return LoadAdapterOf(*model, adapter); }));
+    log_->Info("adapter ready", {{"model", model->name}, {"adapter", adapter}});
+    return absl::OkStatus();
+  }
   SLUICE_ASSIGN_OR_RETURN(Target target, Named(name, version));
   std::vector<std::shared_ptr<const Model>> withdraw;
   if (!version.has_value()) {
@@ -297,6 +322,12 @@ absl::StatusOr<ModelManager::Target> ModelManager::Named(const std::string& name
 
 absl::Status ModelManager::Unload(const std::string& name, std::optional<int64_t> version) {
   MutexLock turn(&turn_mu_);
+  if (const std::string adapter(AdapterOf(name)); !adapter.empty()) {
+    SLUICE_ASSIGN_OR_RETURN(const auto model, ModelOfAdapter(name, version));
+    SLUICE_RETURN_IF_ERROR(engine_->UnloadAdapter(*model, adapter));
+    log_->Info("adapter unloaded", {{"model", model->name}, {"adapter", adapter}});
+    return absl::OkStatus();
+  }
   ModelChange change;
   for (const std::shared_ptr<const Model>& model : engine_->Models()) {
     const bool meant = model->name == name && (!version || model->version == *version);
@@ -422,6 +453,11 @@ absl::StatusOr<std::vector<ModelManager::Entry>> ModelManager::Index() {
     const Key key(model->name, model->version);
     const auto note = notes_.find(key);
     entries[key] = {key.first, key.second, true, note == notes_.end() ? "" : note->second};
+    for (const std::string& adapter : engine_->Adapters(*model)) {
+      const Key own(absl::StrCat(key.first, std::string(1, kAdapterSeparator), adapter),
+                    key.second);
+      entries[own] = {own.first, own.second, true, ""};
+    }
   }
   std::vector<Entry> index;
   index.reserve(entries.size());

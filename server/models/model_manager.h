@@ -52,13 +52,14 @@ class ModelManager {
   absl::StatusOr<int64_t> Check(const std::vector<ModelSpec>& models,
                                 const std::string& repository);
 
-  // Loads the named model from the configuration or the repository, even if it is already served.
-  // Without a version, loads the highest one, which then replaces all other versions of the name.
+  // Loads the named model from the configuration or the repository, even if it is already served,
+  // with the adapters in its folder. Without a version, loads the highest one, which then replaces
+  // all other versions of the name. For MODEL:ADAPTER, loads the adapter of the served model.
   // Returns NotFound if there is no such model, and the errors of loading.
   absl::Status Load(const std::string& name, std::optional<int64_t> version);
 
-  // Stops serving the version, or all versions of the name if none is given. Returns NotFound if
-  // there is no such model.
+  // Stops serving the version, or all versions of the name if none is given; for a name
+  // MODEL:ADAPTER, the adapter. Returns NotFound if there is no such model or adapter.
   absl::Status Unload(const std::string& name, std::optional<int64_t> version);
 
   struct Entry {
@@ -96,6 +97,11 @@ class ModelManager {
   absl::StatusOr<std::shared_ptr<const Model>> FindDraft(const std::string& name,
                                                          const ModelChange& change) const;
   std::shared_ptr<const Model> Served(const Key& key) const;
+  // Returns the served model of a name MODEL:ADAPTER.
+  absl::StatusOr<std::shared_ptr<const Model>> ModelOfAdapter(std::string_view name,
+                                                              std::optional<int64_t> version) const;
+  absl::Status LoadAdapterOf(const Model& model, const std::string& name)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_mu_);
   absl::StatusOr<Changes> Serve(const std::vector<Target>& targets,
                                 std::vector<std::shared_ptr<const Model>> withdraw)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_mu_);

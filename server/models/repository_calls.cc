@@ -3,10 +3,12 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "engine/request.h"
 #include "server/common/status.h"
 
 namespace sluice {
@@ -49,11 +51,14 @@ template <typename Request, typename Act>
 absl::Status WithModelOf(const Request& request, const Act& act) {
   SLUICE_RETURN_IF_ERROR(CheckRepository(request.repository_name()));
   SLUICE_ASSIGN_OR_RETURN(const std::optional<int64_t> version, VersionIn(request.parameters()));
-  if (!IsRepositoryName(request.model_name())) {
+  std::string_view name = request.model_name();
+  const std::string_view adapter = AdapterOf(name);
+  if (!adapter.empty()) name.remove_suffix(adapter.size() + 1);
+  if (!IsRepositoryName(name) || (!adapter.empty() && !IsRepositoryName(adapter))) {
     return absl::InvalidArgumentError(
         absl::StrCat("model_name: ", Printable(request.model_name()),
                      " is not a valid model name; expected 1 to 128 of the characters "
-                     "A-Z a-z 0-9 _ . -, and no dot at the start"));
+                     "A-Z a-z 0-9 _ . -, and no dot at the start, or MODEL:ADAPTER"));
   }
   return act(request.model_name(), version);
 }

@@ -2,9 +2,11 @@
 
 import json
 import random
+import threading
 
 import numpy as np
 import pytest
+import tritonclient.grpc as grpcclient
 from conftest import Daemon
 from infer import ids_inputs, infer
 from tiny_model import D, LAYERS, MLP, TinyModel, write_safetensors
@@ -89,6 +91,41 @@ def test_unknown_adapter_is_not_found_and_the_error_lists_the_loaded_ones(daemon
         infer(daemon_of_adapters.client(), ids_inputs([[1]]), model="lm:other")
     assert refused.value.status() == "StatusCode.NOT_FOUND"
     assert "model lm has no adapter 'other'; loaded: code.v2, law, style" in str(refused.value)
+
+
+def test_adapters_are_loaded_and_unloaded_under_load_without_a_failed_call(
+        models, daemon_of_adapters):
+    name, changes = "lm:late", None
+    folder = models["lm"].directory / "adapters" / "late"
+    changes = write_adapter(folder, 77, rank=5, alpha=3)
+    expected = Adapted(models["lm"], changes).logits([3, 1, 4])
+    client = daemon_of_adapters.client()
+    admin = grpcclient.InferenceServerClient(daemon_of_adapters.admin)
+    stop, failures = threading.Event(), []
+
+    def call_others():
+        own = daemon_of_adapters.client()
+        while not stop.is_set():
+            for other in ("lm", "lm:style"):
+                got = infer(own, ids_inputs([[3, 1, 4]]), ["logits"], model=other, max_tokens=0)
+                if not np.allclose(got["logits"][0], models[other].logits([3, 1, 4]), atol=1e-4):
+                    failures.append(other)
+
+    caller = threading.Thread(target=call_others)
+    caller.start()
+    try:
+        for _ in range(20):
+            admin.load_model(name)
+            got = infer(client, ids_inputs([[3, 1, 4]]), ["logits"], model=name, max_tokens=0)
+            np.testing.assert_allclose(got["logits"][0], expected, rtol=0, atol=1e-4)
+            listed = {each.name for each in client.get_model_repository_index().models}
+            assert {"lm", "lm:style", name} <= listed
+            admin.unload_model(name)
+            assert not client.is_model_ready(name)
+    finally:
+        stop.set()
+        caller.join()
+    assert not failures
 
 
 def test_a_folder_that_is_not_supported_stops_the_start_by_name(models, tmp_path, daemon):

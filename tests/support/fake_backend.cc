@@ -145,6 +145,11 @@ class FakeBackend::FakePlan : public Plan {
   const bool eager_;
 };
 
+class FakeAdapter : public LoadedAdapter {
+ public:
+  int64_t bytes() const override { return 10; }
+};
+
 class FakeBackend::Executable : public ExecutableModel {
  public:
   Executable(FakeBackend* backend, std::shared_ptr<const Model> model)
@@ -157,6 +162,11 @@ class FakeBackend::Executable : public ExecutableModel {
                    absl::FunctionRef<void(int64_t, int64_t)> body) const override {
     backend_->NoteParallelFor(n);
     ExecutableModel::ParallelFor(n, grain, body);
+  }
+
+  absl::StatusOr<std::unique_ptr<const LoadedAdapter>> LoadAdapter(
+      const Adapter& adapter) const override {
+    return std::make_unique<FakeAdapter>();
   }
 
   absl::StatusOr<std::unique_ptr<Plan>> Prepare(const Bucket& bucket) const override {

@@ -112,6 +112,36 @@ class EngineImpl : public Engine {
     return models;
   }
 
+  absl::Status LoadAdapter(const Model& model, const Adapter& adapter) override {
+    const ModelTable::Lease served = table_.FindSnapshot(&model);
+    if (served == nullptr) return absl::NotFoundError("the adapter's model is not served");
+    if (!model.graph.takes_adapters) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "model ", Quoted(model.name), " takes no adapters; make the folder `adapters` in its ",
+          "directory, or name a folder in its option adapters, and reload the configuration"));
+    }
+    const int64_t bytes = adapter.checkpoint.bytes(), free_bytes = backend_->FreeMemory();
+    if (bytes > free_bytes) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("the adapter takes ", bytes, " bytes, but only ", free_bytes,
+                       " are free for models. Unload another adapter, or give the daemon more "
+                       "memory"));
+    }
+    return OrOutOfMemory([&] { return served->runner().adapters().Load(adapter); });
+  }
+
+  absl::Status UnloadAdapter(const Model& model, std::string_view adapter) override {
+    const ModelTable::Lease served = table_.FindSnapshot(&model);
+    if (served == nullptr) return absl::NotFoundError("the adapter's model is not served");
+    return served->runner().adapters().Unload(adapter);
+  }
+
+  std::vector<std::string> Adapters(const Model& model) const override {
+    const ModelTable::Lease served = table_.FindSnapshot(&model);
+    if (served == nullptr) return {};
+    return served->runner().adapters().Names();
+  }
+
   absl::StatusOr<RequestId> Submit(Request request, std::shared_ptr<Sink> sink,
                                    MonoTime received) override {
     const ModelTable::Lease served = table_.FindSnapshot(request.spec->model.get());

@@ -13,17 +13,44 @@ absl::Status AdapterTable::Load(const Adapter& adapter) {
                           executable_->LoadAdapter(adapter));
   std::shared_ptr<const ServedAdapter> replaced;  // freed after the lock
   MutexLock lock(&mu_);
+  if (served_.size() >= kMaxAdapters && !served_.contains(adapter.name)) {
+    return absl::ResourceExhaustedError(absl::StrCat("model ", model_, " has ", served_.size(),
+                                                     " adapters, which is the limit; ",
+                                                     "unload one first"));
+  }
   replaced = std::exchange(
       served_[adapter.name],
       std::make_shared<const ServedAdapter>(adapter.name, ++last_number_, std::move(weights)));
   return absl::OkStatus();
 }
 
+absl::Status AdapterTable::Unload(std::string_view name) {
+  std::shared_ptr<const ServedAdapter> unloaded;  // freed after the lock
+  MutexLock lock(&mu_);
+  const auto found = served_.find(name);
+  if (found == served_.end()) return NotFound(name);
+  unloaded = std::move(found->second);
+  served_.erase(found);
+  return absl::OkStatus();
+}
+
+std::vector<std::string> AdapterTable::Names() const {
+  MutexLock lock(&mu_);
+  std::vector<std::string> names;
+  for (const auto& [name, adapter] : served_) names.push_back(name);
+  return names;
+}
+
 absl::StatusOr<std::shared_ptr<const ServedAdapter>> AdapterTable::Find(
     std::string_view name) const {
-  constexpr size_t kNamed = 64;
   MutexLock lock(&mu_);
-  if (const auto found = served_.find(name); found != served_.end()) return found->second;
+  const auto found = served_.find(name);
+  if (found == served_.end()) return NotFound(name);
+  return found->second;
+}
+
+absl::Status AdapterTable::NotFound(std::string_view name) const {
+  constexpr size_t kNamed = 64;
   std::string names;
   size_t named = 0;
   for (const auto& [each, adapter] : served_) {

@@ -30,14 +30,21 @@ class AdapterTable {
   AdapterTable(std::string model, const ExecutableModel* executable)
       : model_(std::move(model)), executable_(executable) {}
 
-  // Packs an adapter and serves it, in place of the one with the same name.
+  // Packs an adapter and serves it, in place of the one with the same name. Returns
+  // ResourceExhausted if there would be more than kMaxAdapters.
   absl::Status Load(const Adapter& adapter);
+  // Stops serving an adapter. Requests that use it finish on it. Returns NotFound as Find does.
+  absl::Status Unload(std::string_view name);
+  // Returns the names in order.
+  std::vector<std::string> Names() const;
   // Returns NotFound, which names the served adapters, if there is none of this name.
   absl::StatusOr<std::shared_ptr<const ServedAdapter>> Find(std::string_view name) const;
   // Returns the bytes of the adapters.
   int64_t bytes() const;
 
  private:
+  absl::Status NotFound(std::string_view name) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
+
   const std::string model_;
   const ExecutableModel* const executable_;
   mutable Mutex mu_;

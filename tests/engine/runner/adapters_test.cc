@@ -119,12 +119,45 @@ TEST_F(AdaptersInTheEngine, AnUnknownAdapterIsNotFoundAndTheErrorNamesTheLoadedO
   EXPECT_EQ(observer.rejected(Reason::kNotFound), 1);
 }
 
+// Waiting and running requests finish on an adapter that is unloaded. Its pages are not reused by a
+// later load.
+TEST_F(AdaptersInTheEngine, AnAdapterIsUnloadedAndLoadedAgainWhileItsRequestsRun) {
+  RecordingObserver observer;
+  const auto engine = Serve({}, &observer);
+  const auto expected = SubmitTo(engine.get(), Prompt("5"));
+  expected->AwaitDone();
+  for (int round = 0; round < 5; ++round) {
+    std::vector<std::shared_ptr<RecordingSink>> sinks;
+    for (int i = 0; i < 20; ++i) sinks.push_back(SubmitTo(engine.get(), Prompt("5")));
+    ASSERT_EQ(engine->UnloadAdapter(*model_, "5"), absl::OkStatus());
+    EXPECT_EQ(engine->UnloadAdapter(*model_, "5").code(), absl::StatusCode::kNotFound);
+    EXPECT_EQ(engine->Resolve("random:5", "").status().code(), absl::StatusCode::kNotFound);
+    EXPECT_EQ(engine->Adapters(*model_).size(), kAdapters - 1);
+    for (const auto& sink : sinks) {
+      sink->AwaitDone();
+      ASSERT_TRUE(sink->status().ok()) << sink->status();
+      EXPECT_EQ(sink->reply().logits, expected->reply().logits);
+    }
+    const auto adapter =
+        std::ranges::find_if(model_->adapters, [](const auto& each) { return each->name == "5"; });
+    ASSERT_EQ(engine->LoadAdapter(*model_, **adapter), absl::OkStatus());
+    const auto first = SubmitTo(engine.get(), Prompt("5"));
+    first->AwaitDone();
+    EXPECT_EQ(first->trace().reused_tokens, 0);
+    EXPECT_EQ(first->reply().logits, expected->reply().logits);
+  }
+}
+
 TEST_F(AdaptersInTheEngine, AModelWithoutAFolderOfAdaptersHasNone) {
   RecordingObserver observer;
   const auto engine = Engine::Create({}, backend_.get(), Clock::Real(), &observer);
   ASSERT_TRUE(engine->Serve(testing::RandomModel(testing::TinyConfig(2), 3)).ok());
   EXPECT_THAT(std::string(engine->Resolve("random:0", "").status().message()),
               HasSubstr("model random has no adapter '0'; none is loaded"));
+  const auto served = engine->Resolve("random", "").value();
+  const absl::Status refused = engine->LoadAdapter(*served, *model_->adapters[0]);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("make the folder `adapters`"));
 }
 
 }  // namespace

@@ -117,6 +117,34 @@ TEST_F(ModelManagerTest, ANameOfTheHubIsExplained) {
   }
 }
 
+TEST_F(ModelManagerTest, LoadsAndUnloadsAdaptersOfAServedModelByName) {
+  AddModel("a");
+  const auto write = [&](const std::string& name) {
+    const auto base = LoadModel("a", 1, root_.File("a"));
+    testing::WriteAdapter(**base, 1, 2, kernels::DType::kF32, root_.File("a/adapters/" + name));
+  };
+  write("one");
+  ASSERT_EQ(manager_.Apply({}, root_.path()).status(), absl::OkStatus());
+  const auto model = Find("a");
+  EXPECT_THAT(Index(), ElementsAre("a:1 ready", "a:one:1 ready"));
+  EXPECT_EQ(manager_.Load("a:two", {}).code(), absl::StatusCode::kNotFound);
+  write("two");
+  EXPECT_EQ(manager_.Load("a:two", {}), absl::OkStatus());
+  EXPECT_EQ(manager_.Load("a:two", 1), absl::OkStatus()) << "again";
+  EXPECT_THAT(Index(), ElementsAre("a:1 ready", "a:one:1 ready", "a:two:1 ready"));
+  EXPECT_EQ(manager_.Unload("a:one", {}), absl::OkStatus());
+  EXPECT_EQ(manager_.Unload("a:one", {}).code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(Index(), ElementsAre("a:1 ready", "a:two:1 ready"));
+  EXPECT_EQ(Find("a:two"), model) << "the model is not loaded again";
+  EXPECT_EQ(Find("a:one"), nullptr);
+  EXPECT_EQ(manager_.Load("b:two", {}).code(), absl::StatusCode::kNotFound);
+  AddModel("c");
+  ASSERT_EQ(manager_.Load("c", {}), absl::OkStatus());
+  std::filesystem::create_directory(root_.File("c/adapters"));
+  std::filesystem::copy(root_.File("a/adapters/two"), root_.File("c/adapters/two"));
+  EXPECT_EQ(manager_.Load("c:two", {}).code(), absl::StatusCode::kFailedPrecondition);
+}
+
 TEST_F(ModelManagerTest, ACheckReadsTheModelsWithoutAnEngine) {
   AddModel("a");
   AddModel("b/10");

@@ -55,7 +55,8 @@ class Models:
         """Returns the name that a request gives, or the default if it gives none."""
         if given or self._default:
             return given or self._default
-        names = sorted({each.name for each in await self._client.models(ready=True, **options)})
+        served = await self._client.models(ready=True, **options)
+        names = sorted({each.name for each in served if ":" not in each.name})  # no adapters
         if len(names) == 1:
             return names[0]
         raise Refused(400, f"the request names no model, and {len(names)} are served"
