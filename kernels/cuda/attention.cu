@@ -35,6 +35,7 @@ template <bool kBlock, bool kAsync, bool kShaped, typename T, typename Shared>
 __device__ void Attend(const AttentionKernelArgs<T>& args, const AttentionWork& work,
                        Shared& shared) {
   using Threads = AttentionTeam<Shared, kBlock>;
+  constexpr int32_t kChunk = Shared::kChunk;
   const AttentionArgs<T>& op = args.op;
   const int32_t first_query = Threads::FirstQuery();
   for (int32_t i = Threads::Thread(); i < Threads::kQueries; i += Threads::kThreads) {
@@ -67,8 +68,8 @@ __device__ void Attend(const AttentionKernelArgs<T>& args, const AttentionWork& 
     int32_t first = segment * kSegmentTokens;
     if (kShaped && first < work.lowest) first = work.lowest / kChunk * kChunk;
     for (; first < end; first += kChunk) {
-      const bool sees = sums.Sees(first, kChunk), divides = work.Divides(first / kChunk);
-      Scores scores = {};
+      const bool sees = sums.Sees(first, kChunk), divides = work.Divides(first, first + kChunk);
+      Scores<kChunk> scores = {};
       SLUICE_UNROLL
       for (int32_t piece = 0; piece < Threads::kPieces; ++piece) {
         const auto keys = pieces.Next(/*clear=*/false);

@@ -9,12 +9,15 @@
 //     y = sum_j c silu(s_j) v_j, then XSA with v = v_p
 //
 // The sums have one tree with cuts at absolute positions. The keys of a sequence are summed in
-// segments of kSegmentTokens, each separately: an online softmax over chunks of kChunk positions,
-// ascending. The keys of a chunk have a common maximum. The segments' (max, sum, y) are merged in
-// ascending order, and XSA comes last. So a row's bits depend only on its own sequence. They are
-// the same in any batch, for any division of its tile, and whether its context was computed in the
-// same step (prefill) or was in the cache (decode). Scores, sums and the epilogue are in float; the
-// probabilities are rounded to T before they are multiplied with v.
+// segments of kSegmentTokens, each separately: an online softmax over chunks of ChunkKeys(head_dim)
+// positions, ascending. The keys of a chunk have a common maximum m. With c = scale log2(e), or c =
+// log2(e) if scores have another shape, the weight of a key is 2^fma(s, c, -(m c)). The weight of a
+// row's only key is 1. The weights of a chunk are added in blocks of kWeightBlock keys, ascending.
+// The segments' (max, sum, y) are merged in ascending order, and XSA comes last. So a row's bits
+// depend only on its own sequence. They are the same in any batch, for any division of its tile,
+// and whether its context was computed in the same step (prefill) or was in the cache (decode).
+// Scores, sums and the epilogue are in float; the weights are rounded to T before they are
+// multiplied with v.
 //
 // A value that is not finite affects only the rows that see it, and before XSA only its own feature
 // of these rows.
@@ -29,10 +32,14 @@
 
 namespace sluice::kernels::cuda {
 
-inline constexpr int32_t kChunk = 64;  // positions; a multiple of kPageTokens
+// Returns the positions of a chunk, a multiple of kPageTokens that divides a segment.
+SLUICE_HOST_DEVICE constexpr int32_t ChunkKeys(int32_t head_dim) {
+  return head_dim <= 128 ? 128 : 64;
+}
+inline constexpr int32_t kWeightBlock = 16;
 inline constexpr int32_t kBiasSlack = 16;
 inline constexpr int32_t kMaxHeadDim = 256;  // the kernel is compiled for up to 64, 128 and 256
-static_assert(kSegmentTokens % kChunk == 0);
+static_assert(kSegmentTokens % ChunkKeys(1) == 0 && kSegmentTokens % ChunkKeys(kMaxHeadDim) == 0);
 
 template <typename T>  // float, BFloat16
 struct AttentionArgs {

@@ -16,6 +16,7 @@ namespace sluice::kernels::cuda {
 template <typename T, int32_t kMaxDims, int32_t kKeys, int32_t kRing>
 struct AttentionShared {
   static constexpr int32_t kDims = kMaxDims;
+  static constexpr int32_t kChunk = ChunkKeys(kDims);
   static constexpr int32_t kPieceKeys = kKeys;
   static constexpr int32_t kSlots = kRing;
   // The warps that have a part of the ring and may work separately. If heads are wide, blocks take
@@ -37,7 +38,8 @@ struct AttentionTeam {
   static constexpr int32_t kThreads = kBlock ? kAttentionThreads : kWarp;
   static constexpr int32_t kQueries = kThreads / kWarp * kWarpQueries;
   static constexpr int32_t kPieceKeys = kBlock ? Shared::kPieceKeys : kPageTokens;
-  static constexpr int32_t kPieces = kChunk / kPieceKeys;  // of a chunk's keys, and of its values
+  static constexpr int32_t kPieces =
+      Shared::kChunk / kPieceKeys;  // of a chunk's keys, and of its values
 
   __device__ static int32_t Thread() { return kBlock ? ThreadIndex() : Lane(); }
   __device__ static int32_t FirstWarp() { return kBlock ? 0 : Warp(); }
@@ -92,6 +94,7 @@ class Pieces {
   }
 
  private:
+  static constexpr int32_t kChunk = Shared::kChunk;
   static constexpr int32_t kPerRow = Shared::kDims / kCopyElements<T>;
   static constexpr int32_t kRows = Team::kThreads / kPerRow;  // rows that the team copies at a time
   static_assert(kRows >= 1 && kPageTokens % kRows == 0);

@@ -69,13 +69,14 @@ __device__ inline MergeFactors AddSegment(RecordTail& merged, const RecordTail& 
   return factors;
 }
 
-// The scores of a chunk. Later they are replaced by its weights.
-using Scores = float[kChunk / 8][4];
+// The scores of kKeys keys. Later they are replaced by their weights.
+template <int32_t kKeys>
+using Scores = float[kKeys / 8][4];
 
 // Adds q . k for the rows of the warp and kKeys keys, whose first column is 8 first_block. A Row is
 // an array of features.
-template <int32_t kDims, int32_t kKeys, typename Row>
-__device__ inline void AddScores(const Row* q, const Row* keys, Scores& scores,
+template <int32_t kDims, int32_t kKeys, typename Row, int32_t kBlocks>
+__device__ inline void AddScores(const Row* q, const Row* keys, float (&scores)[kBlocks][4],
                                  int32_t first_block) {
   if constexpr (sizeof(q[0][0]) == sizeof(float)) {
     using Four = Floats<4>;

@@ -20,6 +20,8 @@ namespace sluice::kernels::cuda {
 template <typename T, int32_t kDims, bool kShaped>
 class WarpSums {
  public:
+  static constexpr int32_t kChunk = ChunkKeys(kDims);
+
   // `queries` are the warp's, and `totals` the memory of the block for merged sums.
   __device__ WarpSums(const QueryPlace* queries, float* totals, const ScoreShape& shape)
       : totals_(totals), shape_(shape) {
@@ -71,65 +73,40 @@ class WarpSums {
     ForEach([](int32_t, float& y) { y = 0; });
   }
 
-  // Replaces the scores of the chunk at `first` by the weights 2^(s - max), where s are the scores
-  // with their scale and shape, times log2(e), and brings the sums to the new maximum.
-  __device__ void Weigh(int32_t first, Scores& scores) {
+  // Replaces the scores of the chunk at `first` by weights, and brings the sums to the new maximum.
+  __device__ void Weigh(int32_t first, Scores<kChunk>& scores) {
+    float factor = shape_.scale * kLog2E;
     if constexpr (kShaped) {
       if (shape_.silu_share != 0) return WeighBySilu(first, scores);
       Shape(first, scores);
-    } else {
-      SLUICE_UNROLL
-      for (int32_t n = 0; n < kChunk / 8; ++n) {
-        for (int32_t i = 0; i < 4; ++i) scores[n][i] *= shape_.scale * kLog2E;
-      }
+      factor = kLog2E;
     }
-    if (first + kChunk > least_visible_) {
-      SLUICE_UNROLL
-      for (int32_t n = 0; n < kChunk / 8; ++n) {
-        for (int32_t i = 0; i < 4; ++i) {
-          const int32_t column = n * 8 + Lane() % 4 * 2 + i % 2;
-          if (first + column >= visible_[i / 2]) scores[n][i] = -INFINITY;
-        }
-      }
-    }
-    if (kShaped && first < most_first_) {
-      SLUICE_UNROLL
-      for (int32_t n = 0; n < kChunk / 8; ++n) {
-        for (int32_t i = 0; i < 4; ++i) {
-          const int32_t column = n * 8 + Lane() % 4 * 2 + i % 2;
-          if (first + column < first_[i / 2]) scores[n][i] = -INFINITY;
-        }
-      }
-    }
+    Hide(first, scores);
     float keep[2];
     SLUICE_UNROLL
     for (int32_t i = 0; i < 2; ++i) {
-      float largest = largest_[i];
+      float largest = -INFINITY;
       SLUICE_UNROLL
       for (int32_t n = 0; n < kChunk / 8; ++n) {
         largest = fmaxf(largest, fmaxf(scores[n][2 * i], scores[n][2 * i + 1]));
       }
-      largest = LaneReduce<4>(largest, Max());
+      largest = fmaxf(largest_[i], LaneReduce<4>(largest, Max()) * factor);
       const float shift = ShiftOf(largest);
       keep[i] = Exp2(largest_[i] - shift);
       largest_[i] = largest;
       float sum = 0;
       SLUICE_UNROLL
-      for (int32_t n = 0; n < kChunk / 8; ++n) {
-        for (int32_t j = 0; j < 2; ++j) {
-          float& score = scores[n][2 * i + j];
-          score = Exp2(score - shift);
-          sum += score;
-        }
+      for (int32_t n = 0; n < kChunk / 8; n += kWeightBlock / 8) {
+        sum += WeighBlock(&scores[n], i, factor, shift);
       }
       sum_[i] = fmaf(sum_[i], keep[i], sum);
     }
-    ForEach([&](int32_t i, float& y) { y *= keep[i]; });
+    Rescale(keep);
   }
 
   // Adds the weighted values of kKeys keys, whose first column is 8 first_block.
   template <int32_t kKeys, typename Row>
-  __device__ void AddValues(const Row* values, const Scores& weights, int32_t first_block) {
+  __device__ void AddValues(const Row* values, const Scores<kChunk>& weights, int32_t first_block) {
     if constexpr (sizeof(T) == sizeof(float)) {
       SLUICE_UNROLL
       for (int32_t n = 0; n < kKeys / 8; ++n) {
@@ -160,8 +137,8 @@ class WarpSums {
   // context). This rare path works on copies in memory, so that it takes no registers from the
   // usual path.
   template <typename ValueOf>
-  __device__ void AddCleared(const Scores& weights, int32_t first, int32_t lowest, int32_t context,
-                             int32_t dim, ValueOf value_of) {
+  __device__ void AddCleared(const Scores<kChunk>& weights, int32_t first, int32_t lowest,
+                             int32_t context, int32_t dim, ValueOf value_of) {
     float y[kDims / 8][4], copies[kChunk / 8][4];
     SLUICE_UNROLL
     for (int32_t n = 0; n < kDims / 8; ++n) {
@@ -249,21 +226,71 @@ class WarpSums {
   }
 
  private:
+  __device__ int32_t FirstKeyOf(int32_t i) const { return kShaped ? first_[i] : 0; }
   // Returns the first segment that row `i` sees.
   __device__ int32_t FirstSegment(int32_t i) const {
     constexpr int32_t kSegment = kSegmentTokens;
-    return kShaped ? first_[i] / kSegment : 0;
+    return FirstKeyOf(i) / kSegment;
   }
 
-  // Applies scale, soft cap and bias, and multiplies by log2(e).
-  __device__ void Shape(int32_t first, Scores& scores) const {
+  // Applies scale, soft cap and bias.
+  template <int32_t kBlocks>
+  __device__ void Shape(int32_t first, float (&scores)[kBlocks][4]) const {
     SLUICE_UNROLL
-    for (int32_t n = 0; n < kChunk / 8; ++n) {
+    for (int32_t n = 0; n < kBlocks; ++n) {
       for (int32_t i = 0; i < 4; ++i) {
-        const int32_t key = first + n * 8 + Lane() % 4 * 2 + i % 2;
-        scores[n][i] = ShapedScore(scores[n][i], i / 2, key) * kLog2E;
+        scores[n][i] = ShapedScore(scores[n][i], i / 2, first + Column(n, i));
       }
     }
+  }
+
+  // Returns the column of element [n][i] of scores.
+  static __device__ int32_t Column(int32_t n, int32_t i) { return n * 8 + Lane() % 4 * 2 + i % 2; }
+
+  // Replaces the scores of keys that a row does not see by -inf, and the score of its only key by
+  // zero. A score that is not finite stays so.
+  template <int32_t kBlocks>
+  __device__ void Hide(int32_t first, float (&scores)[kBlocks][4]) const {
+    if (first + kBlocks * 8 > least_visible_) {
+      SLUICE_UNROLL
+      for (int32_t n = 0; n < kBlocks; ++n) {
+        for (int32_t i = 0; i < 4; ++i) {
+          const int32_t key = first + Column(n, i);
+          if (key >= visible_[i / 2]) scores[n][i] = -INFINITY;
+          if (key + 1 == visible_[i / 2] && key == FirstKeyOf(i / 2)) scores[n][i] -= scores[n][i];
+        }
+      }
+    }
+    if (kShaped && first < most_first_) {
+      SLUICE_UNROLL
+      for (int32_t n = 0; n < kBlocks; ++n) {
+        for (int32_t i = 0; i < 4; ++i) {
+          if (first + Column(n, i) < first_[i / 2]) scores[n][i] = -INFINITY;
+        }
+      }
+    }
+  }
+
+  // Replaces this lane's scores of row `i` in a block of kWeightBlock keys by weights, and returns
+  // the sum of these.
+  static __device__ float WeighBlock(float (*scores)[4], int32_t i, float factor, float shift) {
+    float sums[2];
+    SLUICE_UNROLL
+    for (int32_t n = 0; n < 2; ++n) {
+      SLUICE_UNROLL
+      for (int32_t j = 0; j < 2; ++j) {
+        float& score = scores[n][2 * i + j];
+        score = Exp2(fmaf(score, factor, -shift));
+      }
+      sums[n] = scores[n][2 * i] + scores[n][2 * i + 1];
+    }
+    return sums[0] + sums[1];
+  }
+
+  // Multiplies the sums of row i by keep[i], unless all factors of the warp are 1.
+  __device__ void Rescale(const float (&keep)[2]) {
+    if (Ballot(keep[0] != 1 || keep[1] != 1) == 0) return;
+    ForEach([&](int32_t i, float& y) { y *= keep[i]; });
   }
 
   // Returns the score of row `i` for a key, with scale, soft cap and bias.
@@ -276,12 +303,12 @@ class WarpSums {
 
   // Replaces the scores of the chunk at `first` by weights. These have no common maximum, and are
   // not divided: a row's sum is 1, the sum of its first segment.
-  __device__ void WeighBySilu(int32_t first, Scores& scores) {
+  __device__ void WeighBySilu(int32_t first, Scores<kChunk>& scores) {
     constexpr int32_t kSegment = kSegmentTokens;
     SLUICE_UNROLL
     for (int32_t n = 0; n < kChunk / 8; ++n) {
       for (int32_t i = 0; i < 4; ++i) {
-        const int32_t key = first + n * 8 + Lane() % 4 * 2 + i % 2;
+        const int32_t key = first + Column(n, i);
         const float score = ShapedScore(scores[n][i], i / 2, key);
         const bool seen = key >= first_[i / 2] && key < visible_[i / 2];
         scores[n][i] = seen ? shape_.silu_share * (score / (1.0f + expf(-score))) : 0.0f;

@@ -63,10 +63,10 @@ struct AttentionWork {
   int32_t lowest = 0;    // the first position that a query sees
   int32_t all_from = 0;  // all queries' windows begin at or before this position
 
-  // Returns whether the queries see different positions of the chunk.
-  __device__ bool Divides(int32_t chunk) const {
-    if (chunk * kChunk < all_from) return true;
-    return common < tile.context && common < (chunk + 1) * kChunk;
+  // Returns whether the queries see different positions of the chunk [first, past).
+  __device__ bool Divides(int32_t first, int32_t past) const {
+    if (first < all_from) return true;
+    return common < tile.context && common < past;
   }
   __device__ int32_t Segments() const {
     return (tile.context + kSegmentTokens - 1) / kSegmentTokens;
@@ -140,7 +140,7 @@ __device__ inline void NoteCleared(bool found, int32_t* cleared) {
 // Adds the replaced values of the chunk at `first` to the sums of the rows that see them.
 template <typename T, typename Sums>
 __device__ void AddClearedValues(const AttentionArgs<T>& args, const AttentionWork& work,
-                                 int32_t first, const Scores& weights, Sums& sums) {
+                                 int32_t first, const Scores<Sums::kChunk>& weights, Sums& sums) {
   sums.AddCleared(weights, first, work.lowest, work.tile.context, args.kv.head_dim,
                   [&](int32_t position) { return args.kv.v + OffsetOf(args, work, position); });
 }

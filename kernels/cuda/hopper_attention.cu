@@ -33,41 +33,99 @@ struct Lines {
   }
 };
 
+constexpr int32_t kChunk = ChunkKeys(kMaxHopperHeadDim);
+constexpr int32_t kPieceKeys = kChunk / 2;
+
+// Keys and values pass through a ring of pieces: for each chunk the pieces of its keys, then the
+// pieces of its values.
 template <int32_t kMaxDims>
 struct HopperAttentionShared {
-  static constexpr int32_t kDims = kMaxDims;
-  using Chunk = Lines<kChunk, kDims>;
+  static constexpr int32_t kDims = kMaxDims, kSlots = 4, kPieces = kChunk / kPieceKeys;
+  using Piece = Lines<kPieceKeys, kDims>;
 
   union {  // The rows that are written reuse the memory of the queries.
     Lines<kTileQueries, kDims> lines;
     T q[kTileQueries][kDims + kCopyElements<T>];
   };
-  Chunk keys[2], values[2];  // the chunk that is multiplied, and the next one
+  Piece ring[kSlots];
   Lines<kTileQueries, kChunk> weights;
   QueryPlace queries[kTileQueries];
-  int32_t cleared[kWarps];  // whether a thread of the warp has cleared values of the chunk
-  int32_t next;             // work of the block
+  int32_t cleared[kPieces][kWarps];  // whether a thread of the warp has cleared values of the piece
+  int32_t next;                      // work of the block
 };
 
 #ifdef SLUICE_HAS_PRODUCTS
 
-// Copies the chunks of keys or values of a tile to shared memory. A thread copies and clears the
+// Brings the pieces of keys and values of a tile through the ring. A thread copies and clears the
 // same 16 bytes of several positions of each page.
-template <int32_t kDims>
-class ChunkCopies {
+template <typename Shared>
+class PieceCopies {
  public:
-  __device__ ChunkCopies(const AttentionArgs<T>& args, const AttentionWork& work)
+  using Piece = typename Shared::Piece;
+
+  __device__ PieceCopies(const AttentionArgs<T>& args, const AttentionWork& work, Shared& shared)
       : args_(args),
         work_(work),
+        shared_(shared),
         key_(ThreadIndex() / kPerRow),
-        column_(ThreadIndex() % kPerRow * kMatrix) {}
+        column_(ThreadIndex() % kPerRow * kMatrix),
+        chunk_(work.tile.first_segment * (kSegmentTokens / kChunk)) {
+    const int32_t keys = work.tile.past_segment * kSegmentTokens;
+    const int32_t end = keys < work.tile.context ? keys : work.tile.context;
+    past_chunk_ = (end + kChunk - 1) / kChunk;
+  }
 
-  // Copies a chunk. Positions that the tile does not see become zeros.
-  __device__ void Bring(const T* layer, int32_t chunk, Lines<kChunk, kDims>& to) const {
+  // Requests the first pieces. Earlier requested copies join the group of the first one.
+  __device__ void Begin() {
+    for (int32_t i = 0; i < Shared::kSlots - 1; ++i) Request();
+  }
+  // Returns the next piece after it has arrived for the calling thread. Request must follow once
+  // all threads have passed a barrier.
+  __device__ Piece& Take() {
+    WaitCopies<Shared::kSlots - 2>();
+    Piece& piece = shared_.ring[taken_];
+    taken_ = (taken_ + 1) % Shared::kSlots;
+    return piece;
+  }
+
+  // Requests the piece after the last requested one, if there is one, as a group of copies.
+  __device__ void Request() {
+    if (chunk_ < past_chunk_) {
+      const bool values = part_ >= Shared::kPieces;
+      const int32_t piece = values ? part_ - Shared::kPieces : part_;
+      Bring(values ? args_.kv.v : args_.kv.k, chunk_ * kChunk + piece * kPieceKeys,
+            shared_.ring[requested_]);
+      requested_ = (requested_ + 1) % Shared::kSlots;
+      if (++part_ == 2 * Shared::kPieces) {
+        part_ = 0;
+        ++chunk_;
+      }
+    }
+    CommitCopies();
+  }
+
+  // Replaces values that are not finite by zeros and notes whether there were any. Each thread
+  // handles the values that it has copied.
+  __device__ void Clear(Piece& values, int32_t* cleared) const {
+    bool found = false;
+    SLUICE_ROLLED
+    for (int32_t key = key_; key < kPieceKeys; key += kRows) {
+      if (ClearValues(values.Place(key, column_))) found = true;
+    }
+    NoteCleared(found, cleared);
+  }
+
+ private:
+  static constexpr int32_t kPerRow = Shared::kDims / kMatrix;
+  static constexpr int32_t kRows = kThreads / kPerRow;  // rows that the block copies at a time
+  static_assert(kRows >= 1 && kPageTokens % kRows == 0);
+
+  // Positions that the tile does not see become zeros.
+  __device__ void Bring(const T* layer, int32_t first, Piece& to) const {
     const int32_t left = args_.kv.head_dim - column_;
     SLUICE_UNROLL
-    for (int32_t page = 0; page < kChunk / kPageTokens; ++page) {
-      const int32_t position = chunk * kChunk + page * kPageTokens;
+    for (int32_t page = 0; page < kPieceKeys / kPageTokens; ++page) {
+      const int32_t position = first + page * kPageTokens;
       const int32_t seen = work_.tile.context - position;
       const T* from = layer;
       if (seen > 0) {
@@ -82,25 +140,12 @@ class ChunkCopies {
     }
   }
 
-  // Replaces values that are not finite by zeros and notes whether there were any. Each thread
-  // handles the values that it has copied.
-  __device__ void Clear(Lines<kChunk, kDims>& values, int32_t* cleared) const {
-    bool found = false;
-    SLUICE_ROLLED
-    for (int32_t key = key_; key < kChunk; key += kRows) {
-      if (ClearValues(values.Place(key, column_))) found = true;
-    }
-    NoteCleared(found, cleared);
-  }
-
- private:
-  static constexpr int32_t kPerRow = kDims / kMatrix;
-  static constexpr int32_t kRows = kThreads / kPerRow;  // rows that the block copies at a time
-  static_assert(kRows >= 1 && kPageTokens % kRows == 0);
-
   const AttentionArgs<T>& args_;
   const AttentionWork& work_;
-  const int32_t key_, column_;  // the first element of a page that the thread copies
+  Shared& shared_;
+  const int32_t key_, column_;             // the first element of a page that the thread copies
+  int32_t chunk_, past_chunk_, part_ = 0;  // of the next request
+  int32_t requested_ = 0, taken_ = 0;      // slots
 };
 
 // Writes the places and the features of the tile's queries.
@@ -122,39 +167,38 @@ __device__ void BringQueries(const AttentionArgs<T>& args, const AttentionWork& 
   }
 }
 
-// Adds q . k for the keys of a chunk.
+// Queues the addition of q . k for the keys of a piece.
 template <typename Shared>
-__device__ void AddGroupScores(const Shared& shared, const typename Shared::Chunk& keys,
-                               float (&scores)[kChunk / 2]) {
+__device__ void QueueScores(const Shared& shared, const typename Shared::Piece& keys,
+                            float (&scores)[kPieceKeys / 2]) {
   BeginProducts();
   SLUICE_UNROLL
   for (int32_t block = 0; block < Shared::kDims / kMatrix; block += kGroupDepth / kMatrix) {
-    MultiplyAddGroup<kChunk, GroupOrder::kByColumns>(
+    MultiplyAddGroup<kPieceKeys, GroupOrder::kByColumns>(
         scores, {shared.lines.at[0][block], kMatrixBytes, shared.lines.Across()},
         {keys.at[0][block], kMatrixBytes, keys.Across()});
   }
   CommitProducts();
-  WaitProducts<0>();
 }
 
-// Adds the weighted values of a chunk.
+// Queues the addition of the weighted values of piece `piece` of a chunk.
 template <typename Shared>
-__device__ void AddGroupValues(const Shared& shared, const typename Shared::Chunk& values,
-                               float (&sums)[Shared::kDims / 2]) {
+__device__ void QueueValues(const Shared& shared, const typename Shared::Piece& values,
+                            int32_t piece, float (&sums)[Shared::kDims / 2]) {
   BeginProducts();
   SLUICE_UNROLL
-  for (int32_t block = 0; block < kChunk / kMatrix; block += kGroupDepth / kMatrix) {
-    MultiplyAddGroup<Shared::kDims>(
-        sums, {shared.weights.at[0][block], kMatrixBytes, shared.weights.Across()},
-        {values.at[block][0], values.Across(), kMatrixBytes});
+  for (int32_t block = 0; block < kPieceKeys / kMatrix; block += kGroupDepth / kMatrix) {
+    MultiplyAddGroup<Shared::kDims>(sums,
+                                    {shared.weights.at[0][piece * (kPieceKeys / kMatrix) + block],
+                                     kMatrixBytes, shared.weights.Across()},
+                                    {values.at[block][0], values.Across(), kMatrixBytes});
   }
   CommitProducts();
-  WaitProducts<0>();
 }
 
 // Writes the weights of the warp's queries, rounded.
 template <typename Shared>
-__device__ void WriteWeights(const Scores& weights, Shared& shared) {
+__device__ void WriteWeights(const Scores<kChunk>& weights, Shared& shared) {
   SLUICE_UNROLL
   for (int32_t n = 0; n < kChunk / 8; ++n) {
     SLUICE_UNROLL
@@ -171,18 +215,13 @@ __device__ void Attend(const AttentionKernelArgs<T>& args, const AttentionWork& 
                        Shared& shared) {
   constexpr int32_t kDims = Shared::kDims;
   const AttentionArgs<T>& op = args.op;
-  const int32_t keys = work.tile.past_segment * kSegmentTokens;
-  const int32_t end = keys < work.tile.context ? keys : work.tile.context;
+  const int32_t seen = work.tile.past_segment * kSegmentTokens;
+  const int32_t end = seen < work.tile.context ? seen : work.tile.context;
   const int32_t past_chunk = (end + kChunk - 1) / kChunk;
   int32_t chunk = work.tile.first_segment * (kSegmentTokens / kChunk);
-  const ChunkCopies<kDims> copies(op, work);
-  const auto bring = [&](const T* layer, int32_t next, typename Shared::Chunk(&to)[2]) {
-    if (next < past_chunk) copies.Bring(layer, next, to[next % 2]);
-    CommitCopies();
-  };
+  PieceCopies<Shared> copies(op, work, shared);
   BringQueries(op, work, shared);
-  bring(op.kv.k, chunk, shared.keys);
-  bring(op.kv.v, chunk, shared.values);
+  copies.Begin();
 
   const int32_t first_row = Warp() * kWarpQueries;
   const ScoreShape shape = {.scale = op.scale,
@@ -199,27 +238,36 @@ __device__ void Attend(const AttentionKernelArgs<T>& args, const AttentionWork& 
     if (sees_segment) sums.BeginSegment();
     for (; chunk < past && chunk < past_chunk; ++chunk) {
       const int32_t first = chunk * kChunk;
-      const bool sees = sums.Sees(first, kChunk), divides = work.Divides(chunk);
-      auto& values = shared.values[chunk % 2];
-      WaitCopies<1>();
-      ShareWithProducts();
-      SyncBlock();  // the new keys have arrived, and the previous ones are no longer read
-      bring(op.kv.k, chunk + 1, shared.keys);
-      float products[kChunk / 2] = {};
-      AddGroupScores(shared, shared.keys[chunk % 2], products);
-      Scores scores;
+      const bool sees = sums.Sees(first, kChunk), divides = work.Divides(first, first + kChunk);
+      Scores<kChunk> scores;
       SLUICE_UNROLL
-      for (int32_t i = 0; i < kChunk / 2; ++i) scores[i / 4][i % 4] = sees ? products[i] : 0.0f;
+      for (int32_t piece = 0; piece < Shared::kPieces; ++piece) {
+        const auto& keys = copies.Take();
+        ShareWithProducts();
+        SyncBlock();  // the piece has arrived, and the piece before it is no longer read
+        float products[kPieceKeys / 2] = {};
+        QueueScores(shared, keys, products);
+        copies.Request();
+        WaitProducts<0>();
+        SLUICE_UNROLL
+        for (int32_t i = 0; i < kPieceKeys / 2; ++i) {
+          scores[piece * (kPieceKeys / 8) + i / 4][i % 4] = sees ? products[i] : 0.0f;
+        }
+      }
       if (sees) sums.Weigh(first, scores);
       WriteWeights(scores, shared);
-      WaitCopies<1>();
-      if (divides) copies.Clear(values, shared.cleared);
-      ShareWithProducts();
-      SyncBlock();  // the values have arrived, and the weights are written
-      bring(op.kv.v, chunk + 1, shared.values);
-      AddGroupValues(shared, values, sums.Elements());
       int32_t cleared = 0;
-      for (int32_t warp = 0; divides && warp < kWarps; ++warp) cleared |= shared.cleared[warp];
+      SLUICE_UNROLL
+      for (int32_t piece = 0; piece < Shared::kPieces; ++piece) {
+        auto& values = copies.Take();
+        if (divides) copies.Clear(values, shared.cleared[piece]);
+        ShareWithProducts();
+        SyncBlock();  // the values have arrived, and the weights are written
+        QueueValues(shared, values, piece, sums.Elements());
+        copies.Request();
+        WaitProducts<0>();
+        for (int32_t w = 0; divides && w < kWarps; ++w) cleared |= shared.cleared[piece][w];
+      }
       if (sees && cleared != 0) AddClearedValues(op, work, first, scores, sums);
     }
     if (sees_segment) FinishSegment(args, work, segment, first_row, divided, sums);

@@ -3,8 +3,8 @@
 // the tensor cores.
 //
 // A block takes a tile of queries. A warpgroup multiplies its scores and values from shared memory.
-// Two chunks of keys and of values are in flight. Only the portable kernel handles windows, soft
-// caps, biases and SiLU weights.
+// Half a chunk of keys or of values is multiplied while the next ones are copied. Only the portable
+// kernel handles windows, soft caps, biases and SiLU weights.
 #pragma once
 
 #include "kernels/cuda/attention.h"
