@@ -267,11 +267,11 @@ void WaitCopies(int pending_groups) { Here().WaitCopies(pending_groups, SLUICE_S
 
 void Fence() { Here().Fence(SLUICE_SITE); }
 
-void InitArrival(void* arrival, int32_t copies) {
-  Here().InitArrival(arrival, copies, SLUICE_SITE);
+void InitArrival(void* arrival, int32_t copies, bool by_warp) {
+  Here().InitArrival(arrival, copies, by_warp, SLUICE_SITE);
 }
-void BulkCopy(void* shared, const void* global, int32_t bytes, void* arrival) {
-  Here().BulkCopy(shared, global, bytes, arrival, SLUICE_SITE);
+void BulkCopy(void* shared, const void* global, int32_t bytes, void* arrival, bool by_warp) {
+  Here().BulkCopy(shared, global, bytes, arrival, by_warp, SLUICE_SITE);
 }
 void WaitArrival(void* arrival, int32_t phase, const CallSite& site) {
   Here().WaitArrival(arrival, phase, site.file, site.line, SLUICE_SITE);

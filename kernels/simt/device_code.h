@@ -33,9 +33,11 @@ void CopyAsync(void* shared, const void* global, int32_t bytes);
 void CommitCopies();
 void WaitCopies(int pending_groups);
 void Fence();
-void InitArrival(void* arrival, int32_t copies);
-void BulkCopy(void* shared, const void* global, int32_t bytes, void* arrival);
+// `by_warp` tells whether each copy is made by one warp or by the block.
+void InitArrival(void* arrival, int32_t copies, bool by_warp);
+void BulkCopy(void* shared, const void* global, int32_t bytes, void* arrival, bool by_warp);
 void WaitArrival(void* arrival, int32_t phase, const kernels::cuda::CallSite& site);
+void ShareWithProducts();
 void LoadMatrices(const void* row, bool transposed, uint32_t* to,
                   const kernels::cuda::CallSite& site);
 void MultiplyAdd(float* d, const uint32_t* a, const uint32_t* b,
@@ -97,7 +99,7 @@ inline int32_t CountBits(uint32_t bits) { return std::popcount(bits); }
 
 template <typename T>
 T& SharedMemory() {
-  static_assert(alignof(T) <= 16);
+  static_assert(alignof(T) <= kSharedAlignment);
   return *reinterpret_cast<T*>(simt::Shared(sizeof(T)));
 }
 
@@ -130,9 +132,18 @@ void WaitCopies() {
 }
 
 inline void Fence() { simt::Fence(); }
-inline void InitArrival(Arrival& arrival, int32_t copies) { simt::InitArrival(&arrival, copies); }
+inline void InitArrival(Arrival& arrival, int32_t copies) {
+  simt::InitArrival(&arrival, copies, /*by_warp=*/false);
+}
+inline void InitWarpArrival(Arrival& arrival, int32_t copies) {
+  simt::InitArrival(&arrival, copies, /*by_warp=*/true);
+}
+inline void ShareWithCopies() { simt::ShareWithProducts(); }
 inline void BulkCopy(void* shared, const void* global, int32_t bytes, Arrival& arrival) {
-  simt::BulkCopy(shared, global, bytes, &arrival);
+  simt::BulkCopy(shared, global, bytes, &arrival, /*by_warp=*/false);
+}
+inline void WarpBulkCopy(void* shared, const void* global, int32_t bytes, Arrival& arrival) {
+  simt::BulkCopy(shared, global, bytes, &arrival, /*by_warp=*/true);
 }
 inline void WaitArrival(Arrival& arrival, int32_t phase, CallSite site) {
   simt::WaitArrival(&arrival, phase, site);

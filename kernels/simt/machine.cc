@@ -207,6 +207,11 @@ std::string Machine::Where(int32_t t) const {
   return absl::StrCat("kernel ", launch_->kernel.name, ", block ", block_, ", thread ", t);
 }
 
+bool Machine::IsShared(uintptr_t address) const {
+  return address - reinterpret_cast<uintptr_t>(shared_) <
+         static_cast<uintptr_t>(shape().shared_bytes);
+}
+
 void Machine::Touch(uintptr_t address, size_t bytes, Access access, const void* site,
                     size_t alignment) {
   if (OnStack(address)) return;
@@ -242,8 +247,7 @@ void Machine::ReadSharedRow(const void* row, const void* site) {
 }
 
 bool Machine::Check(uintptr_t address, size_t bytes, Access access, const void* site) {
-  const bool is_shared =
-      address - reinterpret_cast<uintptr_t>(shared_) < static_cast<uintptr_t>(shape().shared_bytes);
+  const bool is_shared = IsShared(address);
   if (!is_shared && OwesWait(threads_[current_])) {
     Fail("touches global memory before it has waited for the launch before");
   }

@@ -92,8 +92,9 @@ class Machine {
   void WaitCopies(int pending_groups, const void* site);
   void Fence(const void* site);
   void NoteAtomic(uintptr_t address);
-  void InitArrival(void* arrival, int32_t copies, const void* site);
-  void BulkCopy(void* shared, const void* global, int32_t bytes, void* arrival, const void* site);
+  void InitArrival(void* arrival, int32_t copies, bool by_warp, const void* site);
+  void BulkCopy(void* shared, const void* global, int32_t bytes, void* arrival, bool by_warp,
+                const void* site);
   void WaitArrival(void* arrival, int32_t phase, const char* file, int line, const void* site);
   // The products of a warpgroup (kernels/simt/group_products.h).
   GroupProducts& products();
@@ -113,6 +114,7 @@ class Machine {
   void Wait();
   // Takes a random thread from runnable_ and makes it the current one.
   void ChooseThread();
+  bool IsShared(uintptr_t address) const;
   // Checks and notes an access. Returns whether it is to shared memory.
   bool Check(uintptr_t address, size_t bytes, Access access, const void* site);
   void Gather(int32_t warp);

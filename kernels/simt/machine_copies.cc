@@ -42,14 +42,15 @@ void Machine::WaitCopies(int pending_groups, const void* site) {
   }
 }
 
-void Machine::InitArrival(void* arrival, int32_t copies, const void* site) {
+void Machine::InitArrival(void* arrival, int32_t copies, bool by_warp, const void* site) {
   OutsideDeviceCode outside;
   const auto address = reinterpret_cast<uintptr_t>(arrival);
   if (meter_ != nullptr) meter_->Other(current_, site);
   if (!Check(address, sizeof(kernels::cuda::Arrival), Access::kWrite, nullptr)) {
     Fail("has an arrival outside shared memory");
   }
-  arrivals_[address] = {.copies = copies, .calls = std::vector<int32_t>(shape().threads)};
+  const int32_t threads = by_warp ? kernels::cuda::kWarp : shape().threads;
+  arrivals_[address] = {.copies = copies, .threads = threads};
 }
 
 Machine::ArrivalState& Machine::ArrivalAt(void* arrival, const void* site) {
@@ -61,33 +62,44 @@ Machine::ArrivalState& Machine::ArrivalAt(void* arrival, const void* site) {
   return found->second;
 }
 
-// The first thread makes the copy for the block. The copy ends as late as possible, when a thread
-// waits for it.
-void Machine::BulkCopy(void* shared, const void* global, int32_t bytes, void* arrival,
+// The first thread makes the copy for the block, or the first lane for its warp. The copy ends as
+// late as possible, when a thread waits for it.
+void Machine::BulkCopy(void* shared, const void* global, int32_t bytes, void* arrival, bool by_warp,
                        const void* site) {
   OutsideDeviceCode outside;
   ArrivalState& state = ArrivalAt(arrival, site);
-  const int32_t phase = state.calls[current_]++ / state.copies;
+  if (state.threads != (by_warp ? kernels::cuda::kWarp : shape().threads)) {
+    Fail("copies in bulk by other threads than the arrival was prepared for");
+  }
+  const int64_t phase_calls = int64_t{state.copies} * state.threads;
+  const int64_t phase = state.all_calls / phase_calls;
   if (phase > 0 && !state.phases.at(phase - 1).done) {
     Fail("starts the bulk copies of a phase before the last phase has arrived");
   }
   if (phase == std::ssize(state.phases)) {
     state.phases.push_back({.number = memory_.order().AddPhase()});
   }
-  if (current_ == 0) {
+  if (current_ % state.threads == 0) {
     const auto to = reinterpret_cast<uintptr_t>(shared), from = reinterpret_cast<uintptr_t>(global);
     if (to % kCopyBytes != 0 || from % kCopyBytes != 0 || bytes % kCopyBytes != 0) {
       Fail("copies in bulk from or to a misaligned address, or a misaligned size");
     }
-    Check(from, bytes, Access::kRead, site);
-    if (!Check(to, bytes, Access::kCopy, nullptr))
-      Fail("copies in bulk to memory that is not shared memory");
-    if (meter_ != nullptr) meter_->Bulk(from, bytes);
+    if (bytes > 0) {
+      Check(from, bytes, Access::kRead, site);
+      if (!IsShared(to)) Fail("copies in bulk to memory that is not shared memory");
+      for (const Actor& writer : memory_.WritersOf(to, bytes)) {
+        if (HasShared(writer)) continue;
+        Fail(absl::StrCat("copies in bulk over data that thread ", writer.thread,
+                          " wrote and has not shared with copies before a barrier"));
+      }
+      Check(to, bytes, Access::kCopy, nullptr);
+      if (meter_ != nullptr) meter_->Bulk(from, bytes);
+    }
     const auto* const source = static_cast<const std::byte*>(global);
     state.phases[phase].copies.push_back(
         {.to = static_cast<std::byte*>(shared), .from = source, .seen = {source, source + bytes}});
   }
-  if (++state.all_calls % (int64_t{state.copies} * shape().threads) != 0) return;
+  if (++state.all_calls % phase_calls != 0) return;
   for (int32_t t = 0; t < shape().threads; ++t) {
     if (threads_[t].state == Thread::State::kAtArrival) Wake(t, 1);
   }
@@ -97,7 +109,7 @@ void Machine::WaitArrival(void* arrival, int32_t phase, const char* file, int li
                           const void* site) {
   OutsideDeviceCode outside;
   ArrivalState& state = ArrivalAt(arrival, site);
-  const int64_t calls = (int64_t{phase} + 1) * state.copies * shape().threads;
+  const int64_t calls = (int64_t{phase} + 1) * state.copies * state.threads;
   while (state.all_calls < calls) {
     Thread& thread = threads_[current_];
     thread.state = Thread::State::kAtArrival;

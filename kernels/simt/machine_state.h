@@ -58,8 +58,8 @@ struct Machine::ArrivalState {
     std::vector<Copy> copies{};
   };
 
-  int32_t copies;              // of a phase
-  std::vector<int32_t> calls;  // of each thread, in all phases
+  int32_t copies;   // of a phase
+  int32_t threads;  // that make a copy together
   int64_t all_calls = 0;
   std::vector<Phase> phases{};  // the phases that have started
 };

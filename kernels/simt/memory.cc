@@ -20,9 +20,9 @@ bool SameWarp(const Actor& a, const Actor& b) { return a.thread / kWarp == b.thr
 Memory::Memory() { recent_.fill(&nothing_); }
 
 void* Memory::Allocate(size_t bytes) {
-  auto storage = std::make_unique_for_overwrite<std::byte[]>(bytes + 2 * kGapBytes);
+  auto storage = std::make_unique_for_overwrite<std::byte[]>(kAlignment + bytes + kGapBytes);
   const auto address = reinterpret_cast<uintptr_t>(storage.get());
-  const uintptr_t begin = (address + kGapBytes - 1) / kGapBytes * kGapBytes;
+  const uintptr_t begin = (address + kAlignment - 1) / kAlignment * kAlignment;
   Buffer& buffer = buffers_[begin];
   buffer.begin = begin;
   buffer.bytes = buffer.room = bytes;

@@ -32,7 +32,8 @@ class Memory {
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
-  // Returns a buffer that is 256-byte aligned and poisoned. Never returns null.
+  // Returns a buffer that is poisoned and aligned to kAlignment. Never returns null.
+  static constexpr size_t kAlignment = 1024;
   void* Allocate(size_t bytes);
   // Frees a buffer and returns its size in bytes. `buffer` must be the beginning of a live buffer
   // (CHECK).

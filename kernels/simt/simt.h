@@ -19,9 +19,11 @@
 #define __launch_bounds__(threads)
 #define SLUICE_UNROLL
 #define SLUICE_ROLLED
+#define SLUICE_NOT_INLINED [[gnu::noinline]]
 #else
 #define SLUICE_UNROLL _Pragma("unroll")    // for loops that index arrays in registers
 #define SLUICE_ROLLED _Pragma("unroll 1")  // for loops that seldom run
+#define SLUICE_NOT_INLINED __noinline__    // for functions that seldom run
 #endif
 
 namespace sluice::kernels::cuda {
@@ -82,7 +84,8 @@ __device__ uint32_t MatchLanes(uint32_t value, CallSite site = CallSite::Here())
 // Returns the number of bits that are set.
 __device__ int32_t CountBits(uint32_t bits);
 
-// Returns the launch's shared memory as a T, 16-byte aligned. Requires sizeof(T) <=
+inline constexpr int32_t kSharedAlignment = 1024;  // bytes
+// Returns the launch's shared memory as a T, aligned to kSharedAlignment. Requires sizeof(T) <=
 // LaunchShape::shared_bytes.
 template <typename T>
 __device__ T& SharedMemory();
@@ -118,12 +121,21 @@ __device__ void WaitCopies();
 struct Arrival {
   uint64_t state;
 };
-// Prepares phases of `copies` copies each. One thread calls it, and a barrier follows.
+// Prepares phases of `copies` copies each, by BulkCopy or by WarpBulkCopy. One thread calls it, and
+// a barrier follows.
 __device__ void InitArrival(Arrival& arrival, int32_t copies);
+__device__ void InitWarpArrival(Arrival& arrival, int32_t copies);
 // Copies asynchronously from global to shared memory, both 16-byte aligned; `bytes` is a multiple
 // of 16. All threads of the block call it with the same arguments. The source must not change
-// before the arrival. The target memory of bulk copies must not be written in other ways.
+// before the arrival. If threads have written the target, each of them must call ShareWithCopies
+// after that, and a barrier must follow.
 __device__ void BulkCopy(void* shared, const void* global, int32_t bytes, Arrival& arrival);
+// Does the same for one warp: its lanes call it with the same arguments. `bytes` may be 0, for a
+// copy that only counts.
+__device__ void WarpBulkCopy(void* shared, const void* global, int32_t bytes, Arrival& arrival);
+// Orders the calling thread's writes to shared memory before bulk copies to the same memory that
+// are started after another barrier.
+__device__ void ShareWithCopies();
 // Waits until all copies of a phase have arrived; the calling thread then sees the data. Before the
 // first copy of the next phase, every thread must wait for the previous phase and pass a barrier.
 __device__ void WaitArrival(Arrival& arrival, int32_t phase, CallSite site = CallSite::Here());

@@ -52,7 +52,7 @@ __device__ inline int32_t CountBits(uint32_t bits) { return __popc(bits); }
 
 template <typename T>
 __device__ inline T& SharedMemory() {
-  extern __shared__ __align__(16) unsigned char shared_memory[];
+  extern __shared__ __align__(kSharedAlignment) unsigned char shared_memory[];
   return *reinterpret_cast<T*>(shared_memory);
 }
 
@@ -93,11 +93,11 @@ __device__ inline void Fence() { __threadfence(); }
 __device__ inline uint32_t SharedAddress(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
 }
-__device__ inline void InitArrival(Arrival& arrival, int32_t copies) {
+__device__ inline void InitArrivals(Arrival& arrival, int32_t copies, int32_t threads) {
 #if __CUDA_ARCH__ >= 900
   const int32_t count = copies;
 #else
-  const int32_t count = copies * BlockThreads();
+  const int32_t count = copies * threads;
 #endif
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(SharedAddress(&arrival)), "r"(count)
                : "memory");
@@ -105,25 +105,46 @@ __device__ inline void InitArrival(Arrival& arrival, int32_t copies) {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
 }
-__device__ inline void BulkCopy(void* shared, const void* global, int32_t bytes, Arrival& arrival) {
+__device__ inline void InitArrival(Arrival& arrival, int32_t copies) {
+  InitArrivals(arrival, copies, BlockThreads());
+}
+__device__ inline void InitWarpArrival(Arrival& arrival, int32_t copies) {
+  InitArrivals(arrival, copies, kWarp);
+}
+__device__ inline void ShareWithCopies() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+// Copies by the `threads` threads that call it; the calling one has index `thread`.
+__device__ inline void BulkCopyBy(int32_t thread, int32_t threads, void* shared, const void* global,
+                                  int32_t bytes, Arrival& arrival) {
   const uint32_t to = SharedAddress(shared), at = SharedAddress(&arrival);
 #if __CUDA_ARCH__ >= 900
-  if (ThreadIndex() != 0) return;
+  if (thread != 0) return;
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(at), "r"(bytes)
                : "memory");
+  if (bytes == 0) return;
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
           "r"(to),
       "l"(__cvta_generic_to_global(global)), "r"(bytes), "r"(at)
       : "memory");
 #else
-  for (int32_t i = ThreadIndex() * 16; i < bytes; i += BlockThreads() * 16) {
+  for (int32_t i = thread * 16; i < bytes; i += threads * 16) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + i),
                  "l"(static_cast<const char*>(global) + i)
                  : "memory");
   }
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(at) : "memory");
 #endif
+}
+__device__ inline void BulkCopy(void* shared, const void* global, int32_t bytes, Arrival& arrival) {
+  BulkCopyBy(ThreadIndex(), BlockThreads(), shared, global, bytes, arrival);
+}
+__device__ inline void WarpBulkCopy(void* shared, const void* global, int32_t bytes,
+                                    Arrival& arrival) {
+  BulkCopyBy(Lane(), kWarp, shared, global, bytes, arrival);
 }
 __device__ inline void WaitArrival(Arrival& arrival, int32_t phase, CallSite) {
   const uint32_t at = SharedAddress(&arrival), parity = phase & 1;

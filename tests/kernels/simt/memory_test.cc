@@ -37,7 +37,7 @@ class MemoryTest : public testing::Test {
 
 TEST_F(MemoryTest, BuffersAreAlignedPoisonedAndApart) {
   auto* other = static_cast<float*>(memory_.Allocate(4));
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(other) % 256, 0u);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(other) % Memory::kAlignment, 0u);
   EXPECT_TRUE(std::isnan(*other));
   EXPECT_THAT(NoteAt(other, 8, Access::kRead, {.launch = 1}),
               HasSubstr("4 bytes past the end of a buffer of 4"));

@@ -126,10 +126,19 @@ struct BulkShared {
 __global__ void BulkKernel(BulkArgs args) {
   auto& shared = SharedMemory<BulkShared>();
   const int32_t t = ThreadIndex();
-  if (t == 0) InitArrival(shared.arrival, 2);
+  const bool by_warps = args.use == BulkUse::kByWarps || args.use == BulkUse::kByOthers;
+  if (t == 0 && args.use == BulkUse::kByWarps) InitWarpArrival(shared.arrival, 3);
+  if (t == 0 && args.use != BulkUse::kByWarps) InitArrival(shared.arrival, 2);
   if (args.use != BulkUse::kNoBarrierBeforeInit) SyncBlock();
   for (int32_t phase = 0; phase < 2; ++phase) {
-    if (args.use != BulkUse::kHalfTheBlock || t < 64) {
+    if (by_warps) {
+      const float* const from = args.in + phase * 128;
+      if (Warp() < 2) {
+        WarpBulkCopy(&shared.values[Warp() * 64], from + Warp() * 64, 64 * sizeof(float),
+                     shared.arrival);
+      }
+      if (Warp() == 3) WarpBulkCopy(shared.values, from, 0, shared.arrival);
+    } else if (args.use != BulkUse::kHalfTheBlock || t < 64) {
       for (int32_t half = 0; half < 2; ++half) {
         BulkCopy(&shared.values[half * 64], args.in + phase * 128 + half * 64, 64 * sizeof(float),
                  shared.arrival);
@@ -142,9 +151,26 @@ __global__ void BulkKernel(BulkArgs args) {
     if (args.use == BulkUse::kNoWaitAtTheEnd && phase == 1) return;
     args.out[phase * 128 + t] = 2 * shared.values[127 - t];
     if (args.use != BulkUse::kNoBarrierBetween) SyncBlock();
+    if (args.use >= BulkUse::kWritten) {
+      shared.values[t] = 0;
+      if (args.use == BulkUse::kWritten) ShareWithCopies();
+      SyncBlock();
+      if (args.use == BulkUse::kSharedTooLate) ShareWithCopies();
+    }
   }
 }
 const Kernel kBulk = KernelOf("Bulk", &BulkKernel);
+
+struct PlaceArgs {
+  int32_t* out;
+};
+
+__global__ void PlaceKernel(PlaceArgs args) {
+  const auto& shared = SharedMemory<BulkShared>();
+  if (ThreadIndex() > 0) return;
+  *args.out = static_cast<int32_t>(reinterpret_cast<uintptr_t>(&shared) % kSharedAlignment);
+}
+const Kernel kPlace = KernelOf("Place", &PlaceKernel);
 
 struct SumArgs {
   const float* in;
@@ -263,6 +289,10 @@ void DoubleByCopies(Stream& stream, const float* in, int32_t valid, Wait wait, f
 
 void DoubleInBulk(Stream& stream, const float* in, BulkUse use, float* out) {
   Launch(stream, kBulk, {1, 128, sizeof(BulkShared)}, BulkArgs{in, use, out});
+}
+
+void PlaceOfShared(Stream& stream, int32_t* out) {
+  Launch(stream, kPlace, {1, 32, sizeof(BulkShared)}, PlaceArgs{out});
 }
 
 void SumOverBlocks(Stream& stream, const float* in, int32_t blocks, FenceUse use, float* sums,

@@ -40,8 +40,16 @@ enum class BulkUse {
   kNoBarrierBetween,     // the second phase starts while threads may read the first phase's data
   kHalfTheBlock,         // half of the threads do not start the copies
   kNoWaitAtTheEnd,       // the block ends before the second phase has arrived
+  kByWarps,          // also correct: each half comes from one warp, and a copy of 0 bytes counts
+  kByOthers,         // warps copy, but the arrival was prepared for the block
+  kWritten,          // also correct: the target is written between the phases
+  kWrittenUnshared,  // the same without ShareWithCopies
+  kSharedTooLate,    // the same with ShareWithCopies after the barrier
 };
 void DoubleInBulk(Stream& stream, const float* in, BulkUse use, float* out);
+
+// Writes the address of shared memory modulo kSharedAlignment.
+void PlaceOfShared(Stream& stream, int32_t* out);
 
 // Sums 64 numbers of each of `blocks` blocks. Each block adds its own numbers and writes the sum to
 // `sums` [blocks]. Another thread of the last block, found by `counter` (initially 0), adds up the

@@ -124,10 +124,12 @@ TEST_P(PlantedTest, AWaitWithoutABarrierDoesNotShowACopyToOtherThreads) {
 
 TEST_P(PlantedTest, BulkCopiesArriveInPhases) {
   const std::vector<float> in = Ascending(256);
-  float* out = lab_.Room<float>(256);
-  DoubleInBulk(lab_.stream(), lab_.Put(in), BulkUse::kRight, out);
-  const std::vector<float> got = lab_.Get(out, 256);
-  for (int i = 0; i < 256; ++i) EXPECT_EQ(got[i], 2 * in[i / 128 * 128 + 127 - i % 128]) << i;
+  for (const BulkUse use : {BulkUse::kRight, BulkUse::kByWarps, BulkUse::kWritten}) {
+    float* out = lab_.Room<float>(256);
+    DoubleInBulk(lab_.stream(), lab_.Put(in), use, out);
+    const std::vector<float> got = lab_.Get(out, 256);
+    for (int i = 0; i < 256; ++i) EXPECT_EQ(got[i], 2 * in[i / 128 * 128 + 127 - i % 128]) << i;
+  }
 }
 
 TEST_P(PlantedTest, FaultsOfBulkCopiesAreCaught) {
@@ -140,6 +142,9 @@ TEST_P(PlantedTest, FaultsOfBulkCopiesAreCaught) {
       {BulkUse::kNoBarrierBetween, "after the next one started", "with no barrier between"},
       {BulkUse::kHalfTheBlock, "for copies that not all threads start", ""},
       {BulkUse::kNoWaitAtTheEnd, "ends before its bulk copies have arrived", ""},
+      {BulkUse::kByOthers, "by other threads than the arrival was prepared for", ""},
+      {BulkUse::kWrittenUnshared, "wrote and has not shared with copies before a barrier", ""},
+      {BulkUse::kSharedTooLate, "wrote and has not shared with copies before a barrier", ""},
   };
   for (const auto& [use, what, or_what] : faults) {
     DeviceLab lab(simt::MakeSimtDevice({.seed = GetParam()}));
@@ -155,6 +160,14 @@ TEST_P(PlantedTest, FaultsOfBulkCopiesAreCaught) {
 TEST_P(PlantedTest, ABulkCopyFromOrToAnOddAddressIsCaught) {
   DoubleInBulk(lab_.stream(), lab_.Put(Ascending(257)) + 1, BulkUse::kRight, lab_.Room<float>(256));
   EXPECT_THAT(Fault(), HasSubstr("copies in bulk from or to a misaligned address"));
+}
+
+TEST_P(PlantedTest, SharedMemoryIsAlignedFromLaunchToLaunch) {
+  for (int i = 0; i < 3; ++i) {
+    auto* out = lab_.Room<int32_t>(1 + 64 * i);
+    PlaceOfShared(lab_.stream(), out);
+    EXPECT_EQ(lab_.Get(out, 1)[0], 0);
+  }
 }
 
 TEST_P(PlantedTest, FencesShowSumsToTheLastBlock) {
