@@ -12,12 +12,12 @@ namespace {
 constexpr int32_t kMaxDim = 256;
 constexpr int32_t kEach = 8;  // features that a lane holds; a head has as few lanes as possible
 
-// A team of kTeam lanes processes KV head `index` of all rows' KV heads, with its query heads, of
-// which `head` is the first in its row. It reads a query head while it computes the one before. A
-// team that is not `active` only takes part in the reductions of its warp.
+// A team of kTeam lanes processes a KV head of a row, with its query heads. The teams of a warp
+// process neighbouring KV heads, of one row or of several. A team reads the next query head while
+// it computes one, and the value of the next KV head while it computes the query heads of one. A
+// team without a KV head only takes part in the reductions of its warp.
 template <typename T, bool kAligned, int32_t kTeam>
-__device__ void ExcludeFromGroup(const ExcludeSelfArgs<T>& args, int32_t index, int32_t head,
-                                 int32_t group, const Team& team, bool active) {
+__global__ void ExcludeSelfKernel(ExcludeSelfArgs<T> args) {
   using Features = RowPart<T, kEach, kAligned>;  // zeros beyond the head
   const auto dot = [](const Features& a, const Features& b) {
     float sum = 0;
@@ -25,42 +25,43 @@ __device__ void ExcludeFromGroup(const ExcludeSelfArgs<T>& args, int32_t index, 
     for (int32_t i = 0; i < kEach; ++i) sum = fmaf(a.At(i), b.At(i), sum);
     return LaneReduce<kTeam>(sum, Plus());
   };
-  const int32_t dim = args.head_dim;
-  const int64_t first = int64_t{index} * group;
-  Features v(team, dim), next(team, dim);
-  if (active) {
-    v.Load(args.v + int64_t{index} * dim);
-    next.Load(args.y + first * dim);
-  }
-  const bool diagnostics = WantsDiagnostics(args.xsa);
-  const float square = dot(v, v);
-  for (int32_t i = 0; i < group; ++i) {
-    const int64_t place = first + i;
-    Features y = next;
-    if (active && i + 1 < group) next.Load(args.y + (place + 1) * dim);
-    const XsaProducts products = {dot(y, v), square, diagnostics ? dot(y, y) : 0.0f};
-    if (!active) continue;
-    const float factor = XsaFactor(args.xsa, products, head + i);
-    y.ForEach(
-        [&](T& element, int32_t j) { element = Narrow<T>(Widen(element) - factor * v.At(j)); });
-    y.Store(args.out + place * dim);
-    if (diagnostics && team.index == 0) WriteDiagnostics(args.xsa, products, place);
-  }
-}
-
-// The teams of a warp process neighbouring KV heads, of one row or of several.
-template <typename T, bool kAligned, int32_t kTeam>
-__global__ void ExcludeSelfKernel(ExcludeSelfArgs<T> args) {
   WaitForPrevious();
   const int32_t heads = *args.rows.count * args.kv_heads, group = args.q_heads / args.kv_heads;
-  const int32_t step = GridBlocks() * BlockThreads() / kTeam;
+  const int32_t step = GridBlocks() * BlockThreads() / kTeam, dim = args.head_dim;
+  const Team team = {Lane() % kTeam, kTeam};
   int32_t first = (BlockIndex() * BlockThreads() + Warp() * kWarp) / kTeam;  // of the warp
   int32_t kv_head = (first + Lane() / kTeam) % args.kv_heads;
   const int32_t advance = step % args.kv_heads;
+  const bool diagnostics = WantsDiagnostics(args.xsa);
+  Features v(team, dim), y(team, dim);
+  const auto load = [&](Features& features, const T* from, int64_t row, bool active) {
+    if (active) features.Load(from + row * dim);
+  };
+  const int32_t begin = first + Lane() / kTeam;
+  load(v, args.v, begin, begin < heads);
+  load(y, args.y, int64_t{begin} * group, begin < heads);
   for (; first < heads; first += step) {
-    const int32_t index = first + Lane() / kTeam;
-    ExcludeFromGroup<T, kAligned, kTeam>(args, index, kv_head * group, group,
-                                         {Lane() % kTeam, kTeam}, index < heads);
+    const int32_t index = first + Lane() / kTeam, following = index + step;
+    const bool active = index < heads, follows = following < heads;
+    Features next_v(team, dim);
+    load(next_v, args.v, following, follows);
+    const float square = dot(v, v);
+    for (int32_t i = 0; i < group; ++i) {
+      const int64_t place = int64_t{index} * group + i;
+      const bool last = i + 1 == group;
+      Features next(team, dim);
+      load(next, args.y, last ? int64_t{following} * group : place + 1, last ? follows : active);
+      const XsaProducts products = {dot(y, v), square, diagnostics ? dot(y, y) : 0.0f};
+      if (active) {
+        const float factor = XsaFactor(args.xsa, products, kv_head * group + i);
+        y.ForEach(
+            [&](T& element, int32_t j) { element = Narrow<T>(Widen(element) - factor * v.At(j)); });
+        y.Store(args.out + place * dim);
+        if (diagnostics && team.index == 0) WriteDiagnostics(args.xsa, products, place);
+      }
+      y = next;
+    }
+    v = next_v;
     kv_head += advance;
     if (kv_head >= args.kv_heads) kv_head -= args.kv_heads;
   }
