@@ -118,8 +118,10 @@ void AttentionCheck<T>::PutKv() {
       const int32_t slot = page * cuda::kPageTokens + p % cuda::kPageTokens;
       for (int32_t h = 0; h < shape_.kv_heads; ++h) {
         const int64_t from = p * kv_width() + int64_t{h} * shape_.head_dim;
-        std::copy_n(&sequence.k[from], shape_.head_dim, &k[layer.Offset(slot, h)]);
-        std::copy_n(&sequence.v[from], shape_.head_dim, &v[layer.Offset(slot, h)]);
+        for (int32_t d = 0; d < shape_.head_dim; ++d) {
+          *layer.Row(layer.k, slot, h).At(d) = sequence.k[from + d];
+          *layer.Row(layer.v, slot, h).At(d) = sequence.v[from + d];
+        }
       }
     }
   }

@@ -30,33 +30,68 @@ __device__ ScoreShape ShapeOf(const AttentionArgs<T>& args) {
   return shape;
 }
 
-// Does the work with a team: all of the block's threads, or the calling thread's warp.
-template <bool kBlock, bool kAsync, bool kShaped, typename T, typename Shared>
-__device__ void Attend(const AttentionKernelArgs<T>& args, const AttentionWork& work,
-                       Shared& shared) {
-  using Threads = AttentionTeam<Shared, kBlock>;
-  constexpr int32_t kChunk = Shared::kChunk;
+// Writes the places of the work's queries to shared memory, and copies their features there.
+template <bool kBulk, bool kShaped, typename T, typename Shared>
+__device__ void BringQueries(const AttentionKernelArgs<T>& args, const AttentionWork& work,
+                             int32_t queries, Shared& shared) {
   const AttentionArgs<T>& op = args.op;
-  const int32_t first_query = Threads::FirstQuery();
-  for (int32_t i = Threads::Thread(); i < Threads::kQueries; i += Threads::kThreads) {
-    StoreWhole(PlaceOf<kShaped>(op, work, i), &shared.queries[first_query + i]);
+  for (int32_t i = ThreadIndex(); i < queries; i += kThreads) {
+    StoreWhole(PlaceOf<kShaped>(op, work, i), &shared.queries[i]);
   }
-  Threads::Sync();
+  SyncBlock();
   constexpr int32_t kPerRow = Shared::kDims / kCopyElements<T>;
   const int32_t dim = op.kv.head_dim;
-  for (int32_t i = Threads::Thread(); i < Threads::kQueries * kPerRow; i += Threads::kThreads) {
-    const int32_t query = first_query + i / kPerRow, d = i % kPerRow * kCopyElements<T>;
+  const int64_t stride = op.q_stride == 0 ? int64_t{op.q_heads} * dim : op.q_stride;
+  const TurnedRows<T, Shared::kDims> rows = {shared.q};
+  SLUICE_ROLLED
+  for (int32_t i = ThreadIndex(); i < queries * kPerRow; i += kThreads) {
+    const int32_t query = i / kPerRow, d = i % kPerRow * kCopyElements<T>;
     const QueryPlace place = LoadWhole<QueryPlace>(&shared.queries[query]);
-    const int64_t stride = op.q_stride == 0 ? int64_t{op.q_heads} * dim : op.q_stride;
-    Bring<T, kAsync>(&shared.q[query][d], op.q + place.row * stride + place.head * dim + d, op.q,
-                     place.visible > 0 ? dim - d : 0);
+    const T* const from = op.q + place.row * stride + place.head * dim + d;
+    const int32_t count = place.visible > 0 ? dim - d : 0;
+    if (kBulk || args.aligned) {
+      Bring<T, true>(rows.At(query, d), from, op.q, count);
+    } else {
+      Bring<T, false>(rows.At(query, d), from, op.q, count);
+    }
   }
-  Pieces<T, kAsync, kShaped, Shared, Threads> pieces(op, work, shared);
-  pieces.Begin();
+  CommitCopies();
+}
 
-  const int32_t first_row = Warp() * kWarpQueries;
+// Returns the memory of the calling thread for merged sums, and the distance between two of them.
+template <typename T, typename Shared>
+__device__ float* TotalsOf(const AttentionArgs<T>& args, Shared& shared, int32_t& stride) {
+  if constexpr (Shared::kHasTotals) {
+    stride = kWarp;
+    return reinterpret_cast<float*>(shared.of_warps[Warp()]) + Lane();
+  } else {
+    stride = kThreads;
+    return args.scratch + int64_t{BlockIndex()} * (Shared::kDims / 2) * kThreads + ThreadIndex();
+  }
+}
+
+// Does the work. All warps share the queries of a narrow tile (kernels/cuda/attention_sums.h).
+template <bool kNarrow, bool kBulk, bool kShaped, typename T, typename Shared>
+__device__ void Attend(const AttentionKernelArgs<T>& args, const AttentionWork& work,
+                       Shared& shared, RingPlace& place) {
+  constexpr int32_t kDims = Shared::kDims, kChunk = Shared::kChunk, kKeys = Shared::kPieceKeys;
+  constexpr int32_t kShare = kNarrow ? kWarps : 1;
+  using Sums = WarpSums<T, kDims, kShaped, kShare>;
+  const AttentionArgs<T>& op = args.op;
+  Pieces<T, kBulk, kShaped, Shared> pieces(op, work, shared, place, args.aligned);
+  if (kBulk) pieces.Begin();
+  BringQueries<kBulk, kShaped>(args, work, kNarrow ? kWarpQueries : kTileQueries, shared);
+  if (!kBulk) pieces.Begin();
+  WaitCopies<kBulk ? 0 : Shared::kSlots - 1>();
+  SyncBlock();
+
+  const int32_t first_row = kNarrow ? 0 : Warp() * kWarpQueries;
+  const TurnedRows<T, kDims> rows = {shared.q};
+  const Queries<T, kDims> queries(rows.From(first_row));
   const ScoreShape shape = ShapeOf(op);
-  WarpSums<T, Shared::kDims, kShaped> sums(shared.queries + first_row, op.scratch, shape);
+  int32_t stride = 0;
+  float* const totals = Sums::kInRegisters ? nullptr : TotalsOf(op, shared, stride);
+  Sums sums(shared.queries + first_row, totals, stride, shape);
   const bool divided = work.tile.record >= 0;
   int32_t segment = work.tile.first_segment;
   if (kShaped && segment < work.lowest / kSegmentTokens) segment = work.lowest / kSegmentTokens;
@@ -67,77 +102,106 @@ __device__ void Attend(const AttentionKernelArgs<T>& args, const AttentionWork& 
     if (sees_segment) sums.BeginSegment();
     int32_t first = segment * kSegmentTokens;
     if (kShaped && first < work.lowest) first = work.lowest / kChunk * kChunk;
+    SLUICE_ROLLED
     for (; first < end; first += kChunk) {
       const bool sees = sums.Sees(first, kChunk), divides = work.Divides(first, first + kChunk);
-      Scores<kChunk> scores = {};
+      Scores<Sums::kOwnKeys> scores = {};
       SLUICE_UNROLL
-      for (int32_t piece = 0; piece < Threads::kPieces; ++piece) {
-        const auto keys = pieces.Next(/*clear=*/false);
-        if (sees) {
-          AddScores<Shared::kDims, Threads::kPieceKeys>(&shared.q[first_row], keys, scores,
-                                                        piece * (Threads::kPieceKeys / 8));
+      for (int32_t piece = 0; piece < Shared::kPieces; ++piece) {
+        const auto keys = pieces.Next(piece, first);
+        // Scores of keys after the context are hidden, so their weights are zeros.
+        if (!sees || first + piece * kKeys >= work.tile.context) continue;
+        if constexpr (kNarrow) {
+          constexpr int32_t kOwn = kKeys / kWeightBlock;  // blocks of the piece
+          if (Warp() / kOwn != piece % (kWarps / kOwn)) continue;
+          AddScores<kWeightBlock>(queries, keys.From(Warp() % kOwn * kWeightBlock), scores,
+                                  piece * kOwn / kWarps * 2);
+        } else {
+          AddScores<kKeys>(queries, keys, scores, piece * (kKeys / 8));
         }
       }
-      if (sees) sums.Weigh(first, scores);
+      typename Sums::ChunkWeights weights = {};
+      float keep[2];
+      if constexpr (kNarrow) {
+        if (sees) sums.WeighShared(first, scores, shared.narrow, keep);
+      } else if (sees) {
+        sums.Weigh(first, scores);
+        SLUICE_UNROLL
+        for (int32_t n = 0; n < kChunk / 8; n += 2) weights.Set(n / 2, &scores[n]);
+      }
+      SLUICE_UNROLL
+      for (int32_t piece = 0; piece < Shared::kPieces; ++piece) {
+        const auto values =
+            pieces.Next(Shared::kPieces + piece, first, divides ? shared.cleared[piece] : nullptr);
+        if (!sees) continue;
+        if constexpr (kNarrow) {
+          if (piece == 0) sums.TakeShared(shared.narrow, keep, weights);
+        }
+        if (first + piece * kKeys >= work.tile.context) continue;
+        sums.template AddValues<kKeys>(values, weights, piece * (kKeys / kWeightBlock));
+      }
+      if (!divides || !sees) continue;
       int32_t cleared = 0;
-      SLUICE_UNROLL
-      for (int32_t piece = 0; piece < Threads::kPieces; ++piece) {
-        const auto values = pieces.Next(divides);
-        if (sees) {
-          sums.template AddValues<Threads::kPieceKeys>(values, scores,
-                                                       piece * (Threads::kPieceKeys / 8));
-        }
-        if (!divides) continue;
-        for (int32_t warp = 0; warp < Threads::kThreads / kWarp; ++warp) {
-          cleared |= shared.cleared[Threads::FirstWarp() + warp];
-        }
-        Threads::Sync();  // the next piece may be cleared
+      for (int32_t i = 0; i < Shared::kPieces * kWarps; ++i) {
+        if (first + i / kWarps * kKeys >= work.tile.context) continue;
+        cleared |= shared.cleared[i / kWarps][i % kWarps];
       }
-      if (sees && cleared != 0) AddClearedValues(op, work, first, scores, sums);
+      if (cleared != 0) sums.AddCleared(weights, first, ClearedValuesOf(op, work));
     }
-    if (sees_segment) FinishSegment(args, work, segment, kBlock ? first_row : 0, divided, sums);
+    if (sees_segment) FinishSegment(args, work, segment, first_row, divided, sums);
   }
-  WaitCopies<0>();
-  if (!divided) FinishRows<kAsync>(op, work, shared, sums);
+  if (!kBulk) WaitCopies<0>();
+  if (divided) return;
+  if constexpr (kNarrow) {
+    if (args.aligned) {
+      FinishSharedRows<true>(op, work, shared, sums);
+    } else {
+      FinishSharedRows<false>(op, work, shared, sums);
+    }
+  } else {
+    T* const memory = reinterpret_cast<T*>(shared.of_warps[Warp()]);
+    const QueryPlace* const places = shared.queries + first_row;
+    if (kBulk || args.aligned) {
+      FinishRows<true, kDims>(op, work, places, memory, sums);
+    } else {
+      FinishRows<false, kDims>(op, work, places, memory, sums);
+    }
+  }
 }
 
-// A block takes a wide tile with a KV head. If there are more narrow tiles than blocks, each warp
-// takes a narrow tile.
-template <typename T, int32_t kDims, int32_t kKeys, int32_t kRing, bool kAsync, bool kShaped>
+// A block takes a tile with a KV head.
+template <typename T, int32_t kDims, int32_t kKeys, int32_t kRing, bool kBulk, bool kShaped>
 __global__ void __launch_bounds__(kThreads) AttentionKernel(AttentionKernelArgs<T> args) {
   using Shared = AttentionShared<T, kDims, kKeys, kRing>;
   auto& shared = SharedMemory<Shared>();
   const AttentionTiles& tiles = args.op.tiles;
-  const int32_t kv_heads = args.op.kv.kv_heads;
-  const int32_t wide = tiles.counts->wide * kv_heads, narrow = tiles.counts->narrow * kv_heads;
-  const auto work_of = [&](int32_t index) {
-    return WorkOf<kShaped>(args.op, tiles.tiles[index / kv_heads], index % kv_heads);
-  };
-  int32_t shares = (narrow + GridBlocks() - 1) / GridBlocks();
-  shares = shares < 1 ? 1 : shares < Shared::kTeams ? shares : Shared::kTeams;
-  const int32_t items = wide + (narrow + shares - 1) / shares;
+  const int32_t kv_heads = args.op.kv.kv_heads, wide = tiles.counts->wide;
+  const int32_t items = (wide + tiles.counts->narrow) * kv_heads;
+  if (kBulk && ThreadIndex() == 0) {
+    for (Arrival& arrival : shared.arrivals) InitWarpArrival(arrival, kKeys / kPageTokens);
+  }
+  RingPlace place;
   int32_t item = BlockIndex();
   while (item < items) {
     SyncBlock();
     if (ThreadIndex() == 0) shared.next = TakeWork(tiles.taken, items);
-    if (item < wide || shares == 1) {
-      Attend<true, kAsync, kShaped>(args, work_of(item), shared);
-    } else if constexpr (Shared::kTeams > 1) {
-      const int32_t own = wide + (item - wide) * shares + Warp();
-      if (Warp() < shares && own < wide + narrow) {
-        Attend<false, kAsync, kShaped>(args, work_of(own), shared);
-      }
+    const int32_t tile = item / kv_heads;
+    const AttentionWork work = WorkOf<kShaped>(args.op, tiles.tiles[tile], item - tile * kv_heads);
+    if (tile < wide) {
+      Attend<false, kBulk, kShaped>(args, work, shared, place);
+    } else {
+      Attend<true, kBulk, kShaped>(args, work, shared, place);
     }
     SyncBlock();
     item = shared.next;
   }
 }
 
-template <typename T, int32_t kDims, int32_t kKeys, int32_t kRing, bool kAsync, bool kShaped>
-const Kernel kAttention = KernelOf(kShaped ? kAsync ? "ShapedAttention" : "ShapedAttentionUnaligned"
-                                   : kAsync ? "Attention"
-                                            : "AttentionUnaligned",
-                                   &AttentionKernel<T, kDims, kKeys, kRing, kAsync, kShaped>);
+template <typename T, int32_t kDims, int32_t kKeys, int32_t kRing, bool kBulk, bool kShaped>
+const Kernel kAttention = KernelOf(kShaped ? kBulk ? "ShapedAttention" : "ShapedAttentionByRows"
+                                   : kBulk ? "Attention"
+                                           : "AttentionByRows",
+                                   &AttentionKernel<T, kDims, kKeys, kRing, kBulk, kShaped>);
 
 // Merges the records of the divided tiles. A warp merges each query.
 template <typename T, int32_t kDims, bool kAligned, bool kShaped>
@@ -165,7 +229,7 @@ __global__ void __launch_bounds__(kThreads) MergeKernel(AttentionKernelArgs<T> a
       SLUICE_UNROLL
       for (int32_t j = 0; j < kAtOnce; ++j, record += step) {
         if (first + j >= segments) continue;
-        parts[j] = ReadRow</*kAligned=*/true, kEach>(record, dims);
+        parts[j] = ReadRow</*kAligned=*/true, kEach>(KvRow<const float>{record, 0}, dims);
         tails[j] = LoadWhole<RecordTail>(record + dims);
       }
       SLUICE_UNROLL
@@ -181,8 +245,7 @@ __global__ void __launch_bounds__(kThreads) MergeKernel(AttentionKernelArgs<T> a
         for (int32_t e = 0; e < kEach; ++e) y.at[e] = factors.Merge(y.at[e], parts[j].at[e]);
       }
     }
-    OwnValue<kEach> own;
-    FinishRow<kAligned, kEach>(op, work, query, y, merged.sum, own);
+    FinishRow<kAligned, kEach>(op, work, query, y, merged.sum);
   }
 }
 
@@ -200,42 +263,43 @@ struct AttentionVariant {
   int32_t shared_bytes;
 };
 
-template <typename T, int32_t kDims, int32_t kKeys, int32_t kRing, bool kAsync>
-AttentionVariant Variant(bool shaped) {
+template <typename T, int32_t kDims, int32_t kKeys, int32_t kRing, bool kBulk>
+AttentionVariant Variant(bool aligned, bool shaped) {
   constexpr int32_t kBytes = sizeof(AttentionShared<T, kDims, kKeys, kRing>);
-  if (shaped) {
-    return {kAttention<T, kDims, kKeys, kRing, kAsync, true>, kMerge<T, kDims, kAsync, true>,
-            kBytes};
-  }
-  return {kAttention<T, kDims, kKeys, kRing, kAsync, false>, kMerge<T, kDims, kAsync, false>,
-          kBytes};
+  const Kernel& merge = shaped
+                            ? aligned ? kMerge<T, kDims, true, true> : kMerge<T, kDims, false, true>
+                        : aligned ? kMerge<T, kDims, true, false>
+                                  : kMerge<T, kDims, false, false>;
+  if (shaped) return {kAttention<T, kDims, kKeys, kRing, kBulk, true>, merge, kBytes};
+  return {kAttention<T, kDims, kKeys, kRing, kBulk, false>, merge, kBytes};
 }
 
-// Returns the variant with the largest ring that fits `limit`, or the one that fits every GPU. Rows
-// that cannot be copied asynchronously do not benefit from a large ring.
+// Returns the variant for heads of up to kDims features. Heads of kDims features in bfloat16 have
+// bulk copies and a large ring, if that fits `limit`. Others have a ring that fits every GPU.
 template <typename T, int32_t kDims, int32_t kKeys, int32_t kRing, int32_t kMinKeys,
           int32_t kMinRing>
-AttentionVariant VariantFor(int32_t limit, bool aligned, bool shaped) {
+AttentionVariant VariantFor(int32_t head_dim, int32_t limit, bool aligned, bool shaped) {
   static_assert(sizeof(AttentionShared<T, kDims, kMinKeys, kMinRing>) <= kSharedBytesOfEveryGpu);
-  if (!aligned) return Variant<T, kDims, kMinKeys, kMinRing, false>(shaped);
-  if (limit >= static_cast<int32_t>(sizeof(AttentionShared<T, kDims, kKeys, kRing>))) {
-    return Variant<T, kDims, kKeys, kRing, true>(shaped);
+  if constexpr (sizeof(T) == sizeof(BFloat16)) {
+    constexpr auto kBytes = static_cast<int32_t>(sizeof(AttentionShared<T, kDims, kKeys, kRing>));
+    if (aligned && head_dim == kDims && limit >= kBytes) {
+      return Variant<T, kDims, kKeys, kRing, true>(aligned, shaped);
+    }
   }
-  return Variant<T, kDims, kMinKeys, kMinRing, true>(shaped);
+  return Variant<T, kDims, kMinKeys, kMinRing, false>(aligned, shaped);
 }
 
 template <typename T>
 AttentionVariant VariantFor(int32_t head_dim, int32_t limit, bool aligned, bool shaped) {
   SLUICE_CHECK(head_dim >= 1 && head_dim <= kMaxHeadDim);
-  if constexpr (sizeof(T) == sizeof(float)) {
-    if (head_dim <= 64) return VariantFor<T, 64, 64, 4, 64, 4>(limit, aligned, shaped);
-    if (head_dim <= 128) return VariantFor<T, 128, 64, 3, 32, 3>(limit, aligned, shaped);
-    return VariantFor<T, 256, 32, 2, 16, 2>(limit, aligned, shaped);
-  } else {
-    if (head_dim <= 64) return VariantFor<T, 64, 64, 4, 64, 4>(limit, aligned, shaped);
-    if (head_dim <= 128) return VariantFor<T, 128, 64, 4, 64, 4>(limit, aligned, shaped);
-    return VariantFor<T, 256, 64, 3, 32, 3>(limit, aligned, shaped);
+  constexpr bool kSmall = sizeof(T) == sizeof(BFloat16);
+  if (head_dim <= 64) return VariantFor<T, 64, 64, 4, 64, 4>(head_dim, limit, aligned, shaped);
+  if (head_dim <= 128) {
+    return VariantFor < T, 128, 64, 4, kSmall ? 64 : 32,
+           kSmall ? 4 : 3 > (head_dim, limit, aligned, shaped);
   }
+  return VariantFor < T, 256, 64, 3, kSmall ? 32 : 16,
+         kSmall ? 3 : 2 > (head_dim, limit, aligned, shaped);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/kv_cache.h"
 #include "kernels/cuda/vector.h"
 #include "kernels/simt/simt.h"
 
@@ -14,10 +15,11 @@ namespace sluice::kernels::cuda {
 
 inline constexpr float kLog2E = 1.44269504f;
 
-inline constexpr int32_t kAttentionThreads = kTileQueries / kWarpQueries * kWarp;
+inline constexpr int32_t kAttentionWarps = kTileQueries / kWarpQueries;
+inline constexpr int32_t kAttentionThreads = kAttentionWarps * kWarp;
 
-// Up to this head width, registers hold both the sums of a segment and the merged sums. For wider
-// heads the merged sums are in memory.
+// Up to this number of features, a warp's registers hold both the sums of a segment and the merged
+// sums. For more features the merged sums are in memory.
 inline constexpr int32_t kMaxRegisterDims = 64;
 
 // A record of a segment's sums begins with y, padded to a multiple of 8, followed by this tail.
@@ -69,16 +71,61 @@ __device__ inline MergeFactors AddSegment(RecordTail& merged, const RecordTail& 
   return factors;
 }
 
+// Rows of kDims features in shared memory, without padding and turned (kernels/cuda/kv_cache.h).
+template <typename T, int32_t kDims>
+struct TurnedRows {
+  T* first;
+
+  __device__ T* At(int32_t row, int32_t d) const {
+    return first + row * kDims + TurnedPlace<T>(d, row % 8);
+  }
+  // Returns the rows from `row` on, a multiple of 8.
+  __device__ TurnedRows From(int32_t row) const { return {first + row * kDims}; }
+};
+
+// The 16 queries of a warp. They stay in registers if they fit.
+template <typename T, int32_t kDims>
+class Queries {
+ public:
+  // `rows` must stay unchanged unless kInRegisters.
+  static constexpr bool kInRegisters = sizeof(T) == sizeof(BFloat16) && kDims <= 128;
+
+  __device__ explicit Queries(const TurnedRows<T, kDims>& rows) : rows_(rows) {
+    if constexpr (kInRegisters) {
+      SLUICE_UNROLL
+      for (int32_t d = 0; d < kDims; d += 16) Read(d, held_[d / 16]);
+    }
+  }
+
+  // Returns features [d, d + 16) as operand a of MultiplyAdd.
+  __device__ void Get(int32_t d, uint32_t (&a)[4]) const {
+    if constexpr (kInRegisters) {
+      SLUICE_UNROLL
+      for (int32_t i = 0; i < 4; ++i) a[i] = held_[d / 16][i];
+    } else {
+      Read(d, a);
+    }
+  }
+  __device__ const TurnedRows<T, kDims>& rows() const { return rows_; }
+
+ private:
+  __device__ void Read(int32_t d, uint32_t (&a)[4]) const {
+    LoadMatrices<false>(rows_.At(Lane() % 16, d + Lane() / 16 * 8), a);
+  }
+
+  TurnedRows<T, kDims> rows_;
+  uint32_t held_[kInRegisters ? kDims / 16 : 1][4];
+};
+
 // The scores of kKeys keys. Later they are replaced by their weights.
 template <int32_t kKeys>
 using Scores = float[kKeys / 8][4];
 
-// Adds q . k for the rows of the warp and kKeys keys, whose first column is 8 first_block. A Row is
-// an array of features.
-template <int32_t kDims, int32_t kKeys, typename Row, int32_t kBlocks>
-__device__ inline void AddScores(const Row* q, const Row* keys, float (&scores)[kBlocks][4],
-                                 int32_t first_block) {
-  if constexpr (sizeof(q[0][0]) == sizeof(float)) {
+// Adds q . k for the queries and kKeys keys to the scores from scores[first_block] on.
+template <int32_t kKeys, int32_t kBlocks, typename T, int32_t kDims>
+__device__ inline void AddScores(const Queries<T, kDims>& queries, const TurnedRows<T, kDims>& keys,
+                                 float (&scores)[kBlocks][4], int32_t first_block) {
+  if constexpr (sizeof(T) == sizeof(float)) {
     using Four = Floats<4>;
     SLUICE_UNROLL
     for (int32_t n = 0; n < kKeys / 8; ++n) {
@@ -87,8 +134,8 @@ __device__ inline void AddScores(const Row* q, const Row* keys, float (&scores)[
       for (int32_t d = 0; d < kDims; d += 4) {
         Four a[2], b[2];
         for (int32_t i = 0; i < 2; ++i) {
-          a[i] = Load<4>(&q[Lane() / 4 + 8 * i][d]);
-          b[i] = Load<4>(&keys[n * 8 + Lane() % 4 * 2 + i][d]);
+          a[i] = Load<4>(queries.rows().At(Lane() / 4 + 8 * i, d));
+          b[i] = Load<4>(keys.At(n * 8 + Lane() % 4 * 2 + i, d));
         }
         SLUICE_UNROLL
         for (int32_t e = 0; e < 4; ++e) {
@@ -100,20 +147,68 @@ __device__ inline void AddScores(const Row* q, const Row* keys, float (&scores)[
       }
     }
   } else {
+    // Addresses differ in the lowest bits only by 4 values, the others are constants.
+    const T* at[4];
+    const int32_t turn = Lane() / 8 % 2 ^ Lane() % 8;
+    SLUICE_UNROLL
+    for (int32_t i = 0; i < 4; ++i) {
+      at[i] = keys.first + (Lane() / 16 * 8 + Lane() % 8) * kDims + ((2 * i) ^ turn) * 8;
+    }
     SLUICE_UNROLL
     for (int32_t d = 0; d < kDims; d += 16) {
       uint32_t a[4];
-      LoadMatrices<false>(&q[Lane() % 16][d + Lane() / 16 * 8], a);
+      queries.Get(d, a);
       SLUICE_UNROLL
       for (int32_t n = 0; n < kKeys / 8; n += 2) {
         uint32_t b[4];
-        LoadMatrices<false>(&keys[n * 8 + Lane() / 16 * 8 + Lane() % 8][d + Lane() / 8 % 2 * 8], b);
+        LoadMatrices<false>(at[d / 16 % 4] + d / 64 * 64 + n * 8 * kDims, b);
         MultiplyAdd(scores[first_block + n], a, {b[0], b[1]});
         MultiplyAdd(scores[first_block + n + 1], a, {b[2], b[3]});
       }
     }
   }
 }
+
+// The weights of a chunk for a warp's queries, as the products with values read them: rounded pairs
+// in the order of operand a of MultiplyAdd, or floats in the order of scores.
+template <typename T, int32_t kChunk>
+struct Weights {
+  static constexpr bool kPairs = sizeof(T) == sizeof(BFloat16);
+  static constexpr int32_t kPacks = kPairs ? 1 : 2;  // of a lane, for kWeightBlock keys
+
+  Pack<uint32_t> at[kChunk / kWeightBlock][kPacks];
+
+  // Sets the weights of a block of keys.
+  __device__ void Set(int32_t block, const float (*weights)[4]) {
+    SLUICE_UNROLL
+    for (int32_t i = 0; i < 4; ++i) {
+      if constexpr (kPairs) {
+        at[block][0].at[i] = RoundToPair(weights[i / 2][i % 2 * 2], weights[i / 2][i % 2 * 2 + 1]);
+      } else {
+        at[block][0].at[i] = BitsOf(weights[0][i]);
+        at[block][1].at[i] = BitsOf(weights[1][i]);
+      }
+    }
+  }
+  // Returns element [n][i] of the scores' layout.
+  __device__ float Get(int32_t n, int32_t i) const {
+    const uint32_t word = at[n / 2][kPairs ? 0 : n % 2].at[kPairs ? n % 2 * 2 + i / 2 : i];
+    if constexpr (kPairs) return Widen(BFloat16{static_cast<uint16_t>(word >> i % 2 * 16)});
+    return FloatOf(word);
+  }
+
+ private:
+  static __device__ uint32_t BitsOf(float x) {
+    uint32_t bits;
+    __builtin_memcpy(&bits, &x, sizeof(bits));
+    return bits;
+  }
+  static __device__ float FloatOf(uint32_t bits) {
+    float x;
+    __builtin_memcpy(&x, &bits, sizeof(x));
+    return x;
+  }
+};
 
 template <typename T>
 __device__ inline bool IsFinite(T value) {

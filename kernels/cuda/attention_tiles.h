@@ -20,7 +20,7 @@
 namespace sluice::kernels::cuda {
 
 inline constexpr int32_t kTileQueries = 64;  // of a block
-// The queries of a warp. Several tiles with at most this many queries share a block.
+// The queries of a warp. The warps of a block share a tile with at most this many queries.
 inline constexpr int32_t kWarpQueries = 16;
 // The blocks of attention that a processor runs at a time, if shared memory permits.
 inline constexpr int32_t kAttentionBlocks = 2;

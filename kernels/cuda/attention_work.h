@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_scores.h"
+#include "kernels/cuda/attention_sums.h"
 #include "kernels/cuda/bring.h"
 #include "kernels/cuda/vector.h"
 #include "kernels/simt/simt.h"
@@ -17,6 +18,7 @@ struct AttentionKernelArgs {
   AttentionArgs<T> op;
   float* records;  // after the totals of the blocks
   int32_t record_stride;
+  bool aligned;  // whether all rows may be accessed 16 bytes at a time
 };
 
 // The floats of scratch memory for the blocks' merged segments.
@@ -26,7 +28,7 @@ inline int64_t TotalFloats(int32_t head_dim, int64_t blocks) {
 }
 inline int64_t RecordStride(int32_t head_dim) { return CeilDiv(head_dim, 8) * 8 + kRecordTail; }
 
-// Returns whether all rows may be copied asynchronously.
+// Returns whether all rows may be accessed 16 bytes at a time.
 template <typename T>
 bool RowsAreAligned(const AttentionArgs<T>& args) {
   const int32_t dim = args.kv.head_dim;
@@ -38,7 +40,8 @@ template <typename T>
 AttentionKernelArgs<T> KernelArgsOf(const Stream& stream, const AttentionArgs<T>& args) {
   const int64_t blocks = int64_t{kAttentionBlocks} * stream.processors();
   const int64_t totals = args.tiles.records == 0 ? 0 : TotalFloats(args.kv.head_dim, blocks);
-  return {args, args.scratch + totals, static_cast<int32_t>(RecordStride(args.kv.head_dim))};
+  return {args, args.scratch + totals, static_cast<int32_t>(RecordStride(args.kv.head_dim)),
+          RowsAreAligned(args)};
 }
 
 // Queues the merge of the records of divided tiles after the kernel that writes them.
@@ -107,12 +110,12 @@ __device__ QueryPlace PlaceOf(const AttentionArgs<T>& args, const AttentionWork&
           position, visible};
 }
 
-// Returns the index of the first feature of a position's key and value.
+// Returns the value of a position.
 template <typename T>
-__device__ int64_t OffsetOf(const AttentionArgs<T>& args, const AttentionWork& work,
+__device__ KvRow<T> ValueOf(const AttentionArgs<T>& args, const AttentionWork& work,
                             int32_t position) {
   const int32_t page = args.pages[work.sequence.pages_offset + position / kPageTokens];
-  return args.kv.Offset(page * kPageTokens + position % kPageTokens, work.kv_head);
+  return args.kv.Row(args.kv.v, page * kPageTokens + position % kPageTokens, work.kv_head);
 }
 
 // Replaces values of 16 bytes that are not finite by zeros. Otherwise they would reach queries that
@@ -137,12 +140,11 @@ __device__ inline void NoteCleared(bool found, int32_t* cleared) {
   if (Lane() == 0) cleared[Warp()] = any;
 }
 
-// Adds the replaced values of the chunk at `first` to the sums of the rows that see them.
-template <typename T, typename Sums>
-__device__ void AddClearedValues(const AttentionArgs<T>& args, const AttentionWork& work,
-                                 int32_t first, const Scores<Sums::kChunk>& weights, Sums& sums) {
-  sums.AddCleared(weights, first, work.lowest, work.tile.context, args.kv.head_dim,
-                  [&](int32_t position) { return args.kv.v + OffsetOf(args, work, position); });
+template <typename T>
+__device__ ClearedValues<T> ClearedValuesOf(const AttentionArgs<T>& args,
+                                            const AttentionWork& work) {
+  return {args.kv, args.pages + work.sequence.pages_offset, work.kv_head, work.lowest,
+          work.tile.context};
 }
 
 // Returns the place of the record of a query's sums over `segment`.

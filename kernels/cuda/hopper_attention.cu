@@ -45,7 +45,7 @@ struct HopperAttentionShared {
 
   union {  // The rows that are written reuse the memory of the queries.
     Lines<kTileQueries, kDims> lines;
-    T q[kTileQueries][kDims + kCopyElements<T>];
+    alignas(kCopyBytes) T rows[kTileQueries * kDims];
   };
   Piece ring[kSlots];
   Lines<kTileQueries, kChunk> weights;
@@ -127,15 +127,15 @@ class PieceCopies {
     for (int32_t page = 0; page < kPieceKeys / kPageTokens; ++page) {
       const int32_t position = first + page * kPageTokens;
       const int32_t seen = work_.tile.context - position;
-      const T* from = layer;
+      int32_t slot = 0;
       if (seen > 0) {
-        const int32_t id = args_.pages[work_.sequence.pages_offset + position / kPageTokens];
-        from += args_.kv.PageOffset(id, work_.kv_head);
+        slot = args_.pages[work_.sequence.pages_offset + position / kPageTokens] * kPageTokens;
       }
       SLUICE_UNROLL
       for (int32_t k = key_; k < key_ + kPageTokens; k += kRows) {
         cuda::Bring<T, true>(to.Place(page * kPageTokens + k, column_),
-                             from + k * args_.kv.head_dim + column_, layer, k < seen ? left : 0);
+                             args_.kv.Row(layer, slot + k, work_.kv_head).At(column_), layer,
+                             k < seen ? left : 0);
       }
     }
   }
@@ -198,14 +198,14 @@ __device__ void QueueValues(const Shared& shared, const typename Shared::Piece& 
 
 // Writes the weights of the warp's queries, rounded.
 template <typename Shared>
-__device__ void WriteWeights(const Scores<kChunk>& weights, Shared& shared) {
+__device__ void WriteWeights(const Weights<T, kChunk>& weights, Shared& shared) {
   SLUICE_UNROLL
   for (int32_t n = 0; n < kChunk / 8; ++n) {
     SLUICE_UNROLL
     for (int32_t i = 0; i < 2; ++i) {
       const int32_t query = Warp() * kWarpQueries + Lane() / 4 + 8 * i;
       *reinterpret_cast<uint32_t*>(shared.weights.Place(query, n * 8 + Lane() % 4 * 2)) =
-          RoundToPair(weights[n][2 * i], weights[n][2 * i + 1]);
+          weights.at[n / 2][0].at[n % 2 * 2 + i];
     }
   }
 }
@@ -230,7 +230,8 @@ __device__ void Attend(const AttentionKernelArgs<T>& args, const AttentionWork& 
                             .bias = nullptr,
                             .bias_stride = 0,
                             .silu_share = 0};
-  WarpSums<T, kDims, /*kShaped=*/false> sums(shared.queries + first_row, op.scratch, shape);
+  float* const totals = op.scratch + int64_t{BlockIndex()} * (kDims / 2) * kThreads + ThreadIndex();
+  WarpSums<T, kDims, /*kShaped=*/false> sums(shared.queries + first_row, totals, kThreads, shape);
   const bool divided = work.tile.record >= 0;
   for (int32_t segment = work.tile.first_segment; segment < work.tile.past_segment; ++segment) {
     const int32_t past = (segment + 1) * (kSegmentTokens / kChunk);
@@ -255,7 +256,10 @@ __device__ void Attend(const AttentionKernelArgs<T>& args, const AttentionWork& 
         }
       }
       if (sees) sums.Weigh(first, scores);
-      WriteWeights(scores, shared);
+      Weights<T, kChunk> weights;
+      SLUICE_UNROLL
+      for (int32_t n = 0; n < kChunk / 8; n += 2) weights.Set(n / 2, &scores[n]);
+      WriteWeights(weights, shared);
       int32_t cleared = 0;
       SLUICE_UNROLL
       for (int32_t piece = 0; piece < Shared::kPieces; ++piece) {
@@ -268,7 +272,7 @@ __device__ void Attend(const AttentionKernelArgs<T>& args, const AttentionWork& 
         WaitProducts<0>();
         for (int32_t w = 0; divides && w < kWarps; ++w) cleared |= shared.cleared[piece][w];
       }
-      if (sees && cleared != 0) AddClearedValues(op, work, first, scores, sums);
+      if (sees && cleared != 0) sums.AddCleared(weights, first, ClearedValuesOf(op, work));
     }
     if (sees_segment) FinishSegment(args, work, segment, first_row, divided, sums);
   }
@@ -276,7 +280,8 @@ __device__ void Attend(const AttentionKernelArgs<T>& args, const AttentionWork& 
   if (divided) return;
   SyncBlock();  // the queries are no longer read
   sums.ClearSigns();
-  FinishRows<true>(op, work, shared, sums);
+  FinishRows<true, kDims>(op, work, shared.queries + first_row, shared.rows + first_row * kDims,
+                          sums);
 }
 
 #endif  // SLUICE_HAS_PRODUCTS

@@ -6,15 +6,15 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-// Processes the item of a head that begins at feature `i`. `from` may be `to`. If not `rotates`,
-// copies the features.
+// Processes the item of a head that begins at feature `i`. `from` may be the row `to`. If not
+// `rotates`, copies the features.
 template <int32_t kWidth, typename T>
 __device__ void RotateItem(const RopeArgs<T>& op, int32_t row, bool rotates, const T* from,
-                           int32_t i, T* to) {
+                           int32_t i, const KvRow<T>& to) {
   const int32_t half = op.rotary_dim / 2;
   if (i >= half || !rotates) {
-    if (i < half) Copy<kWidth>(from + i, to + i);
-    if (from != to) Copy<kWidth>(from + i + half, to + i + half);
+    if (i < half) Copy<kWidth>(from + i, to.At(i));
+    if (from != to.first) Copy<kWidth>(from + i + half, to.At(i + half));
     return;
   }
   const int64_t table = int64_t{op.positions[row]} * half + i;
@@ -26,8 +26,8 @@ __device__ void RotateItem(const RopeArgs<T>& op, int32_t row, bool rotates, con
     a.at[j] = x * cos.at[j] - y * sin.at[j];
     b.at[j] = y * cos.at[j] + x * sin.at[j];
   }
-  Store(a, to + i);
-  Store(b, to + i + half);
+  Store(a, to.At(i));
+  Store(b, to.At(i + half));
 }
 
 // The items of a row: the items of its q heads, then of the k heads, then of the v heads. The items
@@ -43,7 +43,7 @@ __global__ void RopeAndStoreKernel(OverRows<RopeArgs<T>> args) {
     T* q = op.q + int64_t{head} * dim;
     for (int32_t r = walk.row; r < rows; r += walk.step) {
       T* const at = q + r * (op.stride == 0 ? int64_t{op.q_heads} * dim : op.stride);
-      RotateItem<kWidth>(op, r, true, at, i, at);
+      RotateItem<kWidth>(op, r, true, at, i, KvRow<T>{at, 0});
     }
     return;
   }
@@ -55,7 +55,7 @@ __global__ void RopeAndStoreKernel(OverRows<RopeArgs<T>> args) {
   for (int32_t r = walk.row; r < rows; r += walk.step) {
     RotateItem<kWidth>(op, r, is_k,
                        from + r * (op.stride == 0 ? int64_t{kv_heads} * dim : op.stride), i,
-                       to + op.kv.Offset(op.kv_slots[r], kv_head));
+                       op.kv.Row(to, op.kv_slots[r], kv_head));
   }
 }
 

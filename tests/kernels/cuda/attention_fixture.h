@@ -15,13 +15,16 @@ void StoreSequence(DeviceLab& lab, const int32_t* pages, const SequenceCase<T>& 
   for (int32_t first = from_key; first < c.length(); first += kPageTokens) {
     const int32_t count = std::min(kPageTokens, c.length() - first);
     for (int32_t h = 0; h < kv.kv_heads; ++h) {
-      std::vector<T> k, v;  // of this page and head
+      std::vector<T> k(count * dim), v(count * dim);  // of this page and head
+      const KvLayer<T> page = {k.data(), v.data(), 1, kv.head_dim};
       for (int32_t p = first; p < first + count; ++p) {
         const int64_t from = (int64_t{p} * kv.kv_heads + h) * dim;
-        k.insert(k.end(), &c.k[from], &c.k[from] + dim);
-        v.insert(v.end(), &c.v[from], &c.v[from] + dim);
+        for (int32_t d = 0; d < dim; ++d) {
+          *page.Row(page.k, p - first, 0).At(d) = c.k[from + d];
+          *page.Row(page.v, p - first, 0).At(d) = c.v[from + d];
+        }
       }
-      const int64_t to = kv.Offset(pages[first / kPageTokens] * kPageTokens, h);
+      const int64_t to = kv.PageOffset(pages[first / kPageTokens], h);
       lab.Write<T>(kv.k + to, k);
       lab.Write<T>(kv.v + to, v);
     }

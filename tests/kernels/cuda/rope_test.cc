@@ -25,12 +25,14 @@ class RopeTest : public OpTest {
                               .kv = {lab_.Put(blank), lab_.Put(blank), shape.kv_heads, dim},
                               .rows = Live(shape.rows)};
     RopeAndStore(lab_.stream(), args);
-    const std::vector<T> k = lab_.Get(args.kv.k, cache), v = lab_.Get(args.kv.v, cache);
+    std::vector<T> k = lab_.Get(args.kv.k, cache), v = lab_.Get(args.kv.v, cache);
     RopeOutputs<T> out = {lab_.Get(args.q, in.q.size()), {}, {}};
     for (int32_t i = 0; i < kSlots * shape.kv_heads; ++i) {
-      const int64_t from = args.kv.Offset(i / shape.kv_heads, i % shape.kv_heads);
-      out.cached_k.insert(out.cached_k.end(), &k[from], &k[from] + dim);
-      out.cached_v.insert(out.cached_v.end(), &v[from], &v[from] + dim);
+      const int32_t slot = i / shape.kv_heads, head = i % shape.kv_heads;
+      for (int32_t d = 0; d < dim; ++d) {
+        out.cached_k.push_back(*args.kv.Row(k.data(), slot, head).At(d));
+        out.cached_v.push_back(*args.kv.Row(v.data(), slot, head).At(d));
+      }
     }
     return out;
   }
