@@ -107,8 +107,7 @@ int64_t CudaHead<T>::BytesOf(const ModelConfig& config, int32_t most_rows,
 
 template <typename T>
 size_t CudaHead<T>::WorkspaceBytes() const {
-  return weights_.layer == nullptr ? cuda::SplitSumsBytes(width_)
-                                   : weights_.layer->workspace_bytes();
+  return weights_.layer == nullptr ? 0 : weights_.layer->workspace_bytes();
 }
 
 template <typename T>
@@ -128,7 +127,6 @@ template <typename Cutter>
 typename CudaHead<T>::Input CudaHead<T>::CutInput(Kind kind, Cutter& cutter) const {
   const int64_t rows = MaxRows(kind);
   return {.counts = cutter.template Take<int32_t>(3),
-          .split_counters = cutter.template Take<int32_t>(SplitCounters()),
           .tiles = cutter.template Take<kernels::RowGroup>(CeilDiv(rows, cuda::kTileRows)),
           .row_ids = cutter.template Take<int32_t>(rows),
           .excluded_begin = cutter.template Take<int32_t>(rows + 1),
@@ -242,18 +240,15 @@ void CudaHead<T>::LaunchProducts(Kind kind, DeviceStream& stream) const {
                                 .workspace = workspace_.get()},
                                stream);
   }
-  const Input& input = input_[kind];
-  cuda::Project<T, float>(stream,
-                          {.x = gathered_,
-                           .weight = weights_.weight,
-                           .bias = weights_.bias,
-                           .bias_stride = 0,
-                           .k = width_,
-                           .n = columns_,
-                           .tiles = TilesOf(kind),
-                           .accumulate = false,
-                           .out = output_.logits,
-                           .split = {static_cast<float*>(workspace_.get()), input.split_counters}});
+  cuda::Project<T, float>(stream, {.x = gathered_,
+                                   .weight = weights_.weight,
+                                   .bias = weights_.bias,
+                                   .bias_stride = 0,
+                                   .k = width_,
+                                   .n = columns_,
+                                   .tiles = TilesOf(kind),
+                                   .accumulate = false,
+                                   .out = output_.logits});
 }
 
 template <typename T>

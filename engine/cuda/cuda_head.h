@@ -15,7 +15,6 @@
 #include "engine/model/config.h"
 #include "engine/step_batch.h"
 #include "kernels/cuda/diverse.h"
-#include "kernels/cuda/product_split.h"
 #include "kernels/cuda/row_tiles.h"
 #include "kernels/cuda/sample.h"
 #include "kernels/cuda/score.h"
@@ -88,7 +87,6 @@ class CudaHead {
   // The input of a run, which the host sends in one copy.
   struct Input {
     int32_t* counts;  // [3]: rows, tiles of our kernel, and the index of the first sampled row
-    int32_t* split_counters;  // [SplitCounters()], zeros (kernels/cuda/product_split.h)
     kernels::RowGroup* tiles;
     int32_t* row_ids;         // [rows]
     int32_t* excluded_begin;  // [rows + 1], into the lists, which are sent separately
@@ -133,9 +131,6 @@ class CudaHead {
   // Returns whether the candidates of each row are fetched by themselves.
   static bool FetchesByRow(Kind kind) { return kind == kManyTop || kind == kDiverse; }
   size_t WorkspaceBytes() const;
-  int32_t SplitCounters() const {
-    return kernels::cuda::Segments(width_) > 1 ? kernels::cuda::kMaxSplitTiles : 0;
-  }
   // Returns whether a run may hold the row.
   bool Allows(Kind kind, const SampledRow& row) const;
   // Returns the sizes of a staging area.

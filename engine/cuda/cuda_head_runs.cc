@@ -160,7 +160,6 @@ void CudaHead<T>::Send(const StepBatch& batch, const Run& run, HeadStaging& stag
   Cutter cutter(staging.inputs_ + run.begin.input);
   const Input sent = CutInput(run.kind, cutter);
   const kernels::RowGroup all = {0, 0, run.rows};
-  std::memset(sent.split_counters, 0, SplitCounters() * sizeof(int32_t));
   sent.counts[0] = run.rows;
   sent.counts[2] = run.first;
   sent.counts[1] = cuda::CutIntoRowTiles({&all, 1}, sent.tiles);

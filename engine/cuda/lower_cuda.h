@@ -13,7 +13,6 @@
 #include "engine/model/model.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/kv_cache.h"
-#include "kernels/cuda/product_split.h"
 #include "kernels/cuda/row_tiles.h"
 #include "kernels/simt/stream.h"
 
@@ -38,11 +37,6 @@ struct StepPlace {
   // Returns a reference to device memory.
   const StepCounts& counts() const { return *at<const StepCounts>(layout.counts); }
   void* workspace() const { return arena + layout.workspace; }
-  // Returns the memory that blocks use to share the sums of a product over k.
-  kernels::cuda::SplitSums split_sums(int32_t k) const {
-    if (kernels::cuda::SplitSumsBytes(k) == 0) return {};
-    return {static_cast<float*>(workspace()), at<int32_t>(layout.split_counters)};
-  }
   kernels::cuda::LiveRows rows() const { return {&counts().rows, bucket.tokens}; }
   kernels::cuda::RowTiles dense_tiles() const {
     return {at<const kernels::RowGroup>(layout.dense_tiles), &counts().dense_tiles,

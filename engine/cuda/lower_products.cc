@@ -181,7 +181,6 @@ absl::StatusOr<CudaOp<T>> ProductLowering<T>::OwnInt8(const LinearOp& op, const 
   SLUICE_ASSIGN_OR_RETURN(const int8_t* const packed,
                           weights_.Pack(weight.values, cuda::WeightLayout::kPanels,
                                         static_cast<int32_t>(op.matrices), k, n));
-  workspace_bytes_ = std::max<size_t>(workspace_bytes_, cuda::SplitSumsBytes(k));
   return [op, packed, scales = weight.scales, bias, k, n, then, quantize = Quantizer(op)](
              const StepPlace<T>& place, DeviceStream& stream) {
     quantize(place, stream);
@@ -189,7 +188,6 @@ absl::StatusOr<CudaOp<T>> ProductLowering<T>::OwnInt8(const LinearOp& op, const 
     args.x = place.template at<int8_t>(place.layout.quantized);
     args.weight = packed;
     args.k = k;
-    args.split = place.split_sums(k);
     args.row_scales = place.template at<float>(place.layout.row_scales);
     args.scales = scales;
     cuda::Project(stream, args);
@@ -227,13 +225,11 @@ absl::StatusOr<CudaOp<T>> ProductLowering<T>::OwnProduct(const LinearOp& op, con
                                  plain, bias));
   SLUICE_ASSIGN_OR_RETURN(const T* const weight,
                           weights_.Pack(plain, kernel->layout, matrices, k, n));
-  workspace_bytes_ = std::max<size_t>(workspace_bytes_, cuda::SplitSumsBytes(k));
   return [op, kernel, weight, bias, k, n, then](const StepPlace<T>& place, cuda::Stream& stream) {
     cuda::ProjectionArgs<T> args = ProductArgs<T>(op, n, bias, then, place);
     args.x = place.buffer(op.in);
     args.weight = weight;
     args.k = k;
-    args.split = place.split_sums(k);
     kernel->run(stream, args);
   };
 }

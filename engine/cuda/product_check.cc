@@ -178,12 +178,6 @@ template <typename T>
 absl::Status ProductCheck<T>::Prepare(Device& device, DeviceStream& stream) {
   inputs_.emplace(device, stream);
   processors_ = device.info().processors;
-  if (const int64_t bytes = cuda::SplitSumsBytes(shape_.k); bytes > 0) {
-    split_ = {inputs_->Room<float>(bytes / static_cast<int64_t>(sizeof(float))),
-              inputs_->Room<int32_t>(cuda::kMaxSplitTiles)};
-    SLUICE_RETURN_IF_ERROR(inputs_->status());
-    stream.Fill(split_.counters, 0, cuda::kMaxSplitTiles * sizeof(int32_t));
-  }
   DrawRows();
   RowCheckSpec spec = Spec();
   for (const std::vector<int32_t>& rows : spec.batches) SLUICE_RETURN_IF_ERROR(PutBatch(rows));
@@ -209,8 +203,7 @@ absl::Status ProductCheck<T>::Check(const GroupedProductCandidate<T>& candidate,
                            .out = static_cast<T*>(out),
                            .activate = shape_.activate,
                            .activation = shape_.activation,
-                           .gate = batches_[batch].gate,
-                           .split = split_});
+                           .gate = batches_[batch].gate});
       },
       stream);
 }

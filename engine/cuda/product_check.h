@@ -10,7 +10,6 @@
 #include "absl/status/statusor.h"
 #include "engine/cuda/kernel_candidates.h"
 #include "engine/cuda/row_check.h"
-#include "kernels/cuda/product_split.h"
 #include "kernels/cuda/row_tiles.h"
 
 namespace sluice {
@@ -57,8 +56,7 @@ class ProductCheck {
   const T* const weight_;
   const T* const bias_;
   std::map<kernels::cuda::WeightLayout, const T*>
-      packed_;  // made for the first candidate with this layout
-  kernels::cuda::SplitSums split_;
+      packed_;              // made for the first candidate with this layout
   int32_t processors_ = 1;  // of the device
   std::vector<Row> rows_;
   std::vector<Batch> batches_;

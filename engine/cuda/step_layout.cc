@@ -11,7 +11,6 @@
 #include "engine/cuda/dense_layer.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/kv_cache.h"
-#include "kernels/cuda/product_split.h"
 #include "kernels/cuda/row_tiles.h"
 
 namespace sluice {
@@ -35,15 +34,6 @@ template <typename T>
 void Copy(std::span<const T> values, char* to) {
   static_assert(std::is_trivially_copyable_v<T>);
   if (!values.empty()) std::memcpy(to, values.data(), values.size_bytes());
-}
-
-// Returns whether blocks may share the sums of a product over k.
-bool MaySplit(const Graph& graph) {
-  return std::any_of(graph.ops.begin(), graph.ops.end(), [&](const GraphOp& op) {
-    const auto* const linear = std::get_if<LinearOp>(&op);
-    return linear != nullptr &&
-           kernels::cuda::Segments(static_cast<int32_t>(graph.buffers[linear->in].width)) > 1;
-  });
 }
 
 }  // namespace
@@ -97,8 +87,6 @@ StepLayout LayOutStep(const ModelConfig& config, const Graph& graph, const Bucke
   layout.dense_tiles = take(layout.max_dense_tiles, sizeof(RowGroup));
   layout.group_tiles = take(layout.max_group_tiles, sizeof(RowGroup));
   layout.attention_tiles = take(layout.max_attention_tiles, sizeof(AttentionTile));
-  layout.split_counter_count = MaySplit(graph) ? kernels::cuda::kMaxSplitTiles : 0;
-  layout.split_counters = take(layout.split_counter_count, kInt);
   layout.inputs = take(tokens * config.input_width, sizeof(float));
   constexpr int64_t kPageTokens = kernels::cuda::kPageTokens;
   const int64_t sequence_pages = (config.max_positions + kPageTokens - 1) / kPageTokens;
@@ -137,7 +125,6 @@ void WriteInput(const StepBatch& batch, const StepLayout& layout, char* input) {
           batch.hidden()),
       .attention_taken = 0};
   std::memcpy(at(layout.counts), &counts, sizeof(counts));
-  std::memset(at(layout.split_counters), 0, layout.split_counter_count * sizeof(int32_t));
   Copy(batch.token_ids(), at(layout.token_ids));
   if (batch.types().empty()) {
     std::memset(at(layout.types), 0, layout.positions - layout.types);

@@ -43,14 +43,11 @@ struct StepLayout {
   int64_t dense_tiles;      // [max_dense_tiles]
   int64_t group_tiles;      // [max_group_tiles]
   int64_t attention_tiles;  // [max_attention_tiles]
-  // [kMaxSplitTiles], zeros (kernels/cuda/product_split.h); absent if no product may be split
-  int64_t split_counters;
-  int64_t inputs;  // [tokens, the model's input_width], float
-  int64_t pages;   // [sequences, pages of max_positions]; sent as far as used
+  int64_t inputs;           // [tokens, the model's input_width], float
+  int64_t pages;            // [sequences, pages of max_positions]; sent as far as used
 
   int32_t max_dense_tiles;
   int32_t max_group_tiles;
-  int32_t split_counter_count;
   int32_t max_attention_tiles;
   kernels::cuda::AttentionSizes attention;
 

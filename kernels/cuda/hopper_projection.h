@@ -1,6 +1,6 @@
 // Grouped GEMM tuned for compute capability 9.0 (sm_90a); kernels/cuda/projection.h is the portable
 // version. The result is the same except for the last bits. The operands are the same, except that
-// the weight is packed for warpgroups (kernels/cuda/weight_layout.h) and `split` is not used.
+// the weight is packed for warpgroups (kernels/cuda/weight_layout.h).
 //
 // The tensor cores of warpgroups read rows from registers and the weight from shared memory. The
 // size of the tiles depends on the possible number of rows: large tiles read operands less often,

@@ -102,8 +102,9 @@ __global__ void TransposeKernel(TransposeJob<S, T> job) {
 template <typename T>
 __global__ void PackKernel(PackArgs<T> args) {
   constexpr int32_t kCount = kCopyElements<T>, kDepth = kSliceDepth<T>;
-  // The depths and columns of 16 bytes of a slice.
-  constexpr int32_t kDown = sizeof(T) == 4 ? 1 : 8 / sizeof(T), kAcross = kCount / kDown;
+  // The depths and columns of 16 bytes of a slice. In bfloat16 these are two pairs of depths.
+  constexpr int32_t kDown = sizeof(T) == 4 ? 1 : 4, kAcross = kCount / kDown;
+  const auto pair = [](int32_t depth) { return depth / 2 * 8 + depth % 2; };
   constexpr int32_t kGroups = kPanelColumns / kAcross;
   const int32_t slices = Slices<T>(args.k), panels = Panels(args.n);
   const int64_t all = args.matrices * panels * slices;
@@ -114,14 +115,15 @@ __global__ void PackKernel(PackArgs<T> args) {
     const T* const in = args.in + matrix * args.k * args.n;
     T* const out = args.out + slice * kSliceElements<T>;
     for (int32_t i = ThreadIndex(); i < kSliceElements<T> / kCount; i += kThreads) {
-      const int32_t depth = i / kGroups * kDown, column = i % kGroups * kAcross;
+      const int32_t group = i / kGroups, column = i % kGroups * kAcross;
+      const int32_t depth = kDown == 1 ? group : group / 4 * 16 + group % 4 * 2;
       Pack<T> pack;
       SLUICE_UNROLL
       for (int32_t j = 0; j < kCount; ++j) {
-        const int32_t k = first + depth + j / kAcross;
+        const int32_t k = first + depth + pair(j / kAcross);
         const int32_t n = panel * kPanelColumns + column + j % kAcross;
         const bool inside = k < args.k && n < args.n;
-        pack.at[PlaceInSlice(T{}, j / kAcross, j % kAcross)] =
+        pack.at[PlaceInSlice(T{}, pair(j / kAcross), j % kAcross)] =
             inside ? in[int64_t{k} * args.n + n] : T{};
       }
       StoreWhole(pack, out + PlaceInSlice(T{}, depth, column));
@@ -132,6 +134,7 @@ __global__ void PackKernel(PackArgs<T> args) {
 // A block writes one slice at a time. Neighbouring lanes read neighbouring depths of two columns.
 __global__ void PackInt8Kernel(PackArgs<int8_t> args) {
   constexpr int32_t kDown = 8, kAcross = kCopyElements<int8_t> / kDown;
+  constexpr int32_t kHalf = 4, kApart = 16;  // the depths of 16 bytes of a slice are two groups
   constexpr int32_t kDepth = kSliceDepth<int8_t>, kGroups = kDepth / kDown;
   const int32_t slices = args.k / kDepth, panels = Panels(args.n);
   const int64_t all = args.matrices * panels * slices;
@@ -141,15 +144,22 @@ __global__ void PackInt8Kernel(PackArgs<int8_t> args) {
     const int8_t* const in = args.in + matrix * args.n * args.k + slice % slices * int64_t{kDepth};
     int8_t* const out = args.out + slice * kSliceElements<int8_t>;
     for (int32_t i = ThreadIndex(); i < kGroups * kPanelColumns / kAcross; i += kThreads) {
-      const int32_t depth = i % kGroups * kDown, column = i / kGroups * kAcross;
+      const int32_t group = i % kGroups, column = i / kGroups * kAcross;
+      const int32_t depth = group / kHalf * (2 * kApart) + group % kHalf * kHalf;
       Pack<int8_t> pack = {};
       SLUICE_UNROLL
       for (int32_t c = 0; c < kAcross; ++c) {
         const int32_t n = first_column + column + c;
         if (n >= args.n) continue;
-        const auto from = LoadWhole<Pack<int8_t, kDown>>(in + int64_t{n} * args.k + depth);
         SLUICE_UNROLL
-        for (int32_t j = 0; j < kDown; ++j) pack.at[PlaceInSlice(int8_t{}, j, c)] = from.at[j];
+        for (int32_t h = 0; h < kDown / kHalf; ++h) {
+          const auto from =
+              LoadWhole<Pack<int8_t, kHalf>>(in + int64_t{n} * args.k + depth + h * kApart);
+          SLUICE_UNROLL
+          for (int32_t j = 0; j < kHalf; ++j) {
+            pack.at[PlaceInSlice(int8_t{}, h * kApart + j, c)] = from.at[j];
+          }
+        }
       }
       StoreWhole(pack, out + PlaceInSlice(int8_t{}, depth, column));
     }

@@ -5,7 +5,6 @@
 // copies bring the weights, since packed slices are contiguous; rows of x come 16 bytes at a time.
 #pragma once
 
-#include "kernels/cuda/product_split.h"
 #include "kernels/cuda/row_tiles.h"
 #include "kernels/cuda/tile.h"
 #include "kernels/simt/simt.h"
@@ -19,74 +18,56 @@ struct Operands {
   int32_t k;
   int32_t n;
   RowTiles tiles;
-  SplitSums split = {};
 };
 
 template <typename T, typename Tile>
 struct ProductShared {
   Stage<T, Tile> stages[Tile::kStages];
   Arrival arrivals[Tile::kStages];
-  bool last;  // whether the block's segment is the last one of its tile to finish
 };
 
-// The tiles of a launch: `rows` by `columns`. `splits` blocks share the segments of a tile.
+// The tiles of a launch: `rows` by `columns`.
 template <typename T, typename Tile>
 struct ProductGrid {
-  int32_t rows, columns, splits;
-  int32_t steps, segment_steps;  // of k: in all, and of a segment
+  int32_t rows, columns;
+  int32_t steps;  // of k
 
   __device__ explicit ProductGrid(const Operands<T>& operands) {
     constexpr int32_t kJoined = Tile::kRows / kTileRows;
     rows = (*operands.tiles.count + kJoined - 1) / kJoined;
     columns = (operands.n + Tile::kColumns - 1) / Tile::kColumns;
     steps = Slices<T>(operands.k);
-    segment_steps = SegmentDepth(operands.k) / kSliceDepth<T>;
-    const bool few = kJoined == 1 && int64_t{rows} * columns <= kMaxSplitTiles;
-    splits = operands.split.sums != nullptr && few ? Segments(operands.k) : 1;
   }
 };
 
-// The sequence of a block's work: every GridBlocks()th of the tiles' segments, or of the tiles.
+// The sequence of a block's work: every GridBlocks()th of the tiles.
 template <typename T, typename Tile>
 class ProductWalk {
  public:
   __device__ ProductWalk(const Operands<T>& operands, const ProductGrid<T, Tile>& grid)
       : operands_(operands), grid_(grid) {
-    Cut(BlockIndex(), row_, column_, segment_);
-    Cut(GridBlocks(), row_step_, column_step_, segment_step_);
+    Cut(BlockIndex(), row_, column_);
+    Cut(GridBlocks(), row_step_, column_step_);
     Begin();
   }
 
   __device__ bool done() const { return row_ >= grid_.rows; }
   __device__ void Next() {
-    segment_ += segment_step_;
-    int32_t carry = segment_ >= grid_.splits;
-    segment_ -= carry * grid_.splits;
-    column_ += column_step_ + carry;
-    carry = column_ >= grid_.columns;
+    column_ += column_step_;
+    const int32_t carry = column_ >= grid_.columns;
     column_ -= carry * grid_.columns;
     row_ += row_step_ + carry;
     Begin();
   }
   __device__ int32_t column() const { return column_ * Tile::kColumns; }
-  __device__ int32_t segment() const { return segment_; }
-  // Returns the number of the tile in the grid.
-  __device__ int32_t tile() const { return row_ * grid_.columns + column_; }
-
-  // Returns the end of the steps of the segment that begins with step `first`.
-  __device__ int32_t SegmentEnd(int32_t first) const {
-    const int32_t left = grid_.steps - first;
-    return first + (left < grid_.segment_steps ? left : grid_.segment_steps);
-  }
 
   RowGroup rows = {};         // of the tile
   int32_t step = 0, end = 0;  // of k
 
  private:
-  __device__ void Cut(int32_t item, int32_t& row, int32_t& column, int32_t& segment) const {
-    segment = item % grid_.splits;
-    column = item / grid_.splits % grid_.columns;
-    row = item / grid_.splits / grid_.columns;
+  __device__ void Cut(int32_t item, int32_t& row, int32_t& column) const {
+    column = item % grid_.columns;
+    row = item / grid_.columns;
   }
   __device__ void Begin() {
     if (done()) return;
@@ -97,14 +78,14 @@ class ProductWalk {
       rows = tiles.tiles[2 * row_];
       if (2 * row_ + 1 < *tiles.count) rows.count += tiles.tiles[2 * row_ + 1].count;
     }
-    step = segment_ * grid_.segment_steps;
-    end = grid_.splits == 1 ? grid_.steps : SegmentEnd(step);
+    step = 0;
+    end = grid_.steps;
   }
 
   const Operands<T>& operands_;
   const ProductGrid<T, Tile>& grid_;
-  int32_t row_, column_, segment_;
-  int32_t row_step_, column_step_, segment_step_;
+  int32_t row_, column_;
+  int32_t row_step_, column_step_;
 };
 
 // Copies a block's operands to shared memory: the slices of one step after another, in the order of
@@ -174,33 +155,8 @@ class ProductSlices {
   int32_t live_rows_ = 0, brought_rows_ = 0;  // counted from the thread's first row
 };
 
-// Hands the sums of a segment to the block that finishes the tile: the block whose segment is the
-// last to finish. Returns whether this is that block. Then `sums` holds the sums over all segments.
-template <typename T, typename Tile>
-__device__ inline bool JoinSegments(const SplitSums& split, const ProductGrid<T, Tile>& grid,
-                                    const ProductWalk<T, Tile>& at, ProductShared<T, Tile>& shared,
-                                    Sums<T, Tile>& sums) {
-  constexpr int32_t kSums = Tile::kRows * Tile::kColumns;
-  auto* const of_tile =
-      reinterpret_cast<SumOf<T>*>(split.sums) + int64_t{at.tile()} * grid.splits * kSums;
-  sums.Save(of_tile + at.segment() * kSums, at.rows.count);
-  SyncBlock();
-  if (ThreadIndex() == 0) {
-    Fence();
-    shared.last = AtomicAdd(&split.counters[at.tile()], 1) == grid.splits - 1;
-    if (shared.last) AtomicAdd(&split.counters[at.tile()], -grid.splits);
-    Fence();
-  }
-  SyncBlock();
-  if (!shared.last) return false;
-  sums.Clear();
-  for (int32_t i = 0; i < grid.splits; ++i) sums.AddSaved(of_tile + i * kSums, at.rows.count);
-  return true;
-}
-
 // Calls finish(rows, column, sums) for each of the block's tiles, with the rows and the first
-// column of the tile. The sum of a segment is one running sum over k ascending; the sums of the
-// segments are added in ascending order.
+// column of the tile. Each sum is one running sum over k ascending.
 template <typename Tile, bool kAligned, typename T, typename Finish>
 __device__ inline void MultiplyTiles(const Operands<T>& operands, ProductShared<T, Tile>& shared,
                                      Finish finish) {
@@ -220,25 +176,19 @@ __device__ inline void MultiplyTiles(const Operands<T>& operands, ProductShared<
   }
   int32_t stage = 0, phase = 0;
   for (; !at.done(); at.Next()) {
-    Sums<T, Tile> sums, segment;
+    Sums<T, Tile> sums;
     sums.Clear();
-    for (int32_t step = at.step; step < at.end;) {
-      segment.Clear();
-      const int32_t segment_end = at.SegmentEnd(step);
-      SLUICE_ROLLED
-      for (; step < segment_end; ++step) {
-        WaitCopies<kAhead - 1>();
-        WaitArrival(shared.arrivals[stage], phase);
-        SyncBlock();  // this step's slices have arrived, and the previous ones are no longer read
-        const int32_t free = stage == 0 ? kAhead : stage - 1;
-        if (!slices.done()) slices.Bring(shared.stages[free], shared.arrivals[free]);
-        CommitCopies();
-        segment.AddProducts(shared.stages[stage], at.rows.count);
-        if (++stage == kStages) stage = 0, ++phase;
-      }
-      sums.Add(segment);
+    SLUICE_ROLLED
+    for (int32_t step = at.step; step < at.end; ++step) {
+      WaitCopies<kAhead - 1>();
+      WaitArrival(shared.arrivals[stage], phase);
+      SyncBlock();  // this step's slices have arrived, and the previous ones are no longer read
+      const int32_t free = stage == 0 ? kAhead : stage - 1;
+      if (!slices.done()) slices.Bring(shared.stages[free], shared.arrivals[free]);
+      CommitCopies();
+      sums.AddProducts(shared.stages[stage], at.rows.count);
+      if (++stage == kStages) stage = 0, ++phase;
     }
-    if (grid.splits > 1 && !JoinSegments(operands.split, grid, at, shared, sums)) continue;
     finish(at.rows, at.column(), sums);
   }
   WaitCopies<0>();
@@ -260,8 +210,7 @@ inline void LaunchProduct(Stream& stream, const Operands<T>& operands, const Ker
                    sizeof(ProductShared<T, LargeTile>)},
                   argument);
   }
-  int64_t items = tiles(1, SmallTile::kColumns);
-  if (operands.split.sums != nullptr) items *= Segments(operands.k);
+  const int64_t items = tiles(1, SmallTile::kColumns);
   Launch(stream, small,
          {PersistentBlocks(stream, items, 2), SmallTile::kThreads,
           sizeof(ProductShared<T, SmallTile>)},

@@ -14,7 +14,7 @@ namespace {
 
 template <typename T, typename Out, typename Operand>
 SLUICE_HOST_DEVICE Operands<Operand> OperandsOf(const ProjectionArgs<T, Out, Operand>& args) {
-  return {args.x, args.weight, args.k, args.n, args.tiles, args.split};
+  return {args.x, args.weight, args.k, args.n, args.tiles};
 }
 
 // Reads the two neighbouring elements at `from`, or only the first.

@@ -10,11 +10,11 @@
 //   out[r, c] = f32(sum_k x[r, k] W[k, c]) row_scales[r] scales[m(r), c]  (+ bias)  (+ out)
 // The sum is exact, so these are the bits of the CPU's kernels if T and Out are float.
 //
-// k is cut into segments that depend only on k (kernels/cuda/product_split.h). A segment's sum is
-// one running sum over k ascending: in float for bfloat16 (mma.m16n8k16) and for float (fused
-// multiply-adds), in int32 for int8 (mma.m16n8k32). The sums of the segments are added in ascending
-// order. So a row's bits do not depend on the other rows or on the division of work among blocks.
-// Weights are packed (kernels/cuda/pack.h) and are read once per tile of rows.
+// Each sum is one running sum over k ascending: in float for bfloat16, 16 products at a time
+// (mma.m16n8k16), and for float, product by product (fused multiply-adds); in int32 for int8
+// (mma.m16n8k32). It is rounded once. So a row's bits do not depend on the other rows or on the
+// division of work among blocks. Weights are packed (kernels/cuda/pack.h) and are read once per
+// tile of rows.
 //
 // An activation is applied to the rounded output: the output is rounded to Out before f, and again
 // after f. So the bits are the same as with Project followed by Activate
@@ -25,7 +25,6 @@
 
 #include "kernels/activation_kind.h"
 #include "kernels/cuda/bfloat16.h"
-#include "kernels/cuda/product_split.h"
 #include "kernels/cuda/row_tiles.h"
 #include "kernels/simt/stream.h"
 
@@ -47,8 +46,7 @@ struct ProjectionArgs {
   Out* out;  // [rows, n]; must not overlap x
   bool activate = false;
   Activation activation = {};
-  const Out* gate = nullptr;  // [rows, n], the input of f; nullptr means the output itself
-  SplitSums split = {};
+  const Out* gate = nullptr;          // [rows, n], the input of f; nullptr means the output itself
   const float* row_scales = nullptr;  // [rows]; for int8 operands
   const float* scales = nullptr;      // [matrices, n]; for int8 operands
 };

@@ -73,11 +73,6 @@ class Sums {
       for (Sum& sum : d) sum = 0;
     });
   }
-  __device__ void Add(const Sums& other) {
-    ForEachBlock([&](Sum(&d)[4], int32_t r, int32_t c) {
-      for (int32_t i = 0; i < 4; ++i) d[i] += other.at_[r][c][i];
-    });
-  }
 
   // Adds the products of a slice by ascending k.
   __device__ void AddProducts(const Stage<T, Tile>& stage, int32_t live) {
@@ -89,46 +84,17 @@ class Sums {
     }
   }
 
-  // Writes the sums of rows below `live` to `to`. Neighbouring threads write neighbouring values.
-  __device__ void Save(Sum* to, int32_t live) const {
-    SLUICE_UNROLL
-    for (int32_t r = 0; r < kRowBlocks; ++r) {
-      if (FirstRow() + r * 8 >= live) continue;
-      SLUICE_UNROLL
-      for (int32_t c = 0; c < kColumnBlocks; ++c) {
-        Pack<Sum> sums;
-        SLUICE_UNROLL
-        for (int32_t i = 0; i < 4; ++i) sums.at[i] = at_[r][c][i];
-        StoreWhole(sums, to + PlaceOf(r, c));
-      }
-    }
-  }
-  // Adds the sums that another block wrote by Save.
-  __device__ void AddSaved(const Sum* from, int32_t live) {
-    SLUICE_UNROLL
-    for (int32_t r = 0; r < kRowBlocks; ++r) {
-      if (FirstRow() + r * 8 >= live) continue;
-      SLUICE_UNROLL
-      for (int32_t c = 0; c < kColumnBlocks; ++c) {
-        const auto sums = LoadWhole<Pack<Sum>>(from + PlaceOf(r, c));
-        SLUICE_UNROLL
-        for (int32_t i = 0; i < 4; ++i) at_[r][c][i] += sums.at[i];
-      }
-    }
-  }
-
  private:
   struct alignas(kCopyBytes) Words {
     uint32_t at[4];
   };
 
-  // Adds the products of a slice in steps of 32 bytes of k. Two steps make up 64 bytes in a fixed
-  // way.
+  // Adds the products of a slice in steps of 32 bytes of k, ascending.
   __device__ void AddByMatrices(const Stage<T, Tile>& stage, int32_t live) {
     constexpr int32_t kPer = sizeof(BFloat16) / sizeof(T);
     const int32_t g = Lane() / 4, t = Lane() % 4;
     const T* const weight = stage.weight[FirstColumn() / kPanelColumns] +
-                            PlaceInSlice(T(), t * 8 * kPer, FirstColumn() % kPanelColumns + g * 2);
+                            PlaceInSlice(T(), t * 2 * kPer, FirstColumn() % kPanelColumns + g * 2);
     SLUICE_UNROLL
     for (int32_t half = 0; half < 2; ++half) {
       Words a[2][kColumnBlocks];
@@ -137,17 +103,20 @@ class Sums {
         SLUICE_UNROLL
         for (int32_t c = 0; c < kColumnBlocks; ++c) {
           a[step][c] =
-              LoadWhole<Words>(weight + PlaceInSlice(T(), (half * 32 + step * 4) * kPer, c * 16));
+              LoadWhole<Words>(weight + PlaceInSlice(T(), (half * 32 + step * 16) * kPer, c * 16));
         }
       }
-      const T* const x = &stage.x[FirstRow() + g][ChunkPlace(g, half * 4 + t) * kCopyElements<T>];
+      // Lane l passes the address of row l % 8 of chunk l / 8.
+      const int32_t chunk = ChunkPlace(Lane() % 8, half * 4 + Lane() / 8);
+      const T* const x = &stage.x[FirstRow() + Lane() % 8][chunk * kCopyElements<T>];
       SLUICE_UNROLL
       for (int32_t r = 0; r < kRowBlocks; ++r) {
         if (FirstRow() + r * 8 >= live) continue;
-        const Words b = LoadWhole<Words>(x + r * 8 * kSliceDepth<T>);
+        uint32_t b[4];
+        LoadMatrices<false>(x + r * 8 * kSliceDepth<T>, b);
         SLUICE_UNROLL
         for (int32_t step = 0; step < 2; ++step) {
-          const uint32_t pair[2] = {b.at[2 * step], b.at[2 * step + 1]};
+          const uint32_t pair[2] = {b[2 * step], b[2 * step + 1]};
           SLUICE_UNROLL
           for (int32_t c = 0; c < kColumnBlocks; ++c) MultiplyAdd(at_[r][c], a[step][c].at, pair);
         }
@@ -187,9 +156,6 @@ class Sums {
     }
   }
 
-  static __device__ int32_t PlaceOf(int32_t r, int32_t c) {
-    return ((r * kColumnBlocks + c) * Tile::kThreads + ThreadIndex()) * 4;
-  }
   template <typename Function>
   __device__ void ForEachBlock(Function f) {
     SLUICE_UNROLL

@@ -47,13 +47,6 @@ cuda::RowTiles Tiles(Bench& bench, const ProjectionShape& s) {
   return {bench.Put(tiles), bench.Put(std::vector<int32_t>{count}), count, s.groups == 1};
 }
 
-cuda::SplitSums Split(Bench& bench, int32_t k) {
-  const int64_t bytes = cuda::SplitSumsBytes(k);
-  if (bytes == 0) return {};
-  return {bench.Room<float>(bytes / static_cast<int64_t>(sizeof(float))),
-          bench.Room<int32_t>(cuda::kMaxSplitTiles)};
-}
-
 enum class Tier { kPortable, kHopper };
 
 template <typename Out>
@@ -70,8 +63,7 @@ Case OwnProjection(const char* name, const ProjectionShape& s, Tier tier = Tier:
         .n = s.n,
         .tiles = Tiles(bench, s),
         .accumulate = false,
-        .out = bench.Room<Out>(s.out()),
-        .split = Split(bench, s.k)};
+        .out = bench.Room<Out>(s.out())};
     return [=, &bench] {
       if constexpr (sizeof(Out) == sizeof(T)) {
         if (tier == Tier::kHopper) return cuda::ProjectOnHopper(bench.stream(), args);
@@ -100,7 +92,6 @@ Case Int8Projection(const char* name, const ProjectionShape& s) {
         .tiles = Tiles(bench, s),
         .accumulate = false,
         .out = bench.Room<T>(s.out()),
-        .split = Split(bench, k),
         .row_scales = bench.Values<float>(s.rows()),
         .scales = bench.Values<float>(int64_t{s.groups} * s.n)};
     return [=, &bench] { cuda::Project(bench.stream(), args); };

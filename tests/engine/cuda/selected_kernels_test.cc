@@ -10,7 +10,6 @@
 #include <random>
 
 #include "engine/cuda/emulator/simt_device.h"
-#include "kernels/cuda/product_split.h"
 #include "tests/engine/cuda/planted_candidates.h"
 #include "tests/support/device_lab.h"
 
@@ -173,7 +172,7 @@ TYPED_TEST(SelectedKernelsTest, EveryCandidateOfProductsPassesItsTrial) {
   shapes[4].activate = shapes[4].gated = true;
   shapes[4].matrices = 2;
   shapes[5] = {.k = 33, .n = 65};
-  shapes[6] = {.k = cuda::kMinSegment + 8, .n = 40};  // blocks may share its sums
+  shapes[6] = {.k = 520, .n = 40};
   for (const auto& candidate : AllCandidates<TypeParam>().products) {
     for (const GroupedProductShape& shape : shapes) {
       if (!candidate.supports(this->device_->info(), shape).ok()) continue;

@@ -96,7 +96,6 @@ class Int8Test : public OpTest {
                        TilesOn(lab_, {{0, 0, rows}}, rows + 5), OutOf(in));
     if (!in.bias.empty()) args.bias = lab_.Put(in.bias);
     args.accumulate = !in.before.empty();
-    args.split = SplitOn(lab_, args.k);
     Project(lab_.stream(), args);
     const std::vector<T> out = lab_.Get(args.out, rows * n);
     lab_.Clear();
@@ -218,7 +217,7 @@ TYPED_TEST(Int8Test, ColumnsEqualTheReferenceAndArePaddedWithZeros) {
   }
 }
 
-TYPED_TEST(Int8Test, GroupsUseTheirPositionsMatrixAndTilesAndSegmentsChangeNoBit) {
+TYPED_TEST(Int8Test, GroupsUseTheirPositionsMatrixAndTilesChangeNoBit) {
   using T = TypeParam;
   constexpr int32_t kDepth = 1090, kColumns = 70, kMatrices = 3, kRows = 140;
   const std::vector<float> columns = RandomRows<float>(this->random_, kMatrices * kColumns, kDepth);
@@ -237,7 +236,6 @@ TYPED_TEST(Int8Test, GroupsUseTheirPositionsMatrixAndTilesAndSegmentsChangeNoBit
       T* const out = this->lab_.template Room<T>(kRows * kColumns);
       auto args = this->ArgsOf(rows, weight, kMatrices, kDepth, kColumns,
                                TilesOn(this->lab_, groups, kRows), out);
-      if (processors == kManyProcessors) args.split = SplitOn(this->lab_, args.k);
       Project(stream, args);
       kernels.insert(stream.kernel());
       const std::vector<T> got = this->lab_.Get(out, kRows * kColumns);

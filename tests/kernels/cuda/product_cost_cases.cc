@@ -82,11 +82,6 @@ void AddProjection(Cases& cases, const ProductCase& c, const char* what) {
               std::vector<RowGroup> groups;
               const int32_t each = c.rows / c.matrices;
               for (int32_t m = 0; m < c.matrices; ++m) groups.push_back({m, m * each, each});
-              SplitSums split;
-              if (const int64_t bytes = SplitSumsBytes(c.k); bytes > 0) {
-                split = {lab.Room<float>(bytes / sizeof(float)),
-                         lab.Put(std::vector<int32_t>(kMaxSplitTiles))};
-              }
               StreamOfProcessors stream(lab.stream(), c.processors);
               Project<T, Out>(stream, {.x = Values<T>(lab, random, c.rows * c.k),
                                        .weight = PackedValues<T>(lab, random, c.matrices, c.k, c.n),
@@ -96,8 +91,7 @@ void AddProjection(Cases& cases, const ProductCase& c, const char* what) {
                                        .n = c.n,
                                        .tiles = TilesOn(lab, groups, c.rows),
                                        .accumulate = false,
-                                       .out = lab.Room<Out>(c.rows * c.n),
-                                       .split = split});
+                                       .out = lab.Room<Out>(c.rows * c.n)});
             });
 }
 

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/cuda/product_split.h"
 #include "kernels/cuda/row_tiles.h"
 #include "tests/support/device_lab.h"
 
@@ -15,13 +14,6 @@ inline RowTiles TilesOn(DeviceLab& lab, const std::vector<RowGroup>& groups, int
   std::vector<RowGroup> tiles(MaxRowTiles(rows, std::ssize(groups)));
   const int32_t count = CutIntoRowTiles(groups, tiles.data());
   return {lab.Put(tiles), lab.Put<int32_t>({count}), rows, groups.size() == 1};
-}
-
-// Allocates memory for sums of segments.
-inline SplitSums SplitOn(DeviceLab& lab, int32_t k) {
-  if (SplitSumsBytes(k) == 0) return {};
-  return {lab.Room<float>(SplitSumsBytes(k) / sizeof(float)),
-          lab.Put(std::vector<int32_t>(kMaxSplitTiles))};
 }
 
 }  // namespace sluice::kernels::cuda

@@ -62,8 +62,7 @@ class ProjectionTest : public OpTest {
         .n = n,
         .tiles = TilesOn(lab_, groups, rows + 5),
         .accumulate = accumulate,
-        .out = accumulate ? lab_.Put(before) : lab_.template Room<T>(rows * n),
-        .split = SplitOn(lab_, k)};
+        .out = accumulate ? lab_.Put(before) : lab_.template Room<T>(rows * n)};
     Project(lab_.stream(), args);
     std::vector<double> expected =
         reference::PositionWise(ToDouble(x), PositionsOf(groups), ToDouble(weight), ToDouble(bias),
@@ -91,8 +90,7 @@ class ProjectionTest : public OpTest {
                                       .n = n,
                                       .tiles = TilesOn(lab_, {{position, 0, count}}, count),
                                       .accumulate = false,
-                                      .out = lab_.template Room<T>(rows.size() * n),
-                                      .split = SplitOn(lab_, k)};
+                                      .out = lab_.template Room<T>(rows.size() * n)};
       Project(lab_.stream(), args);
       return lab_.Get(args.out, rows.size() * n);
     };
@@ -192,9 +190,9 @@ TYPED_TEST(ProjectionTest, FitsTheSharedMemoryOfEveryGpu) {
 
 // For all numbers of rows: the tiles chosen with few and with many processors, with and without
 // memory for shared sums.
-TYPED_TEST(ProjectionTest, ARowsBitsDoNotDependOnTheTilesOrOnSharedSums) {
+TYPED_TEST(ProjectionTest, ARowsBitsDoNotDependOnTheTiles) {
   using T = TypeParam;
-  // The emulator computes 4 of the 4,096 columns; k is cut in the same way.
+  // The emulator computes 4 of the 4,096 columns.
   const int32_t k = 4096, n = Emulated() ? 4 : 4096, matrices = 2, most = Emulated() ? 130 : 200;
   const T* const x = this->lab_.Put(RandomValues<T>(this->random_, most * k));
   const T* const weight = this->lab_.Put(
@@ -203,31 +201,22 @@ TYPED_TEST(ProjectionTest, ARowsBitsDoNotDependOnTheTilesOrOnSharedSums) {
   std::set<std::string> kernels;
   for (const int32_t rows : {most, 65, 16, 1}) {
     for (const int32_t processors : {kFewProcessors, kManyProcessors}) {
-      for (const bool split : {true, false}) {
-        StreamOfProcessors stream(this->lab_.stream(), processors);
-        const SplitSums sums = split ? SplitOn(this->lab_, k) : SplitSums();
-        T* const out = this->lab_.template Room<T>(rows * n);
-        Project<T, T>(stream, {.x = x,
-                               .weight = weight,
-                               .bias = nullptr,
-                               .bias_stride = 0,
-                               .k = k,
-                               .n = n,
-                               .tiles = TilesOn(this->lab_, {{1, 0, rows}}, rows),
-                               .accumulate = false,
-                               .out = out,
-                               .split = sums});
-        const std::vector<T> got = this->lab_.Get(out, rows * n);
-        if (expected.empty()) expected = got;
-        EXPECT_TRUE(SameBits(got, {expected.begin(), expected.begin() + rows * n}))
-            << rows << " rows by " << stream.kernel() << ", split " << split << ", seed "
-            << this->kSeed;
-        if (split) {
-          EXPECT_EQ(this->lab_.Get(sums.counters, kMaxSplitTiles),
-                    std::vector<int32_t>(kMaxSplitTiles));
-        }
-        kernels.insert(stream.kernel());
-      }
+      StreamOfProcessors stream(this->lab_.stream(), processors);
+      T* const out = this->lab_.template Room<T>(rows * n);
+      Project<T, T>(stream, {.x = x,
+                             .weight = weight,
+                             .bias = nullptr,
+                             .bias_stride = 0,
+                             .k = k,
+                             .n = n,
+                             .tiles = TilesOn(this->lab_, {{1, 0, rows}}, rows),
+                             .accumulate = false,
+                             .out = out});
+      const std::vector<T> got = this->lab_.Get(out, rows * n);
+      if (expected.empty()) expected = got;
+      EXPECT_TRUE(SameBits(got, {expected.begin(), expected.begin() + rows * n}))
+          << rows << " rows by " << stream.kernel() << ", seed " << this->kSeed;
+      kernels.insert(stream.kernel());
     }
   }
   EXPECT_EQ(kernels.count("ProjectionLarge"), sizeof(T) == 2 ? 1u : 0u);
@@ -235,7 +224,7 @@ TYPED_TEST(ProjectionTest, ARowsBitsDoNotDependOnTheTilesOrOnSharedSums) {
 }
 
 // In float the sums equal a host's sums that are added in the documented order.
-TEST(ProjectionOrderTest, SegmentsAreRunningSumsAndAreAddedInAscendingOrder) {
+TEST(ProjectionOrderTest, SumsAreRunningSumsInAscendingOrder) {
   constexpr uint64_t kSeed = 20261124;
   std::mt19937_64 random(kSeed);
   for (const int32_t k : {511, 512, 513, 1700, 4096, 4600}) {
@@ -252,30 +241,14 @@ TEST(ProjectionOrderTest, SegmentsAreRunningSumsAndAreAddedInAscendingOrder) {
                                          .n = n,
                                          .tiles = TilesOn(lab, {{0, 0, rows}}, rows),
                                          .accumulate = false,
-                                         .out = out,
-                                         .split = SplitOn(lab, k)});
-    const int32_t depth = k <= 4096 ? 512 : 1024;
+                                         .out = out});
     std::vector<float> expected(rows * n, 0);
     for (int32_t i = 0; i < rows * n; ++i) {
-      for (int32_t first = 0; first < k; first += depth) {
-        float sum = 0;
-        for (int32_t j = first; j < std::min(k, first + depth); ++j) {
-          sum = std::fma(x[i / n * k + j], weight[j * n + i % n], sum);
-        }
-        expected[i] += sum;
+      for (int32_t j = 0; j < k; ++j) {
+        expected[i] = std::fma(x[i / n * k + j], weight[j * n + i % n], expected[i]);
       }
     }
     EXPECT_TRUE(SameBits(lab.Get(out, rows * n), expected)) << "k " << k << ", seed " << kSeed;
-  }
-}
-
-TEST(ProductSplitTest, SegmentsCoverKInMultiplesOfTheirLeastDepth) {
-  for (int32_t k = 1; k < 40000; k += 61) {
-    const int32_t depth = SegmentDepth(k), segments = Segments(k);
-    ASSERT_EQ(depth % kMinSegment, 0);
-    ASSERT_LE(segments, kMaxSegments);
-    ASSERT_LT((segments - 1) * depth, k);
-    ASSERT_GE(segments * depth, k);
   }
 }
 
