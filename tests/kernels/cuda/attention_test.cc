@@ -200,8 +200,8 @@ TYPED_TEST(AttentionTest, BitsDoNotDependOnHowTilesAreDivided) {
   }
 }
 
-// Many sequences of few queries share blocks; each has one warp.
-TYPED_TEST(AttentionTest, ShortSequencesShareBlocks) {
+// A block takes several sequences of few queries, one after another. Its warps share each of them.
+TYPED_TEST(AttentionTest, ABlockTakesManyShortSequences) {
   this->device_.processors = 1;
   for (const AttentionShape& shape : RealShapes()) {
     SCOPED_TRACE(testing::Message() << "head_dim " << shape.head_dim << ", seed " << this->kSeed);
