@@ -15,6 +15,7 @@ set(SLUICE_CUDA_KERNELS
   pool.cu
   projection.cu
   rope.cu
+  same_rows.cu
   sample.cu
   score.cu
   xsa.cu)
