@@ -3,11 +3,12 @@
 // weights.
 //
 // Weights exp((x - max) / temperature) are integers in units of 2^-40, so that their sums do not
-// depend on the order; tokens with smaller weights are never drawn. A draw from all tokens reads
-// the row twice. If top_k or top_p keep up to 1,024 tokens, these are sorted in shared memory and
-// drawn from there. If they keep more, nothing is sorted; bisection finds the end of the nucleus
-// and the drawn token (kernels/cuda/select.h). A row with edits is drawn from an edited copy, so
-// that its reported values are unedited.
+// depend on the order; tokens with smaller weights are never drawn. The threads of a block hold a
+// row of up to 32,768 logits in registers, so it is read once; a longer row stays in memory. If
+// top_k keeps up to 1,024 tokens, these are sorted in shared memory and drawn from there. Otherwise
+// nothing is sorted; bisection finds the end of the nucleus and the drawn token
+// (kernels/cuda/select.h). A row with edits is drawn from an edited copy, so that its reported
+// values are unedited.
 #pragma once
 
 #include <cstdint>
@@ -59,7 +60,7 @@ struct SampleArgs {
   const SampleRequest* requests;  // [rows]
   LiveRows rows;
   int32_t max_top;  // 0 if no row has candidates
-  // [rows, n]; used by rows with edits, and by rows with more than 1,024 candidates.
+  // [rows, n]; used by rows with edits, and by rows with more than 1,024 reported candidates.
   uint64_t* scratch;
   const int32_t* first;     // the place of the first row's outcome; nullptr means 0
   SampleOutcome* outcomes;  // of the rows, one after another

@@ -1,9 +1,10 @@
-// Selection in a row, by one block of kSelectThreads threads. Device code only.
+// Selection in a row, by one block. Device code only.
 //
 // Elements have unique keys (orderable value, lower index first). The k-th largest is found digit
 // by digit, with a histogram of each digit. To find the element where a cumulative weight is
 // exceeded, segments are summed if the row is in the order of the sum; otherwise the value is
-// bisected. Weights are integers, so their sums do not depend on the order of threads.
+// bisected. Weights are integers, so their sums do not depend on the order of threads, nor on the
+// number of threads, nor on the place of the elements in registers, global or shared memory.
 #pragma once
 
 #include <cmath>
@@ -14,13 +15,12 @@
 namespace sluice::kernels::cuda {
 
 inline constexpr int32_t kDigitBits = 8, kBins = 1 << kDigitBits;
-inline constexpr int32_t kSelectThreads = kBins;      // one for each bin
-inline constexpr int32_t kSegments = kSelectThreads;  // segments of a row whose weights are summed
-inline constexpr int32_t kMaxInShared = 1024;         // the keys that shared memory holds
+inline constexpr int32_t kMaxSelectThreads = 1024;  // of a block; at least one for each bin
+inline constexpr int32_t kMaxInShared = 1024;       // the keys that shared memory holds
 
 struct SelectShared {
   uint64_t keys[kMaxInShared];
-  uint64_t segments[kSegments];  // the sum of each segment's weights
+  uint64_t segments[kMaxSelectThreads];  // the sum of each segment's weights
   int32_t counts[kBins];
   uint64_t reduce[kWarp];
   int32_t reduce_counts[kWarp];
@@ -33,17 +33,21 @@ struct SelectShared {
   int32_t collected;
 };
 
-// Returns a key that orders by value, then by descending index; NaN is lowest. Keys are unique in a
-// row.
-__device__ inline uint64_t KeyOf(float value, int32_t index) {
-  uint32_t orderable = 0;
-  if (value == value) {
-    value += 0.0f;  // -0 ties with 0
-    uint32_t bits;
-    __builtin_memcpy(&bits, &value, sizeof(bits));
-    orderable = (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
-  }
+// Returns bits that order floats as integers; those of NaN are lowest.
+__device__ inline uint32_t OrderableOf(float value) {
+  if (value != value) return 0;
+  value += 0.0f;  // -0 ties with 0
+  uint32_t bits;
+  __builtin_memcpy(&bits, &value, sizeof(bits));
+  return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
+}
+
+// Returns a key that orders by value, then by descending index. Keys are unique in a row.
+__device__ inline uint64_t KeyOf(uint32_t orderable, int32_t index) {
   return static_cast<uint64_t>(orderable) << 32 | static_cast<uint32_t>(~index);
+}
+__device__ inline uint64_t KeyOf(float value, int32_t index) {
+  return KeyOf(OrderableOf(value), index);
 }
 
 __device__ inline int32_t IndexOf(uint64_t key) {
@@ -59,14 +63,97 @@ __device__ inline float ValueOf(uint64_t key) {
   return value;
 }
 
-// The elements of a row, or some of them.
-struct Row {
+// The elements of a row have three forms. All threads of a block call ForAll together; it calls
+// f(present, key) equally often in all lanes of a warp. ForEach calls f(key) for the elements only.
+//
+// A row in global memory.
+template <int32_t kBlockThreads>
+struct MemoryRow {
+  static constexpr int32_t kThreads = kBlockThreads;
+  static constexpr bool kSorted = false, kInRegisters = false;
+
+  __device__ MemoryRow(const float* values, int32_t count) : x(values), n(count) {}
+
+  __device__ uint64_t Key(int32_t i) const { return KeyOf(x[i], i); }
+  template <typename Function>
+  __device__ void ForAll(Function f) const {
+    SLUICE_ROLLED
+    for (int32_t first = 0; first < n; first += kThreads) {
+      const int32_t i = first + ThreadIndex();
+      f(i < n, i < n ? Key(i) : 0);
+    }
+  }
+  template <typename Function>
+  __device__ void ForEach(Function f) const {
+    for (int32_t i = ThreadIndex(); i < n; i += kThreads) f(Key(i));
+  }
+
   const float* x;  // [n], in the order of their indices
   int32_t n;
-  const uint64_t* keys = nullptr;  // [n] if not nullptr: the elements in place of x, sorted
-
-  __device__ uint64_t Key(int32_t i) const { return keys == nullptr ? KeyOf(x[i], i) : keys[i]; }
 };
+
+// A row of up to kThreads * kHeld elements whose values the threads hold in registers. The row also
+// stays in global memory.
+template <int32_t kBlockThreads>
+struct HeldRow {
+  static constexpr int32_t kThreads = kBlockThreads, kHeld = 32, kMost = kThreads * kHeld;
+  static constexpr bool kSorted = false, kInRegisters = true;
+
+  __device__ HeldRow(const float* values, int32_t count) : x(values), n(count) {
+    SLUICE_UNROLL
+    for (int32_t j = 0; j < kHeld; ++j) {
+      const int32_t i = j * kThreads + ThreadIndex();
+      held[j] = i < n ? OrderableOf(x[i]) : 0;
+    }
+  }
+
+  __device__ uint64_t Key(int32_t i) const { return KeyOf(x[i], i); }
+  template <typename Function>
+  __device__ void ForAll(Function f) const {
+    SLUICE_UNROLL
+    for (int32_t j = 0; j < kHeld; ++j) {
+      f(held[j] != 0, KeyOf(held[j], j * kThreads + ThreadIndex()));
+    }
+  }
+  template <typename Function>
+  __device__ void ForEach(Function f) const {
+    ForAll([&](bool present, uint64_t key) {
+      if (present) f(key);
+    });
+  }
+
+  const float* x;
+  int32_t n;
+  uint32_t held[kHeld];  // OrderableOf(x[j * kThreads + ThreadIndex()]); 0 beyond the row, and NaN
+};
+
+// Some elements of a row, in descending order, in memory that the block has written.
+template <int32_t kBlockThreads>
+struct SortedRow {
+  static constexpr int32_t kThreads = kBlockThreads;
+  static constexpr bool kSorted = true, kInRegisters = false;
+
+  __device__ uint64_t Key(int32_t i) const { return keys[i]; }
+  template <typename Function>
+  __device__ void ForEach(Function f) const {
+    for (int32_t i = ThreadIndex(); i < n; i += kThreads) f(keys[i]);
+  }
+
+  const uint64_t* keys;  // [n]
+  int32_t n;
+};
+
+// Reduces integers over a block of kThreads threads; every thread gets the result. The order of
+// combining does not matter for integers. `scratch` is as for BlockReduce.
+template <int32_t kThreads, typename T, typename Combine>
+__device__ inline T ReduceIntegers(T value, Combine combine, T (&scratch)[kWarp]) {
+  constexpr int32_t kWarps = kThreads / kWarp;
+  value = LaneReduce(value, combine);
+  SyncBlock();
+  if (Lane() == 0) scratch[Warp()] = value;
+  SyncBlock();
+  return LaneReduce<kWarps>(scratch[Lane() % kWarps], combine);
+}
 
 // The weight of each element of a row that holds no NaN.
 struct Weighing {
@@ -90,22 +177,25 @@ struct Weighing {
 };
 
 // Returns the sum of f(key) over the row.
-template <typename Function>
-__device__ inline uint64_t SumOver(const Row& row, SelectShared& shared, Function f) {
+template <typename Elements, typename Function>
+__device__ inline uint64_t SumOver(const Elements& row, SelectShared& shared, Function f) {
   uint64_t sum = 0;
-  for (int32_t i = ThreadIndex(); i < row.n; i += kSelectThreads) sum += f(row.Key(i));
-  return BlockReduce(sum, Plus(), shared.reduce);
+  row.ForEach([&](uint64_t key) { sum += f(key); });
+  return ReduceIntegers<Elements::kThreads>(sum, Plus(), shared.reduce);
 }
 
-__device__ inline uint64_t TotalWeight(const Row& row, const Weighing& weighing,
+template <typename Elements>
+__device__ inline uint64_t TotalWeight(const Elements& row, const Weighing& weighing,
                                        SelectShared& shared) {
   return SumOver(row, shared, [&](uint64_t key) { return weighing.WeightOf(key); });
 }
 
 // Sets shared.segments to the weights of `length` elements each. One warp sums a segment.
-__device__ inline void SumSegments(const Row& row, const Weighing& weighing, int32_t length,
+template <typename Elements>
+__device__ inline void SumSegments(const Elements& row, const Weighing& weighing, int32_t length,
                                    SelectShared& shared) {
-  for (int32_t s = Warp(); s < kSegments; s += kSelectThreads / kWarp) {
+  constexpr int32_t kSegments = Elements::kThreads;
+  for (int32_t s = Warp(); s < kSegments; s += Elements::kThreads / kWarp) {
     uint64_t sum = 0;
     for (int32_t i = Lane(); i < length && s * length + i < row.n; i += kWarp) {
       sum += weighing.WeightOf(row.Key(s * length + i));
@@ -115,13 +205,26 @@ __device__ inline void SumSegments(const Row& row, const Weighing& weighing, int
   }
   SyncBlock();
 }
+// In registers, a segment is the elements at one place of the lanes of a warp.
+template <int32_t kThreads>
+__device__ inline void SumSegments(const HeldRow<kThreads>& row, const Weighing& weighing, int32_t,
+                                   SelectShared& shared) {
+  static_assert(HeldRow<kThreads>::kMost == kThreads * kWarp);
+  int32_t segment = Warp();
+  row.ForAll([&](bool present, uint64_t key) {
+    const uint64_t sum = LaneReduce(present ? weighing.WeightOf(key) : uint64_t{0}, Plus());
+    if (Lane() == 0) shared.segments[segment] = sum;
+    segment += kThreads / kWarp;
+  });
+  SyncBlock();
+}
 
 // Returns the key of the first element where the sum of weights, in the order of the row, exceeds
 // target(total). Requires 0 <= target(total) < total, the sum of all weights.
-template <typename Target>
-__device__ inline uint64_t FindInOrder(const Row& row, const Weighing& weighing,
+template <typename Elements, typename Target>
+__device__ inline uint64_t FindInOrder(const Elements& row, const Weighing& weighing,
                                        SelectShared& shared, Target target_of) {
-  constexpr int32_t kOnce = kSegments * kWarp;
+  constexpr int32_t kThreads = Elements::kThreads, kOnce = kThreads * kWarp;
   const int32_t length = (row.n + kOnce - 1) / kOnce * kWarp;
   SumSegments(row, weighing, length, shared);
   uint64_t total;
@@ -134,51 +237,89 @@ __device__ inline uint64_t FindInOrder(const Row& row, const Weighing& weighing,
   }
   SyncBlock();
   target -= shared.before;
-  for (int32_t first = shared.place;; first += kSelectThreads) {
-    const int32_t i = first + ThreadIndex();
-    const uint64_t own = i < row.n ? weighing.WeightOf(row.Key(i)) : 0;
-    const uint64_t until = BlockSumBefore(own, shared.reduce, &total);
-    if (until <= target && target - until < own) shared.place = i;
-    SyncBlock();
-    if (target < total) break;
-    target -= total;
+  const int32_t segment = shared.place;
+  SyncBlock();  // all threads have read the place
+  // One warp searches the segment.
+  if (Warp() == 0) {
+    for (int32_t first = segment;; first += kWarp) {
+      const int32_t i = first + Lane();
+      const uint64_t own = i < row.n ? weighing.WeightOf(row.Key(i)) : 0;
+      uint64_t until = own;  // the sum of the lanes up to this one
+      for (int32_t delta = 1; delta < kWarp; delta *= 2) {
+        const uint64_t below = ShuffleUp(until, delta);
+        if (Lane() >= delta) until += below;
+      }
+      if (until - own <= target && target < until) shared.place = i;
+      const uint64_t sum = Shuffle(until, kWarp - 1);
+      if (target < sum) break;
+      target -= sum;
+    }
   }
+  SyncBlock();
   return row.Key(shared.place);  // the barriers of the next search come before the next write
 }
 
 // Like FindInOrder, with the weights summed by descending key.
-__device__ inline uint64_t FindDescending(const Row& row, Weighing weighing, uint64_t target,
+template <typename Elements>
+__device__ inline uint64_t FindDescending(const Elements& row, Weighing weighing, uint64_t target,
                                           SelectShared& shared) {
+  constexpr int32_t kThreads = Elements::kThreads;
   const auto rest = [&target](uint64_t) { return target; };
-  if (row.keys != nullptr) return FindInOrder(row, weighing, shared, rest);
-  constexpr int32_t kBits = 2, kThresholds = (1 << kBits) - 1;
-  uint32_t value = 0;   // the elements with this orderable value or more exceed the target
-  uint64_t before = 0;  // the weight of the elements that are known to be above
-  for (int32_t shift = 32 - kBits; shift >= 0; shift -= kBits) {
-    uint64_t sums[kThresholds] = {};
-    for (int32_t i = ThreadIndex(); i < row.n; i += kSelectThreads) {
-      const uint64_t key = row.Key(i), weight = weighing.WeightOf(key);
-      SLUICE_UNROLL
-      for (uint32_t t = 0; t < kThresholds; ++t) {
-        if (static_cast<uint32_t>(key >> 32) >= value + ((t + 1) << shift)) sums[t] += weight;
+  if constexpr (Elements::kSorted) {
+    return FindInOrder(row, weighing, shared, rest);
+  } else {
+    // The bits that are the same in all values that have weight are known from the start.
+    uint32_t least = ~uint32_t{0}, most = 0;
+    row.ForEach([&](uint64_t key) {
+      if (weighing.WeightOf(key) == 0) return;
+      const auto orderable = static_cast<uint32_t>(key >> 32);
+      least = orderable < least ? orderable : least;
+      most = orderable > most ? orderable : most;
+    });
+    const uint64_t ends =
+        ReduceIntegers<kThreads>(static_cast<uint64_t>(~least) << 32, Max(), shared.reduce);
+    most = static_cast<uint32_t>(
+        ReduceIntegers<kThreads>(static_cast<uint64_t>(most), Max(), shared.reduce));
+    least = ~static_cast<uint32_t>(ends >> 32);
+    // The elements with an orderable value of at least `value` exceed the target; the ones from
+    // `end` on, whose weight is `before`, do not.
+    uint64_t before = 0;
+    int32_t bits = 0;
+    while (bits < 32 && (least >> bits) != (most >> bits)) ++bits;
+    uint32_t value = bits < 32 ? least >> bits << bits : 0;
+    uint64_t end = static_cast<uint64_t>(value) + (uint64_t{1} << bits);
+    for (int32_t bit = bits - 1; bit >= 0; --bit) {
+      // Only the elements between the middle and the end are weighed.
+      const uint32_t middle = value + (uint32_t{1} << bit);
+      uint64_t sum = 0;
+      row.ForEach([&](uint64_t key) {
+        const auto orderable = static_cast<uint32_t>(key >> 32);
+        if (orderable >= middle && orderable < end) sum += weighing.WeightOf(key);
+      });
+      sum = before + ReduceIntegers<kThreads>(sum, Plus(), shared.reduce);
+      if (sum > target) {
+        value = middle;
+      } else {
+        before = sum;
+        end = middle;
       }
     }
-    uint32_t digit = 0;
-    SLUICE_UNROLL
-    for (uint32_t t = 0; t < kThresholds; ++t) {
-      sums[t] = BlockReduce(sums[t], Plus(), shared.reduce);
-      if (sums[t] > target) digit = t + 1;
-    }
-    SLUICE_UNROLL
-    for (uint32_t t = 0; t < kThresholds; ++t) before = digit == t ? sums[t] : before;
-    value += digit << shift;
+    // Elements of this value are ordered by index. Mostly there is only one.
+    const uint64_t lowest = static_cast<uint64_t>(value) << 32, highest = lowest | 0xFFFFFFFFu;
+    weighing.least_key = weighing.least_key > lowest ? weighing.least_key : lowest;
+    weighing.most_key = highest;
+    uint64_t largest = 0, count = 0;
+    row.ForEach([&](uint64_t key) {
+      if (key < weighing.least_key || key > highest) return;
+      largest = key > largest ? key : largest;
+      ++count;
+    });
+    count = ReduceIntegers<kThreads>(count, Plus(), shared.reduce);
+    largest = ReduceIntegers<kThreads>(largest, Max(), shared.reduce);
+    if (count == 1) return largest;
+    target -= before;
+    return FindInOrder(row, weighing, shared, rest);
   }
-  // Elements of this value are ordered by index.
-  const uint64_t least = static_cast<uint64_t>(value) << 32;
-  weighing.least_key = weighing.least_key > least ? weighing.least_key : least;
-  weighing.most_key = least | 0xFFFFFFFFu;
-  target -= before;
-  return FindInOrder(row, weighing, shared, rest);
 }
 
 // Counts the digits of a warp's lanes. Makes one addition for each distinct digit, since neighbours
@@ -189,23 +330,23 @@ __device__ inline void CountDigits(int32_t digit, int32_t (&counts)[kBins]) {
 }
 
 // Returns the k-th largest key. Requires 1 <= k <= n.
-__device__ inline uint64_t KthKey(const Row& row, int32_t k, SelectShared& shared) {
-  const int32_t bin = kBins - 1 - ThreadIndex();
+template <typename Elements>
+__device__ inline uint64_t KthKey(const Elements& row, int32_t k, SelectShared& shared) {
+  static_assert(Elements::kThreads >= kBins);
+  const int32_t bin = kBins - 1 - ThreadIndex();  // negative for threads without a bin
   uint64_t prefix = 0;
   int32_t above = k - 1;  // how many keys with this prefix are above the k-th key
   for (int32_t shift = 64 - kDigitBits;; shift -= kDigitBits) {
-    shared.counts[bin] = 0;
+    if (bin >= 0) shared.counts[bin] = 0;
     SyncBlock();
-    SLUICE_ROLLED
-    for (int32_t first = 0; first < row.n; first += kSelectThreads) {
-      const int32_t i = first + ThreadIndex();
-      const uint64_t digits = i < row.n ? row.Key(i) >> shift : 0;
-      const bool counts = i < row.n && digits >> kDigitBits == prefix;
+    row.ForAll([&](bool present, uint64_t key) {
+      const uint64_t digits = key >> shift;
+      const bool counts = present && digits >> kDigitBits == prefix;
       CountDigits(counts ? static_cast<int32_t>(digits % kBins) : kBins, shared.counts);
-    }
+    });
     SyncBlock();
     int32_t total;
-    const int32_t count = shared.counts[bin];
+    const int32_t count = bin >= 0 ? shared.counts[bin] : 0;
     const int32_t before = BlockSumBefore(count, shared.reduce_counts, &total);
     if (before <= above && above - before < count) shared.chosen = {before, bin, count};
     SyncBlock();
@@ -214,16 +355,16 @@ __device__ inline uint64_t KthKey(const Row& row, int32_t k, SelectShared& share
     const bool lowest = above == shared.chosen.count - 1;  // of the keys with this prefix
     if (!lowest && shift > 0) continue;
     uint64_t least = ~uint64_t{0};
-    for (int32_t i = ThreadIndex(); i < row.n; i += kSelectThreads) {
-      const uint64_t key = row.Key(i);
+    row.ForEach([&](uint64_t key) {
       if (key >> shift == prefix && key < least) least = key;
-    }
-    return BlockReduce(least, Min(), shared.reduce);
+    });
+    return ReduceIntegers<Elements::kThreads>(least, Min(), shared.reduce);
   }
 }
 
 // Sorts keys in memory of the block in descending order. Uses bitonic merging (Batcher, AFIPS 1968)
 // with all comparisons in one direction, so n need not be a power of two.
+template <int32_t kThreads>
 __device__ inline void BlockSort(uint64_t* keys, int32_t n) {
   const auto order = [keys, n](int32_t a, int32_t b) {
     if (b >= n || keys[a] >= keys[b]) return;
@@ -232,13 +373,13 @@ __device__ inline void BlockSort(uint64_t* keys, int32_t n) {
     keys[b] = smaller;
   };
   for (int32_t half = 1; half < n; half *= 2) {
-    for (int32_t i = ThreadIndex(); i < n; i += kSelectThreads) {
+    for (int32_t i = ThreadIndex(); i < n; i += kThreads) {
       const int32_t offset = i & (half - 1);  // in the lower half of a run of 2 half
       if ((i & half) == 0) order(i, i - offset + 2 * half - 1 - offset);
     }
     SyncBlock();
     for (int32_t distance = half / 2; distance >= 1; distance /= 2) {
-      for (int32_t i = ThreadIndex(); i < n; i += kSelectThreads) {
+      for (int32_t i = ThreadIndex(); i < n; i += kThreads) {
         if ((i & distance) == 0) order(i, i + distance);
       }
       SyncBlock();
@@ -248,20 +389,20 @@ __device__ inline void BlockSort(uint64_t* keys, int32_t n) {
 
 // Returns the largest `count` elements in descending order. Up to kMaxInShared elements are in
 // shared.keys, more are in `scratch` [count]. Requires 1 <= count <= n.
-__device__ inline Row Largest(const Row& row, int32_t count, uint64_t* scratch,
-                              SelectShared& shared) {
+template <typename Elements>
+__device__ inline SortedRow<Elements::kThreads> Largest(const Elements& row, int32_t count,
+                                                        uint64_t* scratch, SelectShared& shared) {
   uint64_t* const keys = count <= kMaxInShared ? shared.keys : scratch;
   const uint64_t least = count < row.n ? KthKey(row, count, shared) : 0;
   SyncBlock();  // no thread still reads an earlier result
   if (ThreadIndex() == 0) shared.collected = 0;
   SyncBlock();
-  for (int32_t i = ThreadIndex(); i < row.n; i += kSelectThreads) {
-    const uint64_t key = row.Key(i);
+  row.ForEach([&](uint64_t key) {
     if (key >= least) keys[AtomicAdd(&shared.collected, 1)] = key;
-  }
+  });
   SyncBlock();
-  BlockSort(keys, count);
-  return {row.x, count, keys};
+  BlockSort<Elements::kThreads>(keys, count);
+  return {keys, count};
 }
 
 }  // namespace sluice::kernels::cuda

@@ -27,7 +27,27 @@ struct Draw {
   float temperature;
   int32_t top_k;
   float top_p;
+  // Whether a few logits of each row are far above the others, as a language model's often are.
+  // Otherwise logits are uniform.
+  bool peaked = false;
 };
+
+// Returns the logits of a draw: uniform, or one of kPeaked scattered tokens of each row has most of
+// the mass.
+const float* Logits(Bench& bench, const DrawSizes& s, bool peaked) {
+  if (!peaked) return bench.Values<float>(s.elements());
+  constexpr int32_t kPeaked = 16;
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  std::vector<float> logits(s.elements());
+  for (float& x : logits) x = 4 * uniform(bench.random());
+  for (int64_t r = 0; r < s.rows; ++r) {
+    for (int32_t i = 0; i < kPeaked; ++i) {
+      logits[r * s.n + static_cast<int64_t>(bench.random()() % s.n)] =
+          16 - static_cast<float>(i) / 2;
+    }
+  }
+  return bench.Put(logits);
+}
 
 Case Sampling(const DrawSizes& s, const Draw& draw) {
   return KernelCase(s.Moves(draw.name, 1), [=](Bench& bench) {
@@ -40,7 +60,7 @@ Case Sampling(const DrawSizes& s, const Draw& draw) {
                      .target = -1,
                      .num_top = 0};
     }
-    const cuda::SampleArgs args = {.logits = bench.Values<float>(s.elements()),
+    const cuda::SampleArgs args = {.logits = Logits(bench, s, draw.peaked),
                                    .n = s.n,
                                    .stride = s.n,
                                    .requests = bench.Put(requests),
@@ -110,9 +130,11 @@ std::vector<Case> DrawCases(Scale scale) {
           : std::vector<DrawSizes>{{3, 200}};
   for (const DrawSizes& sizes : plain_sizes) cases.push_back(Sampling(sizes, plain));
   const DrawSizes sizes = gpu ? DrawSizes{1024, 32768} : DrawSizes{3, 200};
-  for (const Draw& draw : {Draw{"sampling, greedy", 0, 0, 1}, Draw{"sampling, top-k 50", 1, 50, 1},
-                           Draw{"sampling, top-k 50, top-p 0.9", 1, 50, 0.9f},
-                           Draw{"sampling, top-p 0.9", 1, 0, 0.9f}}) {
+  for (const Draw& draw :
+       {Draw{"sampling, greedy", 0, 0, 1}, Draw{"sampling, top-k 50", 1, 50, 1},
+        Draw{"sampling, top-k 50, top-p 0.9", 1, 50, 0.9f}, Draw{"sampling, top-p 0.9", 1, 0, 0.9f},
+        Draw{"sampling, peaked, top-k 50", 1, 50, 1, true},
+        Draw{"sampling, peaked, top-p 0.9", 1, 0, 0.9f, true}}) {
     cases.push_back(Sampling(sizes, draw));
   }
   cases.push_back(SoftCap(sizes));

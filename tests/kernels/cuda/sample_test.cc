@@ -198,6 +198,84 @@ TEST_F(SampleTest, DrawsFromALargeVocabularyLikeTheReference) {
   }
 }
 
+// Returns the token by the definition, computed one element after another: weights are integers, so
+// there is exactly one right token. typical_p must be off.
+int32_t ExactToken(std::span<const float> row, const SampleParams& params) {
+  constexpr float kUnits = 1099511627776.0f;  // 2^40
+  const float largest = *std::ranges::max_element(row);
+  const auto weight_of = [&](int32_t i) {
+    const float weight = expf((row[i] - largest) / params.temperature);
+    return weight < params.min_p ? 0 : static_cast<uint64_t>(weight * kUnits);
+  };
+  const auto n = static_cast<int32_t>(row.size());
+  const bool top_k = params.top_k > 0 && params.top_k < n;
+  std::vector<int32_t> kept(n);
+  std::iota(kept.begin(), kept.end(), 0);
+  if (top_k || params.top_p < 1) {
+    std::ranges::stable_sort(kept, [&](int32_t a, int32_t b) { return row[a] > row[b]; });
+  }
+  if (top_k) kept.resize(params.top_k);
+  if (params.top_p < 1) {
+    const auto all = [&](int32_t i) {
+      return static_cast<uint64_t>(expf((row[i] - largest) / params.temperature) * kUnits);
+    };
+    uint64_t total = 0, sum = 0;
+    for (const int32_t i : kept) total += all(i);
+    const auto nucleus = std::clamp<uint64_t>(
+        static_cast<uint64_t>(std::ceil(params.top_p * static_cast<double>(total))), 1, total);
+    size_t count = 0;
+    while (sum < nucleus) sum += all(kept[count++]);
+    kept.resize(count);
+  }
+  uint64_t total = 0, sum = 0;
+  for (const int32_t i : kept) total += weight_of(i);
+  const auto target = std::min(
+      static_cast<uint64_t>(reference::Uniform(params) * static_cast<double>(total)), total - 1);
+  for (const int32_t i : kept) {
+    sum += weight_of(i);
+    if (sum > target) return i;
+  }
+  return -1;
+}
+
+// Rows of every form: short and wide ones are held in registers, long ones stay in memory. Their
+// values are random, peaked, uniform, or have ties. A GPU's exponentials differ from the host's.
+TEST_F(SampleTest, DrawsExactlyTheTokenOfTheIntegerWeights) {
+  if (!Emulated()) GTEST_SKIP();
+  for (const int32_t n : {77, 8192, 8193, 32768, 33001}) {
+    std::vector<float> logits;
+    std::vector<SampleRequest> requests;
+    std::vector<std::vector<float>> rows;
+    for (int32_t kind = 0; kind < 4; ++kind) {
+      std::vector<float> row = RandomValues<float>(random_, n, 4.0f);
+      if (kind == 1) row[RandomInt(random_, 0, n - 1)] = 16;
+      if (kind == 2) row.assign(n, 0.5f);
+      if (kind == 3) {
+        for (float& x : row) x = std::round(2 * x) / 2;
+      }
+      std::vector<SampleParams> draws = {{.top_p = 0.9f}, {.top_k = n - 5, .top_p = 0.6f}};
+      if (n < 1000) {
+        draws.insert(draws.end(),
+                     {{}, {.min_p = 0.3f}, {.top_k = 50}, {.top_k = 50, .top_p = 0.5f}});
+      } else {
+        draws.push_back(kind % 2 == 0 ? SampleParams{} : SampleParams{.top_k = 50, .min_p = 0.1f});
+      }
+      for (SampleParams params : draws) {
+        params.temperature = 0.25f * static_cast<float>(RandomInt(random_, 2, 6));
+        params.seed = random_();
+        requests.push_back({.params = params, .target = -1, .num_top = 0});
+        rows.push_back(row);
+        logits.insert(logits.end(), row.begin(), row.end());
+      }
+    }
+    const Outcomes outcomes = Run(logits, requests);
+    for (size_t r = 0; r < rows.size(); ++r) {
+      EXPECT_EQ(outcomes.rows[r].token, ExactToken(rows[r], requests[r].params))
+          << "row " << r << " of " << n << ", seed " << kSeed;
+    }
+  }
+}
+
 // There are few tokens. Each is drawn about as frequently as its probability requires.
 TEST_F(SampleTest, FrequenciesFollowTheDistribution) {
   const std::vector<float> row = {0.0f, 1.0f, -kInfinity, 2.0f, 1.0f};
