@@ -4,14 +4,16 @@
 The kernels are compiled for each of their architectures and disassembled, which needs no GPU. The
 budgets are limits per kernel and architecture. They are upper limits on registers, bytes of spills,
 compare-and-swap instructions, divisions in loops and narrow accesses. They are lower limits on
-matrix products in the hot loop, matrices by ldmatrix and accesses of 16 bytes. A figure that is
-better than its budget does not fail but is reported.
+matrix products in the hot loop, matrices by ldmatrix and accesses of 16 bytes. In hot loops,
+integer arithmetic, moves to uniform registers and copies by each thread are limited too. A figure
+that is better than its budget does not fail but is reported. Messages of ptxas about serialised
+products and ignored register limits are errors.
 
 Sources are compiled only if they, a header or the compiler changed since the budgets were written
 or since the last run (build/sass). --update writes the present figures as budgets. Some figures may
 only improve: stack and spills, compare-and-swap, writes to registers that a queued product still
-reads, and divisions in loops. If one of them is worse, --update refuses unless --accept-worse is
-given.
+reads, uses of its sums, and divisions in loops. If one of them is worse, --update refuses unless
+--accept-worse is given.
 """
 
 import argparse
@@ -134,11 +136,16 @@ class Toolkit:
         """Returns the figures of each kernel in a source, by its short name."""
         with tempfile.TemporaryDirectory() as folder:
             cubin = pathlib.Path(folder) / "kernels.cubin"
-            usage = sass.read_usage(self._run(
+            printed = self._run(
                 self.nvcc, *tree.flags, "-I.",
                 "-gencode=arch={0},code={1}".format(architecture.replace("sm", "compute"),
                                                     architecture), "-cubin", "-Xptxas", "-v",
-                KERNELS / source, "-o", cubin, cwd=tree.root).stderr)
+                KERNELS / source, "-o", cubin, cwd=tree.root).stderr
+            if bad := sass.bad_messages(printed):
+                where = f"{KERNELS / source} for {architecture}"
+                raise Failure("\n".join([f"{where}: ptxas does not run the products or set the "
+                                         "registers as written:", *bad]))
+            usage = sass.read_usage(printed)
             code = sass.read_sass(self._run(self.nvdisasm, "-c", cubin).stdout)
         names = self._run("c++filt", *usage).stdout.splitlines()
         text = "\n".join(tree.texts(source).values())

@@ -9,7 +9,11 @@ The figures of a kernel are a dictionary. An absent figure is zero.
   local                      accesses to a thread's stack, spills or arrays, inside loops
   divisions                  integer divisions by a run-time value inside loops
   overwritten                instructions that write registers that a queued product still reads
+  touched                    instructions that read or write the sums of a queued product
   hot_hmma, hot_instructions the hot loop's matrix products, and all its instructions
+  hot_integer                integer arithmetic in the hot loop, mostly addresses
+  hot_descriptors            values that the hot loop moves to uniform registers, for descriptors
+  hot_copies, hot_bulk       copies to shared memory in the hot loop: by each thread, and by one
   LDSM                       matrices loaded by ldmatrix
   LDG.128, STG.16, ...       accesses by instruction and bits: LDG and STG in global memory, LDGSTS
                              from global to shared memory, LD and ST if ptxas does not know
@@ -35,8 +39,16 @@ LABEL = re.compile(r"([\w.$]+):")
 INSTRUCTION = re.compile(r"\s*/\*[0-9a-f]+\*/\s+\{?\s*(@!?\w+\s+)?([A-Z][\w.]*)\s*(.*?)\s*;")
 # A product of a warpgroup with its rows in registers, and the wait for all queued products.
 QUEUED_PRODUCT = re.compile(r"R\d+, R(\d+)(?:\.reuse)?, gdesc")
-WAIT_FOR_PRODUCTS = re.compile(r"gsb0, 0x0$")
+QUEUED_SUMS = re.compile(r"HGMMA\.64x(\d+)x")
+WAIT_FOR_PRODUCTS = re.compile(r"gsb0, 0x([0-9a-f]+)$")
 WRITTEN = re.compile(r"R(\d+)")
+REGISTER = re.compile(r"\bR(\d+)")
+INTEGER = re.compile(r"U?(IADD3|IMAD|LEA|LOP3|SHF|ISETP|VIADD|IADD|PRMT|SGXT|BMSK|IABS|IMNMX|"
+                     r"VIMNMX|SEL)(\.|$)")
+MOVE = re.compile(r"IMAD\.(MOV|SHL)")
+# The messages of ptxas about products that run one after another, and about register limits that
+# it ignores.
+BAD_MESSAGE = re.compile(r"\bC75\d\d\b")
 WRITES_NO_REGISTER = ("ST", "RED", "LDGSTS", "BAR", "BRA", "SYNCS", "HGMMA")
 TARGET = re.compile(r"\.L_\w+")
 
@@ -81,6 +93,11 @@ def read_usage(text):
         elif found := re.search(r"Used (\d+) registers", line):
             kernel["registers"] = int(found[1])
     return usage
+
+
+def bad_messages(text):
+    """Returns the lines of ptxas that report serialised products or an ignored setmaxnreg."""
+    return [line.strip() for line in text.splitlines() if BAD_MESSAGE.search(line)]
 
 
 def _successors(code):
@@ -201,30 +218,91 @@ def _access(opcode):
     return f"{name}.{next((BITS[part] for part in parts if part in BITS), 32)}"
 
 
-def _overwritten(code):
-    """Returns the number of instructions that write registers that a queued product may still read.
-    These lie, in code order, between the product and the next wait for all products.
+def _registers(first, count):
+    return set(range(int(first), int(first) + count))
+
+
+def _written(each):
+    """Returns the registers that an instruction writes."""
+    written = WRITTEN.match(each.operands)
+    if not written or each.opcode.startswith(WRITES_NO_REGISTER):
+        return set()
+    bits = max((BITS[part] for part in each.opcode.split(".") if part in BITS), default=64)
+    return _registers(written[1], max(1, bits // 32))
+
+
+class QueuedProducts:
+    """The registers of products that are queued, in code order, by group.
+
+    A product's operand gsb0 ends its group. A wait leaves the last groups queued that it names."""
+
+    def __init__(self):
+        self._groups, self._open = [], []
+
+    def issue(self, each):
+        operands = QUEUED_PRODUCT.match(each.operands)
+        read = _registers(operands[1], 4) if operands else set()
+        columns, first = QUEUED_SUMS.match(each.opcode), WRITTEN.match(each.operands)
+        sums = _registers(first[1], int(columns[1]) // 2) if columns and first else set()
+        self._open.append((read, sums))
+        if "gsb0" in each.operands:
+            self._groups.append(self._open)
+            self._open = []
+
+    def wait(self, left):
+        # A product without gsb0 before a wait belongs to the last group.
+        if self._open:
+            self._groups.append(self._open)
+            self._open = []
+        self._groups = self._groups[len(self._groups) - left:] if left else []
+
+    def registers(self):
+        """Returns the registers that queued products read, and their sums."""
+        products = [product for group in [*self._groups, self._open] for product in group]
+        return (set().union(*(read for read, _ in products)),
+                set().union(*(sums for _, sums in products)))
+
+
+def _early_uses(code):
+    """Returns the number of instructions that write registers that a queued product may still read,
+    and of those that read or write the sums of one. These lie, in code order, between the product
+    and the wait for its group.
     """
-    read, writers = set(), set()
-    for i, each in enumerate(code):
-        found = each.opcode.startswith("HGMMA") and QUEUED_PRODUCT.match(each.operands)
-        if found:
-            read.update(range(int(found[1]), int(found[1]) + 4))
-        elif each.opcode.startswith("WARPGROUP.DEPBAR") and WAIT_FOR_PRODUCTS.search(each.operands):
-            read.clear()
-        elif not each.opcode.startswith(WRITES_NO_REGISTER):
-            written = WRITTEN.match(each.operands)
-            bits = max((BITS[part] for part in each.opcode.split(".") if part in BITS), default=64)
-            if written and read & set(range(int(written[1]), int(written[1]) + max(1, bits // 32))):
-                writers.add(i)
-    return len(writers)
+    queued, overwritten, touched = QueuedProducts(), 0, 0
+    for each in code:
+        found = WAIT_FOR_PRODUCTS.search(each.operands)
+        if each.opcode.startswith("HGMMA"):
+            queued.issue(each)
+        elif each.opcode.startswith("WARPGROUP.DEPBAR") and found:
+            queued.wait(int(found[1], 16))
+        else:
+            read, sums = queued.registers()
+            overwritten += bool(_written(each) & read)
+            named = {int(number) for number in REGISTER.findall(each.operands)}
+            touched += bool((named | _written(each)) & sums)
+    return overwritten, touched
+
+
+def _hot_kind(opcode):
+    """Returns the figure that an instruction of the hot loop counts in, or None."""
+    kind = opcode.split(".")[0]
+    if kind == "R2UR":
+        return "hot_descriptors"
+    if kind == "LDGSTS":
+        return "hot_copies"
+    if kind in ("UBLKCP", "UTMALDG"):
+        return "hot_bulk"
+    return "hot_integer" if INTEGER.match(opcode) and not MOVE.match(opcode) else None
 
 
 def figures_of(code):
     """Returns the figures of a kernel's instructions."""
     figures = collections.Counter()
-    if overwritten := _overwritten(code):
+    overwritten, touched = _early_uses(code)
+    if overwritten:
         figures["overwritten"] = overwritten
+    if touched:
+        figures["touched"] = touched
     loops = find_loops(code)
     in_loops = set().union(*loops.values())
     products = set()
@@ -250,6 +328,8 @@ def figures_of(code):
     if innermost:
         hot = max(innermost, key=lambda loop: (len(loop & products), len(loop)))
         figures.update(hot_hmma=len(hot & products), hot_instructions=len(hot))
+        counts = collections.Counter(filter(None, (_hot_kind(code[i].opcode) for i in hot)))
+        figures.update(counts)
     return dict(figures)
 
 

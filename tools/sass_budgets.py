@@ -18,19 +18,26 @@ NAMES = {
     "local": "accesses to the stack in loops",
     "divisions": "integer divisions in loops",
     "overwritten": "writes to registers that a queued product reads",
+    "touched": "uses of the sums of a queued product",
+    "hot_integer_percent": "percent of integer arithmetic in the hot loop",
+    "hot_descriptors": "moves to uniform registers in the hot loop",
+    "hot_copies": "copies by each thread in the hot loop",
+    "hot_bulk": "copies by one thread in the hot loop",
     "hot_hmma": "matrix products in the hot loop",
     "hot_percent": "percent of matrix products in the hot loop",
     "LDSM": "LDSM",
 }
 NEVER_WORSE = ("stack", "spill_stores", "spill_loads", "local", "cas", "divisions",
-               "overwritten")
+               "overwritten", "touched")
+# Figures of the hot loop that older tables lack. They are compared if the budgets have them.
+NEWER = ("hot_integer_percent", "hot_descriptors", "hot_copies")
 
 
 def goal(name):
     """Returns -1 if a figure should be low, 1 if it should be high, 0 if it is only reported."""
     if name in ("LDSM", "hot_hmma", "hot_percent"):
         return 1
-    if name == "hot_instructions":
+    if name in ("hot_instructions", "hot_integer", "hot_bulk"):
         return 0
     if name in NAMES:
         return -1
@@ -39,11 +46,14 @@ def goal(name):
 
 
 def comparable(figures):
-    """Returns the figures and the share of matrix products in the hot loop, in tenths of a percent.
+    """Returns the figures, and the shares of matrix products and of integer arithmetic in the hot
+    loop, in tenths of a percent.
     """
-    share = (figures["hot_hmma"] * 1000 // figures["hot_instructions"] / 10
-             if "hot_hmma" in figures else 0)
-    return {**figures, "hot_percent": share}
+    def share(name):
+        return (figures.get(name, 0) * 1000 // figures["hot_instructions"] / 10
+                if "hot_hmma" in figures else 0)
+    return {**figures, "hot_percent": share("hot_hmma"),
+            "hot_integer_percent": share("hot_integer")}
 
 
 def title(name):
@@ -52,8 +62,11 @@ def title(name):
 
 def differences(figures, budgets):
     """Yields (name, figure, budget, better) for each figure that does not equal its budget."""
+    older = "hot_integer" not in budgets
     figures, budgets = comparable(figures), comparable(budgets)
     for name in sorted(set(figures) | set(budgets)):
+        if older and name in NEWER:
+            continue
         figure, budget = figures.get(name, 0), budgets.get(name, 0)
         if figure != budget and goal(name):
             yield name, figure, budget, (figure > budget) == (goal(name) > 0)
@@ -137,6 +150,11 @@ def markdown(measured, architectures):
         "CAS": lambda each: each.get("cas", 0),
         "divisions in loops": lambda each: each.get("divisions", 0),
         "HMMA in the hot loop": products,
+        "integer in the hot loop": lambda each: (
+            f"{comparable(each)['hot_integer_percent']} %" if "hot_hmma" in each else ""),
+        "copies in it, by each + by one": lambda each: (
+            f"{each.get('hot_copies', 0)} + {each.get('hot_bulk', 0)}"
+            if "hot_hmma" in each else ""),
         "LDSM": lambda each: each.get("LDSM", 0),
         "LDGSTS by bits": lambda each: accesses(each, ("LDGSTS",)),
         "loads by bits": lambda each: accesses(each, ("LDG", "LD")),

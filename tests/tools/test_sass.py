@@ -121,6 +121,50 @@ def test_overwritten_registers_of_a_queued_product_are_found():
                                         wait, *written, "EXIT")
 
 
+def test_uses_of_the_sums_of_a_queued_product_are_found():
+    product = "HGMMA.64x32x16.F32.BF16 R24, gdesc[UR4], R24, gsb0"  # its sums are R24 to R39
+    wait = "WARPGROUP.DEPBAR.LE gsb0, 0x0"
+    uses = ["FADD R2, R39, R3", "MOV R24, R1", "STS.128 [R60], R36"]
+    assert figures(product, *uses, wait, "EXIT")["touched"] == 3
+    assert "touched" not in figures(product, "FADD R40, R23, R3", wait, *uses, "EXIT")
+    assert "touched" not in figures(product, product, wait, "EXIT")
+
+
+def test_a_wait_for_some_groups_leaves_the_last_ones_queued():
+    first = "HGMMA.64x32x16.F32.BF16 R24, R80, gdesc[UR4], R24, gsb0"
+    second = "HGMMA.64x32x16.F32.BF16 R40, R84, gdesc[UR8], R40, gsb0"
+    one_left, none_left = ("WARPGROUP.DEPBAR.LE gsb0, 0x1", "WARPGROUP.DEPBAR.LE gsb0, 0x0")
+    code = [first, second, one_left, "FADD R2, R24, R3", "MOV R80, R1"]
+    assert {"touched", "overwritten"}.isdisjoint(figures(*code, none_left, "EXIT"))
+    code = [first, second, one_left, "FADD R2, R40, R3", "MOV R84, R1", "MOV R85, R1"]
+    found = figures(*code, none_left, "EXIT")
+    assert (found["touched"], found["overwritten"]) == (1, 2)
+    # Products without gsb0 belong to the group that ends next.
+    found = figures(first.replace(", gsb0", ""), second, one_left, "FADD R2, R24, R3", none_left,
+                    "EXIT")
+    assert found["touched"] == 1
+
+
+def test_integer_arithmetic_descriptors_and_copies_of_the_hot_loop_are_counted():
+    found = figures("IADD3 R0, R1, R2, RZ", "LDGSTS.E.128 [R1], [R2.64]", ".L_x_1:",
+                    "HMMA.16816.F32.BF16 R0, R4, R6, R0", "IMAD.WIDE R2, R4, R5, R6",
+                    "IMAD.MOV.U32 R1, RZ, RZ, R2", "LOP3.LUT R1, R2, R3, RZ, 0x3c, !PT",
+                    "R2UR UR4, R2", "LDGSTS.E.128 [R1], [R2.64]", "UBLKCP [UR4], [UR6], UR8",
+                    "@P0 BRA `(.L_x_1)", "EXIT")
+    assert {name: count for name, count in found.items() if name.startswith("hot_")} == {
+        "hot_hmma": 1, "hot_instructions": 8, "hot_integer": 2, "hot_descriptors": 1,
+        "hot_copies": 1, "hot_bulk": 1}
+
+
+def test_messages_about_serialised_products_and_ignored_registers_are_found():
+    text = ("ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are "
+            "serialized due to insufficient register resources\n"
+            "ptxas info    : Used 168 registers\n"
+            "ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored\n")
+    assert [line.split("(")[1][:5] for line in sass.bad_messages(text)] == ["C7510", "C7508"]
+    assert not sass.bad_messages("ptxas info    : Used 75 registers, C7 is a constant")
+
+
 def test_half_precision_addition_is_not_a_matrix_product():
     assert not figures(".L_x_1:", "HFMA2.MMA R0, -RZ, RZ, 0, 0", "@P0 BRA `(.L_x_1)", "EXIT")
 
