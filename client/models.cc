@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "base/text_wrap.h"
 #include "client/commands.h"
 #include "client/exit_code.h"
@@ -95,6 +96,11 @@ std::string ModelsText(const std::vector<Listed>& models) {
                     absl::Utf8SafeCHexEscape(index.version()), "\n",
                     NamesText("takes", metadata->inputs()),
                     NamesText("returns", metadata->outputs()), SettingsText(model));
+    if (const std::string dense = PropertyOf(model, "dense_algorithms"); dense != "-") {
+      for (const std::string_view line : absl::StrSplit(dense, '\n')) {
+        absl::StrAppend(&tensors, LineText("dense", absl::Utf8SafeCHexEscape(line)));
+      }
+    }
     const std::string limit = PropertyOf(model, "memory_limit");
     if (limit != "-") absl::StrAppend(&tensors, LineText("limit", absl::Utf8SafeCHexEscape(limit)));
   }

@@ -128,6 +128,9 @@ class ExecutableModel {
   // Returns the chosen kernel implementations, such as "attention portable; products hopper"; empty
   // if there is no choice.
   virtual std::string kernels() const { return ""; }
+  // Returns a line for each shape of dense layers that a vendor's library computes: the algorithm
+  // of each class of rows.
+  virtual std::vector<std::string> dense_algorithms() const { return {}; }
   // Returns the order in which attention reads keys; never kAuto.
   virtual AttentionVariant attention() const { return {AttentionVariant::Kind::kOnePass}; }
   // Packs an adapter of the model, whose graph takes adapters.

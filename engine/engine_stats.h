@@ -139,7 +139,8 @@ struct ModelStats {
   int64_t copied_bytes = 0;        // the model's files if they were copied to memory
   std::string profile;  // the numerics profile of the backend, with the model's additions
   AttentionVariant attention{AttentionVariant::Kind::kOnePass};
-  std::string kernels;  // ExecutableModel::kernels
+  std::string kernels;                             // ExecutableModel::kernels
+  std::vector<std::string> dense_algorithms = {};  // ExecutableModel::dense_algorithms
   // From the start of packing its weights until the model was ready. Excludes reading its files.
   nanoseconds time_to_ready{0};
   KvStats kv;

@@ -1,5 +1,6 @@
 #include "engine/cuda/algorithm_table.h"
 
+#include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -18,7 +19,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kFormat = 1;
-constexpr int kMaxDepth = 3;
+constexpr int kMaxDepth = 5;
 constexpr int64_t kMaxTableWidth = 1 << 24;
 constexpr size_t kMaxNameBytes = 128;
 constexpr size_t kMaxNoteBytes = 256;
@@ -51,6 +52,46 @@ DenseAlgorithm ReadAlgorithm(ObjectReader* layer) {
   return algorithm;
 }
 
+// Reads the algorithms of the classes of a layer with the name `name`.
+std::map<int32_t, DenseAlgorithm> ReadClasses(ObjectReader* layer, const std::string& name,
+                                              const DenseShape& shape, absl::Status* status) {
+  std::map<int32_t, DenseAlgorithm> of_classes;
+  const json* const list = layer->Find("classes");
+  if (list == nullptr) return of_classes;
+  if (!list->is_array() || list->size() > std::size(kClassEnds)) {
+    layer->Fail("classes", absl::StrCat("must be a list of at most ", std::size(kClassEnds)));
+    return of_classes;
+  }
+  for (size_t i = 0; i < list->size() && status->ok(); ++i) {
+    const std::string place = absl::StrCat("classes[", i, "]");
+    if (!(*list)[i].is_object()) {
+      layer->Fail(place, "is not an object");
+      break;
+    }
+    ObjectReader one((*list)[i], absl::StrCat(name, ".", place, "."), status);
+    one.AllowOnly({"rows", "algorithm"});
+    const auto rows = static_cast<int32_t>(one.Integer("rows", 1, kMaxDenseRows));
+    const DenseAlgorithm algorithm = ReadAlgorithm(&one);
+    if (!status->ok()) break;
+    const std::vector<RowClass> classes = ClassesOf(shape);
+    const bool known =
+        std::ranges::any_of(std::span(classes).first(classes.size() - 1),
+                            [rows](const RowClass& each) { return each.last == rows; });
+    if (!known) {
+      one.Fail("rows", "must be the last number of rows of a class, and not of the largest one");
+    } else if (!of_classes.try_emplace(rows, algorithm).second) {
+      one.Fail("rows", "names a class that an earlier entry names");
+    }
+  }
+  return of_classes;
+}
+
+std::string Digits(const DenseAlgorithm& algorithm) {
+  std::string digits;
+  for (const uint64_t word : algorithm) absl::StrAppend(&digits, absl::Hex(word, absl::kZeroPad16));
+  return digits;
+}
+
 std::string NameFrom(ObjectReader* root, const std::string& key) {
   std::string name = root->String(key, kMaxNameBytes);
   bool printable = !name.empty();
@@ -81,12 +122,14 @@ absl::StatusOr<AlgorithmTable> AlgorithmTable::Parse(std::string_view text) {
       break;
     }
     ObjectReader layer((*layers)[i], name + ".", &status);
-    layer.AllowOnly(
-        {"k", "n", "dtype", "bias", "accumulate", "head", "activation", "algorithm", "note"});
+    layer.AllowOnly({"k", "n", "dtype", "bias", "accumulate", "head", "activation", "algorithm",
+                     "classes", "note"});
     const DenseShape shape = ReadShape(&layer);
-    const DenseAlgorithm algorithm = ReadAlgorithm(&layer);
+    DenseAlgorithms algorithms = {.reference = ReadAlgorithm(&layer)};
+    if (!status.ok()) break;
+    algorithms.of_classes = ReadClasses(&layer, name, shape, &status);
     std::string note = layer.String("note", kMaxNoteBytes, "");
-    if (!table.Add(shape, algorithm, std::move(note)).ok()) {
+    if (!table.Add(shape, algorithms, std::move(note)).ok()) {
       root.Fail(name, "has the same shape as an earlier layer");
     }
   }
@@ -94,24 +137,22 @@ absl::StatusOr<AlgorithmTable> AlgorithmTable::Parse(std::string_view text) {
   return table;
 }
 
-absl::Status AlgorithmTable::Add(const DenseShape& shape, const DenseAlgorithm& algorithm,
+absl::Status AlgorithmTable::Add(const DenseShape& shape, const DenseAlgorithms& algorithms,
                                  std::string note) {
-  if (layers_.try_emplace(shape, Layer{algorithm, std::move(note)}).second) return absl::OkStatus();
+  if (layers_.try_emplace(shape, Layer{algorithms, std::move(note)}).second) {
+    return absl::OkStatus();
+  }
   return absl::AlreadyExistsError(ToString(shape));
 }
 
-const DenseAlgorithm* AlgorithmTable::Find(const DenseShape& shape) const {
+const DenseAlgorithms* AlgorithmTable::Find(const DenseShape& shape) const {
   const auto found = layers_.find(shape);
-  return found == layers_.end() ? nullptr : &found->second.algorithm;
+  return found == layers_.end() ? nullptr : &found->second.algorithms;
 }
 
 std::string AlgorithmTable::Render(bool notes, int indent) const {
   json layers = json::array();
   for (const auto& [shape, layer] : layers_) {
-    std::string digits;
-    for (const uint64_t word : layer.algorithm) {
-      absl::StrAppend(&digits, absl::Hex(word, absl::kZeroPad16));
-    }
     layers.push_back({{"k", shape.k},
                       {"n", shape.n},
                       {"dtype", NameOf(shape.type)},
@@ -119,7 +160,10 @@ std::string AlgorithmTable::Render(bool notes, int indent) const {
                       {"accumulate", shape.accumulate},
                       {"head", shape.head},
                       {"activation", NameOf(shape.activation)},
-                      {"algorithm", std::move(digits)}});
+                      {"algorithm", Digits(layer.algorithms.reference)}});
+    for (const auto& [rows, algorithm] : layer.algorithms.of_classes) {
+      layers.back()["classes"].push_back({{"rows", rows}, {"algorithm", Digits(algorithm)}});
+    }
     if (notes) layers.back()["note"] = layer.note;
   }
   const json document = {{"sluice_algorithms", kFormat},

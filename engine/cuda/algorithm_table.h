@@ -7,9 +7,13 @@
 //    "layers": [{"k": 1024, "n": 2816, "dtype": "bf16" | "f32" | "int8", "bias": false,
 //                "accumulate": false, "head": false, "activation": "none" | "relu" | "gelu_tanh",
 //                "algorithm": 128 hexadecimal digits,
+//                "classes": [{"rows": 16, "algorithm": 128 hexadecimal digits}, ...],
 //                "note": for people}, ...]}
 //
-// All keys of a layer but k, n and algorithm may be absent; dtype is then bf16.
+// `algorithm` is the reference of a layer's family. `classes` has the algorithms of other classes
+// of rows, by the last number of rows (dense_layer.h); it may be the reference. All keys of a layer
+// but k, n and algorithm may be absent; dtype is then bf16. For a class that the table leaves out,
+// the library's order decides.
 #pragma once
 
 #include <map>
@@ -34,13 +38,13 @@ class AlgorithmTable {
   // Returns InvalidArgument with the key and the limit that it exceeds.
   static absl::StatusOr<AlgorithmTable> Parse(std::string_view text);
 
-  // Adds a layer. Returns AlreadyExists if the shape has an algorithm.
-  absl::Status Add(const DenseShape& shape, const DenseAlgorithm& algorithm, std::string note);
+  // Adds a layer with its family. Returns AlreadyExists if the shape has an algorithm.
+  absl::Status Add(const DenseShape& shape, const DenseAlgorithms& algorithms, std::string note);
 
   const std::string& gpu() const { return gpu_; }
   const std::string& library() const { return library_; }
   size_t size() const { return layers_.size(); }
-  const DenseAlgorithm* Find(const DenseShape& shape) const;  // nullptr if there is none
+  const DenseAlgorithms* Find(const DenseShape& shape) const;  // nullptr if there is none
 
   // Returns a digest, in eight hexadecimal digits, of everything that affects bits.
   std::string Digest() const;
@@ -49,7 +53,7 @@ class AlgorithmTable {
 
  private:
   struct Layer {
-    DenseAlgorithm algorithm;
+    DenseAlgorithms algorithms;
     std::string note;
   };
   // Returns the table as JSON, with or without the notes.

@@ -86,8 +86,12 @@ std::vector<typename AttentionCheck<T>::Pieces> AttentionCheck<T>::Batches() con
                                  {whole(1)},
                                  {whole(2), whole(0)}};
   if (!shape_.causal) return batches;
-  // Steps of one row, and steps that group the rows differently.
+  // Every row as a step of its own, and steps that group the rows differently.
   const auto row = [](int32_t s, int32_t r) { return SequenceRows{s, r, 1}; };
+  Pieces& single = batches.emplace_back();
+  for (int32_t s = 0; s < std::ssize(sequences_); ++s) {
+    for (int32_t r = 0; r < sequences_[s].queries; ++r) single.push_back(row(s, r));
+  }
   const int32_t prompt = sequences_[0].queries;
   batches.push_back({row(0, prompt - 1), row(1, sequences_[1].queries - 1), row(2, 0)});
   batches.push_back({row(1, 0), {0, 0, (prompt + 1) / 2}});
@@ -106,7 +110,7 @@ std::vector<int32_t> AttentionCheck<T>::RowsOf(const Pieces& pieces) const {
   return rows;
 }
 
-// Pages that no sequence uses are filled with values that are not finite.
+// Positions after the end of a sequence are filled with values that are not finite.
 template <typename T>
 void AttentionCheck<T>::PutKv() {
   const int64_t size = std::ssize(pages_) * cuda::kPageTokens * kv_width();
@@ -136,6 +140,33 @@ int32_t AttentionCheck<T>::LongestSequence() const {
 }
 
 template <typename T>
+typename AttentionCheck<T>::Batch AttentionCheck<T>::Put(
+    const std::vector<T>& q, const std::vector<cuda::AttentionSequence>& steps) {
+  const auto rows = static_cast<int32_t>(std::ssize(q) / q_width());
+  std::vector<int32_t> ids(rows);
+  std::iota(ids.begin(), ids.end(), 0);
+  const cuda::AttentionSizes sizes = {.q_heads = shape_.q_heads,
+                                      .kv_heads = shape_.kv_heads,
+                                      .causal = shape_.causal,
+                                      .max_context = LongestSequence(),
+                                      .processors = processors_,
+                                      .rows = rows,
+                                      .sequences = std::ssize(steps)};
+  std::vector<cuda::AttentionTile> tiles(cuda::MaxAttentionTiles(sizes));
+  const auto counts = cuda::CutIntoAttentionTiles(steps, sizes, std::span(tiles));
+  return {.q = inputs_->Put(q),
+          .sequences = inputs_->Put(steps),
+          .rows = inputs_->Put(ids),
+          .tiles = {.tiles = inputs_->Put(tiles),
+                    .counts = inputs_->Put(std::vector<cuda::AttentionTileCounts>{counts}),
+                    .taken = const_cast<int32_t*>(inputs_->Put(std::vector<int32_t>{0})),
+                    .capacity = static_cast<int32_t>(tiles.size()),
+                    .records = static_cast<int32_t>(cuda::MaxAttentionRecords(sizes))},
+          .scratch =
+              inputs_->template Room<float>(cuda::AttentionScratchFloats(sizes, shape_.head_dim))};
+}
+
+template <typename T>
 void AttentionCheck<T>::PutBatch(const Pieces& pieces) {
   std::vector<T> q;
   std::vector<cuda::AttentionSequence> steps;
@@ -148,28 +179,29 @@ void AttentionCheck<T>::PutBatch(const Pieces& pieces) {
         {sequence.first_position() + piece.first, piece.count, rows, sequence.pages_offset});
     rows += piece.count;
   }
-  std::vector<int32_t> ids(rows);
-  std::iota(ids.begin(), ids.end(), 0);
-  const cuda::AttentionSizes sizes = {.q_heads = shape_.q_heads,
-                                      .kv_heads = shape_.kv_heads,
-                                      .causal = shape_.causal,
-                                      .max_context = LongestSequence(),
-                                      .processors = processors_,
-                                      .rows = rows,
-                                      .sequences = std::ssize(steps)};
-  std::vector<cuda::AttentionTile> tiles(cuda::MaxAttentionTiles(sizes));
-  const auto counts = cuda::CutIntoAttentionTiles(steps, sizes, std::span(tiles));
-  std::vector<float> scratch(cuda::AttentionScratchFloats(sizes, shape_.head_dim));
-  batches_.push_back(
-      {.q = inputs_->Put(q),
-       .sequences = inputs_->Put(steps),
-       .rows = inputs_->Put(ids),
-       .tiles = {.tiles = inputs_->Put(tiles),
-                 .counts = inputs_->Put(std::vector<cuda::AttentionTileCounts>{counts}),
-                 .taken = const_cast<int32_t*>(inputs_->Put(std::vector<int32_t>{0})),
-                 .capacity = static_cast<int32_t>(tiles.size()),
-                 .records = static_cast<int32_t>(cuda::MaxAttentionRecords(sizes))},
-       .scratch = const_cast<float*>(inputs_->Put(scratch))});
+  batches_.push_back(Put(q, steps));
+}
+
+// Few rows are steps of one row each, at the end of the longest sequence. Many rows are prompts.
+template <typename T>
+typename AttentionCheck<T>::Batch AttentionCheck<T>::PutTimed(int32_t rows) {
+  constexpr int32_t kManyRows = 1024;
+  const Sequence& sequence = *std::ranges::max_element(sequences_, {}, &Sequence::length);
+  const bool prompts = rows >= kManyRows || !shape_.causal;
+  std::vector<cuda::AttentionSequence> steps;
+  int32_t taken = 0;
+  while (taken < rows) {
+    const int32_t most = shape_.causal ? std::min(sequence.length, rows - taken) : sequence.length;
+    const int32_t count = prompts ? most : 1;
+    steps.push_back({prompts ? 0 : sequence.length - 1, count, taken, sequence.pages_offset});
+    taken += count;
+  }
+  std::vector<T> q;
+  q.reserve(taken * q_width());
+  for (int64_t i = 0; i < taken * q_width(); ++i) {
+    q.push_back(sequence.q[i % std::ssize(sequence.q)]);
+  }
+  return Put(q, steps);
 }
 
 template <typename T>
@@ -237,7 +269,7 @@ absl::Status AttentionCheck<T>::Prepare(Device& device, DeviceStream& stream) {
   processors_ = device.info().processors;
   DrawSequences();
   PutKv();
-  RowCheckSpec spec = {.width = q_width(), .half = kHalf};
+  RowCheckSpec spec = {.width = q_width(), .half = kHalf, .persistent = true};
   for (const Pieces& pieces : Batches()) {
     spec.batches.push_back(RowsOf(pieces));
     PutBatch(pieces);
@@ -251,31 +283,48 @@ absl::Status AttentionCheck<T>::Prepare(Device& device, DeviceStream& stream) {
 }
 
 template <typename T>
+cuda::AttentionArgs<T> AttentionCheck<T>::ArgsOf(const Batch& inputs, T* out) const {
+  return {.q = inputs.q,
+          .sequences = inputs.sequences,
+          .rows = inputs.rows,
+          .pages = pages_on_device_,
+          .tiles = inputs.tiles,
+          .kv = {const_cast<T*>(k_), const_cast<T*>(v_), shape_.kv_heads, shape_.head_dim},
+          .q_heads = shape_.q_heads,
+          .scale = shape_.ScoreScale(),
+          .causal = shape_.causal,
+          .window = shape_.window,
+          .soft_cap = shape_.soft_cap,
+          .bias = tensors_.bias,
+          .bias_positions = shape_.max_positions,
+          .silu_share = shape_.silu_share,
+          .xsa = {.form = shape_.xsa, .eps = shape_.eps, .gate = tensors_.gate},
+          .scratch = inputs.scratch,
+          .out = out};
+}
+
+template <typename T>
 absl::Status AttentionCheck<T>::Check(const AttentionCandidate<T>& candidate,
-                                      DeviceStream& stream) const {
+                                      DeviceStream& stream) {
   return check_->Check(
-      [&](size_t batch, void* out, DeviceStream& to) {
-        const Batch& inputs = batches_[batch];
-        candidate.run(
-            to, {.q = inputs.q,
-                 .sequences = inputs.sequences,
-                 .rows = inputs.rows,
-                 .pages = pages_on_device_,
-                 .tiles = inputs.tiles,
-                 .kv = {const_cast<T*>(k_), const_cast<T*>(v_), shape_.kv_heads, shape_.head_dim},
-                 .q_heads = shape_.q_heads,
-                 .scale = shape_.ScoreScale(),
-                 .causal = shape_.causal,
-                 .window = shape_.window,
-                 .soft_cap = shape_.soft_cap,
-                 .bias = tensors_.bias,
-                 .bias_positions = shape_.max_positions,
-                 .silu_share = shape_.silu_share,
-                 .xsa = {.form = shape_.xsa, .eps = shape_.eps, .gate = tensors_.gate},
-                 .scratch = inputs.scratch,
-                 .out = static_cast<T*>(out)});
+      [&](const RowCheck::Place& place) {
+        candidate.run(place.launches, ArgsOf(batches_[place.batch], static_cast<T*>(place.out)));
       },
       stream);
+}
+
+template <typename T>
+absl::StatusOr<double> AttentionCheck<T>::SecondsOf(const AttentionCandidate<T>& candidate,
+                                                    int32_t rows, Device& device,
+                                                    DeviceStream& stream) {
+  if (!timed_.contains(rows)) timed_[rows] = PutTimed(rows);
+  const Batch& inputs = timed_[rows];
+  T* const out = inputs_->template Room<T>((rows + LongestSequence()) * q_width());
+  SLUICE_RETURN_IF_ERROR(inputs_->status());
+  stream.BeginCapture();
+  candidate.run(stream, ArgsOf(inputs, out));
+  SLUICE_ASSIGN_OR_RETURN(const auto graph, stream.EndCapture());
+  return device.SecondsOf(*graph, stream);
 }
 
 template class AttentionCheck<float>;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -12,9 +13,9 @@
 namespace sluice {
 
 // A candidate is tried with a new prompt, the end of a long sequence and a continued sequence:
-// together, one by one, in another order, and divided into other steps. A row's context is
-// therefore in the same step or in the cache. Keys, values and queries are within 1; one of each
-// kind is not finite.
+// together, one by one, in another order, divided into other steps, and each row as a step of its
+// own. A row's context is therefore in the same step or in the cache. Keys, values and queries are
+// within 1; one of each kind is not finite.
 //
 // A row's error before XSA is at most 4 (d^1.5 + context) 2^-24, for scores and sums in float. If
 // outputs are bfloat16, 2^-7 is added, since probabilities are rounded to it as well. XSA
@@ -29,7 +30,10 @@ class AttentionCheck {
   absl::Status Prepare(Device& device, DeviceStream& stream);
   // Returns FailedPrecondition with the fault if the candidate fails its trial; other errors come
   // from the device.
-  absl::Status Check(const AttentionCandidate<T>& candidate, DeviceStream& stream) const;
+  absl::Status Check(const AttentionCandidate<T>& candidate, DeviceStream& stream);
+  // Returns the seconds that a candidate takes for about `rows` rows, one of kTimedRows.
+  absl::StatusOr<double> SecondsOf(const AttentionCandidate<T>& candidate, int32_t rows,
+                                   Device& device, DeviceStream& stream);
 
  private:
   static constexpr bool kHalf = sizeof(T) == 2;
@@ -67,7 +71,10 @@ class AttentionCheck {
   std::vector<int32_t> RowsOf(const Pieces& pieces) const;
   int32_t LongestSequence() const;
   void PutKv();
+  Batch Put(const std::vector<T>& q, const std::vector<kernels::cuda::AttentionSequence>& steps);
   void PutBatch(const Pieces& pieces);
+  Batch PutTimed(int32_t rows);
+  kernels::cuda::AttentionArgs<T> ArgsOf(const Batch& inputs, T* out) const;
   int64_t bias_values() const {
     return shape_.q_heads * (2 * int64_t{shape_.max_positions} + kernels::cuda::kBiasSlack);
   }
@@ -82,6 +89,7 @@ class AttentionCheck {
   std::vector<Sequence> sequences_;
   std::vector<int32_t> pages_;
   std::vector<Batch> batches_;
+  std::map<int32_t, Batch> timed_;  // by the number of rows
   const int32_t* pages_on_device_ = nullptr;
   const T* k_ = nullptr;
   const T* v_ = nullptr;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -33,8 +34,6 @@ struct CublasLt::Functions {
 
 namespace {
 
-// The number of rows in the request to the heuristic: a large bucket.
-constexpr int32_t kTypicalRows = 1024;
 constexpr int kMaxAlgorithms = 16;
 
 absl::Status BlasStatus(cublasStatus_t status, const char* call) {
@@ -165,6 +164,13 @@ class Product {
   absl::Status status_;
 };
 
+// Returns the numbers of rows to ask the heuristic about for a class. The largest class is asked
+// about its middle first, and then about 1,024 rows, which the committed tables were made with.
+std::vector<int32_t> RequestsOf(const RowClass& rows) {
+  if (rows.last < kMaxDenseRows) return {rows.last};
+  return {kMaxDenseRows / 2, 1024};
+}
+
 // Returns nullopt if the library has no such algorithm.
 std::optional<int32_t> ConfigOf(const CublasLt::Functions& functions,
                                 const cublasLtMatmulAlgo_t& algorithm,
@@ -192,14 +198,11 @@ CublasLt::CublasLt(std::unique_ptr<const Functions> functions, cublasLtHandle_t 
 
 CublasLt::~CublasLt() { (void)functions_->destroy(handle_); }
 
-std::vector<CublasLt::Algorithm> CublasLt::Algorithms(const DenseShape& shape) const {
-  const Product product(*functions_, shape, std::min(kTypicalRows, MaxRows(shape)));
+std::vector<CublasLt::Algorithm> CublasLt::Algorithms(const DenseShape& shape,
+                                                      const RowClass& rows) const {
   std::vector<Algorithm> algorithms;
   cublasLtMatmulPreference_t preference = nullptr;
-  if (!product.status().ok() ||
-      functions_->create_preference(&preference) != CUBLAS_STATUS_SUCCESS) {
-    return algorithms;
-  }
+  if (functions_->create_preference(&preference) != CUBLAS_STATUS_SUCCESS) return algorithms;
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
     return functions_->set_preference(preference, attribute, &value, sizeof(value)) ==
            CUBLAS_STATUS_SUCCESS;
@@ -207,15 +210,24 @@ std::vector<CublasLt::Algorithm> CublasLt::Algorithms(const DenseShape& shape) c
   const bool set =
       prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kMaxWorkspaceBytes}) &&
       prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE});
-  std::array<cublasLtMatmulHeuristicResult_t, kMaxAlgorithms> found{};
-  int count = 0;
-  if (set && functions_->heuristic(handle_, product.get(), product.weight(), product.x(),
-                                   product.out(), product.out(), preference, kMaxAlgorithms,
-                                   found.data(), &count) == CUBLAS_STATUS_SUCCESS) {
+  const RowClass checked = WithEdges(shape, rows);
+  for (const int32_t request : RequestsOf(rows)) {
+    const Product product(*functions_, shape, request);
+    std::array<cublasLtMatmulHeuristicResult_t, kMaxAlgorithms> found{};
+    int count = 0;
+    if (!set || !product.status().ok() ||
+        functions_->heuristic(handle_, product.get(), product.weight(), product.x(), product.out(),
+                              product.out(), preference, kMaxAlgorithms, found.data(),
+                              &count) != CUBLAS_STATUS_SUCCESS) {
+      continue;
+    }
     for (int i = 0; i < count; ++i) {
-      const cublasLtMatmulHeuristicResult_t& result = found[i];
-      if (result.state != CUBLAS_STATUS_SUCCESS) continue;
-      const absl::StatusOr<Algorithm> algorithm = Check(shape, result.algo);
+      const cublasLtMatmulAlgo_t& opaque = found[i].algo;
+      const bool known = std::ranges::any_of(algorithms, [&](const Algorithm& other) {
+        return std::memcmp(&other.opaque, &opaque, sizeof(opaque)) == 0;
+      });
+      if (found[i].state != CUBLAS_STATUS_SUCCESS || known) continue;
+      const absl::StatusOr<Algorithm> algorithm = Check(shape, checked, opaque);
       if (algorithm.ok()) algorithms.push_back(*algorithm);
     }
   }
@@ -223,7 +235,7 @@ std::vector<CublasLt::Algorithm> CublasLt::Algorithms(const DenseShape& shape) c
   return algorithms;
 }
 
-absl::StatusOr<CublasLt::Algorithm> CublasLt::Check(const DenseShape& shape,
+absl::StatusOr<CublasLt::Algorithm> CublasLt::Check(const DenseShape& shape, const RowClass& tried,
                                                     const cublasLtMatmulAlgo_t& opaque) const {
   const auto parts = ConfigOf(*functions_, opaque, CUBLASLT_ALGO_CONFIG_SPLITK_NUM);
   if (!parts) return absl::FailedPreconditionError("the library has no such algorithm");
@@ -236,7 +248,7 @@ absl::StatusOr<CublasLt::Algorithm> CublasLt::Check(const DenseShape& shape,
     return absl::FailedPreconditionError("it adds partial sums of several blocks");
   }
   Algorithm algorithm = {opaque, 0};
-  for (int32_t rows = 1; rows <= MaxRows(shape); ++rows) {
+  for (int32_t rows = tried.first; rows <= tried.last; ++rows) {
     rows = TriedRows(shape, rows);
     const Product product(*functions_, shape, rows);
     if (!product.status().ok()) return product.status();

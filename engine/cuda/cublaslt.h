@@ -19,7 +19,7 @@ class CublasLt {
  public:
   struct Algorithm {
     cublasLtMatmulAlgo_t opaque;
-    size_t workspace_bytes;  // the most for any number of rows
+    size_t workspace_bytes;  // the most for any number of rows that it was returned for
   };
   struct Functions;  // of the library
 
@@ -29,8 +29,10 @@ class CublasLt {
 
   const std::string& name() const { return name_; }  // "cublaslt130002"
 
-  // Returns the heuristic's algorithms for many rows that pass Check, the best first.
-  std::vector<Algorithm> Algorithms(const DenseShape& shape) const;
+  // Returns the heuristic's algorithms for the last number of rows of a class, the best first, if
+  // they pass Check. The algorithms of the largest class are checked for all classes, others for
+  // their class and one number of rows beyond each edge.
+  std::vector<Algorithm> Algorithms(const DenseShape& shape, const RowClass& rows) const;
   // Returns a text such as "algorithm 66, tile 20, stages 15".
   std::string Describe(const cublasLtMatmulAlgo_t& opaque) const;
 
@@ -42,8 +44,9 @@ class CublasLt {
   CublasLt(std::unique_ptr<const Functions> functions, cublasLtHandle_t handle);
 
   // Returns FailedPrecondition with the reason if the algorithm cannot be used: it splits sums,
-  // needs too large a workspace, or does not exist in the library for this shape and device.
-  absl::StatusOr<Algorithm> Check(const DenseShape& shape,
+  // needs too large a workspace, or does not exist in the library for this shape, device and one of
+  // the tried numbers of `rows`.
+  absl::StatusOr<Algorithm> Check(const DenseShape& shape, const RowClass& rows,
                                   const cublasLtMatmulAlgo_t& opaque) const;
 
   std::unique_ptr<const Functions> functions_;

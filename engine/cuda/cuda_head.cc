@@ -232,13 +232,13 @@ void CudaHead<T>::LaunchProducts(Kind kind, DeviceStream& stream) const {
   const int32_t rows = MaxRows(kind);
   if (weights_.layer != nullptr) {
     // Computes all rows; rows after the end of the run have the values of earlier runs.
-    return weights_.layer->Run({.x = gathered_,
-                                .weight = weights_.weight,
-                                .bias = nullptr,
-                                .rows = rows,
-                                .out = output_.logits,
-                                .workspace = workspace_.get()},
-                               stream);
+    return weights_.layer->For(rows).Run({.x = gathered_,
+                                          .weight = weights_.weight,
+                                          .bias = nullptr,
+                                          .rows = rows,
+                                          .out = output_.logits,
+                                          .workspace = workspace_.get()},
+                                         stream);
   }
   cuda::Project<T, float>(stream, {.x = gathered_,
                                    .weight = weights_.weight,

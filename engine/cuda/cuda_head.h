@@ -31,7 +31,7 @@ struct HeadWeights {
   const T* bias = nullptr;  // [PaddedVocab(vocab)] or nullptr
   float soft_cap = 0;       // as in HeadOp
   // Computes the products, without bias; if nullptr, our kernel does.
-  const DenseLayer* layer = nullptr;
+  const DenseFamily* layer = nullptr;
 };
 
 template <typename T>

@@ -46,6 +46,9 @@ class CudaModel final : public ExecutableModel {
   std::string profile() const override { return profile_ + QuantizationSuffix(*model_); }
   std::string algorithms() const override;
   std::string kernels() const override;
+  std::vector<std::string> dense_algorithms() const override {
+    return dense_ == nullptr ? std::vector<std::string>() : dense_->Describe();
+  }
   RowOrder row_order() const override;
   ComputedRows computed_rows() const override { return lowered_.computed_rows; }
   void ParallelFor(int64_t n, int64_t grain,

@@ -73,6 +73,20 @@ std::vector<std::vector<int32_t>> DenseBatches(const DenseShape& shape) {
   }
 }
 
+std::vector<size_t> BatchesOfClass(const std::vector<std::vector<int32_t>>& batches,
+                                   const RowClass& rows) {
+  std::vector<size_t> chosen;
+  for (size_t i = 1; i < batches.size(); ++i) {
+    const bool before = i + 1 < batches.size() && std::ssize(batches[i]) < rows.first &&
+                        std::ssize(batches[i + 1]) >= rows.first;
+    const bool after =
+        std::ssize(batches[i]) > rows.last && std::ssize(batches[i - 1]) <= rows.last;
+    const bool within = std::ssize(batches[i]) >= rows.first && std::ssize(batches[i]) <= rows.last;
+    if (before || after || within) chosen.push_back(i);
+  }
+  return chosen;
+}
+
 absl::Status DenseCheck::Prepare(Device& device, DeviceStream& stream, size_t workspace_bytes) {
   workspace_bytes_ = workspace_bytes;
   inputs_.emplace(device, stream);
@@ -118,23 +132,29 @@ RowCheckSpec DenseCheck::Spec(const ExactProducts& products) const {
   return spec;
 }
 
-absl::Status DenseCheck::Check(const DenseLayer& layer, DeviceStream& stream) const {
-  return check_->Check(
-      [&](size_t batch, void* out, DeviceStream& to) {
-        const std::vector<int32_t>& rows = check_->spec().batches[batch];
-        // The result must not depend on the content of the workspace.
-        const uint8_t garbage = batch == 0 ? 0xFF : 0;
-        if (workspace_bytes_ > 0) to.Fill(workspace_, garbage, workspace_bytes_);
-        layer.Run(
-            {.x = static_cast<const char*>(x_) + rows.front() * shape_.k * shape_.operand_bytes(),
-             .weight = weight_,
-             .bias = bias_,
-             .rows = static_cast<int32_t>(rows.size()),
-             .out = out,
-             .workspace = workspace_},
-            to);
-      },
-      stream);
+RowCheck::Run DenseCheck::RunOf(const DenseLayer& layer) const {
+  return [this, &layer](const RowCheck::Place& place) {
+    const std::vector<int32_t>& rows = check_->spec().batches[place.batch];
+    // The result must not depend on the content of the workspace.
+    const uint8_t garbage = place.batch == 0 ? 0xFF : 0;
+    if (workspace_bytes_ > 0) place.stream.Fill(workspace_, garbage, workspace_bytes_);
+    layer.Run({.x = static_cast<const char*>(x_) + rows.front() * shape_.k * shape_.operand_bytes(),
+               .weight = weight_,
+               .bias = bias_,
+               .rows = static_cast<int32_t>(rows.size()),
+               .out = place.out,
+               .workspace = workspace_},
+              place.stream);
+  };
+}
+
+absl::Status DenseCheck::Check(const DenseLayer& layer, DeviceStream& stream) {
+  return check_->Check(RunOf(layer), stream);
+}
+
+absl::Status DenseCheck::CheckSame(const DenseLayer& layer, const RowClass& rows,
+                                   DeviceStream& stream) {
+  return check_->CheckSame(RunOf(layer), BatchesOfClass(check_->spec().batches, rows), stream);
 }
 
 }  // namespace sluice

@@ -15,6 +15,10 @@ namespace sluice {
 // Returns the batches of a trial of a shape. The first batch has the most rows. The others have its
 // last rows, in every number that a layer may compute, so each row is tried at several places.
 std::vector<std::vector<int32_t>> DenseBatches(const DenseShape& shape);
+// Returns the numbers of the batches, except for the first, that an algorithm of a class of rows
+// must pass: each tried number of rows of the class, and one beyond each edge.
+std::vector<size_t> BatchesOfClass(const std::vector<std::vector<int32_t>>& batches,
+                                   const RowClass& rows);
 
 // The inputs and expected outputs of a RowCheck for the layers of one shape. The library's promise
 // about the bits of a row is weaker than our own, so each layer is tried with all numbers of rows
@@ -30,9 +34,13 @@ class DenseCheck {
   absl::Status Prepare(Device& device, DeviceStream& stream, size_t workspace_bytes);
   // Returns FailedPrecondition with the fault if the layer fails; other errors come from the
   // device.
-  absl::Status Check(const DenseLayer& layer, DeviceStream& stream) const;
+  absl::Status Check(const DenseLayer& layer, DeviceStream& stream);
+  // Checks that a layer gives the rows of a class the bits of the last layer that Check was called
+  // with, which has passed.
+  absl::Status CheckSame(const DenseLayer& layer, const RowClass& rows, DeviceStream& stream);
 
  private:
+  RowCheck::Run RunOf(const DenseLayer& layer) const;
   template <typename T>
   absl::Status PrepareAs(Device& device);
   RowCheckSpec Spec(const ExactProducts& products) const;

@@ -13,7 +13,11 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/enum_names.h"
 #include "engine/computed_rows.h"
@@ -38,8 +42,8 @@ constexpr auto EnumNamesOf(DenseType) {
   return EnumNameTable<DenseType>({{kF32, "f32"}, {kBF16, "bf16"}, {kInt8, "int8"}});
 }
 
-// The key that selects an algorithm. It does not contain the number of rows, because the bits of a
-// row must not depend on other rows.
+// The key that selects a family of algorithms. It does not contain the number of rows, because the
+// bits of a row must not depend on other rows.
 struct DenseShape {
   int32_t k;
   int32_t n;
@@ -77,6 +81,36 @@ constexpr int32_t TriedRows(const DenseShape& shape, int32_t rows) {
   return TriedRows(std::max(rows, MinRows(shape)));
 }
 
+// The numbers of rows are divided into classes, each up to one of these numbers. A library's best
+// algorithm depends on the number of rows, so each class may have an algorithm of its own.
+inline constexpr int32_t kClassEnds[] = {16, 64, 256, 1024, kMaxDenseRows};
+struct RowClass {
+  int32_t first, last;  // tried numbers of rows
+
+  auto operator<=>(const RowClass&) const = default;
+};
+// Returns the classes of a shape by ascending rows. A class that the shape never uses is left out.
+inline std::vector<RowClass> ClassesOf(const DenseShape& shape) {
+  std::vector<RowClass> classes;
+  int32_t first = MinRows(shape);
+  for (const int32_t end : kClassEnds) {
+    const int32_t last = std::min(end, MaxRows(shape));
+    if (last < first) continue;
+    classes.push_back({TriedRows(shape, first), last});
+    first = last + 1;
+  }
+  return classes;
+}
+
+// Returns the numbers of rows that an algorithm of a class must be able to compute: of the class
+// and one beyond each edge, or all of them for the largest class.
+constexpr RowClass WithEdges(const DenseShape& shape, const RowClass& rows) {
+  if (rows.last == MaxRows(shape)) return {MinRows(shape), rows.last};
+  int32_t before = rows.first;
+  while (before > MinRows(shape) && TriedRows(shape, before - 1) == rows.first) --before;
+  return {std::max(MinRows(shape), before - 1), TriedRows(shape, rows.last + 1)};
+}
+
 // Returns the rows that a layer computes for a bucket of `rows` rows: slices of kMaxDenseRows, then
 // a tried number of rows, at least `least`, for the remainder.
 constexpr int64_t DenseRows(int64_t rows, int32_t least = 1) {
@@ -108,7 +142,15 @@ struct DenseArgs {
 // kind of device.
 using DenseAlgorithm = std::array<uint64_t, 8>;
 
-// One algorithm for one shape. Its device outlives it.
+// The names of a family's algorithms.
+struct DenseAlgorithms {
+  DenseAlgorithm reference = {};
+  std::map<int32_t, DenseAlgorithm> of_classes = {};  // by the last number of rows of the class
+
+  bool operator==(const DenseAlgorithms&) const = default;
+};
+
+// One algorithm for one shape, for one class of rows or for all. Its device outlives it.
 class DenseLayer {
  public:
   virtual ~DenseLayer() = default;
@@ -117,6 +159,59 @@ class DenseLayer {
   virtual size_t workspace_bytes() const = 0;  // up to kMaxWorkspaceBytes
   virtual DenseAlgorithm algorithm() const = 0;
   virtual std::string Describe() const = 0;  // the algorithm, for logs and notes of tables
+};
+
+// The algorithms of a shape. All of them give a row the same bits.
+class DenseFamily {
+ public:
+  // `reference` computes the largest class, and each class that has no algorithm of its own.
+  DenseFamily(const DenseShape& shape, std::unique_ptr<DenseLayer> reference)
+      : reference_(std::move(reference)) {
+    for (const RowClass& rows : ClassesOf(shape)) members_.push_back({rows, nullptr});
+  }
+
+  // Sets the algorithm of the class that ends with `last` rows.
+  void Set(int32_t last, std::unique_ptr<DenseLayer> layer) {
+    std::ranges::find(members_, last, [](const Member& member) { return member.rows.last; })->own =
+        std::move(layer);
+  }
+
+  const DenseLayer& reference() const { return *reference_; }
+  // Returns the layer for a tried number of rows.
+  const DenseLayer& For(int32_t rows) const {
+    for (const Member& member : members_) {
+      if (rows <= member.rows.last) return member.own == nullptr ? *reference_ : *member.own;
+    }
+    return *reference_;
+  }
+  // Calls f(rows, layer) for each class, with nullptr if the class uses the reference.
+  template <typename Function>
+  void ForEachClass(Function f) const {
+    for (const Member& member : members_) f(member.rows, member.own.get());
+  }
+  DenseAlgorithms algorithms() const {
+    DenseAlgorithms names = {.reference = reference_->algorithm()};
+    ForEachClass([&](const RowClass& rows, const DenseLayer* own) {
+      if (own != nullptr) names.of_classes[rows.last] = own->algorithm();
+    });
+    return names;
+  }
+  // Returns the most workspace that a layer needs.
+  size_t workspace_bytes() const {
+    size_t bytes = reference_->workspace_bytes();
+    ForEachClass([&](const RowClass&, const DenseLayer* own) {
+      if (own != nullptr) bytes = std::max(bytes, own->workspace_bytes());
+    });
+    return bytes;
+  }
+
+ private:
+  struct Member {
+    RowClass rows;
+    std::unique_ptr<DenseLayer> own;
+  };
+  std::unique_ptr<DenseLayer> reference_;
+  std::vector<Member> members_;
 };
 
 }  // namespace sluice

@@ -25,6 +25,12 @@
 
 namespace sluice {
 
+// How hard the device's owner tries a kernel before it may serve (engine/cuda/row_check.h).
+struct CheckEffort {
+  int32_t runs = 20;              // of each batch; every second one beside a busy stream
+  int32_t busy_bytes = 64 << 20;  // that a work of the busy stream reads
+};
+
 struct DeviceInfo {
   std::string name;          // "NVIDIA H100 80GB HBM3"
   std::string architecture;  // "sm_90"; part of the numerics profile
@@ -32,6 +38,7 @@ struct DeviceInfo {
   int64_t memory_bytes;
   int32_t shared_bytes_limit;  // of a block
   std::string warning = "";    // features that this GPU lacks, for the log; or empty
+  CheckEffort check = {};
 };
 
 // A device's information about a kernel; unknown values are 0.
@@ -128,12 +135,19 @@ class Device {
   virtual absl::StatusOr<std::unique_ptr<DeviceStream>> CreateStream() = 0;
   virtual absl::StatusOr<std::unique_ptr<DeviceEvent>> CreateEvent() = 0;
 
+  // Runs a captured graph several times on `stream` and returns the seconds that a run takes, as
+  // the median. An emulator runs nothing and returns a figure that depends only on the graph.
+  virtual absl::StatusOr<double> SecondsOf(DeviceGraph& graph, DeviceStream& stream) = 0;
+
   // Returns the vendor's library of dense layers by name and version, which is part of the numerics
   // profile; or FailedPrecondition with the reason why there is none.
   virtual absl::StatusOr<std::string> DenseLibrary() const = 0;
-  // Returns the library's algorithms for a shape, the one that it considers best first; empty if it
-  // has none. None of them splits sums over k.
-  virtual std::vector<std::unique_ptr<DenseLayer>> DenseCandidates(const DenseShape& shape) = 0;
+  // Returns the library's algorithms for a class of rows of a shape, the one that it considers best
+  // first; empty if it has none. They can compute the class and one tried number of rows beyond
+  // each edge; the algorithms of the largest class can compute all classes. None of them splits
+  // sums over k.
+  virtual std::vector<std::unique_ptr<DenseLayer>> DenseCandidates(const DenseShape& shape,
+                                                                   const RowClass& rows) = 0;
 
  protected:
   friend struct ReleaseMemory;

@@ -8,7 +8,6 @@
 
 #include "base/status_macros.h"
 #include "engine/cuda/dense_check.h"
-#include "engine/cuda/dense_layers.h"
 #include "kernels/cuda/int8.h"
 
 namespace sluice {
@@ -92,31 +91,37 @@ absl::Status Int8Check::Expect(const std::vector<int8_t>& x, RowCheckSpec* spec)
   return absl::OkStatus();
 }
 
-absl::Status Int8Check::Check(const DenseLayer& layer, DeviceStream& stream) const {
-  return check_->Check(
-      [&](size_t batch, void* out, DeviceStream& to) {
-        const std::vector<int32_t>& rows = check_->spec().batches[batch];
-        const auto count = static_cast<int32_t>(rows.size());
-        // The result must not depend on the content of the sums and the workspace.
-        const uint8_t garbage = batch == 0 ? 0xFF : 0;
-        to.Fill(sums_, garbage, rows.size() * shape_.n * sizeof(int32_t));
-        if (workspace_bytes_ > 0) to.Fill(workspace_, garbage, workspace_bytes_);
-        RunInt8InSlices<float>(layer, shape_,
-                               {.x = x_ + int64_t{rows.front()} * shape_.k,
-                                .weight = weight_,
-                                .bias = nullptr,
-                                .rows = count,
-                                .out = sums_,
-                                .workspace = workspace_},
-                               {.sums = sums_,
-                                .n = shape_.n,
-                                .rows = {counts_ + batch, count},
-                                .row_scales = row_scales_ + rows.front(),
-                                .scales = scales_,
-                                .out = static_cast<float*>(out)},
-                               to);
-      },
-      stream);
+RowCheck::Run Int8Check::RunOf(const DenseLayer& layer) const {
+  return [this, &layer](const RowCheck::Place& place) {
+    const std::vector<int32_t>& rows = check_->spec().batches[place.batch];
+    const auto count = static_cast<int32_t>(rows.size());
+    // The result must not depend on the content of the sums and the workspace.
+    const uint8_t garbage = place.batch == 0 ? 0xFF : 0;
+    place.stream.Fill(sums_, garbage, rows.size() * shape_.n * sizeof(int32_t));
+    if (workspace_bytes_ > 0) place.stream.Fill(workspace_, garbage, workspace_bytes_);
+    layer.Run({.x = x_ + int64_t{rows.front()} * shape_.k,
+               .weight = weight_,
+               .bias = nullptr,
+               .rows = count,
+               .out = sums_,
+               .workspace = workspace_},
+              place.stream);
+    kernels::cuda::ScaleSums<float>(place.stream, {.sums = sums_,
+                                                   .n = shape_.n,
+                                                   .rows = {counts_ + place.batch, count},
+                                                   .row_scales = row_scales_ + rows.front(),
+                                                   .scales = scales_,
+                                                   .out = static_cast<float*>(place.out)});
+  };
+}
+
+absl::Status Int8Check::Check(const DenseLayer& layer, DeviceStream& stream) {
+  return check_->Check(RunOf(layer), stream);
+}
+
+absl::Status Int8Check::CheckSame(const DenseLayer& layer, const RowClass& rows,
+                                  DeviceStream& stream) {
+  return check_->CheckSame(RunOf(layer), BatchesOfClass(check_->spec().batches, rows), stream);
 }
 
 }  // namespace sluice

@@ -25,9 +25,13 @@ class Int8Check {
   absl::Status Prepare(Device& device, DeviceStream& stream, size_t workspace_bytes);
   // Returns FailedPrecondition with the fault if the layer fails; other errors come from the
   // device.
-  absl::Status Check(const DenseLayer& layer, DeviceStream& stream) const;
+  absl::Status Check(const DenseLayer& layer, DeviceStream& stream);
+  // Checks that a layer gives the rows of a class the bits of the last layer that Check was called
+  // with, which has passed.
+  absl::Status CheckSame(const DenseLayer& layer, const RowClass& rows, DeviceStream& stream);
 
  private:
+  RowCheck::Run RunOf(const DenseLayer& layer) const;
   // Returns the rows of x, [most rows, k].
   absl::StatusOr<std::vector<int8_t>> DrawX();
   // Computes the expected outputs of the first rows of `x`.

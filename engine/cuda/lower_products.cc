@@ -134,7 +134,7 @@ absl::StatusOr<LoweredLayer<T>> ProductLowering<T>::Int8Product(const LinearOp& 
   SLUICE_ASSIGN_OR_RETURN(const Int8Weight weight, of_ops_.Int8(op));
   const std::optional<DenseShape> shape = ShapeOf(graph_, op, DenseType::kInt8);
   if (dense_ != nullptr && shape) {
-    SLUICE_ASSIGN_OR_RETURN(const DenseLayer* const layer,
+    SLUICE_ASSIGN_OR_RETURN(const DenseFamily* const layer,
                             dense_->Find(*shape, weight.values, nullptr));
     if (layer != nullptr) {
       Count(op, &*shape);
@@ -147,7 +147,7 @@ absl::StatusOr<LoweredLayer<T>> ProductLowering<T>::Int8Product(const LinearOp& 
 }
 
 template <typename T>
-CudaOp<T> ProductLowering<T>::Int8ByLibrary(const LinearOp& op, const DenseLayer& layer,
+CudaOp<T> ProductLowering<T>::Int8ByLibrary(const LinearOp& op, const DenseFamily& layer,
                                             const Int8Weight& weight, const T* bias) {
   const DenseShape shape = *ShapeOf(graph_, op, DenseType::kInt8);
   workspace_bytes_ = std::max(workspace_bytes_, layer.workspace_bytes());

@@ -55,7 +55,7 @@ class ProductLowering {
   };
   // A layer of the library; layer is nullptr if it does not compute it.
   struct LibraryLayer {
-    const DenseLayer* layer = nullptr;
+    const DenseFamily* layer = nullptr;
     bool includes_next = false;
   };
 
@@ -68,7 +68,7 @@ class ProductLowering {
   // Lowers a layer in int8.
   absl::StatusOr<LoweredLayer<T>> Int8Product(const LinearOp& op, const T* bias,
                                               const Epilogue& then);
-  CudaOp<T> Int8ByLibrary(const LinearOp& op, const DenseLayer& layer, const Int8Weight& weight,
+  CudaOp<T> Int8ByLibrary(const LinearOp& op, const DenseFamily& layer, const Int8Weight& weight,
                           const T* bias);
   absl::StatusOr<CudaOp<T>> OwnInt8(const LinearOp& op, const Int8Weight& weight, const T* bias,
                                     const Epilogue& then);

@@ -63,7 +63,8 @@ template <typename T>
 RowCheckSpec ProductCheck<T>::Spec() const {
   RowCheckSpec spec = {.width = shape_.n,
                        .half = kHalf,
-                       .initial_byte = shape_.accumulate ? RowCheckSpec::kKept : uint8_t{0xFF}};
+                       .initial_byte = shape_.accumulate ? RowCheckSpec::kKept : uint8_t{0xFF},
+                       .persistent = true};
   const auto rows = static_cast<int32_t>(rows_.size());
   std::vector<int32_t>& all = spec.batches.emplace_back(rows);
   for (int32_t row = 0; row < rows; ++row) all[row] = row;
@@ -136,28 +137,44 @@ absl::Status ProductCheck<T>::Expect(RowCheckSpec* spec) {
 
 template <typename T>
 absl::Status ProductCheck<T>::PutBatch(const std::vector<int32_t>& rows) {
+  std::vector<int32_t> positions;
+  positions.reserve(rows.size());
+  for (const int32_t row : rows) positions.push_back(rows_[row].position);
+  SLUICE_ASSIGN_OR_RETURN(
+      Batch batch, Put(positions, [&](int32_t place) -> const Row& { return rows_[rows[place]]; }));
+  // Every second batch uses a bucket of many more rows, for which a candidate may launch another
+  // kernel.
+  if (batches_.size() % 2 == 1) {
+    batch.tiles.capacity = std::max(batch.tiles.capacity, 2 * processors_);
+  }
+  batches_.push_back(batch);
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::StatusOr<typename ProductCheck<T>::Batch> ProductCheck<T>::Put(
+    const std::vector<int32_t>& positions, absl::FunctionRef<const Row&(int32_t)> row_at) {
   std::vector<T> x, gate;
   std::vector<kernels::RowGroup> groups;
-  for (int32_t place = 0; place < std::ssize(rows); ++place) {
-    const Row& row = rows_[rows[place]];
+  for (int32_t place = 0; place < std::ssize(positions); ++place) {
+    const Row& row = row_at(place);
     x.insert(x.end(), row.x.begin(), row.x.end());
     gate.insert(gate.end(), row.gate.begin(), row.gate.end());
-    if (groups.empty() || groups.back().matrix != row.position) {
-      groups.push_back({row.position, place, 0});
+    if (groups.empty() || groups.back().matrix != positions[place]) {
+      groups.push_back({positions[place], place, 0});
     }
     ++groups.back().count;
   }
-  std::vector<kernels::RowGroup> tiles(cuda::MaxRowTiles(std::ssize(rows), std::ssize(groups)));
+  std::vector<kernels::RowGroup> tiles(
+      cuda::MaxRowTiles(std::ssize(positions), std::ssize(groups)));
   const int32_t count = cuda::CutIntoRowTiles(groups, tiles.data());
-  // Every second batch uses a bucket of many more rows, for which a candidate may launch another
-  // kernel.
-  auto capacity = static_cast<int32_t>(tiles.size());
-  if (batches_.size() % 2 == 1) capacity = std::max(capacity, 2 * processors_);
-  batches_.push_back({.x = inputs_->Put(x),
-                      .gate = inputs_->Put(gate),
-                      .tiles = {inputs_->Put(tiles), inputs_->Put(std::vector<int32_t>{count}),
-                                capacity, /*one_group=*/shape_.matrices == 1}});
-  return inputs_->status();
+  const Batch batch = {
+      .x = inputs_->Put(x),
+      .gate = inputs_->Put(gate),
+      .tiles = {inputs_->Put(tiles), inputs_->Put(std::vector<int32_t>{count}),
+                static_cast<int32_t>(tiles.size()), /*one_group=*/shape_.matrices == 1}};
+  SLUICE_RETURN_IF_ERROR(inputs_->status());
+  return batch;
 }
 
 template <typename T>
@@ -191,21 +208,53 @@ absl::Status ProductCheck<T>::Check(const GroupedProductCandidate<T>& candidate,
                                     DeviceStream& stream) {
   SLUICE_ASSIGN_OR_RETURN(const T* const weight, Packed(candidate.layout, stream));
   return check_->Check(
-      [&](size_t batch, void* out, DeviceStream& to) {
-        candidate.run(to, {.x = batches_[batch].x,
-                           .weight = weight,
-                           .bias = bias_,
-                           .bias_stride = shape_.position_bias ? shape_.n : 0,
-                           .k = shape_.k,
-                           .n = shape_.n,
-                           .tiles = batches_[batch].tiles,
-                           .accumulate = shape_.accumulate,
-                           .out = static_cast<T*>(out),
-                           .activate = shape_.activate,
-                           .activation = shape_.activation,
-                           .gate = batches_[batch].gate});
+      [&](const RowCheck::Place& place) {
+        candidate.run(place.launches,
+                      ArgsOf(batches_[place.batch], weight, static_cast<T*>(place.out)));
       },
       stream);
+}
+
+template <typename T>
+cuda::ProjectionArgs<T> ProductCheck<T>::ArgsOf(const Batch& batch, const T* weight, T* out) const {
+  return {.x = batch.x,
+          .weight = weight,
+          .bias = bias_,
+          .bias_stride = shape_.position_bias ? shape_.n : 0,
+          .k = shape_.k,
+          .n = shape_.n,
+          .tiles = batch.tiles,
+          .accumulate = shape_.accumulate,
+          .out = out,
+          .activate = shape_.activate,
+          .activation = shape_.activation,
+          .gate = batch.gate};
+}
+
+// The rows are distributed over the positions. Their values repeat the rows of the trial.
+template <typename T>
+absl::StatusOr<double> ProductCheck<T>::SecondsOf(const GroupedProductCandidate<T>& candidate,
+                                                  int32_t rows, Device& device,
+                                                  DeviceStream& stream) {
+  SLUICE_ASSIGN_OR_RETURN(const T* const weight, Packed(candidate.layout, stream));
+  Batch& batch = timed_[rows];
+  if (batch.x == nullptr) {
+    std::vector<int32_t> positions(rows);
+    for (int32_t i = 0; i < rows; ++i) {
+      positions[i] = static_cast<int32_t>(int64_t{i} * shape_.matrices / rows);
+    }
+    SLUICE_ASSIGN_OR_RETURN(
+        batch, Put(positions, [this](int32_t i) -> const Row& { return rows_[i % rows_.size()]; }));
+  }
+  if (timed_out_ == nullptr) {
+    timed_out_ = inputs_->Room<T>(int64_t{kTimedRows[std::size(kTimedRows) - 1]} * shape_.n);
+    SLUICE_RETURN_IF_ERROR(inputs_->status());
+    stream.Fill(timed_out_, 0, kTimedRows[std::size(kTimedRows) - 1] * shape_.n * sizeof(T));
+  }
+  stream.BeginCapture();
+  candidate.run(stream, ArgsOf(batch, weight, timed_out_));
+  SLUICE_ASSIGN_OR_RETURN(const auto graph, stream.EndCapture());
+  return device.SecondsOf(*graph, stream);
 }
 
 template class ProductCheck<float>;

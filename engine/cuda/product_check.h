@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/cuda/kernel_candidates.h"
@@ -30,6 +31,9 @@ class ProductCheck {
   // Returns FailedPrecondition with the fault if the candidate fails; other errors come from the
   // device.
   absl::Status Check(const GroupedProductCandidate<T>& candidate, DeviceStream& stream);
+  // Returns the seconds that a candidate takes for `rows` rows, one of kTimedRows.
+  absl::StatusOr<double> SecondsOf(const GroupedProductCandidate<T>& candidate, int32_t rows,
+                                   Device& device, DeviceStream& stream);
 
  private:
   static constexpr bool kHalf = sizeof(T) == 2;
@@ -40,15 +44,19 @@ class ProductCheck {
     std::vector<T> x, gate;
   };
   struct Batch {
-    const T* x;
-    const T* gate;
-    kernels::cuda::RowTiles tiles;
+    const T* x = nullptr;
+    const T* gate = nullptr;
+    kernels::cuda::RowTiles tiles = {};
   };
 
   void DrawRows();
   RowCheckSpec Spec() const;
   absl::Status Expect(RowCheckSpec* spec);
   absl::Status PutBatch(const std::vector<int32_t>& rows);
+  // Returns a batch with rows of these positions, in ascending order. row_at(i) has the values.
+  absl::StatusOr<Batch> Put(const std::vector<int32_t>& positions,
+                            absl::FunctionRef<const Row&(int32_t)> row_at);
+  kernels::cuda::ProjectionArgs<T> ArgsOf(const Batch& batch, const T* weight, T* out) const;
   // Returns the weight in a layout.
   absl::StatusOr<const T*> Packed(kernels::cuda::WeightLayout layout, DeviceStream& stream);
 
@@ -60,6 +68,8 @@ class ProductCheck {
   int32_t processors_ = 1;  // of the device
   std::vector<Row> rows_;
   std::vector<Batch> batches_;
+  std::map<int32_t, Batch> timed_;  // by the number of rows
+  T* timed_out_ = nullptr;
   std::optional<CheckInputs> inputs_;
   std::optional<RowCheck> check_;
 };

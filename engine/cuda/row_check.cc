@@ -9,10 +9,36 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "kernels/cuda/bfloat16.h"
+#include "kernels/cuda/same_rows.h"
 
 namespace sluice {
 
 using kernels::cuda::BFloat16;
+
+namespace {
+
+constexpr int32_t kBusyWidth = 512;
+int32_t BusyRows(const CheckEffort& effort) {
+  return effort.busy_bytes / (kBusyWidth * static_cast<int32_t>(sizeof(float)));
+}
+
+// A stream for launches that reports one processor, so that persistent kernels have few blocks.
+class OneProcessorStream final : public kernels::cuda::Stream {
+ public:
+  explicit OneProcessorStream(kernels::cuda::Stream& stream) : stream_(stream) {}
+
+  void Launch(const kernels::cuda::Kernel& kernel, const kernels::cuda::LaunchShape& shape,
+              const void* argument, size_t argument_bytes) override {
+    stream_.Launch(kernel, shape, argument, argument_bytes);
+  }
+  int32_t processors() const override { return 1; }
+  int32_t shared_bytes_limit() const override { return stream_.shared_bytes_limit(); }
+
+ private:
+  kernels::cuda::Stream& stream_;
+};
+
+}  // namespace
 
 size_t RowCheckSpec::value_bytes() const { return half ? sizeof(BFloat16) : sizeof(float); }
 
@@ -28,36 +54,144 @@ double ReadElement(const void* values, size_t i, bool half) {
 
 absl::StatusOr<RowCheck> RowCheck::Make(RowCheckSpec spec, Device& device) {
   SLUICE_CHECK(!spec.batches.empty() && spec.width >= 1);
-  RowCheck check(std::move(spec));
-  const std::vector<int32_t>& all = check.spec_.batches.front();
-  const size_t bytes = all.size() * check.spec_.row_bytes();
-  check.places_.resize(all.size());
-  for (size_t place = 0; place < all.size(); ++place) {
-    check.places_[all[place]] = static_cast<int32_t>(place);
-  }
-  SLUICE_ASSIGN_OR_RETURN(check.out_, device.Allocate(bytes));
-  SLUICE_ASSIGN_OR_RETURN(check.whole_, device.AllocatePinned(bytes));
-  SLUICE_ASSIGN_OR_RETURN(check.part_, device.AllocatePinned(bytes));
+  RowCheck check(std::move(spec), device.info().check);
+  SLUICE_RETURN_IF_ERROR(check.Allocate(device));
   return check;
 }
 
-absl::Status RowCheck::Check(const Run& run, DeviceStream& stream) const {
-  SLUICE_RETURN_IF_ERROR(RunBatch(run, 0, whole_.get(), stream));
-  SLUICE_RETURN_IF_ERROR(CheckValues());
-  for (size_t batch = 1; batch < spec_.batches.size(); ++batch) {
-    SLUICE_RETURN_IF_ERROR(RunBatch(run, batch, part_.get(), stream));
-    SLUICE_RETURN_IF_ERROR(CheckBits(batch));
+absl::Status RowCheck::Allocate(Device& device) {
+  const std::vector<int32_t>& all = spec_.batches.front();
+  const size_t bytes = all.size() * spec_.row_bytes(), counts = all.size() * sizeof(int32_t);
+  places_.resize(all.size());
+  for (size_t place = 0; place < all.size(); ++place) {
+    places_[all[place]] = static_cast<int32_t>(place);
+  }
+  SLUICE_ASSIGN_OR_RETURN(out_, device.Allocate(bytes));
+  SLUICE_ASSIGN_OR_RETURN(reference_, device.Allocate(bytes));
+  SLUICE_ASSIGN_OR_RETURN(differing_, device.Allocate(counts));
+  SLUICE_ASSIGN_OR_RETURN(differing_persistent_, device.Allocate(counts));
+  SLUICE_ASSIGN_OR_RETURN(whole_, device.AllocatePinned(bytes));
+  SLUICE_ASSIGN_OR_RETURN(counts_, device.AllocatePinned(2 * counts));
+  for (const std::vector<int32_t>& batch : spec_.batches) {
+    SLUICE_ASSIGN_OR_RETURN(places_of_.emplace_back(),
+                            device.Allocate(batch.size() * sizeof(int32_t)));
+  }
+  SLUICE_ASSIGN_OR_RETURN(busy_, device.CreateStream());
+  SLUICE_ASSIGN_OR_RETURN(busy_rows_, device.Allocate(effort_.busy_bytes));
+  const size_t busy_counts = BusyRows(effort_) * sizeof(int32_t);
+  SLUICE_ASSIGN_OR_RETURN(busy_places_, device.Allocate(busy_counts));
+  SLUICE_ASSIGN_OR_RETURN(busy_counts_, device.Allocate(busy_counts));
+  busy_->Fill(busy_rows_.get(), 0, effort_.busy_bytes);
+  busy_->Fill(busy_places_.get(), 0, busy_counts);
+  busy_->Fill(busy_counts_.get(), 0, busy_counts);
+  for (size_t batch = 0; batch < spec_.batches.size(); ++batch) {
+    auto* const places = static_cast<int32_t*>(counts_.get());
+    std::ranges::transform(spec_.batches[batch], places,
+                           [this](int32_t row) { return places_[row]; });
+    busy_->CopyToDevice(places_of_[batch].get(), places,
+                        spec_.batches[batch].size() * sizeof(int32_t));
+    SLUICE_RETURN_IF_ERROR(busy_->Synchronize());
   }
   return absl::OkStatus();
 }
 
-absl::Status RowCheck::RunBatch(const Run& run, size_t batch, void* result,
-                                DeviceStream& stream) const {
-  const size_t bytes = spec_.batches[batch].size() * spec_.row_bytes();
-  stream.Fill(out_.get(), spec_.initial_byte, bytes);
-  run(batch, out_.get(), stream);
-  stream.CopyToHost(result, out_.get(), bytes);
+absl::Status RowCheck::Check(const Run& run, DeviceStream& stream) {
+  SLUICE_RETURN_IF_ERROR(RunReference(run, stream));
+  SLUICE_RETURN_IF_ERROR(CheckValues());
+  for (size_t batch = 0; batch < spec_.batches.size(); ++batch) {
+    SLUICE_RETURN_IF_ERROR(CheckBits(run, batch, /*skipped=*/batch == 0 ? 1 : 0, stream));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RowCheck::CheckSame(const Run& run, const std::vector<size_t>& batches,
+                                 DeviceStream& stream) {
+  for (const size_t batch : batches) {
+    SLUICE_RETURN_IF_ERROR(CheckBits(run, batch, /*skipped=*/0, stream));
+  }
+  return absl::OkStatus();
+}
+
+void RowCheck::Queue(const Run& run, const Place& place) const {
+  place.stream.Fill(place.out, spec_.initial_byte,
+                    spec_.batches[place.batch].size() * spec_.row_bytes());
+  run(place);
+}
+
+absl::Status RowCheck::RunReference(const Run& run, DeviceStream& stream) {
+  const size_t bytes = spec_.batches.front().size() * spec_.row_bytes();
+  Queue(run, {0, reference_.get(), stream, stream});
+  stream.CopyToHost(whole_.get(), reference_.get(), bytes);
   return stream.Synchronize();
+}
+
+void RowCheck::Compare(size_t batch, int32_t* differing, DeviceStream& stream) const {
+  const auto compare = [&]<typename T>(const T* values) {
+    kernels::cuda::SameRows<T>(stream,
+                               {.values = values,
+                                .expected = static_cast<const T*>(reference_.get()),
+                                .places = static_cast<const int32_t*>(places_of_[batch].get()),
+                                .rows = static_cast<int32_t>(spec_.batches[batch].size()),
+                                .width = static_cast<int32_t>(spec_.width),
+                                .differing = differing});
+  };
+  spec_.half ? compare(static_cast<const BFloat16*>(out_.get()))
+             : compare(static_cast<const float*>(out_.get()));
+}
+
+// Reads memory with all processors. Nothing depends on the result.
+void RowCheck::KeepBusy() const {
+  kernels::cuda::SameRows<float>(*busy_, {.values = static_cast<const float*>(busy_rows_.get()),
+                                          .expected = static_cast<const float*>(busy_rows_.get()),
+                                          .places = static_cast<const int32_t*>(busy_places_.get()),
+                                          .rows = BusyRows(effort_),
+                                          .width = kBusyWidth,
+                                          .differing = static_cast<int32_t*>(busy_counts_.get())});
+}
+
+absl::Status RowCheck::CheckBits(const Run& run, size_t batch, int32_t skipped,
+                                 DeviceStream& stream) {
+  const std::vector<int32_t>& rows = spec_.batches[batch];
+  const size_t bytes = rows.size() * sizeof(int32_t), all = spec_.batches.front().size();
+  auto* const differing = static_cast<int32_t*>(differing_.get());
+  auto* const persistent = static_cast<int32_t*>(differing_persistent_.get());
+  stream.Fill(differing, 0, bytes);
+  stream.Fill(persistent, 0, bytes);
+  const int32_t runs = effort_.runs - skipped;
+  for (int32_t i = 0; i < runs; ++i) {
+    if (i % 2 == 1) KeepBusy();
+    Queue(run, {batch, out_.get(), stream, stream});
+    Compare(batch, differing, stream);
+  }
+  if (spec_.persistent) {
+    OneProcessorStream one(stream);
+    Queue(run, {batch, out_.get(), stream, one});
+    Compare(batch, persistent, stream);
+  }
+  auto* const counts = static_cast<int32_t*>(counts_.get());
+  stream.CopyToHost(counts, differing, bytes);
+  stream.CopyToHost(counts + rows.size(), persistent, bytes);
+  SLUICE_RETURN_IF_ERROR(stream.Synchronize());
+  SLUICE_RETURN_IF_ERROR(busy_->Synchronize());
+  for (size_t place = 0; place < rows.size(); ++place) {
+    const int32_t count = counts[place];
+    if (count > 0 && (count < runs || batch == 0)) {
+      return absl::FailedPreconditionError(absl::StrCat("row ", rows[place], " has other bits in ",
+                                                        count, " of ", runs,
+                                                        " more runs of the same rows"));
+    }
+    if (count > 0) {
+      return absl::FailedPreconditionError(
+          rows.size() == all ? absl::StrCat("row ", rows[place], " has other bits at another place")
+                             : absl::StrCat("row ", rows[place], " has other bits among ",
+                                            rows.size(), " rows than among ", all));
+    }
+    if (counts[rows.size() + place] > 0) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("row ", rows[place], " has other bits if one block has many work items"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 const char* RowCheck::RowOf(int32_t row) const {
@@ -79,33 +213,6 @@ absl::Status RowCheck::CheckValues() const {
           absl::StrCat("row ", expected.row, " has ", value, ", expected ", wanted,
                        std::isfinite(value) ? "" : ", although all its inputs are finite"));
     }
-  }
-  return absl::OkStatus();
-}
-
-bool RowCheck::SameRow(const char* a, const char* b) const {
-  const size_t bytes = spec_.value_bytes();
-  if (std::memcmp(a, b, spec_.row_bytes()) == 0) return true;
-  for (int64_t i = 0; i < spec_.width; ++i) {
-    const bool same = std::memcmp(a + i * bytes, b + i * bytes, bytes) == 0;
-    const auto is_nan = [&](const char* row) {
-      return std::isnan(ReadElement(row, i, spec_.half));
-    };
-    if (!same && !(is_nan(a) && is_nan(b))) return false;
-  }
-  return true;
-}
-
-absl::Status RowCheck::CheckBits(size_t batch) const {
-  const std::vector<int32_t>& rows = spec_.batches[batch];
-  for (size_t place = 0; place < rows.size(); ++place) {
-    const char* const values = static_cast<const char*>(part_.get()) + place * spec_.row_bytes();
-    if (SameRow(values, RowOf(rows[place]))) continue;
-    const size_t all = spec_.batches.front().size();
-    return absl::FailedPreconditionError(
-        rows.size() == all ? absl::StrCat("row ", rows[place], " has other bits at another place")
-                           : absl::StrCat("row ", rows[place], " has other bits among ",
-                                          rows.size(), " rows than among ", all));
   }
   return absl::OkStatus();
 }

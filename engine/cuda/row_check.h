@@ -2,17 +2,21 @@
 // rows of an op: it is an algorithm of the vendor's library or a kernel of this project. It serves
 // only if it passes on the device, with the weights and sizes of the model that it will serve:
 //   - The bits of a row are the same in every batch, for every number of rows, place of the row and
-//     neighbours.
+//     neighbours. They are also the same in every run of a batch (CheckEffort in device.h), whether
+//     another stream keeps the device busy or not, and if a launch has so few blocks that each of
+//     them has many work items.
 //   - Rows agree with a reference in double, within a bound that the trial's maker states.
 //   - A value that is not finite reaches the output of its own row, because the engine recognises a
 //     broken row by it, and changes no other row.
 //
 // The mechanism is the same for every op. Its maker supplies the rows, their batches, the expected
-// outputs of some of them, and the way to run a candidate on a batch.
+// outputs of some of them, and the way to run a candidate on a batch. Bits are compared on the
+// device.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -20,6 +24,9 @@
 #include "engine/cuda/device.h"
 
 namespace sluice {
+
+// The numbers of rows that passing candidates are timed with.
+inline constexpr int32_t kTimedRows[] = {1, 64, 1024};
 
 struct RowCheckSpec {
   struct Expected {
@@ -36,6 +43,9 @@ struct RowCheckSpec {
   int64_t width = 0;            // the values of a row's output
   bool half = false;            // whether they are bfloat16, not float
   uint8_t initial_byte = 0xFF;  // the value of each output byte before a run
+  // Whether the number of a candidate's blocks depends on the number of processors. Each batch then
+  // also runs through a stream that reports one processor.
+  bool persistent = false;
   // The rows of each batch, by number, in the order of their outputs. The first has all rows.
   std::vector<std::vector<int32_t>> batches = {};
   std::vector<Expected> expected = {};
@@ -47,32 +57,54 @@ struct RowCheckSpec {
 
 class RowCheck {
  public:
-  // Queues a run of a candidate on one of the spec's batches, which writes the batch's rows to
-  // `out` on the device, one after another.
-  using Run = std::function<void(size_t batch, void* out, DeviceStream& stream)>;
+  // One run of a candidate.
+  struct Place {
+    size_t batch;  // of the spec's batches
+    void* out;     // on the device, for the batch's rows one after another
+    DeviceStream& stream;
+    // The same stream for launches; it may report one processor.
+    kernels::cuda::Stream& launches;
+  };
+  // Queues a run.
+  using Run = std::function<void(const Place& place)>;
 
   // Allocates the outputs of a trial. Errors come from the device, which outlives the trial.
   static absl::StatusOr<RowCheck> Make(RowCheckSpec spec, Device& device);
 
   const RowCheckSpec& spec() const { return spec_; }
   // Returns FailedPrecondition with the fault if the candidate fails; other errors come from the
-  // device.
-  absl::Status Check(const Run& run, DeviceStream& stream) const;
+  // device. The bits of a candidate that passes are the reference of CheckSame.
+  absl::Status Check(const Run& run, DeviceStream& stream);
+  // Checks that a candidate gives the rows of these batches the bits of the last candidate that
+  // Check was called with. Requires that it passed. Errors are the same.
+  absl::Status CheckSame(const Run& run, const std::vector<size_t>& batches, DeviceStream& stream);
 
  private:
-  explicit RowCheck(RowCheckSpec spec) : spec_(std::move(spec)) {}
+  explicit RowCheck(RowCheckSpec spec, CheckEffort effort)
+      : spec_(std::move(spec)), effort_(effort) {}
 
-  absl::Status RunBatch(const Run& run, size_t batch, void* result, DeviceStream& stream) const;
+  absl::Status Allocate(Device& device);
+  // Runs the first batch, whose bits become the reference.
+  absl::Status RunReference(const Run& run, DeviceStream& stream);
+  // Runs a batch repeatedly, `skipped` times less than usual, and compares each run.
+  absl::Status CheckBits(const Run& run, size_t batch, int32_t skipped, DeviceStream& stream);
+  void Queue(const Run& run, const Place& place) const;
+  void Compare(size_t batch, int32_t* differing, DeviceStream& stream) const;
+  void KeepBusy() const;
   absl::Status CheckValues() const;
-  absl::Status CheckBits(size_t batch) const;
-  // Returns whether two rows have the same bits; all NaNs are equal.
-  bool SameRow(const char* a, const char* b) const;
   const char* RowOf(int32_t row) const;  // in whole_
 
   RowCheckSpec spec_;
+  CheckEffort effort_;
   std::vector<int32_t> places_;  // in the first batch, of each row
   DeviceMemory out_;
-  PinnedMemory whole_, part_;  // the outputs of the first batch, and of another one
+  DeviceMemory reference_;                         // the outputs of the first batch
+  std::vector<DeviceMemory> places_of_;            // in the reference, of the rows of each batch
+  DeviceMemory differing_, differing_persistent_;  // how often each row of a batch differed
+  PinnedMemory whole_;                             // the reference
+  PinnedMemory counts_;                            // of differing_ and differing_persistent_
+  std::unique_ptr<DeviceStream> busy_;             // its work is only there to compete
+  DeviceMemory busy_rows_, busy_places_, busy_counts_;
 };
 
 // Returns element `i` of an array of bfloat16 or float.

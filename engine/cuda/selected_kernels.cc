@@ -1,5 +1,8 @@
 #include "engine/cuda/selected_kernels.h"
 
+#include <cmath>
+#include <iterator>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
@@ -8,6 +11,10 @@
 
 namespace sluice {
 namespace {
+
+// A later candidate serves instead of an earlier one only if it takes at most this part of its
+// time, so that a repeated start rarely selects another one, which may have other bits.
+constexpr double kClearlyFaster = 0.9;
 
 bool OfTheDevice(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsResourceExhausted(status);
@@ -29,6 +36,7 @@ absl::StatusOr<const Candidate*> SelectedKernels<T>::Choose(
     std::map<Shape, const Candidate*>* chosen) {
   if (const auto found = chosen->find(shape); found != chosen->end()) return found->second;
   absl::Status refused, unsupported;
+  std::vector<const Candidate*> passing;
   bool prepared = false;
   for (const Candidate& candidate : candidates) {
     absl::Status status = candidate.supports(device_.info(), shape);
@@ -40,7 +48,10 @@ absl::StatusOr<const Candidate*> SelectedKernels<T>::Choose(
     if (!prepared) SLUICE_RETURN_IF_ERROR(check.Prepare(device_, stream_));
     prepared = true;
     status = check.Check(candidate, stream_);
-    if (status.ok()) return (*chosen)[shape] = &candidate;
+    if (status.ok()) {
+      passing.push_back(&candidate);
+      continue;
+    }
     if (OfTheDevice(status)) return status;
     std::string text = absl::StrCat("the ", candidate.tier, " kernel is not used for ",
                                     ToString(shape), ": ", status.message());
@@ -48,9 +59,37 @@ absl::StatusOr<const Candidate*> SelectedKernels<T>::Choose(
         refused.ok() ? text : absl::StrCat(refused.message(), "; ", text));
     notices_.push_back(std::move(text));
   }
+  if (!passing.empty()) {
+    SLUICE_ASSIGN_OR_RETURN((*chosen)[shape], Fastest(passing, check));
+    return (*chosen)[shape];
+  }
   if (refused.ok()) return unsupported;
   return absl::FailedPreconditionError(
       absl::StrCat("no kernel passes its trial on ", device_.info().name, ": ", refused.message()));
+}
+
+template <typename T>
+template <typename Candidate, typename Check>
+absl::StatusOr<const Candidate*> SelectedKernels<T>::Fastest(
+    const std::vector<const Candidate*>& passing, Check& check) {
+  const Candidate* fastest = passing.front();
+  if (passing.size() == 1) return fastest;
+  std::vector<double> scores;  // sums of the logarithms of seconds
+  for (const Candidate* const candidate : passing) {
+    double& score = scores.emplace_back(0);
+    for (const int32_t rows : kTimedRows) {
+      SLUICE_ASSIGN_OR_RETURN(const double seconds,
+                              check.SecondsOf(*candidate, rows, device_, stream_));
+      score += std::log(seconds);
+    }
+  }
+  double least = scores.front();
+  for (size_t i = 1; i < passing.size(); ++i) {
+    if (scores[i] >= least + std::size(kTimedRows) * std::log(kClearlyFaster)) continue;
+    least = scores[i];
+    fastest = passing[i];
+  }
+  return fastest;
 }
 
 template <typename T>

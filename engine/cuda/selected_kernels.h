@@ -13,8 +13,10 @@
 
 namespace sluice {
 
-// Selects, for each shape, the first candidate that supports it and passes its trial (row_check.h)
-// on this device with the model's weights. Tuned kernels are never used without this trial.
+// Selects, for each shape, the fastest candidate that supports it and passes its trial
+// (row_check.h) on this device with the model's weights. Passing candidates are timed with 1, 64
+// and 1,024 rows; the geometric mean decides. A candidate must be clearly faster than the ones
+// before it in the list. Tuned kernels are never used without this trial.
 template <typename T>
 class SelectedKernels {
  public:
@@ -43,6 +45,9 @@ class SelectedKernels {
   absl::StatusOr<const Candidate*> Choose(const Shape& shape,
                                           const std::vector<Candidate>& candidates, Check check,
                                           std::map<Shape, const Candidate*>* chosen);
+  template <typename Candidate, typename Check>
+  absl::StatusOr<const Candidate*> Fastest(const std::vector<const Candidate*>& passing,
+                                           Check& check);
 
   Device& device_;
   DeviceStream& stream_;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "engine/cuda/dense_layers.h"
@@ -8,6 +9,7 @@
 #include "kernels/cuda/hopper_projection.h"
 #include "kernels/cuda/int8.h"
 #include "kernels/cuda/projection.h"
+#include "kernels/cuda/same_rows.h"
 #include "kernels/cuda/weight_layout.h"
 #include "loadtest/gpu/cases.h"
 
@@ -112,31 +114,36 @@ Case HopperProjection(const char* name, const ProjectionShape& s) {
   return OnHopper(OwnProjection<T>(name, s, Tier::kHopper));
 }
 
-// Returns the library's first algorithm, or with `invariant` its first invariant one. If there is
-// none, records why and returns nullptr.
-std::unique_ptr<DenseLayer> FindLayer(Bench& bench, const Measurement& measurement,
-                                      const DenseShape& shape, bool invariant) {
+// Returns the library's first algorithm for the number of rows, or with `invariant` the family that
+// would serve. If there is none, records why and returns nullptr.
+std::shared_ptr<const DenseFamily> FindFamily(Bench& bench, const Measurement& measurement,
+                                              const DenseShape& shape, int32_t rows,
+                                              bool invariant) {
   if (const auto library = bench.device().DenseLibrary(); !library.ok()) {
     bench.Missing(measurement.Id() + ": " + std::string(library.status().message()));
     return nullptr;
   }
-  std::vector<std::unique_ptr<DenseLayer>> layers;
   if (invariant) {
-    DenseLayers trial(bench.device(), bench.stream());
+    const auto layers = std::make_shared<DenseLayers>(bench.device(), bench.stream());
     // Random bits are valid int8 weights.
-    layers = ValueOrDie(trial.Passing(shape, bench.Values<T>(int64_t{shape.k} * shape.n),
-                                      bench.Values<T>(shape.n), /*most=*/1));
+    const DenseFamily* const family = ValueOrDie(
+        layers->Find(shape, bench.Values<T>(int64_t{shape.k} * shape.n), bench.Values<T>(shape.n)));
     bench.Release();
+    if (family != nullptr) return {layers, family};
   } else {
-    layers = bench.device().DenseCandidates(shape);
+    const std::vector<RowClass> classes = ClassesOf(shape);
+    const auto own =
+        std::ranges::find_if(classes, [rows](const RowClass& each) { return rows <= each.last; });
+    auto layers =
+        bench.device().DenseCandidates(shape, own == classes.end() ? classes.back() : *own);
+    if (!layers.empty()) return std::make_shared<DenseFamily>(shape, std::move(layers.front()));
   }
-  if (!layers.empty()) return std::move(layers.front());
   bench.Missing(measurement.Id() + ": no algorithm is " + (invariant ? "invariant" : "there"));
   return nullptr;
 }
 
-void* WorkspaceOf(Bench& bench, const DenseLayer& layer) {
-  const auto bytes = static_cast<int64_t>(layer.workspace_bytes());
+void* WorkspaceOf(Bench& bench, const DenseFamily& family) {
+  const auto bytes = static_cast<int64_t>(family.workspace_bytes());
   return bytes > 0 ? bench.Room<char>(bytes) : nullptr;
 }
 
@@ -149,7 +156,7 @@ void TimeLibrary(Bench& bench, const Measurement& measurement, const ProjectionS
                             .bias = true,
                             .accumulate = false,
                             .head = head};
-  const auto layer = FindLayer(bench, measurement, shape, invariant);
+  const auto layer = FindFamily(bench, measurement, shape, s.rows(), invariant);
   if (layer == nullptr) return;
   bench.Time(measurement, [&]() -> Launch {
     const DenseArgs args = {
@@ -170,7 +177,7 @@ void TimeInt8Library(Bench& bench, const Measurement& measurement, const Project
                             .type = DenseType::kInt8,
                             .bias = false,
                             .accumulate = false};
-  const auto layer = FindLayer(bench, measurement, shape, /*invariant=*/true);
+  const auto layer = FindFamily(bench, measurement, shape, s.rows(), /*invariant=*/true);
   if (layer == nullptr) return;
   bench.Time(measurement, [&]() -> Launch {
     const DenseArgs args = {.x = Int8Values(bench, Int8DenseRows(s.rows()) * shape.k),
@@ -386,6 +393,8 @@ std::vector<Case> CeilingCases(Scale scale) {
                             .name = "ceiling of memory",
                             .shape = absl::StrCat(bytes, " bytes"),
                             .bytes = 2.0 * static_cast<double>(bytes)};
+  Measurement read = copy;
+  read.name = "ceiling of reads";
   const int32_t n = gpu ? 8192 : 16;
   const ProjectionShape square = {1, n, n, n};
   Measurement product = square.Moves("ceiling of products", sizeof(T));
@@ -400,6 +409,23 @@ std::vector<Case> CeilingCases(Scale scale) {
              });
            },
            /*records=*/false, copy},
+          KernelCase(read,
+                     [=](Bench& bench) -> Launch {
+                       // Compares two arrays by rows of 8 KiB, and writes almost nothing.
+                       constexpr int32_t kWidth = 4096;
+                       const auto rows = static_cast<int32_t>(
+                           std::max<int64_t>(1, bytes / (kWidth * int64_t{sizeof(T)})));
+                       std::vector<int32_t> places(rows);
+                       std::iota(places.begin(), places.end(), 0);
+                       const cuda::SameRowsArgs<T> args = {
+                           .values = bench.Values<T>(int64_t{rows} * kWidth),
+                           .expected = bench.Values<T>(int64_t{rows} * kWidth),
+                           .places = bench.Put(places),
+                           .rows = rows,
+                           .width = kWidth,
+                           .differing = bench.Put(std::vector<int32_t>(rows, 0))};
+                       return [=, &bench] { cuda::SameRows<T>(bench.stream(), args); };
+                     }),
           LibraryCase(product, square, /*head=*/false, /*invariant=*/false)};
 }
 

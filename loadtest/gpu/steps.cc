@@ -107,9 +107,13 @@ class Borrowed final : public Device {
   absl::StatusOr<std::unique_ptr<DeviceEvent>> CreateEvent() override {
     return device_.CreateEvent();
   }
+  absl::StatusOr<double> SecondsOf(DeviceGraph& graph, DeviceStream& stream) override {
+    return device_.SecondsOf(graph, stream);
+  }
   absl::StatusOr<std::string> DenseLibrary() const override { return device_.DenseLibrary(); }
-  std::vector<std::unique_ptr<DenseLayer>> DenseCandidates(const DenseShape& shape) override {
-    return device_.DenseCandidates(shape);
+  std::vector<std::unique_ptr<DenseLayer>> DenseCandidates(const DenseShape& shape,
+                                                           const RowClass& rows) override {
+    return device_.DenseCandidates(shape, rows);
   }
 
  private:

@@ -58,11 +58,10 @@ struct Arrays {
   }
 };
 
-std::vector<int32_t> RowCounts(const DenseShape& shape, Scale scale) {
-  if (shape.head) return {kMaxHeadRows};
-  if (scale == Scale::kRehearsal) return {MinRows(shape), 64};
-  if (shape.int8()) return {kMinInt8Rows, 64, 256, MaxRows(shape)};
-  return {16, 64, 256, 1024, kMaxDenseRows};
+// Returns the number of rows to time for a class: its largest, or in a rehearsal a small one.
+int32_t RowsToTime(const DenseShape& shape, Scale scale, const RowClass& rows) {
+  if (scale != Scale::kRehearsal) return rows.last;
+  return rows.last == MaxRows(shape) ? MinRows(shape) : rows.first;
 }
 
 std::unique_ptr<DeviceGraph> Capture(Bench& bench, const DenseLayer& layer, const DenseArgs& args) {
@@ -85,45 +84,57 @@ void TimeInTurn(Bench& bench, std::vector<Case>& cases, double seconds) {
   }
 }
 
-// Returns the mean of the logarithms of the seconds of each candidate's cases. The cases of a
-// candidate are adjacent.
-std::vector<double> Scores(std::vector<Case>& cases, size_t each) {
-  std::vector<double> scores;
-  for (size_t first = 0; first < cases.size(); first += each) {
-    double sum = 0;
-    for (size_t i = first; i < first + each; ++i) sum += std::log(cases[i].Median());
-    scores.push_back(sum / static_cast<double>(each));
-  }
-  return scores;
+// Returns the index of the layer that is the fastest for a number of rows, and its time as a part
+// of the first layer's. Times all of them in turn.
+struct Fastest {
+  size_t index;
+  double of_first;
+};
+Fastest FindFastest(Bench& bench, const std::vector<std::unique_ptr<DenseLayer>>& layers,
+                    const DenseArgs& args, double seconds) {
+  std::vector<Case> cases;
+  for (const auto& layer : layers) cases.push_back({Capture(bench, *layer, args), {}});
+  TimeInTurn(bench, cases, seconds);
+  std::vector<double> medians;
+  for (Case& timed : cases) medians.push_back(timed.Median());
+  const auto best = std::ranges::min_element(medians);
+  return {static_cast<size_t>(best - medians.begin()), *best / medians.front()};
 }
 
-// Adds the best algorithm for the shape to the table. Returns false if none passes.
+std::string Rounded(double part) { return absl::StrCat(std::round(1000 * part) / 1000); }
+
+// Adds the best family for the shape to the table: the fastest reference for the most rows, and for
+// each other class the fastest algorithm with its bits, which may be the reference. Returns false
+// if no reference passes.
 bool TuneShape(Bench& bench, Scale scale, const DenseShape& shape, double seconds,
                AlgorithmTable* table) {
-  const auto rows = RowCounts(shape, scale);
-  Arrays arrays(bench, shape, rows.back());
+  const std::vector<RowClass> classes = ClassesOf(shape);
+  Arrays arrays(bench, shape, MaxRows(shape));
   DenseLayers layers(bench.device(), bench.stream());
-  const auto passing =
+  auto passing =
       ValueOrDie(layers.Passing(shape, arrays.args.weight, arrays.args.bias, kMostCandidates));
   if (passing.empty()) return false;
-  size_t workspace = 1;
-  for (const auto& layer : passing) workspace = std::max(workspace, layer->workspace_bytes());
-  arrays.args.workspace = bench.Room<char>(workspace);
-  std::vector<Case> cases;
-  for (const auto& layer : passing) {
-    for (const int32_t count : rows) {
-      arrays.args.rows = count;
-      cases.push_back({Capture(bench, *layer, arrays.args), {}});
-    }
+  arrays.args.workspace = bench.Room<char>(kMaxWorkspaceBytes);
+  const double each = seconds / static_cast<double>(classes.size());
+  arrays.args.rows = RowsToTime(shape, scale, classes.back());
+  const Fastest best = FindFastest(bench, passing, arrays.args, each);
+  const DenseLayer& reference = *passing[best.index];
+  DenseAlgorithms algorithms = {.reference = reference.algorithm()};
+  std::string note = absl::StrCat(reference.Describe(), "; of ", passing.size(), ", ",
+                                  Rounded(best.of_first), " of the time of the library's first");
+  auto members = ValueOrDie(layers.Members(shape, arrays.args.weight, arrays.args.bias, reference));
+  for (const RowClass& rows : classes) {
+    std::vector<std::unique_ptr<DenseLayer>>& own = members[rows.last];
+    if (own.empty()) continue;
+    // The reference is timed with them, as the first.
+    own.insert(own.begin(), std::move(passing[best.index]));
+    arrays.args.rows = RowsToTime(shape, scale, rows);
+    const Fastest faster = FindFastest(bench, own, arrays.args, each);
+    algorithms.of_classes[rows.last] = own[faster.index]->algorithm();
+    absl::StrAppend(&note, "; up to ", rows.last, ": ", Rounded(faster.of_first));
+    passing[best.index] = std::move(own.front());
   }
-  TimeInTurn(bench, cases, seconds);
-  const std::vector<double> scores = Scores(cases, rows.size());
-  const auto best = std::min_element(scores.begin(), scores.end());
-  const DenseLayer& layer = *passing[best - scores.begin()];
-  OrDie(table->Add(shape, layer.algorithm(),
-                   absl::StrCat(layer.Describe(), "; of ", passing.size(), ", ",
-                                std::round(1000 * std::exp(*best - scores.front())) / 1000,
-                                " of the time of the library's first")));
+  OrDie(table->Add(shape, algorithms, note));
   return true;
 }
 

@@ -19,10 +19,10 @@ absl::StatusOr<DenseShape> ParseShape(const std::string& text);
 absl::StatusOr<std::vector<DenseShape>> ShapesToTune(Scale scale, const std::string& folder,
                                                      const std::vector<DenseShape>& more);
 
-// Returns the fastest algorithm that passes for each shape, by the geometric mean over numbers of
-// rows. Spends about `seconds` on all shapes. Adds to bench.missing() the shapes without an
-// algorithm and the shapes that the time did not suffice for. Returns FailedPrecondition if there
-// is no library.
+// Returns the fastest family that passes for each shape: the reference by the time of the most
+// rows, and the algorithms of the other classes by the time of their last number of rows. Spends
+// about `seconds` on all shapes. Adds to bench.missing() the shapes without an algorithm and the
+// shapes that the time did not suffice for. Returns FailedPrecondition if there is no library.
 absl::StatusOr<AlgorithmTable> Tune(Bench& bench, Scale scale,
                                     const std::vector<DenseShape>& shapes, double seconds);
 

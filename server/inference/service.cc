@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "server/common/status.h"
 #include "server/inference/stream_session.h"
@@ -99,6 +100,10 @@ void InferenceService::AddModelMethods() {
           (*answer->mutable_properties())["ready_after"] =
               absl::StrFormat("%.1fs", Seconds(stats.time_to_ready));
           if (!stats.kernels.empty()) (*answer->mutable_properties())["kernels"] = stats.kernels;
+          if (!stats.dense_algorithms.empty()) {
+            (*answer->mutable_properties())["dense_algorithms"] =
+                absl::StrJoin(stats.dense_algorithms, "\n");
+          }
           if (const std::string limit = DescribeMemoryLimit(stats); !limit.empty()) {
             (*answer->mutable_properties())["memory_limit"] = limit;
           }

@@ -42,8 +42,9 @@ template <typename T, typename Out>
   int64_t multiply_adds = 0;
   const T* const weight = static_cast<const T*>(args.weight);
   const T* const bias = static_cast<const T*>(args.bias);
-  const bool backwards =
-      kind == SimtDense::kBackwards || (kind == SimtDense::kVaries && args.rows > kManyRows);
+  const bool backwards = kind == SimtDense::kBackwards ||
+                         (kind == SimtDense::kVaries && args.rows > kManyRows) ||
+                         (kind == SimtDense::kOnlyTo64 && args.rows > 64);
   const int32_t columns = kind == SimtDense::kUnfinished ? shape.n - 1 : shape.n;
   std::vector<float> own(shape.n);
   float* const sums =
@@ -104,7 +105,8 @@ bool DenseSupports(const DenseShape& shape) {
   return !shape.half() || (aligned(shape.k) && aligned(shape.n));
 }
 
-absl::Status CheckDense(const DenseShape& shape, SimtDense kind, const DenseArgs& args) {
+absl::Status CheckDense(const DenseShape& shape, SimtDense kind, const RowClass& rows,
+                        const DenseArgs& args) {
   // The default alignment in requests for the library's algorithms.
   constexpr uintptr_t kAlignment = 256;
   const auto aligned = [](const void* memory) {
@@ -114,7 +116,7 @@ absl::Status CheckDense(const DenseShape& shape, SimtDense kind, const DenseArgs
   const char* const out = static_cast<const char*>(args.out);
   const bool apart = x + args.rows * shape.operand_bytes() * shape.k <= out ||
                      out + DenseOutBytes(shape, args.rows) <= x;
-  const bool valid = args.rows >= 1 && args.rows <= MaxRows(shape) &&
+  const bool valid = args.rows >= rows.first && args.rows <= rows.last &&
                      TriedRows(shape, args.rows) == args.rows && aligned(args.x) &&
                      aligned(args.weight) && aligned(args.out) && apart &&
                      (!shape.bias || aligned(args.bias)) &&

@@ -15,8 +15,10 @@ namespace sluice::simt {
 // 4, and the layer must be a plain product.
 bool DenseSupports(const DenseShape& shape);
 // Returns the library's error for arguments that it refuses: no workspace, pointers that are not
-// aligned, a number of rows that TriedRows never returns, an output that overlaps the input.
-absl::Status CheckDense(const DenseShape& shape, SimtDense kind, const DenseArgs& args);
+// aligned, a number of rows outside `rows` or that TriedRows never returns, an output that overlaps
+// the input.
+absl::Status CheckDense(const DenseShape& shape, SimtDense kind, const RowClass& rows,
+                        const DenseArgs& args);
 size_t DenseWorkspaceBytes(const DenseShape& shape, SimtDense kind);
 size_t DenseOutBytes(const DenseShape& shape, int32_t rows);
 // Returns the number of multiply-adds that it computed.

@@ -88,10 +88,10 @@ class SimtStream final : public DeviceStream {
   }
 
   // Computes the layer in plain C++, which proves nothing about any library.
-  void Dense(const DenseShape& shape, SimtDense kind, const DenseArgs& args) {
+  void Dense(const DenseShape& shape, SimtDense kind, const RowClass& rows, const DenseArgs& args) {
     const Lock lock(core_.mutex);
     if (!Accepts(SimtCall::kDense)) return;
-    status_ = CheckDense(shape, kind, args);
+    status_ = CheckDense(shape, kind, rows, args);
     if (!status_.ok()) return;
     if (capture_ == nullptr) ++core_.counts.layers;
     Queue({[=, &core = core_] {
@@ -247,9 +247,10 @@ class SimtStream final : public DeviceStream {
 
 class SimtDenseLayer final : public DenseLayer {
  public:
-  SimtDenseLayer(const DenseShape& shape, SimtDense kind) : shape_(shape), kind_(kind) {}
+  SimtDenseLayer(const DenseShape& shape, SimtDense kind, const RowClass& rows)
+      : shape_(shape), kind_(kind), rows_(rows) {}
   void Run(const DenseArgs& args, DeviceStream& stream) const override {
-    static_cast<SimtStream&>(stream).Dense(shape_, kind_, args);
+    static_cast<SimtStream&>(stream).Dense(shape_, kind_, rows_, args);
   }
   size_t workspace_bytes() const override { return DenseWorkspaceBytes(shape_, kind_); }
   DenseAlgorithm algorithm() const override { return {static_cast<uint64_t>(kind_)}; }
@@ -260,6 +261,7 @@ class SimtDenseLayer final : public DenseLayer {
  private:
   const DenseShape shape_;
   const SimtDense kind_;
+  const RowClass rows_;  // that it can compute
 };
 
 class EmulatedDevice final : public SimtDevice {
@@ -269,7 +271,8 @@ class EmulatedDevice final : public SimtDevice {
               .architecture = options.architecture,
               .processors = options.processors,
               .memory_bytes = options.memory_bytes,
-              .shared_bytes_limit = options.shared_bytes_limit},
+              .shared_bytes_limit = options.shared_bytes_limit,
+              .check = options.check},
         core_(options) {}
 
   const DeviceInfo& info() const override { return info_; }
@@ -306,16 +309,22 @@ class EmulatedDevice final : public SimtDevice {
     SLUICE_RETURN_IF_ERROR(core_.Begin(SimtCall::kCreateEvent));
     return std::make_unique<SimtEvent>(core_);
   }
+  // Each node takes a microsecond. The graph does not run, since many rows would take seconds.
+  absl::StatusOr<double> SecondsOf(DeviceGraph& graph, DeviceStream&) override {
+    return 1e-6 * static_cast<double>(graph.nodes());
+  }
   absl::StatusOr<std::string> DenseLibrary() const override {
     if (!core_.options().dense.empty()) return std::string("pretended");
     return absl::FailedPreconditionError("the emulator has no library of dense layers");
   }
-  std::vector<std::unique_ptr<DenseLayer>> DenseCandidates(const DenseShape& shape) override {
+  std::vector<std::unique_ptr<DenseLayer>> DenseCandidates(const DenseShape& shape,
+                                                           const RowClass& rows) override {
     std::vector<std::unique_ptr<DenseLayer>> layers;
     if (!DenseSupports(shape)) return layers;
-    layers.reserve(core_.options().dense.size());
-    for (SimtDense kind : core_.options().dense) {
-      layers.push_back(std::make_unique<SimtDenseLayer>(shape, kind));
+    const auto& of_classes = core_.options().dense_of_classes;
+    const auto own = of_classes.find(rows.last);
+    for (SimtDense kind : own == of_classes.end() ? core_.options().dense : own->second) {
+      layers.push_back(std::make_unique<SimtDenseLayer>(shape, kind, WithEdges(shape, rows)));
     }
     return layers;
   }

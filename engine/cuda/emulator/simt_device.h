@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,6 +25,8 @@ enum class SimtDense {
   kInvariant,
   kVaries,           // sums run the other way if there are many rows
   kBackwards,        // sums run the other way: invariant, other bits
+  kOtherTile,        // another algorithm with the bits of kInvariant
+  kOnlyTo64,         // as kOtherTile, but the bits of kBackwards for more than 64 rows
   kWorkspace,        // as kInvariant, but sums pass through a workspace
   kTrustsWorkspace,  // as kWorkspace, but the first row's sums begin with its content
   kDropsNaN,         // if there is a function, it makes a NaN 0
@@ -126,10 +129,14 @@ struct SimtOptions {
   // shows none.
   int64_t graph_bytes = 0;
   int32_t shared_bytes_limit = 227 << 10;  // of a block
+  // Few runs, since an emulated kernel takes long. Tests of trials ask for more.
+  CheckEffort check = {.runs = 1, .busy_bytes = 4 << 10};
   // The algorithms of the library; if empty, there is no library. The first word of an algorithm is
   // its SimtDense. A kept algorithm may be one that is not offered here; another first word is
   // refused.
   std::vector<SimtDense> dense{};
+  // The algorithms of some classes of rows, by the last number of rows; other classes have `dense`.
+  std::map<int32_t, std::vector<SimtDense>> dense_of_classes{};
   SimtOrder order = SimtOrderOfEnvironment();
   std::vector<SimtFailure> failures{};
 };

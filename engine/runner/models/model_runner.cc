@@ -113,6 +113,7 @@ ModelStats StatsOf(const PreparedModel& prepared, const RunnerState& state, Mono
   stats.memory_limit_effect = prepared.memory_limit_effect;
   stats.attention = prepared.executable->attention();
   stats.kernels = prepared.executable->kernels();
+  stats.dense_algorithms = prepared.executable->dense_algorithms();
   stats.time_to_ready = prepared.duration;
 
   MutexLock lock(&state.mu);

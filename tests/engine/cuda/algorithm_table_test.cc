@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -32,9 +33,11 @@ constexpr DenseShape kRelued = {.k = 3,
                                 .head = false,
                                 .activation = DenseActivation::kRelu};
 
-AlgorithmTable Table() {
+AlgorithmTable Table(const std::map<int32_t, DenseAlgorithm>& of_classes = {}) {
   AlgorithmTable table("GPU", "library1");
-  EXPECT_TRUE(table.Add(kRelued, {1, 0xFEDCBA9876543210, 3, 4, 5, 6, 7, 8}, "the first").ok());
+  const DenseAlgorithms first = {.reference = {1, 0xFEDCBA9876543210, 3, 4, 5, 6, 7, 8},
+                                 .of_classes = of_classes};
+  EXPECT_TRUE(table.Add(kRelued, first, "the first").ok());
   DenseShape other = kRelued;
   other.type = DenseType::kF32;
   other.bias = false;
@@ -45,14 +48,17 @@ AlgorithmTable Table() {
 }
 
 TEST(AlgorithmTableTest, RoundTripsItsText) {
-  const AlgorithmTable table = Table();
+  const std::map<int32_t, DenseAlgorithm> of_classes = {{16, {2, 3}}, {256, {4}}};
+  const AlgorithmTable table = Table(of_classes);
   const auto read = AlgorithmTable::Parse(table.Text());
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->Text(), table.Text());
   EXPECT_EQ(read->size(), 2u);
   EXPECT_EQ(read->gpu(), "GPU");
   EXPECT_EQ(read->library(), "library1");
-  EXPECT_EQ(*read->Find(kRelued), (DenseAlgorithm{1, 0xFEDCBA9876543210, 3, 4, 5, 6, 7, 8}));
+  EXPECT_EQ(read->Find(kRelued)->reference,
+            (DenseAlgorithm{1, 0xFEDCBA9876543210, 3, 4, 5, 6, 7, 8}));
+  EXPECT_EQ(read->Find(kRelued)->of_classes, of_classes);
   DenseShape absent = kRelued;
   absent.n = 6;
   EXPECT_EQ(read->Find(absent), nullptr);
@@ -71,10 +77,11 @@ struct DigestRow {
 class AlgorithmDigestTable : public TableTest<DigestRow> {};
 
 TEST_P(AlgorithmDigestTable, CoversEveryFieldThatAffectsBits) {
-  const std::string text = absl::StrReplaceAll(Table().Text(), {{row().from, row().to}});
-  EXPECT_NE(text, Table().Text());
+  const AlgorithmTable table = Table({{64, {0xABCDEF}}});
+  const std::string text = absl::StrReplaceAll(table.Text(), {{row().from, row().to}});
+  EXPECT_NE(text, table.Text());
   const std::string digest = AlgorithmTable::Parse(text).value().Digest();
-  EXPECT_EQ(digest != Table().Digest(), row().changes);
+  EXPECT_EQ(digest != table.Digest(), row().changes);
 }
 
 const DigestRow kDigestRows[] = {
@@ -86,6 +93,8 @@ const DigestRow kDigestRows[] = {
     {.name = "TheShapeIsCovered", .from = "\"n\": 5", .to = "\"n\": 6"},
     {.name = "TheDtypeIsCovered", .from = "\"bf16\"", .to = "\"f32\""},
     {.name = "Int8IsADtype", .from = "\"bf16\"", .to = "\"int8\""},
+    {.name = "AClassIsCovered", .from = "\"rows\": 64", .to = "\"rows\": 256"},
+    {.name = "AClassesAlgorithmIsCovered", .from = "abcdef", .to = "abcdee"},
     {.name = "TheEpilogueIsCovered", .from = "\"relu\"", .to = "\"none\""},
 };
 SLUICE_TABLE(AlgorithmDigestTable, kDigestRows);
@@ -98,6 +107,16 @@ std::string FileOf(const std::string& layers, const std::string& rest = "") {
 std::string LayerWith(const std::string& more,
                       const std::string& algorithm = std::string(128, 'a')) {
   return absl::StrCat("{\"k\": 1, \"n\": 2, \"algorithm\": \"", algorithm, "\"", more, "}");
+}
+
+// Returns the member of a layer with an algorithm for each of these classes.
+std::string ClassesOf(const std::vector<int>& rows) {
+  std::string list;
+  for (const int each : rows) {
+    absl::StrAppend(&list, list.empty() ? "" : ", ", "{\"rows\": ", each, ", \"algorithm\": \"",
+                    std::string(128, 'b'), "\"}");
+  }
+  return absl::StrCat(", \"classes\": [", list, "]");
 }
 
 struct BadAlgorithmsRow {
@@ -120,6 +139,24 @@ const BadAlgorithmsRow kBadAlgorithmsRows[] = {
     {.name = "AnotherVersionIsRefused",
      .text = absl::StrReplaceAll(FileOf("[]"), {{": 1", ": 2"}}),
      .error = "sluice_algorithms is 2, must be in [1, 1]"},
+    {.name = "ClassesThatAreNoListAreRefused",
+     .text = FileOf(absl::StrCat("[", LayerWith(R"(, "classes": {})"), "]")),
+     .error = "layers[0].classes must be a list of at most 5"},
+    {.name = "AClassThatIsNoObjectIsRefused",
+     .text = FileOf(absl::StrCat("[", LayerWith(R"(, "classes": [7])"), "]")),
+     .error = "layers[0].classes[0] is not an object"},
+    {.name = "AClassThatDoesNotExistIsRefused",
+     .text = FileOf(absl::StrCat("[", LayerWith(ClassesOf({17})), "]")),
+     .error = "layers[0].classes[0].rows must be the last number of rows of a class"},
+    {.name = "TheLargestClassIsRefused",
+     .text = FileOf(absl::StrCat("[", LayerWith(ClassesOf({64, 4096})), "]")),
+     .error = "layers[0].classes[1].rows must be the last number of rows of a class, and not of"},
+    {.name = "AClassWithoutAnAlgorithmIsRefused",
+     .text = FileOf(absl::StrCat("[", LayerWith(R"(, "classes": [{"rows": 16}])"), "]")),
+     .error = "layers[0].classes[0].algorithm is missing"},
+    {.name = "AClassThatAppearsTwiceIsRefused",
+     .text = FileOf(absl::StrCat("[", LayerWith(ClassesOf({16, 16})), "]")),
+     .error = "layers[0].classes[1].rows names a class that an earlier entry names"},
     {.name = "AnEmptyGpuIsRefused",
      .text = absl::StrReplaceAll(FileOf("[]"), {{"\"G\"", "\"\""}}),
      .error = "gpu must be printable ASCII, and not"},

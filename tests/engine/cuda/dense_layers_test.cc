@@ -5,10 +5,14 @@
 
 #include <cmath>
 #include <functional>
+#include <map>
 #include <optional>
 #include <random>
+#include <span>
 #include <tuple>
 
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "engine/cuda/emulator/simt_device.h"
 #include "kernels/cuda/bfloat16.h"
 #include "tests/support/device_lab.h"
@@ -29,9 +33,11 @@ constexpr DenseShape kShape = {
 
 class DenseLayersTest : public ::testing::Test {
  protected:
-  void Offer(std::vector<SimtDense> algorithms, int64_t memory_bytes = 1 << 30) {
-    auto device =
-        simt::MakeSimtDevice({.memory_bytes = memory_bytes, .dense = std::move(algorithms)});
+  void Offer(std::vector<SimtDense> algorithms, int64_t memory_bytes = 1 << 30,
+             std::map<int32_t, std::vector<SimtDense>> of_classes = {}) {
+    auto device = simt::MakeSimtDevice({.memory_bytes = memory_bytes,
+                                        .dense = std::move(algorithms),
+                                        .dense_of_classes = std::move(of_classes)});
     device_ = device.get();
     lab_ = std::make_unique<DeviceLab>(std::move(device));
     layers_ = std::make_unique<DenseLayers>(*device_, lab_->stream(), &table_);
@@ -46,12 +52,30 @@ class DenseLayersTest : public ::testing::Test {
     for (const float value : values) halved.push_back(kernels::cuda::Narrow<BFloat16>(value));
     return halved;
   }
-  void Keep(const DenseShape& shape, SimtDense algorithm) {
-    ASSERT_TRUE(table_.Add(shape, {static_cast<uint64_t>(algorithm)}, "").ok());
+  void Keep(const DenseShape& shape, SimtDense algorithm,
+            const std::map<int32_t, SimtDense>& of_classes = {}) {
+    DenseAlgorithms algorithms = {.reference = {static_cast<uint64_t>(algorithm)}};
+    for (const auto& [rows, kind] : of_classes) {
+      algorithms.of_classes[rows] = {static_cast<uint64_t>(kind)};
+    }
+    ASSERT_TRUE(table_.Add(shape, algorithms, "").ok());
   }
-  absl::StatusOr<const DenseLayer*> Find(const DenseShape& shape = kShape) {
+  absl::StatusOr<const DenseFamily*> FindFamily(const DenseShape& shape = kShape) {
     if (shape.half()) return layers_->Find(shape, half_weight_, half_bias_);
     return layers_->Find(shape, weight_, bias_);
+  }
+  // Returns the reference of the family.
+  absl::StatusOr<const DenseLayer*> Find(const DenseShape& shape = kShape) {
+    SLUICE_ASSIGN_OR_RETURN(const DenseFamily* const family, FindFamily(shape));
+    return family == nullptr ? nullptr : &family->reference();
+  }
+  // Returns the algorithm of each class that has its own, by the last number of rows.
+  std::map<int32_t, SimtDense> OfClasses(const DenseShape& shape = kShape) {
+    std::map<int32_t, SimtDense> kinds;
+    for (const auto& [rows, algorithm] : FindFamily(shape).value()->algorithms().of_classes) {
+      kinds[rows] = static_cast<SimtDense>(algorithm[0]);
+    }
+    return kinds;
   }
   // Returns which of `algorithms` is chosen for the shape; nullopt if none is.
   std::optional<SimtDense> Found(std::vector<SimtDense> algorithms, const DenseShape& shape) {
@@ -115,16 +139,16 @@ TEST_F(DenseLayersTest, TheChosenAlgorithmComputesTheLayer) {
 // The layer's bits equal a run of few rows, for every number of rows and slices.
 TEST_F(DenseLayersTest, ManyRowsAreComputedInSlicesThatWereTried) {
   Offer({SimtDense::kInvariant});
-  const DenseLayer& layer = *Find().value();
+  const DenseFamily& family = *FindFamily().value();
   for (const int32_t rows : {1, 33, 1000, kMaxDenseRows, kMaxDenseRows + 33}) {
     const int64_t computed = DenseRows(rows);
     const std::vector<float> x = Random(computed * kShape.k);
     auto* const out = lab_->Room<float>(computed * kShape.n);
-    RunInSlices(layer, kShape, {lab_->Put(x), weight_, bias_, rows, out}, lab_->stream());
+    RunInSlices(family, kShape, {lab_->Put(x), weight_, bias_, rows, out}, lab_->stream());
     const auto got = lab_->Get(out, static_cast<size_t>(computed * kShape.n));
     const std::vector<float> last(&x[(rows - 1) * kShape.k], &x[(rows - 1) * kShape.k] + kShape.k);
     auto* const alone = lab_->Room<float>(kShape.n);
-    layer.Run({lab_->Put(last), weight_, bias_, 1, alone}, lab_->stream());
+    family.For(1).Run({lab_->Put(last), weight_, bias_, 1, alone}, lab_->stream());
     EXPECT_THAT(lab_->Get(alone, kShape.n),
                 ElementsAreArray(&got[(rows - 1) * kShape.n], static_cast<size_t>(kShape.n)))
         << rows << " rows";
@@ -191,6 +215,127 @@ TEST_F(DenseLayersTest, AHeadIsTriedWithNoMoreRowsThanItEverHas) {
   EXPECT_EQ(Found({SimtDense::kVaries}, shape), SimtDense::kVaries);
   shape.head = false;
   EXPECT_NE(Find(shape).value(), Find().value());
+}
+
+TEST(RowClasses, CoverTheTriedNumbersOfRowsOfAShape) {
+  const RowClass all[] = {{1, 16}, {32, 64}, {80, 256}, {320, 1024}, {1280, 4096}};
+  EXPECT_THAT(ClassesOf(kShape), ElementsAreArray(all));
+  DenseShape shape = kShape;
+  shape.head = true;
+  EXPECT_THAT(ClassesOf(shape), ElementsAreArray(std::span(all).first(3)));
+  shape.head = false;
+  shape.type = DenseType::kInt8;
+  EXPECT_THAT(ClassesOf(shape), ElementsAreArray(std::span(all).last(4)));
+  shape.n = 4096;  // with slices of 1,024 rows
+  EXPECT_THAT(ClassesOf(shape), ElementsAreArray(std::span(all).subspan(1, 3)));
+
+  EXPECT_EQ(WithEdges(kShape, all[0]), (RowClass{1, 32}));
+  EXPECT_EQ(WithEdges(kShape, all[1]), (RowClass{16, 80}));
+  EXPECT_EQ(WithEdges(kShape, all[2]), (RowClass{64, 320}));
+  EXPECT_EQ(WithEdges(kShape, all[4]), (RowClass{1, 4096}));
+  EXPECT_EQ(WithEdges(shape, all[1]), (RowClass{32, 80}));
+  EXPECT_EQ(WithEdges(shape, all[3]), (RowClass{32, 1024}));
+}
+
+// An algorithm of a class is used only if its rows have the reference's bits, at every number of
+// rows of the class and at the next one on each side.
+TEST_F(DenseLayersTest, AClassHasItsOwnAlgorithmIfTheBitsAreTheReferences) {
+  using enum SimtDense;
+  Offer({kInvariant}, 1 << 30,
+        {{16, {kOnlyTo64}},                   // differs, but beyond the edge of its class
+         {64, {kBackwards, kOnlyTo64}},       // other bits; other bits only beyond the edge
+         {256, {kUnfinished, kOtherTile}},    // the first is wrong
+         {1024, {kInvariant, kOtherTile}}});  // the library finds the reference the best
+  EXPECT_EQ(OfClasses(), (std::map<int32_t, SimtDense>{{16, kOnlyTo64}, {256, kOtherTile}}));
+  EXPECT_THAT(layers_->notices(), IsEmpty());
+  EXPECT_THAT(
+      layers_->Describe(),
+      ElementsAre(absl::StrCat(
+          "24 x 16 f32, bias: reference algorithm ", static_cast<int>(kInvariant),
+          "; up to 16 rows algorithm ", static_cast<int>(kOnlyTo64),
+          "; up to 64 rows the reference; up to 256 rows algorithm ", static_cast<int>(kOtherTile),
+          "; up to 1024 rows the reference; up to 4096 rows the reference")));
+}
+
+TEST_F(DenseLayersTest, ARowHasTheSameBitsInEveryClass) {
+  using enum SimtDense;
+  Offer({kInvariant}, 1 << 30, {{16, {kOnlyTo64}}, {64, {kOtherTile}}, {1024, {kWorkspace}}});
+  const DenseFamily& family = *FindFamily().value();
+  EXPECT_EQ(OfClasses(),
+            (std::map<int32_t, SimtDense>{{16, kOnlyTo64}, {64, kOtherTile}, {1024, kWorkspace}}));
+  const std::vector<float> x = Random(kMaxDenseRows * kShape.k);
+  const float* const on_device = lab_->Put(x);
+  auto* const workspace = lab_->Room<float>(family.workspace_bytes() / sizeof(float));
+  std::vector<float> first;
+  for (const int32_t rows : {1, 16, 17, 64, 65, 256, 257, 1024, 1025, 4096, 4097}) {
+    const int64_t computed = DenseRows(rows);
+    auto* const out = lab_->Room<float>(computed * kShape.n);
+    const float* const from =
+        rows <= kMaxDenseRows ? on_device : lab_->Put(Random(computed * kShape.k));
+    RunInSlices(family, kShape, {from, weight_, bias_, rows, out, workspace}, lab_->stream());
+    if (rows > kMaxDenseRows) continue;
+    const auto row = lab_->Get(out, kShape.n);
+    if (first.empty()) first = row;
+    EXPECT_THAT(row, ElementsAreArray(first)) << rows << " rows";
+  }
+  EXPECT_TRUE(lab_->Finish().ok());
+}
+
+// With a trial that leaves the edges out, a row of 80 would be computed with other bits than 64.
+TEST_F(DenseLayersTest, ALibraryComputesNoNumberOfRowsThatItsClassDoesNotAllow) {
+  Offer({SimtDense::kInvariant}, 1 << 30, {{64, {SimtDense::kOtherTile}}});
+  const DenseLayer& own = FindFamily().value()->For(64);
+  auto* const out = lab_->Room<float>(256 * kShape.n);
+  const float* const x = lab_->Put(Random(256 * kShape.k));
+  for (const int32_t rows : {8, 16, 32, 64, 80, 96}) {
+    own.Run({x, weight_, bias_, rows, out}, lab_->stream());
+    EXPECT_EQ(lab_->stream().Synchronize().ok(), rows >= 16 && rows <= 80) << rows;
+  }
+}
+
+TEST_F(DenseLayersTest, TheTableNamesAnAlgorithmForEachClass) {
+  using enum SimtDense;
+  Keep(kShape, kInvariant, {{16, kOnlyTo64}, {64, kOnlyTo64}, {256, kUnfinished}});
+  Offer({kBackwards, kInvariant, kOtherTile, kOnlyTo64});
+  EXPECT_EQ(Find().value()->algorithm()[0], static_cast<uint64_t>(kInvariant));
+  // The library's order decides for 256 rows, whose algorithm is not offered, and for 1,024.
+  EXPECT_EQ(OfClasses(), (std::map<int32_t, SimtDense>{{16, kOnlyTo64}}));
+  EXPECT_THAT(
+      layers_->notices(),
+      ElementsAre(HasSubstr("not followed for 24 x 16 f32, bias, up to 256 rows: its algorithm is "
+                            "not among the library's candidates"),
+                  MatchesRegex("the table of algorithms is not followed for 24 x 16 f32, bias, up "
+                               "to 64 rows: row [0-9]+ has other bits among 80 rows than among "
+                               "4096")));
+  const AlgorithmTable used = layers_->InUse("gpu", "library");
+  EXPECT_EQ(used.Find(kShape)->of_classes.size(), 1u);
+  Offer({kInvariant});
+  (void)Find().value();
+  EXPECT_NE(layers_->InUse("gpu", "library").Digest(), used.Digest()) << "the ladder's key";
+}
+
+TEST_F(DenseLayersTest, ATableMayNameTheReferenceForAClass) {
+  using enum SimtDense;
+  for (const bool named : {false, true}) {
+    table_ = AlgorithmTable("SIMT emulator", "pretended");
+    std::map<int32_t, SimtDense> of_classes;
+    if (named) of_classes[16] = kInvariant;
+    Keep(kShape, kInvariant, of_classes);
+    Offer({kInvariant}, 1 << 30, {{16, {kOtherTile}}});
+    EXPECT_EQ(OfClasses().count(16), named ? 0u : 1u);
+    EXPECT_THAT(layers_->notices(), IsEmpty());
+  }
+}
+
+TEST_F(DenseLayersTest, MembersReturnsTheAlgorithmsWithTheReferencesBits) {
+  using enum SimtDense;
+  Offer({kInvariant}, 1 << 30,
+        {{16, {kOtherTile, kBackwards, kOnlyTo64}}, {64, {kOnlyTo64}}, {1024, {kInvariant}}});
+  const auto passing = layers_->Passing(kShape, weight_, bias_, 1).value();
+  const auto members = layers_->Members(kShape, weight_, bias_, *passing.front()).value();
+  std::map<int32_t, size_t> sizes;
+  for (const auto& [rows, layers] : members) sizes[rows] = layers.size();
+  EXPECT_EQ(sizes, (std::map<int32_t, size_t>{{16, 2}, {64, 0}, {256, 0}, {1024, 0}}));
 }
 
 TEST_F(DenseLayersTest, TheTablesAlgorithmIsTriedFirst) {
@@ -302,9 +447,11 @@ TEST_F(DenseLayersTest, TheLibraryHasNoAlgorithmForRowsThatAreNotMultiplesOf16By
       DenseShape shape = {
           .k = k, .n = n, .type = DenseType::kBF16, .bias = false, .accumulate = false};
       shape.head = head;
-      EXPECT_EQ(device_->DenseCandidates(shape).size(), aligned ? 1u : 0u) << k << ", " << n;
+      const std::vector<RowClass> classes = ClassesOf(shape);
+      EXPECT_EQ(device_->DenseCandidates(shape, classes.back()).size(), aligned ? 1u : 0u)
+          << k << ", " << n;
       shape.type = DenseType::kF32;
-      EXPECT_EQ(device_->DenseCandidates(shape).size(), 1u);
+      EXPECT_EQ(device_->DenseCandidates(shape, classes.back()).size(), 1u);
     }
   }
 }

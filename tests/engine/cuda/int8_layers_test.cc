@@ -42,9 +42,9 @@ class Int8LayersTest : public ::testing::Test {
   std::optional<SimtDense> Found(std::vector<SimtDense> algorithms,
                                  const DenseShape& shape = kDeepShape) {
     Offer(std::move(algorithms), shape);
-    const DenseLayer* const layer = layers_->Find(shape, weight_, nullptr).value();
+    const DenseFamily* const layer = layers_->Find(shape, weight_, nullptr).value();
     if (layer == nullptr) return std::nullopt;
-    return static_cast<SimtDense>(layer->algorithm()[0]);
+    return static_cast<SimtDense>(layer->reference().algorithm()[0]);
   }
   std::vector<int8_t> Random(int64_t n) {
     std::uniform_int_distribution<int32_t> uniform(-127, 127);
@@ -108,7 +108,7 @@ TEST_F(Int8LayersTest, TheLibrarysLayerHasTheBitsOfOurKernel) {
   const DenseShape shape = {
       .k = 256, .n = 72, .type = DenseType::kInt8, .bias = false, .accumulate = false};
   Offer({SimtDense::kInvariant}, shape);
-  const DenseLayer& layer = *layers_->Find(shape, weight_, nullptr).value();
+  const DenseFamily& layer = *layers_->Find(shape, weight_, nullptr).value();
   int8_t* const packed = lab_->Room<int8_t>(cuda::PackedElements<int8_t>(1, shape.k, shape.n));
   cuda::PackWeights<int8_t>(
       lab_->stream(), {.in = weight_, .matrices = 1, .k = shape.k, .n = shape.n, .out = packed});
@@ -160,7 +160,7 @@ TEST_F(Int8LayersTest, TheLibrarysLayerHasTheBitsOfOurKernel) {
 // Plants one bad argument after another in a call that the library takes.
 TEST_F(Int8LayersTest, TheLibraryRefusesBadArguments) {
   Offer({SimtDense::kInvariant});
-  const DenseLayer& layer = *layers_->Find(kDeepShape, weight_, nullptr).value();
+  const DenseLayer& layer = layers_->Find(kDeepShape, weight_, nullptr).value()->reference();
   const DenseArgs good = {.x = lab_->Put(Random(64 * kDeepShape.k)),
                           .weight = weight_,
                           .bias = nullptr,

@@ -16,6 +16,7 @@ enum class RowFault {
   kWrongValue,            // the first value is larger by a quarter and 1
   kDropsNaN,              // values that are not finite become 0
   kSpreadsNaN,            // 0 times the row before is added to each row
+  kNothing,               // no change: only another launch
 };
 constexpr auto EnumNamesOf(RowFault) {
   using enum RowFault;
@@ -24,7 +25,8 @@ constexpr auto EnumNamesOf(RowFault) {
                                   {kOtherOrderByPlace, "other_order_by_place"},
                                   {kWrongValue, "wrong_value"},
                                   {kDropsNaN, "drops_nan"},
-                                  {kSpreadsNaN, "spreads_nan"}});
+                                  {kSpreadsNaN, "spreads_nan"},
+                                  {kNothing, "nothing"}});
 }
 
 // Plants the fault in out [rows, width].

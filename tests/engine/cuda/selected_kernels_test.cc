@@ -60,6 +60,29 @@ GroupedProductCandidate<T> Spoilt(GroupedProductCandidate<T> candidate, RowFault
   return candidate;
 }
 
+// Returns the candidate with a fault that only the runs have for which has_fault(stream) is true.
+template <typename Candidate, typename HasFault>
+Candidate SometimesSpoilt(const Candidate& candidate, HasFault has_fault) {
+  Candidate spoilt = Spoilt(candidate, RowFault::kOtherOrderByPlace);
+  spoilt.run = [good = candidate.run, bad = spoilt.run, has_fault](cuda::Stream& stream,
+                                                                   const auto& args) mutable {
+    has_fault(stream) ? bad(stream, args) : good(stream, args);
+  };
+  return spoilt;
+}
+// Returns the candidate with `more` launches after it.
+template <typename Candidate>
+Candidate Slowed(Candidate candidate, int32_t more) {
+  candidate.tier = absl::StrCat("slower by ", more);
+  candidate.run = [run = candidate.run, more](cuda::Stream& stream, const auto& args) {
+    run(stream, args);
+    for (int32_t i = 0; i < more; ++i) {
+      PlantRowFault<float>(stream, RowFault::kNothing, 0, 0, nullptr);
+    }
+  };
+  return candidate;
+}
+
 template <typename T>
 class SelectedKernelsTest : public ::testing::Test {
  protected:
@@ -67,8 +90,9 @@ class SelectedKernelsTest : public ::testing::Test {
     std::cout << "seed " << kSeed << "\n";
     Use("simt");
   }
-  void Use(const std::string& architecture) {
-    auto device = simt::MakeSimtDevice({.seed = kSeed, .architecture = architecture});
+  void Use(const std::string& architecture, int32_t processors = 1, CheckEffort check = {1, 4096}) {
+    auto device = simt::MakeSimtDevice(
+        {.seed = kSeed, .architecture = architecture, .processors = processors, .check = check});
     device_ = device.get();
     lab_.emplace(std::move(device));
   }
@@ -198,6 +222,64 @@ TYPED_TEST(SelectedKernelsTest, ACandidateWithAFaultIsRefusedWithTheReason) {
     this->ExpectRefused(fault, kHeads, reason);
     this->ExpectRefused(fault, kPositions, reason);
   }
+}
+
+// Each batch runs 20 times. The fault is in one of these runs of one of the batches.
+TYPED_TEST(SelectedKernelsTest, ACandidateWhoseBitsVaryFromRunToRunIsRefused) {
+  for (const int32_t wrong_run : {2, 19, 35}) {
+    this->Use("simt", 1, {.runs = 20, .busy_bytes = 8192});
+    int32_t run = 0;
+    const auto has_fault = [&run, wrong_run](cuda::Stream&) { return ++run == wrong_run; };
+    SelectedKernels<TypeParam> choice = this->Offer(
+        {.attention = {}, .products = {SometimesSpoilt(PortableProduct<TypeParam>(), has_fault)}});
+    GroupedProductShape shape = kPositions;
+    shape.n = 8;
+    EXPECT_THAT(std::string(this->Choose(choice, shape).status().message()),
+                ContainsRegex("row [0-9]+ has other bits in 1 of (19|20) more runs of the same "
+                              "rows"));
+    EXPECT_GE(run, wrong_run);
+  }
+}
+
+// The device has several processors, so only the run through a stream of one has the fault.
+TYPED_TEST(SelectedKernelsTest, ACandidateThatIsWrongIfABlockHasManyWorkItemsIsRefused) {
+  this->Use("simt", 4);
+  const auto has_fault = [](cuda::Stream& stream) { return stream.processors() == 1; };
+  const AttentionCandidate<TypeParam>& attention = PortableAttention<TypeParam>();
+  const GroupedProductCandidate<TypeParam>& product = PortableProduct<TypeParam>();
+  SelectedKernels<TypeParam> choice =
+      this->Offer({.attention = {SometimesSpoilt(attention, has_fault), attention},
+                   .products = {SometimesSpoilt(product, has_fault), product}});
+  EXPECT_EQ(this->Choose(choice, kHeads).value(), "portable");
+  EXPECT_EQ(this->Choose(choice, kPositions).value(), "portable");
+  const auto refused = ContainsRegex("row [0-9]+ has other bits if one block has many work items");
+  EXPECT_THAT(choice.notices(), ElementsAre(refused, refused));
+}
+
+// An emulated launch takes a microsecond, so candidates with more launches are slower.
+TYPED_TEST(SelectedKernelsTest, TheFastestCandidateThatPassesServes) {
+  const AttentionCandidate<TypeParam>& attention = PortableAttention<TypeParam>();
+  const GroupedProductCandidate<TypeParam>& product = PortableProduct<TypeParam>();
+  const auto chosen = [&](auto... more) {
+    SelectedKernels<TypeParam> choice =
+        this->Offer({.attention = {}, .products = {Slowed(product, more)...}});
+    GroupedProductShape shape = kPositions;
+    shape.n = 8;
+    const std::string tier = this->Choose(choice, shape).value();
+    EXPECT_THAT(choice.notices(), IsEmpty());
+    return tier;
+  };
+  EXPECT_EQ(chosen(3, 0), "slower by 0");
+  EXPECT_EQ(chosen(0, 3), "slower by 0");
+  EXPECT_EQ(chosen(9, 20, 4), "slower by 4");
+  EXPECT_EQ(chosen(20, 19), "slower by 20") << "19 is not clearly faster";
+
+  // A wrong candidate does not serve, however fast it is.
+  SelectedKernels<TypeParam> choice =
+      this->Offer({.attention = {Slowed(attention, 9), Spoilt(attention, RowFault::kWrongValue),
+                                 Slowed(attention, 3)},
+                   .products = {}});
+  EXPECT_EQ(this->Choose(choice, kHeads).value(), "slower by 3");
 }
 
 TYPED_TEST(SelectedKernelsTest, AShapeIsTriedOnce) {
