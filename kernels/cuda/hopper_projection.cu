@@ -170,13 +170,13 @@ __device__ void MultiplyTiles(const ProjectionArgs<BFloat16>& args, const Work& 
     const int32_t stage = (before + step) % kStages, next = step + kAhead;
     WaitCopies<kAhead - 1>();
     WaitArrival(shared.arrivals[stage], (before + step) / kStages);
-    SyncBlock();        // this stage has arrived, and the one before the last is no longer read
-    WaitProducts<0>();  // the fragments are no longer read
+    SyncBlock();            // this stage has arrived, and the one before the last is no longer read
+    WaitProducts<0>(sums);  // the fragments are no longer read
     MultiplyStage<Tile>(shared, stage, fragments, sums);
     if (next < steps) copies.Bring(next, (before + next) % kStages, shared);
     CommitCopies();
   }
-  WaitProducts<0>();
+  WaitProducts<0>(sums);
 }
 
 // Calls write(row, column, sum) for each element of this thread in kCount columns from kFirst on.

@@ -140,7 +140,7 @@ void GroupProducts::Commit() {
   begun_ = false;
 }
 
-void GroupProducts::Wait(int pending_groups, const CallSite& site) {
+void GroupProducts::Wait(int pending_groups, const float* d, const CallSite& site) {
   Machine& machine = Current();
   const OutsideDeviceCode outside;
   machine.Collective(&MeetOnly, nullptr, nullptr, site.file, site.line);
@@ -160,6 +160,9 @@ void GroupProducts::Wait(int pending_groups, const CallSite& site) {
     }
   }
   products_.erase(products_.begin(), done);
+  if (d != nullptr && std::ranges::find(products_, d, &Product::d) != products_.end()) {
+    machine.Fail("names sums in a wait that leaves their product queued");
+  }
   for (auto sums = sums_.begin(); sums != sums_.end();) {
     const auto uses = [&](const Product& product) { return product.d == sums->first; };
     if (std::any_of(products_.begin(), products_.end(), uses)) {
@@ -182,8 +185,8 @@ void MultiplyAddGroup(float* d, int32_t columns, const uint32_t* fragment, const
   Current().products().Issue(d, columns, {}, fragment, b, GroupOrder::kByDepths, site);
 }
 void CommitProducts() { Current().products().Commit(); }
-void WaitProducts(int pending_groups, const CallSite& site) {
-  Current().products().Wait(pending_groups, site);
+void WaitProducts(int pending_groups, const float* d, const CallSite& site) {
+  Current().products().Wait(pending_groups, d, site);
 }
 
 }  // namespace sluice::simt

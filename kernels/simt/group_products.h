@@ -32,7 +32,8 @@ class GroupProducts {
              const uint32_t* fragment, const kernels::cuda::GroupOperand& b,
              kernels::cuda::GroupOrder order, const kernels::cuda::CallSite& site);
   void Commit();
-  void Wait(int pending_groups, const kernels::cuda::CallSite& site);
+  // If `d` is not null, it must be the sums of a product that is then done.
+  void Wait(int pending_groups, const float* d, const kernels::cuda::CallSite& site);
 
  private:
   static constexpr int32_t kPieceBytes = 16;
@@ -63,7 +64,7 @@ void MultiplyAddGroup(float* d, int32_t columns, const kernels::cuda::GroupOpera
 void MultiplyAddGroup(float* d, int32_t columns, const uint32_t* fragment,
                       const kernels::cuda::GroupOperand& b, const kernels::cuda::CallSite& site);
 void CommitProducts();
-void WaitProducts(int pending_groups, const kernels::cuda::CallSite& site);
+void WaitProducts(int pending_groups, const float* d, const kernels::cuda::CallSite& site);
 
 }  // namespace sluice::simt
 
@@ -84,7 +85,11 @@ void MultiplyAddGroup(float (&d)[kColumns / 2], const uint32_t (&a)[4], const Gr
 inline void CommitProducts() { simt::CommitProducts(); }
 template <int kPending>
 void WaitProducts(CallSite site) {
-  simt::WaitProducts(kPending, site);
+  simt::WaitProducts(kPending, nullptr, site);
+}
+template <int kPending, int32_t kSums>
+void WaitProducts(float (&d)[kSums], CallSite site) {
+  simt::WaitProducts(kPending, d, site);
 }
 
 }  // namespace sluice::kernels::cuda

@@ -67,6 +67,10 @@ __device__ void CommitProducts();
 // warps may still run, so the operands' memory may change only after another barrier.
 template <int kPending>
 __device__ void WaitProducts(CallSite site = CallSite::Here());
+// Does the same. `d` are the sums of a product that is then done. On a GPU they are operands of the
+// wait, so that the compiler moves no use of them above it.
+template <int kPending, int32_t kSums>  // 16, 32, 64, 128 sums
+__device__ void WaitProducts(float (&d)[kSums], CallSite site = CallSite::Here());
 
 }  // namespace sluice::kernels::cuda
 

@@ -96,6 +96,25 @@ template <int kPending>
 __device__ inline void WaitProducts(CallSite) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
+#define SLUICE_WAIT(count)                                  \
+  asm volatile("wgmma.wait_group.sync.aligned %" #count ";" \
+               : SLUICE_SUMS_##count(0)                     \
+               : "n"(kPending)                              \
+               : "memory")
+template <int kPending, int32_t kSums>
+__device__ inline void WaitProducts(float (&d)[kSums], CallSite) {
+  static_assert(kSums == 16 || kSums == 32 || kSums == 64 || kSums == 128);
+  if constexpr (kSums == 16) {
+    SLUICE_WAIT(16);
+  } else if constexpr (kSums == 32) {
+    SLUICE_WAIT(32);
+  } else if constexpr (kSums == 64) {
+    SLUICE_WAIT(64);
+  } else {
+    SLUICE_WAIT(128);
+  }
+}
+#undef SLUICE_WAIT
 
 #endif  // SLUICE_HAS_PRODUCTS
 

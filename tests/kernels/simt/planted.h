@@ -98,6 +98,7 @@ enum class GroupFault {
   kNotShared,        // the written operands are not shared with products
   kSharedTooLate,    // they are shared, but no barrier follows
   kNotBegun,         // BeginProducts is not called
+  kNamedTooEarly,    // d is named in a wait that leaves its product queued
   kUsedTooEarly,     // d is used before the products were waited for
   kChangedTooEarly,  // an operand is overwritten before that wait
   kFragmentChanged,  // an operand in registers is overwritten before that wait

@@ -202,7 +202,8 @@ __global__ void MultiplyByGroupKernel(MultiplyByGroupArgs args) {
   const float early = d[0];
   if (fault == GroupFault::kChangedTooEarly) shared.a[Warp() * 2][0][0][Lane() % 8] = 0;
   if (fault == GroupFault::kFragmentChanged) ++fragments[1][3];
-  WaitProducts<0>();
+  if (fault == GroupFault::kNamedTooEarly) WaitProducts<1>(d);
+  WaitProducts<0>(d);
   if (fault == GroupFault::kChangedByOthers) shared.b[0][0][0][0] = 0;
   if (fault == GroupFault::kUsedTooEarly) d[0] = early;
   for (int32_t i = 0; i < kGroupN / 2; ++i) {

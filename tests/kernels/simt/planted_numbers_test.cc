@@ -185,6 +185,7 @@ TEST_P(PlantedNumbersTest, FaultsOfAWarpgroupAreCaught) {
       {GroupFault::kChangedTooEarly, "overwrites data that block 0, thread"},
       {GroupFault::kFragmentChanged, "multiplies operands that change before it waits"},
       {GroupFault::kChangedByOthers, "with no barrier between"},
+      {GroupFault::kNamedTooEarly, "names sums in a wait that leaves their product queued"},
       {GroupFault::kNotWaited, "ends before its products have been waited for"}};
   for (const auto& [fault, text] : kFaults) {
     DeviceLab lab(simt::MakeSimtDevice({.seed = GetParam()}));
