@@ -10,15 +10,20 @@ usage: gpu_check.sh [--out FOLDER] [--only PART,...] [--budget SECONDS] [--resum
        gpu_check.sh --pack FILE [--trace FILE] [--architectures LIST] [--cuda FOLDER] [--rehearse]
        gpu_check.sh --pack-libraries FILE
 
-Runs, on the first GPU: the evidence for buckets, the table of kernels, compute-sanitizer, the device tests, the benchmarks of
-plans and kernels, PyTorch's peers, the search for cuBLASLt's algorithms, ncu, and the daemon under
-load. If a case fails, crashes or hangs, it is reported and the others run. Cases for which there is
+Runs, on the first GPU: the tests of kernels, the evidence for buckets, the benchmarks of kernels,
+ncu, steps, the tests of the engine, the search for cuBLASLt's algorithms, compute-sanitizer, and
+the daemon under load. PyTorch's peers run only if --only names them. A machine that is lent for 15
+minutes has time for two commands:
+  gpu_check.sh --only kernel-tests,buckets,ceilings,products,draws,rows --budget 350
+  gpu_check.sh --only ncu,steps,engine-own,engine-cublaslt,tune,table --budget 430 --resume
+If a case fails, crashes or hangs, it is reported and the others run. Cases for which there is
 no time are listed. Exit status: 0 all succeeded, 1 something failed, 3 no device.
 
   --out FOLDER          folder of the results, which are written during the run (default: $OUT if
                         that is set, else loadtest/results/gpu)
-  --only PART,...       only these parts: buckets trace table ceilings memcheck racecheck kernel-tests engine-own
-                        engine-cublaslt steps plans products rows peers draws tune ncu daemon
+  --only PART,...       only these parts: kernel-tests buckets ceilings products draws rows ncu
+                        steps engine-own engine-cublaslt tune table plans memcheck racecheck trace
+                        daemon peers
   --budget SECONDS      for all parts together (530); with few parts each gets more
   --resume [FOLDER]     skips the cases that have an outcome in this folder of an earlier run
                         (default: the folder of --out)

@@ -3,8 +3,9 @@
 
 These are predictions, not measurements. A case takes at least the longest of
 
-  memory    its bytes, times the ratio of counted sectors (emulator) to ideal ones, at the device's
-            copy rate; or, if few blocks have work, at the rate that their processors can load
+  memory    its bytes, times the ratio of counted sectors (emulator) to ideal ones, at the highest
+            rate of reads; or, if few blocks have work, at the rate that their processors can load.
+            A copy is slower than reads: 3.36 TB/s were measured
   products  its operations, including the rows that fill up tiles, at the peak of the tensor cores
             on the processors that have work (int8 has twice the rate of bfloat16)
   issue     its instructions at 4 per cycle and processor: per matrix product in the hot loop
@@ -32,10 +33,11 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OUT = ROOT / "loadtest/gpu/roofline.json"
 
-# An H200. The rates of bytes and operations come from the note in predictions.json. At this clock,
-# 132 processors of 4096 operations per cycle reach NVIDIA's 989 TFLOP/s in bfloat16.
+# An H200. The fastest reads that were measured there reach 4.5 TB/s (loadtest/results/gpu: decode
+# by cuDNN, the library's head product). The rate of operations is in the note in predictions.json.
+# At this clock, 132 processors of 4096 operations per cycle reach NVIDIA's 989 TFLOP/s in bfloat16.
 DEVICE = {
-    "name": "NVIDIA H200", "processors": 132, "bytes_per_second": 4.3e12,
+    "name": "NVIDIA H200", "processors": 132, "bytes_per_second": 4.5e12,
     "operations_per_second": 790e12, "cycles_per_second": 1.83e9,
     "instructions_per_cycle": 4, "passes_per_cycle": 1, "bytes_per_cycle": 64,
 }
