@@ -312,7 +312,7 @@ def test_models_are_listed(client):
          "integer"),
         ("/v1/embeddings", {"model": "demo", "input": "a", "dimensions": 1 << 20}, 400, None,
          "dimensions"),
-        ("/v1/embeddings", {"model": "demo", "input": "a" * 999}, 400, None, "truncate"),
+        ("/v1/embeddings", {"model": "demo", "input": "a" * 999}, 400, "input", "truncate"),
         ("/v1/chat/completions", {"model": "none", "messages": []}, 404, None, "demo"),
         ("/v1/chat/completions", {"model": "demo", "messages": []}, 400, "messages", "empty"),
         ("/v1/chat/completions", {"model": "demo", "messages": [{"role": "x", "content": "a"}]},
@@ -421,11 +421,22 @@ def test_a_prompt_that_is_too_long_has_the_code_of_openai(gateway, prompt, optio
     assert refused.json["error"]["code"] == "context_length_exceeded", refused.body
 
 
+@pytest.mark.parametrize("most", [257, 2**40])
+def test_max_tokens_above_the_length_of_the_model_names_it(gateway, most):
+    refused = gateway.post("/v1/completions", {"model": "demo", "prompt": "a", "max_tokens": most})
+    error = refused.json["error"]
+    assert refused.status == 400 and error["code"] == "context_length_exceeded", refused.body
+    assert f"max_tokens is {most}; the model's max_positions is 256" in error["message"]
+
+
+def test_get_of_the_root_names_the_page_of_the_api(gateway):
+    answer = gateway.get("/")
+    assert answer.status == 200 and "docs/http.md" in answer.json["message"]
+
+
 def test_other_faults_keep_the_reason_of_the_daemon(gateway):
-    for body, code in (({"prompt": "a", "top_p": 7}, "parameter"),
-                       ({"prompt": "a", "max_tokens": 2**40}, "parameter")):
-        refused = gateway.post("/v1/completions", {"model": "demo", **body})
-        assert refused.json["error"]["code"] == code, refused.body
+    refused = gateway.post("/v1/completions", {"model": "demo", "prompt": "a", "top_p": 7})
+    assert refused.json["error"]["code"] == "parameter", refused.body
     refused = gateway.post("/v1/embeddings", {"model": "demo", "input": "a" * 999})
     assert refused.json["error"]["code"] == "context_length_exceeded"
 

@@ -290,6 +290,34 @@ def test_cohere_embeds_in_several_types(gateway, client):
         assert [each["embedding"] for each in reply["data"]] == made[dtype]
 
 
+def test_cohere_v1_embeds_as_a_list(gateway, client):
+    asked = {"model": "dense", "texts": TEXTS, "input_type": "search_document"}
+    answer = ask(gateway, "/v1/embed", asked)
+    assert answer["response_type"] == "embeddings_floats"
+    assert answer["embeddings"] == client.embed("dense", TEXTS, prompt_name="document").tolist()
+    by_type = ask(gateway, "/v1/embed", {**asked, "embedding_types": ["float"]})
+    assert by_type["embeddings"] == {"float": answer["embeddings"]}
+
+
+@pytest.mark.parametrize("task, kind", [("retrieval.query", "query"),
+                                        ("retrieval.passage", "document")])
+def test_task_of_jina_selects_the_prompt_of_the_model(gateway, task, kind):
+    asked = {"model": "dense", "input": TEXTS}
+    expected = ask(gateway, "/v1/embeddings", {**asked, "input_type": kind})
+    assert ask(gateway, "/v1/embeddings", {**asked, "task": task}) == expected
+
+
+@pytest.mark.parametrize("path, body", [
+    ("/v1/embeddings", {"model": "dense", "input": ["a " * 999]}),
+    ("/v1/rerank", {"model": "dense", "query": "a", "documents": ["a " * 999]}),
+])
+def test_truncation_of_voyage_and_jina_cuts_texts(gateway, path, body):
+    assert gateway.post(path, {**body, "truncation": False}).status == 400
+    assert ask(gateway, path, {**body, "truncation": True})["usage"]["truncated_tokens"] > 0
+    both = gateway.post(path, {**body, "truncation": True, "truncate": "left"})
+    assert both.status == 400 and b"only one" in both.body
+
+
 def test_types_of_embeddings_at_their_limits():
     tensor = Tensor.of("x", "FP32", (2, 10), [0.0] * 10 + [-2.0, 1.0, 0.0] + [1.0] * 7)
     rows = tensor.tolist()

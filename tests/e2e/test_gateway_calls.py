@@ -159,6 +159,8 @@ def test_gateway_uses_tls_on_both_sides(tmp_path):
             refused = gateway.post("/v1/completions", asked)
             assert refused.status == 401
             assert refused.json["error"]["type"] == "authentication_error"
+            assert refused.headers["www-authenticate"] == "Bearer"
+            assert "header Authorization: Bearer" in refused.json["error"]["message"]
             assert refused.json["error"]["code"] == "credential_missing"
     finally:
         server.stop()

@@ -4,6 +4,7 @@ import gc
 
 import grpc
 import pytest
+from conftest import free_port
 from python_clients import connect, time_moved_by  # noqa: F401
 from scripted_server import Refusal, ScriptedServer
 from sluice_client import NEVER, Client, Retry, errors
@@ -66,7 +67,8 @@ def test_call_is_not_retried_if_a_retry_cannot_succeed(connect, refusal, options
         with pytest.raises(errors.SluiceError) as error:
             client.generate("demo", "a", max_tokens=1)
         assert error.value.code == refusal.code and not server.script
-        assert error.value.reason == ("full" if refusal.pushback_ms else "")
+        own = {"UNAVAILABLE": "unavailable"}.get(refusal.code, "")  # The client's, without one.
+        assert error.value.reason == ("full" if refusal.pushback_ms else own)
 
 
 def test_overloaded_daemon_is_called_until_the_deadline(connect):
@@ -111,3 +113,34 @@ def test_backoff_grows_up_to_its_limit_and_ends():
     waits = [retry.delay_s(away, attempt, 100, lambda: 0.5) for attempt in (1, 2, 3, 4)]
     assert waits == [0.5, 1, 1.5, None]
     assert retry.delay_s(away, 1, 0.4, lambda: 0.5) is None
+
+
+def test_errors_of_the_client_have_a_reason_and_name_the_deadline(connect):
+    with connect(f"127.0.0.1:{free_port()}", retry=NEVER) as client:
+        with pytest.raises(errors.Unavailable) as error:
+            client.generate("demo", "a", max_tokens=1)
+        assert error.value.reason == "unavailable"
+        with pytest.raises(errors.DeadlineExceeded, match="deadline of 1e-09 s") as error:
+            client.generate("demo", "a", max_tokens=1, timeout_s=1e-9)
+        assert error.value.reason == "deadline"
+    late = Attempts({}, 2.5, None, NEVER)
+    late.begin()
+    error = errors.error_of("DEADLINE_EXCEEDED", "Deadline Exceeded")
+    error.is_local = True
+    with pytest.raises(errors.DeadlineExceeded, match="deadline of 2.5 s"):
+        late.delay_s(error)
+
+
+def test_call_after_close_states_that_the_client_is_closed(connect):
+    with ScriptedServer() as server, connect(server.address) as client:
+        client.close()
+        with pytest.raises(errors.SluiceError, match="the client is closed"):
+            client.generate("demo", "a", max_tokens=1)
+        with pytest.raises(errors.SluiceError, match="the client is closed"):
+            list(client.stream("demo", "a", max_tokens=1))
+
+
+@pytest.mark.parametrize("address", ["localhost", "10.0.0.1", "dns:///sluice-headless"])
+def test_address_without_a_port_is_refused(connect, address):
+    with pytest.raises(ValueError, match="has no port; expected HOST:PORT"):
+        connect(address)

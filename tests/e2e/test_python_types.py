@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
 from conftest import CLIENT, ROOT
-from sluice_client import Tensor, options
+from sluice_client import Client, Tensor, options
+from sluice_client.messages import prompt_list
 
 
 def test_options_match_the_parameters_of_the_daemon():
@@ -68,6 +69,48 @@ def test_bfloat16_is_rounded_to_nearest(value, bits):
     assert made.raw == bits.to_bytes(2, "little")
     (back,) = made.values()
     assert back == value or abs(value - 1) < 0.02 or np.isnan(value)
+
+
+@pytest.mark.parametrize("bad, error, problem", [
+    (None, TypeError, "is None"),
+    (float("nan"), TypeError, "is nan"),
+    (7.5, TypeError, "is 7.5"),
+    ("a\ud800", ValueError, "character 1 is an unpaired surrogate"),
+])
+def test_invalid_input_of_a_list_is_named_by_its_index(bad, error, problem):
+    with pytest.raises(error, match=rf"input \[1500\] {problem}|input \[1500\] .*{problem}"):
+        prompt_list(["a"] * 1500 + [bad, "b"])
+
+
+CALLS_OF_LISTS = {
+    **{name: lambda c, name=name: getattr(c, name)("m", [])
+       for name in ("embed", "embed_tokens", "embed_sparse", "encode", "classify", "tag",
+                    "tokenize")},
+    "zero_shot": lambda c: c.zero_shot("m", [], ["x"]),
+    "extract": lambda c: c.extract("m", [], ["x"]),
+    "rerank": lambda c: c.rerank("m", "q", []),
+    "score_pairs": lambda c: c.score_pairs("m", ["q"], []),
+}
+
+
+@pytest.mark.parametrize("call", CALLS_OF_LISTS)
+def test_empty_list_is_refused_before_any_call(call):
+    with Client("127.0.0.1:1") as client, pytest.raises(ValueError, match="inputs is empty"):
+        CALLS_OF_LISTS[call](client)
+
+
+def test_rows_of_a_tensor_are_its_items():
+    draw = random.Random(9)
+    values = [draw.uniform(-1, 1) for _ in range(12)]
+    made = Tensor.of("x", "FP64", (3, 4), values)
+    assert [list(row) for row in made] == made.tolist()
+    assert list(made[1]) == made.tolist()[1] and made[-1][3] == values[-1]
+    np.testing.assert_array_equal(np.asarray(made[2]), np.asarray(made)[2])
+    texts = Tensor.of("x", "BYTES", (2, 1), ["a", "bc"])
+    assert [list(row) for row in texts] == [[b"a"], [b"bc"]] and texts[1][0] == b"bc"
+    for wrong in (3, -4):
+        with pytest.raises(IndexError, match="3 rows"):
+            made[wrong]
 
 
 def test_mypy_accepts_the_client_and_finds_errors():

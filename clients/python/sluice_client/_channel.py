@@ -10,11 +10,13 @@ from typing import Any, Mapping, Optional, Sequence, Union
 
 import grpc
 
-from .errors import DeadlineExceeded
+from .errors import DeadlineExceeded, SluiceError, late
 from .retry import Retry
 
-# The daemon limits the size of messages, so the client does not.
-_OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+# The daemon limits the size of messages, so the client does not. By default, the time between two
+# attempts to connect grows to two minutes, in which a daemon that has restarted gets no calls.
+_OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1),
+            ("grpc.max_reconnect_backoff_ms", 5000)]
 
 Path = Union[str, "pathlib.Path"]
 
@@ -48,6 +50,9 @@ def open_channel(
     if "://" in address and not address.startswith(("dns://", "xds://", "unix://")):
         raise ValueError(f"address is {address!r}; expected HOST:PORT of the daemon's gRPC address,"
                          " without http:// (for TLS pass tls=Tls())")
+    if ":" not in address.removeprefix("dns:///"):
+        raise ValueError(f"address is {address!r} and has no port; expected HOST:PORT of the"
+                         " daemon's gRPC address, such as localhost:8001")
     settings = [*_OPTIONS, *options]
     if tls is None:
         return module.insecure_channel(address, options=settings)
@@ -70,9 +75,9 @@ class Attempts:
         token: Optional[str],
         retry: Retry,
     ) -> None:
-        self._timeout_s = timeout_s
         self._is_whole = "timeout_s" in options
-        self._until = _from_now(options["timeout_s"]) if self._is_whole else None
+        self._timeout_s: Optional[float] = options["timeout_s"] if self._is_whole else timeout_s
+        self._until = _from_now(self._timeout_s) if self._is_whole else None
         self._retry = retry
         self._made = 0
         self.metadata = [*options.get("metadata", ())]
@@ -94,17 +99,31 @@ class Attempts:
             return None
         left = self._until - time.monotonic()
         if left <= 0:
-            raise DeadlineExceeded("the deadline passed before the call", "DEADLINE_EXCEEDED")
+            raise late(f"the call's deadline of {self._timeout_s:g} s passed before this request"
+                       " was sent; give the call a longer deadline, or send fewer inputs")
         return left
 
-    def delay_s(self, error: Any) -> float:
+    def delay_s(self, error: SluiceError) -> float:
         """Returns the seconds to wait before the next attempt; raises `error` if there is none."""
         self._made += 1
         left = float("inf") if self._until is None else self._until - time.monotonic()
         delay = self._retry.delay_s(error, self._made, left)
         if delay is None:
-            raise error
+            raise self.explained(error)
         return delay
+
+    def explained(self, error: SluiceError) -> SluiceError:
+        """Returns the error, or for a deadline that gRPC reports an error that names its length."""
+        if not (error.is_local and isinstance(error, DeadlineExceeded)) or self._until is None:
+            return error
+        return late(f"no answer within the call's deadline of {self._timeout_s:g} s; give the call"
+                    " a longer deadline, or send fewer inputs")
+
+
+def closed() -> SluiceError:
+    """Returns the error of a call by a client that has been closed."""
+    return SluiceError("the client is closed; make a new one, or make the call before close() and"
+                       " inside of the with block", "FAILED_PRECONDITION", "failed_precondition")
 
 
 def _from_now(seconds: Optional[float]) -> Optional[float]:

@@ -19,8 +19,8 @@ import grpc.aio
 
 from . import _protocol, messages, results, tasks
 from . import options as kinds
-from ._channel import Attempts, Tls, open_channel
-from .errors import DeadlineExceeded, SluiceError, error_of_rpc
+from ._channel import Attempts, Tls, closed, open_channel
+from .errors import SluiceError, error_of_rpc, late
 from .retry import Retry
 from .tasks import T, Task
 from .tensors import Tensor
@@ -59,6 +59,7 @@ class AsyncClient:
         self._unary = {m: m.on(self._channel.unary_unary) for m in _protocol.UNARY}
         self._stream = _protocol.MODEL_STREAM_INFER.on(self._channel.unary_stream)
         self._defaults = (timeout_s, token, retry)
+        self._closed = False
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -68,6 +69,7 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Closes the connection. Calls in progress are cancelled."""
+        self._closed = True
         await self._channel.close()
 
     async def generate(
@@ -283,13 +285,14 @@ class AsyncClient:
         try:
             await asyncio.wait_for(self._slots.acquire(), attempts.remaining_s())
         except asyncio.TimeoutError:
-            raise DeadlineExceeded(
-                "the deadline passed while the client's earlier calls were in flight"
-                " (max_in_flight)", "DEADLINE_EXCEEDED") from None
+            raise late("the deadline passed while the client's earlier calls were in flight"
+                       " (max_in_flight)") from None
 
     async def _repeated(self, call: tasks.Call, attempts: Attempts) -> _protocol.Message:
         attempts.begin()
         while True:
+            if self._closed:
+                raise closed()
             try:
                 return await self._unary[call.method](
                     call.request, timeout=attempts.remaining_s(), metadata=attempts.metadata
@@ -310,6 +313,8 @@ class AsyncClient:
         try:
             attempts.begin()
             while True:
+                if self._closed:
+                    raise closed()
                 call = self._stream(
                     request, timeout=attempts.remaining_s(), metadata=attempts.metadata
                 )
@@ -325,7 +330,7 @@ class AsyncClient:
                 except (grpc.RpcError, SluiceError) as caught:
                     error = caught if isinstance(caught, SluiceError) else error_of_rpc(caught)
                     if begun:
-                        raise error from None
+                        raise attempts.explained(error) from None
                     delay = attempts.delay_s(await self._finish(
                         tasks.error_without_head(request.model_name, error, options), attempts))
                 finally:

@@ -9,7 +9,7 @@ import grpc
 
 from . import _protocol, messages, results, tasks
 from . import options as kinds
-from ._channel import Attempts, Tls, open_channel
+from ._channel import Attempts, Tls, closed, open_channel
 from .errors import SluiceError, error_of_rpc
 from .retry import Retry
 from .tasks import T, Task
@@ -49,6 +49,7 @@ class Client:
         # A stream has one request. A call of several would need a thread that sends them.
         self._stream = _protocol.MODEL_STREAM_INFER.on(self._channel.unary_stream)
         self._defaults = (timeout_s, token, retry)
+        self._closed = False
 
     def __enter__(self) -> Client:
         return self
@@ -58,6 +59,7 @@ class Client:
 
     def close(self) -> None:
         """Closes the connection. Calls in progress are cancelled."""
+        self._closed = True
         self._channel.close()
 
     def generate(
@@ -259,6 +261,8 @@ class Client:
     def _answer(self, call: tasks.Call, attempts: Attempts) -> _protocol.Message:
         attempts.begin()
         while True:
+            if self._closed:
+                raise closed()
             try:
                 return self._unary[call.method](
                     call.request, timeout=attempts.remaining_s(), metadata=attempts.metadata
@@ -273,6 +277,8 @@ class Client:
         begun = False
         attempts.begin()
         while True:
+            if self._closed:
+                raise closed()
             call = self._stream(
                 request, timeout=attempts.remaining_s(), metadata=attempts.metadata
             )
@@ -293,6 +299,6 @@ class Client:
                 call.cancel()
                 del call
             if begun:
-                raise error
+                raise attempts.explained(error)
             time.sleep(attempts.delay_s(self._finish(
                 tasks.error_without_head(request.model_name, error, options), attempts)))

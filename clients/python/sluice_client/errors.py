@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional
+import re
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator, Mapping, Optional
 
 
 class SluiceError(Exception):
     """A call that failed.
 
-    `code` is the gRPC status, such as "INVALID_ARGUMENT". `reason` is the daemon's machine-readable
-    reason (`sluice-reason`), or empty. `retry_after_s` is the delay that the daemon requests before
-    a retry, or None.
+    `code` is the gRPC status, such as "INVALID_ARGUMENT". `reason` is the machine-readable reason
+    of docs/errors.md, or empty. `retry_after_s` is the delay that the daemon requests before a
+    retry, or None. `item` is the index in the call's list of the input that is refused, or None.
     """
 
     def __init__(
@@ -21,6 +23,8 @@ class SluiceError(Exception):
         self.code = code
         self.reason = reason
         self.retry_after_s = retry_after_s
+        self.item: Optional[int] = None
+        self.is_local = False  # gRPC or the client made this error, not the daemon
 
 
 class InvalidArgument(SluiceError):
@@ -80,12 +84,51 @@ def error_of(
     return kind(message, code, reason, after)
 
 
+# The daemon's words for statuses that gRPC gives without a reason.
+_REASONS = {"DEADLINE_EXCEEDED": "deadline", "UNAVAILABLE": "unavailable",
+            "CANCELLED": "cancelled"}
+
+
 def error_of_rpc(error: Any) -> SluiceError:
     """Returns the error for an RpcError of gRPC's blocking or asyncio API."""
     trailers: Mapping[str, str] = dict(error.trailing_metadata() or ())
-    return error_of(
-        error.code().name,
-        error.details() or error.code().name,
-        trailers.get("sluice-reason", ""),
+    code, reason = error.code().name, trailers.get("sluice-reason", "")
+    made = error_of(
+        code,
+        error.details() or code,
+        reason or _REASONS.get(code, ""),
         trailers.get("grpc-retry-pushback-ms"),
     )
+    made.is_local = not reason
+    return made
+
+
+def late(message: str) -> DeadlineExceeded:
+    """Returns the client's own error for a deadline that has passed."""
+    return DeadlineExceeded(message, "DEADLINE_EXCEEDED", "deadline")
+
+
+# The place of a row in a message of the daemon.
+_ROW = re.compile(
+    r"(?:input (text_input|text_pair_input|input_ids|input_lengths)|parameter (spans):) \[(\d+)")
+
+
+@contextmanager
+def naming_items(item_of: Callable[[str, int], Optional[int]]) -> Iterator[None]:
+    """A context whose errors name an item of the caller's list instead of a row of a request.
+
+    `item_of` returns the item of a row, or None if the row belongs to no item. It gets the name of
+    the tensor or parameter, or "pair" if the row is too long with its pair.
+    """
+    try:
+        yield
+    except SluiceError as error:
+        if found := _ROW.match(error.message):
+            name, row = found[1] or found[2], found[3]
+            is_pair = "tokens with its pair" in error.message
+            error.item = item_of("pair" if is_pair else name, int(row))
+            if error.item is not None:
+                rest = re.sub(rf"\brow {row}\b", f"row {error.item}", error.message[found.end():])
+                error.message = f"{error.message[: found.start(3)]}{error.item}{rest}"
+                error.args = (error.message,)
+        raise

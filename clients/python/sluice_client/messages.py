@@ -12,7 +12,7 @@ from ._protocol import Message
 from .errors import NotServed, error_of
 from .options import Prompt, Prompts, parameters_of
 from .results import Answer, Candidate, Generation
-from .tensors import Tensor
+from .tensors import Tensor, check_unicode
 
 MAX_INT64 = 2**63 - 1
 
@@ -98,16 +98,38 @@ def prompt_list(prompts: Prompts) -> list[Prompt]:
         raise TypeError(f"prompts must be a text, a list of token ids, or a list of either, not "
                         f"{prompts!r}")
     listed: list[Any] = list(prompts)
-    if listed and isinstance(listed[0], numbers.Integral):
+    if not listed:
+        raise ValueError("the list of inputs is empty; pass at least one")
+    if isinstance(listed[0], numbers.Integral):
         return [listed]
+    for i, each in enumerate(listed):
+        _check_prompt(i, each)
     return listed
+
+
+def _check_prompt(index: int, prompt: Any) -> None:
+    """Raises an error that names the index of a prompt that is not valid."""
+    if isinstance(prompt, str):
+        check_unicode(f"input [{index}]", prompt)
+    elif not isinstance(prompt, Iterable):
+        raise TypeError(f"input [{index}] is {repr(prompt)[:100]}; expected a text or a list of"
+                        " token ids")
+
+
+def check_pairs(pairs: Sequence[Any]) -> None:
+    """Raises an error that names the index of a pair that is not valid."""
+    for i, pair in enumerate(pairs):
+        if not isinstance(pair, tuple) or len(pair) != 2 or not all(map(is_text, pair)):
+            raise TypeError(f"input [{i}] is {repr(pair)[:100]}; expected a pair of texts, as the"
+                            " other inputs are")
+        for text in pair:
+            if isinstance(text, str):
+                check_unicode(f"input [{i}]", text)
 
 
 def prompt_inputs(prompts: Sequence[Prompt]) -> list[Tensor]:
     """Returns the inputs for prompts, one row each. Prompts are either all texts or all ids."""
     texts = [is_text(prompt) for prompt in prompts]
-    if not texts:
-        raise ValueError("prompts are empty; pass at least one")
     if all(texts):
         return [Tensor.of("text_input", "BYTES", (len(prompts), 1), prompts)]
     if any(texts):

@@ -25,9 +25,10 @@ from typing import (
 from . import _protocol, results, zero_shot as nli
 from ._protocol import Message, Method
 from .entities import entities_of, tokens_of
-from .errors import InvalidArgument, NotServed, SluiceError
+from .errors import InvalidArgument, NotServed, SluiceError, naming_items
 from .messages import (
     answer_of,
+    check_pairs,
     generation_of,
     id_rows,
     infer_request,
@@ -94,6 +95,19 @@ class Rows(NamedTuple):
 
     each: int = 1
     once: int = 0
+    shares: bool = False  # whether the items are pairs with the same first text, sent once
+
+    def item(self, name: str, row: int, items: int) -> Optional[int]:
+        """Returns the item of a row of `items` items; see naming_items.
+
+        The last row of each item is behind all other rows.
+        """
+        if name in ("pair", "text_pair_input"):
+            return row
+        before = self.once + (self.each - 1) * items
+        if row >= before and not self.shares:
+            return row - before
+        return None if self.once or self.shares else row
 
     def most(self, rows: int) -> int:
         """Returns the number of items that fit into `rows`, at least 1."""
@@ -114,12 +128,19 @@ def _infer_rows(
     begin, size = 0, rows.most(_FIRST_ROWS)
     while begin < count or not answers:
         part = slice(begin, min(begin + size, count))
-        try:
-            answers.append((yield from infer(
-                model, inputs(part), outputs, {**options, **of_part(part)})))
-            begin = part.stop
-        except InvalidArgument as error:
-            size = yield from _fewer_rows(model, part.stop - begin, rows, error, options)
+        items = part.stop - begin
+
+        def item_of(name: str, row: int) -> Optional[int]:
+            item = rows.item(name, row, items)
+            return None if item is None else begin + item
+
+        with naming_items(item_of):
+            try:
+                answers.append((yield from infer(
+                    model, inputs(part), outputs, {**options, **of_part(part)})))
+                begin = part.stop
+            except InvalidArgument as error:
+                size = yield from _fewer_rows(model, items, rows, error, options)
     return Parts(answers)
 
 
@@ -309,6 +330,9 @@ def classify(
     if any(pairs) and not all(pairs):
         raise TypeError("the inputs mix pairs and single prompts; send them in two calls")
 
+    if any(pairs):
+        check_pairs(rows)
+
     def tensors(part: slice) -> list[Tensor]:
         return pair_inputs(*zip(*rows[part])) if any(pairs) else prompt_inputs(rows[part])
 
@@ -337,6 +361,10 @@ def zero_shot(
     raw = {**options, "activation": "none"}
     found: list[results.ZeroShot] = []
     tokens = [0, 0]
+
+    def text_of(name: str, row: int) -> Optional[int]:
+        return None if name == "text_pair_input" else len(found) + row // len(hypotheses)
+
     for group in nli.groups_of(listed, len(hypotheses)):
         # The rows of a text are neighbours. A single text is sent once.
         pairs = [(text, each) for text in group for each in hypotheses]
@@ -345,7 +373,9 @@ def zero_shot(
             firsts, seconds = zip(*pairs[part])
             return pair_inputs(firsts if len(group) > 1 else group, seconds)
 
-        parts = yield from _infer_rows(model, len(pairs), inputs, ["scores"], raw)
+        with naming_items(text_of):
+            parts = yield from _infer_rows(
+                model, len(pairs), inputs, ["scores"], raw, rows=Rows(shares=len(group) == 1))
         tokens = [tokens[0] + parts.prompt_tokens, tokens[1] + parts.truncated_tokens]
         logits = parts.rows("scores")
         found += (nli.ranked(labels, logits[i : i + len(labels)], places, multi_label)
@@ -358,11 +388,11 @@ def tag(
 ) -> Task[results.Results[list[results.Entity]]]:
     """Finds the entities of each text."""
     outputs = ["token_count", "token_scores", "token_labels", "token_offsets"]
+    listed: list[Any] = prompt_list(texts)
     info = yield from metadata(model, options)
     if not {*outputs} <= {each.name for each in info.outputs}:
         raise NotServed(f"the model {model} has no token classifier with named labels",
                         "UNIMPLEMENTED")
-    listed: list[Any] = prompt_list(texts)
     parts = yield from _infer_prompts(
         model, listed, outputs, {"activation": "softmax", **options})
     return parts.results(
@@ -381,10 +411,10 @@ def extract(
         raise ValueError("labels is empty or a text; pass a list of labels")
     names = list(labels)
     outputs = ["extracted_count", "extracted_spans", "extracted_labels", "extracted_scores"]
+    listed: list[Any] = prompt_list(texts)
     info = yield from metadata(model, options)
     if not {*outputs} <= {each.name for each in info.outputs}:
         raise NotServed(f"the model {model} does not extract parts of texts", "UNIMPLEMENTED")
-    listed: list[Any] = prompt_list(texts)
     parts = yield from _infer_prompts(model, listed, outputs, {**options, "labels": names})
 
     def entities(text: Any, count: int, *columns: Tensor) -> list[results.Entity]:
@@ -442,6 +472,9 @@ def score_pairs(
 
     There is one query for all documents, or one for each.
     """
+    if is_text(queries) or is_text(documents):
+        raise TypeError("queries and documents must be lists; pass [query] for one query")
+    queries, documents = prompt_list(queries), prompt_list(documents)
     if len(queries) not in (1, len(documents)):
         raise ValueError(f"{len(queries)} queries do not fit {len(documents)} documents; pass one"
                          " query, or one for each document")
@@ -468,7 +501,8 @@ def score_pairs(
     def inputs(part: slice) -> list[Tensor]:
         return pair_inputs(queries if len(queries) == 1 else queries[part], documents[part])
 
-    parts = yield from _infer_rows(model, len(documents), inputs, ["scores"], options)
+    parts = yield from _infer_rows(
+        model, len(documents), inputs, ["scores"], options, rows=Rows(shares=len(queries) == 1))
     return parts.results(score for (score,) in parts.rows("scores"))
 
 
@@ -495,13 +529,20 @@ def _cosines(
         raise NotServed(f"the model {model} compares embeddings and takes no instruction",
                         "UNIMPLEMENTED")
     unit = {**options, "normalize": True, "activation": None}
+    only = len(queries) == 1
+
+    def document_of(name: str, row: int) -> Optional[int]:
+        return row - len(queries) if row >= len(queries) else None if only else row
+
     if not {"query", "document"} & {*prompts}:
-        embedded = [(yield from embed(model, [*queries, *documents], unit))]
+        with naming_items(document_of):
+            embedded = [(yield from embed(model, [*queries, *documents], unit))]
     else:
         named = [{**unit, "prompt_name": name} if name in prompts else {**unit, "prompt_name": ""}
                  for name in ("query", "document")]
-        embedded = [(yield from embed(model, list(queries), named[0])),
-                    (yield from embed(model, list(documents), named[1]))]
+        with naming_items(document_of):
+            embedded = [(yield from embed(model, list(queries), named[0]))]
+        embedded.append((yield from embed(model, list(documents), named[1])))
     vectors = [vector for each in embedded for vector in each.rows()]
     firsts, others = vectors[: len(queries)], vectors[len(queries) :]
     one = firsts[0].values() if len(firsts) == 1 else None

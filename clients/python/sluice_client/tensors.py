@@ -34,6 +34,18 @@ def element_bytes(datatype: str) -> int:
     return struct.calcsize("<" + _FORMATS[datatype]) if datatype != "BYTES" else 0
 
 
+def check_unicode(where: str, text: str) -> None:
+    """Raises ValueError if a text has an unpaired surrogate, which UTF-8 cannot represent."""
+    if text.isascii():
+        return
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{where} is not valid Unicode: character {error.start} is an unpaired surrogate."
+            ' Remove it, for example by text.encode(errors="replace").decode()') from None
+
+
 _SHOWN = 3  # elements in a tensor's repr
 
 
@@ -115,6 +127,23 @@ class Tensor:
         shape = (count, *self.shape[1:])
         return Tensor(self.name, self.datatype, shape, self.raw[: count * size])
 
+    def __getitem__(self, index: int) -> Any:
+        """Returns a row as a tensor, or an element of a tensor of one dimension."""
+        count, shape = len(self), self.shape[1:]
+        if not -count <= index < count:
+            raise IndexError(f"index {index} is out of range for {count} rows")
+        at = index % count
+        if self.datatype == "BYTES":
+            size = math.prod(shape)
+            values = self.values()[at * size : (at + 1) * size]
+            return Tensor.of(self.name, self.datatype, shape, values) if shape else values[0]
+        row = Tensor(self.name, self.datatype, shape, self.row_bytes(at))
+        return row if shape else row.values()[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yields the rows as tensors, or the elements of a tensor of one dimension."""
+        return map(self.__getitem__, range(len(self)))
+
     def tolist(self) -> list[Any]:
         """Returns the elements as nested lists, one level for each dimension."""
         nested: list[Any] = self.values()
@@ -145,6 +174,9 @@ class Tensor:
 
 def _encode(name: str, datatype: str, values: list[Any]) -> bytes:
     if datatype == "BYTES":
+        for i, value in enumerate(values):
+            if isinstance(value, str):
+                check_unicode(f"{name} [{i}]", value)
         elements = [v.encode() if isinstance(v, str) else bytes(v) for v in values]
         return b"".join(struct.pack("<I", len(each)) + each for each in elements)
     if datatype not in _FORMATS:

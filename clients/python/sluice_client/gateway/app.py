@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from . import completions, encode, extract, inference_protocol, openai, rerank, tei, vllm, zero_shot
-from .call import Failure
+from .call import Answer, Failure, HttpCall, Whole
 from .head import head_of, request_id_of
 from .serving import Endpoint, Gateway, Handler
 
@@ -33,6 +33,7 @@ def routes(gateway: Gateway) -> list[Route]:
     made = [
         Route("/livez", _livez),
         Route("/readyz", _readyz(gateway)),
+        route("/", oai.error, _about),
         route("/v2", v2.error, v2.server),
         route("/v2/health/live", v2.error, v2.live),
         route("/v2/health/ready", v2.error, v2.ready),
@@ -46,6 +47,7 @@ def routes(gateway: Gateway) -> list[Route]:
         *post("/v1/rerank /v2/rerank", rerank.error, rerank.rerank),
         *post("/rerank", rerank.either_error, rerank.rerank_of_either),
         *post("/tokenize", rerank.either_error, rerank.tokenize_of_either),
+        *post("/v1/embed", rerank.error, rerank.embed_v1),
         *post("/v2/embed", rerank.error, rerank.embed),
         *post("/score /v1/score", oai.error, vllm.score),
         *post("/classify", oai.error, vllm.classify),
@@ -130,6 +132,15 @@ async def _no_route(request: Request, error: Exception) -> Response:
     failure = Failure(error.status_code, message)
     headers = {**(error.headers or {}), "x-request-id": request_id_of(head_of(request.headers.raw))}
     return JSONResponse(api(failure), error.status_code, headers=headers)
+
+
+async def _about(gateway: Gateway, call: HttpCall) -> Answer:
+    """Answers a caller that looks for the API."""
+    return Whole({
+        "name": "sluice-gateway",
+        "message": "This is the HTTP gateway of Sluice. docs/http.md lists its paths; GET"
+                   " /v1/models lists the models.",
+    })
 
 
 async def _livez(request: Request) -> Response:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import re
 from dataclasses import dataclass
 from typing import Any, AsyncGenerator, Awaitable, Callable, Mapping, Optional, Protocol, Union
 
@@ -44,11 +45,29 @@ _UNREACHABLE = {
     "CANCELLED": _LOST,
 }
 
-# The daemon's words for statuses that gRPC or the gateway gives without a reason.
-_REASONS = {"DEADLINE_EXCEEDED": "deadline", "UNAVAILABLE": "unavailable"}
+# Messages of the daemon that name its own protocol or leave out the reason, in the words of HTTP.
+_WORDS = {
+    "credential_missing": "the request has no bearer token; send the header Authorization: Bearer"
+                          " TOKEN (api_key of OpenAI's clients)",
+    "token_unknown": "the daemon does not know the bearer token in the header Authorization;"
+                     " correct the token, or add it to the daemon's server.auth.callers_file",
+}
+_MAX_TOKENS = re.compile(
+    r"parameter max_tokens is (\d+); expected an integer in \[0, ([1-9]\d*)\]")
+
+
+def _in_http_words(error: SluiceError) -> str:
+    if found := _MAX_TOKENS.fullmatch(error.message):
+        return (f"max_tokens is {found[1]}; the model's max_positions is {found[2]}, and the prompt"
+                " and max_tokens share it. Lower max_tokens")
+    return _WORDS.get(error.reason, error.message)
+
 
 # A caller whose own share of the gateway is used up may retry after this time.
 _SHARE_RETRY_S = 1.0
+
+# A daemon that is away may be called again after this time.
+_AWAY_RETRY_S = 2.0
 
 _JSON_VALUES = 8192  # numbers that are encoded in one turn
 _JSON_VALUE_BYTES = 24  # of a number in JSON, at most
@@ -65,21 +84,27 @@ class Failure:
     retry_after_s: Optional[float] = None
 
     @staticmethod
-    def of(error: Exception) -> Failure:
+    def of(error: Exception, row_field: str = "") -> Failure:
+        """Returns the failure for an error; see HttpCall.row_field."""
         if isinstance(error, Refused):
-            retry_s = _SHARE_RETRY_S if error.status == 429 else None
+            retry_s = _SHARE_RETRY_S if error.status in (429, 503) else None
             return Failure(error.status, error.message, error.field, error.reason, retry_s)
         if isinstance(error, SluiceError):
             status = _STATUSES.get(error.code, 500)
-            message = error.message
-            if not error.reason and error.code in _UNREACHABLE:
-                status, message = 503, _UNREACHABLE[error.code]
-            reason = error.reason or _REASONS.get(error.code, "")
-            return Failure(status, message, None, reason, error.retry_after_s)
+            message = _in_http_words(error)
+            reason, retry_s = error.reason, error.retry_after_s
+            if error.is_local and error.code in _UNREACHABLE:
+                status, message, reason = 503, _UNREACHABLE[error.code], "unavailable"
+            if status == 503 and retry_s is None:
+                retry_s = _AWAY_RETRY_S
+            field = None if error.item is None else row_field.format(error.item) or None
+            return Failure(status, message, field, reason, retry_s)
         _log.error("a handler failed", exc_info=error)
         return Failure(500, "internal error in the gateway; see its log")
 
     def headers(self) -> dict[str, str]:
+        if self.status == 401:
+            return {"www-authenticate": "Bearer"}
         if self.retry_after_s is None:
             return {}
         return {
@@ -108,7 +133,7 @@ Events = AsyncGenerator[Union[Mapping[str, Any], str], None]
 Answer = Union[Whole, Events]
 
 
-@dataclass(frozen=True)
+@dataclass
 class HttpCall:
     """A request whose body has been read."""
 
@@ -120,6 +145,7 @@ class HttpCall:
     hold: Callable[[int], None]  # takes memory until the call has ended; raises Refused
     turn: Callable[[int], Awaitable[None]]  # waits for a turn to compute; see Turns.take
     rename: Callable[[str], None]  # sets the answer's x-request-id
+    row_field: str = ""  # the field of a row, such as "input[{}]" with {} for the row's index
 
     async def json_of(self, tensor: Tensor, begin: int, count: int) -> msgspec.Raw:
         """Encodes elements of a tensor of fixed-size elements as a list in JSON.

@@ -19,6 +19,7 @@ from typing import (
     Union,
 )
 
+from ..errors import naming_items
 from ..options import Prompt
 from ..results import Generation
 from .call import Answer, Events, HttpCall, Whole
@@ -186,6 +187,7 @@ def _named(token_id: int) -> str:
 
 async def completions(gateway: Gateway, call: HttpCall) -> Answer:
     fields = parse_object(call.body, gateway.limits, call.hold)
+    call.row_field = fields.row_field("prompt")
     prompts = prompts_of(fields, "prompt")
     max_tokens = fields.integer("max_tokens", 16)
     num_top = fields.integer("logprobs", None, 0, _MOST_TOP)
@@ -402,8 +404,9 @@ async def _all(gateway: Gateway, job: _Job) -> tuple[list[Generation], _Usage]:
     usage = _Usage()
 
     async def answer(index: int, prompt: Prompt, options: Mapping[str, Any]) -> None:
-        part = await gateway.client.generate(
-            job.model, prompt, max_tokens=job.max_tokens, **options)
+        with naming_items(lambda name, row: index // job.choices):
+            part = await gateway.client.generate(
+                job.model, prompt, max_tokens=job.max_tokens, **options)
         job.hold(len(part.token_ids) * _COST_OF_TOKEN * (1 + len(part.top[0]) if part.top else 1))
         parts[index] = part
         usage.add(part)
@@ -444,9 +447,10 @@ async def _merged(gateway: Gateway, job: _Job) -> AsyncGenerator[tuple[int, Gene
             stream = gateway.client.stream(
                 job.model, prompt, max_tokens=job.max_tokens, **options
             )
-            async with aclosing(stream):
-                async for part in stream:
-                    await parts.put((index, part))
+            with naming_items(lambda name, row: index // job.choices):
+                async with aclosing(stream):
+                    async for part in stream:
+                        await parts.put((index, part))
             await parts.put(None)
         except Exception as failed:
             await parts.put(failed)

@@ -9,7 +9,7 @@ from typing import Any, AsyncGenerator, AsyncIterator, Mapping, Optional, Sequen
 from .. import _protocol, tasks
 from .._channel import Attempts
 from ..aio import AsyncClient
-from ..errors import DeadlineExceeded, SluiceError
+from ..errors import SluiceError, late
 from ..options import Prompt
 from ..results import Generation
 from .call import HttpCall
@@ -41,8 +41,8 @@ class Connections:
             try:
                 await within(timeout_s, self._places.wait(caller))
             except asyncio.TimeoutError:
-                raise DeadlineExceeded("the deadline passed while the call waited for other calls"
-                                       " (--max-daemon-calls)", "DEADLINE_EXCEEDED") from None
+                raise late("the deadline passed while the call waited for other calls"
+                           " (--max-daemon-calls)") from None
         chosen = self._calls.index(min(self._calls))
         self._calls[chosen] += 1
         aborted = True

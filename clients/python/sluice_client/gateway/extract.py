@@ -18,6 +18,7 @@ _COST_OF_PART = 1200
 async def extract(gateway: Gateway, call: HttpCall) -> Answer:
     fields = parse_object(call.body, gateway.limits, call.hold)
     name = await gateway.models.named(fields, call.options)
+    call.row_field = fields.row_field("input")
     value = fields.take("input")
     texts = check_texts(fields.path("input"), value if isinstance(value, list) else [value])
     if not texts:

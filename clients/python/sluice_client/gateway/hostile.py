@@ -27,6 +27,11 @@ T = TypeVar("T")
 Receive = Callable[[], Awaitable[Any]]
 
 
+def start_with(option: str) -> str:
+    """Returns the remedy that sets an option, for the gateway and for `sluice serve`."""
+    return f"start the gateway with {option} (sluice serve DIR --gateway {option})"
+
+
 class Refused(Exception):
     """A request that the gateway refuses: the HTTP status, and the reason."""
 
@@ -237,6 +242,12 @@ class Fields:
 
     def refuse(self, name: str, why: str, reason: str = "") -> Refused:
         return Refused(400, f"{self.path(name)} {why}", self.path(name), reason)
+
+    def row_field(self, name: str) -> str:
+        """Returns the name of a row of an unread field; see HttpCall.row_field."""
+        value = self._rest.get(name)
+        has_rows = isinstance(value, list) and value and not isinstance(value[0], (int, float))
+        return f"{self.path(name)}[{{}}]" if has_rows else self.path(name)
 
     def take(self, name: str, default: Any = _NONE) -> Any:
         """Returns a field of any type."""

@@ -30,7 +30,8 @@ _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit
 
 # A part of each text by which the daemon refuses a row that is too long. Its reason `input` is also
 # the reason of other faults.
-_TOO_LONG = re.compile("cut longer rows|for each of the model's max_positions|shorten the row")
+_TOO_LONG = re.compile("cut longer rows|for each of the model's max_positions|shorten the row"
+                       "|the model's max_positions is")
 
 
 def error(failure: Failure) -> Mapping[str, Any]:
@@ -94,19 +95,25 @@ _INPUT_TYPES = {
     "query": "query", "search_query": "query", "passage": "document", "document": "document",
     "search_document": "document", "classification": "classification", "clustering": "clustering",
 }
+_JINA_TASKS = {
+    "retrieval.query": "query", "retrieval.passage": "document", "text-matching": "text-matching",
+    "classification": "classification", "separation": "clustering",
+}
 
 
 async def input_prompt(
     gateway: Gateway, call: HttpCall, fields: Fields, name: str
 ) -> Optional[str]:
-    """Returns the name of the prompt that `prompt_name` or `input_type` sets, or None."""
+    """Returns the name of the prompt that `prompt_name`, `input_type` or `task` sets, or None."""
+    given = [each for each in ("prompt_name", "input_type", "task") if fields.has(each)]
+    if len(given) > 1:
+        raise fields.refuse(given[1], f"and {given[0]} are both given; send only one")
+    for field, kinds in (("input_type", _INPUT_TYPES), ("task", _JINA_TASKS)):
+        kind = fields.word(field, tuple(kinds), None)
+        if kind is not None:
+            return await gateway.models.prompt_name(name, kinds[kind], call.options)
     prompt: Optional[str] = fields.text("prompt_name", None, most=256)
-    kind = fields.word("input_type", tuple(_INPUT_TYPES), None)
-    if kind is None:
-        return prompt
-    if prompt is not None:
-        raise fields.refuse("input_type", "and prompt_name are both given; send only one")
-    return await gateway.models.prompt_name(name, _INPUT_TYPES[kind], call.options)
+    return prompt
 
 
 COST_OF_SCORE = 600  # bytes of memory for the score of a row, until it has been encoded
@@ -183,7 +190,10 @@ _TRUNCATIONS = {"error": "error", "left": "left", "right": "right",
 
 def truncation_of(fields: Fields) -> Any:
     """Returns the parameter `truncate` that the field of this name means, or None without it."""
-    value = fields.take("truncate", None)
+    cuts = fields.flag("truncation", None)  # the name of Voyage's and Jina's APIs
+    if cuts is not None and fields.has("truncate"):
+        raise fields.refuse("truncation", "and truncate are both given; send only one")
+    value = fields.take("truncate", cuts)
     if isinstance(value, bool):
         return "right" if value else "error"
     if value is not None and (not isinstance(value, str) or value not in _TRUNCATIONS):
@@ -195,6 +205,7 @@ async def texts_or_ids(
     gateway: Gateway, call: HttpCall, fields: Fields, field: str, model_name: str
 ) -> list[Prompt]:
     """Returns the prompts of a request that are computed together, in rows of one length."""
+    call.row_field = fields.row_field(field)
     prompts = prompts_of(fields, field)
     await gateway.models.check_token_ids(model_name, prompts, field, call.options)
     if not isinstance(prompts[0], str):

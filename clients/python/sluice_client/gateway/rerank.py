@@ -25,6 +25,7 @@ async def rerank(gateway: Gateway, call: HttpCall, fields: Optional[Fields] = No
     fields = fields or parse_object(call.body, gateway.limits, call.hold)
     name = fields.text("model", most=256)
     query = fields.text("query")
+    call.row_field = fields.row_field("documents")
     documents = _documents(fields)
     top_n = fields.integer("top_n", None, 0) or None  # vLLM: 0 means all.
     return_documents = fields.flag("return_documents", False)
@@ -88,10 +89,23 @@ def _documents(fields: Fields) -> list[str]:
 _TYPES = ("float", "int8", "uint8", "binary", "ubinary", "base64")
 
 
-async def embed(gateway: Gateway, call: HttpCall) -> Answer:
-    """Cohere's /v2/embed."""
+async def embed_v1(gateway: Gateway, call: HttpCall) -> Answer:
+    """Cohere's /v1/embed, whose answer is a list unless the request names types."""
     fields = parse_object(call.body, gateway.limits, call.hold)
+    by_type = fields.has("embedding_types")
+    answer = await embed(gateway, call, fields)
+    answer.content["meta"]["api_version"]["version"] = "1"
+    if not by_type:
+        answer.content["embeddings"] = answer.content["embeddings"]["float"]
+        answer.content["response_type"] = "embeddings_floats"
+    return answer
+
+
+async def embed(gateway: Gateway, call: HttpCall, fields: Optional[Fields] = None) -> Whole:
+    """Cohere's /v2/embed."""
+    fields = fields or parse_object(call.body, gateway.limits, call.hold)
     name = fields.text("model", most=256)
+    call.row_field = fields.row_field("texts")
     texts = fields.texts("texts")
     types = fields.items("embedding_types", ["float"])
     if not types or not all(each in _TYPES for each in types):

@@ -17,7 +17,7 @@ from typing import Any, Callable, Coroutine, Mapping, Optional, Sequence
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from ..aio import AsyncClient
-from ..errors import DeadlineExceeded
+from ..errors import late
 from .call import GONE, Answer, Api, Events, Failure, HttpCall, Whole
 from .chat import ChatTemplate, Renderer
 from .daemon import CallersClient, Connections, Readiness
@@ -179,9 +179,8 @@ class Endpoint:
             try:
                 answer = await within(most_s, self._handler(self._gateway.of(call), call))
             except asyncio.TimeoutError:
-                raise DeadlineExceeded(
-                    f"the call did not end within {most_s:g} s (--max-timeout); send fewer rows",
-                    "DEADLINE_EXCEEDED") from None
+                raise late(f"the call did not end within {most_s:g} s (--max-timeout); send fewer"
+                           " rows") from None
             if isinstance(answer, Whole):
                 await writer.whole(answer)
                 return
@@ -193,7 +192,7 @@ class Endpoint:
         except Refused as refused:
             await self._fail(writer, self._refused(refused, use))
         except Exception as error:  # Every error becomes a response.
-            await self._fail(writer, Failure.of(error))
+            await self._fail(writer, Failure.of(error, call.row_field))
 
     def _stalled(self, use: _Use) -> None:
         self._gateway.metrics.refusals.add(

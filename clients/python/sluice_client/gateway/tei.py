@@ -12,6 +12,7 @@ from typing import Any, Mapping, Optional, Sequence
 
 import msgspec
 
+from ..errors import naming_items
 from ..options import Activation
 from ..results import Token
 from .call import Answer, Failure, HttpCall, Whole, to_json
@@ -128,7 +129,7 @@ async def predict(
                             " two texts")
     rows = [_sequence(f"inputs[{i}]" if is_batch else "inputs", each)
             for i, each in enumerate(given)]
-    classified = await _classify(gateway, call, name, rows, raw, options)
+    classified = await _classify(gateway, call, name, rows, is_batch, raw, options)
     answers = [each[:top] for each in classified]
     return Whole(answers if is_batch else answers[0])
 
@@ -141,8 +142,8 @@ def _sequence(where: str, value: Any) -> tuple[str, ...]:
 
 
 async def _classify(
-    gateway: Gateway, call: HttpCall, name: str, rows: Sequence[tuple[str, ...]], raw: bool,
-    options: Mapping[str, Any],
+    gateway: Gateway, call: HttpCall, name: str, rows: Sequence[tuple[str, ...]], is_batch: bool,
+    raw: bool, options: Mapping[str, Any],
 ) -> list[list[Mapping[str, Any]]]:
     """Returns the labels of each row with their scores, the highest first."""
     labels = await gateway.models.labels(name, call.options)
@@ -155,7 +156,9 @@ async def _classify(
         if not places:
             continue
         inputs: Any = [rows[i] if size == 2 else rows[i][0] for i in places]
-        answers = await gateway.client.classify(name, inputs, activation=activation, **options)
+        call.row_field = "inputs[{}]" if is_batch else "inputs"
+        with naming_items(lambda name, row: places[row]):
+            answers = await gateway.client.classify(name, inputs, activation=activation, **options)
         for i, each in zip(places, answers):
             await call.turn(len(labels) * _TIME_OF_LABEL)
             found = sorted(zip(each.scores, labels), key=lambda one: -one[0])
@@ -166,6 +169,7 @@ async def _classify(
 async def rerank(gateway: Gateway, call: HttpCall, fields: Optional[Fields] = None) -> Answer:
     fields, name, options = await _begin(gateway, call, fields)
     query = fields.text("query")
+    call.row_field = fields.row_field("texts")
     texts = fields.texts("texts")
     options["instruction"] = fields.text("instruction", None)
     call.hold(len(texts) * COST_OF_SCORE)
@@ -201,7 +205,9 @@ async def similarity(
     inputs.end()
     fields.end()
     await gateway.models.check_embeds(name, call.options)
-    embedded = await gateway.client.embed(name, [source, *sentences], **options)
+    call.row_field = "inputs.sentences[{}]"
+    with naming_items(lambda name, row: row - 1 if row else None):  # The first is the source.
+        embedded = await gateway.client.embed(name, [source, *sentences], **options)
     rows = call.rows(embedded)
     source_row = await rows.__anext__()
     cosines = [sum(map(mul, source_row, row)) async for row in rows]
@@ -231,6 +237,7 @@ async def tokens_of(
 
 async def tokenize(gateway: Gateway, call: HttpCall, fields: Fields) -> Answer:
     name = await gateway.models.named(fields, call.options)
+    call.row_field = fields.row_field("inputs")
     value = fields.take("inputs")
     texts = check_texts("inputs", value if isinstance(value, list) else [value])
     if not texts:

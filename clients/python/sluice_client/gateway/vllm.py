@@ -46,9 +46,10 @@ def _answer(call: HttpCall, prefix: str, name: str, data: Sequence[Any], result:
     })
 
 
-def _texts(fields: Fields, names: Sequence[str]) -> list[str]:
-    """Returns the text or texts of the first of several names of a field."""
+def _texts(call: HttpCall, fields: Fields, names: Sequence[str]) -> list[str]:
+    """Returns the text or texts of the first of several names of a field, which has the rows."""
     name = next((each for each in names if fields.has(each)), names[0])
+    call.row_field = fields.row_field(name)
     value = fields.take(name)
     return check_texts(fields.path(name), value if isinstance(value, list) else [value])
 
@@ -57,8 +58,8 @@ async def score(gateway: Gateway, call: HttpCall) -> Answer:
     """Scores pairs of texts: a cross-encoder's score, or the cosine of embeddings."""
     fields = parse_object(call.body, gateway.limits, call.hold)
     name = await gateway.models.named(fields, call.options)
-    firsts = _texts(fields, ("text_1", "queries", "data_1"))
-    seconds = _texts(fields, ("text_2", "documents", "items", "data_2"))
+    firsts = _texts(call, fields, ("text_1", "queries", "data_1"))
+    seconds = _texts(call, fields, ("text_2", "documents", "items", "data_2"))
     options = _options(fields, call)
     if not _activates(fields):
         options["activation"] = "none"

@@ -19,6 +19,7 @@ async def zero_shot(gateway: Gateway, call: HttpCall) -> Answer:
     """Answers with the candidate labels of each text and their scores, the highest first."""
     fields = parse_object(call.body, gateway.limits, call.hold)
     name = await gateway.models.named(fields, call.options)
+    call.row_field = fields.row_field("inputs")
     value = fields.take("inputs")
     texts = check_texts("inputs", value if isinstance(value, list) else [value])
     parameters = fields.object("parameters")
