@@ -47,7 +47,20 @@ def test_missing_library_is_named():
     program = ("import sys; sys.modules['huggingface_hub'] = None; sys.argv[1:] = ['a/b'];"
                "from sluice_client import pull; pull.main()")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 1 and "sluice-client[hub]" in done.stderr
+    assert done.returncode == 1 and "./clients/python[hub]" in done.stderr
+
+
+@pytest.mark.parametrize("raised", ["RuntimeError('no route\\nto host')",
+                                    "OSError('no route to host')"])
+def test_missing_network_is_one_line_with_a_remedy(raised):
+    """An error of the hub's HTTP library, whose class depends on the version of the hub."""
+    program = ("import sys, types; hub = types.ModuleType('huggingface_hub');"
+               f"hub.HfApi = lambda: (_ for _ in ()).throw({raised});"
+               "sys.modules['huggingface_hub'] = hub; sys.argv[1:] = ['a/b'];"
+               "from sluice_client import pull; pull.main()")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1, done.stderr
+    assert "no route to host" in done.stderr and "HTTPS_PROXY" in done.stderr
 
 
 def test_a_reranker_gets_its_frame(tmp_path):

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 
 import pytest
@@ -78,6 +79,16 @@ def complete(address, model):
         return json.loads(reply.read())["choices"][0]["text"]
 
 
+def embed(address, text):
+    """Returns the status, and the message of an error, of a request that names no model."""
+    request = urllib.request.Request(f"{address}/embed", json.dumps({"inputs": text}).encode())
+    try:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as reply:
+            return reply.status, ""
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())["error"]
+
+
 def test_serves_the_demo_model_and_ends_both(programs, tmp_path):
     with Serve(programs, tmp_path / "state") as served:
         grpc, http, _, models, _ = served.lines()
@@ -120,7 +131,53 @@ def test_arguments_after_two_dashes_go_to_the_daemon(programs, tmp_path):
                "1") as served:
         _, errors = served.process.communicate(timeout=PATIENCE_S)
     assert served.process.returncode == 1
-    assert "the daemon ended with status 2" in errors and "no-such-option" in errors
+    assert "no model can be served" in errors and "no-such-option" in errors
+
+
+def test_arguments_after_gateway_go_to_the_gateway(programs, tmp_path):
+    for name in ("first", "second"):
+        shutil.copytree(DEMO, tmp_path / "models" / name,
+                        ignore=shutil.ignore_patterns("training", "*.py"))
+    with Serve(programs, tmp_path / "state", tmp_path / "models", "--gateway", "--default-model",
+               "second", "--max-body-bytes", 2000, "--", "--engine.queue.max-wait", "5s") as served:
+        http = served.lines()[1].split()[1]
+        assert embed(http, "a")[0] == 200
+        status, error = embed(http, "a" * 3000)
+        assert status == 413 and "2000 bytes" in error
+        assert served.stop()[0] == 0  # The refusal is logged.
+
+
+@pytest.mark.parametrize("words, problem", [
+    (["--gateway", "--no-such-option"], "unrecognized arguments: --no-such-option"),
+    (["--gateway", "--listen", "localhost:1"], "use --host and --http-port before --gateway"),
+    (["--", "--device", "cpu", "--gateway", "--daemon", "a:1"], "use --host and --grpc-port"),
+])
+def test_wrong_options_of_the_gateway_are_refused_at_once(programs, tmp_path, words, problem):
+    with Serve(programs, tmp_path / "state", DEMO, *words) as served:
+        _, errors = served.process.communicate(timeout=PATIENCE_S)
+    assert served.process.returncode != 0 and problem in errors, errors
+
+
+def test_folders_that_cannot_be_served_are_named_and_skipped(programs, tmp_path):
+    models = tmp_path / "models"
+    shutil.copytree(DEMO, models / "good", ignore=shutil.ignore_patterns("training", "*.py"))
+    for name in ("broken", "gliner", "notes", "two words"):
+        (models / name).mkdir()
+    (models / "broken" / "config.json").write_text("{")
+    (models / "gliner" / "gliner_config.json").write_text("{}")
+    (models / "two words" / "config.json").write_text("{}")
+    with Serve(programs, tmp_path / "state", models) as served:
+        assert served.lines()[3] == "models: good"
+        status, errors = served.stop()
+    lines = errors.splitlines()
+    assert status == 0 and len(lines) == 4, errors
+    for line, name, why in zip(lines, ("broken", "gliner", "notes", "two words"), (
+            "config.json", "run python tools/convert", "it has no config.json", "rename it")):
+        assert f"skips {models / name}: " in line and why in line, line
+    shutil.rmtree(models / "good")
+    with Serve(programs, tmp_path / "state", models) as served:
+        _, errors = served.process.communicate(timeout=PATIENCE_S)
+    assert served.process.returncode == 1 and len(errors.splitlines()) == 5, errors
 
 
 @pytest.mark.parametrize("first, second", list(itertools.combinations(PORTS, 2)))

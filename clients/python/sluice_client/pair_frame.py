@@ -217,7 +217,8 @@ def main() -> None:
     try:
         print(write(given.folder, given.published))
     except ImportError:
-        sys.exit("pair_frame: needs jinja2: pip install 'sluice-client[hub]'")
+        sys.exit("pair_frame: needs jinja2: run pip install './clients/python[hub]' in"
+                 " Sluice's repository")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         sys.exit(f"pair_frame: cannot make the frame of {given.folder}: {error}")
 

@@ -87,12 +87,15 @@ def main() -> None:
     try:
         hub = importlib.import_module("huggingface_hub")
     except ImportError:
-        sys.exit("sluice-pull: needs huggingface_hub: pip install 'sluice-client[hub]'")
-    refused = importlib.import_module("huggingface_hub.errors").HfHubHTTPError
+        sys.exit("sluice-pull: needs huggingface_hub: run pip install './clients/python[hub]' in"
+                 " Sluice's repository")
     try:
         files = _pull(hub, given.repository, given.revision, folder)
-    except (refused, OSError, ValueError) as error:
-        sys.exit(f"sluice-pull: cannot download {given.repository}: {error}")
+    except Exception as error:  # Of the hub's HTTP library, which depends on the hub's version.
+        why = " ".join(str(error).split()) or type(error).__name__
+        sys.exit(f"sluice-pull: cannot download {given.repository}: {why}. Check the name, the"
+                 " network and its proxy (HTTPS_PROXY, HF_ENDPOINT), or copy the model's folder"
+                 " from another machine")
     if note := write_frame(given.repository, folder):
         sys.exit(f"sluice-pull: {note}")
     converted_configs = {"gliner_config.json", "encoder_config/config.json"}

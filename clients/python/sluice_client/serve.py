@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib
 import importlib.util
 import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -33,7 +35,9 @@ def arguments() -> argparse.ArgumentParser:
         prog="sluice serve",
         description="Starts a daemon and an HTTP gateway on this host, prints their addresses, and"
                     " ends both at Ctrl-C.",
-        epilog="Arguments after -- go to the daemon: sluice serve DIR -- --device cpu")
+        epilog="Arguments after -- go to the daemon, and arguments after --gateway to the gateway:"
+               " sluice serve DIR --gateway --default-model NAME -- --device cpu."
+               " sluiced --help and sluice-gateway --help list them.")
     add = parser.add_argument
     add("folder", nargs="?", type=pathlib.Path, metavar="DIR",
         help="a model's folder, or a folder of such folders (default: the demo model)")
@@ -82,19 +86,62 @@ def _demo(sluiced: pathlib.Path) -> pathlib.Path:
     _fail(f"there is no demo model at {places[0]}. Name the folder of a model: sluice serve DIR")
 
 
-def _models(folder: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Returns the models of a folder by their names."""
+def _folders(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Returns the folder of a model, or the folders in a folder of models."""
     try:
-        if (folder / "config.json").is_file():
-            return {folder.resolve().name: folder}
-        found = sorted(each for each in folder.iterdir() if (each / "config.json").is_file())
+        if _is_model(folder):
+            return [folder]
+        found = sorted(each for each in folder.iterdir() if each.is_dir()
+                       and not each.name.startswith("."))
     except OSError as error:
         _fail(f"cannot read {folder}: {error.strerror}. Name the folder of a model:"
               " sluice serve DIR")
-    if not found:
+    if not any(map(_is_model, found)):
         _fail(f"{folder} has no config.json and no folder with one. Name the folder of a model, or"
               " download one with sluice-pull.")
-    return {each.name: each for each in found}
+    return found
+
+
+def _is_model(folder: pathlib.Path) -> bool:
+    return any((folder / name).is_file() for name in ("config.json", "gliner_config.json"))
+
+
+def _problem(sluiced: pathlib.Path, folder: pathlib.Path, name: str, options: list[str]) -> str:
+    """Returns why the daemon cannot serve a folder, or an empty text."""
+    if not (folder / "config.json").is_file():
+        if not (folder / "gliner_config.json").is_file():
+            return "it has no config.json"
+        converted = folder.with_name(f"{folder.name}-sluice")
+        return (f"it must be converted; run python tools/convert {shlex.quote(str(folder))}"
+                f" {shlex.quote(str(converted))} in Sluice's repository")
+    if not re.fullmatch(r"[\w.-]+", name):
+        return ("its name cannot be the name of a model; rename it, with letters, digits and any of"
+                " . _ - only")
+    check = subprocess.run([str(sluiced), "--check", "--model", f"{name}={folder}", *options],
+                           capture_output=True, text=True, errors="replace")
+    lines = check.stderr.strip().splitlines() or [f"sluiced --check: status {check.returncode}"]
+    return "" if check.returncode == 0 else "\n  ".join(lines)
+
+
+def _models(
+    sluiced: pathlib.Path, folder: pathlib.Path, options: list[str]
+) -> dict[str, pathlib.Path]:
+    """Returns the models of a folder by their names. Prints why the other folders are skipped.
+
+    Exits if no folder can be served.
+    """
+    models, problems = {}, []
+    for each in _folders(folder):
+        name = each.resolve().name if each == folder else each.name
+        if problem := _problem(sluiced, each, name, options):
+            problems.append(f"{each}: {problem}")
+        else:
+            models[name] = each
+    if not models:
+        _fail("\n".join(["no model can be served:", *problems]))
+    for line in problems:
+        print(f"sluice serve: skips {line}", file=sys.stderr, flush=True)
+    return models
 
 
 def _has_template(folder: pathlib.Path) -> bool:
@@ -211,13 +258,24 @@ def _wait(children: _Children, url: str, log: pathlib.Path) -> None:
         children.stop.wait(_POLL_S)
 
 
-def _serve(given: argparse.Namespace, daemon_arguments: list[str]) -> None:
+def _check_gateway(options: list[str]) -> None:
+    """Exits if the gateway does not have these options, or if they are options of this program."""
+    program = importlib.import_module("sluice_client.gateway.__main__")
+    parser: argparse.ArgumentParser = program.arguments()
+    parser.prog = "sluice serve DIR --gateway"
+    parsed = parser.parse_args(options)
+    for name, own in (("listen", "--host and --http-port"), ("daemon", "--host and --grpc-port")):
+        if getattr(parsed, name) != parser.get_default(name):
+            _fail(f"--{name} after --gateway is not allowed; use {own} before --gateway")
+
+
+def _serve(
+    given: argparse.Namespace, daemon_arguments: list[str], gateway_arguments: list[str]
+) -> None:
+    _check_gateway(gateway_arguments)
     sluiced = _program("sluiced")
-    models = _models(given.folder) if given.folder else {"demo": _demo(sluiced)}
-    for name in models:
-        if not re.fullmatch(r"[\w.-]+", name):
-            _fail(f"the folder's name {name!r} cannot be the name of a model. Rename it, with"
-                  " letters, digits and any of . _ - only.")
+    models = (_models(sluiced, given.folder, daemon_arguments) if given.folder
+              else {"demo": _demo(sluiced)})
     _check_different(given)
     http = _check_port("--http-port", given.host, given.http_port)
     grpc = _check_port("--grpc-port", given.host, given.grpc_port)
@@ -235,7 +293,8 @@ def _serve(given: argparse.Namespace, daemon_arguments: list[str]) -> None:
         children.start("the gateway", [
             sys.executable, "-m", "sluice_client.gateway", "--daemon", grpc, "--listen", http,
             *(word for name, path in models.items() if _has_template(path)
-              for word in ("--chat", f"{name}={path}"))], stdout=subprocess.DEVNULL)
+              for word in ("--chat", f"{name}={path}")),
+            *gateway_arguments], stdout=subprocess.DEVNULL)
         _wait(children, f"http://{http}/livez", log)
         if not children.stop.is_set():
             print(f"gRPC:   {grpc}\nHTTP:   http://{http}\nstatus: http://{metrics}/\n"
@@ -248,12 +307,19 @@ def _serve(given: argparse.Namespace, daemon_arguments: list[str]) -> None:
 
 def main() -> None:
     parser = arguments()
-    words = sys.argv[1:]
-    at = words.index("--") if "--" in words else len(words)
-    given = parser.parse_args(words[:at])
+    own: list[str] = []
+    parts: dict[str, list[str]] = {"--": [], "--gateway": []}
+    part = own
+    for word in sys.argv[1:]:
+        if word in parts:
+            part = parts[word]
+        else:
+            part.append(word)
+    given = parser.parse_args(own)
     if importlib.util.find_spec("uvicorn") is None:
-        _fail("the gateway's packages are missing: pip install 'sluice-client[gateway]'")
-    _serve(given, words[at + 1:])
+        _fail("the gateway's packages are missing. Run pip install './clients/python[gateway]' in"
+              " Sluice's repository.")
+    _serve(given, parts["--"], parts["--gateway"])
 
 
 if __name__ == "__main__":

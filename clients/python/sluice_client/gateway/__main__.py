@@ -254,7 +254,8 @@ async def _serve(parser: argparse.ArgumentParser, given: argparse.Namespace) -> 
     try:
         tracing = Tracing(given.otlp_endpoint)
     except ImportError as error:
-        parser.error(f"--otlp-endpoint: {error}: install sluice-client[gateway,tracing]")
+        parser.error(f"--otlp-endpoint: {error}; run"
+                     " pip install './clients/python[gateway,tracing]' in Sluice's repository")
     templates = _templates(parser, given.chat, given.tokenizer)
     max_connections = _connections_for(given.max_connections)
     async with AsyncExitStack() as stack:

@@ -8,7 +8,7 @@ import uuid
 from functools import lru_cache
 from typing import Any, Iterable, Mapping, Optional
 
-from .hostile import Limits, Refused
+from .hostile import Limits, Refused, start_with
 
 # Most bytes of `authorization` that are passed on. gRPC ends the connection, with the calls of all
 # callers, if the headers of a call exceed the daemon's limit of 8 KiB.
@@ -39,12 +39,12 @@ def check_head(headers: Head, hosts: frozenset[str], origins: frozenset[str]) ->
     a compressed body."""
     host = headers.get("host")
     if host is not None and not is_own_host(host, hosts):
-        raise Refused(421, f"{host[:100]!r} is not a name of this gateway (--host)",
-                      reason="host")
+        raise Refused(421, f"{host[:100]!r} is not a name of this gateway;"
+                      f" {start_with('--host NAME')} if it is yours", reason="host")
     origin = headers.get("origin")
     if origin is not None and not {"*", origin} & origins:
-        raise Refused(403, f"pages of the origin {origin[:100]!r} are not allowed"
-                      " (--allow-origin)", reason="origin")
+        raise Refused(403, f"pages of the origin {origin[:100]!r} are not allowed;"
+                      f" {start_with('--allow-origin ORIGIN')} to allow them", reason="origin")
     coding = headers.get("content-encoding", "identity")
     if coding.lower() != "identity":
         raise Refused(415, f"the body has the coding {coding[:100]!r}; send it without"

@@ -9,7 +9,7 @@ from typing import Any, Mapping, Optional, Sequence
 from ..aio import AsyncClient
 from ..options import Activation, Prompt
 from ..results import ModelInfo
-from .hostile import Fields, Refused
+from .hostile import Fields, Refused, start_with
 
 # A model that was replaced is seen after this time. Most calls then need no call for metadata.
 _FRESH_S = 1.0
@@ -60,8 +60,8 @@ class Models:
         if len(names) == 1:
             return names[0]
         raise Refused(400, f"the request names no model, and {len(names)} are served"
-                      f" ({', '.join(names)[:200]}); send the field model, or start the gateway"
-                      " with --default-model NAME", "model")
+                      f" ({', '.join(names)[:200]}); send the field model, or"
+                      f" {start_with('--default-model NAME')}", "model")
 
     async def check_embeds(self, name: str, options: Mapping[str, Any]) -> None:
         """Refuses a classifier, whose states are not made to be compared."""
@@ -83,8 +83,8 @@ class Models:
             return Refused(400, f"the model {name[:100]!r} does not generate text, so it has no"
                            " chats; use another model, or a path for this model's outputs"
                            f" ({', '.join(each.name for each in info.outputs)[:200]})", "model")
-        return Refused(404, f"the gateway has no chat template for the model {name[:100]!r}; start"
-                       " the gateway with --chat MODEL=PATH, where PATH is the model's own folder,"
+        return Refused(404, f"the gateway has no chat template for the model {name[:100]!r};"
+                       f" {start_with('--chat MODEL=PATH')}, where PATH is the model's own folder,"
                        " or a Jinja file with --tokenizer", "model")
 
     async def check_token_ids(
@@ -100,8 +100,8 @@ class Models:
         if any(each.name == "text_input" for each in info.inputs):
             raise Refused(400, f"{field} has token ids, and the model {name[:100]!r} takes texts;"
                           " send texts (LangChain: check_embedding_ctx_length=False). For ids of"
-                          " the model's own vocabulary, start the gateway with"
-                          " --allow-token-ids", field)
+                          " the model's own vocabulary,"
+                          f" {start_with('--allow-token-ids')}", field)
 
     async def special_tokens(
         self, name: str, options: Mapping[str, Any]
