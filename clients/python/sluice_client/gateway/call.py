@@ -52,12 +52,12 @@ _WORDS = {
     "token_unknown": "the daemon does not know the bearer token in the header Authorization;"
                      " correct the token, or add it to the daemon's server.auth.callers_file",
 }
-_MAX_TOKENS = re.compile(
+_TOO_MANY_TOKENS = re.compile(
     r"parameter max_tokens is (\d+); expected an integer in \[0, ([1-9]\d*)\]")
 
 
 def _in_http_words(error: SluiceError) -> str:
-    if found := _MAX_TOKENS.fullmatch(error.message):
+    if found := _TOO_MANY_TOKENS.fullmatch(error.message):
         return (f"max_tokens is {found[1]}; the model's max_positions is {found[2]}, and the prompt"
                 " and max_tokens share it. Lower max_tokens")
     return _WORDS.get(error.reason, error.message)
