@@ -73,11 +73,6 @@ absl::Status CheckSupport(const Model& model) {
         model.config.experts.count, " experts for each row of ", model.config.architecture,
         ", runs only on a CPU; serve the model with device: cpu"));
   }
-  if (model.config.disentangled.span > 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the disentangled attention of ", model.config.architecture,
-                     " runs only on a CPU; serve the model with device: cpu"));
-  }
   if (model.config.kv_dtype != KvType::kF32) {
     return absl::InvalidArgumentError(
         "kv_dtype applies only on a CPU; a GPU's pages have the type cuda.dtype");

@@ -158,6 +158,17 @@ absl::StatusOr<const float*> DeviceWeights::Put(const std::vector<float>& values
       {.data = values.data(), .dtype = DType::kF32, .rows = 1, .columns = count, .stride = count});
 }
 
+absl::StatusOr<const int32_t*> DeviceWeights::Put(const std::vector<int32_t>& values) {
+  static_assert(sizeof(int32_t) == sizeof(float));  // bytes are sent as they are
+  const int64_t count = std::ssize(values);
+  SLUICE_ASSIGN_OR_RETURN(const float* const sent, SendAsIs<float>({.data = values.data(),
+                                                                    .dtype = DType::kF32,
+                                                                    .rows = 1,
+                                                                    .columns = count,
+                                                                    .stride = count}));
+  return reinterpret_cast<const int32_t*>(sent);
+}
+
 DeviceWeights::Source DeviceWeights::SourceOf(const Tensor& tensor, const TensorPart& part,
                                               int64_t count) {
   const int64_t run = part.run > 0 ? part.run : count;

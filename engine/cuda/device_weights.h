@@ -73,6 +73,7 @@ class DeviceWeights {
   absl::StatusOr<Int8Weight> LoadStoredInt8(const Checkpoint& checkpoint,
                                             const std::vector<Columns>& columns, int64_t in);
   absl::StatusOr<const float*> Put(const std::vector<float>& values);
+  absl::StatusOr<const int32_t*> Put(const std::vector<int32_t>& values);
 
   // Waits until all values have arrived, and releases the memory that loading used.
   absl::Status Finish() { return ring_.Finish(); }

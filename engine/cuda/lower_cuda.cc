@@ -8,6 +8,7 @@
 #include "engine/cuda/joined_graph.h"
 #include "engine/cuda/lower_products.h"
 #include "engine/cuda/op_weights.h"
+#include "engine/cuda/relative_tables.h"
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/embedding.h"
 #include "kernels/cuda/exchange.h"
@@ -34,6 +35,7 @@ class Lowering {
         source_(model.checkpoint),
         weights_(weights),
         of_ops_(model, graph, weights),
+        relative_(model, weights),
         products_(model, graph, weights, of_ops_, dense, kernels),
         kernels_(kernels) {}
 
@@ -134,6 +136,7 @@ class Lowering {
   }
 
   CudaOpOr operator()(const AttentionOp& op) {
+    if (op.relative) return LowerRelative(op);
     cuda::Xsa xsa = {.form = XsaFormOf(op), .eps = config_.xsa.eps};
     SLUICE_ASSIGN_OR_RETURN(xsa.gate, of_ops_.Gates(op));
     SLUICE_ASSIGN_OR_RETURN(const float* const bias, of_ops_.RelativeBias(op));
@@ -239,6 +242,26 @@ class Lowering {
   const ProductLowering<T>& products() const { return products_; }
 
  private:
+  CudaOpOr LowerRelative(const AttentionOp& op) {
+    SLUICE_ASSIGN_OR_RETURN(const cuda::RelativeTable table, relative_.Make(op));
+    const int32_t heads = config_.heads;
+    return [op, table, heads, stride = RowStride(op.q)](const StepPlace<T>& place, Stream& stream) {
+      cuda::RelativeAttention<T>(
+          stream,
+          {.q = place.buffer(op.q),
+           .sequences = place.template at<const cuda::AttentionSequence>(place.layout.sequences),
+           .rows = place.template at<const int32_t>(place.layout.sequence_rows),
+           .pages = place.template at<const int32_t>(place.layout.pages),
+           .tiles = place.attention_tiles(),
+           .kv = place.kv[op.layer],
+           .q_heads = heads,
+           .q_stride = stride,
+           .scale = op.scale,
+           .table = table,
+           .out = place.buffer(op.out)});
+    };
+  }
+
   static const int32_t* Ids(EmbedIndex index, const StepPlace<T>& place) {
     switch (index) {
       case EmbedIndex::kToken:
@@ -279,6 +302,7 @@ class Lowering {
   const Checkpoint& source_;
   DeviceWeights& weights_;
   OpWeights of_ops_;
+  DeviceRelativeTables relative_;
   ProductLowering<T> products_;
   SelectedKernels<T>* kernels_;  // nullptr if the portable ones serve without a trial
   HeadWeights<T> head_;

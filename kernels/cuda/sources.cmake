@@ -14,6 +14,7 @@ set(SLUICE_CUDA_KERNELS
   pack.cu
   pool.cu
   projection.cu
+  relative_attention.cu
   rope.cu
   same_rows.cu
   sample.cu

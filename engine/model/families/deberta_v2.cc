@@ -1,5 +1,4 @@
-// DeBERTa-v2 and v3: BERT with disentangled attention, which runs only on CPUs. The convolution of
-// v2-xlarge is refused.
+// DeBERTa-v2 and v3: BERT with disentangled attention. The convolution of v2-xlarge is refused.
 #include <algorithm>
 #include <cmath>
 #include <string>

@@ -155,8 +155,11 @@ std::vector<std::string> Kinds() {
   if (EffortOfTests().every_kind) kinds.insert(kinds.end(), {"gpt2", "bert"});
   for (const std::string& kind : EffortOfTests().quantized) kinds.push_back(kind);
   if (EffortOfTests().disentangled) {
-    kinds.insert(kinds.end(), {"disentangled", "int8_disentangled", "int4_disentangled",
-                               "kv_bf16_disentangled", "kv_int8_disentangled"});
+    kinds.insert(kinds.end(), {"disentangled", "int8_disentangled"});
+    if (EffortOfTests().every_kind) {
+      kinds.insert(kinds.end(),
+                   {"int4_disentangled", "kv_bf16_disentangled", "kv_int8_disentangled"});
+    }
   }
   if (EffortOfTests().experts) {
     kinds.insert(kinds.end(), {"experts", "experts_encoder", "int8_experts", "int4_experts",

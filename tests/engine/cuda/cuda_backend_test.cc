@@ -247,15 +247,16 @@ TEST_F(CudaModelTest, HeadsOfMoreThan256ValuesAreUnimplemented) {
 }
 
 // The limits of compute capability 8.0 and 8.6, and one that no GPU has.
-TEST_F(CudaModelTest, DisentangledAttentionIsRefusedWithTheNameOfTheModel) {
+TEST_F(CudaModelTest, DisentangledAttentionWithASoftCapIsRefused) {
   ModelConfig config = TinySluiceConfig(1);
   config.kv_heads = config.heads;
   config.causal = false;
+  config.score_soft_cap = 2;
   config.disentangled = {.span = 4};
   backend_ = MakeCudaBackend(simt::MakeSimtDevice({}), {.dtype = "f32"}).value();
   EXPECT_EQ(backend_->Load(RandomModel(config, 1)).status(),
-            absl::InvalidArgumentError("the disentangled attention of SluiceForCausalLM runs only "
-                                       "on a CPU; serve the model with device: cpu"));
+            absl::InvalidArgumentError("disentangled attention with a soft cap runs only on a CPU; "
+                                       "serve the model with device: cpu"));
 }
 
 TEST_F(CudaModelTest, ExpertsAreRefusedWithTheNameOfTheOp) {

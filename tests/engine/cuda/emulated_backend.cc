@@ -30,16 +30,17 @@ std::unique_ptr<Backend> MakeBackendUnderTest(const CpuOptions& options) {
 
 // Returns the first configuration of each family, and the configurations with features that no
 // first one has: windows in both directions, parallel blocks, YaRN with biases of a gated MLP,
-// positions that are divided, and a gated MLP with a relative bias. The CPU compares all
+// positions that are divided, a gated MLP with a relative bias, and disentangled attention with
+// projections of its own for positions. The CPU compares all
 // configurations.
 std::vector<std::string> FamiliesOfTests() {
   std::vector<std::string> families = FamilyGoldens();
   std::erase_if(families, [](const std::string& name) {
-    const bool only_on_cpu =
-        name.starts_with("deberta") || name.starts_with("mixtral") || name.find("moe") != name.npos;
+    const bool only_on_cpu = name.starts_with("mixtral") || name.find("moe") != name.npos;
     return !name.ends_with("_1") || only_on_cpu;
   });
-  families.insert(families.end(), {"gemma3_2", "gpt_neox_2", "llama3_2", "llama3_3", "t5_3"});
+  families.insert(families.end(), {"gemma3_2", "gpt_neox_2", "llama3_2", "llama3_3", "t5_3",
+                                   "deberta_v2_2", "deberta_v2_3"});
   return families;
 }
 
@@ -77,7 +78,8 @@ Effort EffortOfTests() {
                           .intermediate = 72,
                           .vocab = 70,
                           .length = 34}},
-          .families = FamiliesOfTests()};
+          .families = FamiliesOfTests(),
+          .disentangled = true};
 }
 
 }  // namespace sluice::testing

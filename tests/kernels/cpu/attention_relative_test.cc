@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/cpu/attention.h"
+#include "tests/kernels/common/relative_heads.h"
 #include "tests/kernels/cpu/attention_fixture.h"
 #include "tests/kernels/cpu/op_test.h"
 #include "tests/support/invariance.h"
@@ -14,41 +15,6 @@ namespace {
 
 using reference::AttentionShape;
 using Sequence = SequenceCase<float>;
-
-enum class Tables { kBoth, kKeys, kQueries };
-
-// Returns the row of a key `distance` positions after its query: distances up to half the span have
-// their own rows, and longer ones share rows by powers of `growth`. A span of 1 has no half, and
-// each distance has its own row.
-int32_t RowOf(int64_t distance, int64_t span, double growth) {
-  const int64_t size = std::abs(distance), middle = span / 2;
-  int64_t bucket = size;
-  if (size > middle && middle > 0 && growth > 1) {
-    const double ratio = static_cast<double>(size) / static_cast<double>(middle);
-    bucket = middle + static_cast<int64_t>(std::ceil(std::log(ratio) / std::log(growth)));
-  }
-  const int64_t row = span + (distance > 0 ? -bucket : bucket);
-  return static_cast<int32_t>(std::clamp<int64_t>(row, 0, 2 * span - 1));
-}
-
-// Heads with random tables. A growth of 1 gives each distance its own row.
-struct RelativeHeads {
-  std::vector<double> keys, queries;
-  std::vector<int32_t> row_of;
-  AttentionShape shape;
-
-  RelativeHeads(std::mt19937_64& random, int64_t heads, int64_t head_dim, int64_t span,
-                double growth, int64_t positions, Tables tables = Tables::kBoth) {
-    const int64_t values = 2 * span * heads * head_dim;
-    if (tables != Tables::kQueries) keys = ToDouble(RandomFloats(random, values));
-    if (tables != Tables::kKeys) queries = ToDouble(RandomFloats(random, values));
-    for (int64_t d = -positions; d < positions; ++d) row_of.push_back(RowOf(d, span, growth));
-    shape = {.q_heads = heads, .kv_heads = heads, .head_dim = head_dim};
-    shape.relative = {keys, queries, row_of};
-  }
-  RelativeHeads(const RelativeHeads&) = delete;
-  RelativeHeads& operator=(const RelativeHeads&) = delete;
-};
 
 class AttentionRelativeTest : public OpTest {
  protected:

@@ -2,6 +2,7 @@
 #include "kernels/cuda/hopper_attention.h"
 #include "tests/kernels/cuda/attention_fixture.h"
 #include "tests/kernels/cuda/cost_case_list.h"
+#include "tests/kernels/cuda/relative_attention_fixture.h"
 
 namespace sluice::kernels::cuda {
 namespace {
@@ -67,9 +68,22 @@ void AddHopperAttention(Cases& cases, int64_t dim) {
       });
 }
 
+template <typename T>
+void AddRelativeAttention(Cases& cases) {
+  cases.Add(absl::StrCat("RelativeAttention ", NameOf<T>(), " 64"),
+            "prefill of 2 x 64, 2 heads of 64", [](DeviceLab& lab, Random& random) {
+              const RelativeHeads heads(random, 2, 64, 32, 1.1, 64);
+              const auto sequences = RandomSequences<T>(random, heads.shape, {{0, 64}, {0, 64}});
+              (void)RunRelativeAttention<T>(lab, random, heads.shape, sequences,
+                                            {.processors = lab.device().info().processors});
+            });
+}
+
 }  // namespace
 
 void AddAttentionCases(Cases& cases) {
+  AddRelativeAttention<BFloat16>(cases);
+  AddRelativeAttention<float>(cases);
   for (const int64_t dim : {64, 128}) AddHopperAttention(cases, dim);
   for (const int64_t window : {0, 700}) {
     AddAttention<BFloat16>(cases, window);
