@@ -97,7 +97,7 @@ std::string ModelsText(const std::vector<Listed>& models) {
                     NamesText("takes", metadata->inputs()),
                     NamesText("returns", metadata->outputs()), SettingsText(model));
     if (const std::string dense = PropertyOf(model, "dense_algorithms"); dense != "-") {
-      for (const std::string_view line : absl::StrSplit(dense, '\n')) {
+      for (const absl::string_view line : absl::StrSplit(dense, '\n')) {
         absl::StrAppend(&tensors, LineText("dense", absl::Utf8SafeCHexEscape(line)));
       }
     }

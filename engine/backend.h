@@ -136,7 +136,9 @@ class ExecutableModel {
   // Packs an adapter of the model, whose graph takes adapters.
   virtual absl::StatusOr<std::unique_ptr<const LoadedAdapter>> LoadAdapter(
       const Adapter& adapter) const {
-    return absl::UnimplementedError("adapters are served on a CPU only");
+    return absl::UnimplementedError(
+        "adapters are served on a CPU only; remove the folder of adapters, or serve the model on a "
+        "CPU");
   }
   // Describes a step of these sizes; zeros are replaced by defaults. With `profile`, runs such
   // steps for about a second, in separate memory, and measures each op. Returns InvalidArgument if

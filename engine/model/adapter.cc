@@ -221,6 +221,7 @@ absl::StatusOr<std::vector<AdapterLayer>> FindLayers(const Model& model, const A
   }
   if (layers.empty()) return InFile(kWeightsFile, "it has no tensors");
   std::vector<AdapterLayer> ordered;
+  ordered.reserve(layers.size());
   for (auto& [index, layer] : layers) ordered.push_back(std::move(layer));
   return ordered;
 }

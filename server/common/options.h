@@ -23,7 +23,7 @@ struct ModelSpec {
   bool quantize_head = false;
   int32_t quantization_group = kQuantizationGroup;
   KvType kv_dtype = KvType::kF32;
-  std::string adapters;
+  std::string adapters{};
   SpeculationOptions speculation{};
   LadderChoice ladder{};
 

@@ -37,6 +37,7 @@ absl::Status AdapterTable::Unload(std::string_view name) {
 std::vector<std::string> AdapterTable::Names() const {
   MutexLock lock(&mu_);
   std::vector<std::string> names;
+  names.reserve(served_.size());
   for (const auto& [name, adapter] : served_) names.push_back(name);
   return names;
 }
