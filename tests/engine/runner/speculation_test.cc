@@ -362,7 +362,9 @@ TEST(SpeculationByModel, ARequestThatArrivesWaitsForNoFurtherDraft) {
   Request first = RandomText(model, Draws::kGreedy, random);
   Mutable(first.spec).stop = {};
   Mutable(first.spec).stop.ignore_eos = true;
-  const Request second = first;
+  Request second = RandomText(model, Draws::kGreedy, random);
+  Mutable(second.spec).stop = {};
+  Mutable(second.spec).max_tokens = 4;
   int drafts = 0, late = 0;
   std::shared_ptr<RecordingSink> arrived;
   on_draft = [&] {
@@ -374,8 +376,7 @@ TEST(SpeculationByModel, ARequestThatArrivesWaitsForNoFurtherDraft) {
   ASSERT_NE(arrived, nullptr);
   arrived->AwaitDone();
   EXPECT_EQ(late, 0);
-  EXPECT_GT(drafts, 8) << "no drafts after the other request";
-  EXPECT_EQ(arrived->row_tokens(0), sink->row_tokens(0));
+  EXPECT_GT(drafts, 3) << "no drafts after the other request";
 }
 
 TEST(SpeculationByModel, CountsTheMemoryOfTheDraftModelOnce) {
@@ -387,11 +388,11 @@ TEST(SpeculationByModel, CountsTheMemoryOfTheDraftModelOnce) {
   const std::shared_ptr<Model> small = MakeModel({.name = "f32"}, "small");
   ASSERT_EQ(engine->Exchange({.serve = {small, MakeDrafted(small)}, .withdraw = {}}),
             absl::OkStatus());
-  const auto stats_of = [&](const std::string& name) {
-    const std::vector<ModelStats> all = engine->Stats();
+  const auto stats_of = [](const Engine& engine_of, const std::string& name) {
+    const std::vector<ModelStats> all = engine_of.Stats();
     return *std::ranges::find(all, name, [](const ModelStats& each) { return each.model->name; });
   };
-  const ModelStats draft = stats_of("small"), large = stats_of("large");
+  const ModelStats draft = stats_of(*engine, "small"), large = stats_of(*engine, "large");
   EXPECT_EQ(large.draft_weight_bytes, draft.weight_bytes);
   EXPECT_EQ(large.weight_bytes, draft.weight_bytes);  // both models have the same sizes
   const int64_t page = draft.slot_memory.kv / draft.kv.pages;
@@ -399,8 +400,9 @@ TEST(SpeculationByModel, CountsTheMemoryOfTheDraftModelOnce) {
       (small->config.max_positions + draft.kv.page_tokens - 1) / draft.kv.page_tokens;
   EXPECT_GE(large.slot_memory.kv, draft.slot_memory.kv + pages * page);
   EXPECT_GT(large.slot_memory.activation_room, draft.slot_memory.activation_room);
-  ASSERT_EQ(engine->Exchange({.serve = {}, .withdraw = {small}}), absl::OkStatus());
-  EXPECT_EQ(stats_of("large").weight_bytes, 2 * draft.weight_bytes);
+  const auto other = Engine::Create(options, backend->get(), Clock::Real(), &observer);
+  ASSERT_EQ(other->Serve(MakeDrafted(small)), absl::OkStatus());
+  EXPECT_EQ(stats_of(*other, "large").weight_bytes, 2 * draft.weight_bytes);
 }
 
 INSTANTIATE_TEST_SUITE_P(
