@@ -373,19 +373,20 @@ absl::Status ModelManager::LoadAll(const std::vector<Target>& targets, ModelChan
   for (const Target& target : targets) {
     ModelOptions options = target.options;
     options.weights = weights_;
-    absl::StatusOr<std::shared_ptr<const Model>> model = nullptr;
-    if (!options.speculation.draft.empty()) {
-      model = FindDraft(options.speculation.draft, *change);
-      if (model.ok()) options.draft = *std::move(model);
-    }
-    if (model.ok()) {
-      model = LoadModel(target.key.first, target.key.second, target.folder, options);
-    }
-    if (!model.ok()) {
-      return absl::Status(model.status().code(),
+    const auto failed = [&](const absl::Status& status) {
+      return absl::Status(status.code(),
                           absl::StrCat("model ", target.key.first, " version ", target.key.second,
-                                       " from ", target.place, ": ", Text(model.status())));
+                                       " from ", target.place, ": ", Text(status)));
+    };
+    if (!options.speculation.draft.empty()) {
+      absl::StatusOr<std::shared_ptr<const Model>> draft =
+          FindDraft(options.speculation.draft, *change);
+      if (!draft.ok()) return failed(draft.status());
+      options.draft = *std::move(draft);
     }
+    absl::StatusOr<std::shared_ptr<const Model>> model =
+        LoadModel(target.key.first, target.key.second, target.folder, options);
+    if (!model.ok()) return failed(model.status());
     if (!target.ladder.empty()) change->ladders[model->get()] = target.ladder;
     change->serve.push_back(*std::move(model));
   }
