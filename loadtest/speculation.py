@@ -4,18 +4,20 @@ other requests.
 
     build/venv/bin/python loadtest/speculation.py --out speculation.json --table speculation.md
 
-One daemon serves the model with `speculation: ngram`. Calls with and without the request parameter
-`speculation: false` alternate, so that both meet the same state of the machine. The kinds of texts:
-"code editing" predicts the answer with one byte in forty changed, "summarisation" predicts pieces
-of the answer in another order, "chat" samples without a prediction, and "random" samples at a
-temperature at which nothing repeats. The answers of both ways must be equal. The predictions need a
-model with a tokenizer of bytes, such as the demo model; without one, only the last two kinds run.
+One daemon serves the model with `speculation: ngram`, or with a draft model (--draft). Calls with
+and without the request parameter `speculation: false` alternate, so that both meet the same state
+of the machine. The kinds of texts: "code editing" predicts the answer with one byte in forty
+changed, "summarisation" predicts pieces of the answer in another order, "chat" samples without a
+prediction, and "random" samples at a temperature at which nothing repeats. The answers of both ways
+must be equal. The predictions need a model with a tokenizer of bytes, such as the demo model;
+without one, only the last two kinds run.
 
 Then other requests arrive at random times next to a stream, at shares of the rate that saturates
 the daemon, with and without drafts for the stream.
 """
 
 import argparse
+import json
 import pathlib
 import random
 import statistics
@@ -47,6 +49,31 @@ def rearranged(answer: str, source: random.Random) -> str:
     pieces = [answer[at:at + 16] for at in range(0, len(answer), 16)]
     source.shuffle(pieces)
     return "".join(pieces)
+
+
+def write_pair(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
+    """Writes a Llama of 134M parameters and a draft model, and returns their directories.
+
+    The draft model has the first two layers. The other layers of the model add a tenth of what
+    random layers would, so that the draft model is often right.
+    """
+    import numpy as np
+    from peers import checkpoint
+    from safetensors.numpy import save_file
+
+    shape = checkpoint.Shape(hidden=768, intermediate=2048, layers=12, heads=12, kv_heads=12)
+    tensors = checkpoint.tensors_of(shape, seed=1)
+    added = tuple(f"model.layers.{layer}." for layer in range(2, shape.layers))
+    for name in tensors:
+        if name.startswith(added) and name.endswith(("o_proj.weight", "down_proj.weight")):
+            tensors[name] *= np.float32(0.1)
+    few = {name: each for name, each in tensors.items() if not name.startswith(added)}
+    for name, layers, weights in (("large", shape.layers, tensors), ("small", 2, few)):
+        (folder / name).mkdir()
+        save_file(weights, folder / name / "model.safetensors")
+        described = shape.config() | {"num_hidden_layers": layers, "sluice": {"tokenizer": "byte"}}
+        (folder / name / "config.json").write_text(json.dumps(described))
+    return folder / "large", folder / "small"
 
 
 class Stream:
@@ -157,6 +184,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=pathlib.Path, default=DEMO)
+    parser.add_argument("--draft", type=pathlib.Path, help="the directory of a draft model")
+    parser.add_argument("--random-pair", action="store_true",
+                        help="a random Llama of 134M parameters and a draft model, instead")
     parser.add_argument("--profile", default="auto", help="numerics profile of the daemon")
     parser.add_argument("--quantization", default="none")
     parser.add_argument("--threads", type=int, default=0)
@@ -170,9 +200,15 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:
         folder = pathlib.Path(made)
+        if options.random_pair:
+            options.model, options.draft = write_pair(folder)
+            options.no_prediction = True
         config = folder / "sluice.yaml"
         config.write_text(f"models:\n  - name: model\n    path: {options.model}\n"
-                          f"    quantization: {options.quantization}\n    speculation: ngram\n")
+                          f"    quantization: {options.quantization}\n" +
+                          (f"    speculation: {{draft: draft}}\n"
+                           f"  - name: draft\n    path: {options.draft}\n"
+                           if options.draft else "    speculation: ngram\n"))
         with Daemon(folder, "--config", config, f"--cpu.threads={options.threads}",
                     f"--cpu.profile={options.profile}", model="") as daemon:
             client = Client(daemon.grpc)
