@@ -43,6 +43,7 @@ def test_failed_stream_leaves_no_call(answers):
     # The finalizer of a call can block for ever while Python exits, so the call must not last so
     # long. A reference from the error, or a cycle, would keep it.
     with ScriptedServer(*answers) as server, Client(server.address) as client:
+        gc.collect()  # the calls of earlier tests
         gc.disable()
         try:
             with pytest.raises(errors.NotFound) as error:

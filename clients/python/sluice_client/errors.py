@@ -7,6 +7,11 @@ from contextlib import contextmanager
 from typing import Any, Callable, Iterator, Mapping, Optional
 
 
+# The reasons of docs/errors.md for errors of gRPC or the client.
+_REASONS = {"DEADLINE_EXCEEDED": "deadline", "UNAVAILABLE": "unavailable",
+            "CANCELLED": "cancelled", "UNIMPLEMENTED": "unimplemented"}
+
+
 class SluiceError(Exception):
     """A call that failed.
 
@@ -21,7 +26,7 @@ class SluiceError(Exception):
         super().__init__(message)
         self.message = message
         self.code = code
-        self.reason = reason
+        self.reason = reason or _REASONS.get(code, "")
         self.retry_after_s = retry_after_s
         self.item: Optional[int] = None
         self.is_local = False  # gRPC or the client made this error, not the daemon
@@ -84,11 +89,6 @@ def error_of(
     return kind(message, code, reason, after)
 
 
-# The daemon's words for statuses that gRPC gives without a reason.
-_REASONS = {"DEADLINE_EXCEEDED": "deadline", "UNAVAILABLE": "unavailable",
-            "CANCELLED": "cancelled"}
-
-
 def error_of_rpc(error: Any) -> SluiceError:
     """Returns the error for an RpcError of gRPC's blocking or asyncio API."""
     trailers: Mapping[str, str] = dict(error.trailing_metadata() or ())
@@ -96,7 +96,7 @@ def error_of_rpc(error: Any) -> SluiceError:
     made = error_of(
         code,
         error.details() or code,
-        reason or _REASONS.get(code, ""),
+        reason,
         trailers.get("grpc-retry-pushback-ms"),
     )
     made.is_local = not reason
@@ -105,7 +105,7 @@ def error_of_rpc(error: Any) -> SluiceError:
 
 def late(message: str) -> DeadlineExceeded:
     """Returns the client's own error for a deadline that has passed."""
-    return DeadlineExceeded(message, "DEADLINE_EXCEEDED", "deadline")
+    return DeadlineExceeded(message, "DEADLINE_EXCEEDED")
 
 
 # The place of a row in a message of the daemon.
