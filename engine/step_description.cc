@@ -100,6 +100,15 @@ std::vector<double> WeightBytes(const Model& model) {
   return bytes;
 }
 
+bool MultipliesBf16Weights(const Model& model) {
+  constexpr double kBf16Bytes = 2;  // no other weights of a product have this size
+  return std::ranges::any_of(model.graph.ops, [&](const GraphOp& op) {
+    const bool multiplies =
+        std::holds_alternative<LinearOp>(op) || std::holds_alternative<HeadOp>(op);
+    return multiplies && WeightBytesOf(op, model) == kBf16Bytes;
+  });
+}
+
 int64_t EstimateWeightMemory(const Model& model) {
   double bytes = static_cast<double>(RopeBytes(model));
   for (const auto& adapter : model.adapters) {

@@ -27,6 +27,7 @@ struct StepDescription {
   StepSizes step;
   AttentionVariant attention{AttentionVariant::Kind::kOnePass};  // not kAuto
   std::string attention_reason = {};                             // in a sentence
+  std::string profile = {};  // numerics profile of the served model; empty if unknown
   // For each op of the graph: the bytes per weight, see WeightBytes.
   std::vector<double> weight_bytes = {};
   // For each op of the graph: its measured time in a step. Empty if nothing was measured.
@@ -40,6 +41,10 @@ absl::StatusOr<StepSizes> CompleteStep(const ModelConfig& config, StepSizes step
 // plus the weight's share of its group's scale and zero point; 2 in bf16. Tables keep the size of
 // their dtype. All other weights take 4 (f32). Without a checkpoint, the config's dtype is used.
 std::vector<double> WeightBytes(const Model& model);
+
+// Returns whether a layer or the head multiplies weights that are stored in bf16. Routers do not,
+// because they are computed in f32.
+bool MultipliesBf16Weights(const Model& model);
 
 // Returns about the memory that a backend will use for the weights of a model: tables, layers and
 // head as WeightBytes describes them, and the tables of rotary positions. A tensor that several ops

@@ -129,8 +129,12 @@ absl::StatusOr<StepDescription> ProfileOf(const PlanArguments& plan,
   return step;
 }
 
-absl::StatusOr<CascadeReport> ReportOf(const StepDescription& step,
-                                       const DeviceDescription& device) {
+// Returns the report. A description of this machine is labelled with the profile of the step.
+absl::StatusOr<CascadeReport> ReportOf(const StepDescription& step, const PlanArguments& plan,
+                                       DeviceDescription device) {
+  if (IsThisMachine(plan.device) && !step.profile.empty()) {
+    device.name = absl::StrCat("cpu, ", device.workers, " threads, ", step.profile);
+  }
   return MakeCascadeReport(step, device,
                            CountKernels(*step.model, step.step, step.attention, device.workers));
 }
@@ -162,7 +166,7 @@ absl::StatusOr<CascadeReport> ReportOfDirectory(const PlanArguments& plan, const
     Ceilings ceilings(plan.device, plan.threads);
     SLUICE_ASSIGN_OR_RETURN(const StepDescription profile, ProfileOf(plan, model, &ceilings));
     SLUICE_ASSIGN_OR_RETURN(const DeviceDescription device, ceilings.Device());
-    return ReportOf(profile, device);
+    return ReportOf(profile, plan, device);
   }
   StepDescription step = {.model = model, .step = {}, .weight_bytes = WeightBytes(*model)};
   SLUICE_ASSIGN_OR_RETURN(step.step, CompleteStep(model->config, StepSizesOf(plan)));
@@ -170,7 +174,8 @@ absl::StatusOr<CascadeReport> ReportOfDirectory(const PlanArguments& plan, const
   const SelectedAttention selected = SelectAttention(plan.variant, model->config, device.workers);
   step.attention = selected.variant;
   step.attention_reason = selected.reason;
-  return ReportOf(step, device);
+  step.profile = ServedProfile(*model, kernels::StoredPrecisionProfile());
+  return ReportOf(step, plan, device);
 }
 
 // Returns the description that a server sent, or InvalidArgument if it is malformed.
@@ -197,6 +202,7 @@ absl::StatusOr<StepDescription> ReadDescription(const admin::v1::DescribeStepRes
       .step = {},
       .attention = *variant,
       .attention_reason = response.attention_reason(),
+      .profile = response.profile(),
       .weight_bytes = {response.weight_bytes().begin(), response.weight_bytes().end()},
       .seconds = {response.op_seconds().begin(), response.op_seconds().end()}};
   SLUICE_ASSIGN_OR_RETURN(
@@ -330,7 +336,8 @@ int RunServedPlan(const Arguments& arguments, const Connection& connection,
       ceilings.has_value() ? ceilings->Device() : DeviceFor(plan.device, 0);
   if (!device.ok()) return UsageError(device.status(), console);
   const absl::StatusOr<StepDescription> step = ReadDescription(*response, plan.model);
-  const absl::StatusOr<CascadeReport> report = step.ok() ? ReportOf(*step, *device) : step.status();
+  const absl::StatusOr<CascadeReport> report =
+      step.ok() ? ReportOf(*step, plan, *device) : step.status();
   if (!report.ok()) {
     *console.error << "sluice: the server's description of the model cannot be read: "
                    << report.status().message() << "\n";

@@ -50,6 +50,14 @@ absl::Status CheckBucket(const Bucket& bucket) {
 
 }  // namespace
 
+std::string ServedProfile(const Model& model, kernels::Profile profile) {
+  if (kernels::MultipliesInBf16(profile) && !MultipliesBf16Weights(model)) {
+    profile = kernels::Profile::kAvx512F32;  // the same kernels, and bits
+  }
+  return absl::StrCat(std::string(kernels::ProfileName(profile)), QuantizationSuffix(model),
+                      KvSuffix(model.config.kv_dtype));
+}
+
 CpuModel::CpuModel(std::shared_ptr<const Model> model, const kernels::Context& context,
                    LoweredModel lowered, SelectedAttention attention, bool poison)
     : model_(std::move(model)),
@@ -62,14 +70,7 @@ std::string CpuModel::algorithms() const {
   return absl::StrCat("attention ", AttentionVariantName(attention_.variant));
 }
 
-std::string CpuModel::profile() const {
-  kernels::Profile profile = context_.profile;
-  if (kernels::MultipliesInBf16(profile) && !lowered_.in_bf16) {
-    profile = kernels::Profile::kAvx512F32;  // the same kernels, and bits
-  }
-  return absl::StrCat(std::string(kernels::ProfileName(profile)), QuantizationSuffix(*model_),
-                      KvSuffix(model_->config.kv_dtype));
-}
+std::string CpuModel::profile() const { return ServedProfile(*model_, context_.profile); }
 
 RowOrder CpuModel::row_order() const {
   return model_->config.position_wise.Any() ? RowOrder::kPositionMajor : RowOrder::kSequenceMajor;
@@ -96,6 +97,7 @@ absl::StatusOr<StepDescription> CpuModel::DescribeStep(const StepSizes& step, bo
   SLUICE_ASSIGN_OR_RETURN(description.step, CompleteStep(model_->config, step));
   description.attention = attention_.variant;
   description.attention_reason = attention_.reason;
+  description.profile = this->profile();
   description.weight_bytes = WeightBytes(*model_);
   if (profile) {
     SLUICE_ASSIGN_OR_RETURN(description.seconds, TimeOps(*this, *model_, description.step));

@@ -11,6 +11,10 @@
 
 namespace sluice {
 
+// Returns the numerics profile of a model on a backend with this profile: f32 if no weights are
+// multiplied in bf16, with suffixes for quantised weights and for KV pages.
+std::string ServedProfile(const Model& model, kernels::Profile profile);
+
 // Computes exactly the rows of a step batch. A plan therefore holds only offsets: all plans share
 // one set of packed weights, and any slot's arena serves any plan.
 class CpuModel final : public ExecutableModel {

@@ -321,7 +321,6 @@ class CpuLowering {
                        {std::move(bias), op.soft_cap, model_.items ? &*model_.items : nullptr});
   }
 
-  bool in_bf16() const { return weights_.in_bf16(); }
   int64_t bytes() const {
     int64_t bytes = weights_.bytes() + relative_.bytes();
     for (const auto& table : rope_) {
@@ -405,7 +404,6 @@ absl::StatusOr<LoweredModel> Lower(const Model& model, const kernels::Context& c
   const GraphBuffer& states = model.graph.buffers[output];
   lowered.ops.push_back(MakeCpuState(output, states.width));
   lowered.weight_bytes = lowering.bytes();
-  lowered.in_bf16 = lowering.in_bf16();
   return lowered;
 }
 

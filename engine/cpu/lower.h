@@ -15,7 +15,6 @@ namespace sluice {
 struct LoweredModel {
   std::vector<CpuOp> ops;
   int64_t weight_bytes = 0;  // of all weights that the ops hold
-  bool in_bf16 = false;      // whether a layer or the head has weights in bf16
 };
 
 // Checks every tensor by name, shape and dtype and packs it for `context`, whose pool must outlive

@@ -208,7 +208,6 @@ kernels::PackedWeights WeightLoader::Pack(const kernels::WeightSource& source,
 
 kernels::PackedWeights WeightLoader::Counted(kernels::PackedWeights packed) {
   bytes_ += packed.bytes();
-  in_bf16_ |= packed.format() == kernels::WeightFormat::kBF16;
   return packed;
 }
 

@@ -49,8 +49,6 @@ class WeightLoader {
 
   // Returns the packed size of everything loaded so far.
   int64_t bytes() const { return bytes_; }
-  // Returns whether any matrix is packed in bf16.
-  bool in_bf16() const { return in_bf16_; }
 
  private:
   // Returns [k -> n] of a tensor that is stored quantised.
@@ -67,7 +65,6 @@ class WeightLoader {
   const StoredQuantization& stored_;
   const kernels::Context& context_;
   int64_t bytes_ = 0;
-  bool in_bf16_ = false;
 };
 
 }  // namespace sluice

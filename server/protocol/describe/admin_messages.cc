@@ -280,6 +280,7 @@ v1::DescribeStepResponse DescribeStepMessage(const StepDescription& description)
   out.set_context(description.step.context);
   out.set_attention_variant(AttentionVariantName(description.attention));
   out.set_attention_reason(description.attention_reason);
+  out.set_profile(description.profile);
   out.mutable_weight_bytes()->Add(description.weight_bytes.begin(), description.weight_bytes.end());
   out.mutable_op_seconds()->Add(description.seconds.begin(), description.seconds.end());
   return out;

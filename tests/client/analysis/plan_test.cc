@@ -11,6 +11,7 @@
 #include "cascades/einsum/device_description.h"
 #include "client/exit_code.h"
 #include "engine/step_description.h"
+#include "kernels/cpu/profile.h"
 #include "nlohmann/json.hpp"
 #include "proto/admin.grpc.pb.h"
 #include "tests/client/command_fixture.h"
@@ -20,6 +21,7 @@ namespace sluice::client {
 namespace {
 
 using nlohmann::json;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -147,6 +149,43 @@ TEST_F(PlanCommandTest, ComputesTheReportOfAServedModelFromTheDaemonsData) {
                      "--variant", "one_pass", "--device", device_, "--json"}),
             kExitOk);
   EXPECT_EQ(served["ops"], json::parse(out_)["ops"]);
+}
+
+// Returns the label of the device in the report of a command.
+std::string DeviceName(const std::string& out) { return json::parse(out)["device"]["name"]; }
+
+TEST_F(PlanCommandTest, LabelsThisMachineWithTheProfileOfTheModel) {
+  ASSERT_EQ(RunWith({"plan", model_, "--context", "9", "--json"}), kExitOk) << error_;
+  EXPECT_THAT(DeviceName(out_), Not(HasSubstr("bf16"))) << "the weights are in f32";
+  EXPECT_THAT(DeviceName(out_), EndsWith("-f32"));
+
+  ModelConfig config = testing::TinyConfig(2);
+  config.max_positions = 2048;
+  testing::WriteModel(config, 3, kernels::DType::kBF16, model_);
+  const std::string most(kernels::ProfileName(kernels::StoredPrecisionProfile()));
+  ASSERT_EQ(RunWith({"plan", model_, "--context", "9", "--json"}), kExitOk) << error_;
+  EXPECT_THAT(DeviceName(out_), EndsWith(most));
+
+  json text = json::parse(std::ifstream(model_ + "/config.json"));
+  text["sluice"]["quantization"] = "int8";
+  std::ofstream(model_ + "/config.json") << text;
+  ASSERT_EQ(RunWith({"plan", model_, "--context", "9", "--json"}), kExitOk) << error_;
+  EXPECT_THAT(DeviceName(out_), EndsWith("-int8"));
+}
+
+TEST_F(PlanCommandTest, LabelsAServedModelWithTheProfileOfItsDaemon) {
+  const auto model = LoadModel(model_, 1, model_).value();
+  admin::v1::DescribeStepResponse& answer = service_.answer;
+  answer.set_config_json(model->config_json);
+  answer.set_kv_dtype("f32");
+  answer.set_sequences(1);
+  answer.set_tokens(1);
+  answer.set_context(9);
+  answer.set_attention_variant("one_pass");
+  answer.set_profile("cpu-portable-f32-int4-g32");
+  for (const double bytes : WeightBytes(*model)) answer.add_weight_bytes(bytes);
+  ASSERT_EQ(RunWith({"plan", "--model", "mine", "--json"}), kExitOk) << error_;
+  EXPECT_THAT(DeviceName(out_), EndsWith(" threads, cpu-portable-f32-int4-g32"));
 }
 
 TEST_F(PlanCommandTest, RefusesADescriptionThatContradictsItsModel) {
