@@ -26,6 +26,7 @@
 #include "engine/backend.h"
 #include "engine/journal/recorded.h"
 #include "engine/option_specs.h"
+#include "engine/review/ladder_benchmark.h"
 #include "engine/review/strategies.h"
 
 namespace sluice::client {
@@ -76,8 +77,7 @@ bool HasCosts(const FitArguments& arguments) {
 double TokensPerSecond(const FitArguments& arguments, const FitInput& input) {
   const int32_t tokens = arguments.batch.max_batch_tokens;
   const Bucket largest{.tokens = tokens, .sequences = input.max_sequences};
-  return arguments.load * tokens /
-         input.law.Estimate({.bucket = largest, .computed_tokens = tokens});
+  return arguments.load * tokens / input.law.EstimateDrain(tokens, largest);
 }
 
 // Scales the times evenly, so that the tokens arrive at the load of the arguments.
@@ -116,6 +116,9 @@ std::string AssumedText(const FitInput& input, const FitArguments& arguments) {
   if (!rows.batch_only()) absl::StrAppendFormat(&text, ", %.4g us per row", 1e6 * costs.law[1]);
   absl::StrAppendFormat(&text, ", %.4g us per token of the batch", 1e6 * costs.law[2]);
   if (recorded) absl::StrAppend(&text, " and more for context, positions and samples");
+  if (!arguments.journal.empty()) {
+    absl::StrAppend(&text, "; the journal has no refused requests");
+  }
   return absl::StrFormat("%s; a plan is prepared in %.4g ms.", text, arguments.capture_ms);
 }
 
@@ -240,7 +243,7 @@ absl::StatusOr<FitReport> Fit(const FitInput& input, const FitArguments& argumen
   SLUICE_ASSIGN_OR_RETURN(report.trials,
                           TryStrategies(contest, input.arrivals, /*present=*/nullptr));
   report.taken = report.trials.best;
-  if (arguments.strategy == "all") return report;
+  if (arguments.strategy == "all" || report.trials.ladder_is_free) return report;
   const std::string wanted = TrialOf(arguments.strategy, report.trials);
   const double lead = Named(report.trials, report.taken).gain - Named(report.trials, wanted).gain;
   if (lead <= report.trials.margin) report.taken = wanted;
@@ -250,29 +253,35 @@ absl::StatusOr<FitReport> Fit(const FitInput& input, const FitArguments& argumen
 std::string FitText(const FitReport& report, const FitArguments& arguments) {
   const StrategyTrials& trials = report.trials;
   const StrategyTrial& taken = Named(trials, report.taken);
-  std::string text = Comment(absl::StrFormat(
-      "A ladder by sluice fit, \"%s\". In simulation its batches use %s of their buckets' tokens, "
-      "on the second half of the arrivals, %d; it was fitted to the first.",
-      taken.name, Percent(taken.bucket_fill), trials.arrivals));
+  std::string text = Comment(
+      trials.ladder_is_free
+          ? absl::StrCat("Leave the ladder as it is: ", kLadderIsFree, ".")
+          : absl::StrFormat(
+                "A ladder by sluice fit, \"%s\". In simulation its batches use %s of their "
+                "buckets' "
+                "tokens, on the second half of the arrivals, %d; it was fitted to the first.",
+                taken.name, Percent(taken.bucket_fill), trials.arrivals));
   text += Comment(report.assumed);
-  if (trials.ladder_is_free) text += Comment(VerdictText(trials));
   if (arguments.strategy == "all") {
     text += CommentLines(TrialsTable(trials));
     text += Comment(
         "MIB is one byte for each bucket token, so only its ratios matter: they compare the memory "
         "of plans. GAIN is 1 - sqrt(device time ratio x mean latency ratio) over the first line.");
     if (!trials.ladder_is_free) text += Comment(VerdictText(trials));
-  } else if (report.taken != TrialOf(arguments.strategy, trials)) {
+  } else if (!trials.ladder_is_free && report.taken != TrialOf(arguments.strategy, trials)) {
     const StrategyTrial& wanted = Named(trials, TrialOf(arguments.strategy, trials));
     text += Comment(absl::StrFormat(
         "\"%s\" would gain %s over one bucket; this ladder gains %s, so it is printed instead.",
         wanted.name, Percent(wanted.gain), Percent(taken.gain)));
   }
+  absl::StrAppend(&text, "engine:\n");
+  if (!trials.ladder_is_free) {
+    absl::StrAppend(&text, "  ladder:\n",
+                    FormatOptions(LadderOf(taken, arguments),
+                                  {"strategy", "fixed_tokens", "max_buckets"}, /*indent=*/4));
+  }
   absl::StrAppend(
-      &text, "engine:\n  ladder:\n",
-      FormatOptions(LadderOf(taken, arguments), {"strategy", "fixed_tokens", "max_buckets"},
-                    /*indent=*/4),
-      "  batch:\n",
+      &text, "  batch:\n",
       FormatOptions(arguments.batch, {"max_batch_tokens", "max_batch_sequences"}, /*indent=*/4));
   return text;
 }
@@ -282,21 +291,18 @@ nlohmann::json FitJson(const FitReport& report, const FitArguments& arguments) {
   const LadderOptions ladder = LadderOf(Named(trials, report.taken), arguments);
   nlohmann::json tried = nlohmann::json::array();
   for (const StrategyTrial& trial : trials.trials) tried.push_back(TrialJson(trial));
-  return {{"assumed", report.assumed},
-          {"arrivals", trials.arrivals},
-          {"margin", trials.margin},
-          {"ladder_is_free", trials.ladder_is_free},
-          {"best", trials.best},
-          {"taken", report.taken},
-          {"trials", tried},
-          {"engine",
-           {{"ladder",
-             {{"strategy", NameOf(ladder.strategy)},
-              {"fixed_tokens", ladder.fixed_tokens},
-              {"max_buckets", ladder.max_buckets}}},
-            {"batch",
-             {{"max_batch_tokens", arguments.batch.max_batch_tokens},
-              {"max_batch_sequences", arguments.batch.max_batch_sequences}}}}}};
+  nlohmann::json engine = {{"batch",
+                            {{"max_batch_tokens", arguments.batch.max_batch_tokens},
+                             {"max_batch_sequences", arguments.batch.max_batch_sequences}}}};
+  if (!trials.ladder_is_free) {
+    engine["ladder"] = {{"strategy", NameOf(ladder.strategy)},
+                        {"fixed_tokens", ladder.fixed_tokens},
+                        {"max_buckets", ladder.max_buckets}};
+  }
+  return {{"assumed", report.assumed}, {"arrivals", trials.arrivals},
+          {"margin", trials.margin},   {"ladder_is_free", trials.ladder_is_free},
+          {"best", trials.best},       {"taken", report.taken},
+          {"trials", tried},           {"engine", engine}};
 }
 
 namespace {

@@ -45,7 +45,8 @@ struct FitReport {
 absl::StatusOr<FitReport> Fit(const FitInput& input, const FitArguments& arguments);
 
 // Returns the report as YAML comments, then the options of engine.ladder and engine.batch that
-// produce the ladder. Requires that `taken` names a trial.
+// produce the ladder. If the ladder is free, there are no options of engine.ladder. Requires that
+// `taken` names a trial.
 std::string FitText(const FitReport& report, const FitArguments& arguments);
 
 // Returns the report as JSON, with the keys of `sluice ladder try --json` for the trials, and the

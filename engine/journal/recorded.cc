@@ -10,6 +10,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "base/error_at.h"
 #include "base/read_file.h"
 #include "base/status_macros.h"
 #include "base/trace_file.h"
@@ -116,6 +117,11 @@ class Recorder {
       expected += run_.costs.Estimate(step.observed.step);
     }
     CostState costs = run_.costs.state();
+    // A bucket of an older ladder that ran no step has only the correction of an older run.
+    std::erase_if(costs.buckets, [&](const BucketCost& cost) {
+      return run_.ladder.has_value() && !run_.ladder->Contains(cost.bucket) &&
+             !sums.contains(cost.bucket);
+    });
     for (BucketCost& bucket : costs.buckets) {
       const auto& [took, expected] = sums[bucket.bucket];
       if (took > 0 && expected > 0) bucket.correction *= took / expected;
@@ -226,9 +232,10 @@ absl::StatusOr<RecordedRun> ReadJournalRun(const std::string& path) {
   SLUICE_ASSIGN_OR_RETURN(JournalReader journal, JournalReader::Open(path));
   Recorder recorder;
   for (;;) {
-    SLUICE_ASSIGN_OR_RETURN(const std::optional<JournalEntry> entry, journal.Next());
-    if (!entry.has_value()) break;
-    std::visit(recorder, *entry);
+    const absl::StatusOr<std::optional<JournalEntry>> entry = journal.Next();
+    if (!entry.ok()) return ErrorAt(path, entry.status());
+    if (!entry->has_value()) break;
+    std::visit(recorder, **entry);
   }
   RecordedRun run = recorder.Finish();
   if (run.arrivals.empty()) {

@@ -197,11 +197,6 @@ std::vector<TokenWeight> RanTotals(const Traffic& traffic, const LadderLimits& l
   return totals;
 }
 
-// Returns whether steps were measured. A step has tokens, because a law may have no fixed cost.
-bool IsMeasured(const CostModel& law, const Bucket& bucket) {
-  return law.Estimate({.bucket = bucket, .computed_tokens = bucket.tokens}) > 0;
-}
-
 // Returns the law of `costs`. If nothing was measured, returns a law whose fixed cost per step
 // equals the cost of a sixteenth of the largest bucket's tokens.
 CostModel LawOrAssumed(const CostModel& costs, const LadderLimits& limits) {
@@ -313,7 +308,7 @@ absl::StatusOr<LadderReview> AdoptLadder(const LadderOptions& ladder_options,
   LadderReview review;
   review.evicted =
       fitted.ladder == nullptr ? std::ssize(search.Evicted(built, ran)) : fitted.evicted;
-  if (!arrivals.empty() && law.Estimate({.bucket = present.largest()}) > 0) {
+  if (!arrivals.empty() && IsMeasured(law, present.largest())) {
     const Candidate before = search.Try(present);
     const Candidate after = search.Try(wanted);
     const bool matters = LadderMatters(limits.rows, batch_options.policy);

@@ -7,6 +7,7 @@
 
 #include "base/quantile.h"
 #include "engine/review/virtual_run.h"
+#include "engine/schedule/carried_costs.h"
 #include "engine/schedule/step_budget.h"
 
 namespace sluice {
@@ -24,16 +25,24 @@ bool LadderMatters(const ComputedRows& rows, PolicyKind policy) {
   return IsPadded(policy) || !rows.batch_only();
 }
 
+bool IsMeasured(const CostModel& costs, const Bucket& bucket) {
+  return costs.Estimate({.bucket = bucket,
+                         .computed_tokens = bucket.tokens,
+                         .context_tokens = bucket.tokens,
+                         .distinct_positions = 1,
+                         .sampled_rows = 1}) > 0;
+}
+
 LadderBenchmark BenchmarkLadder(const Ladder& ladder, std::span<const Arrival> arrivals,
-                                const BatchOptions& options, const CostModel& law) {
+                                const BatchOptions& options, const CostModel& costs) {
   std::vector<Arrival> patient(arrivals.begin(), arrivals.end());
   for (Arrival& arrival : patient) arrival.deadline = MonoTime::max();
   std::ranges::stable_sort(patient, {}, &Arrival::at);
 
   std::map<int32_t, double> totals;
   VirtualRunOptions run;
-  run.cost = [&](const StepShape& step) { return law.Estimate(step); };
-  run.rows = law.rows();
+  run.cost = CarriedCosts(costs);
+  run.rows = costs.rows();
   run.recompute = options.policy != PolicyKind::kPacked;
   run.chunk_tokens = RunLimitsOf(options, ladder.largest()).chunk_tokens;
   LadderBenchmark benchmark;
@@ -51,7 +60,7 @@ LadderBenchmark BenchmarkLadder(const Ladder& ladder, std::span<const Arrival> a
     // Tickets are the indices of the arrivals.
     part_of(batch.sequences.front()->ticket).device_seconds += Seconds(batch.end - batch.start);
   };
-  Scheduler scheduler(options, std::chrono::hours(1), std::make_shared<const Ladder>(ladder), law,
+  Scheduler scheduler(options, std::chrono::hours(1), std::make_shared<const Ladder>(ladder), costs,
                       /*observer=*/nullptr);
   const VirtualResult result = RunVirtually(patient, run, &scheduler);
 

@@ -18,6 +18,9 @@ namespace sluice {
 // corrections exist only for buckets that ran, and their noise would decide the comparison.
 CostModel LawOf(const CostModel& costs);
 
+// Returns whether steps were measured. A law may have any single term, such as the context.
+bool IsMeasured(const CostModel& costs, const Bucket& bucket);
+
 // Returns whether the choice of ladder can change the speed: the policy computes rectangles, or the
 // device computes rows because of the bucket.
 bool LadderMatters(const ComputedRows& rows, PolicyKind policy);
@@ -42,8 +45,9 @@ struct LadderBenchmark {
 };
 
 // Runs a scheduler over the arrivals, at their times and without their deadlines, so that each
-// ladder does the same work. The arrivals may be in any order. Deterministic.
+// ladder does the same work. The arrivals may be in any order. Steps take the time by CarriedCosts.
+// Ladders are comparable only with the same law, see LawOf. Deterministic.
 LadderBenchmark BenchmarkLadder(const Ladder& ladder, std::span<const Arrival> arrivals,
-                                const BatchOptions& options, const CostModel& law);
+                                const BatchOptions& options, const CostModel& costs);
 
 }  // namespace sluice

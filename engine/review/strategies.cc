@@ -54,6 +54,10 @@ std::vector<Arm> ArmsOf(const StrategyContest& contest) {
   return arms;
 }
 
+bool IsFree(const StrategyContest& contest) {
+  return !LadderMatters(contest.limits.rows, contest.batch.policy);
+}
+
 // Returns the share of the device time that computed rows without a useful token.
 double WastedShare(const LadderBenchmark& run, const CostModel& law, PolicyKind policy) {
   if (run.device_seconds <= 0) return 0;
@@ -66,7 +70,8 @@ class Contest {
  public:
   Contest(const StrategyContest& contest, std::span<const Arrival> arrivals, const Ladder* present)
       : contest_(contest),
-        law_(LawOf(contest.costs)),
+        // If the ladder is free, no ladders are compared, and the corrections belong to the tokens.
+        costs_(IsFree(contest) ? contest.costs : LawOf(contest.costs)),
         traffic_(std::chrono::hours(1)),
         measured_(arrivals.subspan(arrivals.size() / 2)),
         present_(present) {
@@ -79,7 +84,7 @@ class Contest {
                             BuildLadder(options, contest_.batch.policy, contest_.limits));
     if (options.strategy == StrategyKind::kAdaptive || options.memory_limit_bytes > 0) {
       SLUICE_ASSIGN_OR_RETURN(const LadderReview review,
-                              AdoptLadder(options, contest_.batch, contest_.limits, ladder, law_,
+                              AdoptLadder(options, contest_.batch, contest_.limits, ladder, costs_,
                                           traffic_, contest_.plan_cost));
       if (review.ladder != nullptr) ladder = *review.ladder;
     }
@@ -87,13 +92,13 @@ class Contest {
   }
 
   StrategyTrial Measure(const Arm& arm, const Ladder& ladder) {
-    LadderBenchmark run = BenchmarkLadder(ladder, measured_, contest_.batch, law_);
+    LadderBenchmark run = BenchmarkLadder(ladder, measured_, contest_.batch, costs_);
     StrategyTrial trial{.name = arm.name,
                         .choice = arm.choice,
                         .buckets = {ladder.buckets().begin(), ladder.buckets().end()},
                         .bucket_fill = run.bucket_fill,
                         .device_seconds = run.device_seconds,
-                        .wasted_share = WastedShare(run, law_, contest_.batch.policy),
+                        .wasted_share = WastedShare(run, costs_, contest_.batch.policy),
                         .mean_latency_seconds = run.mean_latency_seconds,
                         .p50_latency_seconds = run.p50_latency_seconds,
                         .p99_latency_seconds = run.p99_latency_seconds,
@@ -126,7 +131,7 @@ class Contest {
 
  private:
   const StrategyContest& contest_;
-  const CostModel law_;
+  const CostModel costs_;
   Traffic traffic_;
   const std::span<const Arrival> measured_;
   const Ladder* const present_;
@@ -167,7 +172,7 @@ absl::StatusOr<StrategyTrials> TryStrategies(const StrategyContest& contest,
   }
   const Bucket largest{.tokens = contest.limits.max_tokens,
                        .sequences = contest.limits.max_sequences};
-  if (contest.costs.Estimate({.bucket = largest, .computed_tokens = largest.tokens}) <= 0) {
+  if (!IsMeasured(contest.costs, largest)) {
     return absl::FailedPreconditionError(
         "no step has been measured yet; retry after some requests");
   }
@@ -176,7 +181,7 @@ absl::StatusOr<StrategyTrials> TryStrategies(const StrategyContest& contest,
   result.arrivals = std::ssize(arrivals) - std::ssize(arrivals) / 2;
   result.margin = kChance / std::sqrt(static_cast<double>(result.arrivals));
   if (present != nullptr) result.trials.push_back(field.Measure({"present", {}}, *present));
-  result.ladder_is_free = !LadderMatters(contest.limits.rows, contest.batch.policy);
+  result.ladder_is_free = IsFree(contest);
   for (const Arm& arm : ArmsOf(contest)) {
     if (result.ladder_is_free && !result.trials.empty()) break;
     SLUICE_ASSIGN_OR_RETURN(StrategyTrial trial, field.Try(arm));

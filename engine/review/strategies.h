@@ -23,7 +23,8 @@ struct StrategyContest {
   LadderOptions ladder{};
   BatchOptions batch{};
   LadderLimits limits{};
-  CostModel costs{};  // of steps; only its law is used
+  // Of steps. Only the law is used, unless LadderMatters is false.
+  CostModel costs{};
   PlanCost plan_cost{};
 };
 

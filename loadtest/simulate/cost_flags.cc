@@ -30,9 +30,8 @@ void AddCostFlags(CLI::App* app, CostFlags* flags) {
 
 absl::Status SetCosts(const CostFlags& flags, StepCosts* costs) {
   if (!flags.file.empty()) {
-    SLUICE_ASSIGN_OR_RETURN(costs->measured, ReadCosts(flags.file));
-    costs->use_measured = true;
-    costs->rows = costs->measured.rows();
+    SLUICE_ASSIGN_OR_RETURN(const CostModel measured, ReadCosts(flags.file));
+    *costs = StepCosts::Measured(measured);
     return absl::OkStatus();
   }
   costs->base_seconds = flags.base_us * 1e-6;

@@ -188,7 +188,7 @@ absl::StatusOr<std::unique_ptr<Experiment>> MakeExperiment(const ExperimentOptio
 }  // namespace
 
 double StepCosts::operator()(const StepShape& step) const {
-  if (use_measured) return measured.Estimate(step);
+  if (measured.has_value()) return (*measured)(step);
   return base_seconds + seconds_per_bucket_token * rows.OfBucketLayers(step.bucket.tokens) +
          seconds_per_computed_token * step.computed_tokens;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -9,21 +10,24 @@
 #include "absl/status/statusor.h"
 #include "engine/ladder/ladder.h"
 #include "engine/options.h"
-#include "engine/schedule/cost_model.h"
+#include "engine/schedule/carried_costs.h"
 #include "engine/schedule/traffic.h"
 
 namespace sluice::loadtest {
 
 // The duration of a step: base + per_bucket_token * the rows that the device computes for its
-// bucket + per_computed_token * the tokens of the batch, or the duration by `measured` if
-// `use_measured` is set.
+// bucket + per_computed_token * the tokens of the batch, or the duration by `measured` if that is
+// set.
 struct StepCosts {
   ComputedRows rows = ComputedRows::OfBucket();  // of the device
   double base_seconds = 60e-6;
   double seconds_per_bucket_token = 0.04e-6;
   double seconds_per_computed_token = 0;
-  CostModel measured{};
-  bool use_measured = false;
+  std::optional<CarriedCosts> measured{};
+
+  static StepCosts Measured(const CostModel& costs) {
+    return {.rows = costs.rows(), .measured = CarriedCosts(costs)};
+  }
 
   // Returns the expected duration.
   double operator()(const StepShape& step) const;

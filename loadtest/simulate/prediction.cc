@@ -126,7 +126,7 @@ absl::StatusOr<Prediction> Predict(const RecordedRun& run, const StepCosts* cost
     }
   }
   SLUICE_ASSIGN_OR_RETURN(RunFigures measured, Measured(run));
-  const StepCosts own{.rows = run.costs.rows(), .measured = run.costs, .use_measured = true};
+  const StepCosts own = StepCosts::Measured(run.costs);
   return Prediction{measured, Simulated(run, costs == nullptr ? own : *costs), run.host,
                     SlowTimesOf(run, measured.p99_seconds)};
 }
@@ -161,6 +161,7 @@ std::string PredictionToMarkdown(const Prediction& prediction) {
                         "\nThe measured sequences above the p99 waited or ran in %d separate "
                         "periods, in which work took %.3f times its time in the whole run.\n",
                         prediction.slow.count, prediction.slow.pace);
+  absl::StrAppend(&text, "A journal has no refused requests, so both columns lack them.\n");
   return text;
 }
 

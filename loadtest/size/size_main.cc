@@ -87,9 +87,7 @@ absl::StatusOr<std::vector<Arrival>> Load(const Flags& flags, bool costs_given,
   options->batch = run.batch;
   options->batch.max_batch_tokens = run.max_tokens;
   if (!costs_given) {
-    options->costs.measured = std::move(run.costs);
-    options->costs.use_measured = true;
-    options->costs.rows = options->costs.measured.rows();
+    options->costs = StepCosts::Measured(run.costs);
   }
   return std::move(run.arrivals);
 }

@@ -145,6 +145,44 @@ TEST(Fit, StepsHaveTheRecordedNumberOfSequencesUnlessANumberIsGiven) {
   EXPECT_EQ(most_of_a_step(), 7) << "as recorded";
 }
 
+// A device that computes only the tokens of a batch, at costs that no law has.
+double SteepCost(const StepShape& step) { return step.computed_tokens > 135 ? 42e-3 : 2e-3; }
+
+TEST(Fit, KeepsTheMeasuredCostsAndAdvisesNoLadderIfBucketsChangeNothing) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  std::vector<Arrival> arrivals;
+  for (int i = 0; i < 1000; ++i) {
+    arrivals.push_back({.at = MonoTime(std::chrono::milliseconds(200 * i)),
+                        .tokens = static_cast<int32_t>(1 + random() % 200)});
+  }
+  BatchOptions batch;
+  batch.max_batch_tokens = 512;
+  batch.max_batch_sequences = 64;
+  const TemporaryDirectory directory;
+  FitArguments options;
+  options.journal = directory.File("journal");
+  RecordRun(arrivals, batch, {.cost = SteepCost, .host = {}}, options.journal,
+            ComputedRows::OfBatch());
+  options.batch.max_batch_tokens = 512;
+  for (const char* strategy : {"adaptive", "geometric", "all"}) {
+    options.strategy = strategy;
+    const FitReport report = *Fit(*ReadInput(options), options);
+    EXPECT_TRUE(report.trials.ladder_is_free);
+    double device_seconds = 0;  // of the second half, which runs one sequence at a time
+    for (int i = 500; i < 1000; ++i) {
+      device_seconds += SteepCost({.computed_tokens = arrivals[i].tokens});
+    }
+    EXPECT_NEAR(report.trials.trials.front().device_seconds / device_seconds, 1, 0.03);
+    const std::string text = FitText(report, options);
+    EXPECT_THAT(text, testing::HasSubstr("Leave the ladder as it is"));
+    EXPECT_THAT(text, testing::Not(testing::HasSubstr("ladder:")));
+    EXPECT_THAT(text, testing::HasSubstr("max_batch_tokens: 512"));
+    EXPECT_FALSE(FitJson(report, options)["engine"].contains("ladder"));
+  }
+}
+
 TEST(Fit, NeedsSomeArrivals) {
   FitInput input = InputOf(TwoLengths(10), Options());
   EXPECT_TRUE(Fit(input, Options()).ok()) << "a few lengths are repeated";

@@ -16,17 +16,18 @@
 
 namespace sluice {
 
-// Runs the arrivals with a geometric ladder and writes their journal to `path`. The maxima of
-// `batch` must be set.
+// Runs the arrivals with a geometric ladder, on a device that computes these rows, and writes their
+// journal to `path`. The maxima of `batch` must be set.
 inline void RecordRun(std::span<const Arrival> arrivals, const BatchOptions& batch,
-                      const VirtualRunOptions& run, const std::string& path) {
+                      const VirtualRunOptions& run, const std::string& path,
+                      const ComputedRows& rows = ComputedRows::OfBucket()) {
   const Model model{};
   const BackendInfo backend{};
   const Journal::Start start{.model = &model,
                              .backend = &backend,
                              .half_life = std::chrono::minutes(5),
                              .batch = batch,
-                             .costs = CostModel().state()};
+                             .costs = CostModel(rows).state()};
   auto journal = Journal::Open(path, start, [](std::string_view) {});
   ASSERT_TRUE(journal.ok()) << journal.status();
   const auto ladder = BuildLadder(
@@ -34,8 +35,8 @@ inline void RecordRun(std::span<const Arrival> arrivals, const BatchOptions& bat
       {.max_tokens = batch.max_batch_tokens, .max_sequences = batch.max_batch_sequences});
   ASSERT_TRUE(ladder.ok()) << ladder.status();
   (*journal)->OnLadder(*ladder);
-  Scheduler scheduler(batch, start.half_life, std::make_shared<const Ladder>(*ladder), CostModel(),
-                      journal->get());
+  Scheduler scheduler(batch, start.half_life, std::make_shared<const Ladder>(*ladder),
+                      CostModel(rows), journal->get());
   RunVirtually(arrivals, run, &scheduler);
 }
 

@@ -90,6 +90,15 @@ TEST(TryStrategies, KeepsOneBucketIfNoLadderGains) {
   EXPECT_FALSE(trials.ladder_is_free) << "the device computes rows of buckets";
 }
 
+TEST(TryStrategies, RunsIfTheLawHasOnlyATermOfTheContext) {
+  StrategyContest contest = ContestOf(0, 0);
+  CostState law = contest.costs.state();
+  law.law[0] = 0;
+  law.law[3] = 1e-7;
+  contest.costs.Restore(law);
+  EXPECT_TRUE(TryStrategies(contest, ArrivalsOf(TwoLengths(200), 2e-3, 6), nullptr).ok());
+}
+
 // A law that was learned with noise may have a term of the bucket, but it does not count here.
 TEST(TryStrategies, TriesNothingOnADeviceThatComputesTheRowsOfABatch) {
   StrategyContest contest = ContestOf(1e-6, 1e-6);
