@@ -1,6 +1,7 @@
 // sluice-size computes the number of replicas from recorded arrivals and an objective.
 #include <algorithm>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "base/version.h"
 #include "base/write_file.h"
 #include "engine/journal/recorded.h"
+#include "loadtest/parse_flags.h"
 #include "loadtest/simulate/cost_flags.h"
 #include "loadtest/simulate/option_flags.h"
 #include "loadtest/size/sizing.h"
@@ -19,6 +21,8 @@
 
 namespace sluice::loadtest {
 namespace {
+
+constexpr int kExitNotEnough = 3;  // no number of replicas is enough
 
 struct Flags {
   std::string trace, journal, out;
@@ -77,18 +81,12 @@ absl::StatusOr<std::vector<Arrival>> Load(const Flags& flags, bool costs_given,
                                           SizingOptions* options) {
   if (flags.journal.empty()) {
     options->recompute = flags.generate;
+    options->costs_assumed = !costs_given;
     return ReadTraceArrivals(flags.trace, std::min(flags.cap, options->batch.max_batch_tokens),
                              flags.generate);
   }
   SLUICE_ASSIGN_OR_RETURN(RecordedRun run, ReadJournalRun(flags.journal));
-  options->recompute = run.recompute;
-  options->host = run.host;
-  options->pace = std::move(run.pace);
-  options->batch = run.batch;
-  options->batch.max_batch_tokens = run.max_tokens;
-  if (!costs_given) {
-    options->costs = StepCosts::Measured(run.costs);
-  }
+  SetRun(run, !costs_given, options);
   return std::move(run.arrivals);
 }
 
@@ -102,7 +100,7 @@ int Main(int argc, char** argv) {
   SizingOptions options;
   options.batch.max_batch_tokens = 16384;
   AddFlags(&app, &flags, &options);
-  CLI11_PARSE(app, argc, argv);
+  if (const std::optional<int> status = ParseFlags(app, argc, argv)) return *status;
 
   options.objective_seconds = flags.objective_ms * 1e-3;
   const absl::Status set = SetCosts(flags.costs, &options.costs);
@@ -122,7 +120,7 @@ int Main(int argc, char** argv) {
         WriteFile(flags.out, SizingToJson(*sizing, options).dump(1) + "\n");
     if (!written.ok()) return FailWith(written);
   }
-  return sizing->replicas > 0 ? 0 : 2;
+  return sizing->replicas > 0 ? 0 : kExitNotEnough;
 }
 
 }  // namespace

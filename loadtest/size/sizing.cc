@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "engine/review/adaptive.h"
+#include "engine/review/ladder_benchmark.h"
 #include "engine/review/virtual_run.h"
 #include "engine/schedule/scheduler.h"
 #include "engine/schedule/step_budget.h"
@@ -41,8 +42,8 @@ constexpr double kPrecision = 1.02;
 constexpr double kMostGrowth = 1e6;
 
 // Returns the arrivals of each replica, `growth` times faster.
-std::vector<std::vector<Arrival>> Split(std::span<const Arrival> arrivals, double growth,
-                                        int replicas, uint64_t seed) {
+std::vector<std::vector<Arrival>> SplitArrivals(std::span<const Arrival> arrivals, double growth,
+                                                int replicas, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::uniform_int_distribution<size_t> replica(0, replicas - 1);
   std::vector<std::vector<Arrival>> split(replicas);
@@ -65,6 +66,10 @@ class Sizer {
         ladder_(std::make_shared<const Ladder>(std::move(ladder))),
         chunk_tokens_(RunLimitsOf(options.batch, ladder_->largest()).chunk_tokens),
         warm_(options.costs.rows) {
+    if (options.first_costs.has_value()) {
+      warm_ = *options.first_costs;
+      return;
+    }
     for (const Bucket& bucket : ladder_->buckets()) {
       const StepShape full{.bucket = bucket, .computed_tokens = bucket.tokens};
       for (int i = 0; i < 3; ++i) warm_.Observe(full, options_.costs(full));
@@ -72,14 +77,24 @@ class Sizer {
   }
 
   Sizing Run() const {
-    Sizing sizing{
-        .recorded = LoadOf(arrivals_), .rows = {}, .replicas = 0, .bears = 0, .ladder = *ladder_};
+    Sizing sizing{.arrivals = std::ssize(arrivals_),
+                  .recorded = LoadOf(arrivals_),
+                  .rows = {},
+                  .share_alone = {},
+                  .longest = std::ranges::max(arrivals_, {}, &Arrival::tokens).tokens,
+                  .ladder = *ladder_,
+                  .ladder_is_free = !LadderMatters(options_.costs.rows, options_.batch.policy)};
+    sizing.lasts = sizing.recorded.seconds > options_.objective_seconds * options_.growth;
     for (int replicas = 1; replicas <= options_.max_replicas; ++replicas) {
-      sizing.rows.push_back(Try(replicas, options_.growth));
-      if (!sizing.rows.back().meets) continue;
-      sizing.replicas = replicas;
-      sizing.bears = MostGrowth(replicas);
-      break;
+      sizing.rows.push_back(Row(replicas, RunAll(Split(options_.growth, replicas))));
+      if (sizing.rows.back().meets) {
+        sizing.replicas = replicas;
+        sizing.bears = MostGrowth(replicas);
+        break;
+      }
+      if (replicas > 1) continue;
+      sizing.share_alone = Row(1, RunAll({Apart()})).share_within;
+      if (*sizing.share_alone < options_.share) break;
     }
     return sizing;
   }
@@ -92,10 +107,34 @@ class Sizer {
     double busy_seconds = 0, span_seconds = 0;
   };
 
-  SizingRow Try(int replicas, double growth) const {
+  std::vector<std::vector<Arrival>> Split(double growth, int replicas) const {
+    return SplitArrivals(arrivals_, growth, replicas, options_.seed);
+  }
+
+  // Runs the arrivals of each replica.
+  Sum RunAll(const std::vector<std::vector<Arrival>>& parts) const {
     Sum sum;
-    for (const auto& part : Split(arrivals_, growth, replicas, options_.seed)) RunOne(part, &sum);
+    for (const auto& part : parts) RunOne(part, &sum);
     std::sort(sum.latencies.begin(), sum.latencies.end());
+    return sum;
+  }
+
+  // Returns the arrivals, apart from each other, so that each one finds an idle replica.
+  std::vector<Arrival> Apart() const {
+    constexpr double kLeastGap = 1e-3, kMostGap = 1000;
+    const double gap = std::clamp(10 * options_.objective_seconds, kLeastGap, kMostGap);
+    std::vector<Arrival> apart(arrivals_.begin(), arrivals_.end());
+    MonoTime at{};
+    for (Arrival& arrival : apart) {
+      if (arrival.deadline != MonoTime::max())
+        arrival.deadline = at + (arrival.deadline - arrival.at);
+      arrival.at = at;
+      at += nanoseconds(std::llround(gap * 1e9));
+    }
+    return apart;
+  }
+
+  SizingRow Row(int replicas, const Sum& sum) const {
     SizingRow row{.replicas = replicas,
                   .p50_seconds = Quantile(sum.latencies, 0.5),
                   .p99_seconds = Quantile(sum.latencies, 0.99)};
@@ -134,16 +173,24 @@ class Sizer {
     sum->busy_seconds += result.busy_seconds;
   }
 
+  // Returns whether the replicas meet the objective, and could continue to meet it: if their steps
+  // take longer than the arrivals last, the queues would grow.
+  bool Bears(int replicas, double growth) const {
+    const Sum sum = RunAll(Split(growth, replicas));
+    const double lasts = Seconds(arrivals_.back().at - arrivals_.front().at) / growth;
+    return Row(replicas, sum).meets && sum.busy_seconds <= replicas * lasts;
+  }
+
   double MostGrowth(int replicas) const {
     double borne = options_.growth;
     double unborne = borne * 2;
-    while (unborne < kMostGrowth && Try(replicas, unborne).meets) {
+    while (unborne < kMostGrowth && Bears(replicas, unborne)) {
       borne = unborne;
       unborne *= 2;
     }
     while (unborne / borne > kPrecision) {
       const double middle = std::sqrt(borne * unborne);
-      (Try(replicas, middle).meets ? borne : unborne) = middle;
+      (Bears(replicas, middle) ? borne : unborne) = middle;
     }
     return borne;
   }
@@ -179,6 +226,10 @@ absl::StatusOr<Ladder> LadderFor(std::span<const Arrival> arrivals, const Sizing
   const LadderLimits limits{.max_tokens = options.batch.max_batch_tokens,
                             .max_sequences = options.batch.max_batch_sequences,
                             .rows = options.costs.rows};
+  if (options.recorded_ladder.has_value() &&
+      !LadderMatters(options.costs.rows, options.batch.policy)) {
+    return *options.recorded_ladder;
+  }
   absl::StatusOr<Ladder> ladder = BuildLadder(options.ladder, limits);
   if (!ladder.ok() || options.ladder.strategy != StrategyKind::kAdaptive) return ladder;
   std::vector<int32_t> lengths;
@@ -192,6 +243,19 @@ absl::StatusOr<Ladder> LadderFor(std::span<const Arrival> arrivals, const Sizing
 }
 
 }  // namespace
+
+void SetRun(const RecordedRun& run, bool with_costs, SizingOptions* options) {
+  options->from_journal = true;
+  options->recorded_ladder = run.ladder;
+  options->recompute = run.recompute;
+  options->host = run.host;
+  options->pace = run.pace;
+  options->batch = run.batch;
+  options->batch.max_batch_tokens = run.max_tokens;
+  if (!with_costs) return;
+  options->costs = StepCosts::Measured(run.costs);
+  options->first_costs = run.first_costs;
+}
 
 absl::StatusOr<Sizing> SizeReplicas(std::span<const Arrival> arrivals,
                                     const SizingOptions& options) {

@@ -1,10 +1,12 @@
 #include "loadtest/size/sizing_report.h"
 
+#include <cmath>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/option_specs.h"
+#include "engine/review/ladder_benchmark.h"
 
 namespace sluice::loadtest {
 namespace {
@@ -13,6 +15,65 @@ std::vector<int32_t> Capacities(const Ladder& ladder) {
   std::vector<int32_t> capacities;
   for (const Bucket& bucket : ladder.buckets()) capacities.push_back(bucket.tokens);
   return capacities;
+}
+
+// A share of sequences is reliable if at least this many may miss the objective.
+constexpr double kMostMisses = 10;
+
+std::string Replicas(int count) {
+  return absl::StrCat(count, count == 1 ? " replica" : " replicas");
+}
+
+std::string Verdict(const Sizing& sizing, const SizingOptions& options) {
+  if (sizing.replicas > 0) {
+    return absl::StrFormat(
+        "%s can carry %.4g times the recorded load (required: %.4g times) if steps take %.4g %% "
+        "longer.\n",
+        Replicas(sizing.replicas), sizing.bears, options.growth, 100 * options.margin);
+  }
+  if (sizing.share_alone.has_value() && *sizing.share_alone < options.share) {
+    return absl::StrFormat(
+        "More replicas cannot help: even on idle replicas, only %.4g of the sequences end within "
+        "%.4g ms and their deadlines, less than %.4g. The longest sequence has %d tokens. Raise "
+        "--objective-ms, lower --share or shorten the sequences.\n",
+        *sizing.share_alone, options.objective_seconds * 1e3, options.share, sizing.longest);
+  }
+  return absl::StrFormat("%s cannot end %.4g of the sequences within %.4g ms.\n",
+                         Replicas(options.max_replicas), options.share,
+                         options.objective_seconds * 1e3);
+}
+
+// Returns a sentence for each reason why the result may not hold.
+std::string Reservations(const Sizing& sizing, const SizingOptions& options) {
+  std::string text;
+  if (options.costs_assumed) {
+    absl::StrAppendFormat(
+        &text,
+        "The costs are assumed: a step takes %.4g us + %.4g us per token. Use a journal, --costs, "
+        "or --cost-base-us and --cost-per-token-us.\n",
+        1e6 * options.costs.base_seconds,
+        1e6 * (options.costs.seconds_per_bucket_token + options.costs.seconds_per_computed_token));
+  }
+  const double needed = std::round(kMostMisses / (1 - options.share));
+  if (static_cast<double>(sizing.arrivals) < needed && std::isfinite(needed)) {
+    absl::StrAppendFormat(&text,
+                          "Only %d sequences arrived. A share of %.4g needs at least %.0f.\n",
+                          sizing.arrivals, options.share, needed);
+  }
+  if (!sizing.lasts) {
+    absl::StrAppend(&text,
+                    "All sequences arrive within one objective, so they do not show the load that "
+                    "replicas can carry. Use a longer recording.\n");
+  }
+  if (options.from_journal) {
+    absl::StrAppend(&text,
+                    "A journal has no refused requests. If the daemon refused some "
+                    "(sluice_rejected_total), the load was higher than recorded.\n");
+  }
+  if (sizing.ladder_is_free) {
+    absl::StrAppend(&text, "No ladder is advised: ", kLadderIsFree, ".\n");
+  }
+  return text;
 }
 
 }  // namespace
@@ -30,15 +91,7 @@ std::string SizingTable(const Sizing& sizing, const SizingOptions& options) {
                           row.p50_seconds * 1e3, row.p99_seconds * 1e3, row.utilisation,
                           row.bucket_fill, row.share_within, row.meets ? "yes" : "no");
   }
-  if (sizing.replicas == 0) {
-    absl::StrAppendFormat(&text, "%d replicas cannot end %.4g of the sequences within %.4g ms.\n",
-                          options.max_replicas, options.share, options.objective_seconds * 1e3);
-  } else {
-    absl::StrAppendFormat(&text,
-                          "%d replicas can carry %.4g times the recorded load (required: %.4g "
-                          "times) if steps take %.4g %% longer.\n",
-                          sizing.replicas, sizing.bears, options.growth, 100 * options.margin);
-  }
+  absl::StrAppend(&text, Verdict(sizing, options), Reservations(sizing, options));
   return text;
 }
 
@@ -47,10 +100,10 @@ std::string SizingYaml(const Sizing& sizing, const SizingOptions& options) {
   ladder.strategy = StrategyKind::kFixed;
   ladder.fixed_tokens = Capacities(sizing.ladder);
   ladder.max_buckets = static_cast<int32_t>(ladder.fixed_tokens.size());
-  return absl::StrCat(
-      "engine:\n  ladder:\n",
-      FormatOptions(ladder, {"strategy", "fixed_tokens", "max_buckets"}, /*indent=*/4),
-      "  batch:\n", FormatOptions(options.batch, /*indent=*/4));
+  const std::string chosen =
+      FormatOptions(ladder, {"strategy", "fixed_tokens", "max_buckets"}, /*indent=*/4);
+  return absl::StrCat("engine:\n", sizing.ladder_is_free ? "" : absl::StrCat("  ladder:\n", chosen),
+                      "  batch:\n", FormatOptions(options.batch, /*indent=*/4));
 }
 
 nlohmann::json SizingToJson(const Sizing& sizing, const SizingOptions& options) {
@@ -75,6 +128,11 @@ nlohmann::json SizingToJson(const Sizing& sizing, const SizingOptions& options) 
           {"margin", options.margin},
           {"replicas", sizing.replicas},
           {"bears_growth", sizing.bears},
+          {"arrivals", sizing.arrivals},
+          {"costs_assumed", options.costs_assumed},
+          {"share_alone",
+           sizing.share_alone.has_value() ? nlohmann::json(*sizing.share_alone) : nlohmann::json()},
+          {"ladder_is_free", sizing.ladder_is_free},
           {"ladder", Capacities(sizing.ladder)},
           {"rows", rows}};
 }

@@ -1,5 +1,6 @@
 #include "loadtest/size/sizing.h"
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <random>
@@ -9,13 +10,18 @@
 #include "engine/journal/recorded.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "loadtest/simulate/prediction.h"
 #include "loadtest/simulate/workload.h"
 #include "loadtest/size/sizing_report.h"
+#include "tests/support/recorded_run.h"
+#include "tests/support/temporary_directory.h"
 
 namespace sluice::loadtest {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 SizingOptions Options() {
   SizingOptions options;
@@ -87,15 +93,142 @@ TEST(SizeReplicas, ReportsTheRecordedRateAndItsPeak) {
   EXPECT_THAT(SizingTable(*sizing, options), HasSubstr("1.75 sequences/s (4 in the busiest"));
 }
 
-TEST(SizeReplicas, ReportsAnObjectiveThatNoReplicaCanMeet) {
+TEST(SizeReplicas, ReportsAnObjectiveThatTooFewReplicasMiss) {
   SizingOptions options = Options();
-  options.objective_seconds = 1e-6;
   options.max_replicas = 2;
   const auto sizing = SizeReplicas(FourfoldLoad(), options);
   ASSERT_TRUE(sizing.ok());
   EXPECT_EQ(sizing->replicas, 0);
   EXPECT_EQ(sizing->rows.size(), 2u);
   EXPECT_THAT(SizingTable(*sizing, options), HasSubstr("2 replicas cannot end"));
+}
+
+TEST(SizeReplicas, StopsIfTheLongestSequencesMissTheObjectiveOnAnIdleReplica) {
+  std::vector<Arrival> arrivals;
+  for (int i = 0; i < 2000; ++i) {
+    arrivals.push_back(
+        {.at = MonoTime(std::chrono::milliseconds(10 * i)), .tokens = i % 10 == 0 ? 16000 : 100});
+  }
+  SizingOptions options = Options();
+  options.objective_seconds = 0.5e-3;  // 16384 tokens take 715 us, and 10 % more
+  const auto sizing = SizeReplicas(arrivals, options);
+  ASSERT_TRUE(sizing.ok()) << sizing.status();
+  EXPECT_EQ(sizing->replicas, 0);
+  EXPECT_EQ(sizing->rows.size(), 1u);
+  EXPECT_NEAR(*sizing->share_alone, 0.9, 1e-9);
+  EXPECT_THAT(SizingTable(*sizing, options),
+              AllOf(HasSubstr("More replicas cannot help"), HasSubstr("only 0.9 of the sequences"),
+                    HasSubstr("has 16000 tokens")));
+  options.share = 0.9;
+  EXPECT_EQ(SizeReplicas(arrivals, options)->replicas, 1);
+}
+
+TEST(SizeReplicas, PromisesNoMoreThanTheReplicasCanComputeForLong) {
+  const std::vector<Arrival> arrivals = FourfoldLoad();
+  SizingOptions options = Options();
+  options.margin = 0;
+  options.objective_seconds = 1000;  // far longer than the recording
+  const auto sizing = SizeReplicas(arrivals, options);
+  ASSERT_TRUE(sizing.ok()) << sizing.status();
+  ASSERT_EQ(sizing->replicas, 1);
+  EXPECT_FALSE(sizing->lasts);
+  EXPECT_EQ(sizing->bears, 1) << "one replica carries less than the recorded load";
+  options.growth = 1e-3;
+  const double bears = SizeReplicas(arrivals, options)->bears;
+  EXPECT_LT(bears, 0.26) << "the load is four times the capacity";
+  EXPECT_GT(bears, 0.15);
+}
+
+TEST(SizeReplicas, StatesWhyAResultMayNotHold) {
+  std::vector<Arrival> arrivals;
+  for (int i = 0; i < 20; ++i) {
+    arrivals.push_back({.at = MonoTime(std::chrono::microseconds(10 * i)), .tokens = 8});
+  }
+  SizingOptions options = Options();
+  options.costs_assumed = true;
+  const auto sizing = SizeReplicas(arrivals, options);
+  ASSERT_TRUE(sizing.ok()) << sizing.status();
+  const std::string text = SizingTable(*sizing, options);
+  EXPECT_THAT(text, HasSubstr("1 replica can carry 1 times"));
+  EXPECT_THAT(text, HasSubstr("The costs are assumed: a step takes 60 us + 0.04 us per token."));
+  EXPECT_THAT(text, HasSubstr("Only 20 sequences arrived. A share of 0.99 needs at least 1000."));
+  EXPECT_THAT(text, HasSubstr("All sequences arrive within one objective"));
+  EXPECT_THAT(text, Not(HasSubstr("refused")));
+
+  SizingOptions measured = Options();
+  measured.from_journal = true;
+  const std::vector<Arrival> many = FourfoldLoad();
+  const std::string recorded = SizingTable(*SizeReplicas(many, measured), measured);
+  EXPECT_THAT(recorded, HasSubstr("A journal has no refused requests."));
+  EXPECT_THAT(recorded, Not(HasSubstr("assumed")));
+  EXPECT_THAT(recorded, Not(HasSubstr("Only ")));
+  EXPECT_THAT(recorded, Not(HasSubstr("All sequences arrive")));
+}
+
+// A device that computes only the tokens of a batch, at costs that no law has.
+double SteepCost(const StepShape& step) { return step.computed_tokens > 128 ? 9e-3 : 1e-3; }
+
+// Returns the journal of random arrivals on such a device.
+RecordedRun RecordSteepRun(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::exponential_distribution<double> gap(200);
+  std::vector<Arrival> arrivals;
+  double at = 5;
+  for (int i = 0; i < 1000; ++i) {
+    at += gap(random);
+    arrivals.push_back({.at = MonoTime(nanoseconds(static_cast<int64_t>(at * 1e9))),
+                        .tokens = static_cast<int32_t>(1 + random() % 200)});
+  }
+  BatchOptions batch;
+  batch.max_batch_tokens = 512;
+  batch.max_batch_sequences = 64;
+  const TemporaryDirectory directory;
+  const std::string path = directory.File("journal");
+  RecordRun(arrivals, batch, {.cost = SteepCost, .host = {}}, path, ComputedRows::OfBatch());
+  return *ReadJournalRun(path);
+}
+
+double Median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+// Both run the same arrivals on one replica. They start with different estimates, so single
+// decisions may differ.
+TEST(SizeReplicas, AgreesWithThePredictionOfAJournal) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  std::vector<double> p50, p99, busy;
+  for (int i = 0; i < 15; ++i) {
+    const RecordedRun run = RecordSteepRun(seed + i);
+    SizingOptions options;
+    SetRun(run, /*with_costs=*/true, &options);
+    options.margin = 0;
+    options.max_replicas = 1;
+    const auto sizing = SizeReplicas(run.arrivals, options);
+    const auto prediction = Predict(run, nullptr);
+    ASSERT_TRUE(sizing.ok() && prediction.ok()) << sizing.status() << prediction.status();
+    const SizingRow& row = sizing->rows.front();
+    p50.push_back(row.p50_seconds / prediction->simulated.p50_seconds);
+    p99.push_back(row.p99_seconds / prediction->simulated.p99_seconds);
+    busy.push_back(row.utilisation / prediction->simulated.busy_share);
+  }
+  EXPECT_NEAR(Median(p50), 1, 0.03);
+  EXPECT_NEAR(Median(p99), 1, 0.03);
+  EXPECT_NEAR(Median(busy), 1, 0.03);
+}
+
+TEST(SizeReplicas, AdvisesNoLadderIfBucketsChangeNothing) {
+  const RecordedRun run = RecordSteepRun(1);
+  SizingOptions options;
+  SetRun(run, /*with_costs=*/true, &options);
+  options.objective_seconds = 10;
+  const auto sizing = SizeReplicas(run.arrivals, options);
+  ASSERT_TRUE(sizing.ok()) << sizing.status();
+  EXPECT_EQ(sizing->ladder, *run.ladder);
+  EXPECT_THAT(SizingTable(*sizing, options), HasSubstr("No ladder is advised"));
+  EXPECT_THAT(SizingYaml(*sizing, options), Not(HasSubstr("ladder")));
+  EXPECT_THAT(SizingYaml(*sizing, options), HasSubstr("  batch:"));
 }
 
 TEST(SizeReplicas, SequencesPastTheirDeadlineAreNotWithinTheObjective) {
@@ -131,6 +264,10 @@ TEST(ReadTraceArrivals, TakesOutputsAsSteps) {
 }
 
 TEST(ReadJournalRun, NamesTheMissingPart) {
+  const std::string other = ::testing::TempDir() + "/size_sizing_test.csv";
+  std::ofstream(other) << "arrival_s,input_tokens\n1,10\n";
+  EXPECT_THAT(std::string(ReadJournalRun(other).status().message()),
+              HasSubstr("size_sizing_test.csv: line 1: "));
   EXPECT_EQ(ReadJournalRun("/nonexistent").status().code(), absl::StatusCode::kNotFound);
   const std::string path = ::testing::TempDir() + "/size_sizing_test.journal";
   std::ofstream(path).flush();
