@@ -114,7 +114,8 @@ void AddFit(Arguments* arguments, CLI::App* app) {
           "For comma-separated lines: the column's number from 1, or its name in the first line."));
   fit->add_flag(
       "--clip", own->clip,
-      Help("Reduce lengths above --max-batch-tokens to that value; otherwise they are errors."));
+      Help("Reduce values of --lengths above --max-batch-tokens to that value; otherwise they are "
+           "errors. The sequences of a trace or a journal are always reduced."));
   // 0 is an error here, because without a model there is no default size.
   AddFlag("--max-batch-tokens",
           absl::StrCat("The largest bucket. Default ", own->batch.max_batch_tokens, "."), fit,

@@ -69,12 +69,14 @@ class Reader {
         return absl::StripAsciiWhitespace(cell) == format_.column;
       });
       if (found == names.end()) {
-        return Error(absl::StrCat("no column ", Quote(format_.column), " in the first line"));
+        return Error(absl::StrCat("no column ", Quote(format_.column),
+                                  " in the first line; set --column to a "
+                                  "name from there or to a number"));
       }
       number = found - names.begin() + 1;
     }
     if (number < 1)
-      return Error(absl::StrCat("expected a column number of at least 1, got ", number));
+      return Error(absl::StrCat("--column: expected a number of at least 1, got ", number));
     column_ = number - 1;
     int64_t ignored;
     heading_ = !absl::SimpleAtoi(Cell(first, column_), &ignored);
@@ -83,12 +85,14 @@ class Reader {
 
   absl::StatusOr<int32_t> Length(absl::string_view text) const {
     int64_t length;
+    const char* remedy = "if a line has several values, name their column with --column";
     if (absl::SimpleAtoi(text, &length) && length >= 1) {
       if (length <= format_.maximum) return static_cast<int32_t>(length);
       if (format_.clip) return format_.maximum;
+      remedy = "raise --max-batch-tokens, or reduce longer sequences with --clip";
     }
-    return Error(absl::StrFormat("expected a length in [1, %d], got %s", format_.maximum,
-                                 Quote(text.substr(0, 80))));
+    return Error(absl::StrFormat("expected a length in [1, %d], got %s; %s", format_.maximum,
+                                 Quote(text.substr(0, 80)), remedy));
   }
 
   absl::Status Error(absl::string_view problem) const {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
+#include <optional>
 #include <random>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/version.h"
 #include "base/write_file.h"
+#include "loadtest/parse_flags.h"
 #include "loadtest/scale/day.h"
 #include "loadtest/scale/fleet.h"
 #include "loadtest/scale/rule_file.h"
@@ -123,7 +125,7 @@ int Main(int argc, char** argv) {
   FleetOptions options;
   options.batch.max_batch_tokens = 16384;
   AddScaleFlags(&app, &flags, &options);
-  CLI11_PARSE(app, argc, argv);
+  if (const std::optional<int> status = ParseFlags(app, argc, argv)) return *status;
 
   const absl::Status set = SetCosts(flags.costs, &options.costs);
   if (!set.ok()) return FailWith(set);

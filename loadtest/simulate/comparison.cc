@@ -112,7 +112,8 @@ absl::Status SetLadder(const std::string& name, ExperimentOptions* experiment) {
     experiment->review_second = settling->review_second;
     experiment->foresight = settling->foresight;
   } else {
-    return absl::InvalidArgumentError(absl::StrCat("unknown ladder ", name));
+    return absl::InvalidArgumentError(
+        absl::StrCat("unknown ladder ", name, ", must be ", kLadders));
   }
   return absl::OkStatus();
 }

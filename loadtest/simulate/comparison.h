@@ -12,6 +12,12 @@
 
 namespace sluice::loadtest {
 
+// The values of --ladder, for help and errors.
+inline constexpr char kLadders[] =
+    "fixed:A:B.., geometric:RATIO, memory_optimal, hardware_aware, adaptive (settles in the first "
+    "half), adaptive:BUCKETS, adaptive_live, foreseen or oracle (the last two settle on the "
+    "measured half)";
+
 struct ComparisonOptions {
   std::string trace;                            // a file; empty means `generate`
   int32_t cap = 8192;                           // of a sequence's tokens

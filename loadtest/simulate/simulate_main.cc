@@ -1,15 +1,18 @@
 // sluice-simulate runs the daemon's scheduler on virtual time.
 #include <chrono>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "base/error_at.h"
 #include "base/version.h"
 #include "base/write_file.h"
 #include "engine/journal/journal_replay.h"
 #include "engine/journal/recorded.h"
+#include "loadtest/parse_flags.h"
 #include "loadtest/simulate/comparison.h"
 #include "loadtest/simulate/cost_flags.h"
 #include "loadtest/simulate/drift.h"
@@ -54,13 +57,7 @@ void AddContenders(CLI::App* app, ComparisonOptions* o) {
   app->add_option("--policy", o->policies, Choice<PolicyKind>().Expected())
       ->delimiter(',')
       ->capture_default_str();
-  app->add_option(
-         "--ladder", o->ladders,
-         "fixed:A:B.., geometric:RATIO, memory_optimal, hardware_aware, adaptive (settles in "
-         "the first half), adaptive:BUCKETS, adaptive_live, foreseen, oracle (the last two settle "
-         "on the measured half)")
-      ->delimiter(',')
-      ->capture_default_str();
+  app->add_option("--ladder", o->ladders, kLadders)->delimiter(',')->capture_default_str();
   app->add_option(
          "--fixed-sets", o->fixed_sets,
          "sets of other servers: vllm, tensorrt_llm, tensorrt_llm_64, sglang, tei; each is "
@@ -96,7 +93,7 @@ int Replay(const std::string& path) {
   absl::StatusOr<JournalReader> journal = JournalReader::Open(path);
   if (!journal.ok()) return FailWith(journal.status());
   const absl::StatusOr<JournalReplay> replay = ReplayJournal(&*journal);
-  if (!replay.ok()) return FailWith(replay.status());
+  if (!replay.ok()) return FailWith(ErrorAt(path, replay.status()));
   std::cout << "identical: " << replay->decisions << " decisions, " << replay->batches
             << " batches, " << replay->arrivals << " arrivals in " << replay->runs << " runs\n";
   return 0;
@@ -203,7 +200,7 @@ int Main(int argc, char** argv) {
                "with --patience: one caller of each kind sends ten times as much as the others");
   app.add_option("--out", output.json, "write the rows as JSON");
   app.add_option("--table", output.table, "write the table as Markdown");
-  CLI11_PARSE(app, argc, argv);
+  if (const std::optional<int> status = ParseFlags(app, argc, argv)) return *status;
   if (predict && journal.empty()) return Fail("--predict needs --journal");
   if (!journal.empty() && !predict) return Replay(journal);
 

@@ -240,7 +240,9 @@ TEST_F(BucketCommandsTest, FitNeedsNoServer) {
   written << std::ifstream(out).rdbuf();
   EXPECT_EQ(written.str(), out_);
   EXPECT_EQ(RunWith({"fit", "--lengths", "-"}, "5000\n"), kExitUsage);
-  EXPECT_EQ(error_, "sluice: -:1: expected a length in [1, 4096], got \"5000\"\n");
+  EXPECT_EQ(error_,
+            "sluice: -:1: expected a length in [1, 4096], got \"5000\"; raise --max-batch-tokens, "
+            "or reduce longer sequences with --clip\n");
   EXPECT_EQ(RunWith({"fit", "--lengths", "/nonexistent"}), kExitUsage);
   EXPECT_EQ(RunWith({"fit", "--lengths", "-", "--out", "/nonexistent/x"}, "5\n"), kExitFailed);
 }

@@ -42,28 +42,34 @@ const BadLengthsRow kBadLengthsRows[] = {
     {.name = "AHeadingAlone", .text = "heading\n", .error = "f: no lengths"},
     {.name = "ALengthOfZero",
      .text = "1\n0\n",
-     .error = "f:2: expected a length in [1, 100], got \"0\""},
+     .error = "f:2: expected a length in [1, 100], got \"0\"; if a line has several values, name "
+              "their column with --column"},
     {.name = "AWordBehindABlankLine",
      .text = "1\n\nx\n",
-     .error = "f:3: expected a length in [1, 100], got \"x\""},
+     .error = "f:3: expected a length in [1, 100], got \"x\"; if a line has several values, name "
+              "their column with --column"},
     {.name = "ALengthAboveTheMaximum",
      .text = "1\n101\n",
-     .error = "f:2: expected a length in [1, 100], got \"101\""},
+     .error = "f:2: expected a length in [1, 100], got \"101\"; raise --max-batch-tokens, or "
+              "reduce longer sequences with --clip"},
     {.name = "ANegativeLength",
      .text = "1\n-5\n",
-     .error = "f:2: expected a length in [1, 100], got \"-5\""},
+     .error = "f:2: expected a length in [1, 100], got \"-5\"; if a line has several values, name "
+              "their column with --column"},
     {.name = "AnUnknownColumn",
      .text = "a,b\n1,2\n",
      .column = "c",
-     .error = "f:1: no column \"c\" in the first line"},
+     .error = "f:1: no column \"c\" in the first line; set --column to a name from there or to a "
+              "number"},
     {.name = "ColumnZero",
      .text = "1,2\n",
      .column = "0",
-     .error = "f:1: expected a column number of at least 1, got 0"},
+     .error = "f:1: --column: expected a number of at least 1, got 0"},
     {.name = "ALineWithoutTheColumn",
      .text = "1,2\n3\n",
      .column = "2",
-     .error = "f:2: expected a length in [1, 100], got \"\""},
+     .error = "f:2: expected a length in [1, 100], got \"\"; if a line has several values, name "
+              "their column with --column"},
 };
 SLUICE_TABLE(BadLengthsTable, kBadLengthsRows);
 

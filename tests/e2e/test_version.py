@@ -69,3 +69,11 @@ def test_the_changelog_begins_with_unreleased_changes_then_the_version():
     assert re.fullmatch(
         rf"\[{re.escape(VERSION)}\] - \d{{4}}-\d{{2}}-\d{{2}}", headings[1]
     ), headings[1]
+
+
+@pytest.mark.parametrize("program", TOOLS, ids=lambda program: program.name)
+def test_wrong_arguments_end_with_status_2(program):
+    for arguments in (["--no-such-flag"], ["--out"]):
+        run = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60)
+        assert run.returncode == 2, run.stderr
+        assert run.stderr

@@ -1,6 +1,7 @@
 // sluice-bench runs the benchmarks that need a running daemon.
 #include <filesystem>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <system_error>
 
@@ -10,6 +11,7 @@
 #include "base/write_file.h"
 #include "loadtest/bench/daemon/bare_server.h"
 #include "loadtest/bench/daemon/benchmarks.h"
+#include "loadtest/parse_flags.h"
 #include "nlohmann/json.hpp"
 
 namespace sluice::loadtest {
@@ -164,7 +166,7 @@ int Main(int argc, char** argv) {
   bare_command->add_option("--address", address, "HOST:PORT")->required();
   bare_command->add_option("--response-bytes", response_bytes, "size of each answer")->required();
 
-  CLI11_PARSE(app, argc, argv);
+  if (const std::optional<int> status = ParseFlags(app, argc, argv)) return *status;
   if (*edge_command) return Report(edge.Run(), out);
   if (*generate_command) return Report(generate.Run(), out);
   if (*buckets_command) return Report(buckets.Run(), out);
