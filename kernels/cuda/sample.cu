@@ -12,9 +12,12 @@
 namespace sluice::kernels::cuda {
 namespace {
 
+// A copy of the row may follow it in shared memory.
 struct SampleShared {
   SelectShared select;
   double sums[kWarp];
+
+  __device__ float* near() { return reinterpret_cast<float*>(this + 1); }
 };
 
 __device__ double Uniform(const SampleParams& params) {
@@ -71,7 +74,7 @@ template <typename Elements>
 __device__ uint64_t LeastOfNucleus(const Elements& kept, const Weighing& weighing, float top_p,
                                    SelectShared& shared) {
   const uint64_t nucleus = NucleusOf(top_p, TotalWeight(kept, weighing, shared));
-  if constexpr (!Elements::kSorted && !Elements::kInRegisters) {
+  if constexpr (!Elements::kNear) {
     // The nucleus is usually among the elements that fit in shared memory, which are faster to
     // search than a row in global memory.
     const auto few = Largest(kept, kept.n < kMaxInShared ? kept.n : kMaxInShared, nullptr, shared);
@@ -115,7 +118,7 @@ __device__ int32_t Draw(const Elements& row, int32_t columns, const SampleParams
   }
   const int32_t most = top_k && params.top_k < row.n ? params.top_k : row.n;
   // Few elements are sorted, which serves all later searches.
-  const int32_t few = Elements::kInRegisters && !top_k ? 0 : kMaxInShared;
+  const int32_t few = Elements::kNear && !top_k ? 0 : kMaxInShared;
   if (most <= few) {
     const auto kept = Largest(row, most, nullptr, shared.select);
     return IndexOf(DrawDescending(kept, weighing, params, shared));
@@ -217,7 +220,7 @@ __device__ int32_t ChooseEdited(const float* x, int32_t n, const SampleRequest& 
                                 uint64_t* scratch, SampleShared& shared) {
   const Choices choices = Edit<Elements::kThreads>(x, n, *request.edits, scratch, shared.select);
   if (choices.n == 0) return -1;
-  const Elements row(choices.x, choices.n);
+  const Elements row(choices.x, choices.n, shared.near());
   const uint64_t largest_key = LargestIfFinite(row, shared.select);
   if (largest_key == 0) return -1;
   const int32_t chosen = Choose(row, largest_key, n, request.params, shared);
@@ -235,7 +238,7 @@ __device__ void SampleRow(const SampleArgs& args, int32_t r, SampleShared& share
   const int64_t first = static_cast<int64_t>(r) * args.n;
   const float* const x = args.logits + r * args.stride;
   const SampleRequest request = args.requests[r];
-  const Elements row(x, args.n);
+  const Elements row(x, args.n, shared.near());
   const uint64_t largest_key = LargestIfFinite(row, shared.select);
   if (largest_key == 0) {
     if (ThreadIndex() == 0) WriteOutcome(args, r, {-1, NAN});
@@ -274,9 +277,10 @@ __global__ void __launch_bounds__(Elements::kThreads) SampleKernel(SampleArgs ar
 }
 
 // Short rows have few threads, so that a processor runs several blocks.
-using ShortRow = HeldRow<256>;
-using WideRow = HeldRow<1024>;
-using LongRow = MemoryRow<1024>;
+using ShortRow = NearRow<256>;
+using WideRow = NearRow<512>;
+using LongRow = MemoryRow<512>;
+constexpr int32_t kMaxShort = 8192;
 const Kernel kSampleShort = KernelOf("SampleShort", &SampleKernel<ShortRow>);
 const Kernel kSampleWide = KernelOf("SampleWide", &SampleKernel<WideRow>);
 const Kernel kSampleLong = KernelOf("SampleLong", &SampleKernel<LongRow>);
@@ -285,15 +289,18 @@ const Kernel kSampleLong = KernelOf("SampleLong", &SampleKernel<LongRow>);
 
 void Sample(Stream& stream, const SampleArgs& args) {
   SLUICE_CHECK(args.n >= 1 && args.n <= kMaxLogits && args.max_top >= 0);
-  const auto launch = [&](const Kernel& kernel, int32_t threads, int32_t per_processor) {
+  constexpr auto kOwnBytes = static_cast<int32_t>(sizeof(SampleShared));
+  const int32_t near = args.n * static_cast<int32_t>(sizeof(float));
+  const auto launch = [&](const Kernel& kernel, int32_t threads, int32_t bytes,
+                          int32_t per_processor) {
     Launch(stream, kernel,
-           {PersistentBlocks(stream, args.rows.capacity, per_processor), threads,
-            sizeof(SampleShared)},
-           args);
+           {PersistentBlocks(stream, args.rows.capacity, per_processor), threads, bytes}, args);
   };
-  if (args.n <= ShortRow::kMost) return launch(kSampleShort, ShortRow::kThreads, 4);
-  if (args.n <= WideRow::kMost) return launch(kSampleWide, WideRow::kThreads, 1);
-  launch(kSampleLong, LongRow::kThreads, 2);
+  if (args.n <= kMaxShort) return launch(kSampleShort, ShortRow::kThreads, kOwnBytes + near, 4);
+  if (kOwnBytes + near <= stream.shared_bytes_limit()) {
+    return launch(kSampleWide, WideRow::kThreads, kOwnBytes + near, 1);
+  }
+  launch(kSampleLong, LongRow::kThreads, kOwnBytes, 4);
 }
 
 }  // namespace sluice::kernels::cuda

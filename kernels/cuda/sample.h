@@ -3,9 +3,9 @@
 // weights.
 //
 // Weights exp((x - max) / temperature) are integers in units of 2^-40, so that their sums do not
-// depend on the order; tokens with smaller weights are never drawn. The threads of a block hold a
-// row of up to 32,768 logits in registers, so it is read once; a longer row stays in memory. If
-// top_k keeps up to 1,024 tokens, these are sorted in shared memory and drawn from there. Otherwise
+// depend on the order; tokens with smaller weights are never drawn. A block copies its row to
+// shared memory if there is room, so it is read once; 227 KiB have room for 50,000 logits. If top_k
+// keeps up to 1,024 tokens, these are sorted in shared memory and drawn from there. Otherwise
 // nothing is sorted; bisection finds the end of the nucleus and the drawn token
 // (kernels/cuda/select.h). A row with edits is drawn from an edited copy, so that its reported
 // values are unedited.

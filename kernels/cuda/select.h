@@ -4,7 +4,7 @@
 // by digit, with a histogram of each digit. To find the element where a cumulative weight is
 // exceeded, segments are summed if the row is in the order of the sum; otherwise the value is
 // bisected. Weights are integers, so their sums do not depend on the order of threads, nor on the
-// number of threads, nor on the place of the elements in registers, global or shared memory.
+// number of threads, nor on the place of the elements in global or shared memory.
 #pragma once
 
 #include <cmath>
@@ -15,8 +15,8 @@
 namespace sluice::kernels::cuda {
 
 inline constexpr int32_t kDigitBits = 8, kBins = 1 << kDigitBits;
-inline constexpr int32_t kMaxSelectThreads = 1024;  // of a block; at least one for each bin
-inline constexpr int32_t kMaxInShared = 1024;       // the keys that shared memory holds
+inline constexpr int32_t kMaxSelectThreads = 512;  // of a block; at least one for each bin
+inline constexpr int32_t kMaxInShared = 1024;      // the keys that shared memory holds
 
 struct SelectShared {
   uint64_t keys[kMaxInShared];
@@ -70,9 +70,9 @@ __device__ inline float ValueOf(uint64_t key) {
 template <int32_t kBlockThreads>
 struct MemoryRow {
   static constexpr int32_t kThreads = kBlockThreads;
-  static constexpr bool kSorted = false, kInRegisters = false;
+  static constexpr bool kSorted = false, kNear = false;
 
-  __device__ MemoryRow(const float* values, int32_t count) : x(values), n(count) {}
+  __device__ MemoryRow(const float* values, int32_t count, float*) : x(values), n(count) {}
 
   __device__ uint64_t Key(int32_t i) const { return KeyOf(x[i], i); }
   template <typename Function>
@@ -92,46 +92,24 @@ struct MemoryRow {
   int32_t n;
 };
 
-// A row of up to kThreads * kHeld elements whose values the threads hold in registers. The row also
-// stays in global memory.
+// A row that the block has copied to shared memory. All threads of the block construct it together.
 template <int32_t kBlockThreads>
-struct HeldRow {
-  static constexpr int32_t kThreads = kBlockThreads, kHeld = 32, kMost = kThreads * kHeld;
-  static constexpr bool kSorted = false, kInRegisters = true;
+struct NearRow : MemoryRow<kBlockThreads> {
+  static constexpr bool kNear = true;
 
-  __device__ HeldRow(const float* values, int32_t count) : x(values), n(count) {
-    SLUICE_UNROLL
-    for (int32_t j = 0; j < kHeld; ++j) {
-      const int32_t i = j * kThreads + ThreadIndex();
-      held[j] = i < n ? OrderableOf(x[i]) : 0;
-    }
+  __device__ NearRow(const float* values, int32_t count, float* near)
+      : MemoryRow<kBlockThreads>(near, count, near) {
+    SyncBlock();  // no thread still reads an earlier row
+    for (int32_t i = ThreadIndex(); i < count; i += kBlockThreads) near[i] = values[i];
+    SyncBlock();
   }
-
-  __device__ uint64_t Key(int32_t i) const { return KeyOf(x[i], i); }
-  template <typename Function>
-  __device__ void ForAll(Function f) const {
-    SLUICE_UNROLL
-    for (int32_t j = 0; j < kHeld; ++j) {
-      f(held[j] != 0, KeyOf(held[j], j * kThreads + ThreadIndex()));
-    }
-  }
-  template <typename Function>
-  __device__ void ForEach(Function f) const {
-    ForAll([&](bool present, uint64_t key) {
-      if (present) f(key);
-    });
-  }
-
-  const float* x;
-  int32_t n;
-  uint32_t held[kHeld];  // OrderableOf(x[j * kThreads + ThreadIndex()]); 0 beyond the row, and NaN
 };
 
 // Some elements of a row, in descending order, in memory that the block has written.
 template <int32_t kBlockThreads>
 struct SortedRow {
   static constexpr int32_t kThreads = kBlockThreads;
-  static constexpr bool kSorted = true, kInRegisters = false;
+  static constexpr bool kSorted = true, kNear = true;
 
   __device__ uint64_t Key(int32_t i) const { return keys[i]; }
   template <typename Function>
@@ -205,20 +183,6 @@ __device__ inline void SumSegments(const Elements& row, const Weighing& weighing
   }
   SyncBlock();
 }
-// In registers, a segment is the elements at one place of the lanes of a warp.
-template <int32_t kThreads>
-__device__ inline void SumSegments(const HeldRow<kThreads>& row, const Weighing& weighing, int32_t,
-                                   SelectShared& shared) {
-  static_assert(HeldRow<kThreads>::kMost == kThreads * kWarp);
-  int32_t segment = Warp();
-  row.ForAll([&](bool present, uint64_t key) {
-    const uint64_t sum = LaneReduce(present ? weighing.WeightOf(key) : uint64_t{0}, Plus());
-    if (Lane() == 0) shared.segments[segment] = sum;
-    segment += kThreads / kWarp;
-  });
-  SyncBlock();
-}
-
 // Returns the key of the first element where the sum of weights, in the order of the row, exceeds
 // target(total). Requires 0 <= target(total) < total, the sum of all weights.
 template <typename Elements, typename Target>
@@ -270,8 +234,10 @@ __device__ inline uint64_t FindDescending(const Elements& row, Weighing weighing
   } else {
     // The bits that are the same in all values that have weight are known from the start.
     uint32_t least = ~uint32_t{0}, most = 0;
+    int32_t own = 0;  // the thread's elements between `value` and `end`
     row.ForEach([&](uint64_t key) {
       if (weighing.WeightOf(key) == 0) return;
+      ++own;
       const auto orderable = static_cast<uint32_t>(key >> 32);
       least = orderable < least ? orderable : least;
       most = orderable > most ? orderable : most;
@@ -289,19 +255,27 @@ __device__ inline uint64_t FindDescending(const Elements& row, Weighing weighing
     uint32_t value = bits < 32 ? least >> bits << bits : 0;
     uint64_t end = static_cast<uint64_t>(value) + (uint64_t{1} << bits);
     for (int32_t bit = bits - 1; bit >= 0; --bit) {
-      // Only the elements between the middle and the end are weighed.
+      // Only the elements between the middle and the end are weighed. Most threads soon have none.
       const uint32_t middle = value + (uint32_t{1} << bit);
       uint64_t sum = 0;
-      row.ForEach([&](uint64_t key) {
-        const auto orderable = static_cast<uint32_t>(key >> 32);
-        if (orderable >= middle && orderable < end) sum += weighing.WeightOf(key);
-      });
+      int32_t above = 0;
+      if (own > 0) {
+        row.ForEach([&](uint64_t key) {
+          const auto orderable = static_cast<uint32_t>(key >> 32);
+          if (orderable < middle || orderable >= end) return;
+          const uint64_t weight = weighing.WeightOf(key);
+          sum += weight;
+          above += weight != 0;
+        });
+      }
       sum = before + ReduceIntegers<kThreads>(sum, Plus(), shared.reduce);
       if (sum > target) {
         value = middle;
+        own = above;
       } else {
         before = sum;
         end = middle;
+        own -= above;
       }
     }
     // Elements of this value are ordered by index. Mostly there is only one.

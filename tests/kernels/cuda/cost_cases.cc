@@ -14,6 +14,7 @@
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/pool.h"
 #include "kernels/cuda/rope.h"
+#include "kernels/cuda/same_rows.h"
 #include "kernels/cuda/sample.h"
 #include "kernels/cuda/xsa.h"
 #include "tests/kernels/cuda/cost_case_list.h"
@@ -67,6 +68,16 @@ void AddRowOps(Cases& cases) {
                                .block = dim / tokens,
                                .rows = Live(lab, kRows),
                                .out = lab.Room<T>(kRows * dim)});
+  });
+  cases.AddWidths<T>("SameRows", kDim, kOddDim, [](DeviceLab& lab, Random& random, int32_t dim) {
+    std::vector<int32_t> places(kRows);
+    std::iota(places.rbegin(), places.rend(), 0);
+    SameRows<T>(lab.stream(), {.values = Values<T>(lab, random, kRows * dim),
+                               .expected = Values<T>(lab, random, kRows * dim),
+                               .places = lab.Put(places),
+                               .rows = kRows,
+                               .width = dim,
+                               .differing = lab.Put(std::vector<int32_t>(kRows, 0))});
   });
   cases.AddWidths<T>("CopyPages", kHead, kOddHead, [](DeviceLab& lab, Random& random, int32_t dim) {
     constexpr int32_t kMatrices = 4, kPages = 32, kHeads = 2, kCopies = 16;
@@ -154,34 +165,35 @@ void AddHeadOps(Cases& cases) {
 }
 
 void AddSampling(Cases& cases) {
-  static constexpr int32_t kVocabulary = 2048;
   const auto add = [&](const std::string& what, const SampleParams& params, int32_t num_top,
-                       int32_t target = -1) {
-    cases.Add(absl::StrCat("Sample ", what), absl::StrCat(kRows, " rows of ", kVocabulary),
+                       int32_t target = -1, int32_t rows = kRows, int32_t n = 2048) {
+    cases.Add(absl::StrCat("Sample ", what), absl::StrCat(rows, " rows of ", n),
               [=](DeviceLab& lab, Random& random) {
-                std::vector<SampleRequest> requests(kRows);
-                for (int32_t r = 0; r < kRows; ++r) {
+                std::vector<SampleRequest> requests(rows);
+                for (int32_t r = 0; r < rows; ++r) {
                   requests[r] = {.params = params, .target = target, .num_top = num_top};
                   requests[r].params.sample = static_cast<uint32_t>(r);
                 }
-                Sample(lab.stream(),
-                       {.logits = Values<float>(lab, random, kRows * kVocabulary, 5.0f),
-                        .n = kVocabulary,
-                        .stride = kVocabulary,
-                        .requests = lab.Put(requests),
-                        .rows = Live(lab, kRows),
-                        .max_top = num_top,
-                        .scratch = lab.Room<uint64_t>(kRows * kVocabulary),
-                        .first = nullptr,
-                        .outcomes = lab.Room<SampleOutcome>(kRows),
-                        .top_ids = lab.Room<int32_t>(kRows * num_top),
-                        .top_logprobs = lab.Room<float>(kRows * num_top),
-                        .top_scores = lab.Room<float>(kRows * num_top)});
+                Sample(lab.stream(), {.logits = Values<float>(lab, random, rows * n, 5.0f),
+                                      .n = n,
+                                      .stride = n,
+                                      .requests = lab.Put(requests),
+                                      .rows = Live(lab, rows),
+                                      .max_top = num_top,
+                                      .scratch = lab.Room<uint64_t>(rows * n),
+                                      .first = nullptr,
+                                      .outcomes = lab.Room<SampleOutcome>(rows),
+                                      .top_ids = lab.Room<int32_t>(rows * num_top),
+                                      .top_logprobs = lab.Room<float>(rows * num_top),
+                                      .top_scores = lab.Room<float>(rows * num_top)});
               });
   };
   add("at temperature 1", {.temperature = 1, .seed = 1}, 0);
   add("greedily", {.seed = 1}, 0);
   add("of top_k 50, top_p 0.9", {.temperature = 1, .top_k = 50, .top_p = 0.9f, .seed = 1}, 0);
+  add("of top_p 0.9", {.temperature = 1, .top_p = 0.9f, .seed = 1}, 0);
+  add("of top_p 0.9, wide", {.temperature = 1, .top_p = 0.9f, .seed = 1}, 0, -1, 2, 32768);
+  add("of top_p 0.9, long", {.temperature = 1, .top_p = 0.9f, .seed = 1}, 0, -1, 2, 60000);
   add("of typical_p 0.9", {.temperature = 1, .typical_p = 0.9f, .seed = 1}, 0);
   add("with 20 candidates", {.seed = 1}, 20);
   add("of a target", {}, 0, 7);
