@@ -225,7 +225,7 @@ esac"""
           environment=tool(tmp_path, "ncu", profiler))
     found = outcomes(out, "ncu")
     assert found.pop("decode_attention") == "ok"
-    assert len(found) == 4 and set(found.values()) == {"failed: no launch was profiled"}
+    assert len(found) == 8 and set(found.values()) == {"failed: no launch was profiled"}
     with tarfile.open(out / "gpu_check_raw.tar.gz") as archive:
         assert {"ncu_decode_attention.ncu-rep", "ncu_decode_attention.txt"} <= set(
             archive.getnames())
