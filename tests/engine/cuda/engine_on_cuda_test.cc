@@ -37,6 +37,7 @@ EngineAnswers AnswersOf(const std::shared_ptr<const Model>& model, bool ahead,
   EngineOptions options;
   options.batch.max_batch_tokens = 64;
   options.batch.max_batch_sequences = 6;
+  options.queue.max_wait_us = 3'600'000'000;  // the emulator's steps may be slow
   RecordingObserver observer;
   const auto engine = Engine::Create(options, backend.get(), Clock::Real(), &observer);
   EXPECT_TRUE(engine->Serve(model).ok());
