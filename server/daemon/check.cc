@@ -29,7 +29,8 @@ namespace {
 std::vector<absl::Status> ModelErrors(const Config& config, const absl::Status& together,
                                       ModelManager* manager) {
   std::vector<absl::Status> errors;
-  for (const ModelSpec& model : config.models) {
+  for (ModelSpec model : config.models) {
+    model.speculation = {};  // A draft model is another model of the list.
     const auto read = manager->Check({model}, /*repository=*/"");
     if (!read.ok()) errors.push_back(read.status());
   }

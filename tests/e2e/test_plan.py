@@ -34,10 +34,9 @@ def test_a_served_model_has_the_plan_of_its_directory(daemon):
 
 
 def test_a_plan_names_the_profile_that_the_daemon_serves(demo):
-    """The demo model's weights are stored in f32."""
     listed = subprocess.run([SLUICE, "models", "--server", demo.admin, "--json"],
                             capture_output=True, text=True, timeout=PATIENCE_S, check=True)
-    profile = json.loads(listed.stdout)["models"][0]["profile"]
+    profile = json.loads(listed.stdout)["models"][0]["metadata"]["properties"]["profile"]
     for source in (["--model", "demo", "--server", demo.admin], [str(ROOT / "models" / "demo")]):
         name = described(*source, "--context", "9")["device"]["name"]
         assert name.endswith(f" threads, {profile}"), name

@@ -1,14 +1,13 @@
 """Tests drafted tokens: they change no answer, and every count shows them."""
 
 import json
-import shutil
 import subprocess
 import urllib.request
 
 import openai
 import pytest
 import sluice_client
-from conftest import DEMO, SLUICE, SLUICED, Daemon
+from conftest import DEMO, ROOT, SLUICE, SLUICED, Daemon
 from gateway import TEMPLATE, Gateway
 from waiting import PATIENCE_S
 
@@ -138,11 +137,7 @@ def test_a_model_of_the_configuration_drafts(tmp_path):
 
 
 def test_a_draft_model_with_another_vocabulary_is_refused(tmp_path):
-    other = tmp_path / "other"
-    shutil.copytree(DEMO, other)
-    described = json.loads((other / "config.json").read_text())
-    described["vocab_size"] += 1
-    (other / "config.json").write_text(json.dumps(described))
+    other = ROOT / "tests" / "goldens" / "llama_mha"
     config = write_models(tmp_path / "sluiced.yaml",
                           f"{{name: large, path: {DEMO}, speculation: {{draft: other}}}}",
                           f"{{name: other, path: {other}}}")
