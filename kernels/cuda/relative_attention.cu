@@ -39,14 +39,14 @@ struct Query {
 // Returns the score of the key at position `j`.
 template <typename T>
 __device__ float ScoreOf(const RelativeAttentionArgs<T>& args, const Query& query, const float* q,
-                         const T* k, int32_t j) {
+                         const KvRow<const T>& k, int32_t j) {
   const RelativeTable& table = args.table;
   const int32_t dim = args.kv.head_dim;
   const int64_t row = table.row_of[table.positions + j - query.position];
   const int64_t of_head = (row * args.q_heads + query.head) * dim;
   float score = 0;
   for (int32_t i = 0; i < dim; ++i) {
-    const float key = Widen(k[i]);
+    const float key = Widen(*k.At(i));
     score += q[i] * key;
     if (table.keys != nullptr) score += q[i] * table.keys[of_head + i];
     if (table.queries != nullptr) score += key * table.queries[of_head + i];
@@ -58,15 +58,15 @@ __device__ float ScoreOf(const RelativeAttentionArgs<T>& args, const Query& quer
 template <typename T>
 __device__ void Attend(const RelativeAttentionArgs<T>& args, const Query& query, const float* q) {
   const int32_t dim = args.kv.head_dim;
-  const auto offset = [&](int32_t j) {
-    return args.kv.PageOffset(query.pages[j / kPageTokens], query.head) +
-           int64_t{j % kPageTokens} * dim;
+  const auto row = [&](const T* layer, int32_t j) {
+    const int32_t slot = query.pages[j / kPageTokens] * kPageTokens + j % kPageTokens;
+    return args.kv.Row(layer, slot, query.head);
   };
   float largest = -INFINITY, sum = 0, y[kFeatures] = {};
   for (int32_t first = 0; first < query.context; first += kWarp) {
     const int32_t j = first + Lane();
     const bool visible = j < query.context;
-    const float score = visible ? ScoreOf(args, query, q, args.kv.k + offset(j), j) : -INFINITY;
+    const float score = visible ? ScoreOf(args, query, q, row(args.kv.k, j), j) : -INFINITY;
     const float before = largest;
     largest = fmaxf(largest, LaneReduce(score, Max()));
     const float kept = expf(before - largest);
@@ -77,11 +77,11 @@ __device__ void Attend(const RelativeAttentionArgs<T>& args, const Query& query,
     const int32_t keys = query.context - first < kWarp ? query.context - first : kWarp;
     for (int32_t key = 0; key < keys; ++key) {
       const float of_key = Shuffle(weight, key);
-      const T* const v = args.kv.v + offset(first + key);
+      const KvRow<const T> v = row(args.kv.v, first + key);
       SLUICE_UNROLL
       for (int32_t f = 0; f < kFeatures; ++f) {
         const int32_t feature = f * kWarp + Lane();
-        if (feature < dim) y[f] += of_key * Widen(v[feature]);
+        if (feature < dim) y[f] += of_key * Widen(*v.At(feature));
       }
     }
   }
