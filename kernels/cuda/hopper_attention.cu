@@ -246,10 +246,10 @@ __device__ void Attend(const AttentionKernelArgs<T>& args, const AttentionWork& 
         const auto& keys = copies.Take();
         ShareWithProducts();
         SyncBlock();  // the piece has arrived, and the piece before it is no longer read
+        copies.Request();  // not while products are queued: its branches would serialise them
         float products[kPieceKeys / 2] = {};
         QueueScores(shared, keys, products);
-        copies.Request();
-        WaitProducts<0>();
+        WaitProducts<0>(products);
         SLUICE_UNROLL
         for (int32_t i = 0; i < kPieceKeys / 2; ++i) {
           scores[piece * (kPieceKeys / 8) + i / 4][i % 4] = sees ? products[i] : 0.0f;
@@ -267,9 +267,9 @@ __device__ void Attend(const AttentionKernelArgs<T>& args, const AttentionWork& 
         if (divides) copies.Clear(values, shared.cleared[piece]);
         ShareWithProducts();
         SyncBlock();  // the values have arrived, and the weights are written
-        QueueValues(shared, values, piece, sums.Elements());
         copies.Request();
-        WaitProducts<0>();
+        QueueValues(shared, values, piece, sums.Elements());
+        WaitProducts<0>(sums.Elements());
         for (int32_t w = 0; divides && w < kWarps; ++w) cleared |= shared.cleared[piece][w];
       }
       if (sees && cleared != 0) sums.AddCleared(weights, first, ClearedValuesOf(op, work));

@@ -84,7 +84,9 @@ def test_the_rehearsal_has_kernels_plans_algorithms_and_the_daemon(rehearsal):
     for form in ("norm", "squared"):
         assert values[f"XSA, {form} form, kernels", "nodes"] == 1
         assert values[f"XSA after attention, {form} form, kernels", "nodes"] == 0
-    assert {launch["kernel"] for launch in report["launches"]} >= {"Attention", "Sample"}
+    launched = {launch["kernel"] for launch in report["launches"]}
+    for kind in ("Attention", "Sample"):  # Their names have the layout of rows.
+        assert any(each.startswith(kind) for each in launched), launched
     assert report["algorithms"] == ["algorithms_simt-emulator_pretended.json"]
     table = json.loads((out / report["algorithms"][0]).read_text())
     assert (table["gpu"], table["library"]) == ("SIMT emulator", "pretended")
