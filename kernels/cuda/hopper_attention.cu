@@ -245,7 +245,7 @@ __device__ void Attend(const AttentionKernelArgs<T>& args, const AttentionWork& 
       for (int32_t piece = 0; piece < Shared::kPieces; ++piece) {
         const auto& keys = copies.Take();
         ShareWithProducts();
-        SyncBlock();  // the piece has arrived, and the piece before it is no longer read
+        SyncBlock();       // the piece has arrived, and the piece before it is no longer read
         copies.Request();  // not while products are queued: its branches would serialise them
         float products[kPieceKeys / 2] = {};
         QueueScores(shared, keys, products);
