@@ -158,25 +158,14 @@ class Lowering {
                                             {.gate = xsa.gate, .bias = bias}));
     return [op, kernel, xsa, bias, positions, heads, stride = RowStride(op.q)](
                const StepPlace<T>& place, Stream& stream) {
-      cuda::AttentionArgs<T> args = {
-          .q = place.buffer(op.q),
-          .sequences = place.template at<const cuda::AttentionSequence>(place.layout.sequences),
-          .rows = place.template at<const int32_t>(place.layout.sequence_rows),
-          .pages = place.template at<const int32_t>(place.layout.pages),
-          .tiles = place.attention_tiles(),
-          .kv = place.kv[op.layer],
-          .q_heads = heads,
-          .q_stride = stride,
-          .scale = op.scale,
-          .causal = op.causal,
-          .window = static_cast<int32_t>(op.window),
-          .soft_cap = op.soft_cap,
-          .bias = bias,
-          .bias_positions = positions,
-          .silu_share = op.silu_share,
-          .xsa = xsa,
-          .scratch = place.template at<float>(place.layout.attention_scratch),
-          .out = place.buffer(op.out)};
+      cuda::AttentionArgs<T> args = AttentionArgsOf(op, heads, stride, place);
+      args.window = static_cast<int32_t>(op.window);
+      args.soft_cap = op.soft_cap;
+      args.bias = bias;
+      args.bias_positions = positions;
+      args.silu_share = op.silu_share;
+      args.xsa = xsa;
+      args.scratch = place.template at<float>(place.layout.attention_scratch);
       if (op.xsa) {
         const int64_t layer = int64_t{op.layer} * place.bucket.tokens * heads;
         args.xsa.cos_sim = place.template at<float>(place.layout.cos_sim) + layer;
@@ -242,23 +231,30 @@ class Lowering {
   const ProductLowering<T>& products() const { return products_; }
 
  private:
+  // Returns the arguments that both kinds of attention use.
+  static cuda::AttentionArgs<T> AttentionArgsOf(const AttentionOp& op, int32_t heads,
+                                                int64_t stride, const StepPlace<T>& place) {
+    cuda::AttentionArgs<T> args{};
+    args.q = place.buffer(op.q);
+    args.sequences = place.template at<const cuda::AttentionSequence>(place.layout.sequences);
+    args.rows = place.template at<const int32_t>(place.layout.sequence_rows);
+    args.pages = place.template at<const int32_t>(place.layout.pages);
+    args.tiles = place.attention_tiles();
+    args.kv = place.kv[op.layer];
+    args.q_heads = heads;
+    args.q_stride = stride;
+    args.scale = op.scale;
+    args.causal = op.causal;
+    args.out = place.buffer(op.out);
+    return args;
+  }
+
   CudaOpOr LowerRelative(const AttentionOp& op) {
     SLUICE_ASSIGN_OR_RETURN(const cuda::RelativeTable table, relative_.Make(op));
     const int32_t heads = config_.heads;
     return [op, table, heads, stride = RowStride(op.q)](const StepPlace<T>& place, Stream& stream) {
-      cuda::RelativeAttention<T>(
-          stream,
-          {.q = place.buffer(op.q),
-           .sequences = place.template at<const cuda::AttentionSequence>(place.layout.sequences),
-           .rows = place.template at<const int32_t>(place.layout.sequence_rows),
-           .pages = place.template at<const int32_t>(place.layout.pages),
-           .tiles = place.attention_tiles(),
-           .kv = place.kv[op.layer],
-           .q_heads = heads,
-           .q_stride = stride,
-           .scale = op.scale,
-           .table = table,
-           .out = place.buffer(op.out)});
+      cuda::RelativeAttention<T>(stream,
+                                 {.op = AttentionArgsOf(op, heads, stride, place), .table = table});
     };
   }
 

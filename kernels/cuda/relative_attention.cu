@@ -41,9 +41,9 @@ template <typename T>
 __device__ float ScoreOf(const RelativeAttentionArgs<T>& args, const Query& query, const float* q,
                          const KvRow<const T>& k, int32_t j) {
   const RelativeTable& table = args.table;
-  const int32_t dim = args.kv.head_dim;
+  const int32_t dim = args.op.kv.head_dim;
   const int64_t row = table.row_of[table.positions + j - query.position];
-  const int64_t of_head = (row * args.q_heads + query.head) * dim;
+  const int64_t of_head = (row * args.op.q_heads + query.head) * dim;
   float score = 0;
   for (int32_t i = 0; i < dim; ++i) {
     const float key = Widen(*k.At(i));
@@ -51,22 +51,22 @@ __device__ float ScoreOf(const RelativeAttentionArgs<T>& args, const Query& quer
     if (table.keys != nullptr) score += q[i] * table.keys[of_head + i];
     if (table.queries != nullptr) score += key * table.queries[of_head + i];
   }
-  return args.scale * score;
+  return args.op.scale * score;
 }
 
 // One warp computes the attention of a query. Its features are in shared memory.
 template <typename T>
 __device__ void Attend(const RelativeAttentionArgs<T>& args, const Query& query, const float* q) {
-  const int32_t dim = args.kv.head_dim;
+  const int32_t dim = args.op.kv.head_dim;
   const auto row = [&](const T* layer, int32_t j) {
     const int32_t slot = query.pages[j / kPageTokens] * kPageTokens + j % kPageTokens;
-    return args.kv.Row(layer, slot, query.head);
+    return args.op.kv.Row(layer, slot, query.head);
   };
   float largest = -INFINITY, sum = 0, y[kFeatures] = {};
   for (int32_t first = 0; first < query.context; first += kWarp) {
     const int32_t j = first + Lane();
     const bool visible = j < query.context;
-    const float score = visible ? ScoreOf(args, query, q, row(args.kv.k, j), j) : -INFINITY;
+    const float score = visible ? ScoreOf(args, query, q, row(args.op.kv.k, j), j) : -INFINITY;
     const float before = largest;
     largest = fmaxf(largest, LaneReduce(score, Max()));
     const float kept = expf(before - largest);
@@ -77,7 +77,7 @@ __device__ void Attend(const RelativeAttentionArgs<T>& args, const Query& query,
     const int32_t keys = query.context - first < kWarp ? query.context - first : kWarp;
     for (int32_t key = 0; key < keys; ++key) {
       const float of_key = Shuffle(weight, key);
-      const KvRow<const T> v = row(args.kv.v, first + key);
+      const KvRow<const T> v = row(args.op.kv.v, first + key);
       SLUICE_UNROLL
       for (int32_t f = 0; f < kFeatures; ++f) {
         const int32_t feature = f * kWarp + Lane();
@@ -86,7 +86,7 @@ __device__ void Attend(const RelativeAttentionArgs<T>& args, const Query& query,
     }
   }
   sum = LaneReduce(sum, Plus());
-  T* const out = args.out + (int64_t{query.row} * args.q_heads + query.head) * dim;
+  T* const out = args.op.out + (int64_t{query.row} * args.op.q_heads + query.head) * dim;
   SLUICE_UNROLL
   for (int32_t f = 0; f < kFeatures; ++f) {
     const int32_t feature = f * kWarp + Lane();
@@ -99,27 +99,27 @@ __global__ void __launch_bounds__(kWarps* kWarp)
     RelativeAttentionKernel(RelativeAttentionArgs<T> args) {
   WaitForPrevious();
   float* const q = SharedMemory<QueryShared>().q[Warp()];
-  const int32_t heads = args.q_heads, dim = args.kv.head_dim;
+  const int32_t heads = args.op.q_heads, dim = args.op.kv.head_dim;
   const int32_t head = BlockIndex() % heads, step = GridBlocks() / heads;
-  const AttentionTileCounts counts = *args.tiles.counts;
+  const AttentionTileCounts counts = *args.op.tiles.counts;
   const int32_t parts = (counts.wide + counts.narrow + counts.divided) * kParts;
   const int64_t row_width = int64_t{heads} * dim;
-  const int64_t stride = args.q_stride > 0 ? args.q_stride : row_width;
+  const int64_t stride = args.op.q_stride > 0 ? args.op.q_stride : row_width;
   for (int32_t part = BlockIndex() / heads; part < parts; part += step) {
-    const AttentionTile* const tile = WholeTile(args.tiles, part / kParts);
+    const AttentionTile* const tile = WholeTile(args.op.tiles, part / kParts);
     if (tile == nullptr) continue;
-    const AttentionSequence& sequence = args.sequences[tile->sequence];
+    const AttentionSequence& sequence = args.op.sequences[tile->sequence];
     const int32_t first = tile->first + part % kParts * kPartQueries;
     const int32_t rest = sequence.count - first;
     const int32_t queries = rest < kPartQueries ? rest : kPartQueries;
     for (int32_t i = Warp(); i < queries; i += kWarps) {
-      const Query query = {.pages = args.pages + sequence.pages_offset,
-                           .row = args.rows[sequence.rows_offset + first + i],
+      const Query query = {.pages = args.op.pages + sequence.pages_offset,
+                           .row = args.op.rows[sequence.rows_offset + first + i],
                            .position = sequence.first_position + first + i,
                            .context = tile->context,
                            .head = head};
       SyncWarp();
-      const T* const from = args.q + query.row * stride + int64_t{head} * dim;
+      const T* const from = args.op.q + query.row * stride + int64_t{head} * dim;
       for (int32_t f = Lane(); f < dim; f += kWarp) q[f] = Widen(from[f]);
       SyncWarp();
       Attend(args, query, q);
@@ -134,11 +134,12 @@ const Kernel kRelativeAttention = KernelOf("RelativeAttention", &RelativeAttenti
 
 template <typename T>
 void RelativeAttention(Stream& stream, const RelativeAttentionArgs<T>& args) {
-  SLUICE_CHECK(args.kv.head_dim <= kMaxRelativeHeadDim && args.q_heads == args.kv.kv_heads);
-  const int64_t most = int64_t{args.tiles.capacity} * kParts * args.q_heads;
-  const int32_t step = PersistentBlocks(stream, most, kBlocks) / args.q_heads;
+  SLUICE_CHECK(args.op.kv.head_dim <= kMaxRelativeHeadDim &&
+               args.op.q_heads == args.op.kv.kv_heads);
+  const int64_t most = int64_t{args.op.tiles.capacity} * kParts * args.op.q_heads;
+  const int32_t step = PersistentBlocks(stream, most, kBlocks) / args.op.q_heads;
   Launch(stream, kRelativeAttention<T>,
-         {.blocks = (step > 0 ? step : 1) * args.q_heads,
+         {.blocks = (step > 0 ? step : 1) * args.op.q_heads,
           .threads = kWarps * kWarp,
           .shared_bytes = sizeof(QueryShared),
           .overlaps_previous = true},

@@ -12,8 +12,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/attention_tiles.h"
-#include "kernels/cuda/kv_cache.h"
+#include "kernels/cuda/attention.h"
 #include "kernels/simt/stream.h"
 
 namespace sluice::kernels::cuda {
@@ -29,20 +28,11 @@ struct RelativeTable {
 
 template <typename T>  // float, BFloat16
 struct RelativeAttentionArgs {
-  const T* q;                          // [rows, q_heads, head_dim]
-  const AttentionSequence* sequences;  // the sequences of the tile list
-  const int32_t* rows;                 // row indices, see AttentionSequence
-  const int32_t* pages;                // page ids; ceil(context / kPageTokens) for each sequence
-  AttentionTiles tiles;
-  KvLayer<T> kv;
-  int32_t q_heads;       // kv.kv_heads
-  int64_t q_stride = 0;  // from row to row of q; 0 if q is contiguous
-  float scale;
+  AttentionArgs<T> op;  // its shape of scores, XSA and scratch are not used
   RelativeTable table;
-  T* out;  // [rows, q_heads, head_dim]; may be q if that is contiguous
 };
 
-// Requires kv.head_dim <= kMaxRelativeHeadDim, and a KV head for each query head.
+// Requires op.kv.head_dim <= kMaxRelativeHeadDim, and a KV head for each query head.
 template <typename T>
 void RelativeAttention(Stream& stream, const RelativeAttentionArgs<T>& args);
 

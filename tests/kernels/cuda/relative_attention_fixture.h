@@ -14,17 +14,7 @@ inline RelativeTable table_of_run;  // read by RunWithTable
 
 template <typename T>
 void RunWithTable(Stream& stream, const AttentionArgs<T>& args) {
-  RelativeAttention<T>(stream, {.q = args.q,
-                                .sequences = args.sequences,
-                                .rows = args.rows,
-                                .pages = args.pages,
-                                .tiles = args.tiles,
-                                .kv = args.kv,
-                                .q_heads = args.q_heads,
-                                .q_stride = args.q_stride,
-                                .scale = args.scale,
-                                .table = table_of_run,
-                                .out = args.out});
+  RelativeAttention<T>(stream, {.op = args, .table = table_of_run});
 }
 
 // Runs attention with the tables of `shape`.
