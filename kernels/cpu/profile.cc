@@ -56,8 +56,8 @@ InstructionSets ProcessorSets() {
 }
 #endif
 
-// Returns whether Intel made the processor. Its processors run VDPBF16PS at no more than half the
-// rate of an fma. A hypervisor may hide AMX, so AMX does not tell.
+// Returns whether Intel made the processor. Sapphire Rapids multiplies by VDPBF16PS at half the
+// rate of f32. A hypervisor may hide AMX, so AMX does not tell. Others were not measured.
 bool IsIntel() {
 #ifdef __aarch64__
   return false;

@@ -93,7 +93,7 @@ Profile BestProfile();
 
 // Returns the fastest profile that multiplies weights in their stored precision: the last supported
 // profile that multiplies in bf16. Returns BestProfile if there is none, and also if the processor
-// is Intel's and this process may not use AMX: VDPBF16PS is then no faster than f32.
+// is Intel's and this process may not use AMX: VDPBF16PS may then be slower than f32.
 Profile StoredPrecisionProfile();
 
 // Parses "auto" (StoredPrecisionProfile), "f32" (BestProfile), "bf16" (the last supported profile
