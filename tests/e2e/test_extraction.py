@@ -305,6 +305,17 @@ def test_an_added_full_stop_is_not_part_of_a_text(served):
     assert added > 20
 
 
+def expect_not_converted(config, key, value, problem, tmp_path):
+    """Sets a key of a copy of the folder of `config`, and expects that it is not converted."""
+    source = tmp_path / "source"
+    shutil.copytree(config.parent, source)
+    path = source / config.name
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    run = convert(source, tmp_path / "out")
+    assert run.returncode == 1 and problem in run.stdout
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("key, value, problem", [
     ("architecture", "boundary", 'architecture is "boundary"'),
     ("counting_layer", "count_lstm_moe", "counting_layer is"),
@@ -312,13 +323,7 @@ def test_an_added_full_stop_is_not_part_of_a_text(served):
     ("span_head", {"span_mode": "marker"}, "span_head.span_mode is"),
 ])
 def test_other_folders_of_gliner2_are_not_converted(tmp_path, key, value, problem):
-    source = tmp_path / "source"
-    shutil.copytree(ENTITIES / "entities_ettin", source)
-    path = source / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
-    run = convert(source, tmp_path / "out")
-    assert run.returncode == 1 and problem in run.stdout
-    assert not (tmp_path / "out").exists()
+    expect_not_converted(ENTITIES / "entities_ettin" / "config.json", key, value, problem, tmp_path)
 
 
 def test_other_tasks_of_gliner2_are_refused_by_name(served, tmp_path):
@@ -336,13 +341,7 @@ def test_other_tasks_of_gliner2_are_refused_by_name(served, tmp_path):
     ("encoder_config", {"model_type": "t5x"}, "does not support"),
 ])
 def test_folders_of_other_kinds_are_not_converted(tmp_path, key, value, problem):
-    source = tmp_path / "source"
-    shutil.copytree(GOLDENS / "bert", source)
-    path = source / "gliner_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
-    run = convert(source, tmp_path / "out")
-    assert run.returncode == 1 and problem in run.stdout
-    assert not (tmp_path / "out").exists()
+    expect_not_converted(GOLDENS / "bert" / "gliner_config.json", key, value, problem, tmp_path)
 
 
 def test_a_folder_without_a_tensor_of_the_head_is_refused(folders, tmp_path):
