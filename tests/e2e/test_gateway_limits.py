@@ -9,7 +9,7 @@ import threading
 
 import pytest
 from gateway import Gateway
-from scripted_server import ScriptedServer, _answer
+from scripted_server import Refusal, ScriptedServer, _answer
 from waiting import PATIENCE_S, wait_until
 
 ASKED = {"model": "scripted", "prompt": "a", "max_tokens": 1}
@@ -51,6 +51,18 @@ def in_flight(gateway):
 
 def refused(gateway, reason):
     return gateway.metric(f'sluice_gateway_refused_total{{reason="{reason}"}}')
+
+
+class Refusing(ScriptedServer):
+    """Refuses each call, and counts the calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def _next(self, context):
+        self.calls += 1
+        return Refusal("INVALID_ARGUMENT")
 
 
 class Blocked(ScriptedServer):
@@ -116,6 +128,15 @@ def test_copies_of_a_prompt_count_as_memory():
         status, text = ask(gateway, body={**asked, "n": 16})
         assert status == 413 and "--max-pending-bytes" in text
         assert not server.script
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("size, sent", [(500_000, 2), (2_000_000, 1)])
+def test_few_copies_of_a_long_prompt_are_sent_before_one_is_answered(stream, size, sent):
+    with Refusing() as server, Gateway(server.address) as gateway:
+        asked = {**ASKED, "prompt": "a" * size, "n": 16, "stream": stream}
+        assert ask(gateway, body=asked)[0] == 400
+        assert 1 <= server.calls <= sent
 
 
 def test_callers_take_turns_at_the_daemon():

@@ -31,12 +31,15 @@ from .hostile import (
     check_text,
     cost_of_prompts,
     parse_object,
+    size_of_prompt,
 )
 from .openai import prompt_options, prompts_of
 from .serving import Gateway
 
-# The answers of one call that the daemon computes at the same time.
+# The answers of one call that the daemon computes at the same time, and the bytes of their prompts.
+# One answer may have more. A prompt that the daemon refuses is sent only as often as this allows.
 _AT_ONCE = 64
+_BYTES_AT_ONCE = 1 << 20
 _MOST_STOPS = 16
 _MOST_TOP = 20
 _MOST_PREDICTION = 65536  # bytes
@@ -379,17 +382,19 @@ class _Usage:
 async def _started(
     job: _Job, answer: Callable[[int, Prompt, Mapping[str, Any]], Awaitable[None]]
 ) -> AsyncIterator[Sequence[asyncio.Future[None]]]:
-    """Runs `answer` for each answer, at most _AT_ONCE at a time, until the context ends.
+    """Runs `answer` for each answer, a limited number at a time, until the context ends.
 
     One call with many prompts then does not take all places of its caller at the daemon.
     """
+    longest = max(map(size_of_prompt, job.prompts))
+    at_once = min(_AT_ONCE, job.answers, max(1, _BYTES_AT_ONCE // max(1, longest)))
     starts = enumerate(job.starts())
 
     async def work() -> None:
         for index, (prompt, options) in starts:
             await answer(index, prompt, options)
 
-    workers = [asyncio.ensure_future(work()) for _ in range(min(_AT_ONCE, job.answers))]
+    workers = [asyncio.ensure_future(work()) for _ in range(at_once)]
     try:
         yield workers
     finally:

@@ -402,10 +402,14 @@ def check_texts(where: str, rows: Sequence[Any]) -> list[str]:
     return [check_text(f"{where}[{i}]", each) for i, each in enumerate(rows)]
 
 
+def size_of_prompt(prompt: Any) -> int:
+    """Returns the bytes of a text or of token ids in a request to the daemon."""
+    return len(prompt.encode()) if isinstance(prompt, str) else 4 * len(prompt)
+
+
 def cost_of_prompts(prompts: Sequence[Any], copies: int) -> int:
     """Returns the bytes of memory for `copies` requests of each prompt."""
-    sizes = (len(each.encode()) if isinstance(each, str) else 4 * len(each) for each in prompts)
-    return _COST_OF_BYTE * copies * sum(sizes)
+    return _COST_OF_BYTE * copies * sum(map(size_of_prompt, prompts))
 
 
 def cost_of_padding(rows: Sequence[Any]) -> int:
