@@ -4,7 +4,8 @@
 Starts one sluiced and one gateway and drives both from this process, in closed loops of 1 and 64
 calls in flight. Each round has all cells, so that other work on the machine affects all of them.
 The figures are medians over the rounds. CPU times are measured per process, so they do not depend
-on how many processors the client, the gateway and the daemon share.
+on how many processors the client, the gateway and the daemon share. With --other, calls through
+the gateway of another version are compared as well, at the same daemon.
 """
 
 import argparse
@@ -29,7 +30,7 @@ import reporting  # noqa: E402
 from sluice_client import AsyncClient  # noqa: E402
 
 IN_FLIGHT = (1, 64)
-WAYS = ("gRPC", "HTTP")
+OTHER = "HTTP, other version"
 TASKS = ("embed", "generate")
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -41,8 +42,8 @@ def free_port():
 
 
 class Process:
-    def __init__(self, command, ready):
-        environment = {**os.environ, "PYTHONPATH": str(CLIENT)}
+    def __init__(self, command, ready, client=CLIENT):
+        environment = {**os.environ, "PYTHONPATH": str(client)}
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL,
                                         stderr=subprocess.DEVNULL, env=environment)
         give_up = time.monotonic() + 120
@@ -129,17 +130,24 @@ async def cell(way, task, in_flight, options, draw):
     return sorted(latencies)
 
 
-async def measure(options, daemon, gateway, addresses):
-    """Yields a row for each cell of each round; the first round warms up and is left out."""
-    ways = {"gRPC": Grpc(addresses[0]), "HTTP": Http(addresses[1])}
+async def measure(options, daemon, gateways, grpc_address):
+    """Yields a row for each cell of each round; the first round warms up and is left out.
+
+    `gateways` has the process and the address of the gateway of each way.
+    """
+    ways = {"gRPC": Grpc(grpc_address), **{name: Http(at) for name, (_, at) in gateways.items()}}
+
+    def gateway_cpu_s(way):
+        return gateways[way][0].cpu_s() if way in gateways else 0
+
     for number in range(options.rounds + 1):
         for task in TASKS:
             for in_flight in IN_FLIGHT:
-                for name in random.Random(number).sample(WAYS, len(WAYS)):
-                    before = daemon.cpu_s(), gateway.cpu_s()
+                for name in random.Random(number).sample(list(ways), len(ways)):
+                    before = daemon.cpu_s(), gateway_cpu_s(name)
                     draw = random.Random(f"{options.seed} {number} {task} {in_flight}")
                     latencies = await cell(ways[name], task, in_flight, options, draw)
-                    after = daemon.cpu_s(), gateway.cpu_s()
+                    after = daemon.cpu_s(), gateway_cpu_s(name)
                     if number == 0:
                         continue
                     calls = len(latencies)
@@ -158,7 +166,7 @@ def medians(rows):
     made = []
     for task in TASKS:
         for in_flight in IN_FLIGHT:
-            for way in WAYS:
+            for way in dict.fromkeys(row["way"] for row in rows):
                 of_cell = [row for row in rows
                            if (row["task"], row["in_flight"], row["way"]) == (task, in_flight, way)]
                 median = {key: statistics.median(row[key] for row in of_cell)
@@ -167,10 +175,10 @@ def medians(rows):
     return made
 
 
-def ratios(summary):
-    """Returns the calls per second by HTTP divided by those by gRPC, for each kind of call."""
+def ratios(summary, way):
+    """Returns the calls per second by HTTP divided by those by `way`, for each kind of call."""
     rates = {(row["task"], row["in_flight"], row["way"]): row["calls_per_s"] for row in summary}
-    return {f"{task} {in_flight}": rates[task, in_flight, "HTTP"] / rates[task, in_flight, "gRPC"]
+    return {f"{task} {in_flight}": rates[task, in_flight, "HTTP"] / rates[task, in_flight, way]
             for task in TASKS for in_flight in IN_FLIGHT}
 
 
@@ -192,8 +200,9 @@ def table(options, rows):
             f"| {what[row['task']]} | {row['in_flight']} | {row['way']} |"
             f" {row['calls_per_s']:.0f} | {row['p50_ms']:.2f} | {row['p99_ms']:.2f} |"
             f" {row['daemon_cpu_ms']:.3f} | {row['gateway_cpu_ms']:.3f} |")
-    shown = ", ".join(f"{name}: {ratio:.2f}" for name, ratio in ratios(rows).items())
-    lines += ["", f"Calls/s by HTTP divided by calls/s by gRPC: {shown}."]
+    for way in dict.fromkeys(row["way"] for row in rows if row["way"] != "HTTP"):
+        shown = ", ".join(f"{name}: {ratio:.2f}" for name, ratio in ratios(rows, way).items())
+        lines += ["", f"Calls/s by HTTP divided by calls/s by {way}: {shown}."]
     return "\n".join(lines) + "\n"
 
 
@@ -207,30 +216,36 @@ def main():
     add("--bytes", type=int, default=32, help="per prompt")
     add("--tokens", type=int, default=16, help="generated per call")
     add("--seed", type=int, default=1)
+    add("--other", metavar="FOLDER", help="clients/python of another version, to compare with")
     reporting.add_options(parser)
     options = parser.parse_args()
-    grpc_address, http_address, metrics = (f"127.0.0.1:{free_port()}" for _ in range(3))
+    grpc_address, metrics = (f"127.0.0.1:{free_port()}" for _ in range(2))
     daemon = Process([options.sluiced, "--model", f"demo={options.model}", "--server.grpc.address",
                       grpc_address, "--server.metrics.address", metrics, "--server.admin.address=",
                       # Otherwise the second variant of a round would reuse the first one's prompts.
                       "--engine.kv.prefix-reuse=false"],
                      f"http://{metrics}/readyz")
-    gateway = Process([sys.executable, "-m", "sluice_client.gateway", "--daemon", grpc_address,
-                       "--listen", http_address], f"http://{http_address}/readyz")
+    folders = {"HTTP": CLIENT, **({OTHER: options.other} if options.other else {})}
+    gateways = {}
+    for way, folder in folders.items():
+        http_address = f"127.0.0.1:{free_port()}"
+        command = [sys.executable, "-m", "sluice_client.gateway", "--daemon", grpc_address,
+                   "--listen", http_address]
+        gateways[way] = Process(command, f"http://{http_address}/readyz", folder), http_address
 
     async def collect():
-        return [row async for row in measure(options, daemon, gateway,
-                                             (grpc_address, http_address))]
+        return [row async for row in measure(options, daemon, gateways, grpc_address)]
 
     try:
         rows = asyncio.run(collect())
     finally:
-        gateway.stop()
+        for gateway, _ in gateways.values():
+            gateway.stop()
         daemon.stop()
     summary = medians(rows)
     report = {"processor": reporting.processor(), "processors": os.cpu_count(),
               "seconds": options.seconds, "rounds": options.rounds, "bytes": options.bytes,
-              "tokens": options.tokens, "seed": options.seed, "ratios": ratios(summary),
+              "tokens": options.tokens, "seed": options.seed, "ratios": ratios(summary, "gRPC"),
               "medians": summary, "all": rows}
     reporting.write(options, report, table(options, summary))
 
