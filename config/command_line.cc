@@ -63,8 +63,9 @@ std::string ModelHelp() {
   std::string text = "\n\nmodels:\n";
   for (const OptionSpec<ModelSpec>& spec : OptionSpecs<ModelSpec>()) {
     absl::StrAppend(&text, "  ", spec.path, "\n");
-    const std::string help = absl::StrCat(spec.help, " Expects ", spec.expected, "; default ",
-                                          spec.format(ModelSpec()), ".");
+    const std::string help =
+        absl::StrCat(spec.help, " A reload applies it. Expects ", spec.expected, "; default ",
+                     spec.format(ModelSpec()), ".");
     for (const std::string& line : Wrap(help, kHelpWidth - kHelpIndent)) {
       absl::StrAppend(&text, std::string(kHelpIndent, ' '), line, "\n");
     }

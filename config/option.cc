@@ -51,7 +51,8 @@ std::string VariableOf(absl::string_view path) {
 }
 
 std::string HelpOf(const Option& option) {
-  return absl::StrCat(option.help, option.live ? " A reload applies it." : "");
+  return absl::StrCat(option.help,
+                      option.live ? " A reload applies it." : " A restart applies it.");
 }
 
 const std::vector<Option>& Options() {

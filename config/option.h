@@ -28,7 +28,7 @@ struct Option : OptionSpec<Config> {
   std::string Environment() const { return VariableOf(path); }
 };
 
-// Returns the help text, with a note if a reload applies the option.
+// Returns the help text, and whether a reload or a restart applies the option.
 std::string HelpOf(const Option& option);
 
 // Returns all options. Options of the same section are adjacent.

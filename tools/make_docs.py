@@ -2,7 +2,7 @@
 docs/errors.md from base/reason.h and docs/bounds.md from tools/bounds.py, and renews the table of
 families in docs/models.md from engine/model/families, the table of limits in docs/http.md from
 tools/gateway_bounds.py, and in docs/cascades.md what the commands that it shows print. Makes the
-schema of `config` in the Helm chart from `sluiced --help-all`.
+schema of `config` in the Helm chart, and its list of options with units, from `sluiced --help-all`.
 
 `--check` writes nothing and names the pages that are out of date. A test runs it. `--sluice` is the
 client that runs the commands, and `--sluiced` the daemon whose help is printed.
@@ -21,7 +21,8 @@ from gateway_bounds import BOUNDS
 from reasons import reasons
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-CHART_SCHEMA = ROOT / "deploy" / "helm" / "sluice" / "values.schema.json"
+CHART = ROOT / "deploy" / "helm" / "sluice"
+CHART_SCHEMA = CHART / "values.schema.json"
 
 
 def cell(text):
@@ -29,7 +30,8 @@ def cell(text):
 
 
 def options(text):
-    """Yields (section, name, help, expected values, live) for each option of a help text."""
+    """Yields (section, name, help, expected values, when) for each option of a help text. A change
+    takes effect at `when`, a reload or a restart."""
     section = None
     entry = re.compile(r"^  (?:--)?([\w.-]+)(?: VALUE| \[true\|false\])?$")
     for block in re.split(r"\n(?=\S|  \S)", text):
@@ -39,18 +41,18 @@ def options(text):
         elif section and section != "Options" and (name := entry.match(first)):
             words = " ".join(" ".join(rest).split())
             words, _, values = words.rpartition(" Expects ")
-            words, live = re.subn(r" A reload applies it\.", "", words)
-            yield section, name[1].replace("-", "_"), words, values, bool(live)
+            words, _, when = words.removesuffix(" applies it.").rpartition(" A ")
+            yield section, name[1].replace("-", "_"), words, values, when
 
 
 def options_table(heading, rows, prefix):
     """Returns a section with a table; the names of `rows` begin with `prefix`."""
     lines = ["", f"### {heading}", "",
              "| option | effect | values | takes effect at a |", "|---|---|---|---|"]
-    for name, words, values, live in rows:
-        assert name.startswith(prefix), name
+    for name, words, values, when in rows:
+        assert name.startswith(prefix) and when in ("reload", "restart"), (name, when)
         lines.append(f"| `{name}` | {cell(words)} | {cell(values[:1].upper() + values[1:])} | "
-                     f"{'reload' if live else 'restart'} |")
+                     f"{when} |")
     return lines
 
 
@@ -106,7 +108,7 @@ def options_page(sluiced):
         "model. The variable is `SLUICE_MODELS`, with commas between models. Each model has",
         "these keys:",
     ]
-    lines += options_table("models", [(*row[:3], True) for row in models], "")
+    lines += options_table("models", models, "")
     for tier in ("basic", "advanced"):
         if tier == "advanced":
             lines += ["", "## Advanced options", "",
@@ -131,11 +133,8 @@ def value_schema(values):
         lower = "minimum" if match[1] == "[" else "exclusiveMinimum"
         upper = "maximum" if match[4] == "]" else "exclusiveMaximum"
         return {"type": "number", lower: float(match[2]), upper: float(match[3])}
-    if values.startswith("a duration in "):
-        unit = "^(0|[0-9]+(us|ms|s|min|h))$"  # Only 0 needs no unit.
-        return {"type": ["string", "integer"], "pattern": unit, "minimum": 0, "maximum": 0}
-    if values.startswith("a size in "):
-        return {"type": ["string", "integer"], "pattern": "^[0-9]+(([KMGT]i)?B)?$", "minimum": 0}
+    if values.startswith(("a duration in ", "a size in ")):  # templates/checks.yaml checks units.
+        return {"type": ["string", "integer"]}
     if values.startswith("true or false"):
         return {"type": "boolean"}
     if values.startswith("a list of integers"):
@@ -169,6 +168,19 @@ def chart_schema(sluiced):
     config["description"] = "The daemon's options (docs/options.md). Made by tools/make_docs.py."
     schema["properties"]["config"] = config
     return json.dumps(schema, indent=2) + "\n"
+
+
+def chart_units(sluiced):
+    """Returns the chart's list of the daemon's options with a unit."""
+    help_text = subprocess.run([sluiced, "--help-all"], capture_output=True, text=True, check=True)
+    rows = [row for row in options(help_text.stdout) if row[0] != "models"]
+    head = "The options of the daemon whose values have a unit. Made by tools/make_docs.py."
+    lines = [f"{{{{/* {head} */}}}}",
+             '{{- define "sluice.units" -}}']
+    for kind in ("duration", "size"):
+        lines += [f"{kind}:"] + [
+            f"  - {name}" for _, name, _, values, _ in rows if values.startswith(f"a {kind} in ")]
+    return "\n".join([*lines, "{{- end -}}"]) + "\n"
 
 
 def metrics(text):
@@ -396,6 +408,7 @@ def main():
         docs / "http.md": http_page,
         docs / "cascades.md": lambda: cascades_page(arguments.sluice),
         CHART_SCHEMA: lambda: chart_schema(arguments.sluiced),
+        CHART / "templates" / "_units.tpl": lambda: chart_units(arguments.sluiced),
     }
     stale = 0
     for path, make in pages.items():

@@ -37,11 +37,10 @@ def daemon_page(sluiced):
                    " of the environment: engine.batch.max_batch_tokens is"
                    " --engine.batch.max-batch-tokens and SLUICE_ENGINE_BATCH_MAX_BATCH_TOKENS."
                    " sluiced --help lists the other flags."), ".SH OPTIONS"]
-    for section, name, effect, values, live in options(printed(sluiced, "--help-all")):
+    for section, name, effect, values, when in options(printed(sluiced, "--help-all")):
         name = f"models: {name}" if section == "models" else name
         lines += [".TP", f"\\fB{roff(name)}\\fR", roff(effect),
-                  roff(f"Expects {values} A change takes effect at a "
-                       + ("reload." if live else "restart."))]
+                  roff(f"Expects {values} A change takes effect at a {when}.")]
     lines += [".SH FILES", ".TP", "/etc/sluice/sluice.yaml",
               "The configuration of the service.", ".TP", "/var/lib/sluice",
               "The ladder file of the service.", ".SH SEE ALSO", "sluice(1)"]

@@ -188,6 +188,20 @@ TEST_F(CommandLineTest, HelpListsBasicOptionsAndHelpAllAlsoAdvancedOnes) {
   }
 }
 
+// The lines of the help are joined, because each text is wrapped.
+TEST_F(CommandLineTest, HelpStatesWhetherAReloadOrARestartAppliesEachOption) {
+  std::string help = Parse({"--help-all"})->text;
+  help = absl::StrJoin(absl::StrSplit(help, absl::ByAnyChar(" \n"), absl::SkipEmpty()), " ");
+  for (const Option& option : Options()) {
+    if (option.tier == Tier::kTest) continue;
+    const size_t begin = help.find(absl::StrCat(" ", option.Flag(), " "));
+    ASSERT_NE(begin, help.npos) << option.path;
+    const std::string text = help.substr(begin, help.find("; default ", begin) - begin);
+    EXPECT_THAT(text, HasSubstr(option.live ? ". A reload applies it. Expects "
+                                            : ". A restart applies it. Expects "));
+  }
+}
+
 TEST_F(CommandLineTest, OneErrorListsTheOldNamesOfFileEnvironmentAndFlags) {
   WriteFile("engine:\n  queue: {max_wait_us: 1s}\n  batch: {policy: cut_and_fill}\n");
   const std::string message =

@@ -449,7 +449,34 @@ def test_values_that_cannot_work_together_are_refused(settings, named):
     assert all(each in result.stderr for each in named), result.stderr
 
 
+@pytest.mark.parametrize("values, message", [
+    ({"resources": {"memory": 512}}, "resources.memory is 512; expected a whole number with a unit,"
+                                     " Ki, Mi, Gi or Ti, for example 512Mi"),
+    ({"resources": {"memory": "512"}}, "resources.memory is 512; expected a whole number with"),
+    ({"resources": {"memory": "2G"}}, "resources.memory is 2G; expected a whole number with"),
+    ({"resources": {"memory": "2.5Gi"}}, "resources.memory is 2.5Gi; expected a whole number with"),
+    ({"models": {"claim": "c", "storage": 20}}, "models.storage is 20; expected a whole number"),
+    ({"resources": {"cpu": 2.5}}, "resources.cpu is 2.5; expected whole cores, for example 2"),
+    ({"config": {"engine": {"queue": {"max_wait": 5}}}},
+     "config.engine.queue.max_wait is 5; a duration needs a unit, us, ms, s, min or h"),
+    ({"config": {"engine": {"queue": {"max_wait": "5"}}}},
+     "config.engine.queue.max_wait is 5; a duration needs a unit"),
+    ({"config": {"server": {"lifecycle": {"drain_timeout": "30sec"}}}},
+     "config.server.lifecycle.drain_timeout is 30sec; a duration needs a unit"),
+    ({"config": {"server": {"memory": {"limit_bytes": "1Gi"}}}},
+     "config.server.memory.limit_bytes is 1Gi; expected a whole number of bytes, or one with a"
+     " unit, B, KiB, MiB, GiB or TiB, for example 512MiB"),
+])
+def test_a_value_without_its_unit_is_refused_with_the_expected_form(tmp_path, values, message):
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(values))
+    result = helm("template", "sluice", CHART, "--values", file)
+    assert result.returncode != 0 and message in result.stderr, result.stderr
+
+
 @pytest.mark.parametrize("settings", [
+    ["resources.memory=512Mi", "models.claim=c", "models.storage=20Gi"],
+    ["config.engine.queue.max_wait=0", "config.engine.ladder.warm_up=250ms"],
     ["terminationGracePeriodSeconds=46"],
     ["config.server.lifecycle.drain_delay=0", "terminationGracePeriodSeconds=36"],
     ["config.server.lifecycle=null", "terminationGracePeriodSeconds=37"],
@@ -548,7 +575,7 @@ def test_the_daemon_accepts_the_options_of_the_chart(tmp_path):
     [
         ("gpus=2", "/gpus"),
         ("replica=3", "replica"),
-        ("resources.cpu=500m", "/resources/cpu"),
+        ("resources.cpu=500m", "resources.cpu is 500m; expected whole cores, for example 2"),
         ("models.claims=x", "claims"),
         ("config.models=null", "models"),
     ],
