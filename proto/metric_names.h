@@ -208,6 +208,12 @@ inline constexpr Metric kConnectionsRefused{
     "Connections that were not accepted, by reason: limit (server.grpc.connection.max, closed at "
     "once), memory (near server.memory.limit_bytes, closed at once), or accept_failed (the system "
     "call failed, usually for lack of descriptors)."};
+inline constexpr Metric kHandshakesFailed{
+    "sluice_handshakes_failed_total",
+    "TLS handshakes that failed, by reason: refused (the daemon sent an alert, for example for a "
+    "peer without a valid certificate), refused_by_peer (the peer sent one, for example because it "
+    "does not trust the certificate), or incomplete (the peer sent no TLS, ended the connection, "
+    "or exceeded server.grpc.connection.handshake_timeout)."};
 inline constexpr Metric kConnectionsBrokenOff{
     "sluice_connections_broken_off_total",
     "Connections closed because the peer ignored the limits on calls or metadata."};

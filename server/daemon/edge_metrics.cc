@@ -20,6 +20,11 @@ void AddListener(const char* listener, const PortStats& port, MetricSnapshot* sn
   refused("limit", stats.refused);
   refused("memory", stats.refused_for_memory);
   refused("accept_failed", stats.failed_accepts);
+  for (const auto& [end, name] : EnumNamesOf(HandshakeEnd{})) {
+    snapshot->Counter(metric::kHandshakesFailed,
+                      {{"listener", listener}, {"reason", std::string(name)}},
+                      static_cast<double>(stats.failed_handshakes[static_cast<size_t>(end)]));
+  }
   snapshot->Counter(metric::kConnectionsBrokenOff, labels, static_cast<double>(stats.broken_off));
   snapshot->Counter(metric::kCallsRefused, labels, static_cast<double>(port.refused_calls));
 }

@@ -10,7 +10,10 @@
 #include "absl/time/time.h"
 #include "base/error_at.h"
 #include "base/out_of_memory.h"
+#include "base/reason.h"
 #include "base/status_macros.h"
+#include "server/common/peer.h"
+#include "server/common/refusal_log.h"
 #include "server/daemon/edge_metrics.h"
 #include "server/observe/engine_metrics.h"
 #include "server/security/secret_file.h"
@@ -21,7 +24,8 @@ namespace {
 // The minimum time for sending replies after the engine has drained.
 constexpr std::chrono::seconds kReplyGrace{1};
 
-SecurityEvents TellOf(const std::string& callers_file, Metrics* metrics, Log* log) {
+SecurityEvents TellOf(const std::string& callers_file, Metrics* metrics, Clock* clock, Log* log) {
+  const auto refusals = std::make_shared<RefusalLog>("refused a call: its caller is unknown", log);
   return {.certificate =
               [metrics, log](const absl::Status& outcome, const TlsIdentity& shown) {
                 metrics->OnSecretRead("certificate", outcome.ok());
@@ -43,6 +47,16 @@ SecurityEvents TellOf(const std::string& callers_file, Metrics* metrics, Log* lo
                 if (outcome.ok()) return log->Info("callers file read");
                 log->Error("callers file refused; the last valid one stays in use",
                            {{"reason", std::string(outcome.message())}});
+              },
+          .refused =
+              [clock, refusals](const grpc::ServerContextBase& context, const absl::Status& error) {
+                // Without memory, the refusal has no line.
+                OrOutOfMemory([&] {
+                  refusals->Add(clock->Now(), {{"peer", AddressOf(context.peer())},
+                                               {"reason", NameOf(ReasonOf(error))},
+                                               {"error", std::string(error.message())}});
+                  return absl::OkStatus();
+                }).IgnoreError();
               }};
 }
 
@@ -127,8 +141,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
                                                       const EngineOptions& engine_options,
                                                       const ServerParts& parts) {
   SLUICE_ASSIGN_OR_RETURN(
-      auto security, Security::Open(options, parts.clock,
-                                    TellOf(options.auth.callers_file, parts.metrics, parts.log)));
+      auto security,
+      Security::Open(options, parts.clock,
+                     TellOf(options.auth.callers_file, parts.metrics, parts.clock, parts.log)));
   const ServerOptions shared = WithMemoryShares(options);
   std::unique_ptr<Server> server(new Server(
       shared, version, WithMemoryShares(engine_options, shared.memory.limit_bytes, /*models=*/1),

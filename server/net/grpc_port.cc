@@ -19,7 +19,8 @@ constexpr int64_t kLiveCallsPerStream = 2;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GrpcPort>> GrpcPort::Start(const Options& options) {
-  SLUICE_ASSIGN_OR_RETURN(auto listener, GrpcListener::Bind(options.address, options.connections));
+  SLUICE_ASSIGN_OR_RETURN(auto listener, GrpcListener::Bind(options.address, options.connections,
+                                                            options.on_failed_handshake));
   std::unique_ptr<GrpcPort> port(
       new GrpcPort(std::move(listener), options.credentials, options.max_live_calls));
   grpc::ServerBuilder builder;

@@ -27,6 +27,7 @@ class GrpcPort {
     int64_t max_live_calls;  // see LiveCalls
     // Called for each call that is refused because its address has too many calls.
     CallGuard::OnRefused on_refused;
+    FailedHandshakes::OnFailed on_failed_handshake;
     bool reflection;
     std::shared_ptr<grpc::ServerCredentials> credentials;
     // Not owned; they outlive the port. Several ports may share a service.

@@ -5,6 +5,7 @@
 
 #include "base/error_at.h"
 #include "server/common/memory_limits.h"
+#include "server/common/peer.h"
 
 namespace sluice {
 namespace {
@@ -40,6 +41,7 @@ absl::Status GrpcPorts::Start(const ServerOptions& options, const Services& serv
             .connections = ConnectionsFor(options.grpc.connection, log),
             .max_live_calls = all_calls - 2 * reserved,
             .on_refused = {},
+            .on_failed_handshake = {},
             .reflection = options.grpc.reflection || admin.on_grpc_address,
             .credentials = security.Credentials(),
             .services = admin.on_grpc_address ? services.admin : services.inference},
@@ -51,6 +53,7 @@ absl::Status GrpcPorts::Start(const ServerOptions& options, const Services& serv
          .connections = {kMaxAdminConnections, kMaxAdminConnections},
          .max_live_calls = reserved,
          .on_refused = {},
+         .on_failed_handshake = {},
          .reflection = true,
          .credentials = admin.secured ? security.Credentials() : grpc::InsecureServerCredentials(),
          .services = services.admin},
@@ -64,6 +67,7 @@ absl::Status GrpcPorts::Start(const ServerOptions& options, const Services& serv
                    .connections = {kMaxProbeConnections, kMaxProbeConnections},
                    .max_live_calls = reserved,
                    .on_refused = {},
+                   .on_failed_handshake = {},
                    .reflection = false,
                    .credentials = grpc::InsecureServerCredentials(),
                    .services = services.health},
@@ -81,6 +85,13 @@ absl::Status GrpcPorts::Open(GrpcPort::Options options, const char* name, const 
                                         {"listener", name},
                                         {"limit", max},
                                         {"connection", closed ? "closed" : "kept"}});
+  };
+  RefusalLog& handshakes = refusals_.emplace_back("a TLS handshake failed", log);
+  options.on_failed_handshake = [&handshakes, name](const FailedHandshake& failure) {
+    handshakes.Add(Clock::Real()->Now(), {{"peer", AddressOf(failure.peer)},
+                                          {"listener", name},
+                                          {"reason", NameOf(failure.end)},
+                                          {"detail", failure.detail}});
   };
   absl::StatusOr<std::unique_ptr<GrpcPort>> started = GrpcPort::Start(options);
   if (!started.ok()) return ErrorAt(option, started.status());

@@ -61,7 +61,7 @@ class GrpcPorts {
   absl::Status Open(GrpcPort::Options options, const char* name, const char* option, Log* log,
                     std::unique_ptr<GrpcPort>* port);
 
-  std::list<RefusalLog> refusals_;  // one for each port
+  std::list<RefusalLog> refusals_;  // two for each port: calls and handshakes
   std::unique_ptr<GrpcPort> inference_, admin_, health_;
 
   mutable Mutex mu_;

@@ -100,9 +100,10 @@ void Caller::ReturnTokens(int64_t tokens) const {
 }
 
 absl::StatusOr<std::unique_ptr<Callers>> Callers::Open(const AuthOptions& auth,
-                                                       const RateOptions& rates,
-                                                       OnChange on_change) {
-  std::unique_ptr<Callers> callers(new Callers(auth, rates, std::move(on_change)));
+                                                       const RateOptions& rates, OnChange on_change,
+                                                       OnRefused on_refused) {
+  std::unique_ptr<Callers> callers(
+      new Callers(auth, rates, std::move(on_change), std::move(on_refused)));
   {
     MutexLock look(&callers->look_mu_);
     callers->Publish(CallersFile());
@@ -162,13 +163,22 @@ std::shared_ptr<const Callers::Table> Callers::table() const {
 
 absl::StatusOr<std::shared_ptr<const Caller>> Callers::Identify(
     const grpc::ServerContextBase& context) const {
+  absl::StatusOr<std::shared_ptr<const Caller>> caller = Find(context);
+  if (caller.ok()) return caller;
+  const bool unknown = ReasonOf(caller.status()) == Reason::kTokenUnknown;
+  (unknown ? unknown_tokens_ : missing_credentials_).fetch_add(1, std::memory_order_relaxed);
+  if (on_refused_ != nullptr) on_refused_(context, caller.status());
+  return caller;
+}
+
+absl::StatusOr<std::shared_ptr<const Caller>> Callers::Find(
+    const grpc::ServerContextBase& context) const {
   const std::shared_ptr<const Table> known = table();
   if (auth_.callers_file.empty()) return known->callers.front();
   if (const std::optional<absl::string_view> token = BearerToken(context)) {
     const auto found = token->size() < kMinTokenBytes ? known->file.tokens.end()
                                                       : known->file.tokens.find(DigestOf(*token));
     if (found != known->file.tokens.end()) return known->callers[found->second];
-    unknown_tokens_.fetch_add(1, std::memory_order_relaxed);
     return ReasonError(Reason::kTokenUnknown,
                        "the bearer token is not in server.auth.callers_file");
   }
@@ -176,7 +186,6 @@ absl::StatusOr<std::shared_ptr<const Caller>> Callers::Identify(
     return known->callers[*owner];
   }
   if (auth_.anonymous) return known->callers.front();
-  missing_credentials_.fetch_add(1, std::memory_order_relaxed);
   return ReasonError(Reason::kCredentialMissing,
                      "no bearer token (metadata authorization), and no certificate of "
                      "a known caller; send one of them");

@@ -101,11 +101,15 @@ class Callers {
   // file has new valid contents.
   using OnChange = std::function<void(const absl::Status& outcome)>;
 
+  // Called for each call that Identify refuses, on the thread of the call.
+  using OnRefused =
+      std::function<void(const grpc::ServerContextBase& context, const absl::Status& error)>;
+
   // Reads the file. Without a file, all callers are anonymous. Returns the errors of ReadSecretFile
   // and ParseCallers.
   static absl::StatusOr<std::unique_ptr<Callers>> Open(const AuthOptions& auth,
-                                                       const RateOptions& rates,
-                                                       OnChange on_change);
+                                                       const RateOptions& rates, OnChange on_change,
+                                                       OnRefused on_refused = nullptr);
 
   // Reads the file again and returns any error in its contents.
   absl::Status Look();
@@ -141,16 +145,21 @@ class Callers {
     std::vector<std::shared_ptr<const Caller>> callers;  // in the order of file.callers
   };
 
-  Callers(const AuthOptions& auth, const RateOptions& rates, OnChange on_change)
+  Callers(const AuthOptions& auth, const RateOptions& rates, OnChange on_change,
+          OnRefused on_refused)
       : auth_(auth),
         on_change_(std::move(on_change)),
+        on_refused_(std::move(on_refused)),
         defaults_(std::make_shared<DefaultRates>(rates)) {}
 
   std::shared_ptr<const Table> table() const;
+  // Returns the caller, or the error that Identify returns.
+  absl::StatusOr<std::shared_ptr<const Caller>> Find(const grpc::ServerContextBase& context) const;
   void Publish(CallersFile file) ABSL_EXCLUSIVE_LOCKS_REQUIRED(look_mu_);
 
   const AuthOptions auth_;
   const OnChange on_change_;
+  const OnRefused on_refused_;
   const std::shared_ptr<DefaultRates> defaults_;
 
   mutable std::atomic<int64_t> unknown_tokens_ = 0;

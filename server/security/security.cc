@@ -23,8 +23,10 @@ absl::StatusOr<std::unique_ptr<TlsFiles>> OpenTls(const ServerOptions& options,
 }
 
 absl::StatusOr<std::unique_ptr<Callers>> OpenCallers(const ServerOptions& options,
-                                                     Callers::OnChange on_change) {
-  auto callers = Callers::Open(options.auth, options.rate, std::move(on_change));
+                                                     Callers::OnChange on_change,
+                                                     Callers::OnRefused on_refused) {
+  auto callers =
+      Callers::Open(options.auth, options.rate, std::move(on_change), std::move(on_refused));
   if (!callers.ok()) return ErrorAt(kCallers, callers.status());
   return callers;
 }
@@ -35,7 +37,8 @@ std::vector<absl::Status> Security::ErrorsOf(const ServerOptions& options) {
   std::vector<absl::Status> errors;
   const auto tls = OpenTls(options, [](const absl::Status&, const TlsIdentity&) {});
   if (!tls.ok()) errors.push_back(tls.status());
-  const auto callers = OpenCallers(options, [](const absl::Status&) {});
+  const auto callers = OpenCallers(
+      options, [](const absl::Status&) {}, nullptr);
   if (!callers.ok()) errors.push_back(callers.status());
   return errors;
 }
@@ -43,7 +46,8 @@ std::vector<absl::Status> Security::ErrorsOf(const ServerOptions& options) {
 absl::StatusOr<std::unique_ptr<Security>> Security::Open(const ServerOptions& options, Clock* clock,
                                                          SecurityEvents events) {
   SLUICE_ASSIGN_OR_RETURN(auto tls, OpenTls(options, std::move(events.certificate)));
-  SLUICE_ASSIGN_OR_RETURN(auto callers, OpenCallers(options, std::move(events.callers)));
+  SLUICE_ASSIGN_OR_RETURN(
+      auto callers, OpenCallers(options, std::move(events.callers), std::move(events.refused)));
   std::unique_ptr<Security> security(new Security(std::move(tls), std::move(callers)));
   if (options.tls.certificate_file.empty() && options.auth.callers_file.empty()) return security;
   security->polls_ = std::make_unique<PeriodicThread>(

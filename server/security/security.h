@@ -14,10 +14,12 @@
 
 namespace sluice {
 
-// Called on any thread when files, or the error in them, have changed.
+// `certificate` and `callers` are called on any thread when files, or the error in them, have
+// changed.
 struct SecurityEvents {
   TlsFiles::OnChange certificate;
   Callers::OnChange callers;
+  Callers::OnRefused refused;  // called for each call without a known credential
 };
 
 // Thread-safe.

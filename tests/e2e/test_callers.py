@@ -294,6 +294,17 @@ def test_refusals_of_callers_are_logged_at_a_rate(callers):
         assert len(written) + sum(written) <= 19
 
 
+def test_calls_of_unknown_callers_are_logged_with_the_peer_and_the_reason(callers):
+    server = callers(TWO, "--server.auth.anonymous", "false")
+    with Connection(server.grpc, source="127.0.0.8") as stranger:
+        for stream in range(1, 41, 2):
+            assert stranger.call(stream, INFER, request())["grpc-status"] == "16"
+    _, log = server.stop()
+    lines = re.findall(r"refused a call: its caller is unknown peer=ipv4:127.0.0.8 "
+                       r"reason=credential_missing .*unlogged_before=(\d+)", log)
+    assert lines and len(lines) + sum(map(int, lines)) <= 20
+
+
 def test_refusals_are_logged_without_a_file_of_callers(daemon):
     server = daemon("--server.log.access-sample", "0")
     with Connection(server.grpc, source="127.0.0.9") as connection:

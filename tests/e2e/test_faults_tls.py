@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import os
+import re
 import signal
 import socket
 import ssl
@@ -283,6 +284,52 @@ def test_tls_handshakes_that_stall_are_ended(secure, files):
             with each, contextlib.suppress(ConnectionResetError):
                 while each.recv(1024):  # A TLS alert may precede the close.
                     pass
+
+
+def failed_handshakes(server, reason):
+    return server.metric("sluice_handshakes_failed_total", listener="grpc", reason=reason)
+
+
+def test_failed_handshakes_are_counted_and_logged_with_the_peer(secure, files, authority):
+    server = secure(*files.options(), "--server.tls.client-ca-file", str(files.ca),
+                    "--server.grpc.health-address", f"127.0.0.1:{free_port()}")
+    host, port = server.grpc.split(":")
+
+    def connect(source, hello=None, **settings):
+        """Connects from the address `source`, and returns once the daemon has ended it."""
+        with socket.create_connection((host, int(port)), PATIENCE_S, (source, 0)) as plain:
+            if hello is not None:
+                plain.sendall(hello)
+                plain.shutdown(socket.SHUT_WR)
+                with contextlib.suppress(ConnectionResetError):
+                    while plain.recv(1024):
+                        pass
+                return
+            context = ssl.create_default_context(**settings)
+            context.set_alpn_protocols(["h2"])
+            with contextlib.suppress(ssl.SSLError, ConnectionResetError):
+                with context.wrap_socket(plain, server_hostname="localhost") as secured:
+                    while secured.recv(1024):  # In TLS 1.3, the alert follows the handshake.
+                        pass
+
+    cases = {  # each from an address of its own
+        "refused": ("127.0.0.2", {"cafile": files.ca}),  # without a certificate of its own
+        "refused_by_peer": ("127.0.0.3", {}),  # does not trust the daemon's authority
+        "incomplete": ("127.0.0.4", {"hello": b"GET / HTTP/1.1\r\n\r\n"}),
+    }
+    for reason, (source, settings) in cases.items():
+        assert failed_handshakes(server, reason) == 0
+        connect(source, **settings)
+        wait_until(lambda reason=reason: failed_handshakes(server, reason) == 1, what=reason)
+    server.own = authority.pair()
+    assert live(server) and sum(failed_handshakes(server, reason) for reason in cases) == 3
+    _, output = server.stop()
+    lines = [line for line in output.splitlines() if "a TLS handshake failed" in line]
+    # At most one line a second.
+    assert "peer=ipv4:127.0.0.2 listener=grpc reason=refused detail=" in lines[0], output
+    for line in lines[1:]:
+        source, reason = re.search(r"peer=ipv4:(\S+) listener=grpc reason=(\S+)", line).groups()
+        assert cases[reason][0] == source
 
 
 def test_old_versions_of_tls_are_refused(secure, files):

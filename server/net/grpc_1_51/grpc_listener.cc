@@ -78,13 +78,14 @@ std::string PeerOf(int fd) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<GrpcListener>> GrpcListener::Bind(const std::string& address,
-                                                                 const Limits& limits) {
+absl::StatusOr<std::unique_ptr<GrpcListener>> GrpcListener::Bind(
+    const std::string& address, const Limits& limits,
+    FailedHandshakes::OnFailed on_failed_handshake) {
   SLUICE_ASSIGN_OR_RETURN(ListeningSockets sockets, ListenOn(address));
   Descriptor stop(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (stop.get() < 0) return absl::UnavailableError("no file descriptor left for eventfd");
-  return std::unique_ptr<GrpcListener>(
-      new GrpcListener(std::move(sockets), std::move(stop), limits));
+  return std::unique_ptr<GrpcListener>(new GrpcListener(std::move(sockets), std::move(stop), limits,
+                                                        std::move(on_failed_handshake)));
 }
 
 void GrpcListener::Start(std::unique_ptr<Acceptor> acceptor) {
@@ -140,8 +141,8 @@ void GrpcListener::Take(int listener, Descriptor connection) {
     return;
   }
   const int fd = connection.get();
-  std::string peer = PeerOf(fd);
-  std::string host = AddressOf(peer);
+  const std::string peer = PeerOf(fd);
+  const std::string host = AddressOf(peer);
   {
     MutexLock lock(&mu_);
     Erase(fd);  // remove a closed connection that had this descriptor
@@ -151,8 +152,9 @@ void GrpcListener::Take(int listener, Descriptor connection) {
     }
     ++by_host_[host];
     by_peer_[peer] = fd;
-    connections_[fd] = {InodeOf(fd), std::move(peer)};
+    connections_[fd] = {InodeOf(fd), peer};
   }
+  const FailedHandshakes::Scope scope(&handshakes_, peer);
   Acceptor::NewConnectionParameters parameters;
   parameters.listener_fd = listener;
   parameters.fd = connection.Release();
@@ -227,6 +229,7 @@ ListenerStats GrpcListener::Stats() const {
   Forget();
   ListenerStats stats = stats_;
   stats.open = std::ssize(connections_);
+  stats.failed_handshakes = handshakes_.counts();
   return stats;
 }
 

@@ -26,6 +26,7 @@
 #include "base/descriptor.h"
 #include "base/mutex.h"
 #include "grpcpp/server_builder.h"
+#include "server/net/grpc_1_51/failed_handshakes.h"
 #include "server/net/grpc_1_51/listening_sockets.h"
 
 namespace sluice {
@@ -37,6 +38,7 @@ struct ListenerStats {
   int64_t refused_for_memory = 0;  // connections closed by Refuse
   int64_t failed_accepts = 0;
   int64_t broken_off = 0;  // connections closed by Close
+  FailedHandshakes::Counts failed_handshakes{};
 };
 
 class GrpcListener {
@@ -48,9 +50,10 @@ class GrpcListener {
   };
 
   // Listens. From then on clients may connect; they wait until Start. Returns the errors of
-  // ListenOn.
-  static absl::StatusOr<std::unique_ptr<GrpcListener>> Bind(const std::string& address,
-                                                            const Limits& limits);
+  // ListenOn. `on_failed_handshake` may be null.
+  static absl::StatusOr<std::unique_ptr<GrpcListener>> Bind(
+      const std::string& address, const Limits& limits,
+      FailedHandshakes::OnFailed on_failed_handshake = nullptr);
   ~GrpcListener() { Stop(); }
 
   // Hands over the waiting connections and all later ones to `acceptor`, whose server has started.
@@ -73,8 +76,12 @@ class GrpcListener {
   ListenerStats Stats() const;
 
  private:
-  GrpcListener(ListeningSockets sockets, Descriptor stop, const Limits& limits)
-      : limits_(limits), sockets_(std::move(sockets)), stop_(std::move(stop)) {}
+  GrpcListener(ListeningSockets sockets, Descriptor stop, const Limits& limits,
+               FailedHandshakes::OnFailed on_failed_handshake)
+      : limits_(limits),
+        sockets_(std::move(sockets)),
+        stop_(std::move(stop)),
+        handshakes_(std::move(on_failed_handshake)) {}
 
   void Run();
   // Accepts until no connection waits. Returns false if accepting fails, for example for lack of
@@ -92,6 +99,7 @@ class GrpcListener {
   const Limits limits_;
   ListeningSockets sockets_;
   const Descriptor stop_;  // readable when the listener must stop
+  const FailedHandshakes handshakes_;
   std::atomic<bool> stopping_ = false;
   std::unique_ptr<Acceptor> acceptor_;
   std::atomic<bool> refusing_ = false;

@@ -29,9 +29,12 @@ class CallersTest : public ::testing::Test {
   absl::Status Open(const std::string& text) {
     auth_.callers_file = directory_.File("callers");
     WriteTestFile(auth_.callers_file, text);
-    auto callers = Callers::Open(auth_, rates_, [this](const absl::Status& outcome) {
-      ++(outcome.ok() ? good_looks_ : bad_looks_);
-    });
+    auto callers = Callers::Open(
+        auth_, rates_,
+        [this](const absl::Status& outcome) { ++(outcome.ok() ? good_looks_ : bad_looks_); },
+        [this](const grpc::ServerContextBase&, const absl::Status& error) {
+          refused_.emplace_back(sluice::NameOf(ReasonOf(error)));
+        });
     if (callers.ok()) callers_ = *std::move(callers);
     return callers.status();
   }
@@ -51,6 +54,7 @@ class CallersTest : public ::testing::Test {
   AuthOptions auth_;
   RateOptions rates_;
   int good_looks_ = 0, bad_looks_ = 0;
+  std::vector<std::string> refused_;  // the reasons of refused calls
   std::unique_ptr<Callers> callers_;
 };
 
@@ -118,6 +122,7 @@ TEST_F(CallersTest, ATokenIdentifiesItsCallerAndAWrongOneIsRefused) {
     EXPECT_EQ(Identify(wrong).status().code(), absl::StatusCode::kUnauthenticated);
   }
   EXPECT_EQ(callers_->unknown_tokens(), 12);
+  EXPECT_EQ(refused_, std::vector<std::string>(12, "token_unknown"));
 }
 
 TEST_F(CallersTest, AnonymousCallersMayBeRefused) {
@@ -126,6 +131,8 @@ TEST_F(CallersTest, AnonymousCallersMayBeRefused) {
   EXPECT_EQ(NameOf("Bearer alice-0123456789"), "alice");
   EXPECT_EQ(NameOf(""), "credential_missing");
   EXPECT_EQ(callers_->missing_credentials(), 1);
+  EXPECT_EQ(callers_->unknown_tokens(), 0);
+  EXPECT_THAT(refused_, ::testing::ElementsAre("credential_missing"));
 }
 
 TEST_F(CallersTest, WithoutAFileTokensAreIgnored) {

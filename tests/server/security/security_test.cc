@@ -37,7 +37,8 @@ class SecurityTest : public ::testing::Test {
         options_, &clock_,
         {.certificate = [this](const absl::Status& outcome,
                                const TlsIdentity&) { certificate_ += outcome.ok(); },
-         .callers = [this](const absl::Status& outcome) { callers_ += outcome.ok(); }});
+         .callers = [this](const absl::Status& outcome) { callers_ += outcome.ok(); },
+         .refused = nullptr});
     if (security.ok()) security_ = *std::move(security);
     return security.status();
   }
