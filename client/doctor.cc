@@ -73,6 +73,7 @@ class MetricsReader {
     const size_t before = findings_->size();
     LookAtVersion();
     LookAtReload();
+    LookAtChangedOptions();
     LookAtFiles();
     LookAtCertificate();
     LookAtRefusals();
@@ -111,6 +112,21 @@ class MetricsReader {
     }
   }
 
+  void LookAtChangedOptions() {
+    std::vector<std::string> options;
+    for (const Sample& sample : samples_) {
+      const auto option = sample.labels.find("option");
+      if (sample.name == metric::kNeedsRestart.name && option != sample.labels.end()) {
+        options.push_back(Printable(option->second));
+      }
+    }
+    if (options.empty()) return;
+    findings_->push_back({Level::kAdvice,
+                          absl::StrCat("changed in the configuration, but only a restart applies: ",
+                                       absl::StrJoin(options, ", ")),
+                          "Restart the server to apply them, or change them back."});
+  }
+
   void LookAtFiles() {
     for (const Sample& sample : samples_) {
       if (sample.name != metric::kSecretFilesValid.name || sample.value != 0) continue;
@@ -140,14 +156,19 @@ class MetricsReader {
   void LookAtRefusals() {
     const double admitted = Sum(metric::kAdmitted);
     for (const ReasonInfo& reason : kReasons) {
-      if (reason.at_fault == AtFault::kCaller) continue;
       const std::string name(reason.name);
-      const double refused = Sum(metric::kRejected, {{"reason", name}});
+      const double refused = Sum(metric::kRejected, {{"reason", name}}) +
+                             Sum(metric::kUnauthenticated, {{"reason", name}});
       if (refused == 0 || refused < 0.001 * (admitted + refused)) continue;
-      findings_->push_back({Level::kAdvice,
-                            absl::StrFormat("%.0f requests were refused for %s, %s of all", refused,
-                                            name, Percent(refused / (admitted + refused))),
-                            std::string(reason.remedy)});
+      const bool by_caller = reason.at_fault == AtFault::kCaller;
+      findings_->push_back(
+          {Level::kAdvice,
+           absl::StrFormat("%.0f requests were refused for %s, %s of all%s", refused, name,
+                           Percent(refused / (admitted + refused)),
+                           by_caller ? "; callers caused this" : ""),
+           by_caller ? absl::StrCat("A caller should: ", std::string(reason.remedy),
+                                    " The log lines with reason=", name, " have the addresses.")
+                     : std::string(reason.remedy)});
     }
   }
 

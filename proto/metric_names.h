@@ -186,6 +186,10 @@ inline constexpr Metric kLogDropped{"sluice_log_dropped_total",
 inline constexpr Metric kReloadSuccess{
     "sluice_config_reload_success",
     "1 if the last reload of the configuration succeeded or there was no reload, else 0."};
+inline constexpr Metric kNeedsRestart{
+    "sluice_config_needs_restart",
+    "1 for each option, by option, that the last reload found changed since the start and that "
+    "only a restart applies; absent if there is none."};
 inline constexpr Metric kReloads{"sluice_config_reloads_total",
                                  "Reloads of the configuration, by result: ok or error."};
 inline constexpr Metric kCertificateExpiry{

@@ -1,5 +1,7 @@
 #include "server/daemon/reloader.h"
 
+#include <span>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_join.h"
@@ -25,7 +27,8 @@ absl::Status Reloader::LoadModels() {
 absl::StatusOr<ReloadReport> Reloader::Reload() {
   MutexLock lock(&mu_);
   absl::StatusOr<ReloadReport> report = OrOutOfMemory([this] { return TryReload(); });
-  metrics_->OnReload(report.ok());
+  metrics_->OnReload(report.ok(), report.ok() ? std::span<const std::string>(report->needs_restart)
+                                              : std::span<const std::string>());
   const auto tell = [&] {
     Tell(report);
     return absl::OkStatus();

@@ -12,6 +12,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
+#include "base/out_of_memory.h"
 #include "prometheus/counter.h"
 #include "prometheus/family.h"
 #include "prometheus/gauge.h"
@@ -100,6 +101,7 @@ struct Metrics::Families {
   Counter& reloads_ok = reloads.Add({{"result", "ok"}});
   Counter& reloads_failed = reloads.Add({{"result", "error"}});
   Gauge& reload_success = AddGauge(metric::kReloadSuccess).Add({});
+  prometheus::Family<Gauge>& needs_restart = AddGauge(metric::kNeedsRestart);
   prometheus::Family<Gauge>& certificate_expiry = AddGauge(metric::kCertificateExpiry);
   prometheus::Family<Gauge>& secret_files_valid = AddGauge(metric::kSecretFilesValid);
   prometheus::Family<Counter>& secret_reads = AddCounter(metric::kSecretReads);
@@ -259,9 +261,19 @@ void Metrics::Retire(IsServed is_served, MonoTime now, nanoseconds keep) {
                    now, keep);
 }
 
-void Metrics::OnReload(bool ok) {
+void Metrics::OnReload(bool ok, std::span<const std::string> needs_restart) {
   families_->reload_success.Set(ok ? 1 : 0);
   (ok ? families_->reloads_ok : families_->reloads_failed).Increment();
+  if (!ok) return;
+  const auto show = [&] {
+    MutexLock lock(&reload_mu_);
+    needs_restart_ = std::make_unique<OwnSeries>();  // removes the series of the previous reload
+    for (const std::string& option : needs_restart) {
+      needs_restart_->Add(families_->needs_restart, {{"option", option}}).Set(1);
+    }
+    return absl::OkStatus();
+  };
+  OrOutOfMemory(show).IgnoreError();
 }
 
 void Metrics::OnSecretRead(std::string_view kind, bool ok) {

@@ -3,10 +3,12 @@
 
 #include <chrono>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/mutex.h"
 #include "engine/observer.h"
 #include "prometheus/metric_family.h"
 #include "prometheus/registry.h"
@@ -37,7 +39,9 @@ class Metrics final : public Observer {
   void OnHang(const Model& model, const Hang& hang) override;
   // Drops the series of models in the same way as PerModel::Retire.
   void Retire(IsServed is_served, MonoTime now, nanoseconds keep);
-  void OnReload(bool ok);
+  // Counts a reload. `needs_restart` are the changed options that it did not apply; after a failed
+  // reload, the options of the previous one stay.
+  void OnReload(bool ok, std::span<const std::string> needs_restart = {});
   // Counts a check of secret files, and keeps its outcome. `kind` is "certificate" or "callers".
   void OnSecretRead(std::string_view kind, bool ok);
   void SetCertificateExpiry(std::chrono::system_clock::time_point expires);
@@ -56,6 +60,9 @@ class Metrics final : public Observer {
   const std::unique_ptr<Families> families_;
   PerModel<Series> series_;
   PerModel<Refusals> refusals_;  // by name only; the version is 0
+
+  Mutex reload_mu_;
+  std::unique_ptr<OwnSeries> needs_restart_ ABSL_GUARDED_BY(reload_mu_);
 };
 
 }  // namespace sluice

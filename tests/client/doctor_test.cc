@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "absl/strings/str_split.h"
+#include "base/reason.h"
 #include "tests/support/table.h"
 
 namespace sluice::client {
@@ -142,6 +143,25 @@ const DoctorRow kDoctorRows[] = {
        AddSample("sluice_rejected_total", {{"model", "demo"}, {"reason", "queue_full"}}, 250, seen);
      },
      Level::kAdvice, "250 requests were refused for queue_full, 20.0% of all"},
+    {"ErrorsOfCallers",
+     [](auto* seen) {
+       AddSample("sluice_rejected_total", {{"model", "demo"}, {"reason", "input"}}, 250, seen);
+     },
+     Level::kAdvice, "250 requests were refused for input, 20.0% of all; callers caused this"},
+    {"CallersThatAreNotKnown",
+     [](auto* seen) {
+       AddSample("sluice_unauthenticated_total", {{"reason", "token_unknown"}}, 250, seen);
+     },
+     Level::kAdvice,
+     "250 requests were refused for token_unknown, 20.0% of all; callers caused this"},
+    {"ChangedOptionsThatNeedARestart",
+     [](auto* seen) {
+       AddSample("sluice_config_needs_restart", {{"option", "engine.queue.max_wait"}}, 1, seen);
+       AddSample("sluice_config_needs_restart", {{"option", "cpu.threads"}}, 1, seen);
+     },
+     Level::kAdvice,
+     "changed in the configuration, but only a restart applies: engine.queue.max_wait, "
+     "cpu.threads"},
     {"FailedSteps",
      [](auto* seen) {
        AddSample("sluice_backend_errors_total", {{"kind", "x"}}, 2, seen);
@@ -163,6 +183,19 @@ const DoctorRow kDoctorRows[] = {
      Level::kAdvice, "3 lines of the log were dropped"},
 };
 SLUICE_TABLE(DoctorTable, kDoctorRows);
+
+TEST(Doctor, NamesTheRemedyOfTheSideThatHasToChangeSomething) {
+  for (const ReasonInfo& reason : kReasons) {
+    SCOPED_TRACE(reason.name);
+    Observation seen = HealthyServer();
+    AddSample("sluice_rejected_total", {{"reason", std::string(reason.name)}}, 250, &seen);
+    const std::vector<Finding> findings = Diagnose(seen);
+    const auto found = std::ranges::find(findings, Level::kAdvice, &Finding::level);
+    ASSERT_NE(found, findings.end());
+    EXPECT_THAT(found->todo, HasSubstr(std::string(reason.remedy)));
+    EXPECT_EQ(found->todo.starts_with("A caller should: "), reason.at_fault == AtFault::kCaller);
+  }
+}
 
 TEST(Doctor, IgnoresValuesBelowTheLimits) {
   Observation seen = HealthyServer();

@@ -34,6 +34,18 @@ class ReloaderTest : public ::testing::Test {
     return metrics_.Render({}).find("\nsluice_config_reload_success 1") != std::string::npos;
   }
 
+  // Returns the options that the metrics name.
+  std::vector<std::string> NeedsRestart() {
+    const std::string name = "\nsluice_config_needs_restart{option=\"", text = metrics_.Render({});
+    std::vector<std::string> options;
+    for (size_t at = text.find(name); at != text.npos; at = text.find(name, at + 1)) {
+      const size_t begin = at + name.size();
+      options.push_back(text.substr(begin, text.find('"', begin) - begin));
+    }
+    std::ranges::sort(options);
+    return options;
+  }
+
   const TemporaryDirectory directory_;
   testing::TestDaemon daemon_;
   Metrics metrics_{"fake", "1.2.3"};
@@ -60,8 +72,20 @@ TEST_F(ReloaderTest, AppliesChangesAndNamesOptionsThatNeedARestart) {
     EXPECT_THAT(report->needs_restart,
                 ElementsAre("engine.queue.max_requests", "server.grpc.address"));
     EXPECT_EQ(daemon_.server().lifecycle().drain_delay_us, 5);
+    EXPECT_THAT(NeedsRestart(), ElementsAre("engine.queue.max_requests", "server.grpc.address"));
   }
   EXPECT_TRUE(Success());
+  on_disk_->server.grpc.address = running_.server.grpc.address;
+  EXPECT_TRUE(reloader_->Reload().ok());
+  EXPECT_THAT(NeedsRestart(), ElementsAre("engine.queue.max_requests"));
+  const Config on_disk = *on_disk_;
+  on_disk_ = absl::InvalidArgumentError("f.yaml:3: nonsense");
+  EXPECT_FALSE(reloader_->Reload().ok());
+  EXPECT_THAT(NeedsRestart(), ElementsAre("engine.queue.max_requests")) << "it is still needed";
+  on_disk_ = on_disk;
+  on_disk_->engine.queue.max_requests = running_.engine.queue.max_requests;
+  EXPECT_TRUE(reloader_->Reload().ok());
+  EXPECT_THAT(NeedsRestart(), IsEmpty());
 }
 
 TEST_F(ReloaderTest, AnErrorChangesNothing) {
