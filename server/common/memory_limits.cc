@@ -122,6 +122,18 @@ MemoryLimits ComputeMemoryLimits(const ServerOptions& options, int64_t queue_byt
           }};
 }
 
+absl::Status CheckWeights(const MemoryLimits& limits, int64_t weight_bytes) {
+  const int64_t free_bytes = std::max<int64_t>(limits.limit - limits.sum(), 0);
+  if (weight_bytes <= free_bytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "the weights of the models take ", Mebibytes(weight_bytes), ", but only ",
+      Mebibytes(free_bytes), " are free for models: ", Mebibytes(weight_bytes - free_bytes),
+      " are missing, and room for activations and KV pages. Serve fewer models, raise "
+      "server.memory.limit_bytes, or lower one of the options listed here. The limits without "
+      "models: ",
+      limits.Text()));
+}
+
 void AddModels(std::span<const ModelStats> models, bool on_cpu, MemoryLimits* limits) {
   int64_t weights = 0, plans = 0, activations = 0, kv = 0, pinned = 0;
   for (const ModelStats& stats : models) {

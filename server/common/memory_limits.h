@@ -63,6 +63,10 @@ int64_t MaxLiveCalls(const ServerOptions& options);
 MemoryLimits ComputeMemoryLimits(const ServerOptions& options, int64_t queue_bytes, int64_t models,
                                  int64_t process_bytes);
 
+// Returns ResourceExhausted if weights of `weight_bytes` do not fit on a CPU next to `limits`, the
+// limits without models. The message states how many bytes are missing.
+absl::Status CheckWeights(const MemoryLimits& limits, int64_t weight_bytes);
+
 // Adds the memory that the models take on the host; on a GPU this is only pinned memory.
 void AddModels(std::span<const ModelStats> models, bool on_cpu, MemoryLimits* limits);
 

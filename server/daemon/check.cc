@@ -88,15 +88,22 @@ ConfigCheck CheckConfig(const Config& config) {
   const ServerOptions options = WithMemoryShares(config.server);
   const EngineOptions engine =
       WithMemoryShares(config.engine, options.memory.limit_bytes, std::ssize(config.models));
-  add(ComputeMemoryLimits(options, engine.queue.max_bytes,
-                          std::max<int64_t>(std::ssize(config.models), 1), ResidentBytes())
-          .Check());
+  const MemoryLimits limits =
+      ComputeMemoryLimits(options, engine.queue.max_bytes,
+                          std::max<int64_t>(std::ssize(config.models), 1), ResidentBytes());
+  const absl::Status enough = limits.Check();
+  add(enough);
   add(CheckFiles(config));
-  add(MakeBackend(config.device, config.cpu, config.cuda, config.engine.attention).status());
+  const auto chosen = MakeBackend(config.device, config.cpu, config.cuda, config.engine.attention);
+  add(chosen.status());
   for (const absl::Status& error : Security::ErrorsOf(config.server)) add(error);
   const absl::StatusOr<std::unique_ptr<Log>> log = Log::Create(config.server.log);
   add(log.status());
   if (log.ok()) CheckModels(config, log->get(), &check);
+  if (enough.ok() && chosen.ok() && chosen->backend->info().device == "cpu") {
+    const int64_t copied = config.server.memory.copy_weights ? check.models.file_bytes : 0;
+    add(CheckWeights(limits, check.models.weight_bytes + copied));
+  }
   return check;
 }
 

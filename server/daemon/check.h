@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "config/config.h"
+#include "server/models/model_manager.h"
 
 namespace sluice {
 
@@ -14,13 +15,14 @@ namespace sluice {
 absl::Status CheckFiles(const Config& config);
 
 struct ConfigCheck {
-  int64_t models = 0;                // the number of models, if there are no errors
+  ModelManager::Checked models;      // if there are no errors
   std::vector<absl::Status> errors;  // of all parts; the messages equal those of the start
 };
 
 // Opens the device, and reads the files of TLS, the callers and the models by the functions of the
-// start. Loads no weights, so whether models fit into the memory is not known; only a limit that is
-// too low without any model is an error. Writes warnings about models to the log of `config`.
+// start. Loads no weights. On a CPU, an estimate of their memory that exceeds the memory limit is
+// an error; on a GPU the start finds whether they fit. Activations and KV pages take the memory
+// that is left, so they are not estimated. Writes warnings about models to the log of `config`.
 ConfigCheck CheckConfig(const Config& config);
 
 }  // namespace sluice

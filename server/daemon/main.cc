@@ -101,7 +101,8 @@ int PrintCheck(const ConfigCheck& check) {
     std::fprintf(stderr, "sluiced: %s\n", std::string(error.message()).c_str());
   }
   if (!check.errors.empty()) return 2;
-  std::printf("The configuration is valid; models: %lld.\n", static_cast<long long>(check.models));
+  std::printf("The configuration is valid; models: %lld.\n",
+              static_cast<long long>(check.models.models));
   return 0;
 }
 

@@ -4,11 +4,15 @@
 #include <iterator>
 #include <set>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/out_of_memory.h"
 #include "base/status_macros.h"
+#include "base/text_wrap.h"
 #include "engine/model/check_tensors.h"
 #include "engine/option_specs.h"
+#include "engine/step_description.h"
 #include "server/common/option_specs.h"
 #include "server/common/status.h"
 
@@ -17,6 +21,7 @@ namespace {
 
 constexpr char kLoading[] = "loading";
 constexpr char kNotLoaded[] = "not loaded";
+constexpr char kRepository[] = "the repository";
 
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
@@ -25,10 +30,65 @@ bool IsUnread(const absl::Status& status) {
   return absl::IsUnknown(status) || absl::IsResourceExhausted(status);
 }
 
-absl::Status NoModel(const std::string& name, std::optional<int64_t> version, const char* where) {
-  return absl::NotFoundError(absl::StrCat("no model ", Printable(name),
-                                          version ? absl::StrCat(" with version ", *version) : "",
-                                          " ", where));
+// Returns the different names in order, at most 16 of them.
+std::string SomeOf(const std::vector<std::string>& names) {
+  constexpr size_t kNamed = 16;
+  std::set<std::string> some(names.begin(), names.end());
+  const size_t more = some.size() - std::min(some.size(), kNamed);
+  some.erase(std::prev(some.end(), static_cast<ptrdiff_t>(more)), some.end());
+  return absl::StrCat(absl::StrJoin(some, ", "),
+                      more > 0 ? absl::StrCat(" and ", more, " more") : "");
+}
+
+std::string Shown(const std::string& name, std::optional<int64_t> version) {
+  return absl::StrCat(Printable(name), version ? absl::StrCat(" with version ", *version) : "");
+}
+
+// Returns NotFound with the name that is nearest to `name`, and the known ones. `kind` and `where`
+// complete the sentence "no KIND NAME WHERE".
+absl::Status NoSuchName(absl::string_view kind, const std::string& name,
+                        std::optional<int64_t> version, absl::string_view where,
+                        const std::vector<std::string>& known) {
+  return absl::NotFoundError(
+      absl::StrCat("no ", kind, " ", Shown(name, version), " ", where, Suggestion(name, known),
+                   known.empty() ? "; there is none" : absl::StrCat("; known: ", SomeOf(known))));
+}
+
+// Returns NotFound with the known versions of the model.
+absl::Status NoVersion(const std::string& name, std::optional<int64_t> version,
+                       absl::string_view where, const std::vector<int64_t>& known) {
+  return absl::NotFoundError(absl::StrCat("no model ", Shown(name, version), " ", where,
+                                          "; known versions: ", absl::StrJoin(known, ", ")));
+}
+
+// Returns the names of the models in the repository.
+std::vector<std::string> NamesIn(const ModelRepository& repository) {
+  std::vector<std::string> names;
+  const absl::StatusOr<std::vector<ModelRepository::Found>> list = repository.List();
+  if (!list.ok()) return names;
+  for (const ModelRepository::Found& found : *list) {
+    if (found.status.ok()) names.push_back(found.name);
+  }
+  return names;
+}
+
+// Returns whether the repository has a folder of this name, which may be no model.
+bool HasFolder(const ModelRepository& repository, const std::string& name) {
+  const absl::StatusOr<std::vector<ModelRepository::Found>> list = repository.List();
+  return list.ok() && std::ranges::find(*list, name, &ModelRepository::Found::name) != list->end();
+}
+
+// Returns what to do if the folder is no model but has folders of models, or nothing.
+std::string RepositoryHint(const Directory& folder, const std::string& path) {
+  if (folder.Has("config.json") || folder.Has("modules.json")) return "";
+  const absl::StatusOr<ModelRepository> repository = ModelRepository::Open(path);
+  if (!repository.ok()) return "";
+  const std::vector<std::string> names = NamesIn(*repository);
+  if (names.empty()) return "";
+  return absl::StrCat("; it has the folders of models ", SomeOf(names),
+                      ": serve all of them by --model-repository ", absl::CHexEscape(path),
+                      " (model_repository), or one by --model ", names.front(), "=",
+                      absl::CHexEscape(path), "/", names.front());
 }
 
 // Returns whether a path that does not exist may be meant as the name of a model on a hub.
@@ -113,8 +173,7 @@ absl::StatusOr<ModelManager::Target> ModelManager::FromRepository(
   SLUICE_ASSIGN_OR_RETURN(std::string fingerprint,
                           folder.ok() ? folder->Fingerprint() : folder.status());
   SLUICE_RETURN_IF_ERROR(AppendAdapters(*folder, /*path=*/"", &fingerprint));
-  return Target{
-      {found.name, version}, "the repository", *std::move(folder), std::move(fingerprint)};
+  return Target{{found.name, version}, kRepository, *std::move(folder), std::move(fingerprint)};
 }
 
 absl::StatusOr<std::vector<ModelManager::Target>> ModelManager::Targets(
@@ -210,19 +269,23 @@ absl::StatusOr<std::optional<ModelRepository>> ModelManager::OpenRepository(
                       absl::StrCat("model_repository: ", Text(root.status())));
 }
 
-absl::StatusOr<int64_t> ModelManager::Check(const std::vector<ModelSpec>& models,
-                                            const std::string& repository) {
+absl::StatusOr<ModelManager::Checked> ModelManager::Check(const std::vector<ModelSpec>& models,
+                                                          const std::string& repository) {
   SLUICE_ASSIGN_OR_RETURN(const std::optional<ModelRepository> opened, OpenRepository(repository));
   SLUICE_ASSIGN_OR_RETURN(const std::vector<Target> targets, Targets(models, opened));
   ModelChange read;
   SLUICE_RETURN_IF_ERROR(LoadAll(targets, &read));
+  Checked checked{.models = std::ssize(targets)};
   for (const std::shared_ptr<const Model>& model : read.serve) {
     LogWarnings(*model);
     const absl::Status status = CheckTensors(*model);
-    if (status.ok()) continue;
-    return absl::Status(status.code(), absl::StrCat("model ", model->name, ": ", Text(status)));
+    if (!status.ok()) {
+      return absl::Status(status.code(), absl::StrCat("model ", model->name, ": ", Text(status)));
+    }
+    checked.weight_bytes += EstimateWeightMemory(*model);
+    checked.file_bytes += model->checkpoint.bytes();
   }
-  return std::ssize(targets);
+  return checked;
 }
 
 absl::StatusOr<ModelManager::Changes> ModelManager::Apply(const std::vector<ModelSpec>& models,
@@ -261,8 +324,12 @@ absl::Status ModelManager::LoadAdapterOf(const Model& model, const std::string& 
   SLUICE_ASSIGN_OR_RETURN(const std::optional<Directory> folder,
                           OpenAdapters(target.folder, target.options.adapters));
   if (!folder || !folder->Has(name)) {
-    return absl::NotFoundError(absl::StrCat("model ", model.name, " has no folder for the adapter ",
-                                            Printable(name), " in its folder of adapters"));
+    std::vector<std::string> known;
+    if (folder) {
+      SLUICE_ASSIGN_OR_RETURN(known, ListAdapters(*folder));
+    }
+    return NoSuchName("adapter", name, std::nullopt,
+                      absl::StrCat("is in the folder of adapters of ", model.name), known);
   }
   SLUICE_ASSIGN_OR_RETURN(const Directory own, folder->OpenFolder(name));
   SLUICE_ASSIGN_OR_RETURN(const auto adapter, LoadAdapter(name, model, own, weights_));
@@ -292,10 +359,12 @@ absl::Status ModelManager::Load(const std::string& name, std::optional<int64_t> 
 absl::StatusOr<ModelManager::Target> ModelManager::Named(const std::string& name,
                                                          std::optional<int64_t> version) {
   const ModelSpec* spec = nullptr;
-  bool configured = false;
+  std::vector<std::string> known;
+  std::vector<int64_t> versions;  // the configured versions of `name`
   for (const ModelSpec& each : models_) {
+    known.push_back(each.name);
     if (each.name != name) continue;
-    configured = true;
+    versions.push_back(each.version);
     if (version.has_value() && each.version != *version) continue;
     if (spec == nullptr || each.version > spec->version) spec = &each;
   }
@@ -311,13 +380,19 @@ absl::StatusOr<ModelManager::Target> ModelManager::Named(const std::string& name
     return std::move(both.back());
   }
   const std::optional<ModelRepository> repository = this->repository();
-  if (configured || !repository.has_value()) return NoModel(name, version, "is configured");
-  SLUICE_ASSIGN_OR_RETURN(const ModelRepository::Found found, repository->Find(name));
-  const int64_t wanted = version.value_or(found.versions.back());
-  if (!std::binary_search(found.versions.begin(), found.versions.end(), wanted)) {
-    return NoModel(name, version, "is in the model repository");
+  if (!versions.empty()) return NoVersion(name, version, "is configured", versions);
+  if (!repository.has_value()) return NoSuchName("model", name, version, "is configured", known);
+  const absl::StatusOr<ModelRepository::Found> found = repository->Find(name);
+  if (absl::IsNotFound(found.status()) && !HasFolder(*repository, name)) {
+    std::ranges::copy(NamesIn(*repository), std::back_inserter(known));
+    return NoSuchName("model", name, version, "is configured or in the model repository", known);
   }
-  return FromRepository(*repository, found, wanted);
+  SLUICE_RETURN_IF_ERROR(found.status());
+  const int64_t wanted = version.value_or(found->versions.back());
+  if (!std::binary_search(found->versions.begin(), found->versions.end(), wanted)) {
+    return NoVersion(name, version, "is in the model repository", found->versions);
+  }
+  return FromRepository(*repository, *found, wanted);
 }
 
 absl::Status ModelManager::Unload(const std::string& name, std::optional<int64_t> version) {
@@ -329,11 +404,18 @@ absl::Status ModelManager::Unload(const std::string& name, std::optional<int64_t
     return absl::OkStatus();
   }
   ModelChange change;
+  std::vector<std::string> known;
+  std::vector<int64_t> versions;  // the served versions of `name`
   for (const std::shared_ptr<const Model>& model : engine_->Models()) {
-    const bool meant = model->name == name && (!version || model->version == *version);
-    if (meant) change.withdraw.push_back(model);
+    known.push_back(model->name);
+    if (model->name != name) continue;
+    versions.push_back(model->version);
+    if (!version || model->version == *version) change.withdraw.push_back(model);
   }
-  if (change.withdraw.empty()) return NoModel(name, version, "is served");
+  if (change.withdraw.empty()) {
+    return versions.empty() ? NoSuchName("model", name, version, "is served", known)
+                            : NoVersion(name, version, "is served", versions);
+  }
   SLUICE_RETURN_IF_ERROR(engine_->Exchange(change));
   on_change_();
   LogChange(change);
@@ -386,7 +468,11 @@ absl::Status ModelManager::LoadAll(const std::vector<Target>& targets, ModelChan
     }
     absl::StatusOr<std::shared_ptr<const Model>> model =
         LoadModel(target.key.first, target.key.second, target.folder, options);
-    if (!model.ok()) return failed(model.status());
+    if (!model.ok()) {
+      const bool listed = absl::IsNotFound(model.status()) && target.place != kRepository;
+      const std::string hint = listed ? RepositoryHint(target.folder, target.place) : "";
+      return failed(absl::Status(model.status().code(), absl::StrCat(Text(model.status()), hint)));
+    }
     if (!target.ladder.empty()) change->ladders[model->get()] = target.ladder;
     change->serve.push_back(*std::move(model));
   }

@@ -46,10 +46,16 @@ class ModelManager {
   absl::StatusOr<Changes> Apply(const std::vector<ModelSpec>& models,
                                 const std::string& repository);
 
+  // The models that were read, and an estimate of their memory on a CPU.
+  struct Checked {
+    int64_t models = 0;
+    int64_t weight_bytes = 0;  // packed; EstimateWeightMemory
+    int64_t file_bytes = 0;    // of the weight files, which the daemon copies or maps
+  };
   // Reads the configuration, the tokenizer and the headers of the weights of the models that Apply
-  // would serve, without an engine. Returns their number, or the error that Apply would return for
-  // these files. May be called without an engine.
-  absl::StatusOr<int64_t> Check(const std::vector<ModelSpec>& models,
+  // would serve, without an engine. Returns the error that Apply would return for these files. May
+  // be called without an engine.
+  absl::StatusOr<Checked> Check(const std::vector<ModelSpec>& models,
                                 const std::string& repository);
 
   // Loads the named model from the configuration or the repository, even if it is already served,

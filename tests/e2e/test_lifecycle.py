@@ -1,6 +1,9 @@
 """Tests how the daemon starts, stops and refuses to start."""
 
 import concurrent.futures
+import json
+import math
+import re
 import signal
 import socket
 import subprocess
@@ -10,6 +13,7 @@ from authority import Authority
 from certificates import Files
 from conftest import DEMO, SLUICED
 from infer import infer, text_inputs
+from tiny_model import D, TinyModel
 from waiting import PATIENCE_S, wait_until
 
 
@@ -145,6 +149,41 @@ def test_check_reports_the_error_of_the_start(tmp_path, options):
     assert place in started.stderr.splitlines()[-1]
     if "memory" not in place:  # The amount that the process takes differs.
         assert error == started.stderr.splitlines()[-1]
+
+
+def model_with_a_large_vocabulary(folder, vocab):
+    """Writes a model whose weights are zeros, which take no room on the disk."""
+    model = TinyModel(folder, seed=1)
+    shapes = {name: tensor.shape for name, tensor in model.tensors.items()}
+    shapes |= {name: (vocab, D) for name in ("model.embed_tokens.weight", "lm_head.weight")}
+    header, offset = {}, 0
+    for name, shape in shapes.items():
+        end = offset + 4 * math.prod(shape)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(header).encode()
+    with open(folder / "model.safetensors", "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + offset)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"vocab_size": vocab}))
+    return folder
+
+
+def test_check_states_how_much_memory_the_models_lack(tmp_path):
+    # Head and embedding of a model take 0.25 GiB each. About a quarter of the limit is for models.
+    one, two = (model_with_a_large_vocabulary(tmp_path / name, 1 << 22) for name in ("1", "2"))
+    limit = "--server.memory.limit-bytes"
+    models = "--model", f"one={one}", "--model", f"two={two}"
+    assert run(*without_ports(*models[:2], limit, "3GiB"), "--check").returncode == 0
+    assert run(*without_ports(*models, limit, "8GiB"), "--check").returncode == 0
+    for given, size in ((models[:2], "1GiB"), (models, "3GiB")):
+        checked = run(*without_ports(*given, limit, size), "--check")
+        assert checked.returncode == 2, checked
+        taken, free, missing = map(float, re.search(
+            r"take ([\d.]+) MiB, but only ([\d.]+) MiB are free for models: ([\d.]+) MiB are",
+            checked.stderr).groups())
+        assert taken > 512 * len(given) / 2 and abs(taken - free - missing) < 0.2, checked
 
 
 def test_check_reports_the_errors_of_all_parts(tmp_path):

@@ -74,6 +74,19 @@ TEST(MemoryLimitsTest, AnErrorNamesEachLineAndItsOption) {
                                  "a 10.0 MiB (option.a), b 20.0 MiB (option.b)"));
 }
 
+TEST(MemoryLimitsTest, WeightsThatDoNotFitAreRefusedWithTheMissingAmount) {
+  const MemoryLimits limits{.limit = 30 * kMiB, .lines = {{"a", 10 * kMiB, "option.a"}}};
+  EXPECT_EQ(CheckWeights(limits, 20 * kMiB), absl::OkStatus()) << "exactly the free memory";
+  const absl::Status status = CheckWeights(limits, 20 * kMiB + kMiB / 2);
+  EXPECT_TRUE(absl::IsResourceExhausted(status));
+  EXPECT_THAT(
+      std::string(status.message()),
+      HasSubstr("take 20.5 MiB, but only 20.0 MiB are free for models: 0.5 MiB are missing"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("a 10.0 MiB (option.a)"));
+  const MemoryLimits full{.limit = 5 * kMiB, .lines = {{"a", 10 * kMiB, "option.a"}}};
+  EXPECT_THAT(std::string(CheckWeights(full, kMiB).message()), HasSubstr("only 0.0 MiB are free"));
+}
+
 TEST(MemoryLimitsTest, ModelsCountTheirHostMemory) {
   ModelStats one;
   one.weight_bytes = 1;

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "engine/step_description.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/models/repository_calls.h"
@@ -16,6 +17,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 EngineOptions OfLittleWork() {
   EngineOptions options;
@@ -113,7 +115,7 @@ TEST_F(ModelManagerTest, ANameOfTheHubIsExplained) {
   EXPECT_THAT(error("sentence-transformers/no-such-model"),
               HasSubstr("sluice-pull \"sentence-transformers/no-such-model\""));
   for (const char* path : {"no-such-model", "/no/such", "./no-such", "a/b/c", "no-such/"}) {
-    EXPECT_THAT(error(path), ::testing::Not(HasSubstr("sluice-pull"))) << path;
+    EXPECT_THAT(error(path), Not(HasSubstr("sluice-pull"))) << path;
   }
 }
 
@@ -149,7 +151,12 @@ TEST_F(ModelManagerTest, ACheckReadsTheModelsWithoutAnEngine) {
   AddModel("a");
   AddModel("b/10");
   ModelManager checker(/*engine=*/nullptr, log_.get());
-  EXPECT_EQ(*checker.Check({}, root_.path()), 2);
+  const auto checked = checker.Check({}, root_.path());
+  ASSERT_EQ(checked.status(), absl::OkStatus());
+  EXPECT_EQ(checked->models, 2);
+  const auto model = *LoadModel("a", 1, root_.File("a"), {});
+  EXPECT_EQ(checked->weight_bytes, 2 * EstimateWeightMemory(*model)) << "two equal models";
+  EXPECT_EQ(checked->file_bytes, 2 * model->checkpoint.bytes());
   WriteTestFile(root_.File("a/config.json"), "{}");
   const absl::Status status = checker.Check({}, root_.path()).status();
   EXPECT_EQ(status, manager_.Apply({}, root_.path()).status());
@@ -240,6 +247,50 @@ TEST_F(ModelManagerTest, LoadsAndUnloadsByName) {
   EXPECT_EQ(manager_.Load("m", 9).code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(manager_.Load("absent", std::nullopt).code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(manager_.Load("../m", std::nullopt).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(ModelManagerTest, AnUnknownNameIsRefusedWithTheNearestAndTheKnownNames) {
+  AddModel("listed");
+  AddModel("repository/rec/1");
+  AddModel("repository/rec/2");
+  std::filesystem::create_directories(root_.File("repository/empty"));
+  const std::vector<ModelSpec> models = {{"demo", root_.File("listed"), 3}};
+  const auto load = [&](const std::string& name, std::optional<int64_t> version = std::nullopt) {
+    return std::string(manager_.Load(name, version).message());
+  };
+  ASSERT_EQ(manager_.Apply(models, "").status(), absl::OkStatus());
+  EXPECT_EQ(load("dmo"), "no model \"dmo\" is configured; did you mean demo?; known: demo");
+  EXPECT_EQ(load("demo", 4), "no model \"demo\" with version 4 is configured; known versions: 3");
+  ASSERT_EQ(manager_.Apply(models, root_.File("repository")).status(), absl::OkStatus());
+  EXPECT_EQ(load("recc"),
+            "no model \"recc\" is configured or in the model repository; did you mean rec?; known: "
+            "demo, rec");
+  EXPECT_EQ(load("rec", 9),
+            "no model \"rec\" with version 9 is in the model repository; known versions: 1, 2");
+  EXPECT_EQ(load("empty"), "model empty has neither config.json nor a numbered version");
+  EXPECT_EQ(std::string(manager_.Unload("re", std::nullopt).message()),
+            "no model \"re\" is served; did you mean rec?; known: demo, rec");
+  EXPECT_EQ(std::string(manager_.Unload("rec", 1).message()),
+            "no model \"rec\" with version 1 is served; known versions: 2");
+}
+
+TEST_F(ModelManagerTest, AFolderOfModelFoldersIsRefusedWithTheOptionForARepository) {
+  AddModel("all/one");
+  AddModel("all/two/7");
+  const auto apply = [&](const std::string& path) {
+    return std::string(manager_.Apply({{"m", root_.File(path), 1}}, "").status().message());
+  };
+  EXPECT_THAT(apply("all"),
+              HasSubstr("; it has the folders of models one, two: serve all of them "
+                        "by --model-repository " +
+                        root_.File("all") + " (model_repository), or one by --model " +
+                        "one=" + root_.File("all/one")));
+  std::filesystem::create_directories(root_.File("none/folder"));
+  EXPECT_THAT(apply("none"), Not(HasSubstr("--model-repository")));
+  AddModel("broken");
+  AddModel("broken/inner");
+  std::filesystem::remove(root_.File("broken/model.safetensors"));
+  EXPECT_THAT(apply("broken"), Not(HasSubstr("--model-repository")));
 }
 
 TEST_F(ModelManagerTest, AFailedReloadKeepsTheServedModel) {
