@@ -159,6 +159,25 @@ LadderOptions LadderOf(const StrategyTrial& trial, const FitArguments& arguments
   return ladder;
 }
 
+// Returns what to do with the printed options.
+std::string ToDoText(const FitReport& report, const FitArguments& arguments) {
+  const StrategyTrials& trials = report.trials;
+  if (trials.ladder_is_free) return "To do: nothing. The lines below have only the assumed batch.";
+  const StrategyTrial& taken = Named(trials, report.taken);
+  const StrategyTrial& one = trials.trials.front();
+  if (taken.gain - one.gain <= trials.margin) {
+    return absl::StrFormat(
+        "To do: nothing. This ladder gains %s over a single bucket, and up to %s may be chance.",
+        Percent(taken.gain), Percent(trials.margin));
+  }
+  return absl::StrFormat(
+      "To do: add the lines below to the file of sluiced --config and restart sluiced. Without a "
+      "restart: sluice ladder set MODEL --strategy fixed --fixed-tokens %s --keep. Expect to gain "
+      "%s over a single bucket, of which %s may be chance.",
+      absl::StrJoin(LadderOf(taken, arguments).fixed_tokens, ","), Percent(taken.gain),
+      Percent(trials.margin));
+}
+
 nlohmann::json TrialJson(const StrategyTrial& trial) {
   nlohmann::json buckets = nlohmann::json::array();
   for (const Bucket& bucket : trial.buckets) buckets.push_back(bucket.tokens);
@@ -274,6 +293,7 @@ std::string FitText(const FitReport& report, const FitArguments& arguments) {
         "\"%s\" would gain %s over one bucket; this ladder gains %s, so it is printed instead.",
         wanted.name, Percent(wanted.gain), Percent(taken.gain)));
   }
+  text += Comment(ToDoText(report, arguments));
   absl::StrAppend(&text, "engine:\n");
   if (!trials.ladder_is_free) {
     absl::StrAppend(&text, "  ladder:\n",
@@ -299,10 +319,15 @@ nlohmann::json FitJson(const FitReport& report, const FitArguments& arguments) {
                         {"fixed_tokens", ladder.fixed_tokens},
                         {"max_buckets", ladder.max_buckets}};
   }
-  return {{"assumed", report.assumed}, {"arrivals", trials.arrivals},
-          {"margin", trials.margin},   {"ladder_is_free", trials.ladder_is_free},
-          {"best", trials.best},       {"taken", report.taken},
-          {"trials", tried},           {"engine", engine}};
+  return {{"assumed", report.assumed},
+          {"arrivals", trials.arrivals},
+          {"margin", trials.margin},
+          {"ladder_is_free", trials.ladder_is_free},
+          {"best", trials.best},
+          {"taken", report.taken},
+          {"trials", tried},
+          {"engine", engine},
+          {"todo", ToDoText(report, arguments)}};
 }
 
 namespace {

@@ -64,8 +64,12 @@ int Try(const Arguments& arguments, const Connection& connection, const Console&
   *console.out << TrialsTable(trials) << "\n"
                << absl::StrJoin(Wrap(VerdictText(trials), kTerminalColumns), "\n") << "\n";
   const StrategyTrial& best = BestOf(trials);
-  if (!best.choice.empty()) {
-    *console.out << "sluice ladder set " << own.model << " " << ChoiceFlags(best.choice) << "\n";
+  *console.out << "To do: ";
+  if (best.choice.empty()) {
+    *console.out << "nothing.\n";
+  } else {
+    *console.out << "sluice ladder set " << own.model << " " << ChoiceFlags(best.choice)
+                 << "\n(with --keep, the choice stays after a restart)\n";
   }
   return kExitOk;
 }

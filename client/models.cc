@@ -21,7 +21,8 @@ using inference::ModelMetadataResponse;
 using TensorMetadata = ModelMetadataResponse::TensorMetadata;
 using TensorList = google::protobuf::RepeatedPtrField<TensorMetadata>;
 
-constexpr size_t kNameColumn = 13;  // the width of "  returns    "
+constexpr size_t kNameColumn = 13;      // the width of "  returns    "
+constexpr size_t kProfileColumns = 16;  // of the table
 
 // A model of the server's index. A model that is not ready has no metadata.
 struct Listed {
@@ -80,21 +81,32 @@ std::string SettingsText(const Listed& model) {
   return text;
 }
 
+// Returns a table of at most kTerminalColumns, and lines for each model with the texts that have no
+// bound: the reason of its state, its kernels, its tensors and its settings.
 std::string ModelsText(const std::vector<Listed>& models) {
-  Table table({"NAME", "VERSION", "STATE", "PROFILE", "ATTENTION", "KERNELS", "READY AFTER"});
+  Table table({"NAME", "VERSION", "STATE", "PROFILE", "ATTENTION", "READY AFTER"});
   std::string tensors;
   for (const Listed& model : models) {
     const auto& [index, metadata] = model;
-    const std::string state = index.reason().empty()
-                                  ? index.state()
-                                  : absl::StrCat(index.state(), " (", index.reason(), ")");
-    table.AddRow({index.name(), index.version(), state, PropertyOf(model, "profile"),
-                  PropertyOf(model, "attention"), PropertyOf(model, "kernels"),
-                  PropertyOf(model, "ready_after")});
-    if (!metadata.ok()) continue;
+    table.AddRow({Shortened(index.name(), 32), Shortened(index.version(), 10),
+                  Shortened(index.state(), 11),
+                  Shortened(PropertyOf(model, "profile"), kProfileColumns),
+                  Shortened(PropertyOf(model, "attention"), 10),
+                  Shortened(PropertyOf(model, "ready_after"), 11)});
+    const bool has_lines = metadata.ok() || !index.reason().empty();
+    if (!has_lines) continue;
     absl::StrAppend(&tensors, "\n", absl::Utf8SafeCHexEscape(index.name()), " ",
                     absl::Utf8SafeCHexEscape(index.version()), "\n",
-                    NamesText("takes", metadata->inputs()),
+                    LineText("reason", absl::Utf8SafeCHexEscape(index.reason())));
+    if (!metadata.ok()) continue;
+    const auto add = [&](const char* name, size_t shown) {
+      const std::string value = PropertyOf(model, name);
+      if (value.size() <= shown) return;  // the table has it in full
+      absl::StrAppend(&tensors, LineText(name, absl::Utf8SafeCHexEscape(value)));
+    };
+    add("profile", kProfileColumns);
+    add("kernels", 1);  // more than "-"
+    absl::StrAppend(&tensors, NamesText("takes", metadata->inputs()),
                     NamesText("returns", metadata->outputs()), SettingsText(model));
     if (const std::string dense = PropertyOf(model, "dense_algorithms"); dense != "-") {
       for (const absl::string_view line : absl::StrSplit(dense, '\n')) {

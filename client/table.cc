@@ -34,6 +34,15 @@ std::string Labelled(const std::string& label, size_t indent, const std::string&
                       absl::StrJoin(lines, absl::StrCat("\n", std::string(indent, ' '))), "\n");
 }
 
+std::string Shortened(absl::string_view text, size_t columns) {
+  constexpr absl::string_view kCut = "...";
+  std::string shown = absl::Utf8SafeCHexEscape(text);
+  if (shown.size() <= columns) return shown;
+  size_t end = columns - kCut.size();
+  while (end > 0 && (shown[end] & 0xc0) == 0x80) --end;  // inside a character of several bytes
+  return absl::StrCat(shown.substr(0, end), kCut);
+}
+
 Table::Table(std::vector<std::string> headings) : rows_{std::move(headings)} {}
 
 void Table::AddRow(std::vector<std::string> cells) {

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
+
 namespace sluice::client {
 
 // The width of wrapped text.
@@ -20,6 +22,9 @@ std::string Counted(int64_t count, const char* one, const char* several);
 // Returns a line "LABEL TEXT". The text begins at the column `indent`, or after a longer label, and
 // is wrapped to the terminal.
 std::string Labelled(const std::string& label, size_t indent, const std::string& text);
+
+// Returns the text with control characters escaped, cut to `columns` with "..." at its end.
+std::string Shortened(absl::string_view text, size_t columns);
 
 class Table {
  public:

@@ -34,17 +34,18 @@ std::string Verdict(const Sizing& sizing, const SizingOptions& options) {
   if (sizing.share_alone.has_value() && *sizing.share_alone < options.share) {
     return absl::StrFormat(
         "More replicas cannot help: even on idle replicas, only %.4g of the sequences end within "
-        "%.4g ms and their deadlines, less than %.4g. The longest sequence has %d tokens. Raise "
-        "--objective-ms, lower --share or shorten the sequences.\n",
+        "%.4g ms and their deadlines, less than %.4g. The longest sequence has %d tokens.\n"
+        "To do: raise --objective-ms, lower --share or shorten the sequences.\n",
         *sizing.share_alone, options.objective_seconds * 1e3, options.share, sizing.longest);
   }
-  return absl::StrFormat("%s cannot end %.4g of the sequences within %.4g ms.\n",
-                         Replicas(options.max_replicas), options.share,
-                         options.objective_seconds * 1e3);
+  return absl::StrFormat(
+      "%s cannot end %.4g of the sequences within %.4g ms.\n"
+      "To do: raise --max-replicas or --objective-ms, or lower --share.\n",
+      Replicas(options.max_replicas), options.share, options.objective_seconds * 1e3);
 }
 
-// Returns a sentence for each reason why the result may not hold.
-std::string Reservations(const Sizing& sizing, const SizingOptions& options) {
+// Returns a sentence for each reason why the figures may be wrong; each has a remedy.
+std::string Doubts(const Sizing& sizing, const SizingOptions& options) {
   std::string text;
   if (options.costs_assumed) {
     absl::StrAppendFormat(
@@ -65,6 +66,14 @@ std::string Reservations(const Sizing& sizing, const SizingOptions& options) {
                     "All sequences arrive within one objective, so they do not show the load that "
                     "replicas can carry. Use a longer recording.\n");
   }
+  return text;
+}
+
+// Returns what to do with the options if some replicas meet the objective, after the remaining
+// reservations.
+std::string Advice(const Sizing& sizing, const SizingOptions& options) {
+  const std::string doubts = Doubts(sizing, options);
+  std::string text = doubts;
   if (options.from_journal) {
     absl::StrAppend(&text,
                     "A journal has no refused requests. If the daemon refused some "
@@ -72,6 +81,12 @@ std::string Reservations(const Sizing& sizing, const SizingOptions& options) {
   }
   if (sizing.ladder_is_free) {
     absl::StrAppend(&text, "No ladder is advised: ", kLadderIsFree, ".\n");
+  }
+  if (sizing.replicas > 0) {
+    absl::StrAppend(&text, "To do: ",
+                    doubts.empty() ? "" : "first remove the doubts above. If the figures stay, ",
+                    "run ", Replicas(sizing.replicas),
+                    ", and add the lines below to the file of sluiced --config.\n");
   }
   return text;
 }
@@ -91,7 +106,7 @@ std::string SizingTable(const Sizing& sizing, const SizingOptions& options) {
                           row.p50_seconds * 1e3, row.p99_seconds * 1e3, row.utilisation,
                           row.bucket_fill, row.share_within, row.meets ? "yes" : "no");
   }
-  absl::StrAppend(&text, Verdict(sizing, options), Reservations(sizing, options));
+  absl::StrAppend(&text, Verdict(sizing, options), Advice(sizing, options));
   return text;
 }
 

@@ -5,10 +5,13 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "base/reason.h"
@@ -29,6 +32,8 @@ using testing::StartsWith;
 class FakeService : public inference::GRPCInferenceService::Service {
  public:
   std::vector<std::string> models = {"demo"};
+  std::string state = "READY", reason;
+  std::map<std::string, std::string> properties;
 
   grpc::Status RepositoryIndex(grpc::ServerContext*, const inference::RepositoryIndexRequest*,
                                inference::RepositoryIndexResponse* response) override {
@@ -36,7 +41,8 @@ class FakeService : public inference::GRPCInferenceService::Service {
       auto* model = response->add_models();
       model->set_name(name);
       model->set_version("1");
-      model->set_state("READY");
+      model->set_state(state);
+      model->set_reason(reason);
     }
     return grpc::Status::OK;
   }
@@ -45,6 +51,7 @@ class FakeService : public inference::GRPCInferenceService::Service {
                              inference::ModelMetadataResponse* response) override {
     if (request->name() == "loading") return {grpc::StatusCode::NOT_FOUND, "not loaded"};
     response->set_platform("sluice");
+    response->mutable_properties()->insert(properties.begin(), properties.end());
     auto* input = response->add_inputs();
     input->set_name("input_ids");
     input->set_datatype("INT32");
@@ -209,12 +216,43 @@ TEST_F(CommandsTest, ModelsListsModelsWithAndWithoutMetadata) {
   service_.models = {"demo", "loading"};
   EXPECT_EQ(RunWith({"models"}), kExitOk);
   EXPECT_EQ(out_,
-            "NAME     VERSION  STATE  PROFILE  ATTENTION  KERNELS  READY AFTER\n"
-            "demo           1  READY  -        -          -        -\n"
-            "loading        1  READY  -        -          -        -\n"
+            "NAME     VERSION  STATE  PROFILE  ATTENTION  READY AFTER\n"
+            "demo           1  READY  -        -          -\n"
+            "loading        1  READY  -        -          -\n"
             "\n"
             "demo 1\n"
             "  takes      input_ids\n");
+}
+
+// The server's texts have no bound.
+TEST_F(CommandsTest, ModelsPrintsATableOfAtMost100ColumnsAndLongTextsBelowIt) {
+  std::mt19937_64 random(1);
+  for (int i = 0; i < 50; ++i) {
+    SCOPED_TRACE(absl::StrCat("seed 1, turn ", i));
+    const auto words = [&random](int most) {
+      std::string text;
+      for (int left = std::uniform_int_distribution<int>(0, most)(random); left > 0; --left) {
+        text += left % 8 == 0 ? " " : left % 5 == 0 ? "\u00e4" : "w";
+      }
+      return text;
+    };
+    service_.models = {words(60), "demo"};
+    service_.state = words(40);
+    service_.reason = "the last load failed: " + words(400);
+    service_.properties = {{"profile", words(100)},
+                           {"attention", words(40)},
+                           {"kernels", words(300)},
+                           {"ready_after", words(40)}};
+    EXPECT_EQ(RunWith({"models"}), kExitOk);
+    for (const absl::string_view line : absl::StrSplit(out_, '\n')) EXPECT_LE(line.size(), 100u);
+    std::string flat(absl::StrReplaceAll(out_, {{" ", ""}, {"\n", ""}}));
+    for (const std::string& text :
+         {service_.reason, service_.properties["profile"], service_.properties["kernels"]}) {
+      EXPECT_THAT(flat, HasSubstr(absl::StrReplaceAll(text, {{" ", ""}})));
+    }
+    EXPECT_EQ(RunWith({"models", "--json"}), kExitOk);
+    EXPECT_EQ(json::parse(out_)["models"][0]["reason"], service_.reason);
+  }
 }
 
 TEST_F(CommandsTest, ModelsPrintsJsonAndCanShowOneModel) {

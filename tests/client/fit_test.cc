@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "absl/strings/str_join.h"
 #include "client/trials.h"
 #include "config/load.h"
 #include "engine/review/strategies.h"
@@ -91,6 +92,7 @@ TEST(Fit, ReportsWhenBucketingGainsNothing) {
   EXPECT_EQ(report.taken, "one bucket");
   const std::string text = FitText(report, options);
   EXPECT_THAT(text, testing::HasSubstr("Bucketing gains nothing here"));
+  EXPECT_THAT(text, testing::HasSubstr("# To do: nothing. This ladder gains 0.0% over a single "));
   EXPECT_THAT(text, testing::HasSubstr("fixed_tokens: [1024]"));
 }
 
@@ -177,6 +179,7 @@ TEST(Fit, KeepsTheMeasuredCostsAndAdvisesNoLadderIfBucketsChangeNothing) {
     EXPECT_NEAR(report.trials.trials.front().device_seconds / device_seconds, 1, 0.03);
     const std::string text = FitText(report, options);
     EXPECT_THAT(text, testing::HasSubstr("Leave the ladder as it is"));
+    EXPECT_THAT(text, testing::HasSubstr("# To do: nothing."));
     EXPECT_THAT(text, testing::Not(testing::HasSubstr("ladder:")));
     EXPECT_THAT(text, testing::HasSubstr("max_batch_tokens: 512"));
     EXPECT_FALSE(FitJson(report, options)["engine"].contains("ladder"));
@@ -234,6 +237,22 @@ TEST(FitText, IsConfigurationThatProducesTheLadder) {
   EXPECT_EQ(config.engine.ladder.fixed_tokens, tokens);
   EXPECT_EQ(config.engine.batch.max_batch_tokens, 1024);
   EXPECT_EQ(config.engine.batch.max_batch_sequences, 64);
+}
+
+// The advice of a fit that gains more than chance is a command that gives the same ladder.
+TEST(FitText, StatesWhatToDoWithTheLadder) {
+  FitArguments options = Options();
+  options.load = 0.05;
+  const FitReport report = *Fit(InputOf(TwoLengths(4000), options), options);
+  ASSERT_GT(Taken(report).gain, report.trials.margin);
+  const nlohmann::json json = FitJson(report, options);
+  std::vector<int32_t> tokens;
+  for (const Bucket& bucket : Taken(report).buckets) tokens.push_back(bucket.tokens);
+  const std::string todo = json["todo"];
+  EXPECT_THAT(todo, testing::HasSubstr("the file of sluiced --config"));
+  EXPECT_THAT(todo, testing::HasSubstr("sluice ladder set MODEL --strategy fixed --fixed-tokens " +
+                                       absl::StrJoin(tokens, ",") + " --keep"));
+  EXPECT_THAT(FitText(report, options), testing::HasSubstr("# To do: add the lines below"));
 }
 
 StrategyTrial TrialOfGain(const std::string& name, double gain, int64_t plan_bytes) {

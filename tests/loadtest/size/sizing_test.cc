@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "engine/journal/recorded.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -51,7 +52,9 @@ TEST(SizeReplicas, FindsTheFewestReplicasForTheLoad) {
     EXPECT_LE(row.utilisation, 1 + 1e-9);
   }
   EXPECT_LE(sizing->rows.back().p99_seconds, 5e-3);
-  EXPECT_THAT(SizingTable(*sizing, Options()), HasSubstr("replicas can carry"));
+  EXPECT_THAT(SizingTable(*sizing, Options()),
+              AllOf(HasSubstr("replicas can carry"),
+                    HasSubstr(absl::StrCat("To do: run ", sizing->replicas, " replicas, and"))));
   EXPECT_THAT(SizingYaml(*sizing, Options()), HasSubstr(", 16384]"));
   EXPECT_EQ(SizingToJson(*sizing, Options())["replicas"], sizing->replicas);
 
@@ -101,6 +104,8 @@ TEST(SizeReplicas, ReportsAnObjectiveThatTooFewReplicasMiss) {
   EXPECT_EQ(sizing->replicas, 0);
   EXPECT_EQ(sizing->rows.size(), 2u);
   EXPECT_THAT(SizingTable(*sizing, options), HasSubstr("2 replicas cannot end"));
+  EXPECT_THAT(SizingTable(*sizing, options), HasSubstr("\nTo do: raise --max-replicas or"));
+  EXPECT_THAT(SizingTable(*sizing, options), Not(HasSubstr("To do: run")));
 }
 
 TEST(SizeReplicas, StopsIfTheLongestSequencesMissTheObjectiveOnAnIdleReplica) {
@@ -118,7 +123,8 @@ TEST(SizeReplicas, StopsIfTheLongestSequencesMissTheObjectiveOnAnIdleReplica) {
   EXPECT_NEAR(*sizing->share_alone, 0.9, 1e-9);
   EXPECT_THAT(SizingTable(*sizing, options),
               AllOf(HasSubstr("More replicas cannot help"), HasSubstr("only 0.9 of the sequences"),
-                    HasSubstr("has 16000 tokens")));
+                    HasSubstr("has 16000 tokens"), HasSubstr("\nTo do: raise --objective-ms,"),
+                    Not(HasSubstr("To do: run"))));
   options.share = 0.9;
   EXPECT_EQ(SizeReplicas(arrivals, options)->replicas, 1);
 }
@@ -153,6 +159,7 @@ TEST(SizeReplicas, StatesWhyAResultMayNotHold) {
   EXPECT_THAT(text, HasSubstr("The costs are assumed: a step takes 60 us + 0.04 us per token."));
   EXPECT_THAT(text, HasSubstr("Only 20 sequences arrived. A share of 0.99 needs at least 1000."));
   EXPECT_THAT(text, HasSubstr("All sequences arrive within one objective"));
+  EXPECT_THAT(text, HasSubstr("To do: first remove the doubts above. If the figures stay, run 1 "));
   EXPECT_THAT(text, Not(HasSubstr("refused")));
 
   SizingOptions measured = Options();
