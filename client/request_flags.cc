@@ -85,8 +85,9 @@ void AddRequest(RequestArguments* arguments, CLI::App* command) {
         }
       },
       Help("Comma-separated outputs to return instead of the default ones: output_ids, "
-           "sequence_length, logprobs, finish_reason, text_output, scores, label, embedding, "
-           "top_ids, top_logprobs, top_scores, candidate_scores, logits, prompt_logprobs, "
+           "sequence_length, logprobs, finish_reason, text_output, output_bytes, scores, label, "
+           "embedding, top_ids, top_logprobs, top_bytes, top_scores, candidate_scores, logits, "
+           "prompt_logprobs, "
            "xsa_cos_sim, xsa_proj_frac."));
 }
 

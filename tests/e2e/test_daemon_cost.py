@@ -6,17 +6,16 @@ so that steps take little time: the rest is the work of gRPC and of the handlers
 
 import json
 import random
-import shutil
 import struct
 import time
 
 import grpc
 import pytest
 from always import await_balance
-from conftest import ROOT, SLOWER, Daemon
+from conftest import SLOWER, Daemon
 from http2 import INFER
 from limits import MIB, grown, resident_before
-from tiny_model import TinyModel
+from tiny_model import lay
 from tritonclient.grpc import service_pb2
 from waiting import PATIENCE_S
 
@@ -42,24 +41,6 @@ PIECES = ("!", "a", " ", "\n", "0", "\u00e9", "e\u0301", "\u4e2d", "\U0001f600",
 PARAMETERS = ("logit_bias", "allowed_token_ids", "stop", "stop_token_ids", "spans", "prediction",
               "instruction", "prompt_name", "unknown", "max_tokens")
 JSON_PIECES = ("[", "{", '"', "\\", "1,", '"1":', "[1],", "[[0,1]],", "null,", "{}", " ", '"a",')
-
-
-def tokenizer_path(name):
-    return ROOT / "tests" / "goldens" / "tokenizers" / f"{name}.json"
-
-
-def lay(folder, name, positions, **extensions):
-    """Writes a tiny model with the tokenizer."""
-    if name == "byte":
-        TinyModel(folder, 1, positions=positions, vocab=258, tokenizer="byte", **extensions)
-        return folder
-    vocab = json.loads(tokenizer_path(name).read_text())
-    model = vocab["model"]["vocab"]
-    ids = list(model.values()) if isinstance(model, dict) else list(range(len(model)))
-    size = 1 + max([*ids, *(each["id"] for each in vocab["added_tokens"])])
-    TinyModel(folder, 1, positions=positions, vocab=size, **extensions)
-    shutil.copy(tokenizer_path(name), folder / "tokenizer.json")
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -90,6 +90,23 @@ def test_parts_of_a_stream_join_to_the_answer(served, connect):
     assert [part.prompt_tokens for part in parts] == tokens
 
 
+def test_tokens_have_their_bytes_if_requested(served, connect):
+    with connect(served.grpc) as client:
+        plain = client.generate("demo", PROMPT, max_tokens=20, **DRAWN)
+        answer = client.generate("demo", PROMPT, max_tokens=20, token_bytes=True, **DRAWN)
+        parts = list(client.stream("demo", PROMPT, max_tokens=20, token_bytes=True, **DRAWN))
+    assert plain.token_bytes == [] and plain.top_bytes == []
+    assert (answer.text, answer.top) == (plain.text, plain.top)
+
+    def spelled(token):  # The demo model's tokens are bytes; two more tokens have no text.
+        return bytes([token]) if token < 256 else b""
+
+    assert answer.token_bytes == list(map(spelled, answer.token_ids))
+    assert answer.top_bytes == [[spelled(each.token_id) for each in top] for top in answer.top]
+    for name in ("token_bytes", "top_bytes"):
+        assert sum((getattr(part, name) for part in parts), []) == getattr(answer, name)
+
+
 def test_a_drawn_seed_is_returned_and_repeats_the_answer(served, connect):
     with connect(served.grpc) as client:
         first = client.generate("demo", PROMPT, max_tokens=20, temperature=1.0)

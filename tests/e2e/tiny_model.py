@@ -1,11 +1,15 @@
 """Small random models of the SluiceForCausalLM family, as files and as numpy code."""
 
 import json
+import pathlib
+import shutil
 
 import numpy as np
 
 D, HEADS, LAYERS, MLP, VOCAB, POSITIONS = 16, 2, 2, 24, 40, 12
 LABELS = 3
+# The tokenizers of tests/goldens.
+TOKENIZERS = pathlib.Path(__file__).resolve().parents[1] / "goldens" / "tokenizers"
 
 
 def draw_tensors(seed, head, classifier, positions, vocab):
@@ -131,3 +135,21 @@ class TinyModel:
             self.tensors["pooler.dense.weight"] @ pooled + self.tensors["pooler.dense.bias"]
         )
         return self.tensors["classifier.weight"] @ hidden + self.tensors["classifier.bias"]
+
+
+def tokenizer_path(name):
+    return TOKENIZERS / f"{name}.json"
+
+
+def lay(folder, name, positions, **extensions):
+    """Writes a tiny model with the tokenizer."""
+    if name == "byte":
+        TinyModel(folder, 1, positions=positions, vocab=258, tokenizer="byte", **extensions)
+        return folder
+    vocab = json.loads(tokenizer_path(name).read_text())
+    model = vocab["model"]["vocab"]
+    ids = list(model.values()) if isinstance(model, dict) else list(range(len(model)))
+    size = 1 + max([*ids, *(each["id"] for each in vocab["added_tokens"])])
+    TinyModel(folder, 1, positions=positions, vocab=size, **extensions)
+    shutil.copy(tokenizer_path(name), folder / "tokenizer.json")
+    return folder

@@ -74,15 +74,19 @@ class AsyncClient:
 
     async def generate(
         self, model: str, prompt: kinds.Prompt, *, max_tokens: int,
-        **options: Unpack[kinds.GenerateOptions],
+        token_bytes: bool = False, **options: Unpack[kinds.GenerateOptions],
     ) -> results.Generation:
-        """Generates an answer to a prompt."""
+        """Generates an answer to a prompt.
+
+        With `token_bytes`, the answer also has the bytes of each token, and of its candidates.
+        """
         kinds.check_options(kinds.GenerateOptions, options)
-        return await self._run(tasks.generate(model, prompt, max_tokens, options), options)
+        task = tasks.generate(model, prompt, max_tokens, token_bytes, options)
+        return await self._run(task, options)
 
     def stream(
         self, model: str, prompt: kinds.Prompt, *, max_tokens: int,
-        **options: Unpack[kinds.GenerateOptions],
+        token_bytes: bool = False, **options: Unpack[kinds.GenerateOptions],
     ) -> AsyncGenerator[results.Generation, None]:
         """Yields the parts of an answer while it is generated. Closing the iterator cancels it.
 
@@ -90,7 +94,7 @@ class AsyncClient:
         first part arrives.
         """
         kinds.check_options(kinds.GenerateOptions, options)
-        request = messages.generate_request(model, prompt, max_tokens, options)
+        request = messages.generate_request(model, prompt, max_tokens, token_bytes, options)
         return self._parts(request, options)
 
     async def score(

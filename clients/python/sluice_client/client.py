@@ -64,15 +64,18 @@ class Client:
 
     def generate(
         self, model: str, prompt: kinds.Prompt, *, max_tokens: int,
-        **options: Unpack[kinds.GenerateOptions],
+        token_bytes: bool = False, **options: Unpack[kinds.GenerateOptions],
     ) -> results.Generation:
-        """Generates an answer to a prompt."""
+        """Generates an answer to a prompt.
+
+        With `token_bytes`, the answer also has the bytes of each token, and of its candidates.
+        """
         kinds.check_options(kinds.GenerateOptions, options)
-        return self._run(tasks.generate(model, prompt, max_tokens, options), options)
+        return self._run(tasks.generate(model, prompt, max_tokens, token_bytes, options), options)
 
     def stream(
         self, model: str, prompt: kinds.Prompt, *, max_tokens: int,
-        **options: Unpack[kinds.GenerateOptions],
+        token_bytes: bool = False, **options: Unpack[kinds.GenerateOptions],
     ) -> Generator[results.Generation, None, None]:
         """Yields the parts of an answer while it is generated. Closing the iterator cancels it.
 
@@ -80,7 +83,7 @@ class Client:
         first part arrives.
         """
         kinds.check_options(kinds.GenerateOptions, options)
-        request = messages.generate_request(model, prompt, max_tokens, options)
+        request = messages.generate_request(model, prompt, max_tokens, token_bytes, options)
         return self._parts(request, options)
 
     def score(

@@ -172,12 +172,21 @@ def pair_inputs(firsts: Sequence[Any], seconds: Sequence[Any]) -> list[Tensor]:
     ]
 
 
+def generated_outputs(token_bytes: bool, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns the outputs of a generated answer; none stands for the daemon's default outputs."""
+    if not token_bytes:
+        return ()
+    top = ("top_ids", "top_logprobs", "top_bytes") if options.get("num_top_logprobs") else ()
+    return ("output_ids", "logprobs", "finish_reason", "text_output", "output_bytes", *top)
+
+
 def generate_request(
-    model: str, prompt: Prompt, max_tokens: int, options: Mapping[str, Any]
+    model: str, prompt: Prompt, max_tokens: int, token_bytes: bool, options: Mapping[str, Any]
 ) -> Message:
     """Returns the request for one generated answer, streamed or not."""
     return infer_request(
-        model, prompt_inputs([prompt]), (), options, {"max_tokens": max_tokens}
+        model, prompt_inputs([prompt]), generated_outputs(token_bytes, options), options,
+        {"max_tokens": max_tokens},
     )
 
 
@@ -216,6 +225,8 @@ def generation_of(answer: Answer) -> Generation:
         int(answer.parameters.get("cached_tokens", 0)),
         int(answer.parameters.get("drafted_tokens", 0)),
         int(answer.parameters.get("accepted_tokens", 0)),
+        outputs["output_bytes"].tolist()[0] if "output_bytes" in outputs else [],
+        outputs["top_bytes"].tolist()[0] if "top_bytes" in outputs else [],
     )
 
 

@@ -63,6 +63,9 @@ class Generation(_Short):
     cached_tokens: int = 0  # of these, the tokens that were not computed again
     drafted_tokens: int = 0  # drafts of this answer that the server checked
     accepted_tokens: int = 0  # of these, the tokens that are in the answer
+    # With token_bytes: what each token adds to the text. It may be a part of a character.
+    token_bytes: list[bytes] = field(default_factory=list)
+    top_bytes: list[list[bytes]] = field(default_factory=list)  # of the candidates in `top`
 
 
 @dataclass(frozen=True, repr=False)

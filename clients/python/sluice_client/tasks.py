@@ -29,6 +29,7 @@ from .errors import InvalidArgument, NotServed, SluiceError, naming_items
 from .messages import (
     answer_of,
     check_pairs,
+    generated_outputs,
     generation_of,
     id_rows,
     infer_request,
@@ -165,11 +166,12 @@ def _fewer_rows(
 
 
 def generate(
-    model: str, prompt: Prompt, max_tokens: int, options: Mapping[str, Any]
+    model: str, prompt: Prompt, max_tokens: int, token_bytes: bool, options: Mapping[str, Any]
 ) -> Task[results.Generation]:
     """Generates an answer."""
     answer = yield from _infer_head(
-        model, prompt_inputs([prompt]), (), options, max_tokens=max_tokens
+        model, prompt_inputs([prompt]), generated_outputs(token_bytes, options), options,
+        max_tokens=max_tokens,
     )
     return generation_of(answer)
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "server/protocol/tensors/outputs.h"
@@ -93,6 +94,8 @@ class ResponseWriter {
 
   void AddFinishReasons(std::string* raw);
   void AddTexts(std::string* raw);
+  // Adds the bytes of tokens; `ids` holds `inner` tokens for each generated one.
+  void AddBytes(const std::vector<int32_t>& ids, int64_t inner, std::string* raw);
   void AddLabels(std::string* raw);
   void AddTokenLabels(std::string* raw);
   void AddTokens(const OutputInfo& info);
@@ -167,6 +170,52 @@ void ResponseWriter::AddTexts(std::string* raw) {
     if (reply_ != nullptr) stream.Finish(&text);
     AppendElement(text, raw);
     rest = rest.subspan(generated_.counts[row]);
+  }
+}
+
+// The bytes that tokens add to a text.
+class TokenBytes {
+ public:
+  explicit TokenBytes(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+
+  // Returns the bytes that a token adds after other tokens, with the space before a word. Returns
+  // the name of a special token, which a text does not show, or nothing if it has none.
+  const std::string& Of(int32_t id) {
+    const auto [place, fresh] = known_.try_emplace(id);  // candidates are often the same
+    if (fresh) place->second = Find(id);
+    return place->second;
+  }
+
+ private:
+  std::string Find(int32_t id) {
+    // Some decoders drop a space at the start of a text, so the token is also decoded after itself.
+    const int32_t twice[] = {id, id};
+    const std::string once = tokenizer_.DecodeBytes({twice, 1});
+    const std::string both = tokenizer_.DecodeBytes(twice);
+    if (both.empty()) return SpecialName(id);
+    return both.starts_with(once) ? both.substr(once.size()) : once;
+  }
+
+  std::string SpecialName(int32_t id) {
+    if (specials_.empty()) {
+      for (std::string& name : tokenizer_.special_texts()) {
+        specials_.try_emplace(tokenizer_.IdOf(name), std::move(name));
+      }
+    }
+    const auto found = specials_.find(id);
+    return found == specials_.end() ? "" : found->second;
+  }
+
+  const Tokenizer& tokenizer_;
+  absl::flat_hash_map<int32_t, std::string> known_, specials_;
+};
+
+void ResponseWriter::AddBytes(const std::vector<int32_t>& ids, int64_t inner, std::string* raw) {
+  TokenBytes bytes(*spec_.request->model->tokenizer);
+  const int32_t* next = ids.data();
+  for (const int32_t count : generated_.counts) {
+    for (int64_t i = 0; i < count * inner; ++i) AppendElement(bytes.Of(*next++), raw);
+    for (int64_t i = count * inner; i < generated_.most * inner; ++i) AppendElement("", raw);
   }
 }
 
@@ -250,6 +299,10 @@ void ResponseWriter::Add(const OutputInfo& info) {
       return AddFinishReasons(Declare(info, {rows_, 1}));
     case Output::kTextOutput:
       return AddTexts(Declare(info, {rows_, 1}));
+    case Output::kOutputBytes:
+      return AddBytes(generated_.ids, 1, Declare(info, {rows_, most}));
+    case Output::kTopBytes:
+      return AddBytes(generated_.top_ids, top, Declare(info, {rows_, most, top}));
     case Output::kTopIds:
       return Pad(generated_.top_ids, generated_.counts, 1, most, top, kPadId,
                  Declare(info, {rows_, most, top}));

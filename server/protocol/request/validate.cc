@@ -86,7 +86,8 @@ std::vector<Output> DefaultOutputs(const Model& model, const RequestedExtras& ex
   if (extras.similar) return {Output::kMaxSim};
   std::vector<Output> outputs;
   for (const OutputInfo& info : Outputs()) {
-    const bool top = extras.top && IsTop(info) && info.output != Output::kTopScores;
+    const bool top =
+        extras.top && (info.output == Output::kTopIds || info.output == Output::kTopLogprobs);
     const bool candidates =
         extras.candidates && (info.output == Output::kCandidateScores ||
                               (extras.diverse && info.output == Output::kCandidateOrder));
@@ -237,6 +238,10 @@ double OutputBytes(Output output, const ReplyExtents& of) {
       return 16 * of.rows;
     case Output::kTextOutput:
       return of.rows * (4 + of.text * of.generated);
+    case Output::kOutputBytes:
+      return of.rows * of.generated * (4 + of.text);
+    case Output::kTopBytes:
+      return of.rows * of.generated * of.top * (4 + of.text);
     case Output::kTopIds:
     case Output::kTopLogprobs:
     case Output::kTopScores:

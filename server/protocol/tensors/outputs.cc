@@ -20,6 +20,7 @@ constexpr OutputInfo kOutputs[] = {
     {Output::kLogprobs, "logprobs", "FP32", "[n, t]", kOutputTokens, Provider::kTokens},
     {Output::kFinishReason, "finish_reason", "BYTES", "[n, 1]", kOutputTokens, Provider::kTokens},
     {Output::kTextOutput, "text_output", "BYTES", "[n, 1]", kOutputTokens, Provider::kText},
+    {Output::kOutputBytes, "output_bytes", "BYTES", "[n, t]", kOutputTokens, Provider::kText},
     {Output::kScores, "scores", "FP32", "[n, labels]", kOutputScores, Provider::kClassifier},
     {Output::kLabel, "label", "BYTES", "[n, 1]", kOutputScores, Provider::kLabelNames},
     {Output::kTokenCount, "token_count", "INT32", "[n, 1]", 0, Provider::kAnyModel},
@@ -50,6 +51,7 @@ constexpr OutputInfo kOutputs[] = {
      Provider::kExtraction},
     {Output::kTopIds, "top_ids", "INT32", "[n, t, k]", kTop, Provider::kTokens},
     {Output::kTopLogprobs, "top_logprobs", "FP32", "[n, t, k]", kTop, Provider::kTokens},
+    {Output::kTopBytes, "top_bytes", "BYTES", "[n, t, k]", kTop, Provider::kText},
     {Output::kTopScores, "top_scores", "FP32", "[n, t, k]", kTop | kOutputTopScores,
      Provider::kTokens},
     {Output::kCandidateScores, "candidate_scores", "FP32", "[n, c]", kOutputCandidates,
@@ -131,6 +133,7 @@ const OutputInfo* FindOutput(std::string_view name, const Model& model) {
 bool IsDefaultOf(const OutputInfo& info, const Model& model) {
   const ServingConfig& serving = model.config.serving;
   const bool scores = serving.classifier.labels > 0;
+  if (info.output == Output::kOutputBytes) return false;
   if (info.output == Output::kTokenCount) return serving.classifier.of_tokens;
   if (info.output == Output::kTokenOffsets) return serving.classifier.of_tokens && Has(model, info);
   if (serving.extraction) return info.mask == kOutputExtraction && Has(model, info);

@@ -102,6 +102,27 @@ TEST(ReplyTest, CandidatesOfRowsOfDifferentLengthsArePadded) {
               ElementsAre(-5, -6, 0, 0, -7, -9, -8, -4));
 }
 
+// The tokens of the model are bytes.
+TEST(ReplyTest, BytesOfTokensAndCandidatesArePaddedWithNothing) {
+  const int32_t ids[] = {'e', 'f', 'g', 0xe2, 'h', 256};
+  const float logprobs[] = {-1, -2, -3, -4, -5, -6};
+  const std::vector<GeneratedToken> tokens = {{1, 0, 'g', -1, ids + 2, logprobs + 2},
+                                              {0, 0, 'e', -1, ids, logprobs},
+                                              {1, 1, 256, -1, ids + 4, logprobs + 4}};
+  ReplySpec spec = Spec({1, 1}, {Output::kOutputBytes, Output::kTopBytes});
+  Mutable(spec.request).num_top = 2;
+  const inference::ModelInferResponse response = Whole(spec, tokens, {});
+  const auto elements = [](std::initializer_list<const char*> texts) {
+    std::string raw;
+    for (const char* text : texts) raw += testing::BytesElement(text);
+    return raw;
+  };
+  EXPECT_THAT(ShapeOf(response, "output_bytes"), ElementsAre(2, 2));
+  EXPECT_EQ(RawOutput(response, "output_bytes"), elements({"e", "", "g", ""}));
+  EXPECT_THAT(ShapeOf(response, "top_bytes"), ElementsAre(2, 2, 2));
+  EXPECT_EQ(RawOutput(response, "top_bytes"), elements({"e", "f", "", "", "g", "\xe2", "h", ""}));
+}
+
 // Row 0 has generated tokens, so more positions were computed than its prompt has.
 TEST(ReplyTest, DiagnosticsArePaddedPerLayer) {
   const std::vector<int32_t> lengths = {2, 3};
