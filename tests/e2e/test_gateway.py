@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import shutil
 
 import numpy as np
@@ -13,6 +14,7 @@ from gateway import Gateway
 from gateway_fixtures import client, gateway, page, template
 from infer import ids_inputs, infer, text_inputs
 from sentence_models import SENTENCES
+from tiny_model import TinyModel
 
 PROMPT = "And it came to pass"
 
@@ -32,9 +34,13 @@ def test_completions_have_the_bits_of_grpc(demo, gateway, client):
     assert choice.finish_reason.encode() == expected["finish_reason"][0, 0]
     np.testing.assert_array_equal(np.float32(choice.logprobs.token_logprobs),
                                   expected["logprobs"][0])
-    assert choice.logprobs.tokens == [f"token_id:{each}" for each in expected["output_ids"][0]]
-    assert [list(each) for each in choice.logprobs.top_logprobs] == [
-        [f"token_id:{each}" for each in top] for top in expected["top_ids"][0]]
+    def text(byte):  # The demo model's tokens are bytes; two more tokens have no text.
+        return "" if byte > 255 else chr(byte) if byte < 128 else f"bytes:\\x{byte:02x}"
+
+    assert choice.logprobs.tokens == [text(each) for each in expected["output_ids"][0]]
+    assert [set(each) for each in choice.logprobs.top_logprobs] == [
+        {text(each) for each in top} for top in expected["top_ids"][0]]
+    assert choice.logprobs.text_offset == list(range(20))
     usage = answer.usage
     assert (usage.prompt_tokens, usage.completion_tokens) == (len(PROMPT) + 1, 20)
     assert usage.total_tokens == len(PROMPT) + 21
@@ -65,8 +71,12 @@ def test_chat_equals_the_completion_of_its_rendered_template(client):
     message = answer.choices[0].message
     assert message.role == "assistant" and message.content == expected.choices[0].text
     assert counts(answer) == counts(expected)
-    assert len(answer.choices[0].logprobs.content) == 30
-    assert len(answer.choices[0].logprobs.content[0].top_logprobs) == 2
+    content = answer.choices[0].logprobs.content
+    assert b"".join(bytes(each.bytes) for each in content).decode() == message.content
+    assert [each.token for each in content] == list(message.content)
+    for each in content:
+        assert len(each.top_logprobs) == 2
+        assert (each.token, each.bytes) == (each.top_logprobs[0].token, each.top_logprobs[0].bytes)
     parts = list(client.chat.completions.create(messages=messages, stream=True, **asked))
     assert parts[0].choices[0].delta.role == "assistant"
     assert "".join(part.choices[0].delta.content for part in parts) == message.content
@@ -368,6 +378,11 @@ def test_fields_that_the_documents_list_as_not_served_are_refused(gateway):
         refused = gateway.post("/v1/chat/completions", {
             "model": "demo", "messages": [{"role": "user", "content": "a"}], field: value})
         assert refused.status == 400 and refused.json["error"]["param"] == field, refused.body
+        error = refused.json["error"]
+        assert error["type"] == "invalid_request_error" and error["code"] is None
+        if field in ("tools", "functions", "tool_choice", "response_format"):
+            assert f"{field} is not supported: " in error["message"]
+            assert "in a message, " in error["message"], "what to do instead"
     for field, value in {"best_of": 2, "echo": True, "suffix": "a", "prompt_logprobs": 1}.items():
         refused = gateway.post("/v1/completions", {"model": "demo", "prompt": "a", field: value})
         assert refused.status == 400 and refused.json["error"]["param"] == field, refused.body
@@ -381,7 +396,43 @@ def test_fields_that_the_documents_list_as_not_served_are_refused(gateway):
                  "/v1/fine_tuning/jobs", "/v1/moderations", "/v1/images/generations",
                  "/v1/audio/transcriptions", "/v1/assistants", "/v1/realtime", "/detokenize",
                  "/v1/load_lora_adapter"):
-        assert gateway.post(path, {}).status == 404, path
+        refused = gateway.post(path, {})
+        assert refused.status == 404, path
+        error = refused.json["error"]
+        assert error["type"] == "invalid_request_error" and error["param"] is None
+        assert f"{path!r} is not a path of this gateway" in error["message"]
+        assert "/v1/chat/completions" in error["message"], "the supported paths"
+    for path in ("/v1/responses", "/v1/responses/resp_1"):
+        assert "; use /v1/chat/completions instead of /v1/responses. Its paths are " in (
+            gateway.get(path).json["error"]["message"])
+    assert "instead of" not in gateway.get("/v1/responsesque").json["error"]["message"]
+
+
+def test_a_call_with_tools_is_refused_for_its_tools_before_its_messages(gateway):
+    """The history of a call with tools has roles that are not served either."""
+    refused = gateway.post("/v1/chat/completions", {
+        "model": "demo", "tools": [{"type": "function", "function": {"name": "f"}}],
+        "messages": [{"role": "tool", "content": "a", "tool_call_id": "b"}]})
+    assert refused.status == 400 and refused.json["error"]["param"] == "tools"
+
+
+def test_streamed_logprobs_have_the_tokens_of_the_whole_answer(client):
+    asked = {"model": "demo", "prompt": PROMPT, "max_tokens": 12, "seed": 3, "logprobs": 3}
+    whole = client.completions.create(**asked).choices[0].logprobs
+    parts = [each.choices[0].logprobs for each in client.completions.create(**asked, stream=True)]
+    for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
+        joined = [value for part in parts for value in getattr(part, name) or []]
+        assert joined == getattr(whole, name), name
+
+
+def test_logprobs_of_a_model_without_a_tokenizer_name_ids(daemon, tmp_path):
+    model = TinyModel(tmp_path / "ids", seed=1)
+    with Gateway(daemon(models=[("ids", model.directory)])) as gateway:
+        answer = gateway.post("/v1/completions", {
+            "model": "ids", "prompt": [1, 2, 3], "max_tokens": 2, "logprobs": 1}).json
+    logprobs = answer["choices"][0]["logprobs"]
+    assert all(re.fullmatch(r"token_id:\d+", each) for each in logprobs["tokens"])
+    assert [list(each) for each in logprobs["top_logprobs"]] != [[], []]
 
 
 def test_an_answer_without_tokens_ends_by_its_length(client):
@@ -446,8 +497,9 @@ def test_errors_have_the_shape_of_the_other_apis(gateway):
     assert refused.status == 400 and refused.json == {"message": "documents is empty"}
     refused = gateway.post("/v2/models/none/infer", {"inputs": []})
     assert refused.status in (400, 404) and set(refused.json) == {"error"}
-    assert gateway.get("/v2/nothing").json == {
-        "error": "'/v2/nothing' is not a path of this gateway; docs/http.md lists its paths"}
+    refused = gateway.get("/v2/nothing").json
+    assert set(refused) == {"error"}
+    assert refused["error"].startswith("'/v2/nothing' is not a path of this gateway. Its paths are")
     refused = gateway.get("/v1/completions")
     assert refused.status == 405
     assert refused.json["error"]["message"] == (

@@ -1,5 +1,6 @@
 """Tests deadlines, cancellation, TLS, connections and shutdown of the gateway."""
 
+import contextlib
 import json
 import socket
 import subprocess
@@ -164,6 +165,46 @@ def test_gateway_uses_tls_on_both_sides(tmp_path):
             assert refused.json["error"]["code"] == "credential_missing"
     finally:
         server.stop()
+
+
+def test_callers_that_the_daemon_does_not_know_are_counted_and_logged_with_their_address(
+    daemon, tmp_path
+):
+    callers = tmp_path / "callers"
+    callers.write_text("alice: token:a-token-of-the-tests\n")
+    server = daemon("--server.auth.callers-file", str(callers), "--server.auth.anonymous", "false")
+    gateway = Gateway(server)
+    asked = {"model": "demo", "prompt": "a", "max_tokens": 1}
+    for token, reason in ((None, "credential_missing"), ("unknown-token-0123456", "token_unknown")):
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        for _ in range(3):
+            assert gateway.post("/v1/completions", asked, **headers).status == 401
+        assert gateway.metric(f'sluice_gateway_refused_total{{reason="{reason}"}}') == 3
+    status, output = gateway.stop()
+    assert status == 0
+    assert "refused 127.0.0.1 (credential_missing): the request has no bearer token" in output
+    assert "refused 127.0.0.1 (token_unknown): the daemon does not know" in output
+
+
+def test_failed_handshakes_are_counted_and_logged_with_the_peer(tmp_path):
+    authority = Authority()
+    files = Files(tmp_path, authority)
+    with ScriptedServer("a") as server:
+        gateway = Gateway(server.address, "--certificate", files.crt, "--key", files.key,
+                          "--head-timeout", 5, authority=files.ca)
+        host, port = gateway.address.split(":")
+        before = gateway.metric('sluice_gateway_refused_total{reason="handshake"}')
+        with socket.create_connection((host, int(port)), PATIENCE_S, ("127.0.0.7", 0)) as plain:
+            plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            with contextlib.suppress(ConnectionResetError):
+                while plain.recv(1024):
+                    pass
+        wait_until(lambda: gateway.metric(
+            'sluice_gateway_refused_total{reason="handshake"}') == before + 1)
+        assert gateway.get("/livez").status == 200
+        status, output = gateway.stop()
+    assert status == 0
+    assert "refused 127.0.0.7 (handshake): the TLS handshake failed: HTTP_REQUEST" in output
 
 
 def test_silent_connections_are_closed():

@@ -10,7 +10,7 @@ import resource
 import signal
 import sys
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, Optional
 
 import uvicorn
 import uvloop
@@ -21,6 +21,7 @@ from .chat import ChatTemplate
 from .hostile import Limits
 from .protocol import Connections, protocol
 from .serving import Gateway
+from .tls import TlsListener
 from .tracing import Tracing
 
 _log = logging.getLogger("sluice_client.gateway")
@@ -184,17 +185,37 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._gateway = gateway
         self._given = given
+        self._tls: Optional[TlsListener] = None
 
     async def startup(self, sockets: Any = None) -> None:
         try:
-            await super().startup(sockets)
-        except SystemExit:  # uvicorn has printed the reason.
+            if self.config.ssl is None:
+                await super().startup(sockets)
+            else:
+                listeners = await TlsListener.bind(
+                    self.config.host, self.config.port, self.config.backlog)
+                await super().startup([])  # listens at no socket
+                self._tls = TlsListener(listeners, self.config.ssl, self._connection,
+                                        self._gateway.metrics.refusals, self._given.head_timeout)
+        except (OSError, SystemExit) as error:
+            if isinstance(error, OSError):  # Otherwise uvicorn has printed the reason.
+                _log.error("%s", error)
             sys.exit(f"sluice-gateway: cannot listen on {self._given.listen} (--listen); choose"
                      " another port, or end the process that uses this one")
         if self.started:
             scheme = "https" if self._given.certificate else "http"
             print(f"sluice-gateway: {scheme}://{self._given.listen} serves the daemon at"
                   f" {self._given.daemon}; {await self._served()}", flush=True)
+
+    def _connection(self) -> asyncio.BaseProtocol:
+        made: asyncio.BaseProtocol = self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+        return made
+
+    async def shutdown(self, sockets: Any = None) -> None:
+        if self._tls is not None:
+            self._tls.close()
+        await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         self._gateway.readiness.drain()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Callable, Sequence
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -94,7 +95,9 @@ class _Direct:
 def application(gateway: Gateway) -> Any:
     """Returns the ASGI application."""
     made = routes(gateway)
-    direct = _Direct(made, Starlette(routes=made, exception_handlers={HTTPException: _no_route}))
+    paths = sorted({each.path for each in made})
+    handlers: Any = {HTTPException: functools.partial(_no_route, paths)}
+    direct = _Direct(made, Starlette(routes=made, exception_handlers=handlers))
     if not gateway.origins:
         return direct
     return CORSMiddleware(
@@ -120,12 +123,19 @@ def probes(gateway: Gateway) -> Starlette:
     )
 
 
-async def _no_route(request: Request, error: Exception) -> Response:
+# Paths of OpenAI's API that the gateway does not have, and the paths to use in their place.
+_INSTEAD = {"/v1/responses": "/v1/chat/completions", "/v1/moderations": "/classify"}
+
+
+async def _no_route(paths: Sequence[str], request: Request, error: Exception) -> Response:
     """Answers an unknown path or method in the error format of the API that the path matches."""
     assert isinstance(error, HTTPException)
     api = inference_protocol.error if request.url.path.startswith("/v2") else openai.error
     path = repr(request.url.path[:200])
-    message = f"{path} is not a path of this gateway; docs/http.md lists its paths"
+    instead = next((f"; use {other} instead of {each}" for each, other in _INSTEAD.items()
+                    if f"{request.url.path}/".startswith(f"{each}/")), "")
+    message = (f"{path} is not a path of this gateway{instead}. Its paths are {', '.join(paths)}"
+               " (docs/http.md)")
     if error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "")
         message = f"{request.method[:20]} is not allowed for {path}; use {allowed}"

@@ -61,6 +61,7 @@ class _Job:
     options: Mapping[str, Any]
     stream: bool
     include_usage: bool  # in the last event of a stream
+    token_bytes: bool  # the logprobs name tokens by their texts
     hold: Callable[[int], None]  # see HttpCall
 
     @property
@@ -91,8 +92,10 @@ def _job(
     prompts: list[Prompt],
     max_tokens: int,
     num_top: Optional[int],
+    token_bytes: bool,
 ) -> _Job:
-    """Reads the fields common to both APIs, and refuses the remaining ones."""
+    """Reads the fields common to both APIs, and refuses the remaining ones. `num_top` is None if
+    no logprobs are requested."""
     choices = fields.integer("n", 1, 1, gateway.limits.max_choices)
     answers = choices * len(prompts)
     if answers > MAX_ROWS:
@@ -139,7 +142,7 @@ def _job(
     fields.end()
     given = {key: value for key, value in options.items() if value is not None}
     return _Job(model_name, prompts, choices, max_tokens, {**given, **call.options}, stream,
-                include_usage, call.hold)
+                include_usage, token_bytes, call.hold)
 
 
 def _prediction(fields: Fields) -> Optional[str]:
@@ -183,9 +186,44 @@ def _logit_bias(fields: Fields) -> Optional[dict[int, float]]:
     return made or None
 
 
-def _named(token_id: int) -> str:
-    """Returns the name of a token. The gateway has no tokenizer, so it uses the id."""
-    return f"token_id:{token_id}"
+@dataclass(frozen=True)
+class _Token:
+    """A token of an answer, or a candidate, as logprobs show it."""
+
+    id: int
+    logprob: float
+    bytes: Optional[bytes]  # None if the model has no tokenizer
+
+    @property
+    def text(self) -> str:
+        """The token's text. As in OpenAI's API, a part of a character is written by its bytes."""
+        if self.bytes is None:
+            return f"token_id:{self.id}"
+        try:
+            return self.bytes.decode()
+        except UnicodeDecodeError:
+            return "bytes:" + "".join(f"\\x{each:02x}" for each in self.bytes)
+
+    def shown(self) -> dict[str, Any]:
+        """Returns the token as the chat API shows it."""
+        return {"token": self.text, "logprob": self.logprob,
+                "bytes": None if self.bytes is None else list(self.bytes)}
+
+
+def _tokens(part: Generation) -> Iterator[tuple[_Token, list[_Token]]]:
+    """Yields each token of an answer, and its candidates."""
+    nothing: list[Any] = [None] * len(part.token_ids)
+    own = part.token_bytes or nothing
+    tops = part.top or nothing
+    top_bytes = part.top_bytes or nothing
+    for token, logprob, spelled, top, spellings in zip(
+        part.token_ids, part.logprobs, own, tops, top_bytes
+    ):
+        candidates = [
+            _Token(each.token_id, each.logprob, text)
+            for each, text in zip(top or (), spellings or [None] * len(top or ()))
+        ]
+        yield _Token(token, logprob, spelled), candidates
 
 
 async def completions(gateway: Gateway, call: HttpCall) -> Answer:
@@ -197,14 +235,20 @@ async def completions(gateway: Gateway, call: HttpCall) -> Answer:
     fields.accept("best_of", 1)
     fields.accept("echo", False)
     fields.accept("suffix", "")
-    job = _job(gateway, call, fields, fields.text("model", most=256), prompts, max_tokens, num_top)
+    name = fields.text("model", most=256)
+    spells = num_top is not None and await gateway.models.spells(name, call.options)
+    job = _job(gateway, call, fields, name, prompts, max_tokens, num_top, spells)
     await gateway.models.check_token_ids(job.model, prompts, "prompt", call.options)
+    offsets = [0] * job.answers  # of the next part of each answer
 
     def choice(index: int, part: Generation) -> Mapping[str, Any]:
+        logprobs = None
+        if num_top is not None:
+            logprobs, offsets[index] = _completion_logprobs(part, offsets[index])
         return {
             "index": index,
             "text": part.text,
-            "logprobs": None if num_top is None else _completion_logprobs(part),
+            "logprobs": logprobs,
             "finish_reason": job.finish_reason(part),
         }
 
@@ -216,19 +260,27 @@ async def completions(gateway: Gateway, call: HttpCall) -> Answer:
     return Whole({**head, "choices": choices, "usage": usage.shown(job.choices)})
 
 
-def _completion_logprobs(part: Generation) -> Mapping[str, Any]:
+def _completion_logprobs(part: Generation, offset: int) -> tuple[Mapping[str, Any], int]:
+    """Returns the logprobs of a part, and the offset of the next part. `offset` is the number of
+    characters of the tokens before it."""
+    texts, offsets, tops = [], [], []
+    for token, candidates in _tokens(part):
+        texts.append(token.text)
+        offsets.append(offset)
+        offset += len(token.text)
+        # Of two candidates with one text, the likelier one is first.
+        tops.append({each.text: each.logprob for each in reversed(candidates)})
     return {
-        "tokens": [_named(each) for each in part.token_ids],
+        "tokens": texts,
         "token_logprobs": part.logprobs,
-        "top_logprobs": [
-            {_named(each.token_id): each.logprob for each in top} for top in part.top
-        ] or None,
-        "text_offset": None,
-    }
+        "top_logprobs": tops if part.top else None,
+        "text_offset": offsets,
+    }, offset
 
 
 async def chat_completions(gateway: Gateway, call: HttpCall) -> Answer:
     fields = parse_object(call.body, gateway.limits, call.hold)
+    _accept_without_effect(fields)  # before the messages, which may have answers of tools
     most = gateway.limits.max_messages
     messages = [_message(each) for each in fields.objects("messages", most=most)]
     max_tokens = fields.integer(
@@ -237,7 +289,6 @@ async def chat_completions(gateway: Gateway, call: HttpCall) -> Answer:
     logprobs = fields.flag("logprobs", False)
     top = fields.integer("top_logprobs", 0, 0, _MOST_TOP)
     name = fields.text("model", most=256)
-    _accept_without_effect(fields)
     template = gateway.templates.get(name)
     if template is None:
         raise await gateway.models.without_template(name, call.options)
@@ -245,7 +296,9 @@ async def chat_completions(gateway: Gateway, call: HttpCall) -> Answer:
         raise fields.refuse("messages", "is empty")
     template.check(messages, await gateway.models.special_tokens(name, call.options))
     prompt = await gateway.renderer.prompt(call.caller, name, messages)
-    job = _job(gateway, call, fields, name, [prompt], max_tokens, top if logprobs else None)
+    spells = logprobs and await gateway.models.spells(name, call.options)
+    job = _job(
+        gateway, call, fields, name, [prompt], max_tokens, top if logprobs else None, spells)
 
     def contents(part: Generation) -> Optional[Mapping[str, Any]]:
         return {"content": _chat_logprobs(part), "refusal": None} if logprobs else None
@@ -283,14 +336,19 @@ async def chat_completions(gateway: Gateway, call: HttpCall) -> Answer:
     )
 
 
+_NO_TOOLS = ("models do not call functions here. Describe the functions in a message, and parse"
+             " the answer")
+_NO_FORMATS = "answers are plain text. Ask for JSON in a message, and check the answer"
+
+
 def _accept_without_effect(fields: Fields) -> None:
     """Reads fields of tools and formats whose values change nothing, and refuses other values."""
     fields.ignore("verbosity", "parallel_tool_calls")
-    fields.accept("tools", [])
-    fields.accept("functions", [])
-    fields.accept("tool_choice", "none", "auto")
-    fields.accept("function_call", "none", "auto")
-    fields.accept("response_format", {"type": "text"})
+    fields.accept("tools", [], instead=_NO_TOOLS)
+    fields.accept("functions", [], instead=_NO_TOOLS)
+    fields.accept("tool_choice", "none", "auto", instead=_NO_TOOLS)
+    fields.accept("function_call", "none", "auto", instead=_NO_TOOLS)
+    fields.accept("response_format", {"type": "text"}, instead=_NO_FORMATS)
     fields.accept("reasoning_effort", "none")
     fields.accept("modalities", ["text"])
 
@@ -317,18 +375,9 @@ def _message(fields: Fields) -> Mapping[str, str]:
 
 
 def _chat_logprobs(part: Generation) -> Sequence[Mapping[str, Any]]:
-    top = part.top or [[] for _ in part.token_ids]
     return [
-        {
-            "token": _named(token),
-            "logprob": logprob,
-            "bytes": None,
-            "top_logprobs": [
-                {"token": _named(each.token_id), "logprob": each.logprob, "bytes": None}
-                for each in candidates
-            ],
-        }
-        for token, logprob, candidates in zip(part.token_ids, part.logprobs, top)
+        {**token.shown(), "top_logprobs": [each.shown() for each in candidates]}
+        for token, candidates in _tokens(part)
     ]
 
 
@@ -411,7 +460,8 @@ async def _all(gateway: Gateway, job: _Job) -> tuple[list[Generation], _Usage]:
     async def answer(index: int, prompt: Prompt, options: Mapping[str, Any]) -> None:
         with naming_items(lambda name, row: index // job.choices):
             part = await gateway.client.generate(
-                job.model, prompt, max_tokens=job.max_tokens, **options)
+                job.model, prompt, max_tokens=job.max_tokens, token_bytes=job.token_bytes,
+                **options)
         job.hold(len(part.token_ids) * _COST_OF_TOKEN * (1 + len(part.top[0]) if part.top else 1))
         parts[index] = part
         usage.add(part)
@@ -450,7 +500,8 @@ async def _merged(gateway: Gateway, job: _Job) -> AsyncGenerator[tuple[int, Gene
     async def answer(index: int, prompt: Prompt, options: Mapping[str, Any]) -> None:
         try:
             stream = gateway.client.stream(
-                job.model, prompt, max_tokens=job.max_tokens, **options
+                job.model, prompt, max_tokens=job.max_tokens, token_bytes=job.token_bytes,
+                **options
             )
             with naming_items(lambda name, row: index // job.choices):
                 async with aclosing(stream):

@@ -229,7 +229,8 @@ class Refusals:
     ) -> None:
         self._counter = Counter(
             "sluice_gateway_refused",
-            "Requests and connections that the gateway refused at one of its own limits.",
+            "Requests and connections that the gateway refused at one of its own limits, TLS"
+            " handshakes that failed, and requests of callers that the daemon does not know.",
             ["reason"],
             registry=registry,
         )

@@ -73,6 +73,11 @@ class Models:
                           " /v1/rerank, /classify or /v2/models/MODEL/infer, or another model",
                           "model")
 
+    async def spells(self, name: str, options: Mapping[str, Any]) -> bool:
+        """Returns whether the model states the bytes of generated tokens: it has a tokenizer."""
+        info = await self.info(name, options)
+        return any(each.name == "text_output" for each in info.outputs)
+
     async def without_template(self, name: str, options: Mapping[str, Any]) -> Refused:
         """Returns the refusal of a chat with a model that has no chat template.
 

@@ -192,7 +192,11 @@ class Endpoint:
         except Refused as refused:
             await self._fail(writer, self._refused(refused, use))
         except Exception as error:  # Every error becomes a response.
-            await self._fail(writer, Failure.of(error, call.row_field))
+            failure = Failure.of(error, call.row_field)
+            if failure.status == 401:  # The daemon knows only the gateway's own address.
+                self._gateway.metrics.refusals.add(
+                    failure.reason or "unauthenticated", use.caller.address, failure.message)
+            await self._fail(writer, failure)
 
     def _stalled(self, use: _Use) -> None:
         self._gateway.metrics.refusals.add(
