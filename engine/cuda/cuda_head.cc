@@ -224,7 +224,8 @@ void CudaHead<T>::LaunchDiverse(DeviceStream& stream) const {
 template <typename T>
 cuda::RowTiles CudaHead<T>::TilesOf(Kind kind) const {
   const auto most = static_cast<int32_t>(CeilDiv(MaxRows(kind), cuda::kTileRows));
-  return {input_[kind].tiles, input_[kind].counts + 1, most, /*one_group=*/true};
+  return {input_[kind].tiles, input_[kind].counts + 1, most, /*one_group=*/true,
+          cuda::MaxTileRows(MaxRows(kind))};
 }
 
 template <typename T>

@@ -40,11 +40,11 @@ struct StepPlace {
   kernels::cuda::LiveRows rows() const { return {&counts().rows, bucket.tokens}; }
   kernels::cuda::RowTiles dense_tiles() const {
     return {at<const kernels::RowGroup>(layout.dense_tiles), &counts().dense_tiles,
-            layout.max_dense_tiles, /*one_group=*/true};
+            layout.max_dense_tiles, /*one_group=*/true, kernels::cuda::MaxTileRows(bucket.tokens)};
   }
   kernels::cuda::RowTiles group_tiles() const {
     return {at<const kernels::RowGroup>(layout.group_tiles), &counts().group_tiles,
-            layout.max_group_tiles};
+            layout.max_group_tiles, /*one_group=*/false, kernels::cuda::MaxTileRows(bucket.tokens)};
   }
   kernels::cuda::AttentionTiles attention_tiles() const {
     return {at<const kernels::cuda::AttentionTile>(layout.attention_tiles),

@@ -17,16 +17,22 @@ inline constexpr int32_t kSliceDepth = 128 / sizeof(T);
 template <typename T>
 inline constexpr int32_t kSliceElements = kPanelColumns* kSliceDepth<T>;
 
+// The columns of a block within a panel. In bfloat16 and int8, the weights of a block's columns are
+// contiguous in a slice.
+inline constexpr int32_t kBlockColumns = 16;
+template <typename T>
+inline constexpr int32_t kBlockElements = kBlockColumns* kSliceDepth<T>;
+
 // Returns the index of the weight at `depth` and `column` within its slice. Float slices are rows
-// of columns. In bfloat16, the operands of a lane are adjacent. They are grouped by block of 32
-// depths, then by block of 16 columns, then by step of 16 depths. With g = Lane() / 4 and t =
-// Lane() % 4, a lane has columns 2 g and 2 g + 1, and depths 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 of
-// the step. This is fragment `a` of MultiplyAdd, whose rows are columns here, the even ones first.
+// of columns. In bfloat16, the operands of a lane are adjacent. They are grouped by block of
+// columns, then by step of 16 depths. With g = Lane() / 4 and t = Lane() % 4, a lane has columns 2
+// g and 2 g + 1, and depths 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 of the step. This is fragment `a` of
+// MultiplyAdd, whose rows are columns here, the even ones first.
 SLUICE_HOST_DEVICE constexpr int32_t PlaceInSlice(BFloat16, int32_t depth, int32_t column) {
-  const int32_t block = depth / 32 * (kPanelColumns / 16) + column / 16;
-  const int32_t lane = column % 16 / 2 * 4 + depth % 8 / 2;
+  const int32_t lane = column % kBlockColumns / 2 * 4 + depth % 8 / 2;
   const int32_t word = depth / 8 % 2 * 2 + column % 2;
-  return ((block * 2 + depth / 16 % 2) * 32 + lane) * 8 + word * 2 + depth % 2;
+  return column / kBlockColumns * kBlockElements<BFloat16> + (depth / 16 * 32 + lane) * 8 +
+         word * 2 + depth % 2;
 }
 SLUICE_HOST_DEVICE constexpr int32_t PlaceInSlice(float, int32_t depth, int32_t column) {
   return depth * kPanelColumns + column;

@@ -27,25 +27,24 @@ struct ProductShared {
 };
 
 // The tiles of a launch: `rows` by `columns`.
-template <typename T, typename Tile>
 struct ProductGrid {
   int32_t rows, columns;
-  int32_t steps;  // of k
-
-  __device__ explicit ProductGrid(const Operands<T>& operands) {
-    constexpr int32_t kJoined = Tile::kRows / kTileRows;
-    rows = (*operands.tiles.count + kJoined - 1) / kJoined;
-    columns = (operands.n + Tile::kColumns - 1) / Tile::kColumns;
-    steps = Slices<T>(operands.k);
-  }
+  int32_t width;  // columns of a tile
+  int32_t steps;  // slices of k
 };
+// Returns the grid for tiles that join `joined` of the list's tiles and have `width` columns.
+template <typename T>
+__device__ inline ProductGrid GridOf(const Operands<T>& operands, int32_t joined, int32_t width) {
+  return {(*operands.tiles.count + joined - 1) / joined, (operands.n + width - 1) / width, width,
+          Slices<T>(operands.k)};
+}
 
 // The sequence of a block's work: every GridBlocks()th of the tiles.
-template <typename T, typename Tile>
+template <int32_t kJoined>
 class ProductWalk {
  public:
-  __device__ ProductWalk(const Operands<T>& operands, const ProductGrid<T, Tile>& grid)
-      : operands_(operands), grid_(grid) {
+  __device__ ProductWalk(const RowTiles& tiles, const ProductGrid& grid)
+      : tiles_(tiles), grid_(grid) {
     Cut(BlockIndex(), row_, column_);
     Cut(GridBlocks(), row_step_, column_step_);
     Begin();
@@ -59,7 +58,7 @@ class ProductWalk {
     row_ += row_step_ + carry;
     Begin();
   }
-  __device__ int32_t column() const { return column_ * Tile::kColumns; }
+  __device__ int32_t column() const { return column_ * grid_.width; }
 
   RowGroup rows = {};         // of the tile
   int32_t step = 0, end = 0;  // of k
@@ -71,30 +70,30 @@ class ProductWalk {
   }
   __device__ void Begin() {
     if (done()) return;
-    const RowTiles& tiles = operands_.tiles;
-    if constexpr (Tile::kRows == kTileRows) {
-      rows = tiles.tiles[row_];
-    } else {
-      rows = tiles.tiles[2 * row_];
-      if (2 * row_ + 1 < *tiles.count) rows.count += tiles.tiles[2 * row_ + 1].count;
-    }
+    static_assert(kJoined == 1 || kJoined == 2);
+    rows = tiles_.tiles[kJoined * row_];
+    if (kJoined == 2 && 2 * row_ + 1 < *tiles_.count)
+      rows.count += tiles_.tiles[2 * row_ + 1].count;
     step = 0;
     end = grid_.steps;
   }
 
-  const Operands<T>& operands_;
-  const ProductGrid<T, Tile>& grid_;
+  const RowTiles& tiles_;
+  const ProductGrid& grid_;
   int32_t row_, column_;
   int32_t row_step_, column_step_;
 };
+
+template <typename Tile>
+inline constexpr int32_t kJoined = Tile::kRows / kTileRows;
 
 // Copies a block's operands to shared memory: the slices of one step after another, in the order of
 // the grid. Values that do not change from step to step are computed once per tile.
 template <bool kAligned, typename T, typename Tile>
 class ProductSlices {
  public:
-  __device__ ProductSlices(const Operands<T>& operands, const ProductGrid<T, Tile>& grid)
-      : operands_(operands), at_(operands, grid) {
+  __device__ ProductSlices(const Operands<T>& operands, const ProductGrid& grid)
+      : operands_(operands), at_(operands.tiles, grid) {
     Begin();
   }
 
@@ -147,7 +146,7 @@ class ProductSlices {
   }
 
   const Operands<T>& operands_;
-  ProductWalk<T, Tile> at_;
+  ProductWalk<kJoined<Tile>> at_;
   const T* weight_ = nullptr;
   const T* x_ = nullptr;  // of the thread's first row and chunk
   int64_t second_panel_ = 0;
@@ -167,9 +166,9 @@ __device__ inline void MultiplyTiles(const Operands<T>& operands, ProductShared<
     }
   }
   SyncBlock();
-  const ProductGrid<T, Tile> grid(operands);
+  const ProductGrid grid = GridOf(operands, kJoined<Tile>, Tile::kColumns);
   ProductSlices<kAligned, T, Tile> slices(operands, grid);
-  ProductWalk<T, Tile> at(operands, grid);
+  ProductWalk<kJoined<Tile>> at(operands.tiles, grid);
   for (int32_t i = 0; i < kAhead; ++i) {
     if (!slices.done()) slices.Bring(shared.stages[i], shared.arrivals[i]);
     CommitCopies();

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "kernels/cuda/activation_math.h"
+#include "kernels/cuda/few_rows.h"
 #include "kernels/cuda/int8_math.h"
 #include "kernels/cuda/product_loop.h"
 #include "kernels/simt/simt.h"
@@ -37,10 +38,8 @@ __device__ inline void StoreTwo(const Floats<2>& values, T* to, bool both) {
 }
 
 // The columns and output elements of a thread's sums.
-template <typename T, typename Out, typename Operand, typename Tile>
+template <typename T, typename Out, typename Operand, typename TileSums>
 struct Place {
-  using TileSums = Sums<Operand, Tile>;
-
   const ProjectionArgs<T, Out, Operand>& args;
   const RowGroup& rows;
   int32_t first_column;
@@ -69,9 +68,9 @@ struct Place {
 };
 
 // Writes the outputs of a tile before any activation.
-template <bool kAligned, typename T, typename Out, typename Operand, typename Tile>
-__device__ inline void WriteSums(const Place<T, Out, Operand, Tile>& place,
-                                 const Sums<Operand, Tile>& sums) {
+template <bool kAligned, typename T, typename Out, typename Operand, typename TileSums>
+__device__ inline void WriteSums(const Place<T, Out, Operand, TileSums>& place,
+                                 const TileSums& sums) {
   const ProjectionArgs<T, Out, Operand>& args = place.args;
   SLUICE_UNROLL
   for (int32_t r = 0; r < sums.kRowBlocks; ++r) {
@@ -101,10 +100,9 @@ __device__ inline void WriteSums(const Place<T, Out, Operand, Tile>& place,
 
 // Applies the activation to the outputs that the calling thread has written. The loop is not
 // unrolled, because the functions are long.
-template <bool kAligned, typename T, typename Out, typename Operand, typename Tile>
-__device__ inline void ActivateWritten(const Place<T, Out, Operand, Tile>& place) {
+template <bool kAligned, typename T, typename Out, typename Operand, typename TileSums>
+__device__ inline void ActivateWritten(const Place<T, Out, Operand, TileSums>& place) {
   const ProjectionArgs<T, Out, Operand>& args = place.args;
-  using TileSums = Sums<Operand, Tile>;
   constexpr int32_t kColumnBlocks = TileSums::kColumnBlocks;
   SLUICE_ROLLED
   for (int32_t n = 0; n < TileSums::kRowBlocks * 2 * kColumnBlocks; ++n) {
@@ -123,6 +121,15 @@ __device__ inline void ActivateWritten(const Place<T, Out, Operand, Tile>& place
   }
 }
 
+// Writes the outputs of a tile.
+template <bool kAligned, typename T, typename Out, typename Operand, typename TileSums>
+__device__ inline void Finish(const ProjectionArgs<T, Out, Operand>& args, const RowGroup& rows,
+                              int32_t column, const TileSums& sums) {
+  const Place<T, Out, Operand, TileSums> place = {args, rows, column};
+  WriteSums<kAligned>(place, sums);
+  if (args.activate) ActivateWritten<kAligned>(place);
+}
+
 template <typename T, typename Out, typename Operand, typename Tile, bool kAligned>
 __global__ void __launch_bounds__(Tile::kThreads)
     ProjectionKernel(ProjectionArgs<T, Out, Operand> args) {
@@ -130,10 +137,35 @@ __global__ void __launch_bounds__(Tile::kThreads)
   const Operands<Operand> operands = OperandsOf(args);
   MultiplyTiles<Tile, kAligned>(
       operands, shared, [&](const RowGroup& rows, int32_t column, const Sums<Operand, Tile>& sums) {
-        const Place<T, Out, Operand, Tile> place = {args, rows, column};
-        WriteSums<kAligned>(place, sums);
-        if (args.activate) ActivateWritten<kAligned>(place);
+        Finish<kAligned>(args, rows, column, sums);
       });
+}
+
+template <typename T, typename Out, typename Operand>
+struct FewRowsArgs {
+  ProjectionArgs<T, Out, Operand> product;
+  FewRowsStages stages;
+};
+
+template <typename Weights, typename T, typename Out, typename Operand>
+__device__ inline void ProjectFewRows(const FewRowsArgs<T, Out, Operand>& args) {
+  auto& shared = SharedMemory<FewRowsShared>();
+  const Operands<Operand> operands = OperandsOf(args.product);
+  MultiplyFewRows<Weights>(operands, args.stages, shared,
+                           [&](const RowGroup& rows, int32_t column, const auto& sums) {
+                             Finish<true>(args.product, rows, column, sums);
+                           });
+}
+
+template <typename T, typename Out, typename Operand>
+__global__ void __launch_bounds__(FewRows::kMaxThreads)
+    FewRowsKernel(FewRowsArgs<T, Out, Operand> args) {
+  ProjectFewRows<PanelWeights<Operand>>(args);
+}
+
+__global__ void __launch_bounds__(FewRows::kMaxThreads)
+    FewRowsOfGroupsKernel(FewRowsArgs<BFloat16, BFloat16, BFloat16> args) {
+  ProjectFewRows<GroupWeights>(args);
 }
 
 template <typename T, typename Out, typename Operand>
@@ -143,8 +175,22 @@ template <typename T, typename Out, typename Operand>
 const Kernel kProjectionLarge = KernelOf("ProjectionLarge",
                                          &ProjectionKernel<T, Out, Operand, LargeTile, true>);
 template <typename T, typename Out, typename Operand>
+const Kernel kProjectionFewRows = KernelOf("ProjectionFewRows", &FewRowsKernel<T, Out, Operand>);
+const Kernel kProjectionFewRowsOfGroups =
+    KernelOf("ProjectionFewRowsOfGroups", &FewRowsOfGroupsKernel);
+template <typename T, typename Out, typename Operand>
 const Kernel kProjectionUnaligned = KernelOf("ProjectionUnaligned",
                                              &ProjectionKernel<T, Out, Operand, SmallTile, false>);
+
+// Launches `kernel` if it is faster than the other kernels. Returns whether it was launched.
+template <typename Weights, typename T, typename Out, typename Operand>
+bool LaunchFewRows(Stream& stream, const ProjectionArgs<T, Out, Operand>& args,
+                   const Kernel& kernel) {
+  const FewRowsLaunch few = FewRowsLaunchFor<Weights>(stream, OperandsOf(args));
+  if (few.shape.threads == 0) return false;
+  Launch(stream, kernel, few.shape, FewRowsArgs<T, Out, Operand>{args, few.stages});
+  return true;
+}
 
 // Returns whether all rows have the alignment that the fast kernels need.
 template <typename T, typename Out, typename Operand>
@@ -167,8 +213,18 @@ void Project(Stream& stream, const ProjectionArgs<T, Out, Operand>& args) {
                          args);
   }
   const Kernel* large = nullptr;
-  if constexpr (sizeof(Operand) < sizeof(float)) large = &kProjectionLarge<T, Out, Operand>;
+  if constexpr (sizeof(Operand) < sizeof(float)) {
+    if (LaunchFewRows<PanelWeights<Operand>>(stream, args, kProjectionFewRows<T, Out, Operand>))
+      return;
+    large = &kProjectionLarge<T, Out, Operand>;
+  }
   LaunchProduct(stream, OperandsOf(args), kProjection<T, Out, Operand>, large, args);
+}
+
+bool ProjectFewRowsOfGroups(Stream& stream, const ProjectionArgs<BFloat16>& args) {
+  SLUICE_CHECK(args.k >= 1 && args.n >= 1);
+  SLUICE_CHECK(RowsAligned(args.weight, kGroupSliceElements));
+  return IsAligned(args) && LaunchFewRows<GroupWeights>(stream, args, kProjectionFewRowsOfGroups);
 }
 
 template void Project(Stream&, const ProjectionArgs<float>&);

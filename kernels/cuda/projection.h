@@ -54,4 +54,10 @@ struct ProjectionArgs {
 template <typename T, typename Out = T, typename Operand = T>
 void Project(Stream& stream, const ProjectionArgs<T, Out, Operand>& args);
 
+// Computes the same as Project with a weight in slices for warpgroups
+// (kernels/cuda/weight_layout.h), if the rows are so few that this is faster than tuned kernels.
+// Otherwise, or if the alignment is not the one for which Project is fast, returns false and
+// launches nothing.
+bool ProjectFewRowsOfGroups(Stream& stream, const ProjectionArgs<BFloat16>& args);
+
 }  // namespace sluice::kernels::cuda

@@ -19,7 +19,13 @@ struct RowTiles {
   // Whether all tiles are of one group. Then each tile but the last is full and continues in the
   // next one.
   bool one_group = false;
+  int32_t max_rows = kTileRows;  // of a tile
 };
+
+// Returns the most rows that a tile can have if there are `rows` rows in all.
+constexpr int32_t MaxTileRows(int64_t rows) {
+  return rows < kTileRows ? static_cast<int32_t>(rows) : kTileRows;
+}
 
 // Returns the most tiles that groups with `rows` rows in all can have.
 constexpr int64_t MaxRowTiles(int64_t rows, int64_t groups) {

@@ -25,13 +25,13 @@ from results import NO_TIME, Results
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 REHEARSED_TESTS = "DiverseGuardTest.*:PoolTest.*:CudaModelTest.ASlot*"
-SANITIZED_TESTS = "Divers*:RowOps*:ExcludeSelf*:Projection*:Sample*:Attention*"
+SANITIZED_TESTS = "Divers*:RowOps*:ExcludeSelf*:Projection*:FewRows*:Sample*:Attention*"
 # The launches that ncu profiles: a name for the files, the kernel, and the case.
 PROFILED = [
     ("decode_attention", "Attention", "attention, decode; 64 x 1 of 2048, 32/8 heads of 128 bf16"),
     ("prefill_attention", "Attention",
      "attention, prefill; 8 x 2048 of 2048, 32/8 heads of 128 bf16"),
-    ("dense_64", "Projection", "dense projection; L1 B64 4096 x 4096 bf16"),
+    ("dense_64", "FewRows", "dense projection; L1 B64 4096 x 4096 bf16"),
     ("dense_8192", "Projection", "dense projection; L1 B8192 4096 x 4096 bf16"),
     ("plain_draw", "Sample", "sampling, plain temperature; 64 x 128256 float"),
     ("top_p", "Sample", "sampling, top-p 0.9; 1024 x 32768 float"),

@@ -46,7 +46,8 @@ cuda::RowTiles Tiles(Bench& bench, const ProjectionShape& s) {
   for (int32_t g = 0; g < s.groups; ++g) groups.push_back({g, g * s.rows_each, s.rows_each});
   std::vector<kernels::RowGroup> tiles(cuda::MaxRowTiles(s.rows(), s.groups));
   const int32_t count = cuda::CutIntoRowTiles(groups, tiles.data());
-  return {bench.Put(tiles), bench.Put(std::vector<int32_t>{count}), count, s.groups == 1};
+  return {bench.Put(tiles), bench.Put(std::vector<int32_t>{count}), count, s.groups == 1,
+          cuda::MaxTileRows(s.rows_each)};
 }
 
 enum class Tier { kPortable, kHopper };

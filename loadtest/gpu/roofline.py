@@ -50,10 +50,11 @@ PRODUCT_OPERATIONS = {**{f"HopperProjection{tiles}": 2 * 16 * columns * 16
 MMA_OPERATIONS = 2 * 16 * 8 * 16
 # The smallest number of rows that a product computes.
 FRAGMENT_ROWS = {**{f"HopperProjection{tiles}": 64 for tiles in TILE_COLUMNS},
-                 "HopperAttention": 64, "Projection": 8, "ProjectionLarge": 8}
+                 "HopperAttention": 64, "Projection": 8, "ProjectionLarge": 8,
+                 "ProjectionFewRows": 8}
 
-# Where to find a case's counters. The case's name has ", large tiles" appended if its portable
-# kernel uses them, and has no ", XSA". The row of costs.json and the kernel of sass.json are both
+# Where to find a case's counters. The case's name has the suffix of its portable kernel's tiles
+# appended, and has no ", XSA". The row of costs.json and the kernel of sass.json are both
 # for widths that allow wide accesses.
 COUNTERS = [
     ("position-wise projection, hopper", "HopperProjection bf16 {tiles}",
@@ -65,12 +66,24 @@ COUNTERS = [
      "Projection<BFloat16, BFloat16, signed char, SmallTile, true>"),
     ("dense projection, int8, large tiles", "Int8 bf16 of many rows: ProjectionLarge",
      "Projection<BFloat16, BFloat16, signed char, LargeTile, true>"),
-    ("position-wise projection", "Projection bf16 by position",
+    ("dense projection, int8, 64 rows", "Int8 bf16 of 64 rows: ProjectionFewRows",
+     "FewRows<BFloat16, BFloat16, signed char>"),
+    ("position-wise projection, int8, few rows", "Int8 bf16 of few rows: ProjectionFewRows",
+     "FewRows<BFloat16, BFloat16, signed char>"),
+    ("dense projection, int8, few rows", "Int8 bf16 of few rows: ProjectionFewRows",
+     "FewRows<BFloat16, BFloat16, signed char>"),
+    ("position-wise projection", "Projection bf16",
      "Projection<BFloat16, BFloat16, BFloat16, SmallTile, true>"),
+    ("position-wise projection, few rows", "Projection bf16 of a row by position",
+     "FewRows<BFloat16, BFloat16, BFloat16>"),
     ("dense projection", "Projection bf16",
      "Projection<BFloat16, BFloat16, BFloat16, SmallTile, true>"),
     ("dense projection, large tiles", "Projection bf16 of many rows",
      "Projection<BFloat16, BFloat16, BFloat16, LargeTile, true>"),
+    ("dense projection, few rows", "Projection bf16 of few rows",
+     "FewRows<BFloat16, BFloat16, BFloat16>"),
+    ("dense projection, 64 rows", "Projection bf16 of 64 rows",
+     "FewRows<BFloat16, BFloat16, BFloat16>"),
     ("head projection", "Projection bf16 to f32",
      "Projection<BFloat16, float, BFloat16, SmallTile, true>"),
     ("head projection, large tiles", "Projection bf16 to f32 of many rows",
@@ -91,6 +104,8 @@ COUNTERS = [
     ("XSA, norm form", "ExcludeSelf bf16", None),
     ("XSA, squared form", "ExcludeSelf bf16", None),
 ]
+
+TILE_SUFFIXES = {"ProjectionLarge": ", large tiles", "ProjectionFewRows": ", few rows"}
 
 # The rows of a piece of keys, and the number of pieces in flight, by head dimension, if a block may
 # use the shared memory of an H200 (kernels/cuda/attention.cu).
@@ -115,7 +130,8 @@ def counters_of(name, shape, launched, costs, sass):
     """Returns the cost row and the machine code of a case's kernel; either may be None."""
     dim = re.search(r"heads of (\d+)", shape)
     name = name.removesuffix(", XSA")
-    name += ", large tiles" if launched == "ProjectionLarge" else ""
+    suffix = TILE_SUFFIXES.get(launched, "")
+    name += ", 64 rows" if suffix == ", few rows" and " B64 " in shape else suffix
     for case, row, kernel in COUNTERS:
         if name == case:
             dims = {"dim": dim[1] if dim else "", "pieces": PIECES.get(dim[1]) if dim else "",

@@ -1,6 +1,7 @@
 // Compares ComputedRows with the multiply-adds that the emulator counts while it computes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <string>
@@ -95,17 +96,19 @@ TEST_F(ComputedRowsOnCuda, EqualTheRowsThatTheLibraryComputed) {
   EXPECT_TRUE(rounded) << "some bucket was not a number of rows of the library";
 }
 
-// The portable kernel computes blocks of 8 rows with each instruction, and whole panels of columns.
+// The portable kernels compute blocks of 8 rows with each instruction. The bucket selects the
+// kernel, and the number of columns that are computed depends on the kernel.
 TEST_F(ComputedRowsOnCuda, OfOurKernelsAreTheRowsOfTheBatch) {
   LoadHalf("own", /*position_wise=*/false);
   EXPECT_TRUE(executable_->computed_rows().batch_only());
-  // The rest is the head's one row.
-  const double first = Run(kLargest.tokens, 8).own, second = Run(kLargest.tokens, 16).own;
-  const double of_eight_rows = second - first, rest = first - of_eight_rows;
-  ASSERT_GT(of_eight_rows, 0);
-  for (uint64_t seed = 1; seed <= 12; ++seed) {
+  for (uint64_t seed = 1; seed <= 6; ++seed) {
     SCOPED_TRACE(seed);
-    const auto [bucket, tokens] = Draw(seed);
+    const auto [drawn, tokens] = Draw(seed);
+    const int32_t bucket = std::max(drawn, 16);
+    // The rest is the head's one row.
+    const double first = Run(bucket, 8).own, second = Run(bucket, 16).own;
+    const double of_eight_rows = second - first, rest = first - of_eight_rows;
+    ASSERT_GT(of_eight_rows, 0);
     const Counted counted = Run(bucket, tokens);
     EXPECT_EQ(counted.library, 0);
     EXPECT_EQ((counted.own - rest) / of_eight_rows, (tokens + 7) / 8) << bucket << ", " << tokens;

@@ -15,7 +15,7 @@ RowTiles TilesOn(DeviceLab& lab, const std::vector<RowGroup>& groups, int32_t ro
   std::vector<RowGroup> tiles(MaxRowTiles(rows, std::ssize(groups)));
   const int32_t count = CutIntoRowTiles(groups, tiles.data());
   return {lab.Put(tiles), lab.Put<int32_t>({count}), static_cast<int32_t>(tiles.size()),
-          groups.size() == 1};
+          groups.size() == 1, MaxTileRows(rows / std::ssize(groups))};
 }
 
 struct ProductCase {
@@ -123,6 +123,24 @@ void AddHopperProjection(Cases& cases, const ProductCase& c, const std::string& 
             });
 }
 
+void AddFewRowsOfGroups(Cases& cases, const ProductCase& c) {
+  cases.Add("Projection bf16 of few rows for warpgroups",
+            absl::StrCat(c.rows, " x ", c.k, " x ", c.n), [=](DeviceLab& lab, Random& random) {
+              StreamOfProcessors stream(lab.stream(), c.processors);
+              EXPECT_TRUE(ProjectFewRowsOfGroups(
+                  stream, {.x = Values<BFloat16>(lab, random, c.rows * c.k),
+                           .weight = lab.Put(PackedForWarpgroups(
+                               RandomValues<BFloat16>(random, c.k * c.n), 1, c.k, c.n)),
+                           .bias = Values<BFloat16>(lab, random, c.n),
+                           .bias_stride = 0,
+                           .k = c.k,
+                           .n = c.n,
+                           .tiles = TilesOn(lab, {{0, 0, c.rows}}, c.rows),
+                           .accumulate = false,
+                           .out = lab.Room<BFloat16>(c.rows * c.n)}));
+            });
+}
+
 template <typename T>
 void AddScore(Cases& cases, int32_t rows, int32_t k, const char* what, int32_t processors = 132) {
   constexpr int32_t n = std::is_same_v<T, float> ? 512 : 2048;
@@ -206,16 +224,21 @@ void AddPacking(Cases& cases) {
 }  // namespace
 
 void AddProductCases(Cases& cases) {
-  AddProjection<BFloat16, BFloat16>(cases, {1, kRows, 512, 1024}, "");
+  AddProjection<BFloat16, BFloat16>(cases, {1, 256, 512, 512}, "");
+  AddProjection<BFloat16, BFloat16>(cases, {1, 16, 512, 1024}, " of few rows");
+  AddProjection<BFloat16, BFloat16>(cases, {1, kRows, 512, 1024}, " of 64 rows");
   AddProjection<BFloat16, BFloat16>(cases, {16, kRows, 512, 256}, " by position");
   AddProjection<BFloat16, BFloat16>(cases, {64, kRows, 512, 512}, " of a row by position");
   AddProjection<BFloat16, BFloat16>(cases, {1, 1, 4096, 1024}, " of a row");
   AddProjection<BFloat16, BFloat16>(cases, {1, kRows, 512, 1023}, " odd");
   AddProjection<BFloat16, BFloat16>(cases, {1, 128, 512, 1024, 8}, " of many rows");
-  AddInt8<BFloat16>(cases, {1, kRows, 512, 1024}, "");
+  AddInt8<BFloat16>(cases, {1, 256, 512, 512}, "");
+  AddInt8<BFloat16>(cases, {1, 16, 512, 1024}, " of few rows");
+  AddInt8<BFloat16>(cases, {1, kRows, 512, 1024}, " of 64 rows");
   AddInt8<BFloat16>(cases, {1, kRows, 511, 1023}, " odd");
   AddInt8<BFloat16>(cases, {1, 128, 512, 1024, 8}, " of many rows");
-  AddInt8<float>(cases, {1, kRows, 512, 256}, "");
+  AddInt8<float>(cases, {1, 256, 512, 256}, "");
+  AddInt8<float>(cases, {1, 16, 512, 256}, " of few rows");
   AddInt8<float>(cases, {1, kRows, 511, 255}, " odd");
   AddInt8<float>(cases, {1, 128, 512, 256, 2}, " of many rows");
   AddHopperProjection(cases, {1, kRows, 512, 1024}, " Tiny");
@@ -223,7 +246,9 @@ void AddProductCases(Cases& cases) {
   AddHopperProjection(cases, {1, kRows, 512, 512, 16}, " Small");
   AddHopperProjection(cases, {1, kRows, 512, 256, 4}, " Medium");
   AddHopperProjection(cases, {1, 128, 512, 512, 1}, " Large");
-  AddProjection<BFloat16, float>(cases, {1, kRows, 512, 1024}, " to f32");
+  AddFewRowsOfGroups(cases, {1, 16, 512, 1024});
+  AddProjection<BFloat16, float>(cases, {1, 256, 512, 512}, " to f32");
+  AddProjection<BFloat16, float>(cases, {1, 16, 512, 1024}, " to f32 of few rows");
   AddProjection<BFloat16, float>(cases, {1, kRows, 512, 1023}, " to f32 odd");
   AddProjection<BFloat16, float>(cases, {1, 128, 512, 1024, 8}, " to f32 of many rows");
   AddProjection<float, float>(cases, {1, kRows, 512, 256}, "");
