@@ -75,6 +75,19 @@ const GroupedProductCandidate<BFloat16>& HopperProduct() {
   return *candidate;
 }
 
+// The same for many rows. For few rows, the products are those of the portable kernels. If a GPU's
+// products of both kinds differ in a bit, the check refuses this candidate.
+const GroupedProductCandidate<BFloat16>& HopperAndFewRowsProduct() {
+  static const auto* const candidate = new GroupedProductCandidate<BFloat16>{
+      .tier = "hopper with few rows",
+      .layout = cuda::WeightLayout::kWarpgroups,
+      .supports = &HopperProductSupports,
+      .run = [](Stream& stream, const cuda::ProjectionArgs<BFloat16>& args) {
+        if (!cuda::ProjectFewRowsOfGroups(stream, args)) cuda::ProjectOnHopper(stream, args);
+      }};
+  return *candidate;
+}
+
 }  // namespace
 
 std::string ToString(const AttentionShape& shape) {
@@ -127,7 +140,7 @@ KernelCandidates<T> AllCandidates() {
                                     .products = {PortableProduct<T>()}};
   if constexpr (std::is_same_v<T, BFloat16>) {
     candidates.attention.push_back(HopperAttention());
-    candidates.products.insert(candidates.products.begin(), HopperProduct());
+    candidates.products = {HopperProduct(), HopperAndFewRowsProduct(), PortableProduct<T>()};
   }
   return candidates;
 }
