@@ -95,7 +95,7 @@ class _Direct:
 def application(gateway: Gateway) -> Any:
     """Returns the ASGI application."""
     made = routes(gateway)
-    paths = sorted({each.path for each in made})
+    paths = sorted({each.path.replace(":path", "") for each in made})
     handlers: Any = {HTTPException: functools.partial(_no_route, paths)}
     direct = _Direct(made, Starlette(routes=made, exception_handlers=handlers))
     if not gateway.origins:

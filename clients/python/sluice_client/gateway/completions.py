@@ -268,8 +268,10 @@ def _completion_logprobs(part: Generation, offset: int) -> tuple[Mapping[str, An
         texts.append(token.text)
         offsets.append(offset)
         offset += len(token.text)
-        # Of two candidates with one text, the likelier one is first.
-        tops.append({each.text: each.logprob for each in reversed(candidates)})
+        top: dict[str, float] = {}
+        for each in candidates:  # Of two candidates with one text, the likelier one is first.
+            top.setdefault(each.text, each.logprob)
+        tops.append(top)
     return {
         "tokens": texts,
         "token_logprobs": part.logprobs,
@@ -336,9 +338,9 @@ async def chat_completions(gateway: Gateway, call: HttpCall) -> Answer:
     )
 
 
-_NO_TOOLS = ("models do not call functions here. Describe the functions in a message, and parse"
-             " the answer")
-_NO_FORMATS = "answers are plain text. Ask for JSON in a message, and check the answer"
+_NO_TOOLS = ("Models do not call functions here: describe the functions in a message, and parse the"
+             " answer")
+_NO_FORMATS = "Answers are plain text: ask for JSON in a message, and check the answer"
 
 
 def _accept_without_effect(fields: Fields) -> None:

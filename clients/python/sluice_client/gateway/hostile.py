@@ -334,12 +334,12 @@ class Fields:
     def accept(self, name: str, *values: Any, instead: str = "") -> None:
         """Reads a field that has no effect with one of `values`; refuses any other value.
 
-        `instead` completes "is not supported: ..."; it states what to use.
+        `instead` is a sentence that states what to use.
         """
         if self.take(name, values[0]) not in values:
             shown = " or ".join(map(json.dumps, values))
-            why = f": {instead}" if instead else ""
-            raise self.refuse(name, f"is not supported{why}; leave it out, or send {shown}")
+            more = f". {instead}" if instead else ""
+            raise self.refuse(name, f"is not supported; leave it out, or send {shown}{more}")
 
     def scalars(self) -> Mapping[str, Any]:
         """Returns all unread fields. Each must be a text, a number or a boolean."""
