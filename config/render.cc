@@ -93,6 +93,10 @@ std::string RenderModels(const Config& config, const std::string& origin) {
     if (!model.adapters.empty()) {
       absl::StrAppend(&out, "    adapters: ", Quote(model.adapters), "\n");
     }
+    if (model.adapter_memory_bytes != ModelSpec().adapter_memory_bytes) {
+      absl::StrAppend(&out, "    adapter_memory_bytes: ",
+                      OptionSpecOf<ModelSpec>("adapter_memory_bytes").format(model), "\n");
+    }
     if (model.speculation != SpeculationOptions()) {
       absl::StrAppend(
           &out, "    speculation: ", Quote(SpeculationValue().Format(model.speculation)), "\n");

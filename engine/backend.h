@@ -136,9 +136,11 @@ class ExecutableModel {
   // Packs an adapter of the model, whose graph takes adapters.
   virtual absl::StatusOr<std::unique_ptr<const LoadedAdapter>> LoadAdapter(
       const Adapter& adapter) const {
-    return absl::UnimplementedError(
-        "adapters are served on a CPU only; remove the folder of adapters, or serve the model on a "
-        "CPU");
+    return NoAdapters();
+  }
+  // Returns the most bytes that the packed adapter takes.
+  virtual absl::StatusOr<int64_t> AdapterBytes(const Adapter& adapter) const {
+    return NoAdapters();
   }
   // Describes a step of these sizes; zeros are replaced by defaults. With `profile`, runs such
   // steps for about a second, in separate memory, and measures each op. Returns InvalidArgument if
@@ -192,6 +194,13 @@ class ExecutableModel {
   absl::Status Replay(const Plan& plan, Slot& slot, const StepBatch& batch) const {
     Start(plan, slot, batch);
     return Finish(slot);
+  }
+
+ private:
+  static absl::Status NoAdapters() {
+    return absl::UnimplementedError(
+        "adapters are served on a CPU only; remove the folder of adapters, or serve the model on a "
+        "CPU");
   }
 };
 

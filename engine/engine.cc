@@ -14,7 +14,7 @@ absl::StatusOr<RequestId> Engine::ResolveAndSubmit(std::string_view name, std::s
   return Submit(std::move(made.request), std::move(made.sink), received);
 }
 
-absl::Status Engine::LoadAdapter(const Model& model, const Adapter& adapter) {
+absl::Status Engine::LoadAdapter(const Model& model, const AdapterSource& adapter) {
   return absl::UnimplementedError("this engine has fixed adapters");
 }
 

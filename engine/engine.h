@@ -87,12 +87,15 @@ class Engine {
   virtual std::vector<std::shared_ptr<const Model>> Models() const = 0;
 
   // Serves an adapter of a served snapshot, in place of the one with its name. The requests of a
-  // replaced or unloaded adapter finish on it. Returns NotFound if the snapshot is not served or
-  // has no such adapter, FailedPrecondition if it takes no adapters, ResourceExhausted if there is
-  // no memory, and the errors of the device.
-  virtual absl::Status LoadAdapter(const Model& model, const Adapter& adapter);
+  // replaced or unloaded adapter finish on it. An adapter may be evicted from memory and is then
+  // read again for the next request that needs it; such requests are admitted at once and wait.
+  // Returns NotFound if the snapshot is not served or has no such adapter, FailedPrecondition if it
+  // takes no adapters, ResourceExhausted if the adapter exceeds their memory, and the errors of
+  // reading and of the device.
+  virtual absl::Status LoadAdapter(const Model& model, const AdapterSource& adapter);
   virtual absl::Status UnloadAdapter(const Model& model, std::string_view adapter);
-  // Returns the names of the loaded adapters in order; none if the snapshot is not served.
+  // Returns the names of the adapters in order, also of those that are not in memory now; none if
+  // the snapshot is not served.
   virtual std::vector<std::string> Adapters(const Model& model) const { return {}; }
 
   // Submits a request. The `model` of its spec comes from Resolve; `received` starts its trace.

@@ -111,6 +111,42 @@ struct KvStats {
   std::array<DraftStats, kDraftKinds> drafts{};
 };
 
+// Counts of adapters that only grow.
+struct AdapterCounts {
+  int64_t requests = 0, tokens = 0;  // of requests that ended: prompts and generated tokens
+  int64_t loads = 0, evictions = 0;
+
+  AdapterCounts& operator+=(const AdapterCounts& other) {
+    requests += other.requests;
+    tokens += other.tokens;
+    loads += other.loads;
+    evictions += other.evictions;
+    return *this;
+  }
+};
+
+struct AdapterStats {
+  std::string name{};
+  AdapterCounts counts{};
+  int64_t bytes = 0;  // 0: not in memory
+};
+
+// The adapters of a model.
+struct AdapterTableStats {
+  static constexpr size_t kMaxNamed = 64;
+  static constexpr int64_t kMaxListed = 256;
+
+  int64_t bytes = 0;        // in use, with loads in progress
+  int64_t limit_bytes = 0;  // the most bytes; 0 if the model takes no adapters
+  int64_t known = 0;
+  int64_t capacity = 0;  // about the number of adapters that fit in the limit
+  // The adapters that requests used first, and the sums of the others and of unloaded adapters.
+  std::vector<AdapterStats> named{};
+  AdapterStats others{};
+  std::vector<std::string> loaded{};   // those in memory; the ones that were used last
+  std::vector<std::string> waiting{};  // those that requests wait for
+};
+
 struct ModelStats {
   std::shared_ptr<const Model> model;
   std::vector<BucketStats> buckets;  // ascending; buckets of the ladder and withdrawn buckets
@@ -144,6 +180,7 @@ struct ModelStats {
   // From the start of packing its weights until the model was ready. Excludes reading its files.
   nanoseconds time_to_ready{0};
   KvStats kv;
+  AdapterTableStats adapters;
   TrafficStats traffic;
   CostState costs;
   LadderChanges ladder_changes;

@@ -111,9 +111,6 @@ bool MultipliesBf16Weights(const Model& model) {
 
 int64_t EstimateWeightMemory(const Model& model) {
   double bytes = static_cast<double>(RopeBytes(model));
-  for (const auto& adapter : model.adapters) {
-    bytes += static_cast<double>(adapter->checkpoint.bytes());
-  }
   for (const GraphOp& op : model.graph.ops) {
     bytes += static_cast<double>(WeightsOf(op, model.graph)) * WeightBytesOf(op, model);
   }

@@ -40,6 +40,19 @@ absl::StatusOr<std::unique_ptr<const CpuAdapter>> CpuAdapter::Pack(
   return packed;
 }
 
+absl::StatusOr<int64_t> CpuAdapter::MostBytes(const Model& model, const Adapter& adapter,
+                                              const kernels::Context& context) {
+  int64_t bytes = 0;
+  for (const AdapterLayer& layer : adapter.layers) {
+    const auto& op = std::get<LinearOp>(model.graph.ops[layer.op]);
+    const int64_t k = model.graph.buffers[op.in].width, n = model.graph.buffers[op.out].width;
+    SLUICE_ASSIGN_OR_RETURN(const Tensor a, adapter.checkpoint.Find(layer.a.name, layer.a.shape));
+    bytes += kernels::PackedWeights::BytesOf(context, k, adapter.rank, a.dtype) +
+             kernels::PackedWeights::BytesOf(context, adapter.rank, n, kernels::DType::kF32);
+  }
+  return bytes;
+}
+
 void AddAdapters(const StepRun& run, const LinearOp& layer, size_t op, int64_t k, int64_t n) {
   const std::span<const kernels::RowGroup> groups = run.batch.adapter_groups();
   int64_t rank = 0;  // the largest

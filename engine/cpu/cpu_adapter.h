@@ -23,6 +23,10 @@ class CpuAdapter final : public LoadedAdapter {
                                                                 const Adapter& adapter,
                                                                 const kernels::Context& context);
 
+  // Returns the most bytes that Pack takes: B counts in f32.
+  static absl::StatusOr<int64_t> MostBytes(const Model& model, const Adapter& adapter,
+                                           const kernels::Context& context);
+
   int64_t bytes() const override { return bytes_; }
 
   // The matrices of an op of the graph: A [in -> rank], and scale * B [rank -> out].

@@ -89,7 +89,13 @@ absl::StatusOr<std::unique_ptr<Plan>> CpuModel::Prepare(const Bucket& bucket) co
 
 absl::StatusOr<std::unique_ptr<const LoadedAdapter>> CpuModel::LoadAdapter(
     const Adapter& adapter) const {
-  return CpuAdapter::Pack(*model_, adapter, context_);
+  // A load runs next to steps, so it does not use their threads.
+  kernels::ThreadPool own(1);
+  return CpuAdapter::Pack(*model_, adapter, {context_.profile, &own});
+}
+
+absl::StatusOr<int64_t> CpuModel::AdapterBytes(const Adapter& adapter) const {
+  return CpuAdapter::MostBytes(*model_, adapter, context_);
 }
 
 absl::StatusOr<StepDescription> CpuModel::DescribeStep(const StepSizes& step, bool profile) const {

@@ -28,6 +28,7 @@ class CpuModel final : public ExecutableModel {
   AttentionVariant attention() const override { return attention_.variant; }
   absl::StatusOr<std::unique_ptr<const LoadedAdapter>> LoadAdapter(
       const Adapter& adapter) const override;
+  absl::StatusOr<int64_t> AdapterBytes(const Adapter& adapter) const override;
   absl::StatusOr<StepDescription> DescribeStep(const StepSizes& step, bool profile) const override;
   RowOrder row_order() const override;
   void ParallelFor(int64_t n, int64_t grain,

@@ -260,6 +260,17 @@ absl::StatusOr<std::shared_ptr<const Adapter>> LoadAdapter(const std::string& na
                       absl::StrCat("adapter ", name, ": ", adapter.status().message()));
 }
 
+AdapterSource SourceOf(const std::string& name, const Model* model,
+                       std::shared_ptr<const Directory> folder, FileAccess access) {
+  const auto read = [=]() -> absl::StatusOr<std::shared_ptr<const Adapter>> {
+    const absl::StatusOr<Directory> own = folder->OpenFolder(name);
+    if (own.ok()) return LoadAdapter(name, *model, *own, access);
+    return absl::Status(own.status().code(),
+                        absl::StrCat("adapter ", name, ": ", own.status().message()));
+  };
+  return {name, read};
+}
+
 absl::StatusOr<std::vector<std::string>> ListAdapters(const Directory& folder) {
   SLUICE_ASSIGN_OR_RETURN(std::vector<std::string> names, folder.List(2 * kMaxAdapters));
   std::erase_if(names, [&](const std::string& name) {

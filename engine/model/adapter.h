@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,7 +23,8 @@ namespace sluice {
 struct Model;
 
 inline constexpr int64_t kMaxAdapterRank = 512;
-inline constexpr size_t kMaxAdapters = 1024;  // of a model
+inline constexpr size_t kMaxAdapters = 1024;                 // of a model
+inline constexpr int64_t kAdapterMemory = int64_t{1} << 30;  // the default of a model
 
 // The matrices of one LinearOp. If several ops read parts of one tensor, such as a fused q, k and
 // v, each has its part of B and the same A.
@@ -41,6 +43,12 @@ struct Adapter {
   std::vector<AdapterLayer> layers;  // by ascending ops, at least one
 };
 
+// An adapter that can be read again. `read` returns the errors of LoadAdapter.
+struct AdapterSource {
+  std::string name;
+  std::function<absl::StatusOr<std::shared_ptr<const Adapter>>()> read;
+};
+
 // Reads a folder. Returns InvalidArgument, which names the file and the key or tensor, for anything
 // that would change results and is not supported, such as DoRA, or a module that is not a dense
 // layer of the graph.
@@ -48,6 +56,11 @@ absl::StatusOr<std::shared_ptr<const Adapter>> LoadAdapter(const std::string& na
                                                            const Model& model,
                                                            const Directory& folder,
                                                            FileAccess access = FileAccess::kMap);
+
+// Returns the source of the adapter in the folder `name` of `folder`. The model is not owned and
+// outlives the source.
+AdapterSource SourceOf(const std::string& name, const Model* model,
+                       std::shared_ptr<const Directory> folder, FileAccess access);
 
 // Returns the names of the folders of adapters in `folder`, in order. Entries that are not
 // directories, and hidden ones, are left out. Returns InvalidArgument for a folder whose name is

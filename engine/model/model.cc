@@ -62,15 +62,16 @@ absl::Status LoadOutputLayers(const Directory& directory, const Directory& trans
 }
 
 absl::Status LoadAdapters(const Directory& directory, const ModelOptions& options, Model* model) {
-  SLUICE_ASSIGN_OR_RETURN(const std::optional<Directory> folder,
+  SLUICE_ASSIGN_OR_RETURN(std::optional<Directory> opened,
                           OpenAdapters(directory, options.adapters));
-  if (!folder) return absl::OkStatus();
+  if (!opened) return absl::OkStatus();
   model->graph.takes_adapters = true;
+  const auto folder = std::make_shared<const Directory>(*std::move(opened));
   SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListAdapters(*folder));
   for (const std::string& name : names) {
-    SLUICE_ASSIGN_OR_RETURN(const Directory own, folder->OpenFolder(name));
-    SLUICE_ASSIGN_OR_RETURN(auto adapter, LoadAdapter(name, *model, own, options.weights));
-    model->adapters.push_back(std::move(adapter));
+    AdapterSource source = SourceOf(name, model, folder, options.weights);
+    SLUICE_RETURN_IF_ERROR(source.read().status());
+    model->adapters.push_back(std::move(source));
   }
   return absl::OkStatus();
 }
@@ -179,6 +180,7 @@ absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, 
   model->checkpoint = std::move(checkpoint);
   model->speculation = options.speculation;
   model->draft = options.draft;
+  model->adapter_memory_bytes = options.adapter_memory_bytes;
   SLUICE_RETURN_IF_ERROR(LoadOutputLayers(directory, transformer, options.weights, model.get()));
   SLUICE_RETURN_IF_ERROR(FindOutputHeads(model.get()));
   SLUICE_RETURN_IF_ERROR(LoadTextFiles(transformer, model.get()));

@@ -39,7 +39,8 @@ struct Model {
   std::optional<Classifier> classifier;  // if the config has one
   std::optional<ItemHead> items;         // if the graph has a head
   // The adapters that are served from the start; none unless Graph::takes_adapters.
-  std::vector<std::shared_ptr<const Adapter>> adapters;
+  std::vector<AdapterSource> adapters;
+  int64_t adapter_memory_bytes = kAdapterMemory;  // the most bytes of loaded adapters
   SpeculationOptions speculation;
   std::shared_ptr<const Model> draft;  // drafts tokens for this model; nullptr if there is none
 
@@ -54,6 +55,7 @@ struct ModelOptions {
   // The folder of the adapters' folders. If empty, it is the folder `adapters` in the model's
   // directory. If there is none, the model takes no adapters.
   std::string adapters{};
+  int64_t adapter_memory_bytes = kAdapterMemory;
   FileAccess weights = FileAccess::kMap;
   SpeculationOptions speculation{};
   std::shared_ptr<const Model> draft{};  // the model that `speculation` names

@@ -184,6 +184,15 @@ int64_t BitsOf(WeightFormat format) {
   return 4;
 }
 
+WeightFormat FloatFormatOf(DType dtype) {
+  return dtype == DType::kBF16 ? WeightFormat::kBF16 : WeightFormat::kF32;
+}
+
+// Returns the rows of a panel of weights in floats, with the rows of zeros.
+int64_t PanelRows(const simd::Table& table, int64_t k, DType dtype) {
+  return WithPanelType(dtype, table, [&]<typename Panel>(Panel) { return Panel::Rows(k); });
+}
+
 }  // namespace
 
 void PackedWeights::Free::operator()(std::byte* p) const { std::free(p); }
@@ -208,15 +217,20 @@ PackedWeights::Memory PackedWeights::Allocate(int64_t bytes) {
   return memory;
 }
 
+int64_t PackedWeights::BytesOf(const Context& context, int64_t k, int64_t n, DType dtype) {
+  const simd::Table& table = simd::TableFor(context.profile);
+  const WeightFormat format = FloatFormatOf(dtype);
+  return CeilDiv(n, table.panel_cols) * table.panel_cols * PanelRows(table, k, dtype) *
+         BitsOf(format) / 8;
+}
+
 PackedWeights PackedWeights::Pack(const Context& context, const WeightSource& source) {
   SLUICE_CHECK(source.dtype != DType::kI8);
   const simd::Table& table = simd::TableFor(context.profile);
   const int64_t width = table.panel_cols;
   const DType dtype = source.dtype == DType::kBF16 ? DType::kBF16 : DType::kF32;
-  PackedWeights packed(
-      {source.matrices, source.k, source.n},
-      dtype == DType::kBF16 ? WeightFormat::kBF16 : WeightFormat::kF32, width,
-      WithPanelType(dtype, table, [&]<typename Panel>(Panel) { return Panel::Rows(source.k); }));
+  PackedWeights packed({source.matrices, source.k, source.n}, FloatFormatOf(dtype), width,
+                       PanelRows(table, source.k, dtype));
   const auto pack =
       WithPanelType(dtype, table, []<typename Panel>(Panel) { return &PackPanels<Panel>; });
   context.pool->ParallelFor(source.matrices * packed.padded_n_ / width, 1,

@@ -59,6 +59,8 @@ class PackedWeights {
   // Keeps bf16 if the source is bf16, and widens to f32 otherwise. Under the f32 profiles both give
   // bitwise the same results. The dtype must not be kI8.
   static PackedWeights Pack(const Context& context, const WeightSource& source);
+  // Returns bytes() of a matrix that Pack makes of a source of this type.
+  static int64_t BytesOf(const Context& context, int64_t k, int64_t n, DType dtype);
   // Quantises to int8 by columns, that is by output channels: a value is round(w * (127 / max|w|)),
   // ties to even, and the column's scale is max|w| / 127. If a value is not finite, the scale of
   // its column is NaN. A matrix stored as kI8 stays unchanged, with its scales and kept channels.

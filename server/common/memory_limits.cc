@@ -135,17 +135,19 @@ absl::Status CheckWeights(const MemoryLimits& limits, int64_t weight_bytes) {
 }
 
 void AddModels(std::span<const ModelStats> models, bool on_cpu, MemoryLimits* limits) {
-  int64_t weights = 0, plans = 0, activations = 0, kv = 0, pinned = 0;
+  int64_t weights = 0, adapters = 0, plans = 0, activations = 0, kv = 0, pinned = 0;
   for (const ModelStats& stats : models) {
     weights += stats.copied_bytes;
     pinned += stats.slot_memory.pinned;
     if (!on_cpu) continue;
     weights += stats.weight_bytes;
+    adapters += stats.adapters.limit_bytes;
     plans += stats.plan_memory_bytes;
     activations += stats.slot_memory.activation_room;
     kv += stats.slot_memory.kv;
   }
   limits->lines.push_back({"weights", weights, "models, server.memory.copy_weights"});
+  limits->lines.push_back({"adapters", adapters, "models, adapter_memory_bytes"});
   limits->lines.push_back({"activations", activations, "engine.batch.max_batch_tokens"});
   limits->lines.push_back({"kv", kv, "engine.kv.memory_bytes"});
   limits->lines.push_back({"plans", plans, "engine.ladder.memory_limit_bytes"});

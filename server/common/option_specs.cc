@@ -106,6 +106,11 @@ const std::vector<OptionSpec<ModelSpec>>& OptionSpecs<ModelSpec>() {
                     "has the files of PEFT and is served as MODEL:FOLDER. Empty: the folder "
                     "adapters in the model's directory, if there is one. In a file, a relative "
                     "path starts at the directory of the file."),
+      SLUICE_OPTION(adapter_memory_bytes, Size(1, int64_t{1} << 40),
+                    "The most memory of the model's adapters, at most half of the memory that is "
+                    "free after the weights. If more are used, those that were used least recently "
+                    "are evicted, and loaded again when a request needs them. docs/adapters.md has "
+                    "the rule."),
       SLUICE_OPTION(
           speculation, SpeculationValue{},
           "Whether a step also computes drafted tokens after the last token of a row that "

@@ -8,6 +8,7 @@
 
 #include "base/enum_names.h"
 #include "engine/ladder_choice.h"
+#include "engine/model/adapter.h"
 #include "engine/model/kv_type.h"
 #include "engine/model/quantization.h"
 #include "engine/model/speculation.h"
@@ -24,6 +25,7 @@ struct ModelSpec {
   int32_t quantization_group = kQuantizationGroup;
   KvType kv_dtype = KvType::kF32;
   std::string adapters{};
+  int64_t adapter_memory_bytes = kAdapterMemory;
   SpeculationOptions speculation{};
   LadderChoice ladder{};
 

@@ -155,11 +155,12 @@ absl::StatusOr<ModelManager::Target> ModelManager::FromSpec(const ModelSpec& spe
   }
   if (spec.kv_dtype != KvType::kF32) options.kv_dtype = spec.kv_dtype;
   options.adapters = spec.adapters;
+  options.adapter_memory_bytes = spec.adapter_memory_bytes;
   options.speculation = spec.speculation;
   absl::StrAppend(&*fingerprint, " ", std::string(NameOf(spec.quantization)), " ",
                   spec.quantization_group, spec.quantize_head ? " with head" : "", " ",
-                  std::string(NameOf(spec.kv_dtype)), " speculation ",
-                  SpeculationValue().Format(spec.speculation));
+                  std::string(NameOf(spec.kv_dtype)), " ", spec.adapter_memory_bytes,
+                  " speculation ", SpeculationValue().Format(spec.speculation));
   if (!spec.ladder.empty()) {
     absl::StrAppend(&*fingerprint, " ladder ", LadderChoiceValue().Format(spec.ladder));
   }
@@ -321,7 +322,7 @@ absl::StatusOr<std::shared_ptr<const Model>> ModelManager::ModelOfAdapter(
 
 absl::Status ModelManager::LoadAdapterOf(const Model& model, const std::string& name) {
   SLUICE_ASSIGN_OR_RETURN(const Target target, Named(model.name, model.version));
-  SLUICE_ASSIGN_OR_RETURN(const std::optional<Directory> folder,
+  SLUICE_ASSIGN_OR_RETURN(std::optional<Directory> folder,
                           OpenAdapters(target.folder, target.options.adapters));
   if (!folder || !folder->Has(name)) {
     std::vector<std::string> known;
@@ -331,9 +332,9 @@ absl::Status ModelManager::LoadAdapterOf(const Model& model, const std::string& 
     return NoSuchName("adapter", name, std::nullopt,
                       absl::StrCat("is in the folder of adapters of ", model.name), known);
   }
-  SLUICE_ASSIGN_OR_RETURN(const Directory own, folder->OpenFolder(name));
-  SLUICE_ASSIGN_OR_RETURN(const auto adapter, LoadAdapter(name, model, own, weights_));
-  return engine_->LoadAdapter(model, *adapter);
+  return engine_->LoadAdapter(
+      model,
+      SourceOf(name, &model, std::make_shared<const Directory>(*std::move(folder)), weights_));
 }
 
 absl::Status ModelManager::Load(const std::string& name, std::optional<int64_t> version) {

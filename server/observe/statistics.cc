@@ -61,6 +61,7 @@ inference::ModelStatistics Statistics::Describe(const ModelStats& stats) {
     usage->set_byte_size(bytes);
   };
   memory("weights", stats.weight_bytes);
+  memory("adapters", stats.adapters.bytes);
   memory("plans", stats.plan_memory_bytes);
   memory("activations", stats.slot_memory.activations);
   memory("head_graphs", stats.slot_memory.graphs);

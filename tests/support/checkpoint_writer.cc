@@ -376,8 +376,15 @@ void WriteAdapter(const Model& model, uint64_t seed, int64_t rank, kernels::DTyp
 }
 
 std::shared_ptr<const Model> RandomModelWithAdapters(const ModelConfig& config, uint64_t seed,
-                                                     kernels::DType dtype, int adapters) {
-  const TemporaryDirectory directory;
+                                                     kernels::DType dtype, int adapters,
+                                                     const ModelOptions& options) {
+  // The adapters are read again when they are loaded.
+  struct Held {
+    TemporaryDirectory directory;
+    std::shared_ptr<const Model> model;
+  };
+  const auto held = std::make_shared<Held>();
+  const TemporaryDirectory& directory = held->directory;
   WriteModel(config, seed, dtype, directory.path());
   const auto base = LoadModel("random", 1, directory.path());
   SLUICE_CHECK(base.ok());
@@ -386,10 +393,11 @@ std::shared_ptr<const Model> RandomModelWithAdapters(const ModelConfig& config, 
                  i % 2 == 0 ? kernels::DType::kF32 : kernels::DType::kBF16,
                  directory.File("adapters/" + std::to_string(i)));
   }
-  auto model = LoadModel("random", 1, directory.path());
+  auto model = LoadModel("random", 1, directory.path(), options);
   if (!model.ok()) std::fprintf(stderr, "%s\n", model.status().ToString().c_str());
   SLUICE_CHECK(model.ok());
-  return *std::move(model);
+  held->model = *std::move(model);
+  return {held, held->model.get()};
 }
 
 }  // namespace sluice::testing

@@ -49,6 +49,7 @@ void WriteAdapter(const Model& model, uint64_t seed, int64_t rank, kernels::DTyp
 
 // Returns RandomModel with adapters 0, 1, .. of different ranks, in f32 and bf16 by turns.
 std::shared_ptr<const Model> RandomModelWithAdapters(const ModelConfig& config, uint64_t seed,
-                                                     kernels::DType dtype, int adapters);
+                                                     kernels::DType dtype, int adapters,
+                                                     const ModelOptions& options = {});
 
 }  // namespace sluice::testing

@@ -168,6 +168,9 @@ class FakeBackend::Executable : public ExecutableModel {
       const Adapter& adapter) const override {
     return std::make_unique<FakeAdapter>();
   }
+  absl::StatusOr<int64_t> AdapterBytes(const Adapter& adapter) const override {
+    return FakeAdapter().bytes();
+  }
 
   absl::StatusOr<std::unique_ptr<Plan>> Prepare(const Bucket& bucket) const override {
     SLUICE_RETURN_IF_ERROR(backend_->BeginPrepare(bucket));

@@ -112,7 +112,7 @@ class EngineImpl : public Engine {
     return models;
   }
 
-  absl::Status LoadAdapter(const Model& model, const Adapter& adapter) override {
+  absl::Status LoadAdapter(const Model& model, const AdapterSource& adapter) override {
     const ModelTable::Lease served = table_.FindSnapshot(&model);
     if (served == nullptr) return absl::NotFoundError("the adapter's model is not served");
     if (!model.graph.takes_adapters) {
@@ -120,14 +120,8 @@ class EngineImpl : public Engine {
           "model ", Quoted(model.name), " takes no adapters; make the folder `adapters` in its ",
           "directory, or name a folder in its option adapters, and reload the configuration"));
     }
-    const int64_t bytes = adapter.checkpoint.bytes(), free_bytes = backend_->FreeMemory();
-    if (bytes > free_bytes) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("the adapter takes ", bytes, " bytes, but only ", free_bytes,
-                       " are free for models. Unload another adapter, or give the daemon more "
-                       "memory"));
-    }
-    return OrOutOfMemory([&] { return served->runner().adapters().Load(adapter); });
+    return OrOutOfMemory(
+        [&] { return served->runner().adapters().Load(adapter, AdapterTable::Room::kEvictIdle); });
   }
 
   absl::Status UnloadAdapter(const Model& model, std::string_view adapter) override {
@@ -265,8 +259,9 @@ class EngineImpl : public Engine {
   // Returns the memory that a model uses or may come to use.
   static int64_t MemoryOf(const ServedModel& served, bool own_draft) {
     const ModelStats stats = served.Stats();
-    return stats.weight_bytes + (own_draft ? stats.draft_weight_bytes : 0) +
-           stats.plan_memory_bytes + stats.slot_memory.activation_room + stats.slot_memory.kv;
+    return stats.weight_bytes + stats.adapters.limit_bytes +
+           (own_draft ? stats.draft_weight_bytes : 0) + stats.plan_memory_bytes +
+           stats.slot_memory.activation_room + stats.slot_memory.kv;
   }
 
   void StopAdmission() {
@@ -287,7 +282,7 @@ class EngineImpl : public Engine {
     if (adapter.empty()) return NamedBase(name, version);
     name.remove_suffix(adapter.size() + 1);
     SLUICE_ASSIGN_OR_RETURN(ModelTable::Lease served, NamedBase(name, version));
-    SLUICE_RETURN_IF_ERROR(served->runner().adapters().Find(adapter).status());
+    SLUICE_RETURN_IF_ERROR(served->runner().adapters().Check(adapter));
     return served;
   }
 

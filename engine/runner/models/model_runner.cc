@@ -106,7 +106,8 @@ ModelStats StatsOf(const PreparedModel& prepared, const RunnerState& state, Mono
     stats.draft_weight_bytes = prepared.draft->weight_bytes();
   }
   stats.profile = prepared.info.profile;
-  stats.weight_bytes = prepared.executable->weight_bytes() + prepared.adapters->bytes();
+  stats.weight_bytes = prepared.executable->weight_bytes();
+  stats.adapters = prepared.adapters->Stats();
   const Checkpoint& files = prepared.plans->model().checkpoint;
   (files.copied() ? stats.copied_bytes : stats.mapped_bytes) = files.bytes();
   stats.ladder_changes.evicted = prepared.evicted;
@@ -126,7 +127,7 @@ ModelStats StatsOf(const PreparedModel& prepared, const RunnerState& state, Mono
           state.requests.remaining_tokens(), scheduler.ladder()->largest())));
   stats.device_tokens_per_second = FullRate(scheduler.costs(), scheduler.ladder()->largest());
   stats.estimated_wait = state.admission.Wait(state.requests.running_sequences(), scheduler);
-  stats.waiting_sequences += state.admission.backlog().rows();
+  stats.waiting_sequences += state.admission.backlog().rows() + state.requests.awaiting_rows();
   stats.costs = scheduler.costs().state();
   if (prepared.kv.keeps_pages) stats.kv = DescribeKv(state.scheduler);
   stats.traffic = DescribeTraffic(scheduler.traffic(), now);
@@ -151,7 +152,26 @@ ModelRunner::ModelRunner(RequestId first_id, std::shared_ptr<const Model> model,
              std::chrono::microseconds(options.ladder.review.half_life_us), prepared_.ladder,
              prepared_.costs, journal, clock),
       history_(options.history.requests),
-      loop_(model_.get(), &prepared_, options, clock, observer, &state_, &heartbeat_, &history_) {}
+      loop_(model_.get(), &prepared_, options, clock, observer, &state_, &heartbeat_, &history_) {
+  if (!model_->graph.takes_adapters) return;
+  loader_.emplace(prepared_.adapters.get(),
+                  [this](RequestId id, auto adapter) { DeliverAdapter(id, std::move(adapter)); });
+}
+
+void ModelRunner::DeliverAdapter(RequestId id,
+                                 absl::StatusOr<std::shared_ptr<const ServedAdapter>> adapter) {
+  MutexLock lock(&state_.mu);
+  ActiveRequest* const request = state_.requests.Find(id);
+  if (request == nullptr) return;  // it was cancelled, or its deadline passed
+  if (adapter.ok()) {
+    request->adapter = *std::move(adapter);
+    SeparatePrefixes(request);
+    state_.requests.AdapterReady(request);
+  } else {
+    state_.requests.Fail(request, adapter.status());
+  }
+  state_.wake.Signal();
+}
 
 absl::Status ModelRunner::Refuse(absl::Status refusal) {
   observer_->OnRejected(model_->name, ReasonOf(refusal));
@@ -189,9 +209,10 @@ absl::StatusOr<RequestId> ModelRunner::Submit(Request request, std::shared_ptr<S
   absl::Status refusal =
       ExamineRequest(request, model_->config.max_positions, now, model_->config.only_length());
   if (!refusal.ok()) return Refuse(std::move(refusal));
+  const std::string name = request.spec->adapter, caller = request.turn_owner();
   std::shared_ptr<const ServedAdapter> adapter;
-  if (const std::string& name = request.spec->adapter; !name.empty()) {
-    auto found = prepared_.adapters->Find(name);
+  if (!name.empty()) {
+    auto found = prepared_.adapters->Use(name, caller);
     if (!found.ok()) return Refuse(found.status());
     adapter = *std::move(found);
   }
@@ -206,7 +227,9 @@ absl::StatusOr<RequestId> ModelRunner::Submit(Request request, std::shared_ptr<S
   auto active = std::make_unique<ActiveRequest>(std::move(request), std::move(sink), received, now);
   active->admission = admission;
   active->adapter = std::move(adapter);
-  SeparatePrefixes(active.get());
+  const bool awaits = !name.empty() && active->adapter == nullptr && !NeedsNoStep(active->request);
+  active->awaits_adapter = awaits;
+  if (!awaits) SeparatePrefixes(active.get());
   if (NeedsNoStep(active->request)) active->AnswerWithoutStep();
   for (RequestRow& row : active->rows) {
     row.kv.ids.reserve(CeilDiv(row.MaxPositions(), prepared_.kv.page_tokens));
@@ -224,6 +247,7 @@ absl::StatusOr<RequestId> ModelRunner::Submit(Request request, std::shared_ptr<S
   if (!refusal.ok()) return Refuse(std::move(refusal));
   std::move(give_back).Cancel();
   state_.wake.Signal();  // not under the lock, so the woken thread does not wait for it
+  if (awaits) prepared_.adapters->Await(name, caller, id);
   return id;
 }
 

@@ -21,12 +21,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
 #include "engine/journal/decision_history.h"
+#include "engine/runner/requests/adapter_loader.h"
 #include "engine/runner/requests/caller_numbers.h"
 #include "engine/runner/requests/runner_state.h"
 #include "engine/runner/steps/prepared_model.h"
@@ -87,6 +89,8 @@ class ModelRunner {
   void GiveUp(const Heartbeat::Sample& sample);
 
  private:
+  // Queues a request that waited for its adapter, or fails it.
+  void DeliverAdapter(RequestId id, absl::StatusOr<std::shared_ptr<const ServedAdapter>> adapter);
   // Lets the request reuse only prefixes of its adapter and, if they are private, of its caller.
   void SeparatePrefixes(ActiveRequest* active);
   absl::Status Refuse(absl::Status refusal);
@@ -103,7 +107,8 @@ class ModelRunner {
   RequestTable::Requests lost_ ABSL_GUARDED_BY(state_.mu);
   DecisionHistory history_;
   Heartbeat heartbeat_;
-  SchedulingLoop loop_;  // last: its thread starts when everything else is built
+  SchedulingLoop loop_;                  // its thread starts when everything above is built
+  std::optional<AdapterLoader> loader_;  // if the model takes adapters
 };
 
 // Returns the runner's statistics at `now`, without model and ladder_changes. Takes the plan

@@ -145,6 +145,19 @@ absl::StatusOr<std::unique_ptr<DraftModel>> PrepareDraft(
                             clock);
 }
 
+// Loads the adapters that fit in their memory: at most half of `share`.
+absl::StatusOr<std::unique_ptr<AdapterTable>> LoadAdapters(const Model& model,
+                                                           const ExecutableModel& executable,
+                                                           int64_t share, Clock* clock) {
+  const int64_t limit =
+      model.graph.takes_adapters ? std::min(model.adapter_memory_bytes, share / 2) : 0;
+  auto table = std::make_unique<AdapterTable>(model.name, &executable, limit, clock);
+  for (const AdapterSource& adapter : model.adapters) {
+    SLUICE_RETURN_IF_ERROR(table->Load(adapter, AdapterTable::Room::kFree));
+  }
+  return table;
+}
+
 // Returns ResourceExhausted, with a remedy that works, if the model's slots do not fit in the free
 // memory.
 absl::Status CheckRoom(const EngineOptions& options, const ModelConfig& config,
@@ -320,11 +333,7 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
   const SpeculationOptions& speculation = model->speculation;
   // A backend that runs steps ahead starts a step before it is known which tokens precede it.
   const bool drafts = speculation.kind != Speculation::kNone && info.steps_ahead == 0;
-  prepared.adapters = std::make_unique<AdapterTable>(model->name, prepared.executable.get());
-  for (const std::shared_ptr<const Adapter>& adapter : model->adapters) {
-    SLUICE_RETURN_IF_ERROR(prepared.adapters->Load(*adapter));
-  }
-  int64_t taken = prepared.executable->weight_bytes() + prepared.adapters->bytes();
+  int64_t taken = prepared.executable->weight_bytes();
   std::shared_ptr<const ExecutableModel> draft;
   if (drafts && model->draft != nullptr && KeepsPages(options.batch, model->config)) {
     draft = room.draft;
@@ -336,6 +345,9 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
   const auto free = [&] {
     return std::max<int64_t>(std::min(backend->FreeMemory(), room.free_bytes - taken), 0);
   };
+  SLUICE_ASSIGN_OR_RETURN(prepared.adapters,
+                          LoadAdapters(*model, *prepared.executable, ShareOf(free(), room), clock));
+  taken += prepared.adapters->limit();
   if (draft != nullptr) {
     SLUICE_ASSIGN_OR_RETURN(prepared.draft, PrepareDraft(*model, std::move(draft), info,
                                                          ShareOf(free(), room), clock, observer));

@@ -347,6 +347,7 @@ ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, M
 void ActiveRequest::SeparatePrefixes(uint64_t number, bool reuse) {
   constexpr int kOffsetBits = 24;  // positions need fewer bits
   for (RequestRow& row : rows) {
+    SLUICE_CHECK(row.kv.root >> kOffsetBits == 0);
     row.kv.root |= number << kOffsetBits;
     row.reuse &= reuse;
   }

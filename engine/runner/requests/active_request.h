@@ -126,7 +126,7 @@ struct ActiveRequest {
   // a page of `page_tokens`. Otherwise returns 0.
   int32_t SharedTokens(int32_t page_tokens) const;
   // Makes its prompts reuse only pages of requests with the same number (caller_numbers.h), and no
-  // pages without `reuse`.
+  // pages without `reuse`. Called at most once.
   void SeparatePrefixes(uint64_t number, bool reuse);
   // Allocates the parts of the reply whose sizes do not depend on the generated tokens. Called
   // once.
@@ -148,7 +148,8 @@ struct ActiveRequest {
   int32_t parts_left = 0;
   bool began = false;      // whether a step has carried any of its rows
   int32_t held_until = 0;  // tokens that the first row computes while other rows are kHeld
-  std::shared_ptr<const ServedAdapter> adapter;  // nullptr: the base model
+  std::shared_ptr<const ServedAdapter> adapter;  // nullptr: the base model, or not loaded yet
+  bool awaits_adapter = false;                   // its rows are kHeld until it has its adapter
   Admission admission;                           // how it was admitted
 
   // Used by the scheduling thread.

@@ -28,6 +28,11 @@ RequestId RequestTable::Admit(std::unique_ptr<ActiveRequest> request) noexcept {
 }
 
 void RequestTable::Enqueue(ActiveRequest* request) {
+  if (request->awaits_adapter) {
+    awaiting_.emplace(request->request.deadline, request->id);
+    awaiting_rows_ += std::ssize(request->rows);
+    return;
+  }
   if (NeedsNoStep(request->request)) {
     for (RequestRow& row : request->rows) {
       scheduler_->Remove(&row);
@@ -40,6 +45,18 @@ void RequestTable::Enqueue(ActiveRequest* request) {
     scheduler_->Arrive(&row);
     UpdateRemaining(&row);
   }
+}
+
+void RequestTable::StopAwaiting(const ActiveRequest& request) {
+  if (awaiting_.erase({request.request.deadline, request.id}) == 0) return;
+  awaiting_rows_ -= std::ssize(request.rows);
+}
+
+void RequestTable::AdapterReady(ActiveRequest* request) {
+  request->awaits_adapter = false;
+  if (!awaiting_.contains({request->request.deadline, request->id})) return;  // in the backlog
+  StopAwaiting(*request);
+  Enqueue(request);
 }
 
 void RequestTable::QueueNext(MonoTime now) {
@@ -65,6 +82,7 @@ void RequestTable::ExpireWaiting(MonoTime now) {
   while (WaitingSequence* expired = scheduler_->scheduler().queue().Expired(now)) {
     expire(RowOf(expired)->owner);
   }
+  while (EarliestAwaiting() <= now) expire(Find(awaiting_.begin()->second));
   const Backlog& backlog = admission_->backlog();
   while (backlog.EarliestDeadline() <= now) expire(Find(backlog.Earliest().id));
 }
@@ -87,6 +105,7 @@ void RequestTable::Fail(ActiveRequest* request, const absl::Status& status) {
   if (!request->status.ok()) return;
   request->status = status;
   admission_->Leave(request->id);
+  StopAwaiting(*request);
   for (RequestRow& row : request->rows) {
     if (row.state() != SequenceState::kQueued && row.state() != SequenceState::kHeld) continue;
     scheduler_->Remove(&row);

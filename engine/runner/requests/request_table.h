@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -23,6 +25,9 @@ namespace sluice {
 //
 // If the rows of a request share a prefix, the first row computes it. The other rows wait until its
 // pages are published, and then reuse them.
+//
+// A request whose adapter is not in memory is admitted and awaits the adapter. It is queued once
+// the adapter is loaded.
 //
 // Not thread-safe. The runner's lock guards the table, the scheduler and the admission control
 // together.
@@ -50,6 +55,12 @@ class RequestTable {
   void FillQueue(MonoTime now);
   // Fails the requests that wait and whose deadline is at or before `now`.
   void ExpireWaiting(MonoTime now);
+  // Returns the earliest deadline of the requests that await an adapter.
+  MonoTime EarliestAwaiting() const {
+    return awaiting_.empty() ? MonoTime::max() : awaiting_.begin()->first;
+  }
+  // Queues a request that awaits its adapter, which it now has.
+  void AdapterReady(ActiveRequest* request);
   // Returns nullptr if the request has ended or is unknown.
   ActiveRequest* Find(RequestId id) const;
 
@@ -87,11 +98,13 @@ class RequestTable {
   int64_t running_sequences() const;
   // The number of tokens that steps may still compute.
   int64_t remaining_tokens() const { return remaining_tokens_; }
-  uint64_t arrivals() const { return last_ticket_; }  // rows admitted
-  int64_t steps() const { return steps_; }            // steps that ended
+  uint64_t arrivals() const { return last_ticket_; }        // rows admitted
+  int64_t steps() const { return steps_; }                  // steps that ended
+  int64_t awaiting_rows() const { return awaiting_rows_; }  // of requests that await an adapter
 
  private:
   void Enqueue(ActiveRequest* request);
+  void StopAwaiting(const ActiveRequest& request);
   void ReleaseHeld(ActiveRequest* request);
   void UpdateRemaining(RequestRow* row);
   void Done(RequestRow* row);
@@ -105,6 +118,9 @@ class RequestTable {
   uint64_t last_ticket_ = 0;
   absl::flat_hash_map<RequestId, std::unique_ptr<ActiveRequest>> requests_;
   Requests ended_;
+  // Deadlines and ids of the requests that await an adapter and are not in the backlog.
+  std::set<std::pair<MonoTime, RequestId>> awaiting_;
+  int64_t awaiting_rows_ = 0;
   int64_t running_requests_ = 0;
   int64_t stepping_sequences_ = 0;
   int64_t remaining_tokens_ = 0;

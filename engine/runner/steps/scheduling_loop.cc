@@ -91,10 +91,10 @@ SchedulingLoop::NextAction SchedulingLoop::NextWork() {
 
 void SchedulingLoop::Sleep() {
   heartbeat_->Idle();
-  clock_->WaitUntil(
-      &state_->wake, &state_->mu,
-      std::min({wait_until_, state_->queue().EarliestDeadline(),
-                state_->admission.backlog().EarliestDeadline(), pipeline_.trim_at()}));
+  clock_->WaitUntil(&state_->wake, &state_->mu,
+                    std::min({wait_until_, state_->queue().EarliestDeadline(),
+                              state_->admission.backlog().EarliestDeadline(),
+                              state_->requests.EarliestAwaiting(), pipeline_.trim_at()}));
   heartbeat_->Busy();
 }
 
@@ -130,6 +130,9 @@ void SchedulingLoop::EndRequest(ActiveRequest* request, Reply reply) {
   for (const RequestRow& row : request->rows) {
     request->trace.reused_tokens += row.reused_tokens;
     request->trace.preemptions += row.preemptions;
+  }
+  if (request->adapter != nullptr) {
+    request->adapter->CountRequest(request->trace.prompt_tokens + request->trace.generated_tokens);
   }
   observer_->OnRequestDone(request->request, request->status, request->trace);
   if (request->trace.steps == 0) request->history.AddWaits(waits_, request->trace.queued);

@@ -232,6 +232,7 @@ json DescribeModel(const ModelStatus& model, MonoTime now) {
           {"history", DescribeHistory(model.history, now)},
           {"memory",
            {{"weights", stats.weight_bytes},
+            {"adapters", stats.adapters.bytes},
             {"plans", stats.plan_memory_bytes},
             {"activations", stats.slot_memory.activations},
             {"head_graphs", stats.slot_memory.graphs},

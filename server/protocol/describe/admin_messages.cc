@@ -170,7 +170,7 @@ v1::ModelBuckets DescribeBuckets(const ModelStats& stats, const BackendInfo& bac
   out.set_plan_memory_bytes(stats.plan_memory_bytes);
   const SlotMemory& slot = stats.slot_memory;
   out.set_slot_memory_bytes(slot.activations + slot.kv);
-  out.set_weight_memory_bytes(stats.weight_bytes);
+  out.set_weight_memory_bytes(stats.weight_bytes + stats.adapters.bytes);
   out.set_activation_memory_bytes(slot.activations);
   out.set_kv_memory_bytes(slot.kv);
   out.set_pinned_memory_bytes(slot.pinned);

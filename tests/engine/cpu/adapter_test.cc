@@ -64,7 +64,7 @@ TEST_P(AdapterGoldenTest, StatesAndLogitsEqualPeft) {
   const std::vector<int32_t> ids = golden.Ints("input_ids");
   Runner runner(*model, CpuOptions{.threads = 2, .profile = profile, .poison = true},
                 Bucket{2 * static_cast<int32_t>(ids.size()), 16});
-  const auto adapter = Load(runner, *(*model)->adapters[0]);
+  const auto adapter = Load(runner, **(*model)->adapters[0].read());
   std::vector<Prompt> prompts;
   auto first = ids.begin();
   for (const int32_t length : golden.Ints("lengths")) {
@@ -135,7 +135,7 @@ TEST_P(AdapterInvarianceTest, ARowHasTheBitsOfItsAdapterInOneStepWith64AdaptersA
   const auto alone = MakeRunner(model, 1), together = MakeRunner(model, 2);
   const auto base = MakeRunner(without, 1);
   std::vector<std::unique_ptr<const LoadedAdapter>> adapters;
-  for (const auto& adapter : model->adapters) adapters.push_back(Load(*together, *adapter));
+  for (const auto& adapter : model->adapters) adapters.push_back(Load(*together, **adapter.read()));
   const uint64_t seed = 5151;
   SCOPED_TRACE(seed);
   std::mt19937_64 random(seed);
@@ -162,7 +162,7 @@ TEST_P(AdapterInvarianceTest, AStepRunsTheSameLoopsForOneAdapterAndFor64) {
   const auto model = RandomModelWithAdapters(config_, 23, kernels::DType::kF32, kAdapters);
   const auto runner = MakeRunner(model, 2);
   std::vector<std::unique_ptr<const LoadedAdapter>> adapters;
-  for (const auto& adapter : model->adapters) adapters.push_back(Load(*runner, *adapter));
+  for (const auto& adapter : model->adapters) adapters.push_back(Load(*runner, **adapter.read()));
   const auto loops = [&](int distinct) {
     std::vector<Prompt> prompts;
     for (int i = 0; i < kAdapters; ++i) {

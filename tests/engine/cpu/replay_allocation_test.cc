@@ -46,7 +46,7 @@ TEST_P(ReplayAllocationTest, ReplaysOfManyStepsAllocateNothing) {
   const ExecutableModel& executable = runner.executable();
   std::vector<std::unique_ptr<const LoadedAdapter>> adapters(1);  // the first is the base model
   for (const auto& adapter : model->adapters) {
-    adapters.push_back(executable.LoadAdapter(*adapter).value());
+    adapters.push_back(executable.LoadAdapter(**adapter.read()).value());
   }
   const auto plan = executable.Prepare({100, 4});
   ASSERT_TRUE(plan.ok());

@@ -206,7 +206,7 @@ TEST(LoadModelTest, TakesAdaptersIfThereIsAFolder) {
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_TRUE((*model)->graph.takes_adapters);
   ASSERT_EQ((*model)->adapters.size(), 1u);
-  EXPECT_EQ((*model)->adapters[0]->name, "one");
+  EXPECT_EQ((*model)->adapters[0].name, "one");
   const TemporaryDirectory empty;
   model = LoadModel("m", 1, root.path(), {.adapters = empty.path()});
   ASSERT_TRUE(model.ok()) << model.status();

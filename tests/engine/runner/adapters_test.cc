@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <random>
 #include <set>
+#include <thread>
 
 #include "engine/cpu/cpu_backend.h"
 #include "engine/engine.h"
 #include "tests/support/checkpoint_writer.h"
 #include "tests/support/random_requests.h"
 #include "tests/support/recording_observer.h"
+#include "tests/support/temporary_directory.h"
 
 namespace sluice {
 namespace {
@@ -139,13 +141,163 @@ TEST_F(AdaptersInTheEngine, AnAdapterIsUnloadedAndLoadedAgainWhileItsRequestsRun
       EXPECT_EQ(sink->reply().logits, expected->reply().logits);
     }
     const auto adapter =
-        std::ranges::find_if(model_->adapters, [](const auto& each) { return each->name == "5"; });
-    ASSERT_EQ(engine->LoadAdapter(*model_, **adapter), absl::OkStatus());
+        std::ranges::find_if(model_->adapters, [](const auto& each) { return each.name == "5"; });
+    ASSERT_EQ(engine->LoadAdapter(*model_, *adapter), absl::OkStatus());
     const auto first = SubmitTo(engine.get(), Prompt("5"));
     first->AwaitDone();
     EXPECT_EQ(first->trace().reused_tokens, 0);
     EXPECT_EQ(first->reply().logits, expected->reply().logits);
   }
+}
+
+// Serves a model whose memory holds one or two of the adapters that Load loads.
+class EvictedAdapters : public AdaptersInTheEngine {
+ protected:
+  static constexpr int64_t kMemory = 100'000;
+
+  void SetUp() override {
+    AdaptersInTheEngine::SetUp();
+    engine_ = Engine::Create({}, backend_.get(), Clock::Real(), &observer_);
+    ASSERT_EQ(engine_->Serve(small_), absl::OkStatus());
+  }
+  void Load(const AdapterSource& source) {
+    ASSERT_EQ(engine_->LoadAdapter(*small_, source), absl::OkStatus());
+  }
+  std::vector<std::string> Loaded() const { return engine_->Stats()[0].adapters.loaded; }
+  // Evicts the adapter "5", once the last request that used it has released it.
+  void Evict5() {
+    do {
+      for (const size_t other : {6, 7, 8, 9}) Load(model_->adapters[other]);
+    } while (std::ranges::count(Loaded(), "5") > 0);
+  }
+  Request Small(const std::string& adapter) const {
+    Request request = Prompt(adapter);
+    Mutable(request.spec).model = small_;
+    return request;
+  }
+
+  const TemporaryDirectory root_;  // an empty folder of adapters
+  const std::shared_ptr<const Model> small_ =
+      testing::RandomModelWithAdapters(testing::TinyConfig(2), 3, kernels::DType::kF32, 0,
+                                       {.adapters = root_.path(), .adapter_memory_bytes = kMemory});
+  RecordingObserver observer_;
+  std::unique_ptr<Engine> engine_;
+};
+
+// Several threads call the adapters in a drawn order.
+TEST_F(EvictedAdapters, AreLoadedAgainWithTheSameBits) {
+  RecordingObserver observer;
+  const auto all = Serve({}, &observer);
+  ASSERT_GT(all->Stats()[0].adapters.bytes, 4 * kMemory);
+  std::vector<std::vector<float>> expected;
+  for (const AdapterSource& adapter : model_->adapters) {
+    Load(adapter);
+    const auto sink = SubmitTo(all.get(), Prompt(adapter.name));
+    sink->AwaitDone();
+    expected.push_back(sink->reply().logits);
+  }
+  const std::vector<std::string> names = engine_->Adapters(*small_);
+  EXPECT_EQ(std::ssize(names), kAdapters);
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  const auto call = [&](uint64_t own) {
+    std::mt19937_64 random(own);
+    for (int i = 0; i < 100; ++i) {
+      const size_t adapter = random() % kAdapters;
+      Request request = Small(model_->adapters[adapter].name);
+      request.caller = std::to_string(own % 2);
+      const auto sink = SubmitTo(engine_.get(), request);
+      sink->AwaitDone();
+      EXPECT_EQ(sink->status(), absl::OkStatus());
+      EXPECT_EQ(sink->reply().logits, expected[adapter]) << adapter;
+      EXPECT_LE(engine_->Stats()[0].adapters.bytes, kMemory);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (uint64_t i = 0; i < 4; ++i) threads.emplace_back(call, seed + i);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(engine_->Adapters(*small_), names);
+  EXPECT_EQ(engine_->Stats()[0].waiting_sequences, 0);
+  for (const std::string& name : names) {
+    EXPECT_EQ(engine_->UnloadAdapter(*small_, name), absl::OkStatus());
+  }
+  engine_->Drain(MonoTime::max());
+  EXPECT_EQ(engine_->Stats()[0].adapters.bytes, 0);
+}
+
+TEST_F(EvictedAdapters, DelayNoOtherRequestWhileTheirLoadIsBlocked) {
+  Mutex mu;
+  CondVar changed;
+  int reads = 0, allowed = 1;
+  const AdapterSource blocked = {"5", [&] {
+                                   MutexLock lock(&mu);
+                                   ++reads;
+                                   changed.SignalAll();
+                                   while (reads > allowed) changed.Wait(&mu);
+                                   return model_->adapters[0].read();
+                                 }};
+  const auto await_read = [&](int read) {
+    MutexLock lock(&mu);
+    while (reads < read) changed.Wait(&mu);
+  };
+  const auto allow = [&](int count) {
+    MutexLock lock(&mu);
+    allowed = count;
+    changed.SignalAll();
+  };
+  Load(blocked);
+  const auto before = SubmitTo(engine_.get(), Small("5"));
+  before->AwaitDone();
+  Evict5();
+  const auto waiting = SubmitTo(engine_.get(), Small("5"));
+  await_read(2);
+  const std::vector<std::string> loaded = Loaded();
+  ASSERT_FALSE(loaded.empty());
+  for (const std::string& other : {std::string(), loaded.front()}) {
+    const auto sink = SubmitTo(engine_.get(), Small(other));
+    sink->AwaitDone();
+    EXPECT_EQ(sink->status(), absl::OkStatus()) << other;
+  }
+  Request expiring = Small("5");
+  expiring.deadline = Clock::Real()->Now() + std::chrono::milliseconds(5);
+  const auto expired = SubmitTo(engine_.get(), expiring);
+  expired->AwaitDone();
+  EXPECT_EQ(expired->status().code(), absl::StatusCode::kDeadlineExceeded);
+  const auto cancelled = std::make_shared<RecordingSink>();
+  engine_->Cancel(engine_->Submit(Small("5"), cancelled, Clock::Real()->Now()).value());
+  cancelled->AwaitDone();
+  EXPECT_EQ(cancelled->status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(engine_->Stats()[0].waiting_sequences, 1);
+  allow(2);
+  waiting->AwaitDone();
+  EXPECT_EQ(waiting->status(), absl::OkStatus());
+  EXPECT_EQ(waiting->reply().logits, before->reply().logits);
+
+  Evict5();
+  const auto drained = SubmitTo(engine_.get(), Small("5"));
+  await_read(3);
+  engine_->Drain(Clock::Real()->Now());
+  drained->AwaitDone();
+  EXPECT_EQ(drained->status().code(), absl::StatusCode::kUnavailable);
+  allow(3);
+  engine_.reset();
+}
+
+TEST_F(EvictedAdapters, FailTheirRequestsByNameIfTheyCannotBeReadAgain) {
+  bool broken = false;
+  Load({"5", [&]() -> absl::StatusOr<std::shared_ptr<const Adapter>> {
+          if (broken) return absl::NotFoundError("adapter 5: adapter_config.json is missing");
+          return model_->adapters[0].read();
+        }});
+  Evict5();
+  broken = true;
+  const auto sink = SubmitTo(engine_.get(), Small("5"));
+  sink->AwaitDone();
+  EXPECT_EQ(sink->status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(std::string(sink->status().message()),
+            "model random: adapter 5: adapter_config.json is missing. The adapter was evicted, and "
+            "its folder has changed since. Correct the folder, or unload the adapter");
+  engine_.reset();
 }
 
 TEST_F(AdaptersInTheEngine, AModelWithoutAFolderOfAdaptersHasNone) {
@@ -155,7 +307,7 @@ TEST_F(AdaptersInTheEngine, AModelWithoutAFolderOfAdaptersHasNone) {
   EXPECT_THAT(std::string(engine->Resolve("random:0", "").status().message()),
               HasSubstr("model random has no adapter '0'; none is loaded"));
   const auto served = engine->Resolve("random", "").value();
-  const absl::Status refused = engine->LoadAdapter(*served, *model_->adapters[0]);
+  const absl::Status refused = engine->LoadAdapter(*served, model_->adapters[0]);
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("make the folder `adapters`"));
 }

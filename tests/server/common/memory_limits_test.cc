@@ -91,13 +91,14 @@ TEST(MemoryLimitsTest, ModelsCountTheirHostMemory) {
   ModelStats one;
   one.weight_bytes = 1;
   one.copied_bytes = 10;
+  one.adapters = {.bytes = 7000, .limit_bytes = 1'000'000};
   one.mapped_bytes = 5000;
   one.plan_memory_bytes = 100;
   one.slot_memory = {.activations = 1, .activation_room = 1000, .kv = 10'000, .pinned = 100'000};
   const std::vector<ModelStats> models = {one, one};
   MemoryLimits cpu;
   AddModels(models, /*on_cpu=*/true, &cpu);
-  EXPECT_EQ(cpu.sum(), 2 * 111'111) << "the system drops mapped pages";
+  EXPECT_EQ(cpu.sum(), 2 * 1'111'111) << "the system drops mapped pages";
   MemoryLimits gpu;
   AddModels(models, /*on_cpu=*/false, &gpu);
   EXPECT_EQ(gpu.sum(), 2 * 100'010);

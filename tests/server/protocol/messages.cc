@@ -54,6 +54,7 @@ ModelStats ExampleStats(MonoTime now, const std::string& name) {
   stats.weight_bytes = 22;
   stats.mapped_bytes = 25;
   stats.copied_bytes = 26;
+  stats.adapters.bytes = 28;
   stats.traffic.lengths = {{3, 1.5}, {7, 2}};
   stats.traffic.shape_entropy_bits = 2.5;
   stats.traffic.arrivals = {.sequences_per_second = 10, .tokens_per_second = 70};

@@ -68,6 +68,7 @@ TEST(StatusJson, QueueAndTotalsEqualTheEnginesStatistics) {
                                   {"drain", 0.18}}));
   EXPECT_EQ(model["memory"], json({{"plans", 20},
                                    {"weights", 22},
+                                   {"adapters", 28},
                                    {"activations", 21},
                                    {"kv", 23},
                                    {"pinned", 24},
