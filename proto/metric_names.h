@@ -147,9 +147,32 @@ inline constexpr Metric kSteps{"sluice_engine_steps_total", "Runs of the model."
 inline constexpr Metric kPlanMemory{"sluice_plan_memory_bytes", "Memory of all prepared plans."};
 inline constexpr Metric kDeviceMemory{
     "sluice_device_memory_bytes",
-    "By state: weights, plans, activations (held now; on a CPU, for the buckets that are used), "
+    "By state: weights, adapters, plans, activations (held now; on a CPU, for the buckets that are "
+    "used), "
     "head_graphs, kv; and in host memory pinned, copied (weight files in memory) and mapped "
     "(weight files, whose pages the system may drop)."};
+
+// Low-rank adapters, by adapter. At most 64 adapters of a model have series of their own: the ones
+// that requests used first. The others, and unloaded ones, are added up under "(other)".
+inline constexpr Metric kAdapterRequests{"sluice_adapter_requests_total",
+                                         "Requests of the adapter that ended."};
+inline constexpr Metric kAdapterTokens{"sluice_adapter_tokens_total",
+                                       "Tokens of these requests, of prompts and generated ones."};
+inline constexpr Metric kAdapterLoads{"sluice_adapter_loads_total",
+                                      "Times that the adapter was loaded into memory."};
+inline constexpr Metric kAdapterEvictions{
+    "sluice_adapter_evictions_total",
+    "Times that the adapter was evicted to make room for others."};
+inline constexpr Metric kAdapterBytes{"sluice_adapter_bytes",
+                                      "Memory of the adapter; 0 if it is not in memory."};
+inline constexpr Metric kAdapterLimit{"sluice_adapter_limit_bytes",
+                                      "The most memory of all adapters of the model."};
+inline constexpr Metric kLoraRequests{
+    "sluice_lora_requests_info",
+    "The adapters of all models for an endpoint picker, as MODEL:ADAPTER, separated by commas: "
+    "running_lora_adapters (in memory; at most 256 of a model), waiting_lora_adapters (requests "
+    "wait for their load) and max_lora (about the number that fits in memory). The value is the "
+    "time in seconds since 1970."};
 
 // KV pages. All of these are 0 if no pages are kept between steps.
 inline constexpr Metric kKvPages{

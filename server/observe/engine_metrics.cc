@@ -1,7 +1,10 @@
 #include "server/observe/engine_metrics.h"
 
+#include <chrono>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "proto/metric_names.h"
@@ -121,6 +124,47 @@ void AddKv(const KvStats& kv, const Labels& labels, MetricSnapshot* snapshot) {
   snapshot->Counter(metric::kPreemptions, labels, static_cast<double>(kv.preemptions));
 }
 
+void AddAdapters(const AdapterTableStats& stats, const Labels& model, MetricSnapshot* snapshot) {
+  if (stats.limit_bytes == 0) return;  // the model takes no adapters
+  snapshot->Gauge(metric::kAdapterLimit, model, static_cast<double>(stats.limit_bytes));
+  const auto add = [&](const AdapterStats& adapter, const std::string& name) {
+    const Labels labels = With(model, "adapter", name);
+    const auto counter = [&](const metric::Metric& metric, int64_t count) {
+      snapshot->Counter(metric, labels, static_cast<double>(count));
+    };
+    counter(metric::kAdapterRequests, adapter.counts.requests);
+    counter(metric::kAdapterTokens, adapter.counts.tokens);
+    counter(metric::kAdapterLoads, adapter.counts.loads);
+    counter(metric::kAdapterEvictions, adapter.counts.evictions);
+    snapshot->Gauge(metric::kAdapterBytes, labels, static_cast<double>(adapter.bytes));
+  };
+  for (const AdapterStats& adapter : stats.named) add(adapter, adapter.name);
+  add(stats.others, "(other)");  // not a valid name of an adapter
+}
+
+// The picker takes the series with the largest value, so there is one for all models.
+void AddLoraRequests(std::span<const ModelStats> models, MetricSnapshot* snapshot) {
+  std::string running, waiting;
+  int64_t capacity = 0;
+  for (const ModelStats& stats : models) {
+    const auto append = [&](const std::vector<std::string>& names, std::string* list) {
+      for (const std::string& name : names) {
+        absl::StrAppend(list, list->empty() ? "" : ",", stats.model->name,
+                        std::string(1, kAdapterSeparator), name);
+      }
+    };
+    append(stats.adapters.loaded, &running);
+    append(stats.adapters.waiting, &waiting);
+    capacity += stats.adapters.capacity;
+  }
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  snapshot->Gauge(metric::kLoraRequests,
+                  {{"running_lora_adapters", running},
+                   {"waiting_lora_adapters", waiting},
+                   {"max_lora", absl::StrCat(capacity)}},
+                  std::chrono::duration<double>(now).count());
+}
+
 void AddModel(const ModelStats& stats, const Labels& labels, MetricSnapshot* snapshot) {
   const auto gauge = [&](const metric::Metric& metric, auto value) {
     snapshot->Gauge(metric, labels, static_cast<double>(value));
@@ -143,6 +187,7 @@ void AddModel(const ModelStats& stats, const Labels& labels, MetricSnapshot* sna
   snapshot->Gauge(metric::kAttentionInfo,
                   With(labels, "variant", AttentionVariantName(stats.attention)), 1);
   memory("weights", stats.weight_bytes);
+  memory("adapters", stats.adapters.bytes);
   memory("plans", stats.plan_memory_bytes);
   memory("activations", stats.slot_memory.activations);
   memory("head_graphs", stats.slot_memory.graphs);
@@ -151,6 +196,7 @@ void AddModel(const ModelStats& stats, const Labels& labels, MetricSnapshot* sna
   memory("mapped", stats.mapped_bytes);
   memory("copied", stats.copied_bytes);
   AddKv(stats.kv, labels, snapshot);
+  AddAdapters(stats.adapters, labels, snapshot);
   AddLadder(stats, labels, snapshot);
   AddTraffic(stats, labels, snapshot);
 }
@@ -163,7 +209,9 @@ std::vector<prometheus::MetricFamily> EngineMetrics(const Engine& engine, int64_
   const BackendInfo& backend = engine.backend_info();
   snapshot.Gauge(metric::kBackendInfo, {{"device", backend.device}, {"profile", backend.profile}},
                  1);
-  for (const ModelStats& stats : engine.Stats()) {
+  const std::vector<ModelStats> models = engine.Stats();
+  AddLoraRequests(models, &snapshot);
+  for (const ModelStats& stats : models) {
     const Labels labels = {{"model", stats.model->name},
                            {"version", absl::StrCat(stats.model->version)},
                            {"device", backend.device}};

@@ -42,6 +42,7 @@ _PARAMETERS = {
         engineConfigs={"type": "array", "items": _ENGINE}),
     "passthrough-parser": object_schema(),
     "queue-scorer": object_schema(),
+    "lora-affinity-scorer": object_schema(),
     "prefix-cache-scorer": object_schema(
         matchLengthWeight=_NUMBER, matchLengthScaleTokens={"type": "integer"},
         prefixMatchInfoProducerName=_TEXT),

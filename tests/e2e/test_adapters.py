@@ -128,6 +128,50 @@ def test_adapters_are_loaded_and_unloaded_under_load_without_a_failed_call(
     assert not failures
 
 
+def test_evicted_adapters_are_loaded_again_for_the_requests_that_name_them(
+        models, daemon_of_adapters, tmp_path, daemon):
+    names = [name for name in models if ":" in name]
+    size = daemon_of_adapters.metric("sluice_device_memory_bytes", state="adapters")
+    config = tmp_path / "sluice.yaml"
+    config.write_text(f"models:\n  - name: lm\n    path: {models['lm'].directory}\n"
+                      f"    adapter_memory_bytes: {int(size) - 1}\n")
+    server = daemon("--config", config, models=())
+    failures = []
+
+    def call(name):
+        own = server.client()
+        for _ in range(20):
+            got = infer(own, ids_inputs([[3, 1, 4]]), ["logits"], model=name, max_tokens=0)
+            if not np.allclose(got["logits"][0], models[name].logits([3, 1, 4]), atol=1e-4):
+                failures.append(name)
+
+    callers = [threading.Thread(target=call, args=(name,)) for name in [*names, "lm"]]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert not failures
+    client = server.client()
+    listed = {each.name for each in client.get_model_repository_index().models}
+    assert listed >= set(names) and all(client.is_model_ready(name) for name in names)
+    assert server.metric("sluice_memory_limit_bytes", use="adapters") == int(size) - 1
+    assert server.metric("sluice_device_memory_bytes", state="adapters") < size
+    for name in names:
+        own = {"adapter": name.partition(":")[2]}
+        assert server.metric("sluice_adapter_requests_total", **own) == 20
+        assert server.metric("sluice_adapter_tokens_total", **own) == 60
+        assert server.metric("sluice_adapter_loads_total", **own) >= 1
+    evictions = [value for (metric, _), value in server.metrics().items()
+                 if metric == "sluice_adapter_evictions_total"]
+    assert sum(evictions) >= 1
+    # The series is read as the endpoint picker reads it.
+    (labels, _), = [(dict(labels), value) for (metric, labels), value in server.metrics().items()
+                    if metric == "sluice_lora_requests_info"]
+    running = labels["running_lora_adapters"].split(",")
+    assert 1 <= len(running) < len(names) and set(running) <= set(names)
+    assert labels["waiting_lora_adapters"] == "" and int(labels["max_lora"]) >= len(running)
+
+
 def test_a_folder_that_is_not_supported_stops_the_start_by_name(models, tmp_path, daemon):
     base = TinyModel(tmp_path / "lm", 1)
     folder = base.directory / "adapters" / "dora"

@@ -60,6 +60,49 @@ TEST(EngineMetricsTest, CollectsKvPagesAndSequences) {
   }
 }
 
+TEST(EngineMetricsTest, CollectsAdaptersAndListsThemForTheEndpointPicker) {
+  testing::ScriptedEngine engine;
+  ModelStats stats;
+  engine.SetStats(stats);
+  const auto scrape = [&] {
+    return testing::ParseSamples(
+        Metrics("cpu", "1.2.3").Render(EngineMetrics(engine, /*log_dropped=*/0)));
+  };
+  auto samples = scrape();
+  for (const char* label :
+       {"max_lora=\"0\"", "running_lora_adapters=\"\"", "waiting_lora_adapters=\"\""}) {
+    EXPECT_GT(SumOf(samples, "sluice_lora_requests_info", label), 1e9)
+        << label << ": a picker that finds no series takes the replica as broken";
+  }
+  EXPECT_EQ(SumOf(samples, "sluice_adapter_requests_total", ""), 0);
+  stats.adapters = {.bytes = 90, .limit_bytes = 100, .known = 4, .capacity = 7};
+  stats.adapters.named = {{"law", {.requests = 3, .tokens = 30, .loads = 2, .evictions = 1}, 40}};
+  stats.adapters.others = {.counts = {.requests = 5, .loads = 6}, .bytes = 50};
+  stats.adapters.loaded = {"law", "tax"};
+  stats.adapters.waiting = {"art"};
+  engine.SetStats(stats);
+  samples = scrape();
+  const std::map<std::pair<std::string, std::string>, double> expected = {
+      {{"sluice_adapter_requests_total", "adapter=\"law\""}, 3},
+      {{"sluice_adapter_tokens_total", "adapter=\"law\""}, 30},
+      {{"sluice_adapter_loads_total", "adapter=\"law\""}, 2},
+      {{"sluice_adapter_evictions_total", "adapter=\"law\""}, 1},
+      {{"sluice_adapter_bytes", "adapter=\"law\""}, 40},
+      {{"sluice_adapter_requests_total", "adapter=\"(other)\""}, 5},
+      {{"sluice_adapter_loads_total", "adapter=\"(other)\""}, 6},
+      {{"sluice_adapter_bytes", ""}, 90},
+      {{"sluice_adapter_limit_bytes", ""}, 100},
+      {{"sluice_device_memory_bytes", "state=\"adapters\""}, 90},
+  };
+  for (const auto& [series, value] : expected) {
+    EXPECT_EQ(SumOf(samples, series.first, series.second), value) << series.first << series.second;
+  }
+  for (const char* label : {"max_lora=\"7\"", "running_lora_adapters=\"text:law,text:tax\"",
+                            "waiting_lora_adapters=\"text:art\""}) {
+    EXPECT_GT(SumOf(samples, "sluice_lora_requests_info", label), 1e9) << label;
+  }
+}
+
 TEST(EngineMetricsTest, CollectsTheCountersOfEachBucketAndOfForgottenBuckets) {
   testing::ScriptedEngine engine;
   ModelStats stats;
