@@ -393,3 +393,34 @@ def test_recipes_name_files_that_exist():
         for name in re.findall(r"`((?:base|client|engine|kernels|proto|server|tests|tools|docs"
                                r"|deploy|config)/[\w./-]+\.\w+)`", section):
             assert (ROOT / name).is_file(), f"{recipe}: there is no {name}"
+
+
+def test_programs_named_in_the_guide_can_be_run_by_their_names():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    named = set(re.findall(r"(?<![\w/])((?:tools|deploy|loadtest)/[\w/]+\.(?:py|sh))\b", text))
+    programs = [path for path in map(ROOT.joinpath, named)
+                if path.suffix == ".sh" or '__name__ == "__main__"' in path.read_text()]
+    assert len(programs) > 10
+    for path in programs:
+        assert os.access(path, os.X_OK) and path.read_text().startswith("#!/usr/bin/env "), path
+
+
+@pytest.mark.parametrize("sluiced", [ROOT / "build" / "release" / "server" / "sluiced"])
+def test_documents_are_made_without_the_program_of_the_last_page(sluiced, tmp_path):
+    """After `./run --once` there is no sluice-analysis."""
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    shutil.copytree(ROOT / "deploy" / "helm", tmp_path / "deploy" / "helm", symlinks=True)
+    for folder in ("tools", "base", "proto", "engine/model/families", "clients"):
+        shutil.copytree(ROOT / folder, tmp_path / folder,
+                        ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "docs" / "options.md").write_text("")
+    schema = tmp_path / "deploy" / "helm" / "sluice" / "values.schema.json"
+    before = schema.read_text()
+    schema.write_text(before.replace('"Whole cores', ' "Whole cores'))
+    made = subprocess.run([tmp_path / "tools" / "make_docs.py", "--sluiced", sluiced, "--sluice",
+                           "false"], capture_output=True, text=True)
+    assert made.returncode == 1 and "Traceback" not in made.stderr, made.stderr
+    assert made.stderr.startswith("make_docs.py: docs/cascades.md: sluice "), made.stderr
+    assert schema.read_text() == before
+    assert (tmp_path / "docs" / "options.md").read_text() == (
+        ROOT / "docs" / "options.md").read_text()
