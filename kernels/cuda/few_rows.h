@@ -385,14 +385,15 @@ constexpr int32_t FewRowsRuns(int32_t blocks, int32_t panel) {
 }
 
 // Returns the launch in which the busiest processor copies least: the columns of its tiles, and for
-// each tile the rows of x, which cost about as much as a block of columns. If the other kernels
-// have two tiles for each processor, they multiply many rows with fewer accesses to shared memory.
+// each tile the rows of x, which cost about as much as a block of columns. If several tiles of many
+// rows read a matrix, and the other kernels have two tiles for each processor, those are faster,
+// because they access shared memory less often.
 template <typename Weights, typename T>
 inline FewRowsLaunch FewRowsLaunchFor(const Stream& stream, const Operands<T>& operands) {
-  constexpr int32_t kAlwaysFew = 16;  // rows of a tile
+  constexpr int32_t kAlwaysFew = 32;  // rows of a tile
   constexpr int32_t kFewTiles = 2;    // of one group
   const int64_t processors = stream.processors(), tiles = operands.tiles.capacity;
-  if (operands.tiles.max_rows > kAlwaysFew) {
+  if (tiles > 1 && operands.tiles.max_rows > kAlwaysFew) {
     if (tiles * Panels(operands.n) >= 2 * processors) return {};
     if (operands.tiles.one_group && tiles > kFewTiles) return {};
   }

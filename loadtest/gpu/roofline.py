@@ -86,6 +86,8 @@ COUNTERS = [
      "FewRows<BFloat16, BFloat16, BFloat16>"),
     ("head projection", "Projection bf16 to f32",
      "Projection<BFloat16, float, BFloat16, SmallTile, true>"),
+    ("head projection, few rows", "Projection bf16 to f32 of few rows",
+     "FewRows<BFloat16, float, BFloat16>"),
     ("head projection, large tiles", "Projection bf16 to f32 of many rows",
      "Projection<BFloat16, float, BFloat16, LargeTile, true>"),
     ("attention, prefill, hopper", "HopperAttention bf16 {dim}", "HopperAttention<{dim}>"),

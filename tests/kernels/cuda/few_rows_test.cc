@@ -53,8 +53,9 @@ TEST(FewRowsLaunchTest, OneWaveOfTilesFillsAnH200) {
            {.tiles = 256, .n = 512, .blocks = 132, .columns = 128},
            {.tiles = 1, .n = 4096, .rows = 64, .blocks = 128, .columns = 32},
            {.tiles = 2, .n = 1024, .rows = 64, .blocks = 128, .columns = 16},
-           {.tiles = 1, .n = 32768, .rows = 17, .blocks = 132, .columns = 0},
-           {.tiles = 64, .n = 512, .rows = 17, .blocks = 264, .columns = 0},
+           {.tiles = 1, .n = 32768, .rows = 64, .blocks = 132, .columns = 128},
+           {.tiles = 64, .n = 512, .rows = 32, .blocks = 132, .columns = 128},
+           {.tiles = 64, .n = 512, .rows = 33, .blocks = 264, .columns = 0},
        }) {
     SCOPED_TRACE(testing::Message()
                  << c.tiles << " tiles of " << c.n << " columns, " << c.shared_bytes << " bytes");

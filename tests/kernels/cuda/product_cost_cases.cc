@@ -248,7 +248,7 @@ void AddProductCases(Cases& cases) {
   AddHopperProjection(cases, {1, 128, 512, 512, 1}, " Large");
   AddFewRowsOfGroups(cases, {1, 16, 512, 1024});
   AddProjection<BFloat16, float>(cases, {1, 256, 512, 512}, " to f32");
-  AddProjection<BFloat16, float>(cases, {1, 16, 512, 1024}, " to f32 of few rows");
+  AddProjection<BFloat16, float>(cases, {1, 32, 512, 1024}, " to f32 of few rows");
   AddProjection<BFloat16, float>(cases, {1, kRows, 512, 1023}, " to f32 odd");
   AddProjection<BFloat16, float>(cases, {1, 128, 512, 1024, 8}, " to f32 of many rows");
   AddProjection<float, float>(cases, {1, kRows, 512, 256}, "");
