@@ -70,12 +70,12 @@ absl::StatusOr<size_t> ReadAll(const Descriptor& file, const std::string& name, 
 }
 
 // A directory, and the path of another one below it.
-struct Place {
+struct RootedPath {
   std::string root, below;
 };
 
 // Returns the root of a directory with this absolute path; see Directory::Open.
-Place PlaceOf(const std::string& path) {
+RootedPath RootedPathOf(const std::string& path) {
   constexpr char kSnapshots[] = "/snapshots/";
   const size_t end = path.rfind(kSnapshots);
   const size_t begin = end == 0 || end == path.npos ? path.npos : path.rfind('/', end - 1);
@@ -130,10 +130,18 @@ absl::StatusOr<Directory> Directory::Open(const std::string& path) {
   if (directory.get() < 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot open directory ", Shown(path)));
   }
-  Place place = PlaceOf(PathOf(directory, path));
+  RootedPath place = RootedPathOf(PathOf(directory, path));
   SLUICE_ASSIGN_OR_RETURN(auto root, RootDirectory::Open(place.root));
   return Directory(std::move(directory), std::move(root), std::move(place.below));
 }
+
+bool Directory::IsAt(const std::string& path) const {
+  struct stat own, other;
+  return fstat(descriptor_.get(), &own) == 0 && stat(path.c_str(), &other) == 0 &&
+         own.st_dev == other.st_dev && own.st_ino == other.st_ino;
+}
+
+std::string Directory::Place() const { return PathOf(descriptor_, path_); }
 
 absl::StatusOr<Directory> Directory::OpenBeneath(std::shared_ptr<const RootDirectory> root,
                                                  const std::string& path) {

@@ -61,6 +61,9 @@ class Directory {
                                                const std::string& path);
 
   bool Has(const std::string& name) const;
+  // Returns whether a path leads to this directory, and a path of the directory for messages.
+  bool IsAt(const std::string& path) const;
+  std::string Place() const;
   // Returns the names of the entries in order; InvalidArgument if there are more than `most`.
   absl::StatusOr<std::vector<std::string>> List(size_t most) const;
   // Opens a direct entry that is a directory.

@@ -1,6 +1,7 @@
 #include "server/models/model_manager.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <iterator>
 #include <set>
 
@@ -118,6 +119,20 @@ absl::Status AppendAdapters(const Directory& model, const std::string& path,
     absl::StrAppend(fingerprint, name, " ", files);
   }
   return absl::OkStatus();
+}
+
+// Returns an error unless the path is empty or leads to the folder of the adapter.
+absl::Status CheckPath(const Directory& adapters, const Model& model, const std::string& name,
+                       const std::string& path) {
+  if (path.empty()) return absl::OkStatus();
+  std::filesystem::path given = std::filesystem::path(path).lexically_normal();
+  if (!given.has_filename()) given = given.parent_path();  // a slash at the end
+  if (given.is_absolute() && given.filename() == name && adapters.IsAt(given.parent_path())) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "parameter path is ", Printable(path), "; adapters of model ", model.name,
+      " are loaded only from its folder of adapters. Send ", adapters.Place(), "/", name));
 }
 
 std::string VersionName(const Model& model) {
@@ -320,7 +335,8 @@ absl::StatusOr<std::shared_ptr<const Model>> ModelManager::ModelOfAdapter(
   return engine_->Resolve(name, version ? absl::StrCat(*version) : "");
 }
 
-absl::Status ModelManager::LoadAdapterOf(const Model& model, const std::string& name) {
+absl::Status ModelManager::LoadAdapterOf(const Model& model, const std::string& name,
+                                         const std::string& path) {
   SLUICE_ASSIGN_OR_RETURN(const Target target, Named(model.name, model.version));
   SLUICE_ASSIGN_OR_RETURN(std::optional<Directory> folder,
                           OpenAdapters(target.folder, target.options.adapters));
@@ -332,18 +348,25 @@ absl::Status ModelManager::LoadAdapterOf(const Model& model, const std::string& 
     return NoSuchName("adapter", name, std::nullopt,
                       absl::StrCat("is in the folder of adapters of ", model.name), known);
   }
+  SLUICE_RETURN_IF_ERROR(CheckPath(*folder, model, name, path));
   return engine_->LoadAdapter(
       model,
       SourceOf(name, &model, std::make_shared<const Directory>(*std::move(folder)), weights_));
 }
 
-absl::Status ModelManager::Load(const std::string& name, std::optional<int64_t> version) {
+absl::Status ModelManager::Load(const std::string& name, std::optional<int64_t> version,
+                                const std::string& path) {
   MutexLock turn(&turn_mu_);
   if (const std::string adapter(AdapterOf(name)); !adapter.empty()) {
     SLUICE_ASSIGN_OR_RETURN(const auto model, ModelOfAdapter(name, version));
-    SLUICE_RETURN_IF_ERROR(OrOutOfMemory([&] { return LoadAdapterOf(*model, adapter); }));
+    SLUICE_RETURN_IF_ERROR(OrOutOfMemory([&] { return LoadAdapterOf(*model, adapter, path); }));
     log_->Info("adapter ready", {{"model", model->name}, {"adapter", adapter}});
     return absl::OkStatus();
+  }
+  if (!path.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("parameter path belongs to adapters, and ", Printable(name),
+                     " is a model. Remove path, or load MODEL:ADAPTER"));
   }
   SLUICE_ASSIGN_OR_RETURN(Target target, Named(name, version));
   std::vector<std::shared_ptr<const Model>> withdraw;

@@ -61,8 +61,10 @@ class ModelManager {
   // Loads the named model from the configuration or the repository, even if it is already served,
   // with the adapters in its folder. Without a version, loads the highest one, which then replaces
   // all other versions of the name. For MODEL:ADAPTER, loads the adapter of the served model.
-  // Returns NotFound if there is no such model, and the errors of loading.
-  absl::Status Load(const std::string& name, std::optional<int64_t> version);
+  // A `path` that is not empty must lead to the folder of the adapter. Returns NotFound if there is
+  // no such model, InvalidArgument for another path, and the errors of loading.
+  absl::Status Load(const std::string& name, std::optional<int64_t> version,
+                    const std::string& path = "");
 
   // Stops serving the version, or all versions of the name if none is given; for a name
   // MODEL:ADAPTER, the adapter. Returns NotFound if there is no such model or adapter.
@@ -106,7 +108,7 @@ class ModelManager {
   // Returns the served model of a name MODEL:ADAPTER.
   absl::StatusOr<std::shared_ptr<const Model>> ModelOfAdapter(std::string_view name,
                                                               std::optional<int64_t> version) const;
-  absl::Status LoadAdapterOf(const Model& model, const std::string& name)
+  absl::Status LoadAdapterOf(const Model& model, const std::string& name, const std::string& path)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_mu_);
   absl::StatusOr<Changes> Serve(const std::vector<Target>& targets,
                                 std::vector<std::shared_ptr<const Model>> withdraw)

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -33,24 +34,46 @@ absl::StatusOr<int64_t> ReadVersion(const Parameter& parameter) {
                                                  ", as int64 or string"));
 }
 
-absl::StatusOr<std::optional<int64_t>> VersionIn(const Parameters& parameters) {
-  std::optional<int64_t> version;
-  for (const auto& [name, value] : parameters) {
-    if (name == "unload_dependents") continue;
-    if (name != "version") {
-      return absl::InvalidArgumentError(
-          absl::StrCat("unknown parameter ", Printable(name), "; known: version"));
-    }
-    SLUICE_ASSIGN_OR_RETURN(version, ReadVersion(value));
+absl::StatusOr<std::string> ReadPath(const Parameter& parameter) {
+  constexpr size_t kMostBytes = 4096;
+  const std::string& path = parameter.string_param();
+  if (parameter.has_string_param() && !path.empty() && path.size() <= kMostBytes &&
+      path.find('\0') == std::string::npos) {
+    return path;
   }
-  return version;
+  return absl::InvalidArgumentError(
+      absl::StrCat("parameter path: expected a string of 1 to ", kMostBytes, " bytes"));
 }
 
-// Calls `act` with the name and the version in `request`, a load or unload request.
+// What the parameters of a load or unload state.
+struct Stated {
+  std::optional<int64_t> version;
+  std::string path;  // of an adapter to load
+};
+
+absl::StatusOr<Stated> Read(const Parameters& parameters, bool load) {
+  Stated stated;
+  for (const auto& [name, value] : parameters) {
+    if (name == "unload_dependents") continue;
+    if (name == "version") {
+      SLUICE_ASSIGN_OR_RETURN(stated.version, ReadVersion(value));
+    } else if (load && name == "path") {
+      SLUICE_ASSIGN_OR_RETURN(stated.path, ReadPath(value));
+    } else {
+      return absl::InvalidArgumentError(
+          absl::StrCat("unknown parameter ", Printable(name),
+                       load ? "; known: version, path" : "; known: version"));
+    }
+  }
+  return stated;
+}
+
+// Calls `act` with the name and the parameters of `request`, a load or unload request.
 template <typename Request, typename Act>
 absl::Status WithModelOf(const Request& request, const Act& act) {
+  constexpr bool kLoad = std::is_same_v<Request, inference::RepositoryModelLoadRequest>;
   SLUICE_RETURN_IF_ERROR(CheckRepository(request.repository_name()));
-  SLUICE_ASSIGN_OR_RETURN(const std::optional<int64_t> version, VersionIn(request.parameters()));
+  SLUICE_ASSIGN_OR_RETURN(const Stated stated, Read(request.parameters(), kLoad));
   std::string_view name = request.model_name();
   const std::string_view adapter = AdapterOf(name);
   if (!adapter.empty()) name.remove_suffix(adapter.size() + 1);
@@ -60,21 +83,23 @@ absl::Status WithModelOf(const Request& request, const Act& act) {
                      " is not a valid model name; expected 1 to 128 of the characters "
                      "A-Z a-z 0-9 _ . -, and no dot at the start, or MODEL:ADAPTER"));
   }
-  return act(request.model_name(), version);
+  return act(request.model_name(), stated);
 }
 
 }  // namespace
 
 absl::Status LoadModelOf(const inference::RepositoryModelLoadRequest& request,
                          ModelManager* models) {
-  return WithModelOf(request,
-                     [&](const auto& name, auto version) { return models->Load(name, version); });
+  return WithModelOf(request, [&](const auto& name, const Stated& stated) {
+    return models->Load(name, stated.version, stated.path);
+  });
 }
 
 absl::Status UnloadModelOf(const inference::RepositoryModelUnloadRequest& request,
                            ModelManager* models) {
-  return WithModelOf(request,
-                     [&](const auto& name, auto version) { return models->Unload(name, version); });
+  return WithModelOf(request, [&](const auto& name, const Stated& stated) {
+    return models->Unload(name, stated.version);
+  });
 }
 
 absl::Status ListModels(const inference::RepositoryIndexRequest& request, ModelManager* models,

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
 from conftest import Daemon
+from gateway import Gateway
 from infer import ids_inputs, infer
 from tiny_model import D, LAYERS, MLP, TinyModel, write_safetensors
 from tritonclient.utils import InferenceServerException
@@ -170,6 +171,98 @@ def test_evicted_adapters_are_loaded_again_for_the_requests_that_name_them(
     running = labels["running_lora_adapters"].split(",")
     assert 1 <= len(running) < len(names) and set(running) <= set(names)
     assert labels["waiting_lora_adapters"] == "" and int(labels["max_lora"]) >= len(running)
+
+
+@pytest.fixture(scope="module")
+def http(daemon_of_adapters, tmp_path_factory):
+    """Returns a function that posts a body, by default with the admin token."""
+    token = tmp_path_factory.mktemp("token") / "admin.token"
+    token.write_text("s3cret\n")
+    with Gateway(daemon_of_adapters, "--admin", daemon_of_adapters.admin,
+                 "--admin-token-file", token) as gateway:
+        yield lambda path, body, token="Bearer s3cret": gateway.post(
+            path, body, **({"Authorization": token} if token else {}))
+
+
+def test_vllms_paths_load_and_unload_an_adapter(models, daemon_of_adapters, http):
+    folder = models["lm"].directory / "adapters" / "by_http"
+    expected = Adapted(models["lm"], write_adapter(folder, 78, rank=3, alpha=2)).logits([3, 1])
+    client = daemon_of_adapters.client()
+    for name in ("by_http", "lm:by_http"):
+        body = {"lora_name": name, "lora_path": str(folder)}
+        answer = http("/v1/load_lora_adapter", body)
+        assert answer.status == 200, answer.body
+        assert answer.body.decode() == f"Success: LoRA adapter '{name}' added successfully."
+        got = infer(client, ids_inputs([[3, 1]]), ["logits"], model="lm:by_http", max_tokens=0)
+        np.testing.assert_allclose(got["logits"][0], expected, rtol=0, atol=1e-4)
+        again = http("/v1/load_lora_adapter", body)
+        assert again.status == 400 and "has already been loaded" in again.json["error"]["message"]
+        assert http("/v1/load_lora_adapter", body | {"load_inplace": True}).status == 200
+        answer = http("/v1/unload_lora_adapter", {"lora_name": name, "lora_int_id": 1})
+        assert answer.status == 200
+        assert answer.body.decode() == f"Success: LoRA adapter '{name}' removed successfully."
+        assert not client.is_model_ready("lm:by_http")
+        again = http("/v1/unload_lora_adapter", {"lora_name": name})
+        assert again.status == 404 and "has no adapter 'by_http'" in again.json["error"]["message"]
+
+
+@pytest.mark.parametrize("token", [None, "Bearer", "Bearer wrong", "s3cret", "bearer s3cret",
+                                   "Bearer s3cret ", "Bearer s3cre", "Bearer s3cret2"])
+def test_other_tokens_load_nothing_by_http(models, daemon_of_adapters, http, token):
+    law = str(models["lm"].directory / "adapters" / "law")
+    for path in ("/v1/load_lora_adapter", "/v1/unload_lora_adapter"):
+        body = {"lora_name": "lm:law"} | ({"lora_path": law} if "unload" not in path else {})
+        # The HTTP library removes spaces at the end of a header.
+        if token != "Bearer s3cret ":
+            refused = http(path, body, token)
+            assert refused.status == 401
+            assert "--admin-token-file" in refused.json["error"]["message"]
+    assert daemon_of_adapters.client().is_model_ready("lm:law")
+
+
+def test_a_path_outside_of_the_folder_of_adapters_is_refused_with_the_accepted_one(
+        models, http, tmp_path):
+    adapters = models["lm"].directory / "adapters"
+    write_adapter(tmp_path / "law", 3, rank=2, alpha=2)
+    accepted = str((adapters / "law").resolve())
+    for path in (tmp_path / "law", adapters / "style", adapters, adapters / "law" / "law",
+                 adapters / "law" / ".." / "style", "law", "adapters/law", "/", "/no/such/law",
+                 "https://example.org/law", f"{adapters}/law\0"):
+        refused = http("/v1/load_lora_adapter", {"lora_name": "lm:law", "lora_path": str(path),
+                                                 "load_inplace": True})
+        assert refused.status == 400, path
+        message = refused.json["error"]["message"]
+        assert accepted in message or "parameter path: expected a string" in message, message
+    for same in (adapters / "law", f"{adapters}/law/", adapters / "style" / ".." / "law"):
+        answer = http("/v1/load_lora_adapter", {"lora_name": "lm:law", "lora_path": str(same),
+                                                "load_inplace": True})
+        assert answer.status == 200, answer.body
+
+
+@pytest.mark.parametrize("body, status, message", [
+    ({"lora_name": "law"}, 400, "lora_path is missing"),
+    ({"lora_path": "/a"}, 400, "lora_name is missing"),
+    ({"lora_name": "", "lora_path": "/a"}, 400, "lora_name is empty"),
+    ({"lora_name": "new", "lora_path": ""}, 400, "lora_path is empty"),
+    ({"lora_name": 3, "lora_path": "/a"}, 400, "lora_name"),
+    ({"lora_name": "new", "lora_path": "/a", "load_inplace": 1}, 400, "load_inplace"),
+    ({"lora_name": "new", "lora_path": "/a", "is_3d_lora_weight": True}, 400, "is_3d_lora_weight"),
+    ({"lora_name": "new", "lora_path": "/a", "base_model_name": "lm"}, 400, "base_model_name"),
+    ({"lora_name": "none:law", "lora_path": "/a"}, 404, "none"),
+    ({"lora_name": "lm:new", "lora_path": "/a"}, 404, "has no folder for the adapter"),
+    ({"lora_name": "lm:../x", "lora_path": "/a"}, 400, "is not a valid model name"),
+    (b"{", 400, "not JSON"),
+])
+def test_a_wrong_body_names_its_field(http, body, status, message):
+    refused = http("/v1/load_lora_adapter", body)
+    assert refused.status == status and message in refused.json["error"]["message"]
+
+
+def test_without_an_admin_address_the_paths_are_not_found(daemon_of_adapters):
+    with Gateway(daemon_of_adapters) as gateway:
+        refused = gateway.post("/v1/unload_lora_adapter", {"lora_name": "law"})
+        assert refused.status == 404
+        assert "--admin HOST:PORT --admin-token-file FILE" in refused.json["error"]["message"]
 
 
 def test_a_folder_that_is_not_supported_stops_the_start_by_name(models, tmp_path, daemon):

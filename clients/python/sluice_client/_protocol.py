@@ -49,6 +49,8 @@ MODEL_CONFIG = Method("ModelConfig")
 MODEL_INFER = Method("ModelInfer")
 MODEL_STREAM_INFER = Method("ModelStreamInfer")
 REPOSITORY_INDEX = Method("RepositoryIndex")
+REPOSITORY_LOAD = Method("RepositoryModelLoad")
+REPOSITORY_UNLOAD = Method("RepositoryModelUnload")
 
 UNARY = (
     SERVER_READY,
@@ -58,4 +60,6 @@ UNARY = (
     MODEL_CONFIG,
     MODEL_INFER,
     REPOSITORY_INDEX,
+    REPOSITORY_LOAD,
+    REPOSITORY_UNLOAD,
 )

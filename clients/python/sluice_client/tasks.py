@@ -616,6 +616,20 @@ def models(ready: bool) -> Task[list[results.IndexEntry]]:
     ]
 
 
+def load_model(name: str, path: str) -> Task[None]:
+    """Loads an adapter MODEL:ADAPTER, whose folder must be at `path`."""
+    method = _protocol.REPOSITORY_LOAD
+    request = method.request(model_name=name)
+    request.parameters["path"].string_param = path
+    yield Call(method, request)
+
+
+def unload_model(name: str) -> Task[None]:
+    """Unloads a model or an adapter MODEL:ADAPTER."""
+    method = _protocol.REPOSITORY_UNLOAD
+    yield Call(method, method.request(model_name=name))
+
+
 def server_ready() -> Task[bool]:
     """Requests whether the daemon is ready."""
     return bool((yield Call(_protocol.SERVER_READY, _protocol.SERVER_READY.request())).ready)

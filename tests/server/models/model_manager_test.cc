@@ -134,6 +134,14 @@ TEST_F(ModelManagerTest, LoadsAndUnloadsAdaptersOfAServedModelByName) {
   EXPECT_EQ(manager_.Load("a:two", {}), absl::OkStatus());
   EXPECT_EQ(manager_.Load("a:two", 1), absl::OkStatus()) << "again";
   EXPECT_THAT(Index(), ElementsAre("a:1 ready", "a:one:1 ready", "a:two:1 ready"));
+  EXPECT_EQ(manager_.Load("a:two", {}, root_.File("a/adapters/two/")), absl::OkStatus());
+  for (const char* path : {"a/adapters/one", "a/adapters", "a/two", "a/adapters/two/two"}) {
+    const absl::Status refused = manager_.Load("a:two", {}, root_.File(path));
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << path;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr(root_.File("a/adapters/two")));
+  }
+  EXPECT_EQ(manager_.Load("a:two", {}, "two").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(manager_.Load("a", {}, root_.File("a")).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(manager_.Unload("a:one", {}), absl::OkStatus());
   EXPECT_EQ(manager_.Unload("a:one", {}).code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(Index(), ElementsAre("a:1 ready", "a:two:1 ready"));

@@ -18,6 +18,8 @@ import uvloop
 from .. import NEVER, AsyncClient, SluiceError, Tls
 from .app import application, probes
 from .chat import ChatTemplate
+from .daemon import Admin
+from .head import is_printable
 from .hostile import Limits
 from .protocol import Connections, protocol
 from .serving import Gateway
@@ -101,6 +103,13 @@ def arguments() -> argparse.ArgumentParser:
         help="time for calls to finish after SIGTERM (default: %(default)s)")
     add("--certificate", metavar="FILE", help="certificate of the HTTP listener (TLS)")
     add("--key", metavar="FILE", help="key of the certificate")
+    add("--admin", default="", metavar="HOST:PORT",
+        help="the daemon's admin address, for /v1/load_lora_adapter and /v1/unload_lora_adapter;"
+             " needs --admin-token-file (default: these paths are refused)")
+    add("--admin-token-file", metavar="FILE",
+        help="file with the bearer token of callers that may use these paths")
+    add("--admin-secured", action="store_true",
+        help="the admin address has the daemon's TLS and callers (server.admin.secured)")
     add("--daemon-tls", action="store_true", help="connect to the daemon with TLS")
     add("--daemon-ca", metavar="FILE", help="CA of the daemon, instead of the system's")
     add("--daemon-certificate", metavar="FILE", help="client certificate for the daemon")
@@ -233,14 +242,44 @@ class _Server(uvicorn.Server):
             f"{name} (with chats)" if name in chats else name for name in names) or "none")
 
 
-def _client(parser: argparse.ArgumentParser, given: argparse.Namespace) -> AsyncClient:
-    """Returns a client of the daemon with a connection of its own."""
+_MAX_TOKEN_BYTES = 1024
+
+
+def _admin_token(parser: argparse.ArgumentParser, path: str) -> str:
+    """Returns the text of the file without the white space around it."""
+    try:
+        with open(path, encoding="ascii") as file:
+            token = file.read(_MAX_TOKEN_BYTES + 1).strip()
+    except (OSError, ValueError) as error:
+        parser.error(f"--admin-token-file {path}: {error}")
+    if not token or len(token) > _MAX_TOKEN_BYTES or not is_printable(token):
+        parser.error(f"--admin-token-file {path}: expected 1 to {_MAX_TOKEN_BYTES} printable"
+                     " characters of ASCII")
+    return token
+
+
+def _admin(parser: argparse.ArgumentParser, given: argparse.Namespace) -> Optional[Admin]:
+    """Returns the admin address, or None if there is none."""
+    if bool(given.admin) != bool(given.admin_token_file):
+        parser.error("--admin and --admin-token-file belong together; give both or none")
+    if not given.admin:
+        return None
+    token = _admin_token(parser, given.admin_token_file)
+    client = _client(parser, given, "--admin", given.admin_secured)
+    return Admin(client, token, given.admin_secured)
+
+
+def _client(
+    parser: argparse.ArgumentParser, given: argparse.Namespace, option: str = "--daemon",
+    secured: bool = True,
+) -> AsyncClient:
+    """Returns a client of the address of `option` with a connection of its own."""
     tls = None
-    if given.daemon_tls or given.daemon_ca or given.daemon_certificate:
+    if secured and (given.daemon_tls or given.daemon_ca or given.daemon_certificate):
         tls = Tls(given.daemon_ca, given.daemon_certificate, given.daemon_key, given.daemon_name)
     try:
         return AsyncClient(
-            given.daemon,
+            given.admin if option == "--admin" else given.daemon,
             tls=tls,
             # Refusals are passed on with their retry delay: the caller decides.
             retry=NEVER,
@@ -255,7 +294,7 @@ def _client(parser: argparse.ArgumentParser, given: argparse.Namespace) -> Async
             ],
         )
     except ValueError as error:
-        parser.error(f"--daemon: {error}")
+        parser.error(f"{option}: {error}")
     except OSError as error:
         parser.error(f"--daemon-ca, --daemon-certificate or --daemon-key: {error}")
 
@@ -282,6 +321,9 @@ async def _serve(parser: argparse.ArgumentParser, given: argparse.Namespace) -> 
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(_client(parser, given))
                    for _ in range(given.daemon_connections)]
+        admin = _admin(parser, given)
+        if admin is not None:
+            await stack.enter_async_context(admin.client)
         gateway = Gateway(
             clients,
             limits=limits,
@@ -292,6 +334,7 @@ async def _serve(parser: argparse.ArgumentParser, given: argparse.Namespace) -> 
             default_model=given.default_model,
             allow_token_ids=given.allow_token_ids,
             tracing=tracing,
+            admin=admin,
         )
         stack.callback(gateway.renderer.close)
         refusals = gateway.metrics.refusals

@@ -13,7 +13,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from . import completions, encode, extract, inference_protocol, openai, rerank, tei, vllm, zero_shot
+from . import (
+    adapters,
+    completions,
+    encode,
+    extract,
+    inference_protocol,
+    openai,
+    rerank,
+    tei,
+    vllm,
+    zero_shot,
+)
 from .call import Answer, Failure, HttpCall, Whole
 from .head import head_of, request_id_of
 from .serving import Endpoint, Gateway, Handler
@@ -45,6 +56,8 @@ def routes(gateway: Gateway) -> list[Route]:
         route("/v1/chat/completions", oai.error, completions.chat_completions, "POST"),
         route("/v1/encode", oai.error, encode.encode, "POST"),
         route("/v1/extract", oai.error, extract.extract, "POST"),
+        route("/v1/load_lora_adapter", oai.error, adapters.load, "POST"),
+        route("/v1/unload_lora_adapter", oai.error, adapters.unload, "POST"),
         *post("/v1/rerank /v2/rerank", rerank.error, rerank.rerank),
         *post("/rerank", rerank.either_error, rerank.rerank_of_either),
         *post("/tokenize", rerank.either_error, rerank.tokenize_of_either),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, AsyncGenerator, AsyncIterator, Mapping, Optional, Sequence
 
@@ -14,7 +15,7 @@ from ..options import Prompt
 from ..results import Generation
 from .call import HttpCall
 from .fairness import Caller, Places
-from .hostile import within
+from .hostile import Refused, within
 
 # Bytes of an answer of the daemon, of its tensors, and of their copies, for each of its bytes.
 _COST_OF_ANSWER_BYTE = 4
@@ -122,3 +123,26 @@ class Readiness:
             return await self._client.server_ready(timeout_s=self._timeout_s)
         except SluiceError:
             return False
+
+
+class Admin:
+    """The daemon's admin address, and the token of the callers that may use it."""
+
+    def __init__(self, client: AsyncClient, token: str, secured: bool) -> None:
+        """`secured` is whether the daemon also checks the token (server.admin.secured)."""
+        self.client = client
+        self._expected = f"Bearer {token}".encode()
+        self._secured = secured
+
+    def options(self, call: HttpCall) -> Mapping[str, Any]:
+        """Returns the options of calls to the admin address, or refuses the caller."""
+        given = call.headers.get("authorization", "").encode("utf-8", "replace")
+        if not hmac.compare_digest(given, self._expected):
+            raise Refused(401, "this path needs the admin token of the gateway"
+                          " (--admin-token-file) in the header Authorization: Bearer TOKEN",
+                          "authorization")
+        metadata = [
+            (key, value) for key, value in call.options["metadata"]
+            if self._secured or key != "authorization"
+        ]
+        return {**call.options, "metadata": metadata}

@@ -20,7 +20,7 @@ from ..aio import AsyncClient
 from ..errors import late
 from .call import GONE, Answer, Api, Events, Failure, HttpCall, Whole
 from .chat import ChatTemplate, Renderer
-from .daemon import CallersClient, Connections, Readiness
+from .daemon import Admin, CallersClient, Connections, Readiness
 from .fairness import Account, Caller, Refusals, Turns, caller_of
 from .head import Head, call_options, check_head, head_of, request_id_of
 from .hostile import Disconnected, Limits, Refused, read_body, within
@@ -80,8 +80,10 @@ class Gateway:
         default_model: str = "",
         allow_token_ids: bool = False,
         tracing: Optional[Tracing] = None,
+        admin: Optional[Admin] = None,
     ) -> None:
         """`clients` are connections to the daemon."""
+        self.admin = admin
         self.connections = Connections(clients, limits.max_daemon_calls)
         self.models = Models(allow_token_ids, default_model)
         self.readiness = Readiness(clients[0])
