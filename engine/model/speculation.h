@@ -53,8 +53,6 @@ struct SpeculationOptions {
   std::string draft{};    // the name of the draft model; only for kModel
   int32_t tokens = 8;     // the most drafted tokens of a sequence in a step, at most kMaxTokens
   int32_t sequences = 1;  // the most sequences of a step with drafts
-  // For tests: whether drafts are used even if they are expected to cost more than they gain.
-  bool always = false;
 
   bool operator==(const SpeculationOptions&) const = default;
 };

@@ -1,6 +1,7 @@
 #include "engine/schedule/draft_gain.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace sluice {
 namespace {
@@ -29,7 +30,8 @@ DraftStep DraftStep::With(const PagedSequence& sequence, int32_t drafted,
   step.shape.distinct_positions += drafted;
   step.shape.sampled_rows += drafted;
   step.expected_tokens += ExpectedTokens(sequence.acceptance, drafted) - 1;
-  step.draft_seconds += sequence.first_draft_seconds + drafted * sequence.draft_seconds;
+  step.draft_seconds += sequence.first_draft_seconds + drafted * sequence.draft_seconds +
+                        std::exchange(step.wait_seconds, 0);
   return step;
 }
 

@@ -19,6 +19,8 @@ struct DraftStep {
   StepShape shape{};
   double expected_tokens = 0;
   double draft_seconds = 0;  // of drafting, before the step
+  // The seconds that the device waits for drafts, because the step does not start ahead.
+  double wait_seconds = 0;
 
   // Returns the step with `drafted` tokens more of a sequence, in the ladder's bucket. Requires
   // that a bucket fits.
@@ -26,8 +28,9 @@ struct DraftStep {
 };
 
 // Returns the number of drafted tokens of the sequence, at most `most`, that gives the step the
-// most expected tokens per second, including the time to draft them. Returns 0 if the rate is at
-// most 2 % above the rate without them, because estimates have errors, or if the costs are unknown.
+// most expected tokens per second, including the time to draft them and to wait for them. Returns 0
+// if the rate is at most 2 % above the rate without them, because estimates have errors, or if the
+// costs are unknown.
 int32_t WorthwhileDrafts(const DraftStep& step, const PagedSequence& sequence, int32_t most,
                          const Ladder& ladder, const CostModel& costs);
 

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "engine/schedule/draft_gain.h"
 #include "engine/schedule/step_budget.h"
 #include "engine/schedule/step_shape.h"
 
@@ -14,6 +13,8 @@ namespace sluice {
 namespace {
 
 constexpr size_t kMinWindow = 1024;
+// The weight of the latest wait in the mean.
+constexpr double kWaitWeight = 1.0 / 8;
 
 }  // namespace
 
@@ -28,7 +29,6 @@ PagedScheduler::PagedScheduler(const BatchOptions& batch, const Options& options
       step_pages_(options.step_pages),
       attention_window_(options.keeps_pages ? options.attention_window : 0),
       draft_sequences_(options.keeps_pages ? options.draft_sequences : 0),
-      always_draft_(options.always_draft),
       window_(std::max(kMinWindow, size_t{2} * batch.max_batch_sequences)),
       kv_(keeps_pages_ ? options.pages : 0, std::max(options.page_tokens, 1), prefix_reuse_,
           attention_window_ > 0),
@@ -74,7 +74,7 @@ BatchDecision PagedScheduler::Decide(MonoTime now, bool draining,
     Run(*batch);
     return decision;
   }
-  if (ahead && MissesPages()) {
+  if (ahead && (MissesPages() || AwaitsDrafts())) {
     batch->clear();
     return {};
   }
@@ -92,8 +92,12 @@ BatchDecision PagedScheduler::Decide(MonoTime now, bool draining,
   }
 }
 
+void PagedScheduler::ObserveWait(double seconds) {
+  wait_seconds_ += kWaitWeight * (seconds - wait_seconds_);
+}
+
 void PagedScheduler::ReturnAhead(PagedSequence* sequence, bool draws) {
-  SLUICE_CHECK(keeps_pages_);
+  SLUICE_CHECK(keeps_pages_ && sequence->drafted == 0);
   sequence->MoveTo(SequenceState::kQueuedAhead);
   sequence->in_progress = sequence->step();
   sequence->drawing = draws ? 1 : 0;
@@ -237,20 +241,51 @@ void PagedScheduler::Hold(BatchDecision* decision, std::vector<WaitingSequence*>
   }
 }
 
+// Returns whether a step of only these sequences may have drafts.
+bool PagedScheduler::MayDraft(std::span<WaitingSequence* const> batch) const {
+  return std::ssize(batch) <= draft_sequences_ &&
+         std::ranges::all_of(batch, [](const auto* each) { return IsDecode(*each); });
+}
+
+// Returns whether only sequences of the running step are queued, and they are expected to gain more
+// from drafts after their newest tokens, which are not known yet, than from a step that starts
+// ahead. Each is expected to have as many drafted tokens as after its newest known token.
+bool PagedScheduler::AwaitsDrafts() {
+  const SequenceQueue& queue = scheduler_.queue();
+  if (queue.size() > draft_sequences_) return false;
+  queue.Front(draft_sequences_, &front_);
+  const auto count = static_cast<int32_t>(front_.size());
+  const BatchSize size{.tokens = count, .sequences = count, .longest = 1};
+  const Bucket* const bucket = scheduler_.ladder()->Choose(size);
+  if (bucket == nullptr || !MayDraft(front_)) return false;
+  const bool in_progress = std::ranges::all_of(front_, [](WaitingSequence* each) {
+    return Paged(each)->state() == SequenceState::kQueuedAhead;
+  });
+  if (!in_progress) return false;
+  const DraftStep step{.size = size,
+                       .shape = EstimatedShapeOf(front_, *bucket),
+                       .expected_tokens = static_cast<double>(count),
+                       .wait_seconds = wait_seconds_};
+  return std::ranges::any_of(
+      front_, [&](WaitingSequence* each) { return DraftsOf(*Paged(each), step) > 0; });
+}
+
+int32_t PagedScheduler::DraftsOf(const PagedSequence& sequence, const DraftStep& step) const {
+  const Ladder& ladder = *scheduler_.ladder();
+  const int32_t room = ladder.largest().tokens - step.size.tokens;
+  return WorthwhileDrafts(step, sequence, std::min(sequence.drafts, room), ladder,
+                          scheduler_.costs());
+}
+
 void PagedScheduler::AddDrafts(BatchDecision* decision, std::span<WaitingSequence* const> batch) {
-  if (std::ssize(batch) > draft_sequences_ || !scheduler_.queue().empty()) return;
-  if (!std::ranges::all_of(batch, [](const auto* each) { return IsDecode(*each); })) return;
+  if (!scheduler_.queue().empty() || !MayDraft(batch)) return;
   const Ladder& ladder = *scheduler_.ladder();
   DraftStep step{.size = decision->size,
                  .shape = EstimatedShapeOf(batch, decision->bucket),
                  .expected_tokens = static_cast<double>(batch.size())};
   for (WaitingSequence* waiting : batch) {
     PagedSequence* const sequence = Paged(waiting);
-    const int32_t room = ladder.largest().tokens - step.size.tokens;
-    const int32_t most = std::min(sequence->drafts, room);
-    const int32_t drafted = HoldDrafts(
-        sequence,
-        always_draft_ ? most : WorthwhileDrafts(step, *sequence, most, ladder, scheduler_.costs()));
+    const int32_t drafted = HoldDrafts(sequence, DraftsOf(*sequence, step));
     if (drafted == 0) continue;
     step = step.With(*sequence, drafted, ladder);
     sequence->drafted = drafted;

@@ -13,6 +13,10 @@
 // added if no sequence is left waiting and the step has at most `draft_sequences` sequences, each
 // of them a decode. The pages of the tokens that were not accepted are released.
 //
+// Tokens are drafted after the last token of a sequence, so a step that is decided ahead has no
+// drafts. If drafts are expected to gain more than the step ahead, and the step could have them,
+// the decision ahead is to wait for the end of the running step.
+//
 // Like Scheduler, it has no clock, lock or thread. The daemon calls it under the runner's lock;
 // tests call it on virtual time.
 #pragma once
@@ -25,6 +29,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/schedule/draft_gain.h"
 #include "engine/schedule/kv_cache.h"
 #include "engine/schedule/scheduler.h"
 #include "engine/schedule/sequence.h"
@@ -45,7 +50,6 @@ class PagedScheduler {
     int32_t attention_window = 0;
     bool prefix_reuse = true;
     int32_t draft_sequences = 0;  // the most sequences of a step with drafted tokens; 0: no drafts
-    bool always_draft = false;    // whether drafts are used whatever they cost; for tests
   };
 
   // See Scheduler.
@@ -65,8 +69,9 @@ class PagedScheduler {
   // still cached. Requires that every sequence was returned or ended after its latest step.
   //
   // With `ahead`, the running step may still be in progress, and the decision is for the time after
-  // it. The decision is to wait if the pages that the step's sequences hold might be needed.
-  // ReturnAhead queues sequences of that step for such a decision.
+  // it. The decision is to wait if the pages that the step's sequences hold might be needed, or if
+  // drafts are expected to gain more. ReturnAhead queues sequences of that step for such a
+  // decision.
   BatchDecision Decide(MonoTime now, bool draining, std::vector<WaitingSequence*>* batch,
                        bool ahead = false);
 
@@ -96,6 +101,9 @@ class PagedScheduler {
 
   // See Scheduler.
   void Observe(const StepShape& step, double seconds) { scheduler_.Observe(step, seconds); }
+  // Learns the time that the device would have waited for the host if the step had not been started
+  // ahead.
+  void ObserveWait(double seconds);
   void SetLadder(std::shared_ptr<const Ladder> ladder) { scheduler_.SetLadder(std::move(ladder)); }
   const Scheduler& scheduler() const { return scheduler_; }
 
@@ -133,6 +141,9 @@ class PagedScheduler {
   void ReviseWaiting();
   void Revise(size_t count);
   void Hold(BatchDecision* decision, std::vector<WaitingSequence*>* batch);
+  bool MayDraft(std::span<WaitingSequence* const> batch) const;
+  bool AwaitsDrafts();
+  int32_t DraftsOf(const PagedSequence& sequence, const DraftStep& step) const;
   void AddDrafts(BatchDecision* decision, std::span<WaitingSequence* const> batch);
   int32_t HoldDrafts(PagedSequence* sequence, int32_t wanted);
   bool Attach(PagedSequence* sequence);
@@ -146,12 +157,12 @@ class PagedScheduler {
   const int32_t step_pages_;
   const int32_t attention_window_;
   const int32_t draft_sequences_;
-  const bool always_draft_;
   const size_t window_;  // length of the front of the queue where prefixes are looked up again
   KvCache kv_;
   Scheduler scheduler_;
   Counts counts_;
   int64_t generating_ = 0;   // the number of running sequences that generate
+  double wait_seconds_ = 0;  // the mean of ObserveWait
   uint64_t revised_at_ = 0;  // the version of kv_ at the last ReviseWaiting
   bool recut_ = false;       // whether ChunkTokens has changed since then
   std::vector<WaitingSequence*> front_;

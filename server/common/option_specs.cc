@@ -114,16 +114,16 @@ const std::vector<OptionSpec<ModelSpec>>& OptionSpecs<ModelSpec>() {
       SLUICE_OPTION(
           speculation, SpeculationValue{},
           "Whether a step also computes drafted tokens after the last token of a row that "
-          "generates, on a CPU only. ngram: the tokens that followed an earlier place with the "
-          "same last tokens, in the prompt or the answer. Drafted tokens that differ from the "
-          "drawn ones are dropped, so no result depends on it. none: no token is drafted. draft: "
-          "the name of a smaller served model with the same vocabulary, which drafts instead of "
-          "n-grams. tokens: the most drafted tokens of a row in a step, 8 by default. sequences: "
-          "the most rows of a step with drafted tokens. With 1, the default, tokens are drafted "
-          "only while no other row waits or runs; a request that arrives during such a step waits "
-          "for its end. A larger number raises the throughput of a few rows whose drafts are often "
-          "right, but each step takes longer for all of them. docs/generation.md explains when "
-          "tokens are drafted."),
+          "generates. ngram: the tokens that followed an earlier place with the same last tokens, "
+          "in the prompt or the answer. Drafted tokens that differ from the drawn ones are "
+          "dropped, so no result depends on it. none: no token is drafted. draft: the name of a "
+          "smaller served model with the same vocabulary, which drafts instead of n-grams. tokens: "
+          "the most drafted tokens of a row in a step, 8 by default. sequences: the most rows of a "
+          "step with drafted tokens. With 1, the default, tokens are drafted only while no other "
+          "row waits or runs; a request that arrives during such a step waits for its end. A "
+          "larger number raises the throughput of a few rows whose drafts are often right, but "
+          "each step takes longer for all of them. docs/generation.md explains when tokens are "
+          "drafted."),
       SLUICE_OPTION(
           ladder, LadderChoiceValue{},
           "Options of engine.ladder for this model, which replace the options for all models; in a "

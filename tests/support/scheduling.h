@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "engine/bucket.h"
+#include "engine/schedule/cost_model.h"
 #include "engine/schedule/queue.h"
 
 namespace sluice {
@@ -20,6 +21,16 @@ inline std::vector<int32_t> TokensOf(std::span<const Bucket> buckets) {
   std::vector<int32_t> tokens;
   for (const Bucket& bucket : buckets) tokens.push_back(bucket.tokens);
   return tokens;
+}
+
+// Returns the costs of a device whose steps all take a millisecond, so that drafted tokens cost
+// nothing.
+inline CostModel CostsOfEqualSteps() {
+  CostState state{.rows = ComputedRows::OfBatch()};
+  state.law[0] = 1e-3;
+  CostModel costs;
+  costs.Restore(state);
+  return costs;
 }
 
 // A queue with the given sequences in the given order. Their tickets are their indices.

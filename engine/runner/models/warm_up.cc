@@ -318,6 +318,13 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
   const MonoTime begin = clock->Now();
   const BackendInfo& info = backend->info();
   SLUICE_ASSIGN_OR_RETURN(const int32_t max_tokens, MaxBatchTokens(options.batch, model->config));
+  if (model->draft != nullptr && !KeepsPages(options.batch, model->config)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("speculation.draft is ", model->draft->name, ", but engine.batch.policy ",
+                     NameOf(options.batch.policy).data(),
+                     " keeps no KV pages, so no token can be drafted. Set engine.batch.policy to "
+                     "packed, or remove speculation.draft"));
+  }
   PreparedModel prepared;
   prepared.limits = {.max_tokens = max_tokens,
                      .max_sequences = options.batch.max_batch_sequences,
@@ -330,12 +337,9 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
 
   SLUICE_RETURN_IF_ERROR(MeetStartFault(FaultPoint::kLoad));
   SLUICE_ASSIGN_OR_RETURN(prepared.executable, backend->Load(model));
-  const SpeculationOptions& speculation = model->speculation;
-  // A backend that runs steps ahead starts a step before it is known which tokens precede it.
-  const bool drafts = speculation.kind != Speculation::kNone && info.steps_ahead == 0;
   int64_t taken = prepared.executable->weight_bytes();
   std::shared_ptr<const ExecutableModel> draft;
-  if (drafts && model->draft != nullptr && KeepsPages(options.batch, model->config)) {
+  if (model->draft != nullptr) {
     draft = room.draft;
     if (draft == nullptr) {
       SLUICE_ASSIGN_OR_RETURN(draft, backend->Load(model->draft));
@@ -385,8 +389,8 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
   const Ladder step_ladder = MakePackedLadder({}, step_limits);
   SLUICE_ASSIGN_OR_RETURN(prepared.kv, PageOptionsFor(options, model->config, step_ladder, info,
                                                       share, *prepared.executable));
-  prepared.kv.draft_sequences = drafts ? speculation.sequences : 0;
-  prepared.kv.always_draft = speculation.always;
+  const bool drafts = model->speculation.kind != Speculation::kNone;
+  prepared.kv.draft_sequences = drafts ? model->speculation.sequences : 0;
   SLUICE_RETURN_IF_ERROR(CheckRoom(options, model->config, *prepared.executable,
                                    ExecutionSlot::CapacityOf(step_ladder), prepared.kv,
                                    free_bytes));

@@ -268,7 +268,7 @@ void RequestRow::LearnDraft(bool accepted) {
 
 void RequestRow::Draft() {
   const bool by_model = draft_kind == DraftKind::kModel;
-  if (by_model && drafts == 0) acceptance += kReturningShare * (kModelAcceptance - acceptance);
+  if (by_model && drafted == 0) acceptance += kReturningShare * (kModelAcceptance - acceptance);
   drafts = 0;
   const int32_t most = std::min(drafting.most, generation.limit - generation.count - 1);
   if (most <= 0) return;

@@ -92,11 +92,12 @@ struct RequestRow : PagedSequence {
   // The maximum number of computed positions: the last token is not computed.
   int32_t MaxPositions() const { return prompt.length + std::max(generation.limit - 1, 0); }
 
-  // The drafted tokens that may follow its history. A draft model writes them when a step is to
-  // compute them.
+  // The drafted tokens that may follow its history. A draft model writes only those of a step that
+  // is to compute them.
   std::span<const int32_t> drafted_tokens() const {
     return std::span(generation.tokens)
-        .subspan(generation.tokens.empty() ? 0 : history.size(), drafts);
+        .subspan(generation.tokens.empty() ? 0 : history.size(),
+                 draft_kind == DraftKind::kModel ? drafted : drafts);
   }
 
   // Appends a drawn token without allocating. Returns false if the row may have no more tokens.

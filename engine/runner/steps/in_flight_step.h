@@ -33,17 +33,21 @@ struct StepTiming {
   const CachedPlan* plan = nullptr;
   Lookup lookup = Lookup::kHit;
   StepShape shape{};
+  nanoseconds layout{0};    // the time that the host took to lay the step out
   MonoTime started{};       // handed to the backend
   MonoTime begin{}, end{};  // period on the device
+  MonoTime collected{};     // when the host had collected its results
 
   const Bucket& bucket() const { return plan->plan().bucket(); }
-  // Returns the cost of the step if its results are collected by `collected`. With many classifier
-  // labels, the host may take longer than the device. The next step waits for the host, or runs at
-  // the same time if steps run ahead.
-  nanoseconds Cost(MonoTime collected, bool runs_ahead) const {
+  // Returns the cost of the step. With many classifier labels, the host may take longer than the
+  // device. The next step waits for the host, or runs at the same time if steps run ahead.
+  nanoseconds Cost(bool runs_ahead) const {
     const nanoseconds on_device = end - begin, on_host = collected - end;
     return runs_ahead ? std::max(on_device, on_host) : on_device + on_host;
   }
+  // Returns the time that the device waits for the host between two such steps unless the second
+  // one starts ahead.
+  nanoseconds Wait() const { return layout + (collected - end); }
 };
 
 // A batch in its slot, with capacity for the largest bucket. It is reused from batch to batch.

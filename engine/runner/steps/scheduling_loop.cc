@@ -63,7 +63,9 @@ SchedulingLoop::NextAction SchedulingLoop::NextWork() {
     const MonoTime now = clock_->Now();
     state_->requests.ExpireWaiting(now);
     const bool all_told = !pipeline_.has_undelivered() && !state_->requests.has_ended();
-    const bool device_idle = pipeline_.runs_ahead() && !pipeline_.has_step_under_way();
+    // A draft model works before its step starts, so results are delivered first.
+    const bool device_idle =
+        pipeline_.runs_ahead() && !pipeline_.has_step_under_way() && !pipeline_.has_draft_model();
     const bool under_way = pipeline_.has_step_under_way();
     if (!under_way && pipeline_.trim_at() <= now) return NextAction::kTrim;
     // If the host computes steps, a step under way has only been laid out.

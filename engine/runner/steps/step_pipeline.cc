@@ -160,15 +160,11 @@ bool StepPipeline::DraftTokens(InFlightStep* step) {
   };
   bool fewer = false;
   for (RequestRow* row : step->rows) {
-    if (row->draft_kind != DraftKind::kModel) continue;
     const int32_t wanted = row->drafted;
-    int32_t drafted = 0;
-    if (wanted > 0) {
-      heartbeat_->BeginStep(AllowedTime(model->Estimate(*row, wanted)));
-      drafted = model->Draft(row, wanted, has_arrivals);
-      if (!heartbeat_->EndStep()) return false;
-    }
-    row->drafts = drafted;
+    if (row->draft_kind != DraftKind::kModel || wanted == 0) continue;
+    heartbeat_->BeginStep(AllowedTime(model->Estimate(*row, wanted)));
+    const int32_t drafted = model->Draft(row, wanted, has_arrivals);
+    if (!heartbeat_->EndStep()) return false;
     if (drafted == wanted) continue;
     fewer = true;
     MutexLock lock(&state_->mu);
@@ -306,9 +302,11 @@ StepPipeline::StartResult StepPipeline::Start(InFlightStep* step, const StepRows
   const Plan& plan = found.plan->plan();
   step->timing = {
       .plan = found.plan, .lookup = found.lookup, .shape = ShapeOf(rows.sequences, plan.bucket())};
+  const MonoTime layout = clock_->Now();
   step->slot->Assign(rows.rows, plan.bucket());
   if (FaultsOn() && InjectIllegalAccess(Concerned(rows.rows))) step->slot->CorruptStep();
   step->timing.started = clock_->Now();
+  step->timing.layout = step->timing.started - layout;
   step->slot->Start(plan);
   return StartResult::kStarted;
 }
@@ -326,7 +324,7 @@ absl::Status StepPipeline::Await(InFlightStep* step) {
 
 bool StepPipeline::Conclude(InFlightStep* step, const absl::Status& status) {
   const StepRows& rows = step->running;
-  const StepTiming& timing = step->timing;
+  StepTiming& timing = step->timing;
   const bool split = absl::IsResourceExhausted(status) && rows.rows.size() > 1;
   records_.RecordOutcome(status, split);
   if (split) return false;
@@ -343,7 +341,8 @@ bool StepPipeline::Conclude(InFlightStep* step, const absl::Status& status) {
     if (by_model && prepared_.draft != nullptr) prepared_.draft->Prepare(row);
   }
   scorer_.EndStep(timing.end - timing.begin);
-  RequeueOrFinishRows(*step, &timing.shape, timing.Cost(clock_->Now(), runs_ahead()));
+  timing.collected = clock_->Now();
+  RequeueOrFinishRows(*step, /*succeeded=*/true);
   step->trace.deliver = clock_->Now() - timing.end;
   timing.plan->use().Record(step->trace);
   return true;
@@ -384,7 +383,7 @@ absl::Status StepPipeline::InjectStepFault(FaultPoint point,
 
 void StepPipeline::FailStep(InFlightStep* step, const absl::Status& status) {
   FailExpiredRows(step, status, clock_->Now());
-  RequeueOrFinishRows(*step, nullptr, nanoseconds(0));
+  RequeueOrFinishRows(*step, /*succeeded=*/false);
 }
 
 // Fails the requests of a failed step and requests whose deadline has passed. Marks rows whose
@@ -414,13 +413,13 @@ void StepPipeline::LeaveVoid(RequestRow* row) {
   }
 }
 
-// Requeues or finishes each row. `timed` is nullptr after an error.
-void StepPipeline::RequeueOrFinishRows(const InFlightStep& step, const StepShape* timed,
-                                       nanoseconds duration) {
+// Requeues or finishes each row.
+void StepPipeline::RequeueOrFinishRows(const InFlightStep& step, bool succeeded) {
   MutexLock lock(&state_->mu);
   state_->requests.EndStep();
-  if (timed != nullptr) {
-    state_->scheduler.Observe(*timed, std::chrono::duration<double>(duration).count());
+  if (succeeded) {
+    state_->scheduler.Observe(step.timing.shape, Seconds(step.timing.Cost(runs_ahead())));
+    state_->scheduler.ObserveWait(Seconds(step.timing.Wait()));
   }
   for (size_t i = 0; i < step.outcomes.size(); ++i) {
     RequestRow* const row = step.running.rows[i];

@@ -31,7 +31,8 @@ namespace sluice {
 // started before the previous step is delivered, and while it still runs. If only the drawn token
 // of a row is unknown, its next step is started with a token that only the device has. If the row
 // turns out to have ended, it stays in the step that was started ahead, and its result there is
-// dropped.
+// dropped. A step with drafted tokens begins once the results of the previous step are known, and
+// no step is started ahead of its results.
 //
 // Used only by the scheduling thread, without the runner's lock unless noted otherwise. It owns the
 // rows of a batch from Take until they are requeued or finished. Functions that return bool return
@@ -61,6 +62,8 @@ class StepPipeline {
   bool runs_ahead() const { return steps_.size() > 1; }
   bool has_step_under_way() const { return !under_way_.empty(); }
   bool has_undelivered() const { return finished_ != nullptr; }
+  // Whether a draft model may work at the beginning of Launch.
+  bool has_draft_model() const { return prepared_.draft != nullptr; }
 
   // Scores candidates between steps.
   CandidateScorer& scorer() { return scorer_; }
@@ -107,7 +110,7 @@ class StepPipeline {
   absl::Status InjectStepFault(FaultPoint point, std::span<RequestRow* const> rows) const;
   void FailStep(InFlightStep* step, const absl::Status& status);
   void FailExpiredRows(InFlightStep* step, const absl::Status& status, MonoTime now);
-  void RequeueOrFinishRows(const InFlightStep& step, const StepShape* timed, nanoseconds duration);
+  void RequeueOrFinishRows(const InFlightStep& step, bool succeeded);
 
   const Model* const model_;
   const PreparedModel& prepared_;

@@ -7,9 +7,13 @@
 #include "base/reason.h"
 #include "engine/cuda/cuda_backend.h"
 #include "engine/cuda/emulator/simt_device.h"
+#include "engine/model/model.h"
+#include "engine/model/tokenizer/tokenizer.h"
 #include "gtest/gtest.h"
 #include "tests/engine/cpu/runner.h"
 #include "tests/support/checkpoint_writer.h"
+#include "tests/support/drafted_answers.h"
+#include "tests/support/golden_file.h"
 #include "tests/support/one_step_at_a_time.h"
 #include "tests/support/padded_layouts.h"
 #include "tests/support/random_requests.h"
@@ -65,6 +69,34 @@ TEST(EngineOnCuda, StepsAheadDoNotChangeBits) {
   }
   EXPECT_EQ(one.inputs_ahead, 0);
   EXPECT_GT(ahead.inputs_ahead, 8);
+}
+
+// Returns a golden model with this name, room for an answer, and a tokenizer of bytes.
+std::shared_ptr<Model> GoldenModel(const std::string& name, Quantization quantization) {
+  ModelOptions options;
+  if (quantization != Quantization::kNone) {
+    options.quantization = QuantizationConfig{.projections = quantization};
+  }
+  const auto model =
+      std::const_pointer_cast<Model>(LoadModel(name, 1, GoldenPath("llama_mqa"), options).value());
+  model->config.max_positions = 64;  // rotary positions need no weights
+  model->tokenizer = MakeByteTokenizer(-1);
+  return model;
+}
+
+// A row with drafts waits for its results, and other steps start ahead.
+TEST(EngineOnCuda, DraftsDoNotChangeBits) {
+  ExpectDraftsChangeNoBit(
+      MakeCudaBackend(simt::MakeSimtDevice(), {.dtype = "f32", .poison = true}).value(),
+      {.name = "cuda f32",
+       .make =
+           [](const std::string& name, bool similar) {
+             return GoldenModel(name, similar ? Quantization::kInt8 : Quantization::kNone);
+           },
+       .texts = 3,
+       .tokens = 2,
+       .batch_tokens = 16,
+       .every_cell = false});
 }
 
 TEST(EngineOnCuda, PaddedLayoutsOfAttentionInBothDirectionsGiveTheBitsOfThePackedOne) {

@@ -5,12 +5,14 @@
 #include <list>
 #include <memory>
 #include <random>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "engine/schedule/paged_scheduler.h"
 #include "engine/schedule/step_shape.h"
 #include "gtest/gtest.h"
+#include "tests/support/scheduling.h"
 
 namespace sluice {
 namespace {
@@ -21,6 +23,7 @@ constexpr int32_t kMostDrafts = 8;
 constexpr microseconds kStep{100}, kToken{20};
 constexpr microseconds kLongestDraftStep = kStep + kToken * (1 + kMostDrafts);
 constexpr microseconds kDraft{30};  // of the draft model, for each token
+constexpr microseconds kHost{10};   // between two steps, unless the second one starts ahead
 
 struct Sequence : PagedSequence {
   std::vector<int32_t> all;
@@ -38,22 +41,26 @@ struct Arrival {
   int32_t prompt = 0, generated = 0;
 };
 
+struct Device {
+  DraftKind kind = DraftKind::kNgram;
+  bool ahead = false;  // whether steps start ahead
+};
+
 // A run of arrivals next to one sequence that generates all the time.
 class DraftRun {
  public:
-  DraftRun(uint64_t seed, int32_t draft_sequences, DraftKind kind = DraftKind::kNgram)
+  DraftRun(uint64_t seed, int32_t draft_sequences, const Device& device = {})
       : random_(seed),
-        kind_(kind),
+        device_(device),
         scheduler_(
             {.max_batch_sequences = 8, .prefill_tokens = 32},
             {.pages = 4096,
              .step_pages = 512,
              .page_tokens = 4,
-             .draft_sequences = draft_sequences,
-             .always_draft = true},
+             .draft_sequences = draft_sequences},
             std::chrono::minutes(1),
             std::make_shared<const Ladder>(std::vector<Bucket>{{.tokens = 64, .sequences = 8}}),
-            CostModel(ComputedRows::OfBatch()), nullptr) {}
+            CostsOfEqualSteps(), nullptr) {}
 
   void Play(const std::vector<Arrival>& arrivals) {
     Add({.at = now_, .prompt = 4, .generated = 4000}, /*drafts_tokens=*/true);
@@ -65,9 +72,13 @@ class DraftRun {
         ASSERT_LE(now_ - arrivals[next].at, step + (drafting_ended_ ? kDraft : kDraft.zero()));
         Add(arrivals[next], /*drafts_tokens=*/false);
       }
-      ASSERT_TRUE(scheduler_.Decide(now_, false, &batch).launch);
+      batch.swap(ahead_);
+      ahead_.clear();
+      if (batch.empty()) {
+        ASSERT_TRUE(scheduler_.Decide(now_, false, &batch).launch);
+      }
       drafting_ended_ = false;
-      if (kind_ == DraftKind::kModel) {
+      if (device_.kind == DraftKind::kModel) {
         const MonoTime arrives = next < arrivals.size() ? arrivals[next].at : MonoTime::max();
         for (WaitingSequence* sequence : batch) Draft(static_cast<Sequence*>(sequence), arrives);
       }
@@ -82,6 +93,10 @@ class DraftRun {
       }
       drafted_ += drafted;
       delay_ += kToken * drafted * (std::ssize(live_) - 1);
+      if (device_.ahead && drafted == 0) DecideAhead(batch);
+      if (::testing::Test::HasFatalFailure()) return;
+      if (device_.ahead && ahead_.empty()) step += kHost;
+      scheduler_.ObserveWait(Seconds(kHost));
       now_ += step;
       for (WaitingSequence* waiting : batch) {
         auto* const sequence = static_cast<Sequence*>(waiting);
@@ -98,6 +113,9 @@ class DraftRun {
   nanoseconds delay() const { return delay_; }
   // Returns the number of arrivals that ended the work of the draft model.
   int64_t ended() const { return ended_; }
+  // Return the number of steps that started ahead, and of the steps that did not for drafts.
+  int64_t ahead() const { return steps_ahead_; }
+  int64_t awaited() const { return awaited_; }
 
  private:
   void Add(const Arrival& arrival, bool drafts_tokens) {
@@ -122,9 +140,36 @@ class DraftRun {
     ++ended_;
   }
 
+  // Decides the step after the running one. A step waits for drafts only if no other sequence
+  // waits or runs after it.
+  void DecideAhead(std::span<WaitingSequence* const> batch) {
+    std::vector<Sequence*> returned;
+    for (WaitingSequence* waiting : batch) {
+      auto* const sequence = static_cast<Sequence*>(waiting);
+      if (sequence->later_tokens == 0 && sequence->to_draw == 1) continue;
+      scheduler_.ReturnAhead(sequence, sequence->later_tokens == 0);
+      returned.push_back(sequence);
+    }
+    const SequenceQueue& queue = scheduler_.scheduler().queue();
+    const bool decodes = queue.running() > 0;
+    const auto* const first = static_cast<const Sequence*>(queue.First());
+    const bool may_draft = queue.size() == 1 && first->drafts_tokens;
+    const bool launched = scheduler_.Decide(now_, false, &ahead_, /*ahead=*/true).launch;
+    steps_ahead_ += launched ? 1 : 0;
+    if (decodes && !launched) {
+      ASSERT_TRUE(may_draft);
+      ++awaited_;
+    }
+    for (Sequence* sequence : returned) {
+      if (sequence->state() == SequenceState::kQueuedAhead) scheduler_.Recall(sequence);
+    }
+  }
+
   // Returns whether the sequence has ended.
   bool EndStep(Sequence* sequence) {
-    if (sequence->later_tokens == 0) {
+    const bool continues = sequence->state() == SequenceState::kRunningAhead;
+    const NextStep& step = continues ? sequence->in_progress : sequence->step();
+    if (step.later_tokens == 0) {
       const auto accepted =
           static_cast<int32_t>(random_() % static_cast<uint64_t>(sequence->drafted + 1));
       sequence->rejected = sequence->drafted - accepted;
@@ -138,19 +183,21 @@ class DraftRun {
     }
     if (sequence->drafts_tokens) {
       sequence->drafts = std::min(kMostDrafts, sequence->to_draw - 1);
-      sequence->draft_kind = kind_;
+      sequence->acceptance = 0.5;
+      sequence->draft_kind = device_.kind;
     }
     scheduler_.Return(sequence);
     return false;
   }
 
   std::mt19937_64 random_;
-  const DraftKind kind_;
+  const Device device_;
   PagedScheduler scheduler_;
   std::list<Sequence> live_;
+  std::vector<WaitingSequence*> ahead_;  // the step that starts ahead
   MonoTime now_{std::chrono::seconds(1)};
   uint64_t tickets_ = 0;
-  int64_t drafted_ = 0, ended_ = 0;
+  int64_t drafted_ = 0, ended_ = 0, steps_ahead_ = 0, awaited_ = 0;
   bool drafting_ended_ = false;  // before the latest step
   nanoseconds delay_{0};
 };
@@ -169,23 +216,28 @@ std::vector<Arrival> RandomArrivals(uint64_t seed) {
 }
 
 // A sequence that arrives during a step with drafts waits for the end of that step. While it waits
-// or runs, no step has drafts.
+// or runs, no step has drafts, and steps start ahead as without drafts.
 // A sequence that arrives while a draft model works waits for one of its tokens and a step without
 // drafts.
 TEST(DraftDelay, OneSequenceThatDraftsDelaysNoOther) {
-  for (const DraftKind kind : {DraftKind::kNgram, DraftKind::kModel}) {
-    int64_t drafted = 0, ended = 0;
+  for (const Device& device : {Device{}, Device{.kind = DraftKind::kModel}, Device{.ahead = true},
+                               Device{.kind = DraftKind::kModel, .ahead = true}}) {
+    int64_t drafted = 0, ended = 0, ahead = 0, awaited = 0;
     for (uint64_t seed = 1; seed <= 200; ++seed) {
       SCOPED_TRACE(seed);
-      DraftRun run(seed, /*draft_sequences=*/1, kind);
+      DraftRun run(seed, /*draft_sequences=*/1, device);
       run.Play(RandomArrivals(seed));
       if (HasFatalFailure()) return;
       ASSERT_EQ(run.delay(), nanoseconds(0));
       drafted += run.drafted();
       ended += run.ended();
+      ahead += run.ahead();
+      awaited += run.awaited();
     }
     EXPECT_GT(drafted, 100'000);
-    EXPECT_EQ(ended > 100, kind == DraftKind::kModel);
+    EXPECT_EQ(ended > 100, device.kind == DraftKind::kModel);
+    EXPECT_EQ(ahead > 10'000, device.ahead);
+    EXPECT_EQ(awaited > 100, device.ahead);
   }
 }
 

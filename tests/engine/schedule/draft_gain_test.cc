@@ -46,6 +46,7 @@ struct DraftGainRow {
   double fixed = 10, each = 0.01;  // milliseconds of a step, and of a token
   double acceptance = 0;
   double draft = 0, first_draft = 0;  // milliseconds of drafting a token, and of the first
+  double wait = 0;                    // milliseconds that the device waits for drafts
   int32_t most = 8;
   int32_t least_drafts = 0, most_drafts = 0;
 };
@@ -57,8 +58,10 @@ TEST_P(DraftGainTable, DraftsOnlyIfThisRaisesTheRate) {
   sequence.acceptance = row().acceptance;
   sequence.draft_seconds = 1e-3 * row().draft;
   sequence.first_draft_seconds = 1e-3 * row().first_draft;
-  const int32_t drafts = WorthwhileDrafts(OneDecode(ladder), sequence, row().most, ladder,
-                                          CostsOf(row().fixed, row().each));
+  DraftStep step = OneDecode(ladder);
+  step.wait_seconds = 1e-3 * row().wait;
+  const int32_t drafts =
+      WorthwhileDrafts(step, sequence, row().most, ladder, CostsOf(row().fixed, row().each));
   EXPECT_GE(drafts, row().least_drafts);
   EXPECT_LE(drafts, row().most_drafts);
 }
@@ -83,6 +86,12 @@ constexpr DraftGainRow kDraftGainRows[] = {
      .most_drafts = 4},
     {.name = "NoneIfDraftingTakesAsLongAsAStep", .acceptance = 0.9, .draft = 10},
     {.name = "NoneIfThePromptOfTheDraftModelTakesTooLong", .acceptance = 0.9, .first_draft = 70},
+    {.name = "AllIfTheWaitIsShort",
+     .acceptance = 0.9,
+     .wait = 5,
+     .least_drafts = 8,
+     .most_drafts = 8},
+    {.name = "NoneIfTheWaitIsLong", .acceptance = 0.9, .wait = 60},
     {.name = "NoMoreThanThereAre", .acceptance = 1, .most = 3, .least_drafts = 3, .most_drafts = 3},
 };
 SLUICE_TABLE(DraftGainTable, kDraftGainRows);

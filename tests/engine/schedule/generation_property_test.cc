@@ -29,7 +29,7 @@ using simulated::Sequence;
 struct Coverage {
   int64_t preemptions = 0, reused = 0, evicted = 0, removed = 0, cancelled = 0, failed = 0,
           ahead = 0, continued_ahead = 0, given_back = 0, copied = 0, accepted = 0, rejected = 0,
-          drafts_cut = 0;
+          drafts_cut = 0, awaited_drafts = 0;
 };
 
 class Simulation {
@@ -94,6 +94,7 @@ class Simulation {
     sequence.sampled_end = sequence.to_draw > 0;
     sequence.reuse = !OneIn(4);
     sequence.scored = !sequence.reuse && OneIn(2);
+    sequence.acceptance = Below(11) / 10.0;
     if (!OneIn(4)) sequence.kv.shared = std::min(shared, prompt - 1);
     sequence.arrived_at = steps_;
     const int32_t total = prompt + sequence.to_draw;
@@ -176,10 +177,23 @@ class Simulation {
       returned.push_back(own);
       scheduler_.ReturnAhead(own, own->later_tokens == 0);
     }
+    const SequenceQueue& queue = scheduler_.scheduler().queue();
+    const bool alone = queue.size() == std::ssize(returned);
+    const bool may_draft = alone && queue.size() <= load_.paged.draft_sequences;
+    const int32_t available = scheduler_.kv().available();
+    const bool misses_pages = available < load_.paged.step_pages ||
+                              scheduler_.scheduler().MustYield(available) != nullptr;
+    const bool decodes = queue.running() > 0;
     ahead_ = scheduler_.Decide(now_, load_.arrivals == 0, &batch_ahead_, /*ahead=*/true);
     ASSERT_TRUE(ahead_.launch || batch_ahead_.empty());
+    // A step waits for drafts only if no other sequence waits.
+    if (decodes && !misses_pages && !ahead_.launch) {
+      ASSERT_TRUE(may_draft);
+      ++coverage_.awaited_drafts;
+    }
     for (WaitingSequence* sequence : batch_ahead_) {
       Sequence* const own = Own(sequence);
+      ASSERT_EQ(own->drafted, 0);
       const bool in_both = std::exchange(own->in_step, true);
       ASSERT_EQ(own->state() == SequenceState::kRunningAhead, in_both);
     }
@@ -419,6 +433,7 @@ TEST(GenerationProperty, EverySequenceEndsAndEveryPageIsCorrect) {
   EXPECT_GT(coverage.accepted, 1000);
   EXPECT_GT(coverage.rejected, 1000);
   EXPECT_GT(coverage.drafts_cut, 1000);
+  EXPECT_GT(coverage.awaited_drafts, 1000);
 }
 
 }  // namespace

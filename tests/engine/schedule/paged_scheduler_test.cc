@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <utility>
@@ -11,6 +12,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/scheduling.h"
 #include "tests/support/table.h"
 
 namespace sluice {
@@ -34,12 +36,12 @@ struct Sequence : PagedSequence {
 class PagedSchedulerTest : public ::testing::Test {
  protected:
   void Make(const PagedScheduler::Options& options, const BatchOptions& batch,
-            int32_t sequences = 8) {
+            int32_t sequences = 8, const CostModel& costs = {}) {
     const auto ladder = std::make_shared<const Ladder>(
         std::vector<Bucket>{{.tokens = 4, .sequences = std::min(sequences, 4)},
                             {.tokens = 64, .sequences = sequences}});
     scheduler_ = std::make_unique<PagedScheduler>(batch, options, std::chrono::minutes(1), ladder,
-                                                  CostModel(), nullptr);
+                                                  costs, nullptr);
   }
 
   // Makes a sequence that arrives after all earlier sequences of its priority.
@@ -473,16 +475,14 @@ class DraftsTest : public PagedSchedulerTest {
  protected:
   void MakeDrafting(int32_t pages, int32_t draft_sequences = 1) {
     generates_ = true;
-    Make({.pages = pages,
-          .page_tokens = 4,
-          .draft_sequences = draft_sequences,
-          .always_draft = true},
-         {});
+    Make({.pages = pages, .page_tokens = 4, .draft_sequences = draft_sequences}, {},
+         /*sequences=*/8, CostsOfEqualSteps());
   }
   Sequence* Begin(int32_t first_token, int32_t drafts) {
     Sequence* const sequence = Arrive(Counting(first_token, 6));
     EXPECT_FALSE(Decide().empty());
     sequence->drafts = drafts;
+    sequence->acceptance = 1;
     Return(sequence, first_token + 6);
     return sequence;
   }
@@ -549,6 +549,7 @@ TEST_F(DraftsTest, SeveralSequencesMayDraftIfConfigured) {
   EXPECT_THAT(Decide(), ElementsAre(first, second));
   Return(first, 7);
   second->drafts = 2;
+  second->acceptance = 1;
   Return(second, 53);
   EXPECT_THAT(Decide(), ElementsAre(first, second));
   EXPECT_EQ(first->drafted, 5);
@@ -562,6 +563,40 @@ TEST_F(DraftsTest, DraftsFillTheHeldPagesIfNoPageIsFree) {
   Decide();
   EXPECT_EQ(sequence->drafted, 1);
   EXPECT_EQ(sequence->kv.ids.size(), 2u);
+}
+
+TEST_F(DraftsTest, AStepThatMayHaveDraftsIsNotStartedAhead) {
+  MakeDrafting(16);
+  Sequence* const sequence = Begin(0, 5);
+  EXPECT_THAT(Decide(), ElementsAre(sequence));
+  scheduler_->KeepDrafts(sequence, 0);
+  scheduler_->ReturnAhead(sequence, /*draws=*/true);
+  EXPECT_THAT(Decide(/*ahead=*/true), IsEmpty());
+  scheduler_->Recall(sequence);
+  Return(sequence, 7);
+  EXPECT_THAT(Decide(), ElementsAre(sequence));
+  EXPECT_EQ(sequence->drafted, 5);
+}
+
+TEST_F(DraftsTest, AStepWithoutDraftsIsStartedAhead) {
+  const auto starts_ahead = [&](const std::function<void(Sequence*)>& change) {
+    MakeDrafting(16);
+    Sequence* const sequence = Begin(0, 5);
+    EXPECT_THAT(Decide(), ElementsAre(sequence));
+    scheduler_->KeepDrafts(sequence, 0);
+    scheduler_->ReturnAhead(sequence, /*draws=*/true);
+    change(sequence);
+    const bool launched = !Decide(/*ahead=*/true).empty();
+    EXPECT_EQ(sequence->drafted, 0);
+    return launched;
+  };
+  EXPECT_FALSE(starts_ahead([](Sequence*) {}));
+  EXPECT_TRUE(starts_ahead([](Sequence* sequence) { sequence->drafts = 0; }));
+  EXPECT_TRUE(starts_ahead([](Sequence* sequence) { sequence->acceptance = 0; }));
+  EXPECT_TRUE(starts_ahead([&](Sequence*) { Arrive(Counting(50, 3)); })) << "another one waits";
+  EXPECT_TRUE(starts_ahead([&](Sequence*) {
+    for (int i = 0; i < 100; ++i) scheduler_->ObserveWait(1);
+  })) << "the device would wait for too long";
 }
 
 TEST_F(DraftsTest, DraftsThatCostMoreThanTheyGainAreNotComputed) {

@@ -117,7 +117,6 @@ struct Load {
     batch.continuous = one_of({0, 1, 1}) == 1;
     batch.max_queue_delay_us = one_of({0, 500});
     paged.draft_sequences = one_of({0, 1, 1, 16});
-    paged.always_draft = true;
     ladder = std::make_shared<const Ladder>(
         *BuildLadder({.strategy = StrategyKind::kGeometric, .min_tokens = 4},
                      {.max_tokens = one_of({40, 64}), .max_sequences = batch.max_batch_sequences}));

@@ -480,6 +480,32 @@ TEST(WarmUp, TheErrorOfAModelThatDoesNotFitHasARemedyThatWorks) {
   EXPECT_EQ(status(1000), absl::OkStatus());
 }
 
+TEST_F(WarmUpTest, ADraftModelIsPreparedOnADeviceThatRunsStepsAhead) {
+  for (const int32_t steps_ahead : {0, 1}) {
+    FakeBackend backend({.steps_ahead = steps_ahead});
+    const auto model = std::const_pointer_cast<Model>(FakeModel(FakeConfig()));
+    model->draft = FakeModel(FakeConfig(), "small");
+    model->speculation = {.kind = Speculation::kModel, .draft = "small"};
+    const auto prepared = WarmUp(model, SmallOptions(), &backend, &clock_, &observer_);
+    ASSERT_TRUE(prepared.ok()) << prepared.status();
+    EXPECT_NE(prepared->draft, nullptr);
+    EXPECT_EQ(prepared->kv.draft_sequences, 1);
+  }
+}
+
+TEST_F(WarmUpTest, ADraftModelIsRefusedIfNoPagesAreKept) {
+  const auto model = std::const_pointer_cast<Model>(FakeModel(FakeConfig()));
+  model->draft = FakeModel(FakeConfig(), "small");
+  model->speculation = {.kind = Speculation::kModel, .draft = "small"};
+  EngineOptions options = SmallOptions();
+  options.batch.policy = PolicyKind::kFifoPacked;
+  const absl::Status refused = WarmUp(model, options, &backend_, &clock_, &observer_).status();
+  EXPECT_EQ(refused, absl::InvalidArgumentError(
+                         "speculation.draft is small, but engine.batch.policy fifo_packed keeps no "
+                         "KV pages, so no token can be drafted. Set engine.batch.policy to packed, "
+                         "or remove speculation.draft"));
+}
+
 TEST_F(WarmUpTest, OnlyCausalModelsWithThePackedPolicyKeepPages) {
   EngineOptions options = SmallOptions();
   options.kv.memory_bytes = 1;  // has no effect
