@@ -32,6 +32,7 @@ TEST(EngineMetricsTest, CollectsKvPagesAndSequences) {
               .reused_tokens = 640};
   stats.kv.drafts[static_cast<int>(DraftKind::kNgram)] = {.drafted = 50, .accepted = 20};
   stats.kv.drafts[static_cast<int>(DraftKind::kForced)] = {.drafted = 7, .accepted = 7};
+  stats.kv.drafts[static_cast<int>(DraftKind::kModel)] = {.drafted = 40, .accepted = 31};
   stats.attention = {AttentionVariant::Kind::kSplit, 4};
   engine.SetStats(stats);
   const auto samples = testing::ParseSamples(
@@ -49,8 +50,10 @@ TEST(EngineMetricsTest, CollectsKvPagesAndSequences) {
       {{"sluice_prefix_tokens_total", "result=\"miss\""}, 360},
       {{"sluice_draft_tokens_total", "source=\"ngram\""}, 50},
       {{"sluice_draft_tokens_total", "source=\"forced\""}, 7},
-      {{"sluice_draft_tokens_total", "result=\"accepted\""}, 27},
-      {{"sluice_draft_tokens_total", "result=\"rejected\""}, 30},
+      {{"sluice_draft_tokens_total", "result=\"accepted\",source=\"model\""}, 31},
+      {{"sluice_draft_tokens_total", "result=\"rejected\",source=\"model\""}, 9},
+      {{"sluice_draft_tokens_total", "result=\"accepted\""}, 58},
+      {{"sluice_draft_tokens_total", "result=\"rejected\""}, 39},
       {{"sluice_log_dropped_total", ""}, 9},
       {{"sluice_attention_info", "variant=\"split:4\""}, 1},
       {{"sluice_backend_info", "device=\"cpu\",profile=\"exact\""}, 1},
