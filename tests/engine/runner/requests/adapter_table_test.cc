@@ -464,6 +464,26 @@ TEST_F(SmallTable, ALoadWaitsForTheRequestsOfAnAdapterThatItEvicts) {
   EXPECT_EQ(delivered, std::vector<RequestId>{7});
 }
 
+TEST_F(SmallTable, AnAdapterThatIsReplacedDuringItsLoadIsLoadedAgain) {
+  Load("a", 60);
+  disk_["b"] = 60;
+  int reads = 0;
+  const AdapterSource replaced = {"b", [&] {
+                                    auto old = On(&disk_, "b").read();
+                                    if (++reads == 2) Load("b", 50);
+                                    return old;
+                                  }};
+  ASSERT_EQ(table_.Load(replaced, AdapterTable::Room::kFree), absl::OkStatus());
+  table_.Await("b", "x", 7);
+  std::vector<int64_t> sizes;
+  while (table_.LoadNext([&](RequestId, auto adapter) {
+    sizes.push_back(adapter.ok() ? (*adapter)->weights->bytes() : 0);
+  }) == AdapterTable::Progress::kDone) {
+  }
+  EXPECT_EQ(reads, 2);
+  EXPECT_EQ(sizes, std::vector<int64_t>{50});
+}
+
 TEST_F(SmallTable, AnAdapterAboveTheLimitIsRefusedWithTheOption) {
   disk_["a"] = kLimit;
   const absl::Status refused = table_.Load(On(&disk_, "a"), AdapterTable::Room::kEvictIdle);
