@@ -20,7 +20,7 @@ PEER = "the peer, with 429 once it holds four times the rest; all with 503 if no
 ITSELF = "the request, with"
 
 BOUNDS = (
-    Bound("--max-connections", "connections of the listener", "",
+    Bound("--max-connections", "connections of the listener, with TLS handshakes", "",
           "the peer: its oldest idle connection is closed, or else its new one", "connections",
           "test_silent_connections_of_a_peer_leave_room_for_others_and_for_probes"),
     Bound("_MAX_PROBES", "connections of the listener `--metrics`", "64",

@@ -5,9 +5,12 @@ import http.client
 import json
 import pathlib
 import socket
+import ssl
 import threading
 
 import pytest
+from authority import Authority
+from certificates import Files
 from gateway import Gateway
 from scripted_server import Refusal, ScriptedServer, _answer
 from waiting import PATIENCE_S, wait_until
@@ -358,6 +361,27 @@ def test_concurrent_probes_share_one_call_to_the_daemon():
         assert not await readiness.ready()
 
     asyncio.run(run())
+
+
+def test_handshakes_in_progress_count_as_connections(tmp_path):
+    authority = Authority()
+    files = Files(tmp_path, authority)
+    with ScriptedServer() as server, Gateway(
+        server.address, "--certificate", files.crt, "--key", files.key, "--max-connections", 10,
+        "--head-timeout", 3600, authority=files.ca
+    ) as gateway:
+        trusted = ssl.create_default_context(cafile=files.ca)
+        for _ in range(3):  # A handshake that ends gives its place back.
+            others, handshakes = (refused(gateway, each) for each in ("connections", "handshake"))
+            silent = [connect(gateway, "127.0.0.2") for _ in range(30)]
+            wait_until(lambda: refused(gateway, "connections") == others + 23)
+            with trusted.wrap_socket(connect(gateway, "127.0.0.1"),
+                                     server_hostname="localhost") as honest:
+                honest.sendall(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n")
+                assert honest.recv(1 << 10).startswith(b"HTTP/1.1 200")
+            for each in silent:
+                each.close()
+            wait_until(lambda: refused(gateway, "handshake") == handshakes + 7)
 
 
 @pytest.mark.parametrize(

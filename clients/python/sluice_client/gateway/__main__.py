@@ -190,10 +190,14 @@ class _Server(uvicorn.Server):
     From the signal to exit, the gateway is not ready.
     """
 
-    def __init__(self, config: uvicorn.Config, gateway: Gateway, given: argparse.Namespace) -> None:
+    def __init__(
+        self, config: uvicorn.Config, gateway: Gateway, given: argparse.Namespace,
+        connections: Connections,
+    ) -> None:
         super().__init__(config)
         self._gateway = gateway
         self._given = given
+        self._connections = connections
         self._tls: Optional[TlsListener] = None
 
     async def startup(self, sockets: Any = None) -> None:
@@ -204,8 +208,9 @@ class _Server(uvicorn.Server):
                 listeners = await TlsListener.bind(
                     self.config.host, self.config.port, self.config.backlog)
                 await super().startup([])  # listens at no socket
-                self._tls = TlsListener(listeners, self.config.ssl, self._connection,
-                                        self._gateway.metrics.refusals, self._given.head_timeout)
+                self._tls = TlsListener(
+                    listeners, self.config.ssl, self._connection, self._connections,
+                    self._gateway.metrics.refusals, self._given.head_timeout)
         except (OSError, SystemExit) as error:
             if isinstance(error, OSError):  # Otherwise uvicorn has printed the reason.
                 _log.error("%s", error)
@@ -346,11 +351,12 @@ async def _serve(parser: argparse.ArgumentParser, given: argparse.Namespace) -> 
                 parser.error(f"--metrics {given.metrics}: {error}; choose another address")
             stack.callback(listener.close)
         host, port = _address(parser, "--listen", given.listen)
+        connections = Connections(max_connections, refusals)
         config = uvicorn.Config(
             application(gateway),
             host=host,
             port=port,
-            http=protocol(Connections(max_connections, refusals), refusals, given.head_timeout),
+            http=protocol(connections, refusals, given.head_timeout),
             ws="none",
             lifespan="off",
             access_log=given.access_log,
@@ -366,7 +372,7 @@ async def _serve(parser: argparse.ArgumentParser, given: argparse.Namespace) -> 
         except OSError as error:
             parser.error(f"--certificate {given.certificate}, --key {given.key}: {error}; expected"
                          " files in PEM that belong together")
-        await _Server(config, gateway, given).serve()
+        await _Server(config, gateway, given, connections).serve()
     await asyncio.to_thread(tracing.close)
 
 

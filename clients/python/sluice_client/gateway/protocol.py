@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from typing import Any, Callable, Optional, Protocol
 
 import httptools
@@ -50,9 +50,37 @@ class Connections:
         self._account = Account(limit)
         self._refusals = refusals
         self._idle: dict[str, OrderedDict[asyncio.Transport, None]] = {}
+        self._handshakes: Counter[str] = Counter()  # in progress, by address
+
+    def begin_handshake(self, address: str) -> bool:
+        """Counts a connection before its TLS handshake; returns false if it must be closed.
+
+        `open` follows, or `end_handshake` if the handshake fails.
+        """
+        if not self._take(address):
+            return False
+        self._handshakes[address] += 1
+        return True
+
+    def end_handshake(self, address: str) -> None:
+        self._leave_handshake(address)
+        self._account.give_back(Caller(address), 1)
 
     def open(self, address: str, transport: asyncio.Transport) -> bool:
         """Counts a connection, and returns false if it must be closed."""
+        if address in self._handshakes:
+            self._leave_handshake(address)
+        elif not self._take(address):
+            return False
+        self.idle(address, transport)
+        return True
+
+    def _leave_handshake(self, address: str) -> None:
+        self._handshakes[address] -= 1
+        if not self._handshakes[address]:
+            del self._handshakes[address]
+
+    def _take(self, address: str) -> bool:
         caller = Caller(address)
         if self._account.take(caller, 1):
             idle = self._idle.get(address)
@@ -67,7 +95,6 @@ class Connections:
                                " (--max-connections); closed the oldest idle one")
             # The old connection gives its unit back when the loop reports its end.
             self._account.give_back(caller, -1)
-        self.idle(address, transport)
         return True
 
     def close(self, address: str, transport: asyncio.Transport) -> None:

@@ -11,6 +11,7 @@ import ssl
 from typing import Any, Callable, Coroutine
 
 from .fairness import Refusals, address_of
+from .protocol import Connections
 
 # The time until the next attempt if accepting fails, for example for lack of descriptors.
 _RETRY_S = 0.1
@@ -24,13 +25,15 @@ class TlsListener:
         listeners: list[socket.socket],
         context: ssl.SSLContext,
         make: Callable[[], asyncio.BaseProtocol],
+        connections: Connections,
         refusals: Refusals,
         handshake_timeout_s: float,
     ) -> None:
-        """`make` returns the protocol of a new connection."""
+        """`make` returns the protocol of a new connection, which `connections` counts."""
         self._listeners = listeners
         self._context = context
         self._make = make
+        self._connections = connections
         self._refusals = refusals
         self._handshake_timeout_s = handshake_timeout_s
         self._tasks: set[asyncio.Task[None]] = set()
@@ -79,10 +82,15 @@ class TlsListener:
 
     async def _secure(self, connection: socket.socket, host: str) -> None:
         """Makes the handshake of a connection."""
+        address = address_of(host)
+        if not self._connections.begin_handshake(address):
+            connection.close()
+            return
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 self._make, connection, ssl=self._context,
                 ssl_handshake_timeout=self._handshake_timeout_s)
-        except OSError as error:
+        except Exception as error:  # Mostly an OSError.
+            self._connections.end_handshake(address)
             why = getattr(error, "reason", None) or str(error) or "the peer ended the connection"
-            self._refusals.add("handshake", address_of(host), f"the TLS handshake failed: {why}")
+            self._refusals.add("handshake", address, f"the TLS handshake failed: {why}")
