@@ -249,7 +249,7 @@ def test_a_path_outside_of_the_folder_of_adapters_is_refused_with_the_accepted_o
     ({"lora_name": "new", "lora_path": "/a", "is_3d_lora_weight": True}, 400, "is_3d_lora_weight"),
     ({"lora_name": "new", "lora_path": "/a", "base_model_name": "lm"}, 400, "base_model_name"),
     ({"lora_name": "none:law", "lora_path": "/a"}, 404, "none"),
-    ({"lora_name": "lm:new", "lora_path": "/a"}, 404, "has no folder for the adapter"),
+    ({"lora_name": "lm:new", "lora_path": "/a"}, 404, "is in the folder of adapters of lm"),
     ({"lora_name": "lm:../x", "lora_path": "/a"}, 400, "is not a valid model name"),
     (b"{", 400, "not JSON"),
 ])

@@ -216,6 +216,7 @@ WALL_CLOCK = {
     "server/net/grpc_ports.cc": "the deadline of gRPC's shutdown, which takes wall-clock time",
     "server/net/grpc_port.cc": "the same",
     "server/net/grpc_port.h": "the same",
+    "server/observe/engine_metrics.cc": "the value of a metric that pickers compare by time",
     "server/observe/metrics.cc": "when a certificate expires",
     "server/observe/metrics.h": "the same",
     "server/security/tls_files.cc": "the same",

@@ -394,8 +394,7 @@ def test_fields_that_the_documents_list_as_not_served_are_refused(gateway):
         assert refused.status == 400, refused.body
     for path in ("/v1/responses", "/v1/conversations", "/v1/files", "/v1/batches",
                  "/v1/fine_tuning/jobs", "/v1/moderations", "/v1/images/generations",
-                 "/v1/audio/transcriptions", "/v1/assistants", "/v1/realtime", "/detokenize",
-                 "/v1/load_lora_adapter"):
+                 "/v1/audio/transcriptions", "/v1/assistants", "/v1/realtime", "/detokenize"):
         refused = gateway.post(path, {})
         assert refused.status == 404, path
         error = refused.json["error"]

@@ -6,6 +6,7 @@
 import concurrent.futures
 import os
 import pathlib
+import re
 import subprocess
 
 import numpy as np
@@ -84,7 +85,7 @@ def test_quantised_model_is_invariant_and_shows_its_precision(daemon, demo, tmp_
                                                                suffix, most_moved):
     server = daemon("--config", config_of_quantised_demo(tmp_path, quantization), models=())
     assert 1e-4 < distance_of_invariant_answers(server, demo) < most_moved
-    assert f"{suffix} " in named_models(server)
+    assert re.search(rf"^  profile +\S+{suffix}$", named_models(server), re.M)
     status, output = server.stop()
     assert status == 0, output
     assert suffix in next(line for line in output.splitlines() if "model ready" in line)
