@@ -512,6 +512,8 @@ async def _merged(gateway: Gateway, job: _Job) -> AsyncGenerator[tuple[int, Gene
             await parts.put(None)
         except Exception as failed:
             await parts.put(failed)
+            # The reader raises the error, which ends all answers. No further one may start.
+            await asyncio.get_running_loop().create_future()
 
     async with _started(job, answer):
         unfinished = job.answers
