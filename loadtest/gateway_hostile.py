@@ -74,7 +74,7 @@ class Attacks:
         await self._send(post(b"completions", b'{"model": ' + b'"\\' * 12_000))
 
     async def many_values(self):
-        await self._send(post(b"embeddings", b'{"input": [' + b'"ab",' * 100_000 + b'""]}'))
+        await self._send(post(b"embeddings", b'{"input": [' + b'"ab",' * 65_000 + b'""]}'))
 
     async def padding(self):
         rows = [[1] * 30_000] + [[1]] * 2000

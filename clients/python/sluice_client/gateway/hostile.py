@@ -57,7 +57,7 @@ class Limits:
     max_body_bytes: int = 4 << 20
     max_pending_bytes: int = 256 << 20  # memory of all calls in progress, as Structure.cost counts
     max_depth: int = 32
-    max_values: int = 200_000  # objects, arrays and texts in a body
+    max_values: int = 65_536  # objects, arrays and texts in a body
     max_messages: int = 1000  # of a chat
     max_choices: int = 16  # answers to a prompt: n
     max_in_flight: int = 1024  # calls in progress
