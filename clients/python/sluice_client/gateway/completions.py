@@ -14,6 +14,7 @@ from typing import (
     Callable,
     Iterator,
     Mapping,
+    NamedTuple,
     Optional,
     Sequence,
     Union,
@@ -186,8 +187,7 @@ def _logit_bias(fields: Fields) -> Optional[dict[int, float]]:
     return made or None
 
 
-@dataclass(frozen=True)
-class _Token:
+class _Token(NamedTuple):
     """A token of an answer, or a candidate, as logprobs show it."""
 
     id: int
@@ -255,8 +255,7 @@ async def completions(gateway: Gateway, call: HttpCall) -> Answer:
     head = _head(call, "cmpl", "text_completion", job.model)
     if job.stream:
         return _events(gateway, job, head, choice)
-    parts, usage = await _all(gateway, job)
-    choices = [choice(i, part) for i, part in enumerate(parts)]
+    choices, usage = await _all(gateway, job, choice)
     return Whole({**head, "choices": choices, "usage": usage.shown(job.choices)})
 
 
@@ -305,10 +304,18 @@ async def chat_completions(gateway: Gateway, call: HttpCall) -> Answer:
     def contents(part: Generation) -> Optional[Mapping[str, Any]]:
         return {"content": _chat_logprobs(part), "refusal": None} if logprobs else None
 
-    def choice(index: int, part: Generation) -> Mapping[str, Any]:
+    def delta(index: int, part: Generation) -> Mapping[str, Any]:
         return {
             "index": index,
             "delta": {"content": part.text},
+            "logprobs": contents(part),
+            "finish_reason": job.finish_reason(part),
+        }
+
+    def choice(index: int, part: Generation) -> Mapping[str, Any]:
+        return {
+            "index": index,
+            "message": {"role": "assistant", "content": part.text, "refusal": None},
             "logprobs": contents(part),
             "finish_reason": job.finish_reason(part),
         }
@@ -319,23 +326,10 @@ async def chat_completions(gateway: Gateway, call: HttpCall) -> Answer:
             {"index": i, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
             for i in range(job.choices)
         ]
-        return _events(gateway, job, head, choice, first)
-    parts, usage = await _all(gateway, job)
-    return Whole(
-        {
-            **_head(call, "chatcmpl", "chat.completion", job.model),
-            "choices": [
-                {
-                    "index": i,
-                    "message": {"role": "assistant", "content": part.text, "refusal": None},
-                    "logprobs": contents(part),
-                    "finish_reason": job.finish_reason(part),
-                }
-                for i, part in enumerate(parts)
-            ],
-            "usage": usage.shown(job.choices),
-        }
-    )
+        return _events(gateway, job, head, delta, first)
+    choices, usage = await _all(gateway, job, choice)
+    head = _head(call, "chatcmpl", "chat.completion", job.model)
+    return Whole({**head, "choices": choices, "usage": usage.shown(job.choices)})
 
 
 _NO_TOOLS = ("Models do not call functions here: describe the functions in a message, and parse the"
@@ -454,10 +448,15 @@ async def _started(
         await asyncio.wait(workers)
 
 
-async def _all(gateway: Gateway, job: _Job) -> tuple[list[Generation], _Usage]:
-    """Generates all answers concurrently. If one fails, the others are cancelled."""
-    parts: dict[int, Generation] = {}
+async def _all(
+    gateway: Gateway, job: _Job, choice: Callable[[int, Generation], Mapping[str, Any]]
+) -> tuple[list[Mapping[str, Any]], _Usage]:
+    """Generates all answers concurrently, and returns the `choice` of each. If one fails, the
+    others are cancelled."""
+    choices: dict[int, Mapping[str, Any]] = {}
     usage = _Usage()
+    # Answers often end in the same step. Other calls are served between their conversions.
+    converting = asyncio.Lock()
 
     async def answer(index: int, prompt: Prompt, options: Mapping[str, Any]) -> None:
         with naming_items(lambda name, row: index // job.choices):
@@ -465,12 +464,14 @@ async def _all(gateway: Gateway, job: _Job) -> tuple[list[Generation], _Usage]:
                 job.model, prompt, max_tokens=job.max_tokens, token_bytes=job.token_bytes,
                 **options)
         job.hold(len(part.token_ids) * _COST_OF_TOKEN * (1 + len(part.top[0]) if part.top else 1))
-        parts[index] = part
+        async with converting:
+            choices[index] = choice(index, part)
+            await asyncio.sleep(0)
         usage.add(part)
 
     async with _started(job, answer) as workers:
         await asyncio.gather(*workers)
-    return [parts[i] for i in range(job.answers)], usage
+    return [choices[i] for i in range(job.answers)], usage
 
 
 async def _events(
