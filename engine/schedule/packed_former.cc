@@ -27,6 +27,10 @@ constexpr double kClearlyBetter = 1.02;
 // the best rate, because its sequences end sooner and later arrivals wait for less time.
 constexpr double kNearlyBest = 0.95;
 
+// Batches of at most this time are not made smaller. The work between two steps takes some tens of
+// microseconds, which the cost of a step does not contain, so smaller ones would have lower rates.
+constexpr double kShortStepSeconds = 1e-3;
+
 nanoseconds Duration(double seconds) { return nanoseconds(std::llround(seconds * 1e9)); }
 
 // Returns useful tokens per second, or per step if costs are unknown.
@@ -95,7 +99,8 @@ PackedFormer::TrialBatch* PackedFormer::BestBatch(const FormerInputs& inputs, Mo
   const bool prefers_small = inputs.costs->rows().batch_only();
   double best_rate = 0;
   const auto least_rate = [&] {
-    return prefers_small ? kNearlyBest * best_rate : kClearlyBetter * best_.rate;
+    const bool shortens = prefers_small && best_.size.tokens > kShortStepSeconds * best_.rate;
+    return shortens ? kNearlyBest * best_rate : kClearlyBetter * best_.rate;
   };
   int32_t most = inputs.ladder->largest().tokens;
   if (const Bucket* all = inputs.ladder->Choose(SizeOfAll())) most = all->tokens;

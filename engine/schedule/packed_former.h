@@ -28,7 +28,7 @@ namespace sluice {
 // If empty bucket rows cost nothing (ComputedRows::batch_only), as on a CPU, the batch with the
 // fewest tokens wins whose rate is within 5 % of the best. The rate of full batches approaches its
 // limit as the fixed cost of a step becomes small, so larger steps would only add latency
-// (loadtest/results/step_size.md).
+// (loadtest/results/step_size.md). Batches of less than a millisecond are not made smaller.
 //
 // Deadlines. A sequence that cannot wait for another full batch is urgent and runs first, the
 // earliest deadline first, as far as max_overtakes allows. A batch excludes sequences that would

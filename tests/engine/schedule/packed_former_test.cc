@@ -220,20 +220,20 @@ TEST(PackedFormer, DecisionsOnRandomQueuesKeepTheRules) {
   }
 }
 
-// Steps cost 50 us plus 1 us per token of the batch, so the rate of n tokens is n / (n + 50).
+// Steps cost 50 units plus one per token of the batch, so the rate of n tokens is n / (n + 50).
 TEST(PackedFormer, TakesFewTokensIfEmptyRowsCostNothing) {
   std::vector<Bucket> buckets;
   for (int32_t tokens = 50; tokens <= 3200; tokens *= 2) {
     buckets.push_back({.tokens = tokens, .sequences = 4000});
   }
   const Ladder ladder(buckets);
-  const auto batch_tokens = [&](ComputedRows rows, int waiting) {
+  const auto batch_tokens = [&](ComputedRows rows, int waiting, double unit = 1e-6) {
     CostModel costs(rows);
     for (int i = 0; i < 300; ++i) {
       const int32_t tokens = 10 + i * 10;
       costs.Observe({.bucket = *ladder.Choose({.tokens = tokens, .sequences = 1, .longest = 1}),
                      .computed_tokens = tokens},
-                    50e-6 + 1e-6 * tokens);
+                    unit * (50 + tokens));
     }
     const FixedQueue fixed = QueueOf(std::vector<Waiting>(waiting, {.tokens = 10}));
     PackedFormer former({});
@@ -248,6 +248,7 @@ TEST(PackedFormer, TakesFewTokensIfEmptyRowsCostNothing) {
   EXPECT_EQ(batch_tokens(ComputedRows::OfBatch(), 1000), 800);
   EXPECT_EQ(batch_tokens(ComputedRows::OfBatch(), 100), 800);  // 1000 tokens: 98.8 % of the best
   EXPECT_EQ(batch_tokens(ComputedRows::OfBatch(), 30), 300);
+  EXPECT_EQ(batch_tokens(ComputedRows::OfBatch(), 1000, 1e-7), 3200);  // 0.3 ms: short enough
 }
 
 struct PatienceRow {
