@@ -54,6 +54,7 @@ def rehearsal(tmp_path_factory):
         archive.extractall(bare, **filtered)
     faults = f"crash={CRASHES}|hang={HANGS}"
     ended = check("--out", folder / "out", script=bare / "loadtest" / "gpu_check.sh",
+                  timeout=6 * PATIENCE_S,
                   environment={"SLUICE_GPU_BENCH_FAULTS": faults, "SLUICE_GPU_CHECK_CASE_S": "60"})
     return ended, folder / "out"
 

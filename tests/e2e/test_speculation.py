@@ -9,7 +9,7 @@ import pytest
 import sluice_client
 from conftest import DEMO, ROOT, SLUICE, SLUICED, Daemon
 from gateway import TEMPLATE, Gateway
-from waiting import PATIENCE_S
+from waiting import PATIENCE_S, wait_until
 
 PROMPT = "And it came to pass"
 TOKENS = 40
@@ -54,13 +54,22 @@ def test_answers_are_the_same_with_and_without_drafts(drafting):
 def test_every_count_shows_forced_drafts(drafting):
     before = drafting.metric("sluice_draft_tokens_total", source="forced", result="accepted")
     with sluice_client.Client(drafting.grpc) as client:
-        answer = client.generate("demo", PROMPT, request_id="forced", **FORCED)
+        # The measured costs of steps decide about drafts. On a busy machine they may be against
+        # them for a while.
+        answers = []
+
+        def drafts():
+            answers.append(client.generate("demo", PROMPT, request_id="forced", **FORCED))
+            return answers[-1].accepted_tokens > 0
+
+        wait_until(drafts)
+        answer = answers[-1]
         assert answer.token_ids == [101] * TOKENS
         plain = client.generate("demo", PROMPT, speculation=False, **FORCED)
         assert figures(plain) == figures(answer)
-    assert 0 < answer.accepted_tokens == answer.drafted_tokens < TOKENS
+    assert answer.accepted_tokens == answer.drafted_tokens < TOKENS
     after = drafting.metric("sluice_draft_tokens_total", source="forced", result="accepted")
-    assert after - before == answer.accepted_tokens
+    assert after - before == sum(each.accepted_tokens for each in answers)
     words = sluice("explain", "forced", "--server", drafting.admin).stdout
     assert (f"checked {answer.drafted_tokens} drafted tokens of the source forced; "
             f"{answer.drafted_tokens} were") in words
@@ -90,9 +99,15 @@ def test_the_gateway_reads_predictions_and_counts_drafts(drafting, tmp_path):
             assert answer["choices"] == plain["choices"]
         refused = gateway.post("/v1/chat/completions", {**asked, "prediction": {"type": "x"}})
         assert refused.status == 400 and refused.json["error"]["param"] == "prediction.type"
-        usage = gateway.post("/v1/completions", {"model": "demo", "prompt": PROMPT, **FORCED}).json[
-            "usage"]["completion_tokens_details"]
-        assert usage["accepted_prediction_tokens"] > 0 == usage["rejected_prediction_tokens"]
+
+        def drafts():
+            usage = gateway.post("/v1/completions", {
+                "model": "demo", "prompt": PROMPT, **FORCED}).json["usage"]
+            counts = usage["completion_tokens_details"]
+            assert counts["rejected_prediction_tokens"] == 0
+            return counts["accepted_prediction_tokens"] > 0
+
+        wait_until(drafts)
         with openai.OpenAI(base_url=f"http://{gateway.address}/v1", api_key="none") as client:
             made = client.chat.completions.create(
                 **asked, prediction={"type": "content", "content": text})
