@@ -89,12 +89,13 @@ class Sink:
     with `shapes`: the values of a row of each output."""
 
     def __init__(self, path, shapes=None):
-        from sluice_client import AsyncClient, _protocol
+        from sluice_client import AsyncClient, Retry, _protocol
+        from sluice_client._channel import Defaults
         from sluice_client.errors import Unavailable
 
         class Client(AsyncClient):
             def __init__(self):
-                self._defaults = (60.0, None, None)
+                self._defaults = Defaults("", 60.0, None, Retry())
 
             async def _answer(self, call, attempts):
                 await asyncio.sleep(0)

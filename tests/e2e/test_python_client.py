@@ -182,7 +182,7 @@ def test_any_iterable_of_texts_is_a_list_of_prompts(served, connect):
     texts = ["And God said", "Jerusalem"]
     with connect(served.grpc) as client:
         expected = client.embed("demo", texts)
-        for given in (iter(texts), np.array(texts), dict.fromkeys(texts)):
+        for given in (iter(texts), np.array(texts), dict.fromkeys(texts).keys()):
             assert client.embed("demo", given) == expected
         assert client.embed("demo", [np.array([3, 4]), np.array([5])]) == client.embed(
             "demo", [[3, 4], [5]])
@@ -285,8 +285,8 @@ class Counting:
         self.most = self.now = 0
         self.gate = asyncio.Event()
         method = sluice_client._protocol.MODEL_INFER
-        self._infer = client._unary[method]
-        client._unary[method] = self._call
+        unary = client._connected().unary
+        self._infer, unary[method] = unary[method], self._call
 
     async def _call(self, *arguments, **named):
         self.now += 1
@@ -403,8 +403,7 @@ def test_models_metadata_and_readiness_are_returned(served, connect):
         (lambda c: c.generate("classifier", [1], max_tokens=3, timeout_s=9), errors.NotServed,
          "no head"),
         (lambda c: c.score("classifier", [1]), errors.NotServed, "prompt_logprobs"),
-        (lambda c: c.recommend("recommender", [1], count=0), errors.InvalidArgument,
-         "num_top_logprobs"),
+        (lambda c: c.recommend("recommender", [1], count=0), ValueError, "count is 0"),
         (lambda c: c.encode("demo", "a", "spans"), errors.InvalidArgument, "spans"),
         (lambda c: c.infer("demo", Tensor.of("text_input", "BYTES", (1, 1), ["a"]),
                            outputs="scores"), errors.InvalidArgument, "scores"),
@@ -414,6 +413,17 @@ def test_models_metadata_and_readiness_are_returned(served, connect):
          "top_p"),
         (lambda c: c.embed("demo", ["a"], timeout_s=1e-9), errors.DeadlineExceeded, "deadline"),
         (lambda c: c.embed("demo", ["a"], pool="mean"), TypeError, "pooling"),
+        (lambda c: c.embed("demo", ["a"], poolin="mean"), TypeError, "did you mean 'pooling'"),
+        (lambda c: c.embed(None, "a"), TypeError, "model is None; expected a text"),
+        (lambda c: c.embed("demo", "a", model_version=1), TypeError, "model_version is 1"),
+        (lambda c: c.embed("demo", {"a": 1}), TypeError, "a text, a list of token ids"),
+        (lambda c: c.embed("demo", {"a", "b"}), TypeError, "a text, a list of token ids"),
+        (lambda c: c.embed("demo", [True, False]), TypeError, "list of token ids, not .True"),
+        (lambda c: c.embed("demo", [[1, True]]), TypeError, "list of token ids, not .1, True"),
+        (lambda c: c.rerank("demo", "q", [{"text": "a"}]), TypeError, r"input \[0\] is {'text'"),
+        (lambda c: c.rerank("demo", "q", ["a"], top_n=-1), ValueError, "top_n is -1"),
+        (lambda c: c.rerank("demo", "q", ["a"], top_n="2"), ValueError, "top_n is '2'"),
+        (lambda c: c.embed("demo", "a")[0:1], TypeError, "one integer"),
         (lambda c: c.embed("demo", ["a", [1]]), TypeError, "two calls"),
         (lambda c: c.embed("demo", [[1], {"text": "a"}]), TypeError, "'text': 'a'"),
         (lambda c: c.score("demo", ["a", "b"]), TypeError, "text or a list of token ids"),
@@ -439,6 +449,53 @@ def test_an_address_with_a_scheme_of_http_is_refused(connect, address):
     with pytest.raises(ValueError, match="expected HOST:PORT"):
         with connect(address):
             pass
+
+
+@pytest.mark.parametrize("settings, kind, text", [
+    ({"retry": 3}, TypeError, "retry is 3; expected a Retry"),
+    ({"timeout_s": 0}, ValueError, "timeout_s is 0; expected a positive number"),
+    ({"timeout_s": -5.0}, ValueError, "timeout_s is -5.0"),
+    ({"timeout_s": "5"}, ValueError, "timeout_s is '5'"),
+])
+def test_wrong_settings_of_a_client_are_refused_when_it_is_made(connect, settings, kind, text):
+    with pytest.raises(kind, match=text):
+        with connect("localhost:1", **settings):
+            pass
+
+
+@pytest.mark.parametrize("settings", [{"attempts": 0}, {"attempts": -1}, {"attempts": 1.5},
+                                      {"backoff_s": -1}, {"max_backoff_s": "1"}])
+def test_wrong_settings_of_retries_are_refused(settings):
+    (name,) = settings
+    with pytest.raises(ValueError, match=f"{name} is"):
+        sluice_client.Retry(**settings)
+
+
+def test_an_asyncio_client_may_be_made_before_its_loop_and_is_used_in_one(served):
+    client = sluice_client.AsyncClient(served.grpc)
+
+    async def run():
+        try:
+            assert await client.server_ready()
+        finally:
+            await client.close()
+
+    asyncio.run(run())
+    unused = sluice_client.AsyncClient(served.grpc)
+    asyncio.run(unused.close())
+
+    async def call_in_another_loop():
+        with pytest.raises(RuntimeError, match="one client for each event loop"):
+            await other.server_ready()
+
+    async def make():
+        return sluice_client.AsyncClient(served.grpc)
+
+    loop = asyncio.new_event_loop()
+    other = loop.run_until_complete(make())
+    asyncio.run(call_in_another_loop())
+    loop.run_until_complete(other.close())
+    loop.close()
 
 
 TOKEN = "a-token-of-the-tests"

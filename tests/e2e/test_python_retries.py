@@ -8,7 +8,7 @@ from conftest import free_port
 from python_clients import connect, time_moved_by  # noqa: F401
 from scripted_server import Refusal, ScriptedServer
 from sluice_client import NEVER, Client, Retry, errors
-from sluice_client._channel import Attempts
+from sluice_client._channel import Attempts, Defaults
 
 
 def test_call_is_retried_after_the_push_back_delay(connect):
@@ -96,8 +96,8 @@ def test_delay_of_a_refusal_is_spread_and_kept_before_the_deadline():
 
 
 def test_deadline_of_a_call_limits_all_its_requests_and_the_default_limits_each():
-    own = Attempts({"timeout_s": 10}, 60, None, Retry())
-    default = Attempts({}, 60, None, Retry())
+    own = Attempts({"timeout_s": 10}, Defaults("", 60, None, Retry()))
+    default = Attempts({}, Defaults("", 60, None, Retry()))
     for each, before, after in ((own, 10, 4), (default, 60, 60)):
         each.begin()
         assert before - 1 < each.remaining_s() <= before
@@ -117,14 +117,16 @@ def test_backoff_grows_up_to_its_limit_and_ends():
 
 
 def test_errors_of_the_client_have_a_reason_and_name_the_deadline(connect):
-    with connect(f"127.0.0.1:{free_port()}", retry=NEVER) as client:
-        with pytest.raises(errors.Unavailable) as error:
+    address = f"127.0.0.1:{free_port()}"
+    with connect(address, retry=NEVER) as client:
+        with pytest.raises(errors.Unavailable, match=f"no daemon answers by gRPC at {address}: ") \
+                as error:
             client.generate("demo", "a", max_tokens=1)
         assert error.value.reason == "unavailable"
         with pytest.raises(errors.DeadlineExceeded, match="deadline of 1e-09 s") as error:
             client.generate("demo", "a", max_tokens=1, timeout_s=1e-9)
         assert error.value.reason == "deadline"
-    late = Attempts({}, 2.5, None, NEVER)
+    late = Attempts({}, Defaults("", 2.5, None, NEVER))
     late.begin()
     error = errors.error_of("DEADLINE_EXCEEDED", "Deadline Exceeded")
     error.is_local = True

@@ -6,11 +6,11 @@ import numbers
 import pathlib
 import time
 from dataclasses import dataclass
-from typing import Any, Mapping, Optional, Sequence, Union
+from typing import Any, Mapping, NamedTuple, Optional, Sequence, Union
 
 import grpc
 
-from .errors import DeadlineExceeded, SluiceError, late
+from .errors import DeadlineExceeded, SluiceError, Unavailable, late
 from .retry import Retry
 
 # The daemon limits the size of messages, so the client does not. By default, the time between two
@@ -43,22 +43,46 @@ class Tls:
         )
 
 
-def open_channel(
-    module: Any, address: str, tls: Optional[Tls], options: Sequence[tuple[str, Any]]
-) -> Any:
-    """Opens a channel of `module`, which is grpc or grpc.aio."""
+def check_address(address: str) -> None:
     if "://" in address and not address.startswith(("dns://", "xds://", "unix://")):
         raise ValueError(f"address is {address!r}; expected HOST:PORT of the daemon's gRPC address,"
                          " without http:// (for TLS pass tls=Tls())")
     if ":" not in address.removeprefix("dns:///"):
         raise ValueError(f"address is {address!r} and has no port; expected HOST:PORT of the"
                          " daemon's gRPC address, such as localhost:8001")
+
+
+def open_channel(
+    module: Any, address: str, tls: Optional[Tls], options: Sequence[tuple[str, Any]]
+) -> Any:
+    """Opens a channel of `module`, which is grpc or grpc.aio."""
     settings = [*_OPTIONS, *options]
     if tls is None:
         return module.insecure_channel(address, options=settings)
     if tls.server_name:
         settings.append(("grpc.ssl_target_name_override", tls.server_name))
     return module.secure_channel(address, tls.credentials(), options=settings)
+
+
+class Defaults(NamedTuple):
+    """What a client's calls have in common."""
+
+    address: str
+    timeout_s: Optional[float]
+    token: Optional[str]
+    retry: Retry
+
+    @staticmethod
+    def checked(
+        address: str, timeout_s: Optional[float], token: Optional[str], retry: Retry
+    ) -> Defaults:
+        check_address(address)
+        if timeout_s is not None and not (_is_number(timeout_s) and timeout_s > 0):
+            raise ValueError(f"timeout_s is {timeout_s!r}; expected a positive number of seconds,"
+                             " or None")
+        if not isinstance(retry, Retry):
+            raise TypeError(f"retry is {retry!r}; expected a Retry, such as Retry(attempts=3)")
+        return Defaults(address, timeout_s, token, retry)
 
 
 class Attempts:
@@ -68,21 +92,16 @@ class Attempts:
     because a call with a long list takes several requests.
     """
 
-    def __init__(
-        self,
-        options: Mapping[str, Any],
-        timeout_s: Optional[float],
-        token: Optional[str],
-        retry: Retry,
-    ) -> None:
+    def __init__(self, options: Mapping[str, Any], defaults: Defaults) -> None:
+        self._defaults = defaults
         self._is_whole = "timeout_s" in options
-        self._timeout_s: Optional[float] = options["timeout_s"] if self._is_whole else timeout_s
+        self._timeout_s: Optional[float] = (
+            options["timeout_s"] if self._is_whole else defaults.timeout_s)
         self._until = _from_now(self._timeout_s) if self._is_whole else None
-        self._retry = retry
         self._made = 0
         self.metadata = [*options.get("metadata", ())]
-        if token is not None:
-            self.metadata.append(("authorization", f"Bearer {token}"))
+        if defaults.token is not None:
+            self.metadata.append(("authorization", f"Bearer {defaults.token}"))
 
     def begin(self) -> None:
         """Starts a request of the call."""
@@ -107,13 +126,20 @@ class Attempts:
         """Returns the seconds to wait before the next attempt; raises `error` if there is none."""
         self._made += 1
         left = float("inf") if self._until is None else self._until - time.monotonic()
-        delay = self._retry.delay_s(error, self._made, left)
+        delay = self._defaults.retry.delay_s(error, self._made, left)
         if delay is None:
             raise self.explained(error)
         return delay
 
     def explained(self, error: SluiceError) -> SluiceError:
-        """Returns the error, or for a deadline that gRPC reports an error that names its length."""
+        """Returns the error, or if gRPC made it, one that names the address or the deadline."""
+        if error.is_local and isinstance(error, Unavailable):
+            made = Unavailable(
+                f"no daemon answers by gRPC at {self._defaults.address}: it does not run, it is"
+                " stopping, its gRPC address has another port, or only one side uses TLS"
+                f" (tls=Tls()). gRPC reports: {error.message}", error.code, error.reason)
+            made.is_local = True
+            return made
         if not (error.is_local and isinstance(error, DeadlineExceeded)) or self._until is None:
             return error
         return late(f"no answer within the call's deadline of {self._timeout_s:g} s; give the call"
@@ -126,9 +152,13 @@ def closed() -> SluiceError:
                        " inside of the with block", "FAILED_PRECONDITION", "failed_precondition")
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
 def _from_now(seconds: Optional[float]) -> Optional[float]:
     if seconds is None:
         return None
-    if not isinstance(seconds, numbers.Real):
+    if not _is_number(seconds):
         raise TypeError(f"timeout_s must be a number of seconds or None, not {seconds!r}")
     return time.monotonic() + float(seconds)

@@ -41,7 +41,21 @@ class Method:
         )
 
 
-SERVER_READY = Method("ServerReady")
+class Readiness:
+    """gRPC's health check of the daemon. It needs no credential, unlike the other methods."""
+
+    path = "/grpc.health.v1.Health/Check"
+    _SERVICE = b"sluice.readiness"
+    request = b"\x0a%c%s" % (len(_SERVICE), _SERVICE)  # HealthCheckRequest: field 1, a string
+    _SERVING = b"\x08\x01"  # HealthCheckResponse: field 1, the status SERVING
+
+    def on(self, kind: Callable[..., Any]) -> Any:
+        """Returns a callable that returns whether the daemon is ready; see Method.on."""
+        return kind(self.path, request_serializer=bytes,
+                    response_deserializer=self._SERVING.__eq__)
+
+
+SERVER_READY = Readiness()
 SERVER_METADATA = Method("ServerMetadata")
 MODEL_READY = Method("ModelReady")
 MODEL_METADATA = Method("ModelMetadata")

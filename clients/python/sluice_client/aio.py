@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -19,7 +20,7 @@ import grpc.aio
 
 from . import _protocol, messages, results, tasks
 from . import options as kinds
-from ._channel import Attempts, Tls, closed, open_channel
+from ._channel import Attempts, Defaults, Tls, closed, open_channel
 from .errors import SluiceError, error_of_rpc, late
 from .retry import Retry
 from .tasks import T, Task
@@ -30,8 +31,20 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+class _Connection:
+    """A channel, and the event loop that it belongs to."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, channel: grpc.aio.Channel) -> None:
+        self.loop = loop
+        self.channel = channel
+        self.unary = {m: m.on(channel.unary_unary) for m in _protocol.UNARY}
+        self.stream = _protocol.MODEL_STREAM_INFER.on(channel.unary_stream)
+
+
 class AsyncClient:
     """Calls a daemon from an event loop; see `Client`. Cancelling a task cancels its call.
+
+    A client may be made before the loop runs. All calls must be made in the loop of the first one.
 
         async with AsyncClient("localhost:8001") as client:
             answer = await client.generate("demo", "In the beginning", max_tokens=40)
@@ -55,11 +68,15 @@ class AsyncClient:
         if max_in_flight is not None and max_in_flight < 1:
             raise ValueError(f"max_in_flight is {max_in_flight}; expected at least 1, or None")
         self._slots = None if max_in_flight is None else asyncio.Semaphore(max_in_flight)
-        self._channel = open_channel(grpc.aio, address, tls, channel_options)
-        self._unary = {m: m.on(self._channel.unary_unary) for m in _protocol.UNARY}
-        self._stream = _protocol.MODEL_STREAM_INFER.on(self._channel.unary_stream)
-        self._defaults = (timeout_s, token, retry)
+        self._defaults = Defaults.checked(address, timeout_s, token, retry)
         self._closed = False
+        self._connection: Optional[_Connection] = None
+        self._open = partial(open_channel, grpc.aio, address, tls, channel_options)
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return  # The first call connects.
+        self._connected()
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -70,7 +87,17 @@ class AsyncClient:
     async def close(self) -> None:
         """Closes the connection. Calls in progress are cancelled."""
         self._closed = True
-        await self._channel.close()
+        if self._connection is not None:
+            await self._connection.channel.close()
+
+    def _connected(self) -> _Connection:
+        loop = asyncio.get_running_loop()
+        if self._connection is None:
+            self._connection = _Connection(loop, self._open())
+        elif self._connection.loop is not loop:
+            raise RuntimeError("this AsyncClient belongs to another event loop, in which its first"
+                               " call was made; make one client for each event loop")
+        return self._connection
 
     async def generate(
         self, model: str, prompt: kinds.Prompt, *, max_tokens: int,
@@ -246,7 +273,10 @@ class AsyncClient:
         return await self._run(tasks.model_ready(model, options), options)
 
     async def server_ready(self, **options: Unpack[kinds.CallOptions]) -> bool:
-        """Returns whether the daemon is ready."""
+        """Returns whether the daemon is ready. Raises Unavailable if it cannot be reached.
+
+        This call needs no credential.
+        """
         kinds.check_options(kinds.CallOptions, options)
         return await self._run(tasks.server_ready(), options)
 
@@ -257,7 +287,7 @@ class AsyncClient:
 
     async def _run(self, task: Task[T], options: Mapping[str, Any]) -> T:
         """Makes the calls of a task and returns the task's result."""
-        return await self._finish(task, Attempts(options, *self._defaults))
+        return await self._finish(task, Attempts(options, self._defaults))
 
     async def _finish(self, task: Task[T], attempts: Attempts) -> T:
         try:
@@ -298,7 +328,7 @@ class AsyncClient:
             if self._closed:
                 raise closed()
             try:
-                return await self._unary[call.method](
+                return await self._connected().unary[call.method](
                     call.request, timeout=attempts.remaining_s(), metadata=attempts.metadata
                 )
             except grpc.RpcError as error:
@@ -308,7 +338,7 @@ class AsyncClient:
     async def _parts(
         self, request: _protocol.Message, options: Mapping[str, Any]
     ) -> AsyncGenerator[results.Generation, None]:
-        attempts = Attempts(options, *self._defaults)
+        attempts = Attempts(options, self._defaults)
         begun = False
         # A stream has a slot until its first part, so a reader that stops cannot keep slots.
         slots = self._slots
@@ -319,7 +349,7 @@ class AsyncClient:
             while True:
                 if self._closed:
                     raise closed()
-                call = self._stream(
+                call = self._connected().stream(
                     request, timeout=attempts.remaining_s(), metadata=attempts.metadata
                 )
                 try:

@@ -9,7 +9,7 @@ import grpc
 
 from . import _protocol, messages, results, tasks
 from . import options as kinds
-from ._channel import Attempts, Tls, closed, open_channel
+from ._channel import Attempts, Defaults, Tls, closed, open_channel
 from .errors import SluiceError, error_of_rpc
 from .retry import Retry
 from .tasks import T, Task
@@ -44,11 +44,11 @@ class Client:
         retry: Retry = Retry(),
         channel_options: Sequence[tuple[str, Any]] = (),
     ) -> None:
+        self._defaults = Defaults.checked(address, timeout_s, token, retry)
         self._channel = open_channel(grpc, address, tls, channel_options)
         self._unary = {m: m.on(self._channel.unary_unary) for m in _protocol.UNARY}
         # A stream has one request. A call of several would need a thread that sends them.
         self._stream = _protocol.MODEL_STREAM_INFER.on(self._channel.unary_stream)
-        self._defaults = (timeout_s, token, retry)
         self._closed = False
 
     def __enter__(self) -> Client:
@@ -235,7 +235,10 @@ class Client:
         return self._run(tasks.model_ready(model, options), options)
 
     def server_ready(self, **options: Unpack[kinds.CallOptions]) -> bool:
-        """Returns whether the daemon is ready."""
+        """Returns whether the daemon is ready. Raises Unavailable if it cannot be reached.
+
+        This call needs no credential.
+        """
         kinds.check_options(kinds.CallOptions, options)
         return self._run(tasks.server_ready(), options)
 
@@ -246,7 +249,7 @@ class Client:
 
     def _run(self, task: Task[T], options: Mapping[str, Any]) -> T:
         """Makes the calls of a task and returns the task's result."""
-        return self._finish(task, Attempts(options, *self._defaults))
+        return self._finish(task, Attempts(options, self._defaults))
 
     def _finish(self, task: Task[T], attempts: Attempts) -> T:
         try:
@@ -276,7 +279,7 @@ class Client:
     def _parts(
         self, request: _protocol.Message, options: Mapping[str, Any]
     ) -> Generator[results.Generation, None, None]:
-        attempts = Attempts(options, *self._defaults)
+        attempts = Attempts(options, self._defaults)
         begun = False
         attempts.begin()
         while True:

@@ -25,6 +25,9 @@ def infer_request(
     parameters: Mapping[str, Any],
 ) -> Message:
     """Returns the ModelInfer request with these options and parameters."""
+    for what, value in (("model", model), ("model_version", options.get("model_version", ""))):
+        if not isinstance(value, str):
+            raise TypeError(f"{what} is {repr(value)[:100]}; expected a text")
     request = _protocol.MODEL_INFER.request(
         model_name=model,
         model_version=options.get("model_version", ""),
@@ -94,9 +97,9 @@ def prompt_list(prompts: Prompts) -> list[Prompt]:
     """Returns a list of prompts. One text, or one list of token ids, is one prompt."""
     if isinstance(prompts, (str, bytes)):
         return [prompts]
-    if not isinstance(prompts, Iterable):
+    if not _is_list(prompts):
         raise TypeError(f"prompts must be a text, a list of token ids, or a list of either, not "
-                        f"{prompts!r}")
+                        f"{repr(prompts)[:100]}")
     listed: list[Any] = list(prompts)
     if not listed:
         raise ValueError("the list of inputs is empty; pass at least one")
@@ -107,11 +110,17 @@ def prompt_list(prompts: Prompts) -> list[Prompt]:
     return listed
 
 
+def _is_list(value: Any) -> bool:
+    """Returns whether a value has elements in an order. The elements of a set have none, and those
+    of a mapping are only its keys."""
+    return isinstance(value, Iterable) and not isinstance(value, (Mapping, set, frozenset))
+
+
 def _check_prompt(index: int, prompt: Any) -> None:
     """Raises an error that names the index of a prompt that is not valid."""
     if isinstance(prompt, str):
         check_unicode(f"input [{index}]", prompt)
-    elif not isinstance(prompt, Iterable):
+    elif not isinstance(prompt, bytes) and not _is_list(prompt):
         raise TypeError(f"input [{index}] is {repr(prompt)[:100]}; expected a text or a list of"
                         " token ids")
 
@@ -143,12 +152,13 @@ def prompt_inputs(prompts: Sequence[Prompt]) -> list[Tensor]:
 
 
 def _token_ids(prompt: Any) -> list[int]:
+    ids: list[Any] = list(prompt) if isinstance(prompt, Iterable) else [None]
     try:
-        return list(map(operator.index, prompt))
+        if bool not in map(type, ids):
+            return list(map(operator.index, ids))
     except TypeError:
-        raise TypeError(
-            f"a prompt must be a text or a list of token ids, not {repr(prompt)[:100]}"
-        ) from None
+        pass
+    raise TypeError(f"a prompt must be a text or a list of token ids, not {repr(prompt)[:100]}")
 
 
 def id_rows(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Any, Literal, Mapping, Optional, Sequence, TypedDict, Union, get_args
 
 # A text, or token ids.
@@ -144,4 +145,7 @@ def check_options(kind: type, options: Mapping[str, Any]) -> None:
     known = kind.__annotations__  # includes the annotations of the bases
     for name in options:
         if name not in known:
-            raise TypeError(f"unknown option {name!r}; known options: {', '.join(sorted(known))}")
+            near = get_close_matches(name, known, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise TypeError(
+                f"unknown option {name!r}{hint}; known options: {', '.join(sorted(known))}")

@@ -29,6 +29,15 @@ class Retry:
     backoff_s: float = 0.1
     max_backoff_s: float = 5.0
 
+    def __post_init__(self) -> None:
+        most = self.attempts
+        if most is not None and (not isinstance(most, int) or most < 1):
+            raise ValueError(f"attempts is {most!r}; expected an integer of at least 1, or None")
+        for name in ("backoff_s", "max_backoff_s"):
+            value = getattr(self, name)
+            if not isinstance(value, (int, float)) or not value >= 0:
+                raise ValueError(f"{name} is {value!r}; expected a number of at least 0")
+
     def delay_s(
         self,
         error: SluiceError,

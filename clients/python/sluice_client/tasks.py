@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 class Call(NamedTuple):
 
-    method: Method
+    method: Union[Method, _protocol.Readiness]
     request: Message
 
 
@@ -461,10 +461,17 @@ def rerank(
     a classifier that does not accept pairs, and for a model that generates: the states of such a
     model were not trained to be compared, so their cosines would rank at random.
     """
+    if top_n is not None:
+        _check_count("top_n", top_n, 0)
     scores = yield from score_pairs(model, [query], prompt_list(documents), options)
     ranked = [results.Ranked(index, score) for index, score in enumerate(scores)]
     best = sorted(ranked, key=lambda each: -each.score)[:top_n]
     return results.Results(best, scores.prompt_tokens, scores.truncated_tokens)
+
+
+def _check_count(name: str, value: Any, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name} is {value!r}; expected an integer of at least {least}")
 
 
 def score_pairs(
@@ -566,6 +573,7 @@ def recommend(
     options: Mapping[str, Any],
 ) -> Task[list[results.Recommendation]]:
     """Recommends items that follow a history, the best first; diverse items in selection order."""
+    _check_count("count", count, 1)
     inputs = prompt_inputs([history])
     left_out = sorted(set(exclude))
     if candidates is None:
@@ -632,7 +640,7 @@ def unload_model(name: str) -> Task[None]:
 
 def server_ready() -> Task[bool]:
     """Requests whether the daemon is ready."""
-    return bool((yield Call(_protocol.SERVER_READY, _protocol.SERVER_READY.request())).ready)
+    return bool((yield Call(_protocol.SERVER_READY, _protocol.SERVER_READY.request)))
 
 
 def model_ready(model: str, options: Mapping[str, Any]) -> Task[bool]:

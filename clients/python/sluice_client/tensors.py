@@ -129,6 +129,9 @@ class Tensor:
 
     def __getitem__(self, index: int) -> Any:
         """Returns a row as a tensor, or an element of a tensor of one dimension."""
+        if isinstance(index, slice):
+            raise TypeError("a tensor is indexed by one integer; slice rows(), tolist(), or"
+                            " numpy.asarray(tensor)")
         count, shape = len(self), self.shape[1:]
         if not -count <= index < count:
             raise IndexError(f"index {index} is out of range for {count} rows")

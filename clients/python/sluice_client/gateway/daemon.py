@@ -24,7 +24,11 @@ _COST_OF_ANSWER_BYTE = 4
 class Connections:
     """The connections to the daemon, and the places for calls at it."""
 
-    def __init__(self, clients: Sequence[AsyncClient], max_calls: int) -> None:
+    def __init__(
+        self, clients: Sequence[AsyncClient], max_calls: int, aliases: Mapping[str, str] = {}
+    ) -> None:
+        """`aliases` are further names of models."""
+        self.aliases = aliases
         self._clients = clients
         self._calls = [0] * len(clients)
         self._places = Places(max_calls)
@@ -71,6 +75,7 @@ class CallersClient(AsyncClient):
 
     async def _answer(self, call: tasks.Call, attempts: Attempts) -> _protocol.Message:
         attempts.begin()
+        self._rename(call.request)
         async with self._connections.place(self._call.caller, attempts.remaining_s()) as client:
             # gRPC copies and encodes the message on the event loop.
             await self._call.turn(call.request.ByteSize())
@@ -79,6 +84,15 @@ class CallersClient(AsyncClient):
         self._call.hold(size * _COST_OF_ANSWER_BYTE)
         await self._call.turn(size)
         return answer
+
+    def _rename(self, request: _protocol.Message) -> None:
+        """Replaces an alias, also that of ALIAS:ADAPTER, by the name of its model."""
+        if not self._connections.aliases:
+            return
+        field = "model_name" if hasattr(request, "model_name") else "name"
+        alias, colon, adapter = getattr(request, field, "").partition(":")
+        if alias in self._connections.aliases:
+            setattr(request, field, f"{self._connections.aliases[alias]}{colon}{adapter}")
 
     async def sparse(
         self, model: str, prompts: Sequence[Prompt], options: Mapping[str, Any]
@@ -89,8 +103,9 @@ class CallersClient(AsyncClient):
     async def _parts(
         self, request: _protocol.Message, options: Mapping[str, Any]
     ) -> AsyncGenerator[Generation, None]:
-        attempts = Attempts(options, *self._defaults)
+        attempts = Attempts(options, self._defaults)
         attempts.begin()
+        self._rename(request)
         async with self._connections.place(self._call.caller, attempts.remaining_s()) as client:
             await self._call.turn(request.ByteSize())
             if "timeout_s" in options:

@@ -32,7 +32,7 @@ async def live(gateway: Gateway, call: HttpCall) -> Answer:
 
 
 async def ready(gateway: Gateway, call: HttpCall) -> Answer:
-    is_ready = await gateway.client.server_ready(**call.options)
+    is_ready = await gateway.readiness.ready()
     return Whole({"ready": is_ready}, 200 if is_ready else 503)
 
 
