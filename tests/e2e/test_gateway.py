@@ -4,6 +4,8 @@ import base64
 import json
 import re
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import openai
@@ -15,6 +17,7 @@ from gateway_fixtures import client, gateway, page, template
 from infer import ids_inputs, infer, text_inputs
 from sentence_models import SENTENCES
 from tiny_model import TinyModel
+from waiting import PATIENCE_S
 
 PROMPT = "And it came to pass"
 
@@ -88,15 +91,20 @@ def test_embeddings_have_the_bits_of_grpc(demo, client, gateway, form):
     inputs = ["And God said", "Jerusalem", "a"]
     with demo.client() as other:
         expected = infer(other, text_inputs(*inputs), ["embedding"], pooling="mean")["embedding"]
-    answer = gateway.post("/v1/embeddings", {"model": "demo", "input": inputs, "pooling": "mean",
-                                             "encoding_format": form}).json
+        units = infer(other, text_inputs(*inputs), ["embedding"], pooling="mean",
+                      normalize=True)["embedding"]
+    asked = {"model": "demo", "input": inputs, "pooling": "mean", "encoding_format": form}
+    answer = gateway.post("/v1/embeddings", {**asked, "normalize": False}).json
     vectors = [each["embedding"] for each in answer["data"]]
     if form == "base64":
         vectors = [np.frombuffer(base64.b64decode(each), "<f4") for each in vectors]
     assert np.float32(vectors).tobytes() == expected.tobytes()
+    # As in OpenAI's API, vectors have the length 1 by default.
+    normal = gateway.post("/v1/embeddings", {**asked, "encoding_format": "float"}).json
+    assert np.float32([each["embedding"] for each in normal["data"]]).tobytes() == units.tobytes()
     assert answer["usage"]["prompt_tokens"] == sum(map(len, inputs)) + len(inputs)
     made = client.embeddings.create(model="demo", input=inputs, extra_body={"pooling": "mean"})
-    np.testing.assert_array_equal(np.float32([each.embedding for each in made.data]), expected)
+    np.testing.assert_array_equal(np.float32([each.embedding for each in made.data]), units)
 
 
 def test_token_ids_need_a_flag_and_give_the_same_answers_as_texts(demo, client):
@@ -302,7 +310,7 @@ def test_models_are_listed(client):
         ("/v1/completions", {"model": "demo"}, 400, "prompt", "missing"),
         ("/v1/completions", {"model": "demo", "prompt": "a", "temperatur": 1}, 400, "temperatur",
          "not a supported field"),
-        ("/v1/completions", {"model": "demo", "prompt": "a", "top_p": 7}, 400, None, "top_p"),
+        ("/v1/completions", {"model": "demo", "prompt": "a", "top_p": 7}, 400, "top_p", "top_p"),
         ("/v1/completions", {"model": "demo", "prompt": "a", "n": 17}, 400, "n", "[1, 16]"),
         ("/v1/completions", {"model": "demo", "prompt": ["a"] * 1025, "n": 2}, 400, "n",
          "2050 answers"),
@@ -320,8 +328,8 @@ def test_models_are_listed(client):
         ("/v1/embeddings", {"model": "demo", "input": []}, 400, "input", "text"),
         ("/v1/embeddings", {"model": "demo", "input": "a", "dimensions": 0}, 400, "dimensions",
          "integer"),
-        ("/v1/embeddings", {"model": "demo", "input": "a", "dimensions": 1 << 20}, 400, None,
-         "dimensions"),
+        ("/v1/embeddings", {"model": "demo", "input": "a", "dimensions": 1 << 20}, 400,
+         "dimensions", "dimensions"),
         ("/v1/embeddings", {"model": "demo", "input": "a" * 999}, 400, "input", "truncate"),
         ("/v1/chat/completions", {"model": "none", "messages": []}, 404, None, "demo"),
         ("/v1/chat/completions", {"model": "demo", "messages": []}, 400, "messages", "empty"),
@@ -360,8 +368,69 @@ def test_a_chat_needs_a_served_model_that_generates_and_its_template(daemon):
         assert cross.status == 400 and cross.json["error"]["param"] == "model"
         assert "does not generate" in cross.json["error"]["message"]
         assert "--chat" not in cross.json["error"]["message"]
-        assert demo.status == 404 and demo.json["error"]["param"] == "model"
+        assert demo.status == 400 and demo.json["error"]["param"] == "model"
         assert "own folder" in demo.json["error"]["message"]
+
+
+def test_a_model_has_further_names(demo, template):
+    with Gateway(demo, "--alias", "org/small=demo", "--alias", "gpt-4=demo", "--default-model",
+                 "gpt-4", "--chat", f"demo={template}", "--tokenizer", f"demo={DEMO}") as gateway:
+        listed = [each["id"] for each in gateway.get("/v1/models").json["data"]]
+        assert listed == ["demo", "gpt-4", "org/small"]
+        assert gateway.get("/v1/models/org/small").json["id"] == "org/small"
+        asked = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4, "seed": 1}
+        answers = [gateway.post("/v1/chat/completions", {**asked, "model": name}).json
+                   for name in ("demo", "org/small")]
+        assert answers[0]["choices"] == answers[1]["choices"]
+        assert [each["model"] for each in answers] == ["demo", "org/small"]
+        streamed = gateway.post("/v1/completions", {
+            "model": "org/small", "prompt": "a", "max_tokens": 2, "stream": True})
+        assert streamed.status == 200 and b"[DONE]" in streamed.body
+        assert gateway.post("/embed", {"inputs": "a"}).status == 200
+        unknown = gateway.post("/v1/embeddings", {"model": "org/other", "input": "a"})
+        assert unknown.status == 404
+
+
+@pytest.mark.parametrize("alias", ["a b=demo", "a:b=demo", "=demo", "a"])
+def test_aliases_that_are_no_names_are_refused(alias):
+    ended = subprocess.run([sys.executable, "-m", "sluice_client.gateway", "--alias", alias],
+                           capture_output=True, text=True, timeout=PATIENCE_S)
+    assert ended.returncode == 2 and "--alias" in ended.stderr
+
+
+def test_a_chat_without_a_limit_ends_at_the_last_position_at_most(gateway):
+    for length in (1, 60, 150, 200, 220):
+        prompt = {"model": "demo", "messages": [{"role": "user", "content": "x" * length}],
+                  "logit_bias": {"256": -100}, "ignore_eos": True}
+        usage = gateway.post("/v1/chat/completions", prompt).json["usage"]
+        assert usage["total_tokens"] == 257, (length, usage)
+    long = gateway.post("/v1/chat/completions", {
+        "model": "demo", "messages": [{"role": "user", "content": "x" * 300}]})
+    assert long.status == 400 and long.json["error"]["code"] == "context_length_exceeded"
+    assert "max_tokens is" not in long.json["error"]["message"]
+
+
+def test_a_top_p_of_zero_takes_the_most_likely_token(gateway):
+    asked = {"model": "demo", "prompt": "In the", "max_tokens": 8}
+    greedy = gateway.post("/v1/completions", {**asked, "temperature": 0}).json["choices"]
+    assert gateway.post("/v1/completions", {**asked, "top_p": 0}).json["choices"] == greedy
+
+
+def test_a_path_without_its_prefix_names_the_whole_path(gateway):
+    for path in ("/embeddings", "/chat/completions"):
+        refused = gateway.post(path, {})
+        assert refused.status == 404 and f"use /v1{path} " in refused.json["error"]["message"]
+
+
+def test_each_call_is_logged_on_request(demo):
+    gateway = Gateway(demo, "--access-log")
+    gateway.post("/v1/completions", {"model": "demo", "prompt": "a"}, **{"x-request-id": "one"})
+    gateway.post("/v1/completions", {"model": "demo"}, **{"x-request-id": "two"})
+    _, output = gateway.stop()
+    lines = [line for line in output.splitlines() if "POST" in line]
+    assert [re.sub(r"\d+\.\d ms", "T", line.partition(": ")[2]) for line in lines] == [
+        '127.0.0.1 "POST /v1/completions" 200 T request_id=one',
+        '127.0.0.1 "POST /v1/completions" 400 T request_id=two']
 
 
 def test_fields_that_the_documents_list_as_not_served_are_refused(gateway):

@@ -263,9 +263,10 @@ def test_input_type_selects_the_prompt_of_the_model(gateway, client):
                          ("clustering", "")):
         answer = ask(gateway, "/v1/embeddings", {"model": "dense", "input": TEXTS,
                                                  "input_type": kind})
-        expected = client.embed("dense", TEXTS, prompt_name=prompt).tolist()
+        expected = client.embed("dense", TEXTS, prompt_name=prompt, normalize=True).tolist()
         assert [each["embedding"] for each in answer["data"]] == expected
-    plain = ask(gateway, "/v1/embeddings", {"model": "demo", "input": "a", "input_type": "query"})
+    plain = ask(gateway, "/v1/embeddings", {"model": "demo", "input": "a", "input_type": "query",
+                                            "normalize": False})
     assert plain["data"][0]["embedding"] == client.embed("demo", "a").tolist()[0]
 
 

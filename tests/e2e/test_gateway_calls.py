@@ -6,6 +6,7 @@ import socket
 import subprocess
 
 import pytest
+import sluice_client
 from authority import Authority
 from browser import DESKTOP, Browser
 from certificates import Files, SecureDaemon
@@ -245,6 +246,23 @@ def test_readiness_follows_the_daemon(daemon):
         assert gateway.get("/readyz").status == 503
         assert gateway.get("/livez").status == gateway.get("/v2/health/live").status == 200
         assert gateway.get("/v1/models").status == 503
+
+
+def test_probes_of_readiness_need_no_token(daemon, tmp_path):
+    callers = tmp_path / "callers"
+    callers.write_text("alice: token:a-token-of-the-tests\n")
+    server = daemon("--server.auth.callers-file", str(callers), "--server.auth.anonymous", "false")
+    with Gateway(server) as gateway:
+        def refused():
+            return server.metric("sluice_unauthenticated_total", reason="credential_missing")
+
+        wait_until(lambda: refused() == 1)  # The gateway asks for the list of models once.
+        for path in ("/readyz", "/health", "/v2/health/ready"):
+            assert gateway.get(path).status == 200
+        with sluice_client.Client(server.grpc) as own:
+            assert own.server_ready()
+        assert refused() == 1
+        assert gateway.post("/v1/completions", {"model": "demo", "prompt": "a"}).status == 401
 
 
 def test_a_page_streams_text_if_its_origin_is_allowed(gateway, page, tmp_path):

@@ -7,12 +7,15 @@ import re
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import urllib.error
 import urllib.request
 
 import pytest
+from authority import Authority
+from certificates import Files
 from conftest import DEMO, ROOT, SLUICE, SLUICED, free_port
 from waiting import PATIENCE_S, wait_until
 
@@ -132,6 +135,29 @@ def test_arguments_after_two_dashes_go_to_the_daemon(programs, tmp_path):
         _, errors = served.process.communicate(timeout=PATIENCE_S)
     assert served.process.returncode == 1
     assert "no model can be served" in errors and "no-such-option" in errors
+
+
+def test_a_problem_of_all_folders_is_reported_once(programs, tmp_path):
+    for name in ("first", "second"):
+        shutil.copytree(DEMO, tmp_path / "models" / name,
+                        ignore=shutil.ignore_patterns("training", "*.py"))
+    with Serve(programs, tmp_path / "state", tmp_path / "models", "--", "--no-such-option",
+               "1") as served:
+        _, errors = served.process.communicate(timeout=PATIENCE_S)
+    assert errors.count("no-such-option") == 1, errors
+
+
+def test_the_gateway_may_have_a_certificate(programs, tmp_path):
+    files = Files(tmp_path, Authority())
+    with Serve(programs, tmp_path / "state", DEMO, "--gateway", "--certificate", files.crt, "--key",
+               files.key) as served:
+        url = served.lines()[1].split()[1]
+        trusted = ssl.create_default_context(cafile=files.ca)
+        trusted.check_hostname = False
+        with urllib.request.urlopen(f"{url}/livez", timeout=PATIENCE_S, context=trusted) as answer:
+            assert url.startswith("https://") and answer.status == 200
+        status, errors = served.stop()
+        assert status == 0 and "handshake" not in errors
 
 
 def test_arguments_after_gateway_go_to_the_gateway(programs, tmp_path):

@@ -17,6 +17,7 @@ import shlex
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -138,7 +139,9 @@ def _models(
         else:
             models[name] = each
     if not models:
-        _fail("\n".join(["no model can be served:", *problems]))
+        causes = {problem.partition(": ")[2] for problem in problems}
+        # A wrong option of the daemon is the same problem for each folder.
+        _fail("\n".join(["no model can be served:", *(causes if len(causes) == 1 else problems)]))
     for line in problems:
         print(f"sluice serve: skips {line}", file=sys.stderr, flush=True)
     return models
@@ -242,8 +245,10 @@ class _Children:
 
 
 def _answers(url: str) -> bool:
+    context = ssl.create_default_context()  # A certificate need not name the address of this host.
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
-        with urllib.request.urlopen(url, timeout=1) as answer:
+        with urllib.request.urlopen(url, timeout=1, context=context) as answer:
             return bool(answer.status == 200)
     except (OSError, urllib.error.URLError):
         return False
@@ -258,8 +263,9 @@ def _wait(children: _Children, url: str, log: pathlib.Path) -> None:
         children.stop.wait(_POLL_S)
 
 
-def _check_gateway(options: list[str]) -> None:
-    """Exits if the gateway does not have these options, or if they are options of this program."""
+def _check_gateway(options: list[str]) -> argparse.Namespace:
+    """Returns the gateway's options. Exits if it does not have them, or if they are options of this
+    program."""
     program = importlib.import_module("sluice_client.gateway.__main__")
     parser: argparse.ArgumentParser = program.arguments()
     parser.prog = "sluice serve DIR --gateway"
@@ -267,12 +273,13 @@ def _check_gateway(options: list[str]) -> None:
     for name, own in (("listen", "--host and --http-port"), ("daemon", "--host and --grpc-port")):
         if getattr(parsed, name) != parser.get_default(name):
             _fail(f"--{name} after --gateway is not allowed; use {own} before --gateway")
+    return parsed
 
 
 def _serve(
     given: argparse.Namespace, daemon_arguments: list[str], gateway_arguments: list[str]
 ) -> None:
-    _check_gateway(gateway_arguments)
+    gateway = _check_gateway(gateway_arguments)
     sluiced = _program("sluiced")
     models = (_models(sluiced, given.folder, daemon_arguments) if given.folder
               else {"demo": _demo(sluiced)})
@@ -295,9 +302,10 @@ def _serve(
             *(word for name, path in models.items() if _has_template(path)
               for word in ("--chat", f"{name}={path}")),
             *gateway_arguments], stdout=subprocess.DEVNULL)
-        _wait(children, f"http://{http}/livez", log)
+        url = f"{'https' if gateway.certificate else 'http'}://{http}"
+        _wait(children, f"{url}/livez", log)
         if not children.stop.is_set():
-            print(f"gRPC:   {grpc}\nHTTP:   http://{http}\nstatus: http://{metrics}/\n"
+            print(f"gRPC:   {grpc}\nHTTP:   {url}\nstatus: http://{metrics}/\n"
                   f"models: {', '.join(models)}\nstop with Ctrl-C; the daemon's log is {log}",
                   flush=True)
         while not children.stop.wait(0.2):

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import logging
 import pathlib
+import re
 import resource
 import signal
 import sys
@@ -28,6 +29,7 @@ from .tracing import Tracing
 
 _log = logging.getLogger("sluice_client.gateway")
 
+_ALIAS = re.compile(r"[A-Za-z0-9_./-]{1,256}")
 _START_TIMEOUT_S = 1.0  # for the daemon to list its models
 
 # Connections of the listener for probes, and descriptors for everything except connections.
@@ -68,8 +70,12 @@ def arguments() -> argparse.ArgumentParser:
     add("--allow-token-ids", action="store_true",
         help="accept token ids for models that take texts; callers must use the model's own"
              " vocabulary")
-    add("--default-max-tokens", type=int, default=128, metavar="N",
-        help="max_tokens of a chat request that sets no limit (default: %(default)s)")
+    add("--alias", action="append", default=[], metavar="NAME=MODEL",
+        help="a further name of a model, with any of the characters A-Z a-z 0-9 _ . - /, such as"
+             " org/model; may be repeated")
+    add("--default-max-tokens", type=int, default=1024, metavar="N",
+        help="most tokens of a chat that sets no limit; fewer if the model has no more positions"
+             " after the prompt (default: %(default)s)")
     add("--allow-origin", action="append", default=[], metavar="ORIGIN",
         help="allow browser pages of this origin, such as https://example.org, or * for any; may"
              " be repeated")
@@ -118,7 +124,9 @@ def arguments() -> argparse.ArgumentParser:
     add("--otlp-endpoint", default="", metavar="URL",
         help="send a span of each request to this OTLP/HTTP collector, such as"
              " http://localhost:4318/v1/traces; needs the extra [tracing]")
-    add("--access-log", action="store_true", help="log each request")
+    add("--access-log", action="store_true",
+        help="log each call: the caller's address, the method and path, the status, the duration"
+             " and the request id")
     return parser
 
 
@@ -136,7 +144,8 @@ def _named(
     for value in values:
         name, _, path = value.partition("=")
         if not name or not path:
-            parser.error(f"{option} {value!r} is not of the form MODEL=PATH")
+            expected = "NAME=MODEL" if option == "--alias" else "MODEL=PATH"
+            parser.error(f"{option} {value!r} is not of the form {expected}")
         made[name] = pathlib.Path(path)
     return made
 
@@ -152,6 +161,15 @@ def _templates(
         except (OSError, ValueError) as error:
             parser.error(f"--chat {name}={path}: {error}")
     return made
+
+
+def _aliases(parser: argparse.ArgumentParser, given: list[str]) -> dict[str, str]:
+    named = {alias: str(name) for alias, name in _named(parser, "--alias", given).items()}
+    for alias in named:
+        if not _ALIAS.fullmatch(alias):
+            parser.error(f"--alias: {alias[:256]!r} is not a name; expected 1 to 256 of the"
+                         " characters A-Z a-z 0-9 _ . - /")
+    return named
 
 
 def _connections_for(requested: int) -> int:
@@ -336,6 +354,8 @@ async def _serve(parser: argparse.ArgumentParser, given: argparse.Namespace) -> 
             origins=frozenset(given.allow_origin),
             hosts=frozenset(each.lower() for each in given.host),
             default_max_tokens=given.default_max_tokens,
+            aliases=_aliases(parser, given.alias),
+            logs_access=given.access_log,
             default_model=given.default_model,
             allow_token_ids=given.allow_token_ids,
             tracing=tracing,
@@ -359,8 +379,8 @@ async def _serve(parser: argparse.ArgumentParser, given: argparse.Namespace) -> 
             http=protocol(connections, refusals, given.head_timeout),
             ws="none",
             lifespan="off",
-            access_log=given.access_log,
-            log_level="info" if given.access_log else "warning",
+            access_log=False,
+            log_level="warning",
             server_header=False,
             proxy_headers=False,
             timeout_graceful_shutdown=given.drain_timeout,

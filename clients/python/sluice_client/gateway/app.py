@@ -147,6 +147,8 @@ async def _no_route(paths: Sequence[str], request: Request, error: Exception) ->
     path = repr(request.url.path[:200])
     instead = next((f"; use {other} instead of {each}" for each, other in _INSTEAD.items()
                     if f"{request.url.path}/".startswith(f"{each}/")), "")
+    if f"/v1{request.url.path}" in paths:
+        instead = f"; use /v1{request.url.path} (the base URL of OpenAI's clients ends with /v1)"
     message = (f"{path} is not a path of this gateway{instead}. Its paths are {', '.join(paths)}"
                " (docs/http.md)")
     if error.status_code == 405:

@@ -56,7 +56,15 @@ _TOO_MANY_TOKENS = re.compile(
     r"parameter max_tokens is (\d+); expected an integer in \[0, ([1-9]\d*)\]")
 
 
+_GENERATES_NOTHING = re.compile(
+    r"parameter max_tokens is \d+; the model generates no tokens: (.*)")
+_PARAMETER = re.compile(r"parameter (\w+)\b")
+
+
 def _in_http_words(error: SluiceError) -> str:
+    if found := _GENERATES_NOTHING.fullmatch(error.message):
+        return (f"the model does not generate text: {found[1]}. Use another model, or a path for"
+                " this model's outputs, such as /v1/embeddings or /v1/rerank")
     if found := _TOO_MANY_TOKENS.fullmatch(error.message):
         return (f"max_tokens is {found[1]}; the model's max_positions is {found[2]}, and the prompt"
                 " and max_tokens share it. Lower max_tokens")
@@ -98,6 +106,8 @@ class Failure:
             if status == 503 and retry_s is None:
                 retry_s = _AWAY_RETRY_S
             field = None if error.item is None else row_field.format(error.item) or None
+            if field is None and (found := _PARAMETER.match(message)):
+                field = found[1]
             return Failure(status, message, field, reason, retry_s)
         _log.error("a handler failed", exc_info=error)
         return Failure(500, "internal error in the gateway; see its log")

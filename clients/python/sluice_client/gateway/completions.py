@@ -111,9 +111,12 @@ def _job(
         # OpenAI's API and vLLM take an empty text for none.
         stop = [check_text("stop", each, 256) for each in texts if each != ""]
     seed = fields.integer("seed", None, -(2**63), _SEEDS - 1)
+    temperature, top_p = fields.number("temperature", 1.0), fields.number("top_p", None)
+    if top_p == 0:  # OpenAI's API takes 0 for the most likely token.
+        temperature, top_p = 0.0, None
     options = {
-        "temperature": fields.number("temperature", 1.0),
-        "top_p": fields.number("top_p", None),
+        "temperature": temperature,
+        "top_p": top_p,
         "presence_penalty": fields.number("presence_penalty", None),
         "frequency_penalty": fields.number("frequency_penalty", None),
         "seed": None if seed is None else seed % _SEEDS,
@@ -284,9 +287,7 @@ async def chat_completions(gateway: Gateway, call: HttpCall) -> Answer:
     _accept_without_effect(fields)  # before the messages, which may have answers of tools
     most = gateway.limits.max_messages
     messages = [_message(each) for each in fields.objects("messages", most=most)]
-    max_tokens = fields.integer(
-        "max_completion_tokens", fields.integer("max_tokens", gateway.default_max_tokens)
-    )
+    limit = fields.integer("max_completion_tokens", fields.integer("max_tokens", None))
     logprobs = fields.flag("logprobs", False)
     top = fields.integer("top_logprobs", 0, 0, _MOST_TOP)
     name = fields.text("model", most=256)
@@ -297,6 +298,8 @@ async def chat_completions(gateway: Gateway, call: HttpCall) -> Answer:
         raise fields.refuse("messages", "is empty")
     template.check(messages, await gateway.models.special_tokens(name, call.options))
     prompt = await gateway.renderer.prompt(call.caller, name, messages)
+    max_tokens = limit if limit is not None else await gateway.models.room(
+        name, prompt, gateway.default_max_tokens, call.options)
     spells = logprobs and await gateway.models.spells(name, call.options)
     job = _job(
         gateway, call, fields, name, [prompt], max_tokens, top if logprobs else None, spells)

@@ -213,6 +213,7 @@ def _no_constant(name: str) -> float:
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_constant)
 
 _NONE: Any = object()
+_NO_LIMIT = 2**63  # of an integer; the daemon has the limits
 
 
 class Fields:
@@ -277,13 +278,16 @@ class Fields:
             raise self.refuse(name, "is not true or false")
         return value
 
-    def integer(self, name: str, default: Any = _NONE, least: int = 0, most: int = 2**63) -> Any:
+    def integer(
+        self, name: str, default: Any = _NONE, least: int = 0, most: int = _NO_LIMIT
+    ) -> Any:
         """Returns a field that is an integer in [least, most]."""
         value = self.take(name, default)
         if value is default:
             return value
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            raise self.refuse(name, f"is not an integer in [{least}, {most}]")
+            expected = f"of at least {least}" if most >= _NO_LIMIT else f"in [{least}, {most}]"
+            raise self.refuse(name, f"is not an integer {expected}")
         return value
 
     def number(self, name: str, default: Any = _NONE) -> Any:

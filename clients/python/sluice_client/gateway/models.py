@@ -14,6 +14,7 @@ from .hostile import Fields, Refused, start_with
 # A model that was replaced is seen after this time. Most calls then need no call for metadata.
 _FRESH_S = 1.0
 _MOST_ENTRIES = 256
+_SPECIAL_TOKENS = 16  # of a prompt, at most, for which no text is necessary
 
 
 class Models:
@@ -73,6 +74,20 @@ class Models:
                           " /v1/rerank, /classify or /v2/models/MODEL/infer, or another model",
                           "model")
 
+    async def room(
+        self, name: str, prompt: Prompt, most: int, options: Mapping[str, Any]
+    ) -> int:
+        """Returns how many tokens, up to `most`, can follow a prompt; 1 if it is too long."""
+        positions = int((await self.info(name, options)).properties.get("max_positions", 0))
+        if not positions or not isinstance(prompt, str):
+            return most
+        # A token has at least one byte, except for a few special ones.
+        if len(prompt.encode()) + most <= positions - _SPECIAL_TOKENS:
+            return most
+        # A text that is too long is cut, and then leaves no room.
+        (tokens,) = await self._client.tokenize(name, [prompt], truncate="right", **options)
+        return max(1, min(most, positions + 1 - len(tokens)))
+
     async def spells(self, name: str, options: Mapping[str, Any]) -> bool:
         """Returns whether the model states the bytes of generated tokens: it has a tokenizer."""
         info = await self.info(name, options)
@@ -88,7 +103,7 @@ class Models:
             return Refused(400, f"the model {name[:100]!r} does not generate text, so it has no"
                            " chats; use another model, or a path for this model's outputs"
                            f" ({', '.join(each.name for each in info.outputs)[:200]})", "model")
-        return Refused(404, f"the gateway has no chat template for the model {name[:100]!r};"
+        return Refused(400, f"the gateway has no chat template for the model {name[:100]!r};"
                        f" {start_with('--chat MODEL=PATH')}, where PATH is the model's own folder,"
                        " or a Jinja file with --tokenizer", "model")
 

@@ -52,13 +52,14 @@ def error(failure: Failure) -> Mapping[str, Any]:
 
 async def models(gateway: Gateway, call: HttpCall) -> Answer:
     entries = await gateway.client.models(ready=True, **call.options)
-    names = sorted({each.name for each in entries})
+    names = sorted({each.name for each in entries} | {*gateway.connections.aliases})
     return Whole({"object": "list", "data": [_model(gateway, name) for name in names]})
 
 
 async def model(gateway: Gateway, call: HttpCall) -> Answer:
-    info = await gateway.client.metadata(call.path["model"], **call.options)
-    return Whole(_model(gateway, info.name))
+    name = call.path["model"]
+    await gateway.client.metadata(name, **call.options)
+    return Whole(_model(gateway, name))
 
 
 def _model(gateway: Gateway, name: str) -> Mapping[str, Any]:
@@ -73,7 +74,7 @@ async def embeddings(gateway: Gateway, call: HttpCall) -> Answer:
     dtype = fields.word("output_dtype", ("float", *INTEGER_DTYPES), "float")
     options = {
         "pooling": fields.word("pooling", POOLINGS, None),
-        "normalize": fields.flag("normalize", None),
+        "normalize": fields.flag("normalize", True),
         "dimensions": fields.integer("dimensions", None, 1),
         "prompt_name": await input_prompt(gateway, call, fields, name),
         **prompt_options(fields),
@@ -219,7 +220,9 @@ def prompts_of(fields: Fields, name: str) -> list[Prompt]:
     where = fields.path(name)
     if isinstance(value, str):
         return [check_text(where, value)]
-    if not isinstance(value, list) or not value:
+    if value == []:
+        raise fields.refuse(name, "is an empty list; pass at least one text")
+    if not isinstance(value, list):
         raise fields.refuse(name, "is not a text, a list of token ids, or a list of either")
     if isinstance(value[0], str):
         return list(check_texts(where, value))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 import time
 from contextlib import aclosing
 from typing import Any, Callable, Coroutine, Mapping, Optional, Sequence
@@ -28,6 +29,8 @@ from .models import Models
 from .protocol import CONNECTION, Connection
 from .tracing import Span, Tracing
 from .writer import Send, Stalled, Writer
+
+_access = logging.getLogger("sluice_client.gateway.access")
 
 Handler = Callable[["Gateway", HttpCall], Coroutine[Any, Any, Answer]]
 
@@ -76,15 +79,20 @@ class Gateway:
         templates: Mapping[str, ChatTemplate] = {},
         origins: frozenset[str] = frozenset(),
         hosts: frozenset[str] = frozenset(),
-        default_max_tokens: int = 128,
+        default_max_tokens: int = 1024,
         default_model: str = "",
         allow_token_ids: bool = False,
         tracing: Optional[Tracing] = None,
         admin: Optional[Admin] = None,
+        aliases: Mapping[str, str] = {},
+        logs_access: bool = False,
     ) -> None:
-        """`clients` are connections to the daemon."""
+        """`clients` are connections to the daemon. `aliases` are further names of models."""
         self.admin = admin
-        self.connections = Connections(clients, limits.max_daemon_calls)
+        self.connections = Connections(clients, limits.max_daemon_calls, aliases)
+        self.logs_access = logs_access
+        templates = {**{alias: templates[name] for alias, name in aliases.items()
+                        if name in templates}, **templates}
         self.models = Models(allow_token_ids, default_model)
         self.readiness = Readiness(clients[0])
         self.renderer = Renderer(templates, limits.max_body_bytes, limits.template_timeout_s)
@@ -142,8 +150,12 @@ class Endpoint:
         finally:
             use.end()
             gateway.metrics.in_flight.dec()
-            self._requests(writer.status or GONE).inc()
-            self._duration.observe(time.monotonic() - began)
+            status, seconds = writer.status or GONE, time.monotonic() - began
+            self._requests(status).inc()
+            self._duration.observe(seconds)
+            if gateway.logs_access:
+                _access.info('%s "%s %s" %d %.1f ms request_id=%s', peer[0], scope["method"],
+                             self._route, status, seconds * 1e3, writer.request_id)
 
     async def _serve(
         self, headers: Head, scope: Any, receive: Any, writer: Writer, use: _Use, span: Span
