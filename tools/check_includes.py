@@ -27,7 +27,8 @@ FOLDERS = {
     "kernels/simt": ["base"],
     "kernels/cuda": ["base", "kernels", "kernels/simt"],
     "engine/model/tokenizer": ["base"],
-    "engine/model": ["base", "kernels", "engine/model/tokenizer"],
+    # The host computes products of outputs with kernels/cpu on every device.
+    "engine/model": ["base", "kernels", "kernels/cpu", "engine/model/tokenizer"],
     "engine": ["base", "kernels", "engine/model"],
     "engine/ladder": ENGINE_VALUES,
     "engine/schedule": [*ENGINE_VALUES, "engine/ladder"],

@@ -7,6 +7,8 @@
 
 #include "base/status_macros.h"
 #include "engine/model/families/family.h"
+#include "kernels/cpu/profile.h"
+#include "kernels/cpu/state_products.h"
 
 namespace sluice {
 namespace {
@@ -17,22 +19,24 @@ constexpr int64_t kBlock = 512;
 // The number of products that a thread computes at a time; they take some tens of microseconds.
 constexpr int64_t kProductsTogether = 1 << 16;
 
-// Returns the product over `count` stored values, summed in lanes, which the compiler may keep in
-// registers.
-template <typename T>
-double DotBlock(const float* row, const T* state, int64_t count) {
-  constexpr int64_t kLanes = 8;
-  double sums[kLanes] = {};
-  int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (int64_t lane = 0; lane < kLanes; ++lane) {
-      sums[lane] += double{row[i + lane]} * state[i + lane];
-    }
+// Returns the profile of products; all profiles give the same bits.
+kernels::Profile ProfileOfProducts() {
+  static const kernels::Profile profile = kernels::BestProfile();
+  return profile;
+}
+
+// Writes the products of a row of a matrix with each of the states, [n, width].
+void Multiply(const Tensor& weight, int64_t row, std::span<const double> states,
+              std::span<double> products) {
+  float values[kBlock];
+  const int64_t width = weight.shape[1];
+  std::ranges::fill(products, 0);
+  for (int64_t first = 0; first < width; first += kBlock) {
+    const int64_t count = std::min(kBlock, width - first);
+    kernels::ConvertToFloat(weight.data, weight.dtype, row * width + first, count, values);
+    kernels::AddStateProducts(ProfileOfProducts(), std::span(values, count), states.data() + first,
+                              width, products);
   }
-  for (int64_t lane = 0; i < count; ++i, ++lane) sums[lane] += double{row[i]} * state[i];
-  double sum = 0;
-  for (const double lane : sums) sum += lane;
-  return sum;
 }
 
 // Returns the logarithm of the sum of exponentials, or -inf if every value is -inf.
@@ -91,24 +95,24 @@ absl::StatusOr<StoredLinear> StoredLinear::Find(const Checkpoint& checkpoint,
 }
 
 double StoredLinear::At(int64_t row, std::span<const double> state, double scale) const {
-  float values[kBlock];
-  const auto width = std::ssize(state);
   double sum = 0;
-  for (int64_t first = 0; first < width; first += kBlock) {
-    const int64_t count = std::min(kBlock, width - first);
-    kernels::ConvertToFloat(weight_.data, weight_.dtype, row * width + first, count, values);
-    sum += DotBlock(values, state.data() + first, count);
-  }
+  Multiply(weight_, row, state, {&sum, 1});
   sum *= scale;
   if (bias_) sum += kernels::LoadAsFloat(bias_->data, bias_->dtype, row);
   return sum;
 }
 
-std::vector<double> StoredLinear::Times(std::span<const double> state, Divide divide) const {
-  const int64_t together = std::max<int64_t>(kProductsTogether / std::ssize(state), 1);
-  std::vector<double> values(rows());
+std::vector<double> StoredLinear::Times(std::span<const double> states, Divide divide) const {
+  const int64_t count = std::ssize(states) / weight_.shape[1];
+  const int64_t together = std::max<int64_t>(kProductsTogether / std::ssize(states), 1);
+  std::vector<double> values(count * rows());
   divide(rows(), together, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) values[row] = At(row, state);
+    std::vector<double> products(count);
+    for (int64_t row = begin; row < end; ++row) {
+      Multiply(weight_, row, states, products);
+      const double bias = bias_ ? kernels::LoadAsFloat(bias_->data, bias_->dtype, row) : 0;
+      for (int64_t i = 0; i < count; ++i) values[i * rows() + row] = products[i] + bias;
+    }
   });
   return values;
 }
@@ -121,7 +125,9 @@ double StoredLinear::Product(int64_t a, int64_t b) const {
     const int64_t count = std::min(kBlock, width - first);
     kernels::ConvertToFloat(weight_.data, weight_.dtype, a * width + first, count, of_a);
     kernels::ConvertToFloat(weight_.data, weight_.dtype, b * width + first, count, of_b);
-    sum += DotBlock(of_a, of_b, count);
+    double state[kBlock];
+    std::copy_n(of_b, count, state);
+    kernels::AddStateProducts(ProfileOfProducts(), std::span(of_a, count), state, count, {&sum, 1});
   }
   return sum;
 }

@@ -1,10 +1,10 @@
 // Computes outputs on the host from a state after the last norm: the scores of a classifier, and
 // the scores of single rows of the head.
 //
-// Scores are computed in double, each as one sum over ascending blocks of the state, rounded once
-// to float. A score is therefore the same for every device, batch and order. The score of a row of
-// the head is more exact than the device's logit, but not bit-identical to it. Weights are read
-// from the checkpoint, in its dtype.
+// Scores are computed in double, each as one sum over ascending blocks of the state
+// (kernels/cpu/state_products.h), rounded once to float. A score is therefore the same for every
+// device, batch and order. The score of a row of the head is more exact than the device's logit,
+// but not bit-identical to it. Weights are read from the checkpoint, in its dtype.
 #pragma once
 
 #include <cstdint>
@@ -41,8 +41,8 @@ class StoredLinear {
   int64_t rows() const { return weight_.shape[0]; }
   // Returns scale * row . state + bias; `state` is [width].
   double At(int64_t row, std::span<const double> state, double scale = 1) const;
-  // Returns At of all rows.
-  std::vector<double> Times(std::span<const double> state, Divide divide) const;
+  // Returns At of all rows for each of the states, [n, width], as [n, rows].
+  std::vector<double> Times(std::span<const double> states, Divide divide) const;
   // Returns the inner product of two rows, without bias.
   double Product(int64_t a, int64_t b) const;
 

@@ -61,10 +61,10 @@ absl::StatusOr<OutputLayers> OutputLayers::Load(std::span<const DenseConfig> con
   return layers;
 }
 
-void OutputLayers::Apply(std::vector<double>* state, Divide divide) const {
+void OutputLayers::Apply(std::vector<double>* states, Divide divide) const {
   for (const Layer& layer : layers_) {
-    *state = layer.linear.Times(*state, divide);
-    for (double& value : *state) value = Evaluate(layer.function, value);
+    *states = layer.linear.Times(*states, divide);
+    for (double& value : *states) value = Evaluate(layer.function, value);
   }
 }
 

@@ -22,8 +22,9 @@ class OutputLayers {
                                            const Directory& directory, const Checkpoint& model,
                                            FileAccess access);
 
-  // Replaces the state with the output of the last layer.
-  void Apply(std::vector<double>* state, Divide divide = Undivided) const;
+  // Replaces each of the states, [n, in], with the output of the last layer, [n, out]. An output
+  // has the same bits next to any other states.
+  void Apply(std::vector<double>* states, Divide divide = Undivided) const;
 
  private:
   struct Layer {

@@ -19,7 +19,7 @@ constexpr uint32_t kOfStates = kOutputEmbedding | kOutputScores | kOutputCandida
 
 // The number of candidates that a thread scores at a time.
 constexpr int64_t kScoredTogether = 32;
-// The number of tokens that a thread classifies at a time.
+// The number of tokens whose results a thread computes together.
 constexpr int64_t kTokensTogether = 8;
 
 // The default of PyTorch's normalize.
@@ -66,24 +66,23 @@ void WriteTokenScores(const RequestSpec& spec, std::span<const double> state, fl
   Round(scores, out);
 }
 
-void WriteTokenState(const RequestSpec& spec, std::span<const double> state, float* out) {
-  std::vector<double> embedding(state.begin(), state.end());
-  if (spec.model->config.serving.multi_vector) spec.model->vectors.Apply(&embedding);
-  if (spec.states.normalize) Normalize(embedding);
-  Round(embedding, out);
+// Applies the layers to states, and writes the results, of `size` values each. Normalises them if
+// the request's spec states it.
+void WriteLayers(const RequestSpec& spec, const OutputLayers& layers,
+                 std::span<const double> states, int64_t size, float* out) {
+  std::vector<double> vectors(states.begin(), states.end());
+  layers.Apply(&vectors);
+  for (int64_t begin = 0; begin < std::ssize(vectors); begin += size) {
+    const std::span<double> vector = std::span(vectors).subspan(begin, size);
+    if (spec.states.normalize) Normalize(vector);
+    Round(vector, out + begin);
+  }
 }
 
-void WriteVector(const RequestSpec& spec, std::span<const double> state, float* out) {
-  std::vector<double> vector(state.begin(), state.end());
-  spec.model->vectors.Apply(&vector);
-  if (spec.states.normalize) Normalize(vector);
-  Round(vector, out);
-}
-
-float TermWeight(const RequestSpec& spec, std::span<const double> state) {
-  std::vector<double> weight(state.begin(), state.end());
-  spec.model->term_weights.Apply(&weight);
-  return static_cast<float>(weight.front());
+void WriteTermWeights(const RequestSpec& spec, std::span<const double> states, float* out) {
+  std::vector<double> weights(states.begin(), states.end());
+  spec.model->term_weights.Apply(&weights);
+  Round(weights, out);
 }
 
 }  // namespace
@@ -248,24 +247,42 @@ void RowStates::TakeTokens(std::span<const double> states, Divide divide) {
   const int64_t size = model.config.token_embedding_size();
   float* const of_scores = extend(kOutputTokenScores, labels, &token_scores_);
   float* const of_states = extend(kOutputTokenStates, size, &token_states_);
+  const OutputLayers none;
+  const OutputLayers& layers = model.config.serving.multi_vector ? model.vectors : none;
+  const auto take = [&](int64_t begin, int64_t end) {
+    const auto some = states.subspan(begin * width, (end - begin) * width);
+    for (int64_t i = begin; of_scores != nullptr && i < end; ++i) {
+      WriteTokenScores(*request_.spec, states.subspan(i * width, width), of_scores + i * labels);
+    }
+    if (of_states != nullptr) {
+      WriteLayers(*request_.spec, layers, some, size, of_states + begin * size);
+    }
+    if (!vectors_.empty()) AddVectors(static_cast<int32_t>(tokens_ + begin), some);
+    if (!term_weights_.empty()) {
+      WriteTermWeights(*request_.spec, some, term_weights_.data() + tokens_ + begin);
+    }
+  };
   divide(count, kTokensTogether, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const std::span<const double> state = states.subspan(i * width, width);
-      if (of_scores != nullptr) WriteTokenScores(*request_.spec, state, of_scores + i * labels);
-      if (of_states != nullptr) WriteTokenState(*request_.spec, state, of_states + i * size);
-      if (!vectors_.empty()) TakeVector(static_cast<int32_t>(tokens_ + i), state);
-      if (!term_weights_.empty()) term_weights_[tokens_ + i] = TermWeight(*request_.spec, state);
+    for (; begin < end; begin += kTokensTogether) {
+      take(begin, std::min(begin + kTokensTogether, end));
     }
   });
   tokens_ += static_cast<int32_t>(count);
 }
 
-void RowStates::TakeVector(int32_t position, std::span<const double> state) {
-  const auto place = std::ranges::lower_bound(vector_positions_, position);
-  if (place == vector_positions_.end() || *place != position) return;
+void RowStates::AddVectors(int32_t first, std::span<const double> states) {
+  const int64_t width = request_.spec->model->config.hidden_size;
+  const auto end = static_cast<int32_t>(first + std::ssize(states) / width);
+  auto place = std::ranges::lower_bound(vector_positions_, first);
   float* const out = vectors_.data() + (place - vector_positions_.begin()) * VectorSize();
-  if ((request_.outputs & kOutputExtraction) != 0) return Round(state, out);
-  WriteVector(*request_.spec, state, out);
+  std::vector<double> chosen;
+  for (; place != vector_positions_.end() && *place < end; ++place) {
+    const auto state = states.subspan((*place - first) * width, width);
+    chosen.insert(chosen.end(), state.begin(), state.end());
+  }
+  if (chosen.empty()) return;
+  if ((request_.outputs & kOutputExtraction) != 0) return Round(chosen, out);
+  WriteLayers(*request_.spec, request_.spec->model->vectors, chosen, VectorSize(), out);
 }
 
 bool RowStates::WriteVectors(int32_t row, Reply* reply) const {

@@ -99,7 +99,8 @@ class RowStates {
   bool WriteSpans(int32_t row, Reply* reply, Divide divide);
   bool WriteScores(int32_t row, Reply* reply, Divide divide);
   bool WriteTokens(int32_t row, Reply* reply);
-  void TakeVector(int32_t position, std::span<const double> state);
+  // Makes the vectors of consecutive positions from `first` on.
+  void AddVectors(int32_t first, std::span<const double> states);
   bool WriteVectors(int32_t row, Reply* reply) const;
   bool WriteTerms(int32_t row, Reply* reply) const;
   void ChooseCandidates(int32_t row, int64_t count, Reply* reply);

@@ -4,6 +4,7 @@
 #include "kernels/cpu/profile.h"
 #include "kernels/cpu/simd/int8.h"
 #include "kernels/cpu/simd/max_sim_kernels.h"
+#include "kernels/cpu/simd/state_products_kernels.h"
 #include "kernels/cpu/simd/table.h"
 
 namespace sluice::kernels::simd {
@@ -29,6 +30,8 @@ inline const Int8Table& Int8TableFor(Profile profile) {
 
 // The portable kernel uses fused multiply-adds, too.
 inline MaxSimKernel MaxSimFor(Profile) { return MaxSimPortable; }
+// The portable kernel uses NEON, too.
+inline StateProductsKernel StateProductsFor(Profile) { return StateProductsPortable; }
 
 #else
 
@@ -78,6 +81,11 @@ inline const Int8Table& Int8TableFor(Profile profile) {
 inline MaxSimKernel MaxSimFor(Profile profile) {
   if (profile == Profile::kPortableF32) return MaxSimPortable;
   return profile == Profile::kAvx2F32 ? MaxSimAvx2 : MaxSimAvx512;
+}
+
+inline StateProductsKernel StateProductsFor(Profile profile) {
+  if (profile == Profile::kPortableF32) return StateProductsPortable;
+  return profile == Profile::kAvx2F32 ? StateProductsAvx2 : StateProductsAvx512;
 }
 
 #endif
