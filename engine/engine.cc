@@ -9,9 +9,14 @@ namespace sluice {
 
 absl::StatusOr<RequestId> Engine::ResolveAndSubmit(std::string_view name, std::string_view version,
                                                    MakeSubmission make, MonoTime received) {
-  SLUICE_ASSIGN_OR_RETURN(const std::shared_ptr<const Model> model, Resolve(name, version));
-  SLUICE_ASSIGN_OR_RETURN(Submission made, make(model));
+  SLUICE_ASSIGN_OR_RETURN(const Named named, Find(name, version));
+  SLUICE_ASSIGN_OR_RETURN(Submission made, make(named));
   return Submit(std::move(made.request), std::move(made.sink), received);
+}
+
+absl::StatusOr<Engine::Named> Engine::Find(std::string_view name, std::string_view version) const {
+  SLUICE_ASSIGN_OR_RETURN(std::shared_ptr<const Model> model, Resolve(name, version));
+  return Named{std::move(model)};
 }
 
 absl::Status Engine::LoadAdapter(const Model& model, const AdapterSource& adapter) {

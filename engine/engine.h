@@ -84,6 +84,14 @@ class Engine {
   // model, version or adapter.
   virtual absl::StatusOr<std::shared_ptr<const Model>> Resolve(std::string_view name,
                                                                std::string_view version) const = 0;
+  // A served name: NAME or NAME:ADAPTER.
+  struct Named {
+    std::shared_ptr<const Model> model;
+    // The classifier of the adapter, for RequestSpec::head; nullptr if it has none of its own.
+    std::shared_ptr<const ClassifierConfig> head{};
+  };
+  // Like Resolve, with the adapter's classifier.
+  virtual absl::StatusOr<Named> Find(std::string_view name, std::string_view version) const;
   virtual std::vector<std::shared_ptr<const Model>> Models() const = 0;
 
   // Serves an adapter of a served snapshot, in place of the one with its name. The requests of a
@@ -98,12 +106,12 @@ class Engine {
   // the snapshot is not served.
   virtual std::vector<std::string> Adapters(const Model& model) const { return {}; }
 
-  // Submits a request. The `model` of its spec comes from Resolve; `received` starts its trace.
+  // Submits a request. `model` and `head` of its spec come from Find; `received` starts its trace.
   // Returns ResourceExhausted (the queue is full, or with the reason "deadline_unreachable" if the
-  // deadline would pass in the queue), Unavailable (draining, or the model's device hangs),
-  // DeadlineExceeded (the deadline has passed), InvalidArgument (a row has more tokens than the
-  // model has positions, or the request is larger than the queue) or NotFound (the snapshot is no
-  // longer served: resolve the name again).
+  // deadline would pass in the queue), Unavailable (draining, or the model's device hangs, or the
+  // adapter was replaced by one with other labels), DeadlineExceeded (the deadline has passed),
+  // InvalidArgument (a row has more tokens than the model has positions, or the request is larger
+  // than the queue) or NotFound (the snapshot is no longer served: resolve the name again).
   virtual absl::StatusOr<RequestId> Submit(Request request, std::shared_ptr<Sink> sink,
                                            MonoTime received) = 0;
 
@@ -112,8 +120,7 @@ class Engine {
     Request request;
     std::shared_ptr<Sink> sink;
   };
-  using MakeSubmission =
-      absl::FunctionRef<absl::StatusOr<Submission>(const std::shared_ptr<const Model>& model)>;
+  using MakeSubmission = absl::FunctionRef<absl::StatusOr<Submission>(const Named& named)>;
   // Resolves the name and submits the result of `make` for the snapshot, with one look-up. The
   // snapshot accepts the request even if it is withdrawn during the call. Returns the errors of
   // Resolve, of `make` and of Submit.

@@ -149,6 +149,8 @@ struct RequestSpec {
   std::string id;
   std::shared_ptr<const Model> model;
   std::string adapter;           // of the model; empty: none
+  // The adapter's own classifier, from Engine::Find; nullptr if it has none.
+  std::shared_ptr<const ClassifierConfig> head;
   std::vector<int32_t> lengths;  // tokens of each row's prompt, >= 1
 
   int32_t max_tokens = 1;  // per row; 0 only scores. length + max_tokens <= max_positions + 1
@@ -189,6 +191,11 @@ inline std::string_view AdapterOf(std::string_view name) {
 inline std::string ServedNameOf(const RequestSpec& spec) {
   return spec.adapter.empty() ? spec.model->name
                               : spec.model->name + kAdapterSeparator + spec.adapter;
+}
+
+// Returns the classifier of the adapter, or else of the model.
+inline const ClassifierConfig& ClassifierOf(const RequestSpec& spec) {
+  return spec.head != nullptr ? *spec.head : spec.model->config.serving.classifier;
 }
 
 // Returns the number of values of each embedding of the request.

@@ -214,7 +214,7 @@ double LargerFinite(double most, float value) {
 
 class CpuState {
  public:
-  CpuState(BufferId in, int64_t width) : in_(in), width_(width) {}
+  CpuState(BufferId in, BufferId trunk, int64_t width) : in_(in), trunk_(trunk), width_(width) {}
 
   void operator()(const StepRun& run) const {
     const int64_t parts = CeilDiv(width_, kColumns);
@@ -232,11 +232,13 @@ class CpuState {
   void Sum(const StepRun& run, int64_t i, int64_t first) const {
     const auto [begin, count] = run.batch.state_places()[i];
     const int64_t columns = std::min(kColumns, width_ - first);
-    double* const out = run.batch.states()[i].out + first;
-    const bool largest = run.batch.states()[i].largest;
+    const StateSum& sum = run.batch.states()[i];
+    double* const out = sum.out + first;
+    const bool largest = sum.largest;
+    const float* const states = run.buffer(sum.of_trunk ? trunk_ : in_);
     std::fill_n(out, columns, largest ? -std::numeric_limits<double>::infinity() : 0.0);
     for (const int32_t row : run.batch.sequence_rows().subspan(begin, count)) {
-      const float* const state = run.buffer(in_) + row * width_ + first;
+      const float* const state = states + row * width_ + first;
       if (largest) {
         for (int64_t j = 0; j < columns; ++j) out[j] = LargerFinite(out[j], state[j]);
       } else {
@@ -245,7 +247,7 @@ class CpuState {
     }
   }
 
-  BufferId in_;
+  BufferId in_, trunk_;
   int64_t width_;
 };
 
@@ -255,6 +257,8 @@ CpuOp MakeCpuHead(BufferId in, kernels::PackedWeights head, HeadFinish finish) {
   return CpuHead(in, std::move(head), std::move(finish));
 }
 
-CpuOp MakeCpuState(BufferId in, int64_t width) { return CpuState(in, width); }
+CpuOp MakeCpuState(BufferId in, BufferId trunk, int64_t width) {
+  return CpuState(in, trunk, width);
+}
 
 }  // namespace sluice

@@ -20,7 +20,7 @@ struct HeadFinish {
 // `head` is [hidden -> vocab]; `in` holds the rows after the last norm.
 CpuOp MakeCpuHead(BufferId in, kernels::PackedWeights head, HeadFinish finish);
 
-// Copies the requested states from `in`, whose rows have `width` values.
-CpuOp MakeCpuState(BufferId in, int64_t width);
+// Adds the requested states of `in`, or of `trunk`; their rows have `width` values.
+CpuOp MakeCpuState(BufferId in, BufferId trunk, int64_t width);
 
 }  // namespace sluice

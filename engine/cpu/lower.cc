@@ -400,9 +400,9 @@ absl::StatusOr<LoweredModel> Lower(const Model& model, const kernels::Context& c
     SLUICE_ASSIGN_OR_RETURN(auto cpu_op, lowering.Lower(i));
     lowered.ops.push_back(std::move(cpu_op));
   }
-  const BufferId output = model.graph.output;
-  const GraphBuffer& states = model.graph.buffers[output];
-  lowered.ops.push_back(MakeCpuState(output, states.width));
+  const Graph& graph = model.graph;
+  lowered.ops.push_back(
+      MakeCpuState(graph.output, graph.trunk, graph.buffers[graph.output].width));
   lowered.weight_bytes = lowering.bytes();
   return lowered;
 }

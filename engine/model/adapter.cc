@@ -22,9 +22,6 @@
 namespace sluice {
 namespace {
 
-constexpr char kConfigFile[] = "adapter_config.json";
-constexpr char kWeightsFile[] = "adapter_model.safetensors";
-constexpr std::string_view kRoot = "base_model.model.";
 constexpr std::string_view kWeight = ".weight";
 constexpr std::string_view kMatrixA = ".lora_A.weight", kMatrixB = ".lora_B.weight";
 constexpr double kMaxAlpha = 65536;
@@ -46,12 +43,12 @@ constexpr std::string_view kIgnoredKeys[] = {"auto_mapping",
                                              "qalora_group_size",
                                              "revision",
                                              "runtime_config",
-                                             "target_modules",
-                                             "task_type"};
+                                             "target_modules"};
 
 // Keys that are checked by value.
-constexpr std::string_view kReadKeys[] = {"peft_type",  "r",    "lora_alpha",
-                                          "use_rslora", "bias", "init_lora_weights"};
+constexpr std::string_view kReadKeys[] = {
+    "peft_type", "r",         "lora_alpha",      "use_rslora", "bias", "init_lora_weights",
+    "task_type", "modules_to_save"};
 
 // Returns whether a value leaves its feature out.
 bool IsOff(const nlohmann::json& value) {
@@ -174,16 +171,16 @@ absl::Status InFile(const char* file, const std::string& fault) {
 absl::StatusOr<std::string> ModuleOfTensor(std::string_view tensor, const DenseLayers& layers) {
   const bool a = tensor.ends_with(kMatrixA), b = tensor.ends_with(kMatrixB);
   const std::string shown = absl::CEscape(std::string(tensor.substr(0, 255)));
-  if (!tensor.starts_with(kRoot) || a == b) {
-    return InFile(kWeightsFile, absl::StrCat("tensor ", shown,
+  if (!tensor.starts_with(kAdapterRoot) || a == b) {
+    return InFile(kAdapterWeightsFile, absl::StrCat("tensor ", shown,
                                              " is not supported; expected names "
                                              "base_model.model.MODULE.lora_A.weight and "
                                              "lora_B.weight"));
   }
-  tensor.remove_prefix(kRoot.size());
+  tensor.remove_prefix(std::string_view(kAdapterRoot).size());
   tensor.remove_suffix(kMatrixA.size());
   if (layers.Find(tensor) == nullptr) {
-    return InFile(kWeightsFile, absl::StrCat("tensor ", shown,
+    return InFile(kAdapterWeightsFile, absl::StrCat("tensor ", shown,
                                              " belongs to no layer that an adapter of this "
                                              "model can change; these are: ",
                                              layers.Kinds()));
@@ -191,16 +188,32 @@ absl::StatusOr<std::string> ModuleOfTensor(std::string_view tensor, const DenseL
   return std::string(tensor);
 }
 
+// The transform before the model's head is not a layer of a model with a classifier, but it may
+// have the name of the classifier's own layer.
+absl::Status CheckBelowHead(const Model& model, const std::string& tensor,
+                            const std::string& module) {
+  const TensorNames& names = model.config.family->names;
+  if (WithoutPrefix(module, names.prefix) != names.head_dense) return absl::OkStatus();
+  return InFile(kAdapterWeightsFile,
+                absl::StrCat("tensor ", absl::CEscape(tensor),
+                             " changes a layer of the classifier, which is not supported; exclude ",
+                             "the module ", module, " or save it with modules_to_save"));
+}
+
 absl::StatusOr<std::vector<AdapterLayer>> FindLayers(const Model& model, const Adapter& adapter) {
   const DenseLayers dense(model);
   std::set<std::string> modules;
+  const std::vector<std::string> of_head =
+      adapter.head ? adapter.head->classifier.saved_tensors() : std::vector<std::string>();
   for (const std::string& tensor : adapter.checkpoint.Names()) {
+    if (std::ranges::count(of_head, tensor) > 0) continue;
     SLUICE_ASSIGN_OR_RETURN(std::string module, ModuleOfTensor(tensor, dense));
+    if (adapter.head) SLUICE_RETURN_IF_ERROR(CheckBelowHead(model, tensor, module));
     modules.insert(std::move(module));
   }
   std::map<size_t, AdapterLayer> layers;
   for (const std::string& module : modules) {
-    const std::string name = absl::StrCat(std::string(kRoot), module);
+    const std::string name = absl::StrCat(kAdapterRoot, module);
     for (const size_t index : *dense.Find(module)) {
       const auto& op = std::get<LinearOp>(model.graph.ops[index]);
       AdapterLayer layer = {
@@ -210,16 +223,16 @@ absl::StatusOr<std::vector<AdapterLayer>> FindLayers(const Model& model, const A
           .b = PartOfB(absl::StrCat(name, std::string(kMatrixB)), op, adapter.rank)};
       for (const TensorPart& part : {layer.a, layer.b}) {
         const absl::Status found = adapter.checkpoint.Find(part.name, part.shape).status();
-        if (!found.ok()) return InFile(kWeightsFile, std::string(found.message()));
+        if (!found.ok()) return InFile(kAdapterWeightsFile, std::string(found.message()));
       }
       if (!layers.emplace(index, std::move(layer)).second) {
-        return InFile(kWeightsFile, absl::StrCat("module ", absl::CEscape(module),
+        return InFile(kAdapterWeightsFile, absl::StrCat("module ", absl::CEscape(module),
                                                  " is there with and without the prefix of the "
                                                  "model's names"));
       }
     }
   }
-  if (layers.empty()) return InFile(kWeightsFile, "it has no tensors");
+  if (layers.empty() && !adapter.head) return InFile(kAdapterWeightsFile, "it has no tensors");
   std::vector<AdapterLayer> ordered;
   ordered.reserve(layers.size());
   for (auto& [index, layer] : layers) ordered.push_back(std::move(layer));
@@ -228,22 +241,24 @@ absl::StatusOr<std::vector<AdapterLayer>> FindLayers(const Model& model, const A
 
 absl::StatusOr<std::shared_ptr<const Adapter>> Read(const std::string& name, const Model& model,
                                                     const Directory& folder, FileAccess access) {
-  if (!folder.Has(kConfigFile)) {
-    return absl::NotFoundError(absl::StrCat(kConfigFile, " is missing"));
+  if (!folder.Has(kAdapterConfigFile)) {
+    return absl::NotFoundError(absl::StrCat(kAdapterConfigFile, " is missing"));
   }
-  if (!folder.Has(kWeightsFile)) {
+  if (!folder.Has(kAdapterWeightsFile)) {
     return absl::NotFoundError(
-        absl::StrCat(kWeightsFile, " is missing; save the adapter with safe_serialization=True"));
+        absl::StrCat(kAdapterWeightsFile, " is missing; save the adapter with safe_serialization=True"));
   }
-  SLUICE_ASSIGN_OR_RETURN(const nlohmann::json document, ReadSettings(folder, kConfigFile));
+  SLUICE_ASSIGN_OR_RETURN(const nlohmann::json document, ReadSettings(folder, kAdapterConfigFile));
   const absl::StatusOr<Settings> settings = ReadSettingsOf(document);
-  if (!settings.ok()) return OfFile(kConfigFile, settings.status());
+  if (!settings.ok()) return OfFile(kAdapterConfigFile, settings.status());
   auto adapter = std::make_shared<Adapter>();
   adapter->name = name;
   adapter->rank = settings->rank;
   adapter->scale = static_cast<float>(settings->scale);
-  SLUICE_ASSIGN_OR_RETURN(adapter->checkpoint, Checkpoint::OpenFile(folder, kWeightsFile, access));
+  SLUICE_ASSIGN_OR_RETURN(adapter->checkpoint, Checkpoint::OpenFile(folder, kAdapterWeightsFile, access));
   adapter->checkpoint.SetOwner(absl::StrCat("adapter ", name, " of model ", model.name));
+  SLUICE_ASSIGN_OR_RETURN(adapter->head,
+                          ReadAdapterHead(model, folder, document, adapter->checkpoint));
   SLUICE_ASSIGN_OR_RETURN(adapter->layers, FindLayers(model, *adapter));
   return adapter;
 }

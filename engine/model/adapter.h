@@ -5,15 +5,18 @@
 //   y += scale * B (A x)
 //
 // with A [rank, in], B [out, rank] and scale lora_alpha / r, or lora_alpha / sqrt(r) with rsLoRA.
+// It may also have a classifier of its own (engine/model/adapter_head.h).
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/model/adapter_head.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/directory.h"
 #include "engine/model/graph.h"
@@ -21,6 +24,10 @@
 namespace sluice {
 
 struct Model;
+
+inline constexpr char kAdapterConfigFile[] = "adapter_config.json";
+inline constexpr char kAdapterWeightsFile[] = "adapter_model.safetensors";
+inline constexpr char kAdapterRoot[] = "base_model.model.";  // before the names of modules
 
 inline constexpr int64_t kMaxAdapterRank = 512;
 inline constexpr size_t kMaxAdapters = 1024;                 // of a model
@@ -40,7 +47,8 @@ struct Adapter {
   int64_t rank;
   float scale;
   Checkpoint checkpoint;
-  std::vector<AdapterLayer> layers;  // by ascending ops, at least one
+  std::vector<AdapterLayer> layers;  // by ascending ops, at least one without a head
+  std::optional<AdapterHead> head;   // needs the checkpoint
 };
 
 // An adapter that can be read again. `read` returns the errors of LoadAdapter.

@@ -57,6 +57,7 @@ class Builder : private GraphWriter {
       Norm(residual_, normed_, prefix_ + names_.final_norm);
       graph_.output = normed_;
     }
+    graph_.trunk = graph_.output;
     if (config_.has_lm_head) {
       AddHead();
     } else {

@@ -249,6 +249,7 @@ struct Graph {
   std::vector<GraphState> states;  // after the embedding, then after each layer
   bool takes_adapters = false;
   BufferId output = kNoBuffer;      // the model's output for a token, after the last norm
+  BufferId trunk = kNoBuffer;       // the output without the transform of a masked language model
   BufferId head_input = kNoBuffer;  // the output, or a multiple of it
 };
 

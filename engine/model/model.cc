@@ -40,7 +40,8 @@ absl::Status FindOutputHeads(Model* model) {
   if (classifier.logits) {
     model->classifier = Classifier::OfLogits(*classifier.logits, *model->items);
   } else if (classifier.labels > 0) {
-    SLUICE_ASSIGN_OR_RETURN(model->classifier, Classifier::Find(model->config, model->checkpoint));
+    SLUICE_ASSIGN_OR_RETURN(model->classifier,
+                            Classifier::Find(model->config, classifier, model->checkpoint));
   }
   return absl::OkStatus();
 }

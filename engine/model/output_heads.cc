@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numbers>
 #include <utility>
 
+#include "base/size_of.h"
 #include "base/status_macros.h"
 #include "engine/model/families/family.h"
 #include "kernels/cpu/profile.h"
@@ -47,6 +49,32 @@ double LogSum(std::span<const double> values) {
   double sum = 0;
   for (const double value : values) sum += std::exp(value - most);
   return most + std::log(sum);
+}
+
+int64_t BytesOf(const Tensor& tensor) {
+  return tensor.elements() * kernels::DTypeBytes(tensor.dtype);
+}
+
+// The place of a module's tensors.
+struct ModulePlace {
+  const Checkpoint& checkpoint;
+  std::string name;  // of the module there
+  bool saved;
+
+  std::string weight() const { return name + ".weight"; }
+  std::string bias() const { return name + ".bias"; }
+};
+
+// A checkpoint may have the family's prefix before the name of a module.
+ModulePlace FindModule(const ModelConfig& config, const std::string& module,
+                       const Checkpoint& checkpoint, const SavedModules* saved) {
+  const std::string prefixed = config.family->names.prefix + module;
+  for (const std::string& each : {prefixed, module}) {
+    if (saved == nullptr) break;
+    const std::string name = saved->prefix + each;
+    if (saved->checkpoint.Lists(name + ".weight")) return {saved->checkpoint, name, true};
+  }
+  return {checkpoint, checkpoint.Has(prefixed + ".weight") ? prefixed : module, false};
 }
 
 absl::StatusOr<std::vector<float>> FindFloats(const Checkpoint& checkpoint, const std::string& name,
@@ -94,6 +122,23 @@ absl::StatusOr<StoredLinear> StoredLinear::Find(const Checkpoint& checkpoint,
   return linear;
 }
 
+int64_t StoredLinear::bytes() const {
+  return BytesOf(weight_) + (bias_ ? BytesOf(*bias_) : 0);
+}
+
+void StoredLinear::CopyValues() {
+  const auto copy = std::make_shared<std::vector<std::byte>>(bytes());
+  std::byte* next = copy->data();
+  const auto move = [&](Tensor* tensor) {
+    std::memcpy(next, tensor->data, BytesOf(*tensor));
+    tensor->data = next;
+    next += BytesOf(*tensor);
+  };
+  move(&weight_);
+  if (bias_) move(&*bias_);
+  copy_ = copy;
+}
+
 double StoredLinear::At(int64_t row, std::span<const double> state, double scale) const {
   double sum = 0;
   Multiply(weight_, row, state, {&sum, 1});
@@ -133,35 +178,60 @@ double StoredLinear::Product(int64_t a, int64_t b) const {
 }
 
 absl::StatusOr<Classifier> Classifier::Find(const ModelConfig& config,
-                                            const Checkpoint& checkpoint) {
+                                            const ClassifierConfig& wanted,
+                                            const Checkpoint& checkpoint,
+                                            const SavedModules* saved) {
   Classifier classifier;
-  const ClassifierConfig& wanted = config.serving.classifier;
   const int64_t width = config.hidden_size;
+  // Returns the place of a module, and notes its tensors if they are saved ones.
+  const auto find = [&](const std::string& module, bool bias, bool* is_saved) {
+    ModulePlace place = FindModule(config, module, checkpoint, saved);
+    *is_saved = place.saved;
+    if (place.saved) classifier.saved_tensors_.push_back(place.weight());
+    if (place.saved && bias) classifier.saved_tensors_.push_back(place.bias());
+    return place;
+  };
+  const auto linear = [&](const ModulePlace& place, bool bias, int64_t rows) {
+    return StoredLinear::Find(place.checkpoint, place.weight(), bias ? place.bias() : "", rows,
+                              width);
+  };
   if (wanted.pooler) {
-    std::string module = config.family->names.prefix + wanted.pooler_module;
-    if (!checkpoint.Has(module + ".weight")) module = wanted.pooler_module;
-    classifier.pooler_module_ = module;
+    const ModulePlace place =
+        find(wanted.pooler_module, wanted.pooler_bias, &classifier.saved_pooler_);
+    classifier.pooler_module_ = place.name;
     classifier.activation_ = wanted.activation;
-    SLUICE_ASSIGN_OR_RETURN(
-        classifier.pooler_,
-        StoredLinear::Find(checkpoint, module + ".weight",
-                           wanted.pooler_bias ? module + ".bias" : "", width, width));
+    SLUICE_ASSIGN_OR_RETURN(classifier.pooler_, linear(place, wanted.pooler_bias, width));
   }
   if (!wanted.norm_module.empty()) {
+    const ModulePlace place = find(wanted.norm_module, config.norm.bias, &classifier.saved_norm_);
     classifier.norm_eps_ = config.norm.eps;
     SLUICE_ASSIGN_OR_RETURN(classifier.norm_weight_,
-                            FindFloats(checkpoint, wanted.norm_module + ".weight", width));
+                            FindFloats(place.checkpoint, place.weight(), width));
     if (config.norm.bias) {
       SLUICE_ASSIGN_OR_RETURN(classifier.norm_bias_,
-                              FindFloats(checkpoint, wanted.norm_module + ".bias", width));
+                              FindFloats(place.checkpoint, place.bias(), width));
     }
   }
-  classifier.module_ = wanted.module;
-  SLUICE_ASSIGN_OR_RETURN(
-      classifier.classifier_,
-      StoredLinear::Find(checkpoint, wanted.module + ".weight",
-                         wanted.bias ? wanted.module + ".bias" : "", wanted.labels, width));
+  const ModulePlace place = find(wanted.module, wanted.bias, &classifier.saved_classifier_);
+  classifier.module_ = place.name;
+  SLUICE_ASSIGN_OR_RETURN(classifier.classifier_, linear(place, wanted.bias, wanted.labels));
   return classifier;
+}
+
+int64_t Classifier::saved_bytes() const {
+  int64_t bytes = 0;
+  if (saved_pooler_) bytes += pooler_->bytes();
+  if (saved_norm_) bytes += std::ssize(norm_weight_) * kSizeOf<float>;
+  if (saved_norm_) bytes += std::ssize(norm_bias_) * kSizeOf<float>;
+  if (saved_classifier_) bytes += classifier_->bytes();
+  return bytes;
+}
+
+Classifier Classifier::WithCopies() const {
+  Classifier copy = *this;
+  if (saved_pooler_) copy.pooler_->CopyValues();
+  if (saved_classifier_) copy.classifier_->CopyValues();
+  return copy;
 }
 
 Classifier Classifier::OfLogits(const LogitScore& score, const ItemHead& head) {

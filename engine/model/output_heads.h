@@ -7,7 +7,9 @@
 // but not bit-identical to it. Weights are read from the checkpoint, in its dtype.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -39,6 +41,10 @@ class StoredLinear {
                                            const std::string& bias, int64_t rows, int64_t width);
 
   int64_t rows() const { return weight_.shape[0]; }
+  // Returns the bytes of the values.
+  int64_t bytes() const;
+  // Copies the values, so that they do not need the checkpoint any more.
+  void CopyValues();
   // Returns scale * row . state + bias; `state` is [width].
   double At(int64_t row, std::span<const double> state, double scale = 1) const;
   // Returns At of all rows for each of the states, [n, width], as [n, rows].
@@ -49,6 +55,7 @@ class StoredLinear {
  private:
   Tensor weight_;
   std::optional<Tensor> bias_;
+  std::shared_ptr<const std::vector<std::byte>> copy_;  // nullptr: the checkpoint has the values
 };
 
 // Single rows of the head of a model.
@@ -69,11 +76,20 @@ class ItemHead {
   double soft_cap_ = 0;
 };
 
+// The modules that an adapter saves in place of the model's.
+struct SavedModules {
+  const Checkpoint& checkpoint;
+  std::string prefix;  // of the names of their tensors
+};
+
 // The classifier, after the pooler and its activation if there is a pooler.
 class Classifier {
  public:
-  // Requires that `config` has a classifier.
-  static absl::StatusOr<Classifier> Find(const ModelConfig& config, const Checkpoint& checkpoint);
+  // Finds the layers of `wanted`, which has labels and needs no logits. With `saved`, a module's
+  // tensors are the saved ones if there are any.
+  static absl::StatusOr<Classifier> Find(const ModelConfig& config, const ClassifierConfig& wanted,
+                                         const Checkpoint& checkpoint,
+                                         const SavedModules* saved = nullptr);
   // Returns the classifier whose only score comes from logits of `head`.
   static Classifier OfLogits(const LogitScore& score, const ItemHead& head);
 
@@ -89,6 +105,13 @@ class Classifier {
   // none.
   std::vector<double> Pooler(std::span<const double> pooled, Divide divide = Undivided) const;
 
+  // Returns the names of the saved tensors that it uses.
+  const std::vector<std::string>& saved_tensors() const { return saved_tensors_; }
+  // Returns the bytes of their values.
+  int64_t saved_bytes() const;
+  // Returns a classifier that does not need the checkpoint of the saved modules.
+  Classifier WithCopies() const;
+
  private:
   std::string module_, pooler_module_;
   std::optional<ItemHead> head_;  // instead of the other members
@@ -98,6 +121,8 @@ class Classifier {
   PoolerActivation activation_ = PoolerActivation::kTanh;
   std::vector<float> norm_weight_, norm_bias_;  // empty for none
   double norm_eps_ = 0;
+  std::vector<std::string> saved_tensors_;
+  bool saved_pooler_ = false, saved_norm_ = false, saved_classifier_ = false;
 };
 
 // These work in place, over all of `values`. A value of -inf contributes nothing, and LogSoftmax

@@ -89,8 +89,8 @@ std::vector<std::string> ReadLabelNames(ObjectReader& root) {
   return names;
 }
 
-// Reads the labels, their names and the scale of their scores into the classifier of a family.
-// Hugging Face writes the names of the labels, except for two labels without names.
+}  // namespace
+
 void ReadLabels(ObjectReader& root, ClassifierConfig& classifier) {
   constexpr int64_t kDefaultLabels = 2;
   classifier.labels = root.Integer("num_labels", 1, kMaxLabels, kDefaultLabels);
@@ -110,8 +110,6 @@ void ReadLabels(ObjectReader& root, ClassifierConfig& classifier) {
   }
 }
 
-}  // namespace
-
 const NamedPrompt* ServingConfig::FindPrompt(std::string_view name) const {
   const auto found =
       std::find_if(prompts.begin(), prompts.end(),
@@ -128,9 +126,14 @@ const NamedPrompt* ServingConfig::PromptOf(TextTask task) const {
 }
 
 std::vector<ModelSetting> SettingsOf(const ModelConfig& config) {
+  return SettingsOf(config, config.serving.classifier);
+}
+
+std::vector<ModelSetting> SettingsOf(const ModelConfig& config,
+                                     const ClassifierConfig& classifier) {
   const ServingConfig& serving = config.serving;
   std::vector<ModelSetting> settings = {{"direction", config.causal ? "causal" : "both"}};
-  if (serving.classifier.labels == 0 && !serving.multi_vector && !serving.sparse) {
+  if (classifier.labels == 0 && !serving.multi_vector && !serving.sparse) {
     const auto name = [](std::string* out, Pooling pooling) {
       absl::StrAppend(out, std::string(NameOf(pooling)));
     };
@@ -166,11 +169,13 @@ ServingConfig ReadServing(ObjectReader& root, ObjectReader& extensions, const Mo
   serving.states_embedding = extensions.Has("embedding");
   serving.pooling = ReadPooling(embedding, config.causal ? Pooling::kLast : Pooling::kMean);
   serving.normalize = embedding.Boolean("normalize", false);
+  serving.row_classifier = config.serving.classifier;
+  serving.token_classifier = config.serving.token_classifier;
+  serving.token_classifier.of_tokens = true;
   serving.classifier = ReadClassifier(extensions, config);
   if (classifier != ClassifierOf::kNothing && !extensions.Has("classifier")) {
     const bool of_tokens = classifier == ClassifierOf::kTokens;
-    serving.classifier = of_tokens ? config.serving.token_classifier : config.serving.classifier;
-    serving.classifier.of_tokens = of_tokens;
+    serving.classifier = of_tokens ? serving.token_classifier : serving.row_classifier;
     ReadLabels(root, serving.classifier);
   }
   serving.alignment = extensions.Enum<PositionAlignment>("position_alignment");

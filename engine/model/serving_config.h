@@ -98,6 +98,8 @@ enum class PoolerActivation { kTanh, kRelu, kGelu };
 struct LogitScore {
   int32_t true_token = 0;
   int32_t false_token = -1;  // -1 for none
+
+  bool operator==(const LogitScore&) const = default;
 };
 
 // Scores are rows of `module`, applied to a pooled state or, with a pooler, to the output of a
@@ -118,6 +120,10 @@ struct ClassifierConfig {
   std::vector<std::string> names = {};  // [labels], or empty if labels have no names
   // The only score comes from the head of the model instead of `module`.
   std::optional<LogitScore> logits = {};
+  // Whether its layers can be computed; an architecture that needs others is refused.
+  bool supported = true;
+
+  bool operator==(const ClassifierConfig&) const = default;
 };
 
 // The activation function of a dense layer after the pooling.
@@ -239,9 +245,10 @@ struct ServingConfig {
   bool lower_case = false;     // whether texts are in lower case before they are encoded
   ClassifierConfig classifier;
   std::optional<PairFrame> frame;  // the text around a query and a document
-  // The classifier of a family's architecture for token classification. It is read before the
-  // architecture is known; `classifier` is the one in use.
-  ClassifierConfig token_classifier;
+  // The classifiers of a family's architectures for sequence and token classification, without
+  // labels. They are read before the architecture is known; `classifier` is the one in use. An
+  // adapter may have a classifier of its own, see AdapterHead.
+  ClassifierConfig row_classifier, token_classifier;
   bool sentence_modules = false;  // whether a modules.json describes the use of the states
   // Whether modules.json or the key "embedding" states that the model makes embeddings.
   bool states_embedding = false;
@@ -269,9 +276,15 @@ struct ModelSetting {
 // normalisation of embeddings, if it makes any; the truncation; the prompt of requests that name
 // none; and the parts of the files that are ignored, separated by "; ".
 std::vector<ModelSetting> SettingsOf(const ModelConfig& config);
+// Returns the settings of a model with another classifier, or without one.
+std::vector<ModelSetting> SettingsOf(const ModelConfig& config, const ClassifierConfig& classifier);
 
 // Reads the class of torch.nn that scales scores: Identity, Sigmoid or Softmax.
 ScoreScale ReadScoreScale(ObjectReader& object, const std::string& key);
+
+// Reads the labels, their names and the scale of their scores from a config.json of transformers.
+// Hugging Face writes the names of the labels, except for two labels without names.
+void ReadLabels(ObjectReader& root, ClassifierConfig& classifier);
 
 // The items that an architecture classifies.
 enum class ClassifierOf { kNothing, kRows, kTokens };

@@ -59,10 +59,11 @@ void Normalize(std::span<double> values) {
   for (double& value : values) value /= length;
 }
 
-void WriteTokenScores(const RequestSpec& spec, std::span<const double> state, float* out) {
+void WriteTokenScores(const Classifier& classifier, ScoreScale scale,
+                      std::span<const double> state, float* out) {
   std::vector<double> scores;
-  spec.model->classifier->Score(state, &scores);
-  Rescale(spec.states.scores, scores);
+  classifier.Score(state, &scores);
+  Rescale(scale, scores);
   Round(scores, out);
 }
 
@@ -132,13 +133,15 @@ int64_t RowStates::Bytes(const Request& request) {
   const int64_t pools = std::ssize(spec.states.pooling.all) + 2;
   return kSizeOf<RowStates> + pools *
                                   (kSizeOf<StatePool> + config.hidden_size * kSizeOf<double>)+(
-                                      EmbeddingSize(spec) + config.serving.classifier.labels) *
+                                      EmbeddingSize(spec) + ClassifierOf(spec).labels) *
                                   kSizeOf<float>;
 }
 
 RowStates::RowStates(const Request& request, int32_t length, int32_t row)
     : request_(request), length_(length), vector_positions_(request.vectors.Of(row)) {
   const ModelConfig& config = request.spec->model->config;
+  const std::optional<Classifier>& own = request.spec->model->classifier;
+  if (own && request.spec->head == nullptr) classifier_ = &*own;
   const auto want = [&](OutputMask output, Pooling pooling, int32_t first) {
     if ((request.outputs & output) == 0) return;
     pools_.emplace_back(pooling, first, length, config.hidden_size);
@@ -156,13 +159,13 @@ RowStates::RowStates(const Request& request, int32_t length, int32_t row)
     want(kOutputEmbedding, pooling, request.spec->states.first_pooled);
   }
   embeddings_ = pools_.size() - spans_;
-  want(kOutputScores, config.serving.classifier.pooling, 0);
+  want(kOutputScores, ClassifierOf(*request.spec).pooling, 0);
   want(kOutputCandidates, Pooling::kLast, 0);
   if (WantsTokens()) {
     const auto reserve = [&](OutputMask output, int64_t width, std::vector<float>* values) {
       if ((request.outputs & output) != 0) values->reserve(length * width);
     };
-    reserve(kOutputTokenScores, config.serving.classifier.labels, &token_scores_);
+    reserve(kOutputTokenScores, ClassifierOf(*request.spec).labels, &token_scores_);
     reserve(kOutputTokenStates, config.token_embedding_size(), &token_states_);
     if ((request.outputs & (kOutputVectors | kOutputMaxSim | kOutputExtraction)) != 0) {
       vectors_.resize(vector_positions_.size() * VectorSize());
@@ -243,7 +246,7 @@ void RowStates::TakeTokens(std::span<const double> states, Divide divide) {
     values->resize(values->size() + count * numbers);
     return values->data() + values->size() - count * numbers;
   };
-  const int64_t labels = model.config.serving.classifier.labels;
+  const int64_t labels = ClassifierOf(*request_.spec).labels;
   const int64_t size = model.config.token_embedding_size();
   float* const of_scores = extend(kOutputTokenScores, labels, &token_scores_);
   float* const of_states = extend(kOutputTokenStates, size, &token_states_);
@@ -252,7 +255,8 @@ void RowStates::TakeTokens(std::span<const double> states, Divide divide) {
   const auto take = [&](int64_t begin, int64_t end) {
     const auto some = states.subspan(begin * width, (end - begin) * width);
     for (int64_t i = begin; of_scores != nullptr && i < end; ++i) {
-      WriteTokenScores(*request_.spec, states.subspan(i * width, width), of_scores + i * labels);
+      WriteTokenScores(*classifier_, request_.spec->states.scores,
+                       states.subspan(i * width, width), of_scores + i * labels);
     }
     if (of_states != nullptr) {
       WriteLayers(*request_.spec, layers, some, size, of_states + begin * size);
@@ -319,7 +323,7 @@ bool RowStates::WriteTokens(int32_t row, Reply* reply) {
   if (!WriteVectors(row, reply) || (WeighsTokens(request_) && !WriteTerms(row, reply))) {
     return false;
   }
-  return write(token_scores_, config.serving.classifier.labels, &reply->token_scores) &&
+  return write(token_scores_, ClassifierOf(*request_.spec).labels, &reply->token_scores) &&
          write(token_states_, config.token_embedding_size(), &reply->token_states);
 }
 
@@ -362,7 +366,7 @@ bool RowStates::WriteSpans(int32_t row, Reply* reply, Divide divide) {
 
 bool RowStates::WriteScores(int32_t row, Reply* reply, Divide divide) {
   std::vector<double> scores;
-  request_.spec->model->classifier->Score(pools_[spans_ + embeddings_].Result(), &scores, divide);
+  classifier_->Score(pools_[spans_ + embeddings_].Result(), &scores, divide);
   Rescale(request_.spec->states.scores, scores);
   return Write(scores, reply->scores.data() + row * scores.size());
 }

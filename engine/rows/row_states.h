@@ -59,6 +59,9 @@ class RowStates {
   // prompt of row `row`.
   RowStates(const Request& request, int32_t length, int32_t row = 0);
 
+  // Sets the classifier of the adapter. Required before Take if the request's spec has a head.
+  void UseClassifier(const Classifier* classifier) { classifier_ = classifier; }
+
   // Consecutive positions whose states are summed, or whose largest values are taken.
   struct Positions {
     int32_t first, count;
@@ -114,6 +117,7 @@ class RowStates {
   void TakeTokens(std::span<const double> states, Divide divide);
 
   const Request& request_;
+  const Classifier* classifier_ = nullptr;  // if there is one
   const int32_t length_;
   bool only_last_ = true;
   bool finished_ = false;

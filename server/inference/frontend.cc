@@ -255,10 +255,11 @@ absl::StatusOr<RequestId> InferenceFrontend::Submit(const inference::ModelInferR
     return NoRoom(context_.parsed, bytes, kWhileRead);
   });
   int64_t taken = 0;  // tokens taken from the caller's limit; returned if the request is refused
-  const auto make =
-      [&](const std::shared_ptr<const Model>& model) -> absl::StatusOr<Engine::Submission> {
+  const auto make = [&](const Engine::Named& named) -> absl::StatusOr<Engine::Submission> {
     SLUICE_RETURN_IF_ERROR(CheckInterruption());
+    const std::shared_ptr<const Model>& model = named.model;
     call.model = model;
+    call.head = named.head;
     absl::StatusOr<ValidRequest> valid = ValidateAndCharge(message, &call, &taken);
     if (!valid.ok()) {
       context_.OnRejected(model->name, ReasonOf(valid.status()));

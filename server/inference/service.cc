@@ -90,11 +90,12 @@ void InferenceService::AddModelMethods() {
       });
   Answer<inference::ModelMetadataRequest, inference::ModelMetadataResponse>(
       "ModelMetadata", [this](const auto& message, auto* answer) {
-        const auto model = context_.engine->Resolve(message.name(), message.version());
-        if (!model.ok()) return model.status();
-        *answer = DescribeModel(**model, VersionsOf((*model)->name, *context_.engine));
+        const auto found = context_.engine->Find(message.name(), message.version());
+        if (!found.ok()) return found.status();
+        const Model& model = *found->model;
+        *answer = DescribeModel({model, found->head.get()}, VersionsOf(model.name, *context_.engine));
         for (const ModelStats& stats : context_.engine->Stats()) {
-          if (stats.model != *model) continue;
+          if (stats.model != found->model) continue;
           (*answer->mutable_properties())["profile"] = stats.profile;
           (*answer->mutable_properties())["attention"] = AttentionVariantName(stats.attention);
           (*answer->mutable_properties())["ready_after"] =
@@ -112,12 +113,13 @@ void InferenceService::AddModelMethods() {
       });
   Answer<inference::ModelConfigRequest, inference::ModelConfigResponse>(
       "ModelConfig", [this](const auto& message, auto* answer) {
-        const auto model = context_.engine->Resolve(message.name(), message.version());
-        if (model.ok()) {
-          *answer->mutable_config() = ConfigureModel(
-              **model, frontend_.max_rows(), context_.engine_options.batch.max_queue_delay_us);
+        const auto found = context_.engine->Find(message.name(), message.version());
+        if (found.ok()) {
+          *answer->mutable_config() =
+              ConfigureModel({*found->model, found->head.get()}, frontend_.max_rows(),
+                             context_.engine_options.batch.max_queue_delay_us);
         }
-        return model.status();
+        return found.status();
       });
   Answer<inference::ModelStatisticsRequest, inference::ModelStatisticsResponse>(
       "ModelStatistics", [this](const auto& message, auto* answer) {

@@ -2,14 +2,16 @@
 
 import json
 import random
+import shutil
 import threading
 
 import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
-from conftest import Daemon
+from conftest import ROOT, Daemon
 from gateway import Gateway
 from infer import ids_inputs, infer
+from safetensors.numpy import load_file
 from tiny_model import D, LAYERS, MLP, TinyModel, write_safetensors
 from tritonclient.utils import InferenceServerException
 
@@ -273,3 +275,43 @@ def test_a_folder_that_is_not_supported_stops_the_start_by_name(models, tmp_path
     (folder / "adapter_config.json").write_text(json.dumps(settings | {"use_dora": True}))
     with pytest.raises(Exception, match="adapter dora: adapter_config.json: use_dora is not"):
         daemon(models=[("lm", base.directory)])
+
+
+GOLDENS = ROOT / "tests" / "goldens"
+HEADS = {"topic": ("sequenceclassification", "scores", "label"),
+         "entities": ("tokenclassification", "token_scores", "token_labels")}
+
+
+def test_adapters_answer_with_classifiers_and_labels_of_their_own(tmp_path, daemon):
+    base = tmp_path / "bert"
+    shutil.copytree(GOLDENS / "families" / "bert_1", base)
+    expected = {}
+    for name, (task, _, _) in HEADS.items():
+        folder = base / "adapters" / name
+        shutil.copytree(GOLDENS / "adapter_heads" / f"bert_{task}_1", folder)
+        expected[name] = load_file(folder / "expected.safetensors")
+        labels = expected[name]["scores"].shape[1]
+        names = {str(i): f"{name} {i}" for i in range(labels)}
+        (folder / "config.json").write_text(json.dumps({"id2label": names}))
+    server = daemon(models=[("m", base)])
+    client = server.client()
+    for name, (_, output, label) in HEADS.items():
+        golden = expected[name]
+        lengths = golden["lengths"]
+        ids = np.split(golden["input_ids"], np.cumsum(lengths)[:-1])
+        got = infer(client, ids_inputs(ids), model=f"m:{name}")
+        scores = got[output]
+        if name == "entities":
+            scores = np.concatenate([row[:n] for row, n in zip(scores, lengths)])
+        np.testing.assert_allclose(scores, golden["scores"], rtol=0, atol=1e-5)
+        best = golden["scores"].argmax(axis=1)
+        shown = got[label].ravel() if name == "topic" else np.concatenate(
+            [row[:n] for row, n in zip(got[label], lengths)])
+        assert [each.decode() for each in shown] == [f"{name} {i}" for i in best]
+        metadata = client.get_model_metadata(f"m:{name}")
+        assert output in {each.name for each in metadata.outputs}
+        with pytest.raises(InferenceServerException, match="a classifier in place of the model"):
+            infer(client, ids_inputs([[5]]), ["logits"], model=f"m:{name}")
+    assert infer(client, ids_inputs([[5]]), ["logits"], model="m")["logits"].shape[0] == 1
+    with pytest.raises(InferenceServerException, match="output scores is unknown to this model"):
+        infer(client, ids_inputs([[5]]), ["scores"], model="m")

@@ -4,10 +4,15 @@ For each of FAMILIES and each of three seeds, draws an adapter of the committed 
 alpha, rsLoRA, changed modules and dtype. The model with the adapter is computed in float64 by PEFT
 and transformers. The daemon's tests read the committed files and never run this script.
 
+For each of CLASSIFIERS, each of TASKS and each seed, tests/goldens/adapter_heads has an adapter
+with a classifier of its own: the number of labels, their names and the saved modules are drawn,
+too. The golden model may be a language model, another classifier or neither.
+
   python make_adapters.py [--only bert,llama] [--out FOLDER]
 """
 
 import argparse
+import itertools
 import json
 import shutil
 import warnings
@@ -23,6 +28,8 @@ from transformers.pytorch_utils import Conv1D
 
 FAMILIES = ("bert", "roberta", "distilbert", "modernbert", "gpt2", "llama", "qwen3", "phi3",
             "gpt_neox", "granite")
+CLASSIFIERS = ("bert", "roberta", "distilbert", "modernbert", "llama")
+TASKS = {"SEQ_CLS": "SequenceClassification", "TOKEN_CLS": "TokenClassification"}
 SEEDS = (1, 2, 3)
 HERE = Path(__file__).parent
 
@@ -41,7 +48,18 @@ def modules_of(model, in_layers: bool) -> list[str]:
             and any(part.isdigit() for part in name.split(".")) == in_layers]
 
 
-def draw_adapter(model, rng):
+def classifier_of(folder: Path, task: str, labels: int):
+    """Returns the golden model with a new classifier, and the modules that the golden lacks."""
+    config = transformers.AutoConfig.from_pretrained(folder)
+    config.num_labels = labels
+    kind = getattr(transformers, f"AutoModelFor{TASKS[task]}")
+    model, loaded = kind.from_pretrained(
+        folder, config=config, attn_implementation="eager", dtype=torch.float32,
+        ignore_mismatched_sizes=True, output_loading_info=True)
+    return model.eval(), sorted({name.rpartition(".")[0] for name in loaded["missing_keys"]})
+
+
+def draw_adapter(model, rng, **classifier):
     modules = sorted({name.rpartition(".")[2] for name in modules_of(model, True)})
     chosen = [name for name in modules if rng.random() < 0.6] or modules
     rank = int(rng.integers(1, 8))
@@ -49,14 +67,16 @@ def draw_adapter(model, rng):
         r=rank, lora_alpha=int(rng.integers(1, 33)), use_rslora=bool(rng.integers(2)),
         target_modules="all-linear" if rng.random() < 0.3 else chosen, lora_dropout=0.1,
         exclude_modules=modules_of(model, False),
-        fan_in_fan_out=any(isinstance(m, Conv1D) for m in model.modules()))
+        fan_in_fan_out=any(isinstance(m, Conv1D) for m in model.modules()), **classifier)
     adapted = peft.get_peft_model(model, config).eval()
     half = rng.random() < 0.3
     for name, parameter in adapted.named_parameters():
-        if "lora_" not in name:
+        if "lora_" not in name and "modules_to_save" not in name:
             continue
         values = torch.from_numpy(rng.standard_normal(tuple(parameter.shape))).float()
-        if "lora_A" in name:
+        if "modules_to_save" in name:
+            values /= parameter.shape[-1] ** 0.5
+        elif "lora_A" in name:
             values /= parameter.shape[1] ** 0.5
         else:
             scale = config.lora_alpha / (rank**0.5 if config.use_rslora else rank)
@@ -65,10 +85,7 @@ def draw_adapter(model, rng):
     return adapted, half
 
 
-def write(family: str, seed: int, folder: Path) -> None:
-    base = HERE / "families" / f"{family}_{seed}"
-    rng = np.random.default_rng([seed, FAMILIES.index(family)])
-    adapted, half = draw_adapter(base_model(base), rng)
+def save(adapted, half: bool, base: Path, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     adapted.save_pretrained(folder)
     (folder / "README.md").unlink()
@@ -79,6 +96,13 @@ def write(family: str, seed: int, folder: Path) -> None:
         tensors = load_file(folder / "adapter_model.safetensors")
         save_file({name: value.bfloat16() for name, value in tensors.items()},
                   folder / "adapter_model.safetensors")
+
+
+def write(family: str, seed: int, folder: Path) -> None:
+    base = HERE / "families" / f"{family}_{seed}"
+    rng = np.random.default_rng([seed, FAMILIES.index(family)])
+    adapted, half = draw_adapter(base_model(base), rng)
+    save(adapted, half, base, folder)
     model = adapted.base_model.model.double()
     vocab = model.config.get_text_config().vocab_size
     rows, sequences = [], []
@@ -95,16 +119,44 @@ def write(family: str, seed: int, folder: Path) -> None:
     save_file(expected, folder / "expected.safetensors")
 
 
+def write_classifier(family: str, task: str, seed: int, folder: Path) -> None:
+    base = HERE / "families" / f"{family}_{seed}"
+    rng = np.random.default_rng([seed, CLASSIFIERS.index(family), 1 + list(TASKS).index(task)])
+    labels = int(rng.integers(1 + (task == "TOKEN_CLS"), 6))
+    model, lacking = classifier_of(base, task, labels)
+    adapted, half = draw_adapter(model, rng, task_type=task, modules_to_save=lacking)
+    save(adapted, half, base, folder)
+    model = adapted.base_model.model
+    if rng.random() < 0.6:
+        model.config.id2label = {i: f"label {i}" for i in range(labels)}
+        model.config.label2id = {f"label {i}": i for i in range(labels)}
+        if rng.random() < 0.5:
+            model.config.problem_type = "multi_label_classification"
+        model.config.save_pretrained(folder)
+    model = model.double()
+    vocab = model.config.get_text_config().vocab_size
+    sequences = [torch.from_numpy(rng.integers(FIRST_ID, vocab, length)) for length in LENGTHS]
+    with torch.no_grad(), all_in_double(family):
+        scores = [model(ids[None]).logits[0] for ids in sequences]
+    scores = torch.stack(scores) if task == "SEQ_CLS" else torch.cat(scores)
+    save_file({"lengths": torch.tensor(LENGTHS, dtype=torch.int32),
+               "input_ids": torch.cat(sequences).int(), "scores": scores.float()},
+              folder / "expected.safetensors")
+
+
 def main() -> None:
     warnings.filterwarnings("ignore")
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", default=",".join(FAMILIES))
-    parser.add_argument("--out", type=Path, default=HERE / "adapters")
+    parser.add_argument("--out", type=Path, default=HERE)
     args = parser.parse_args()
-    for family in args.only.split(","):
-        for seed in SEEDS:
-            write(family, seed, args.out / f"{family}_{seed}")
-            print(family, seed)
+    for family, seed in itertools.product(args.only.split(","), SEEDS):
+        write(family, seed, args.out / "adapters" / f"{family}_{seed}")
+        print(family, seed)
+        for task in TASKS if family in CLASSIFIERS else ():
+            name = f"{family}_{TASKS[task].lower()}_{seed}"
+            write_classifier(family, task, seed, args.out / "adapter_heads" / name)
+            print(name)
 
 
 if __name__ == "__main__":

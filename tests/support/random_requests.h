@@ -64,6 +64,8 @@ inline void ExpectSameAnswer(const RecordingSink& expected, const RecordingSink&
   EXPECT_EQ(a.logits, b.logits);
   EXPECT_EQ(a.prompt_logprobs, b.prompt_logprobs);
   EXPECT_EQ(a.embedding, b.embedding);
+  EXPECT_EQ(a.scores, b.scores);
+  EXPECT_EQ(a.token_scores, b.token_scores);
   EXPECT_EQ(a.token_states, b.token_states);
   EXPECT_EQ(a.xsa_cos_sim, b.xsa_cos_sim);
   EXPECT_EQ(a.xsa_proj_frac, b.xsa_proj_frac);

@@ -78,8 +78,9 @@ void ReadPooler(ObjectReader& root, ModelConfig& config) {
   const Activation activation = ReadActivation(root, "pooler_hidden_act", "gelu");
   config.serving.classifier.activation =
       activation == Activation::kRelu ? PoolerActivation::kRelu : PoolerActivation::kGelu;
-  if (activation != Activation::kRelu && activation != Activation::kGelu &&
-      config.architecture == "DebertaV2ForSequenceClassification") {
+  const bool supported = activation == Activation::kRelu || activation == Activation::kGelu;
+  config.serving.classifier.supported = supported;
+  if (!supported && config.architecture == "DebertaV2ForSequenceClassification") {
     root.Fail("pooler_hidden_act", "is not supported, must be \"gelu\" or \"relu\"");
   }
 }

@@ -21,7 +21,8 @@ void ReadEuroBert(ObjectReader& root, ModelConfig& config) {
   config.serving.classifier = {.pooling = pooling == 1 ? Pooling::kCls : Pooling::kMean,
                                .pooler = true,
                                .pooler_module = "dense",
-                               .activation = PoolerActivation::kGelu};
+                               .activation = PoolerActivation::kGelu,
+                               .supported = pooling != 0};
   config.serving.token_classifier = {};
   if (pooling == 0 && config.architecture == "EuroBertForSequenceClassification") {
     root.Fail("classifier_pooling", "late is not supported, must be \"bos\" or \"mean\"");

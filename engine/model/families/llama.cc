@@ -29,6 +29,7 @@ void ReadLlama(ObjectReader& root, ModelConfig& config) {
   }
   config.serving.classifier.pooling = Pooling::kMean;
   const double temperature = root.Number("temperature", 1e-6, 1e6, 1);
+  config.serving.classifier.supported = temperature == 1;
   if (temperature != 1 && config.architecture.ends_with("Classification")) {
     root.Fail("temperature", "is not supported, must be 1");
   }

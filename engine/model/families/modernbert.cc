@@ -29,6 +29,7 @@ void ReadHeads(ObjectReader& root, ModelConfig& config) {
                                                                       : PoolerActivation::kGelu;
   const bool supported =
       config.head_activation == Activation::kGelu || config.head_activation == Activation::kRelu;
+  classifier.supported = supported;
   if (!supported && config.architecture.ends_with("Classification")) {
     root.Fail("classifier_activation", "is not supported, must be \"gelu\" or \"relu\"");
   }

@@ -102,8 +102,15 @@ class EngineImpl : public Engine {
 
   absl::StatusOr<std::shared_ptr<const Model>> Resolve(std::string_view name,
                                                        std::string_view version) const override {
-    SLUICE_ASSIGN_OR_RETURN(const ModelTable::Lease served, Named(name, version));
+    SLUICE_ASSIGN_OR_RETURN(const ModelTable::Lease served, Served(name, version));
     return served->model();
+  }
+
+  absl::StatusOr<Named> Find(std::string_view name, std::string_view version) const override {
+    Named named;
+    SLUICE_ASSIGN_OR_RETURN(const ModelTable::Lease served, Served(name, version, &named.head));
+    named.model = served->model();
+    return named;
   }
 
   std::vector<std::shared_ptr<const Model>> Models() const override {
@@ -148,14 +155,16 @@ class EngineImpl : public Engine {
 
   absl::StatusOr<RequestId> ResolveAndSubmit(std::string_view name, std::string_view version,
                                              MakeSubmission make, MonoTime received) override {
-    SLUICE_ASSIGN_OR_RETURN(const ModelTable::Lease served, Named(name, version));
-    SLUICE_ASSIGN_OR_RETURN(Submission made, make(served->model()));
+    Named named;
+    SLUICE_ASSIGN_OR_RETURN(const ModelTable::Lease served, Served(name, version, &named.head));
+    named.model = served->model();
+    SLUICE_ASSIGN_OR_RETURN(Submission made, make(named));
     return served->runner().Submit(std::move(made.request), std::move(made.sink), received);
   }
 
   absl::Status StandingRefusal(std::string_view name, std::string_view version, int priority,
                                MonoTime received, MonoTime deadline) override {
-    const absl::StatusOr<ModelTable::Lease> served = Named(name, version);
+    const absl::StatusOr<ModelTable::Lease> served = Served(name, version);
     if (!served.ok()) return absl::OkStatus();
     return (*served)->runner().StandingRefusal(priority, received, deadline);
   }
@@ -186,25 +195,25 @@ class EngineImpl : public Engine {
 
   absl::StatusOr<ReviewReport> Review(std::string_view name, std::string_view version,
                                       bool force) override {
-    SLUICE_ASSIGN_OR_RETURN(const ModelTable::Lease served, Named(name, version));
+    SLUICE_ASSIGN_OR_RETURN(const ModelTable::Lease served, Served(name, version));
     return served->reviewer().Review(force);
   }
 
   absl::StatusOr<ReviewReport> ChooseLadder(std::string_view name, std::string_view version,
                                             const LadderChoice& choice, bool keep) override {
-    SLUICE_ASSIGN_OR_RETURN(const ModelTable::Lease served, Named(name, version));
+    SLUICE_ASSIGN_OR_RETURN(const ModelTable::Lease served, Served(name, version));
     return served->reviewer().Choose(choice, keep);
   }
 
   absl::StatusOr<StrategyTrials> TryStrategies(std::string_view name,
                                                std::string_view version) const override {
-    SLUICE_ASSIGN_OR_RETURN(const ModelTable::Lease served, Named(name, version));
+    SLUICE_ASSIGN_OR_RETURN(const ModelTable::Lease served, Served(name, version));
     return served->reviewer().TryStrategies();
   }
 
   absl::StatusOr<StepDescription> DescribeStep(std::string_view name, std::string_view version,
                                                const StepSizes& step, bool profile) const override {
-    SLUICE_ASSIGN_OR_RETURN(const ModelTable::Lease served, Named(name, version));
+    SLUICE_ASSIGN_OR_RETURN(const ModelTable::Lease served, Served(name, version));
     return served->runner().executable()->DescribeStep(step, profile);
   }
 
@@ -276,17 +285,20 @@ class EngineImpl : public Engine {
     });
   }
 
-  // Like Resolve.
-  absl::StatusOr<ModelTable::Lease> Named(std::string_view name, std::string_view version) const {
+  // Like Resolve. Sets *head to the adapter's own classifier, if it has one.
+  absl::StatusOr<ModelTable::Lease> Served(
+      std::string_view name, std::string_view version,
+      std::shared_ptr<const ClassifierConfig>* head = nullptr) const {
     const std::string_view adapter = AdapterOf(name);
-    if (adapter.empty()) return NamedBase(name, version);
+    if (adapter.empty()) return ServedBase(name, version);
     name.remove_suffix(adapter.size() + 1);
-    SLUICE_ASSIGN_OR_RETURN(ModelTable::Lease served, NamedBase(name, version));
-    SLUICE_RETURN_IF_ERROR(served->runner().adapters().Check(adapter));
+    SLUICE_ASSIGN_OR_RETURN(ModelTable::Lease served, ServedBase(name, version));
+    SLUICE_ASSIGN_OR_RETURN(auto own, served->runner().adapters().HeadOf(adapter));
+    if (head != nullptr) *head = std::move(own);
     return served;
   }
 
-  absl::StatusOr<ModelTable::Lease> NamedBase(std::string_view name,
+  absl::StatusOr<ModelTable::Lease> ServedBase(std::string_view name,
                                               std::string_view version) const {
     ModelTable::Lease served;
     if (version.empty()) {

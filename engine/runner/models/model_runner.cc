@@ -62,6 +62,13 @@ TrafficStats DescribeTraffic(const Traffic& traffic, MonoTime now) {
           .arrivals = traffic.Rate(now)};
 }
 
+// Returns the error of a request that was made for the labels of an adapter's earlier load.
+absl::Status ReplacedError(const RequestSpec& spec) {
+  return absl::UnavailableError(absl::StrCat(
+      "adapter ", spec.adapter, " of model ", spec.model->name,
+      " was replaced during the call by an adapter with other labels; send the request again"));
+}
+
 // Adds to each bucket whether it is in the ladder, and its measured cost.
 void DescribeBuckets(const Ladder& ladder, const CostState& costs,
                      std::vector<BucketStats>* buckets) {
@@ -163,8 +170,11 @@ void ModelRunner::DeliverAdapter(RequestId id,
   MutexLock lock(&state_.mu);
   ActiveRequest* const request = state_.requests.Find(id);
   if (request == nullptr) return;  // it was cancelled, or its deadline passed
+  if (adapter.ok() && !(*adapter)->Matches(*request->request.spec)) {
+    adapter = ReplacedError(*request->request.spec);
+  }
   if (adapter.ok()) {
-    request->adapter = *std::move(adapter);
+    request->UseAdapter(*std::move(adapter));
     SeparatePrefixes(request);
     state_.requests.AdapterReady(request);
   } else {
@@ -215,6 +225,9 @@ absl::StatusOr<RequestId> ModelRunner::Submit(Request request, std::shared_ptr<S
     auto found = prepared_.adapters->Use(name, caller);
     if (!found.ok()) return Refuse(found.status());
     adapter = *std::move(found);
+    if (adapter != nullptr && !adapter->Matches(*request.spec)) {
+      return Refuse(ReplacedError(*request.spec));
+    }
   }
   const Applicant applicant = ApplicantOf(request);
   // Checked before anything proportional to its tokens is allocated.
@@ -226,7 +239,7 @@ absl::StatusOr<RequestId> ModelRunner::Submit(Request request, std::shared_ptr<S
   };
   auto active = std::make_unique<ActiveRequest>(std::move(request), std::move(sink), received, now);
   active->admission = admission;
-  active->adapter = std::move(adapter);
+  if (adapter != nullptr) active->UseAdapter(std::move(adapter));
   const bool awaits = !name.empty() && active->adapter == nullptr && !NeedsNoStep(active->request);
   active->awaits_adapter = awaits;
   if (!awaits) SeparatePrefixes(active.get());

@@ -175,7 +175,7 @@ int64_t PromptTokenBytes(const Request& request) {
   if ((request.outputs & kOutputPromptLogprobs) != 0) bytes += sizeof(float);
   const ModelConfig& config = request.spec->model->config;
   if ((request.outputs & kOutputTokenScores) != 0) {
-    bytes += 2 * config.serving.classifier.labels * kSizeOf<float>;  // until the row has ended
+    bytes += 2 * ClassifierOf(*request.spec).labels * kSizeOf<float>;  // until the row has ended
   }
   if ((request.outputs & kOutputTokenStates) != 0) {
     bytes += 2 * config.token_embedding_size() * kSizeOf<float>;
@@ -409,6 +409,14 @@ int32_t ActiveRequest::SharedTokens(int32_t page_tokens) const {
   return worthwhile ? static_cast<int32_t>(shared) : 0;
 }
 
+void ActiveRequest::UseAdapter(std::shared_ptr<const ServedAdapter> loaded) {
+  adapter = std::move(loaded);
+  if (!adapter->classifier) return;
+  for (RequestRow& row : rows) {
+    if (row.outputs.states != nullptr) row.outputs.states->UseClassifier(&*adapter->classifier);
+  }
+}
+
 void ActiveRequest::AllocateReply() {
   if (std::exchange(reply_allocated, true)) return;
   const ModelConfig& config = request.spec->model->config;
@@ -420,9 +428,10 @@ void ActiveRequest::AllocateReply() {
     return Wants(output) ? rows.size() * per_row : 0;
   };
   reply.embedding.resize(numbers(kOutputEmbedding, EmbeddingSize(*request.spec)));
-  reply.scores.resize(numbers(kOutputScores, config.serving.classifier.labels));
+  const int64_t labels = ClassifierOf(*request.spec).labels;
+  reply.scores.resize(numbers(kOutputScores, labels));
   if (Wants(kOutputTokenScores)) {
-    reply.token_scores.resize(request.tokens.size() * config.serving.classifier.labels);
+    reply.token_scores.resize(request.tokens.size() * labels);
   }
   if (Wants(kOutputTokenStates)) {
     reply.token_states.resize(request.tokens.size() * config.token_embedding_size());

@@ -129,6 +129,8 @@ struct ActiveRequest {
   // Makes its prompts reuse only pages of requests with the same number (caller_numbers.h), and no
   // pages without `reuse`. Called at most once.
   void SeparatePrefixes(uint64_t number, bool reuse);
+  // Sets the adapter. Requires that adapter->Matches(*request.spec). Called at most once.
+  void UseAdapter(std::shared_ptr<const ServedAdapter> loaded);
   // Allocates the parts of the reply whose sizes do not depend on the generated tokens. Called
   // once.
   void AllocateReply();

@@ -30,11 +30,30 @@ AdapterCounts CountsOf(const AdapterUse& use) {
 
 }  // namespace
 
+ServedAdapter::ServedAdapter(std::string own_name, uint64_t own_number,
+                             std::unique_ptr<const LoadedAdapter> packed,
+                             const std::optional<AdapterHead>& own_head)
+    : name(std::move(own_name)), number(own_number), weights(std::move(packed)) {
+  if (!own_head) return;
+  head = own_head->config;
+  classifier = own_head->classifier.WithCopies();
+}
+
 ServedAdapter::~ServedAdapter() {
   if (table == nullptr) return;
-  const int64_t bytes = weights->bytes();
+  const int64_t freed = bytes();
   weights.reset();
-  table->Free(bytes);
+  classifier.reset();
+  table->Free(freed);
+}
+
+int64_t ServedAdapter::bytes() const {
+  return weights->bytes() + (classifier ? classifier->saved_bytes() : 0);
+}
+
+bool ServedAdapter::Matches(const RequestSpec& spec) const {
+  if (head == nullptr || spec.head == nullptr) return head == spec.head;
+  return *head == *spec.head;
 }
 
 void AdapterTable::Changed() {
@@ -56,7 +75,8 @@ void AdapterTable::GiveBack(int64_t reserved) {
 }
 
 absl::StatusOr<int64_t> AdapterTable::BytesOf(const Adapter& adapter) const {
-  SLUICE_ASSIGN_OR_RETURN(const int64_t bytes, executable_->AdapterBytes(adapter));
+  SLUICE_ASSIGN_OR_RETURN(int64_t bytes, executable_->AdapterBytes(adapter));
+  if (adapter.head) bytes += adapter.head->classifier.saved_bytes();
   if (bytes <= limit_) return bytes;
   return absl::ResourceExhaustedError(absl::StrCat(
       "adapter ", adapter.name, " takes ", bytes, " bytes; the limit of all adapters ",
@@ -72,7 +92,7 @@ AdapterTable::Entry* AdapterTable::Victim(int64_t bytes, bool evict_used, std::s
   };
   std::map<std::string_view, int64_t> owned;
   for (const auto& [name, entry] : entries_) {
-    if (entry.loaded != nullptr) owned[owner_of(entry)] += entry.loaded->weights->bytes();
+    if (entry.loaded != nullptr) owned[owner_of(entry)] += entry.loaded->bytes();
   }
   owned[""] = std::numeric_limits<int64_t>::max();  // such adapters are evicted first
   const auto own = owned.find(caller);
@@ -94,7 +114,7 @@ AdapterTable::Entry* AdapterTable::Victim(int64_t bytes, bool evict_used, std::s
 
 void AdapterTable::Evict(Entry* entry, Evicted* evicted) {
   if (entry->loaded == nullptr) return;
-  leaving_ += entry->loaded->weights->bytes();
+  leaving_ += entry->loaded->bytes();
   evicted->push_back(std::move(entry->loaded));
 }
 
@@ -119,12 +139,13 @@ bool AdapterTable::Reserve(int64_t bytes, bool evict, bool evict_used, std::stri
 absl::StatusOr<std::shared_ptr<ServedAdapter>> AdapterTable::Pack(const Adapter& adapter) {
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<const LoadedAdapter> weights,
                           executable_->LoadAdapter(adapter));
-  return std::make_shared<ServedAdapter>(adapter.name, ++last_number_, std::move(weights));
+  return std::make_shared<ServedAdapter>(adapter.name, ++last_number_, std::move(weights),
+                                         adapter.head);
 }
 
 void AdapterTable::Count(const std::shared_ptr<ServedAdapter>& served, int64_t reserved,
                          Entry* entry) {
-  used_ += served->weights->bytes() - reserved;
+  used_ += served->bytes() - reserved;
   served->table = this;
   served->use = entry->use;
   ++entry->use->loads;
@@ -159,6 +180,7 @@ absl::Status AdapterTable::Load(const AdapterSource& source, Room room) {
   entry.source = std::move(own);
   entry.version = ++last_version_;
   entry.most_bytes = bytes;
+  entry.head = adapter->head ? adapter->head->config : nullptr;
   entry.last_use = ++last_use_;
   if (served != nullptr) Count(served, bytes, &entry);
   Changed();
@@ -189,9 +211,12 @@ std::vector<std::string> AdapterTable::Names() const {
   return names;
 }
 
-absl::Status AdapterTable::Check(std::string_view name) const {
+absl::StatusOr<std::shared_ptr<const ClassifierConfig>> AdapterTable::HeadOf(
+    std::string_view name) const {
   MutexLock lock(&mu_);
-  return entries_.contains(name) ? absl::OkStatus() : NotFound(name);
+  const auto found = entries_.find(name);
+  if (found == entries_.end()) return NotFound(name);
+  return found->second.head;
 }
 
 int64_t AdapterTable::bytes() const {
@@ -247,7 +272,10 @@ absl::Status AdapterTable::LoadReserved(const AdapterSource& source, uint64_t ve
   MutexLock lock(&mu_);
   const auto found = entries_.find(source.name);
   const bool same = found != entries_.end() && found->second.version == version;
-  if (same) found->second.most_bytes = bytes;
+  if (same) {
+    found->second.most_bytes = bytes;
+    found->second.head = (*adapter)->head ? (*adapter)->head->config : nullptr;
+  }
   if (same && served != nullptr && found->second.loaded == nullptr) {
     Count(served, reserved, &found->second);
   } else {
@@ -322,7 +350,7 @@ AdapterTableStats AdapterTable::Stats() const {
     if (entry.named) own.name = name;
     own.counts += CountsOf(*entry.use);
     if (entry.loaded != nullptr) {
-      own.bytes += entry.loaded->weights->bytes();
+      own.bytes += entry.loaded->bytes();
       loaded.emplace_back(entry.last_use, name);
     }
     if (!entry.waiting.empty()) stats.waiting.push_back(name);

@@ -17,6 +17,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -31,6 +32,7 @@
 #include "engine/engine.h"
 #include "engine/engine_stats.h"
 #include "engine/model/adapter.h"
+#include "engine/request.h"
 
 namespace sluice {
 
@@ -45,8 +47,11 @@ struct AdapterUse {
 // An adapter that requests use. A request keeps it until it ends.
 struct ServedAdapter {
   ServedAdapter(std::string own_name, uint64_t own_number,
-                std::unique_ptr<const LoadedAdapter> packed)
-      : name(std::move(own_name)), number(own_number), weights(std::move(packed)) {}
+                std::unique_ptr<const LoadedAdapter> packed,
+                const std::optional<AdapterHead>& own_head = std::nullopt);
+  int64_t bytes() const;
+  // Returns whether it has the classifier that the request was made for.
+  bool Matches(const RequestSpec& spec) const;
   // Counts a request that used it and ended.
   void CountRequest(int64_t tokens) const {
     ++use->requests;
@@ -60,6 +65,8 @@ struct ServedAdapter {
   // Different for each load: KV pages of another load with the same name are not reused.
   const uint64_t number;
   std::unique_ptr<const LoadedAdapter> weights;
+  std::shared_ptr<const ClassifierConfig> head;  // nullptr: it has no classifier of its own
+  std::optional<Classifier> classifier;
   AdapterTable* table = nullptr;  // counts its memory
   std::shared_ptr<AdapterUse> use;
 };
@@ -88,13 +95,14 @@ class AdapterTable {
   // adapter exceeds the limit, and the errors of reading and packing.
   absl::Status Load(const AdapterSource& source, Room room);
   // Forgets an adapter. Requests that use it finish on it, requests that wait for it fail. Returns
-  // NotFound as Check does.
+  // NotFound as HeadOf does.
   absl::Status Unload(std::string_view name);
 
   // Returns the names of the known adapters in order.
   std::vector<std::string> Names() const;
-  // Returns NotFound, which lists the known adapters, if there is none of this name.
-  absl::Status Check(std::string_view name) const;
+  // Returns the adapter's own classifier, nullptr if it has none, or NotFound, which lists the known
+  // adapters.
+  absl::StatusOr<std::shared_ptr<const ClassifierConfig>> HeadOf(std::string_view name) const;
   int64_t limit() const { return limit_; }
   // Returns the bytes in use. At most limit().
   int64_t bytes() const;
@@ -130,6 +138,7 @@ class AdapterTable {
     AdapterSource source;
     uint64_t version = 0;  // of the source
     int64_t most_bytes = 0;
+    std::shared_ptr<const ClassifierConfig> head;
     std::shared_ptr<const ServedAdapter> loaded;  // nullptr: not in memory
     std::string owner;                            // the caller that used it last
     uint64_t last_use = 0;                        // in the order of uses

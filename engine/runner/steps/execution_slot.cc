@@ -258,7 +258,8 @@ void ExecutionSlot::AppendStates(const RequestRow& row, int32_t sequence) {
                        .position = first,
                        .out = nullptr,
                        .count = count,
-                       .largest = largest});
+                       .largest = largest,
+                       .of_trunk = row.owner->request.spec->head != nullptr});
   }
 }
 

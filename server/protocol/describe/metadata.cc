@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/protocol/tensors/inputs.h"
-#include "server/protocol/tensors/outputs.h"
 
 namespace sluice {
 namespace {
@@ -48,25 +47,26 @@ inference::DataType TypeOf(std::string_view datatype) {
 
 // Returns the use of the model according to its files: "classify", "generate" or "embed". A decoder
 // with a modules.json of sentence-transformers, or with sluice.embedding in config.json, embeds.
-const char* TaskOf(const Model& model) {
-  const ServingConfig& serving = model.config.serving;
-  if (serving.classifier.labels > 0) return "classify";
-  return model.generates() && !serving.states_embedding ? "generate" : "embed";
+const char* TaskOf(const NamedModel& named) {
+  if (named.classifier.labels > 0) return "classify";
+  return named.generates() && !named.model.config.serving.states_embedding ? "generate" : "embed";
 }
 
 // Adds the information that clients need: the task, the most tokens of a row, the names of labels
 // and prompts and the special tokens of texts, as JSON lists, whether labels are independent, the
 // similarity for comparing embeddings, and the settings of SettingsOf.
-void AddProperties(const Model& model, inference::ModelMetadataResponse* response) {
+void AddProperties(const NamedModel& named, inference::ModelMetadataResponse* response) {
+  const Model& model = named.model;
+  const ClassifierConfig& classifier = named.classifier;
   const ServingConfig& serving = model.config.serving;
   auto& properties = *response->mutable_properties();
   properties["max_positions"] = absl::StrCat(model.config.max_positions);
   const auto list = [](const auto& names) {
     return nlohmann::json(names).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   };
-  properties["task"] = TaskOf(model);
-  if (!serving.classifier.names.empty()) properties["labels"] = list(serving.classifier.names);
-  if (serving.classifier.multi_label) properties["problem_type"] = kMultiLabel;
+  properties["task"] = TaskOf(named);
+  if (!classifier.names.empty()) properties["labels"] = list(classifier.names);
+  if (classifier.multi_label) properties["problem_type"] = kMultiLabel;
   std::vector<std::string> prompts;
   prompts.reserve(serving.prompts.size());
   for (const NamedPrompt& prompt : serving.prompts) prompts.push_back(prompt.name);
@@ -76,15 +76,16 @@ void AddProperties(const Model& model, inference::ModelMetadataResponse* respons
     if (specials.size() <= kMaxSpecialBytes) properties["special_tokens"] = std::move(specials);
   }
   if (!serving.similarity.empty()) properties["similarity"] = serving.similarity;
-  for (const ModelSetting& setting : SettingsOf(model.config)) {
+  for (const ModelSetting& setting : SettingsOf(model.config, classifier)) {
     properties[setting.name] = setting.value;
   }
 }
 
 }  // namespace
 
-inference::ModelMetadataResponse DescribeModel(const Model& model,
+inference::ModelMetadataResponse DescribeModel(const NamedModel& named,
                                                const std::vector<int64_t>& versions) {
+  const Model& model = named.model;
   inference::ModelMetadataResponse response;
   response.set_name(model.name);
   for (int64_t version : versions) response.add_versions(absl::StrCat(version));
@@ -101,10 +102,10 @@ inference::ModelMetadataResponse DescribeModel(const Model& model,
     describe(response.add_inputs(), info.name, info.datatype, InputShape(model, info));
   }
   for (const OutputInfo& info : Outputs()) {
-    if (!IsDefaultOf(info, model)) continue;
-    describe(response.add_outputs(), info.name, info.datatype, ShapeOf(info, model));
+    if (!IsDefaultOf(info, named)) continue;
+    describe(response.add_outputs(), info.name, info.datatype, ShapeOf(info, named));
   }
-  AddProperties(model, &response);
+  AddProperties(named, &response);
   return response;
 }
 
@@ -114,8 +115,9 @@ std::string DescribeMemoryLimit(const ModelStats& stats) {
   return absl::StrCat(limit, " bytes for the ladder, which it does not change");
 }
 
-inference::ModelConfig ConfigureModel(const Model& model, int32_t max_rows,
+inference::ModelConfig ConfigureModel(const NamedModel& named, int32_t max_rows,
                                       int64_t max_queue_delay_us) {
+  const Model& model = named.model;
   inference::ModelConfig config;
   config.set_name(model.name);
   config.set_platform(kPlatform);
@@ -138,8 +140,8 @@ inference::ModelConfig ConfigureModel(const Model& model, int32_t max_rows,
     input->set_optional(true);
   }
   for (const OutputInfo& info : Outputs()) {
-    if (!IsDefaultOf(info, model)) continue;
-    configure(config.add_output(), info.name, info.datatype, ShapeOf(info, model));
+    if (!IsDefaultOf(info, named)) continue;
+    configure(config.add_output(), info.name, info.datatype, ShapeOf(info, named));
   }
   return config;
 }

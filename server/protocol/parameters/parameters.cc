@@ -182,7 +182,7 @@ absl::Status ReadParameters(const ParameterMap& map, const ModelConfig& config, 
   spec->truncate = serving.truncate.value_or(Truncation::kError);
   spec->states.pooling = serving.pooling;
   spec->states.normalize = serving.normalize;
-  spec->states.scores = serving.classifier.scale;
+  spec->states.scores = (spec->head != nullptr ? *spec->head : serving.classifier).scale;
   spec->prompt_name = serving.default_prompt;
   spec->states.task = serving.default_task;
   for (const auto& [name, value] : map) {

@@ -24,10 +24,10 @@ absl::Status OutputError(absl::string_view name, absl::string_view problem) {
   return ReasonError(Reason::kOutput, absl::StrCat("output ", Printable(name), " ", problem));
 }
 
-std::string NamesOf(const Model& model) {
+std::string NamesOf(const NamedModel& named) {
   std::string names;
   for (const OutputInfo& info : Outputs()) {
-    if (!Has(model, info)) continue;
+    if (!Has(named, info)) continue;
     absl::StrAppend(&names, names.empty() ? "" : ", ",
                     absl::string_view(info.name.data(), info.name.size()));
   }
@@ -82,7 +82,7 @@ absl::Status CheckNeeds(const OutputInfo& info, absl::string_view name,
 }
 
 // Returns the outputs of a request that names no outputs.
-std::vector<Output> DefaultOutputs(const Model& model, const RequestedExtras& extras) {
+std::vector<Output> DefaultOutputs(const NamedModel& named, const RequestedExtras& extras) {
   if (extras.similar) return {Output::kMaxSim};
   std::vector<Output> outputs;
   for (const OutputInfo& info : Outputs()) {
@@ -94,11 +94,11 @@ std::vector<Output> DefaultOutputs(const Model& model, const RequestedExtras& ex
     if (info.output == Output::kTokenOffsets && !extras.located) continue;
     const bool spans = extras.spans && (info.mask & kOutputSpans) != 0;
     if (extras.labels) {
-      if (Has(model, info) && (info.mask & kOutputExtraction) != 0) outputs.push_back(info.output);
+      if (Has(named, info) && (info.mask & kOutputExtraction) != 0) outputs.push_back(info.output);
       continue;
     }
-    if (IsDefaultOf(info, model) || (Has(model, info) && spans) ||
-        (Has(model, info) && (top || candidates))) {
+    if (IsDefaultOf(info, named) || (Has(named, info) && spans) ||
+        (Has(named, info) && (top || candidates))) {
       outputs.push_back(info.output);
     }
   }
@@ -106,22 +106,27 @@ std::vector<Output> DefaultOutputs(const Model& model, const RequestedExtras& ex
 }
 
 // Returns the error for an output that the model does not have.
-absl::Status MissingOutput(const std::string& name, const Model& model) {
-  if (model.config.serving.classifier.labels > 0 && name == InfoOf(Output::kEmbedding).name) {
+absl::Status MissingOutput(const std::string& name, const NamedModel& named) {
+  if (named.has_head) {
+    return OutputError(name, absl::StrCat("is missing, because the adapter has a classifier in ",
+                                          "place of the model's outputs. Request one of ",
+                                          NamesOf(named), ", or name the model or another adapter"));
+  }
+  if (named.classifier.labels > 0 && name == InfoOf(Output::kEmbedding).name) {
     return OutputError(
         name, absl::StrCat("is missing, because this model is a classifier or reranker, whose "
                            "states are not made to be compared. Use another model, set "
                            "sluice.embedding in its config.json, or request one of ",
-                           NamesOf(model)));
+                           NamesOf(named)));
   }
-  return OutputError(name, absl::StrCat("is unknown to this model, which has ", NamesOf(model)));
+  return OutputError(name, absl::StrCat("is unknown to this model, which has ", NamesOf(named)));
 }
 
-absl::Status ReadOutputs(const inference::ModelInferRequest& message, const Model& model,
+absl::Status ReadOutputs(const inference::ModelInferRequest& message, const NamedModel& named,
                          const RequestedExtras& extras, std::vector<Output>* outputs) {
   for (const auto& requested : message.outputs()) {
-    const OutputInfo* info = FindOutput(requested.name(), model);
-    if (info == nullptr) return MissingOutput(requested.name(), model);
+    const OutputInfo* info = FindOutput(requested.name(), named);
+    if (info == nullptr) return MissingOutput(requested.name(), named);
     if (!requested.parameters().empty()) {
       return OutputError(requested.name(), "takes no parameters; remove them");
     }
@@ -131,7 +136,7 @@ absl::Status ReadOutputs(const inference::ModelInferRequest& message, const Mode
     SLUICE_RETURN_IF_ERROR(CheckNeeds(*info, requested.name(), extras));
     outputs->push_back(info->output);
   }
-  if (outputs->empty()) *outputs = DefaultOutputs(model, extras);
+  if (outputs->empty()) *outputs = DefaultOutputs(named, extras);
   const bool extracts = (MaskOf(*outputs) & kOutputExtraction) != 0;
   if (extras.labels && !extracts) {
     return ParameterError("labels", "is refused: the model does not extract parts of texts");
@@ -177,6 +182,7 @@ absl::Status CheckDiversity(const RequestSpec& spec, const Request& request) {
 // overflow integers.
 struct ReplyExtents {
   const ModelConfig& config;
+  const ClassifierConfig& classifier;
   double text;  // the most bytes that a token adds to a text
   double rows;
   double longest;  // the longest prompt or, with windows, the longest text
@@ -207,6 +213,7 @@ ReplyExtents ExtentsOf(const Model& model, const Prompt& prompt, int32_t longest
   // Bytes that are not UTF-8 become U+FFFD, of 3 bytes, and some decoders put spaces before tokens.
   const int64_t longest = model.tokenizer == nullptr ? 0 : model.tokenizer->longest_token_bytes();
   return {.config = model.config,
+          .classifier = ClassifierOf(spec),
           .text = static_cast<double>(std::max<int64_t>(longest, 3) + 1),
           .rows = static_cast<double>(prompt.rows()),
           .longest = static_cast<double>(longest_row),
@@ -253,15 +260,15 @@ double OutputBytes(Output output, const ReplyExtents& of) {
     case Output::kEmbedding:
       return 4 * of.rows * of.embedding;
     case Output::kScores:
-      return 4 * of.rows * static_cast<double>(of.config.serving.classifier.labels);
+      return 4 * of.rows * static_cast<double>(of.classifier.labels);
     case Output::kLabel:
-      return of.rows * (4 + LongestName(of.config.serving.classifier));
+      return of.rows * (4 + LongestName(of.classifier));
     case Output::kTokenCount:
       return 4 * of.rows;
     case Output::kTokenScores:
-      return 4 * of.rows * of.longest * static_cast<double>(of.config.serving.classifier.labels);
+      return 4 * of.rows * of.longest * static_cast<double>(of.classifier.labels);
     case Output::kTokenLabels:
-      return of.rows * of.longest * (4 + LongestName(of.config.serving.classifier));
+      return of.rows * of.longest * (4 + LongestName(of.classifier));
     case Output::kTokenEmbeddings:
       return 4 * of.rows * of.longest * static_cast<double>(of.config.token_embedding_size());
     case Output::kTokenOffsets:
@@ -357,10 +364,11 @@ absl::Status CheckMoreTokens(const Model& model, const Prompt& prompt, int64_t m
   return absl::OkStatus();
 }
 
-absl::Status CheckGenerates(const Model& model, int64_t max_tokens) {
-  if (max_tokens == 0 || model.generates()) return absl::OkStatus();
-  const absl::string_view why =
-      model.config.has_lm_head ? "its attention is bidirectional" : "it has no head";
+absl::Status CheckGenerates(const NamedModel& named, int64_t max_tokens) {
+  if (max_tokens == 0 || named.generates()) return absl::OkStatus();
+  absl::string_view why = "it has no head";
+  if (named.model.config.has_lm_head) why = "its attention is bidirectional";
+  if (named.has_head) why = "the adapter has a classifier in place of the head";
   return ParameterError("max_tokens",
                         absl::StrCat("is ", max_tokens, "; the model generates no tokens: ", why));
 }
@@ -369,7 +377,7 @@ absl::Status CheckGenerates(const Model& model, int64_t max_tokens) {
 absl::Status CheckRoom(const RequestSpec& spec, const Model& model, uint32_t outputs,
                        Prompt* prompt) {
   const int64_t max_tokens = spec.max_tokens;
-  SLUICE_RETURN_IF_ERROR(CheckGenerates(model, max_tokens));
+  SLUICE_RETURN_IF_ERROR(CheckGenerates({model, spec.head.get()}, max_tokens));
   SLUICE_RETURN_IF_ERROR(CheckMoreTokens(model, *prompt, max_tokens));
   if (prompt->embeds() && (outputs & kOutputPromptLogprobs) != 0) {
     return OutputError("prompt_logprobs", "needs token ids, but inputs_embeds has none");
@@ -540,7 +548,11 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
                                       const RequestLimits& limits, const CallContext& call) {
   SLUICE_RETURN_IF_ERROR(CheckId(message.id()));
   const Model& model = *call.model;
+  const NamedModel named(model, call.head.get());
   const auto spec = std::make_shared<RequestSpec>();
+  spec->model = call.model;
+  spec->adapter = AdapterOf(message.model_name());
+  spec->head = call.head;
   ValidRequest valid;
   Request& request = valid.request;
   ReplySpec& reply = valid.reply;
@@ -557,7 +569,7 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
                                .similar = similar,
                                .spans = !spec->states.spans.empty(),
                                .labels = !spec->extraction.labels.empty()};
-  SLUICE_RETURN_IF_ERROR(ReadOutputs(message, model, extras, &reply.outputs));
+  SLUICE_RETURN_IF_ERROR(ReadOutputs(message, named, extras, &reply.outputs));
   SLUICE_RETURN_IF_ERROR(CheckPromptName(message, model, prompt));
   SLUICE_RETURN_IF_ERROR(CheckSpanUnit(*spec, prompt));
   SLUICE_RETURN_IF_ERROR(CheckLabels(*spec, prompt));
@@ -617,8 +629,6 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
   if (token_ids) reply.token_ids.assign(request.tokens.begin(), request.tokens.end());
   reply.cut_tokens = prompt.cut_tokens();
   spec->id = message.id();
-  spec->model = call.model;
-  spec->adapter = AdapterOf(message.model_name());
   spec->lengths = prompt.TakeLengths();
   if ((request.outputs & (kOutputVectors | kOutputMaxSim)) != 0) {
     request.vectors = VectorPositions(*spec, request);

@@ -41,6 +41,8 @@ struct CallContext {
   int64_t fresh_seed = 0;  // >= 0, from entropy; used if the request needs a seed and has none
   std::shared_ptr<const Caller> caller{};  // nullptr if callers are not identified
   std::shared_ptr<const Model> model{};    // the model named by the message
+  // The classifier of the adapter named by the message; nullptr if it has none of its own.
+  std::shared_ptr<const ClassifierConfig> head{};
   // Called before texts are encoded, with a lower bound on their tokens. May refuse the request.
   std::function<absl::Status(int64_t tokens)> before_encoding{};
 };

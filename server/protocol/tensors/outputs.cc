@@ -84,17 +84,19 @@ const OutputInfo& InfoOf(Output output) {
                        [output](const OutputInfo& info) { return info.output == output; });
 }
 
-bool Has(const Model& model, const OutputInfo& info) {
-  const ClassifierConfig& classifier = model.config.serving.classifier;
+bool Has(const NamedModel& named, const OutputInfo& info) {
+  const Model& model = named.model;
+  const ClassifierConfig& classifier = named.classifier;
+  const bool has_lm_head = model.config.has_lm_head && !named.has_head;
   switch (info.provider) {
     case Provider::kTokens:
-      return model.generates();
+      return named.generates();
     case Provider::kText:
-      return model.generates() && model.tokenizer != nullptr;
+      return named.generates() && model.tokenizer != nullptr;
     case Provider::kTokenIds:
-      return model.generates() && model.config.embeds_ids();
+      return named.generates() && model.config.embeds_ids();
     case Provider::kHead:
-      return model.config.has_lm_head;
+      return has_lm_head;
     case Provider::kXsa:
       return model.config.xsa.Any();
     case Provider::kClassifier:
@@ -109,10 +111,9 @@ bool Has(const Model& model, const OutputInfo& info) {
       return model.tokenizer != nullptr;
     case Provider::kEmbedding:
       return !model.config.serving.multi_vector &&
-             (classifier.labels == 0 || model.config.serving.states_embedding);
+             (classifier.labels == 0 || (model.config.serving.states_embedding && !named.has_head));
     case Provider::kSparse:
-      return model.config.serving.term_weights ||
-             (model.config.has_lm_head && !model.config.causal);
+      return model.config.serving.term_weights || (has_lm_head && !model.config.causal);
     case Provider::kVectors:
       return model.config.vector_size() > 0;
     case Provider::kExtraction:
@@ -123,29 +124,32 @@ bool Has(const Model& model, const OutputInfo& info) {
   return false;
 }
 
-const OutputInfo* FindOutput(std::string_view name, const Model& model) {
+const OutputInfo* FindOutput(std::string_view name, const NamedModel& named) {
   for (const OutputInfo& info : kOutputs) {
-    if (info.name == name) return Has(model, info) ? &info : nullptr;
+    if (info.name == name) return Has(named, info) ? &info : nullptr;
   }
   return nullptr;
 }
 
-bool IsDefaultOf(const OutputInfo& info, const Model& model) {
-  const ServingConfig& serving = model.config.serving;
-  const bool scores = serving.classifier.labels > 0;
+bool IsDefaultOf(const OutputInfo& info, const NamedModel& named) {
+  const ServingConfig& serving = named.model.config.serving;
+  const bool scores = named.classifier.labels > 0, of_tokens = named.classifier.of_tokens;
   if (info.output == Output::kOutputBytes) return false;
-  if (info.output == Output::kTokenCount) return serving.classifier.of_tokens;
-  if (info.output == Output::kTokenOffsets) return serving.classifier.of_tokens && Has(model, info);
-  if (serving.extraction) return info.mask == kOutputExtraction && Has(model, info);
-  if (serving.multi_vector) return info.mask == kOutputVectors;
-  if (serving.sparse) return info.mask == kOutputSparse;
-  if ((info.mask & (kOutputScores | kOutputTokenScores)) != 0) return Has(model, info);
-  if (info.output == Output::kEmbedding) return !scores && !model.generates();
-  return !scores && info.mask == kOutputTokens && Has(model, info);
+  if (info.output == Output::kTokenCount) return of_tokens;
+  if (info.output == Output::kTokenOffsets) return of_tokens && Has(named, info);
+  if (!named.has_head) {
+    if (serving.extraction) return info.mask == kOutputExtraction && Has(named, info);
+    if (serving.multi_vector) return info.mask == kOutputVectors;
+    if (serving.sparse) return info.mask == kOutputSparse;
+  }
+  if ((info.mask & (kOutputScores | kOutputTokenScores)) != 0) return Has(named, info);
+  if (info.output == Output::kEmbedding) return !scores && !named.generates();
+  return !scores && info.mask == kOutputTokens && Has(named, info);
 }
 
-std::vector<int64_t> ShapeOf(const OutputInfo& info, const Model& model) {
-  const int64_t labels = model.config.serving.classifier.labels;
+std::vector<int64_t> ShapeOf(const OutputInfo& info, const NamedModel& named) {
+  const Model& model = named.model;
+  const int64_t labels = named.classifier.labels;
   switch (info.output) {
     case Output::kSequenceLength:
     case Output::kFinishReason:

@@ -69,6 +69,23 @@ enum class Provider {
   kAnyModel,
 };
 
+// A model, or a model with an adapter. The adapter may have a classifier in place of the model's
+// outputs.
+struct NamedModel {
+  NamedModel(const Model& own)  // NOLINT(google-explicit-constructor)
+      : model(own), classifier(own.config.serving.classifier) {}
+  NamedModel(const Model& own, const ClassifierConfig* head)
+      : model(own),
+        classifier(head != nullptr ? *head : own.config.serving.classifier),
+        has_head(head != nullptr) {}
+  // Returns whether a next token can be drawn.
+  bool generates() const { return !has_head && model.generates(); }
+
+  const Model& model;
+  const ClassifierConfig& classifier;
+  bool has_head = false;  // whether the classifier is an adapter's own
+};
+
 struct OutputInfo {
   Output output;
   std::string_view name;
@@ -84,10 +101,10 @@ std::span<const OutputInfo> Outputs();
 
 const OutputInfo& InfoOf(Output output);
 
-bool Has(const Model& model, const OutputInfo& info);
+bool Has(const NamedModel& named, const OutputInfo& info);
 
 // Returns the output of this name, or nullptr if there is none or the model does not provide it.
-const OutputInfo* FindOutput(std::string_view name, const Model& model);
+const OutputInfo* FindOutput(std::string_view name, const NamedModel& named);
 
 // Returns whether the output is a default, for requests that name no outputs. The defaults are:
 // - for a classifier of texts, the scores, and the label if labels have names;
@@ -98,9 +115,9 @@ const OutputInfo* FindOutput(std::string_view name, const Model& model);
 // - for a model that extracts, the labelled parts and their counts;
 // - for a model whose files define a sparse embedding, that embedding;
 // - for any other model, the embedding.
-bool IsDefaultOf(const OutputInfo& info, const Model& model);
+bool IsDefaultOf(const OutputInfo& info, const NamedModel& named);
 
 // Returns the shape of a default output, without the row dimension; -1 means a variable size.
-std::vector<int64_t> ShapeOf(const OutputInfo& info, const Model& model);
+std::vector<int64_t> ShapeOf(const OutputInfo& info, const NamedModel& named);
 
 }  // namespace sluice

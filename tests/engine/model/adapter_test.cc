@@ -28,6 +28,10 @@ testing::TensorBytes Zeros(const std::string& name, const std::vector<int64_t>& 
   return {name, dtype, shape, std::string(shape[0] * shape[1] * (dtype == "F64" ? 8 : 4), '\0')};
 }
 
+testing::TensorBytes Vector(const std::string& name, int64_t size) {
+  return {name, "F32", {size}, std::string(size * 4, '\0')};
+}
+
 // The matrices of a projection of the tiny model in rank 2.
 std::vector<testing::TensorBytes> Matrices(const std::string& module = kModule) {
   return {Zeros(module + ".lora_A.weight", {2, 32}), Zeros(module + ".lora_B.weight", {32, 2})};
@@ -112,9 +116,19 @@ const ConfigRow kConfigRows[] = {
     {.name = "AnotherMethod", .changes = R"({"peft_type": "IA3"})", .error = "peft_type must be"},
     {.name = "Biases", .changes = R"({"bias": "all"})", .error = "bias is not supported"},
     {.name = "ABiasOfB", .changes = R"({"lora_bias": true})", .error = "lora_bias is not"},
-    {.name = "ASavedHead",
+    {.name = "ASavedHeadOfALanguageModel",
+     .changes = R"({"task_type": "CAUSAL_LM", "modules_to_save": ["lm_head"]})",
+     .error = "modules_to_save has \"lm_head\", which is not supported: only classifiers"},
+    {.name = "ASavedClassifierWithoutATask",
      .changes = R"({"modules_to_save": ["classifier"]})",
-     .error = "modules_to_save is not supported"},
+     .error = "modules_to_save has \"classifier\", which is not supported: only classifiers"},
+    {.name = "AnotherSavedModule",
+     .changes = R"({"task_type": "SEQ_CLS", "modules_to_save": ["score", "embed_tokens"]})",
+     .error = "modules_to_save has \"embed_tokens\", which is not supported; an adapter of this "
+              "model may save: score"},
+    {.name = "SavedModulesThatAreNotAList",
+     .changes = R"({"modules_to_save": "score"})",
+     .error = "modules_to_save must be null or a list of up to 64 names"},
     {.name = "RanksByModule",
      .changes = R"({"rank_pattern": {"q_proj": 4}})",
      .error = "rank_pattern is not supported"},
@@ -141,6 +155,102 @@ TEST_F(AdapterTest, AcceptsFeaturesThatAreOffAndKeysWithoutEffect) {
         Matrices());
   EXPECT_EQ(Load().status(), absl::OkStatus());
 }
+
+constexpr char kScore[] = "base_model.model.score.weight";
+const json kSavesScore = {{"task_type", "SEQ_CLS"}, {"modules_to_save", {"classifier", "score"}}};
+
+std::vector<testing::TensorBytes> With(std::vector<testing::TensorBytes> tensors,
+                                       const testing::TensorBytes& more) {
+  tensors.push_back(more);
+  return tensors;
+}
+
+TEST_F(AdapterTest, ReadsAClassifierAndTheNamesOfItsLabels) {
+  Write(kSavesScore, With(Matrices(), Zeros(kScore, {3, 32})));
+  auto adapter = Load();
+  ASSERT_TRUE(adapter.ok()) << adapter.status();
+  ASSERT_TRUE((*adapter)->head.has_value());
+  const ClassifierConfig* config = (*adapter)->head->config.get();
+  EXPECT_EQ(config->labels, 3);
+  EXPECT_EQ(config->pooling, Pooling::kLast);
+  EXPECT_FALSE(config->of_tokens);
+  EXPECT_THAT(config->names, ElementsAre());
+  EXPECT_EQ((*adapter)->head->classifier.saved_bytes(), 3 * 32 * 4);
+
+  WriteTestFile(folder_.File("config.json"), R"({"id2label": {"0": "a", "1": "b", "2": "c"},
+                                                 "problem_type": "multi_label_classification"})");
+  json of_tokens = kSavesScore;
+  of_tokens["task_type"] = "TOKEN_CLS";
+  Write(of_tokens, {Zeros(kScore, {3, 32})});
+  EXPECT_THAT(Error(), HasSubstr("tensor base_model.model.score.bias is missing"));
+  Write(of_tokens, {Zeros(kScore, {3, 32}), Vector("base_model.model.score.bias", 3)});
+  adapter = Load();
+  ASSERT_TRUE(adapter.ok()) << "a classifier needs no matrices: " << adapter.status();
+  config = (*adapter)->head->config.get();
+  EXPECT_THAT(config->names, ElementsAre("a", "b", "c"));
+  EXPECT_TRUE(config->multi_label);
+  EXPECT_TRUE(config->of_tokens);
+}
+
+TEST_F(AdapterTest, AClassifierOutlivesItsFile) {
+  Write(kSavesScore, {{kScore, "BF16", {1, 32}, std::string("\x80\x3f", 2) + std::string(62, '\0')}});
+  std::optional<Classifier> copy = (*Load())->head->classifier.WithCopies();
+  WriteTestFile(folder_.File("adapter_model.safetensors"), "");
+  std::vector<double> state(32, 7), scores;
+  copy->Score(state, &scores);
+  EXPECT_THAT(scores, ElementsAre(7));
+}
+
+struct HeadRow {
+  const char* name;
+  std::vector<testing::TensorBytes> tensors;
+  const char* labels;  // config.json
+  const char* error;
+};
+class AdapterHeadTable : public TableTest<HeadRow, AdapterTest> {};
+
+TEST_P(AdapterHeadTable, IsRefused) {
+  if (*row().labels != '\0') WriteTestFile(folder_.File("config.json"), row().labels);
+  Write(kSavesScore, row().tensors);
+  EXPECT_THAT(Error(), HasSubstr(row().error));
+}
+
+const HeadRow kHeadRows[] = {
+    {.name = "NoScores",
+     .tensors = Matrices(),
+     .labels = "",
+     .error = "adapter_model.safetensors: tensor base_model.model.score.weight is missing; list "
+              "score in modules_to_save"},
+    {.name = "AnotherWidth",
+     .tensors = {Zeros(kScore, {3, 31})},
+     .labels = "",
+     .error = "score.weight has shape [3, 31], must be [3, 32]"},
+    {.name = "AVector",
+     .tensors = {Vector(kScore, 32)},
+     .labels = "",
+     .error = "score.weight has shape [32], must be [labels, 32]"},
+    {.name = "DoublePrecision",
+     .tensors = {Zeros(kScore, {3, 32}, "F64")},
+     .labels = "",
+     .error = "score.weight has dtype F64"},
+    {.name = "ABiasThatTheClassifierLacks",
+     .tensors = {Zeros(kScore, {3, 32}), Vector("base_model.model.score.bias", 3)},
+     .labels = "",
+     .error = "tensor base_model.model.score.bias is not supported"},
+    {.name = "AModuleThatIsNotListed",
+     .tensors = {Zeros(kScore, {3, 32}), Zeros("base_model.model.lm_head.weight", {61, 32})},
+     .labels = "",
+     .error = "tensor base_model.model.lm_head.weight is not supported"},
+    {.name = "NamesOfOtherLabels",
+     .tensors = {Zeros(kScore, {3, 32})},
+     .labels = R"({"id2label": {"0": "a", "1": "b"}})",
+     .error = "config.json: id2label has 2 labels; the adapter's module score has 3"},
+    {.name = "ANumberOfOtherLabels",
+     .tensors = {Zeros(kScore, {3, 32})},
+     .labels = R"({"num_labels": 4})",
+     .error = "config.json: num_labels has 4 labels; the adapter's module score has 3"},
+};
+SLUICE_TABLE(AdapterHeadTable, kHeadRows);
 
 struct TensorRow {
   const char* name;

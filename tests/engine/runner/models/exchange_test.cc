@@ -58,8 +58,8 @@ TEST(Exchange, RequestsFinishOnTheModelThatTheyStartedWith) {
 TEST(Exchange, AReplacedModelAcceptsARequestResolvedBeforeTheReplacement) {
   Harness harness;
   const auto sink = std::make_shared<RecordingSink>();
-  const auto make = [&](const std::shared_ptr<const Model>& model) {
-    EXPECT_EQ(model, harness.model);
+  const auto make = [&](const Engine::Named& named) {
+    EXPECT_EQ(named.model, harness.model);
     EXPECT_TRUE(harness.engine->Serve(ModelWithVocabulary(13)).ok());
     return Engine::Submission{harness.MakeRequest({{1, 2}}, /*max_tokens=*/5), sink};
   };
@@ -84,7 +84,7 @@ TEST(Exchange, AnInterruptedLoadChangesNothing) {
 
 TEST(Exchange, ARequestOfAnAbsentModelIsNotMade) {
   Harness harness;
-  const auto make = [](const std::shared_ptr<const Model>&) -> absl::StatusOr<Engine::Submission> {
+  const auto make = [](const Engine::Named&) -> absl::StatusOr<Engine::Submission> {
     ADD_FAILURE() << "there is no model";
     return absl::InternalError("");
   };
