@@ -21,25 +21,25 @@ sigset_t TerminationSignals() {
   return signals;
 }
 
-void ExitAtOnce(int signal) { _exit(128 + signal); }
-
 // Waits for SIGTERM or SIGINT and returns it.
 int WaitForTermination(const std::function<void()>& on_hangup) {
-  const sigset_t signals = TerminationSignals();
-  sigset_t awaited = signals;
+  sigset_t awaited = TerminationSignals();
   sigaddset(&awaited, SIGHUP);
   int received = 0;
   while (sigwait(&awaited, &received) != 0 || received == SIGHUP) {
     if (received == SIGHUP) on_hangup();
   }
-  // A handler replaces the default action, because the kernel exempts process 1 from default
-  // actions, and in a container the daemon is process 1.
-  struct sigaction action {};
-  action.sa_handler = &ExitAtOnce;
-  SLUICE_CHECK(sigaction(SIGTERM, &action, nullptr) == 0);
-  SLUICE_CHECK(sigaction(SIGINT, &action, nullptr) == 0);
-  SLUICE_CHECK(pthread_sigmask(SIG_UNBLOCK, &signals, nullptr) == 0);
   return received;
+}
+
+// Waits for the next SIGTERM or SIGINT and ends the process with the status 128 + signal. Runs no
+// destructors, so it does not wait for any thread.
+[[noreturn]] void ExitAtNextTermination() {
+  const sigset_t signals = TerminationSignals();
+  int received = 0;
+  while (sigwait(&signals, &received) != 0) {
+  }
+  _exit(128 + received);
 }
 
 }  // namespace
@@ -57,6 +57,7 @@ Termination::Termination(std::function<void()> on_hangup) : state_(std::make_sha
     const int received = WaitForTermination(state->on_hangup);
     state->signal = received;
     state->signal.notify_all();
+    ExitAtNextTermination();
   }).detach();
 }
 

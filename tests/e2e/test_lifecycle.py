@@ -48,6 +48,17 @@ def test_ports_are_free_once_the_daemon_reports_that_it_has_drained(daemon):
     assert server.process.wait(PATIENCE_S) == 0
 
 
+@pytest.mark.parametrize("second, status", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_second_signal_ends_the_process_before_the_drain_does(daemon, second, status):
+    server = daemon("--server.lifecycle.drain-delay", "1h")
+    server.process.send_signal(signal.SIGTERM)
+    for line in server.process.stdout:
+        if "draining" in line:
+            break
+    server.process.send_signal(second)
+    assert server.process.wait(PATIENCE_S) == status
+
+
 @pytest.mark.parametrize("abstract", [False, True], ids=["path", "abstract"])
 def test_the_service_manager_hears_of_the_start_and_the_stop(daemon, tmp_path, abstract):
     name = str(tmp_path / "notify")
