@@ -1,9 +1,11 @@
 """Tests `sluice serve`, which starts a daemon and a gateway together."""
 
+import contextlib
 import itertools
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -55,8 +57,8 @@ class Serve:
             self.stop()
 
     def lines(self):
-        """Returns the five lines that the program prints once both answer."""
-        found = [self.process.stdout.readline().strip() for _ in range(5)]
+        """Returns the seven lines that the program prints once both answer."""
+        found = [self.process.stdout.readline().strip() for _ in range(7)]
         assert found[-1].startswith("stop with Ctrl-C"), (found, self.process.stderr.read())
         return found
 
@@ -94,8 +96,12 @@ def embed(address, text):
 
 def test_serves_the_demo_model_and_ends_both(programs, tmp_path):
     with Serve(programs, tmp_path / "state") as served:
-        grpc, http, _, models, _ = served.lines()
+        grpc, http, status, admin, models, check, _ = served.lines()
         assert models == "models: demo"
+        assert check == (f"check:  sluice doctor --server {grpc.split()[1]} --metrics-address"
+                         f" {status.split('/')[2]} --admin {admin.split()[1]}")
+        doctor = subprocess.run([SLUICE, *check.split()[2:]], capture_output=True, text=True)
+        assert doctor.returncode == 0 and "0 bad, 0 to consider" in doctor.stdout, doctor.stdout
         assert complete(http.split()[1], "demo")
         health = subprocess.run([SLUICE, "health", "--server", grpc.split()[1]])
         assert health.returncode == 0
@@ -112,7 +118,7 @@ def test_serves_each_model_of_a_folder(programs, tmp_path):
         shutil.copytree(DEMO, tmp_path / "models" / name,
                         ignore=shutil.ignore_patterns("training", "*.py"))
     with Serve(programs, tmp_path / "state", tmp_path / "models") as served:
-        _, http, _, models, _ = served.lines()
+        _, http, _, _, models, _, _ = served.lines()
         assert models == "models: first, second"
         assert complete(http.split()[1], "second")
         assert served.stop(signal.SIGTERM) == (0, "")
@@ -193,7 +199,7 @@ def test_folders_that_cannot_be_served_are_named_and_skipped(programs, tmp_path)
     (models / "gliner" / "gliner_config.json").write_text("{}")
     (models / "two words" / "config.json").write_text("{}")
     with Serve(programs, tmp_path / "state", models) as served:
-        assert served.lines()[3] == "models: good"
+        assert served.lines()[4] == "models: good"
         status, errors = served.stop()
     lines = errors.splitlines()
     assert status == 0 and len(lines) == 4, errors
@@ -215,15 +221,28 @@ def test_one_port_for_two_options_is_refused(programs, tmp_path, first, second):
     assert first in errors and second in errors and f"are both {port}. Use another" in errors
 
 
-@pytest.mark.parametrize("option", PORTS)
-def test_a_taken_port_names_a_free_one(programs, tmp_path, option):
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        taken = listener.getsockname()[1]
-        with Serve(programs, tmp_path / "state", DEMO, option, taken) as served:
+@pytest.mark.parametrize("options", [*itertools.combinations(PORTS, 1), PORTS[:3:2], PORTS])
+def test_one_message_names_all_taken_ports_and_a_command_with_free_ones(programs, tmp_path,
+                                                                        options):
+    with contextlib.ExitStack() as stack:
+        taken = {}
+        for option in options:
+            listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            taken[option] = listener.getsockname()[1]
+        words = [word for each in taken.items() for word in each]
+        with Serve(programs, tmp_path / "state", DEMO, *words, "--", "--device", "cpu") as served:
             _, errors = served.process.communicate(timeout=PATIENCE_S)
-    assert served.process.returncode == 1
-    found = re.search(rf"port {taken} of 127.0.0.1 is in use .* such as {option} (\d+)\.", errors)
-    assert found and int(found[1]) != taken, errors
+        assert served.process.returncode == 1
+        for option, port in taken.items():
+            assert f"{port} ({option})" in errors, errors
+        command = shlex.split(errors.splitlines()[-1])
+    assert command[:3] == ["sluice", "serve", str(DEMO)]
+    assert command[-3:] == ["--", "--device", "cpu"]
+    given = dict(zip(command[3:-3:2], command[4:-3:2]))
+    assert given["--state"] == str(tmp_path / "state")
+    for option in PORTS:
+        port = int(given[option])
+        assert port == served.ports[option] if option not in taken else port != taken[option]
 
 
 def test_a_state_folder_that_cannot_be_written_names_the_remedy(programs, tmp_path):

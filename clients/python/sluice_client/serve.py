@@ -6,6 +6,7 @@ Prints both addresses once both answer. Ends both at SIGINT or SIGTERM, or when 
 from __future__ import annotations
 
 import argparse
+import errno
 import hashlib
 import importlib
 import importlib.util
@@ -26,6 +27,7 @@ import urllib.request
 from typing import Any, NoReturn
 
 _POLL_S = 0.02
+_PORTS = ("http_port", "grpc_port", "metrics_port", "admin_port")
 # The daemon closes its calls within 5 s after its drain.
 _END_S = 20.0
 
@@ -156,40 +158,85 @@ def _has_template(folder: pathlib.Path) -> bool:
         return False
 
 
-def _free_port(host: str) -> int:
-    with socket.create_server((host, 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
 def _check_different(given: argparse.Namespace) -> None:
     options: dict[int, str] = {}
-    for name in ("http_port", "grpc_port", "metrics_port", "admin_port"):
-        option, port = f"--{name.replace('_', '-')}", getattr(given, name)
+    for name in _PORTS:
+        option, port = _option(name), getattr(given, name)
         if port in options:
             _fail(f"{options[port]} and {option} are both {port}. Use another port for one of"
                   " them.")
         options[port] = option
 
 
-def _check_port(option: str, host: str, port: int) -> str:
-    """Returns the address. Exits with a free port if this one is taken."""
-    if not 1 <= port <= 65535:
-        _fail(f"{option} is {port}; expected a port from 1 to 65535")
+def _is_free(option: str, host: str, port: int) -> bool:
+    """Returns whether a port can be used. Exits if no port of its kind can be used."""
     try:
         with socket.create_server((host, port)):
-            return f"{host}:{port}"
+            return True
     except socket.gaierror as error:
         _fail(f"--host {host}: {error.strerror}. Use an address of this host, such as 127.0.0.1.")
     except PermissionError:
         _fail(f"{option}: only root may listen at port {port}. Use a port from 1024.")
     except OSError as error:
-        try:
-            free = _free_port(host)
-        except OSError:
-            _fail(f"--host {host}: {error.strerror}. Use an address of this host, such as"
-                  " 127.0.0.1.")
-        _fail(f"port {port} of {host} is in use by another process. Use another one, such as"
-              f" {option} {free}.")
+        if error.errno == errno.EADDRINUSE:
+            return False
+        _fail(f"--host {host}: {error.strerror}. Use an address of this host, such as 127.0.0.1.")
+
+
+def _free_port(host: str, used: set[int]) -> int:
+    """Returns a free port that is not in `used`."""
+    while True:
+        with socket.create_server((host, 0)) as listener:
+            port = int(listener.getsockname()[1])
+        if port not in used:
+            return port
+
+
+def _command(given: argparse.Namespace, ports: dict[str, int], rest: list[str]) -> str:
+    """Returns the command of this process with other ports."""
+    words = ["sluice", "serve", *([str(given.folder)] if given.folder else [])]
+    parser = arguments()
+    for name, value in {**vars(given), **ports}.items():
+        if name != "folder" and value != parser.get_default(name):
+            words += [_option(name), str(value)]
+    return shlex.join([*words, *rest])
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _addresses(given: argparse.Namespace, rest: list[str]) -> dict[str, str]:
+    """Returns the addresses by the names of their options.
+
+    Exits if ports are in use, with a command that has free ones.
+    """
+    hosts = {name: "127.0.0.1" if name == "admin_port" else given.host for name in _PORTS}
+    for name in _PORTS:
+        if not 1 <= getattr(given, name) <= 65535:
+            _fail(f"{_option(name)} is {getattr(given, name)}; expected a port from 1 to 65535")
+    taken = [name for name in _PORTS
+             if not _is_free(_option(name), hosts[name], getattr(given, name))]
+    if taken:
+        used = {getattr(given, name) for name in _PORTS}
+        free = {}
+        for name in taken:
+            free[name] = _free_port(hosts[name], used)
+            used.add(free[name])
+        ports = ", ".join(f"{getattr(given, name)} ({_option(name)})" for name in taken)
+        _fail(f"these ports are in use by other processes: {ports}. Use free ones:\n"
+              f"  {_command(given, free, rest)}")
+    return {name: f"{hosts[name]}:{getattr(given, name)}" for name in _PORTS}
+
+
+def _doctor(given: argparse.Namespace, addresses: dict[str, str]) -> str:
+    """Returns the command that checks the daemon."""
+    parser = arguments()
+    names = ("host", "grpc_port", "metrics_port", "admin_port")
+    if all(getattr(given, name) == parser.get_default(name) for name in names):
+        return "sluice doctor"
+    return (f"sluice doctor --server {addresses['grpc_port']}"
+            f" --metrics-address {addresses['metrics_port']} --admin {addresses['admin_port']}")
 
 
 def _open_state(text: str, models: dict[str, pathlib.Path]) -> tuple[pathlib.Path, pathlib.Path]:
@@ -284,10 +331,10 @@ def _serve(
     models = (_models(sluiced, given.folder, daemon_arguments) if given.folder
               else {"demo": _demo(sluiced)})
     _check_different(given)
-    http = _check_port("--http-port", given.host, given.http_port)
-    grpc = _check_port("--grpc-port", given.host, given.grpc_port)
-    metrics = _check_port("--metrics-port", given.host, given.metrics_port)
-    admin = _check_port("--admin-port", "127.0.0.1", given.admin_port)
+    rest = [*(["--gateway", *gateway_arguments] if gateway_arguments else []),
+            *(["--", *daemon_arguments] if daemon_arguments else [])]
+    addresses = _addresses(given, rest)
+    http, grpc, metrics, admin = (addresses[name] for name in _PORTS)
     log, ladder = _open_state(given.state, models)
     with _Children() as children, log.open("w") as output:
         children.start("the daemon", [
@@ -306,7 +353,9 @@ def _serve(
         _wait(children, f"{url}/livez", log)
         if not children.stop.is_set():
             print(f"gRPC:   {grpc}\nHTTP:   {url}\nstatus: http://{metrics}/\n"
-                  f"models: {', '.join(models)}\nstop with Ctrl-C; the daemon's log is {log}",
+                  f"admin:  {admin}\nmodels: {', '.join(models)}\n"
+                  f"check:  {_doctor(given, addresses)}\n"
+                  f"stop with Ctrl-C; the daemon's log is {log}",
                   flush=True)
         while not children.stop.wait(0.2):
             if ended := children.ended():
