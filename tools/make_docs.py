@@ -164,8 +164,8 @@ def chart_schema(sluiced):
             place = place["properties"].setdefault(
                 folder, {"type": "object", "additionalProperties": False, "properties": {}})
         place["properties"][last] = value_schema(values)
-    config["required"] = ["models"]
-    config["properties"]["models"] = {"type": "array", "minItems": 1, "items": model}
+    model["required"] = ["name", "path"]
+    config["properties"]["models"] = {"type": "array", "items": model}
     config["description"] = "The daemon's options (docs/options.md). Made by tools/make_docs.py."
     schema["properties"]["config"] = config
     return json.dumps(schema, indent=2) + "\n"

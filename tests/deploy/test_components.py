@@ -35,7 +35,7 @@ def grpc_pool(tmp_path_factory):
 
 @pytest.mark.parametrize(
     "folder",
-    ["overlays/kserve_cluster", "overlays/kserve_canary", "overlays/example", "model_fill"],
+    ["overlays/kserve_cluster", "overlays/kserve_canary", "overlays/example"],
 )
 def test_other_kustomizations_validate(folder):
     for manifest in render(KUBERNETES / folder):
@@ -258,7 +258,7 @@ def test_the_example_has_one_namespace_and_policies_that_fit_each_other(name):
 
 def fill(models, target):
     """Runs the command of the Job on local folders and returns its output."""
-    job = the("Job", render(KUBERNETES / "model_fill"))["spec"]["template"]["spec"]
+    job = the("Job", overlay("example"))["spec"]["template"]["spec"]
     shell, flags, script = job["containers"][0]["command"]
     script = script.replace("/models/", f"{models}/").replace("/target", str(target))
     done = subprocess.run([shell, flags, script], capture_output=True, text=True)
@@ -282,11 +282,39 @@ def test_the_job_copies_new_models_and_keeps_those_that_exist(tmp_path):
     assert sorted(each.name for each in target.iterdir()) == ["first", "second", "third"]
 
 
-def test_the_job_fills_the_claim_that_the_daemons_mount():
-    filled = the("PersistentVolumeClaim", render(KUBERNETES / "model_fill"))
-    mounted = the("PersistentVolumeClaim", overlay("cpu"))
-    assert filled["metadata"]["name"] == mounted["metadata"]["name"]
-    assert filled["spec"] == mounted["spec"]
+def test_the_recipe_fills_the_one_claim_that_the_daemons_mount():
+    """The commands of deploy/README.md, applied to the example as it is."""
+    section = (DEPLOY / "README.md").read_text().split("## Kubernetes\n", 1)[1]
+    commands = [line.partition("#")[0].split() for line in section.split("```")[1].splitlines()
+                if line]
+    manifests = overlay("example")
+    claim = the("PersistentVolumeClaim", manifests)  # There is only one.
+    namespace = claim["metadata"]["namespace"]
+    images = {}
+    for kind, name in (("Job", None), ("Deployment", "sluice")):
+        made = the(kind, manifests, name)
+        assert made["metadata"]["namespace"] == namespace
+        pod = made["spec"]["template"]["spec"]
+        assert [each["persistentVolumeClaim"]["claimName"] for each in pod["volumes"]
+                if each["name"] == "models"] == [claim["metadata"]["name"]]
+        images[kind] = pod["containers"][0]["image"]
+    assert images["Job"] in [
+        f"{each['newName']}:{each['newTag']}" for each in yaml.safe_load(
+            (KUBERNETES / "overlays" / "example" / "kustomization.yaml").read_text())["images"]]
+    kinds = {"job": "Job", "deployment": "Deployment"}
+    created, waited = [], set()
+    for command in commands:
+        if command[:3] == ["kubectl", "create", "namespace"]:
+            created.append(command[3])
+        for word in command:
+            if word.partition("/")[0] in kinds and command[0] == "kubectl":
+                kind, _, name = word.partition("/")
+                assert the(kinds[kind], manifests, name) and namespace in command
+                waited.add(kinds[kind])
+    assert created == [namespace] and waited == set(kinds.values())
+    applied = [command[-1] for command in commands if command[:3] == ["kubectl", "apply", "-k"]]
+    copied, = [command[-1] for command in commands if command[0] == "cp"]
+    assert applied == [copied]
 
 
 def test_the_object_of_the_operator_is_written_from_the_rules():

@@ -13,7 +13,7 @@ import yaml
 
 import schemas
 from manifests import KUBERNETES, overlay, render, the
-from processes import DEMO, DEPLOY, ROOT, SLUICED, tool
+from processes import DEMO, DEPLOY, ROOT, SLUICE, SLUICED, tool
 
 CHART = DEPLOY / "helm" / "sluice"
 OLD_VALUES = pathlib.Path(__file__).with_name("chart_values_0_1_0.yaml")
@@ -23,9 +23,10 @@ def helm(*arguments):
     return subprocess.run([tool("helm"), *arguments], capture_output=True, text=True)
 
 
-def chart(*settings, release="sluice", values=None):
+def chart(*settings, release="sluice", values=None, namespace="default"):
     """Returns the chart's manifests with the given settings, each NAME=VALUE, over `values`."""
-    options = [part for each in settings for part in ("--set", each)]
+    options = ["--namespace", namespace]
+    options += [part for each in settings for part in ("--set", each)]
     for key, value in (values or {}).items():
         options += ["--set-json", f"{key}={json.dumps(value)}"]
     result = helm("template", release, CHART, *options)
@@ -36,7 +37,8 @@ def chart(*settings, release="sluice", values=None):
 # The chart's values for each overlay and component.
 MONITORED = {"podMonitor": {"enabled": True}, "prometheusRule": {"enabled": True},
              "dashboards": {"enabled": True}}
-CLAIM = {"models": {"claim": "sluice-models", "storage": "10Gi"}}
+BASE = {"config": yaml.safe_load((KUBERNETES / "base" / "sluice.yaml").read_text())}
+CLAIM = {**BASE, "models": {"claim": "sluice-models", "storage": "10Gi"}}
 CPU = {**MONITORED, **CLAIM}
 GPU = {"gpus": 1, "resources": {"memory": "16Gi"}}
 OVERLAYS = {
@@ -51,7 +53,8 @@ OVERLAYS = {
         "replicas": 3,
         "config": yaml.safe_load((KUBERNETES / "overlays" / "example" / "sluice.yaml").read_text()),
         "resources": {"cpu": "8", "memory": "8Gi"},
-        "models": {**CLAIM["models"], "storageClass": "shared-files"},
+        "models": {**CLAIM["models"], "storageClass": "shared-files",
+                   "fillImage": "registry.example/my-models:2"},
         "podMonitor": {"enabled": True, "labels": {"release": "my-prometheus"}},
         "envoy": {"enabled": True, "tlsSecretName": "sluice-envoy-tls"},
         "gateway": {"enabled": True, "image": {"repository": "registry.example/sluice-gateway"}},
@@ -61,8 +64,9 @@ OVERLAYS = {
 WITHOUT_CHART = {"kserve", "kserve_canary", "kserve_cluster"}
 SOURCES = {
     "model_claim": CLAIM,
-    "model_image": {"models": {"image": "registry.example/sluice-models:1"}},
-    "model_init": {"models": {"initImage": "registry.example/sluice-models:1"}},
+    "model_fill": {"models": {"fillImage": "registry.example/sluice-models:1"}},
+    "model_image": {**BASE, "models": {"image": "registry.example/sluice-models:1"}},
+    "model_init": {**BASE, "models": {"initImage": "registry.example/sluice-models:1"}},
 }
 ENVOY = {"envoy": {"enabled": True}}
 COMPONENTS = {
@@ -80,8 +84,8 @@ COMPONENTS = {
     "inference_pool": {"inferencePool": {"enabled": True}},
     "inference_pool_grpc": {"inferencePool": {"enabled": True, "grpc": True}},
 }
-NEEDS = {"envoy_tls": ["envoy"], "client_ca": ["tls"], "gateway_tls": ["tls", "gateway"],
-         "gateway_client_tls": ["tls", "gateway", "gateway_tls"]}
+NEEDS = {"model_fill": ["model_claim"], "envoy_tls": ["envoy"], "client_ca": ["tls"],
+         "gateway_tls": ["tls", "gateway"], "gateway_client_tls": ["tls", "gateway", "gateway_tls"]}
 CONFLICTS = (
     {"envoy_sidecar", "envoy"}, {"envoy_sidecar", "tls"}, {"envoy", "tls"},
     {"inference_pool", "inference_pool_grpc"}, {"inference_pool", "tls"})
@@ -130,7 +134,7 @@ def comparable(manifests, monitored):
 
     Kustomize's components envoy and gateway always have a PodMonitor, as their comments explain.
     """
-    hashed = re.compile(r"-[2-9bcdfghkmt]{10}$")
+    hashed = re.compile(r"-[2-9bcdfghkmt]{10}$|(?<=-fill)-[0-9a-f]{8}$")
 
     def walk(value, key=""):
         if isinstance(value, dict):
@@ -182,9 +186,9 @@ def test_chart_equals_the_overlay(name):
 
 @pytest.mark.parametrize("name", [*SOURCES, *COMPONENTS])
 def test_chart_equals_the_component(name, tmp_path):
-    needed = NEEDS.get(name, [])
-    values = merged(*(COMPONENTS[each] for each in needed), {**SOURCES, **COMPONENTS}[name])
-    for manifest in assert_same_objects(values, kustomized(tmp_path / "made", [*needed, name])):
+    names = [*NEEDS.get(name, []), name]
+    values = merged(*({**SOURCES, **COMPONENTS}[each] for each in names))
+    for manifest in assert_same_objects(values, kustomized(tmp_path / "made", names)):
         schemas.validate(manifest)
 
 
@@ -198,7 +202,8 @@ def drawn(dice):
         complete = both == ("gateway_tls" in chosen) and not (
             both and "client_ca" in chosen and "gateway_client_tls" not in chosen)
         if needed and complete and not any(pair <= set(chosen) for pair in CONFLICTS):
-            return [*dice.choice([[], *([each] for each in SOURCES)]), *chosen]
+            source = dice.choice([[], *([*NEEDS.get(each, []), each] for each in SOURCES)])
+            return [*source, *chosen]
 
 
 def test_chart_equals_drawn_combinations(tmp_path):
@@ -224,6 +229,7 @@ def test_the_package_has_all_files_and_fits_into_a_release(tmp_path):
     options = [part for each in settings for part in ("--set", each)]
     result = helm("template", "sluice", package, *options)
     assert result.returncode == 0, result.stderr
+    assert "symbolic link" not in result.stderr  # The package has no links, unlike the checkout.
     assert [each for each in yaml.safe_load_all(result.stdout) if each] == chart(*settings)
 
 
@@ -275,6 +281,7 @@ def test_values_for_clusters_reach_the_pods():
         "podLabels": {"team": "search"},
         "serviceAccount": {"create": True, "annotations": {"role": "reader"}},
         "service": {"type": "LoadBalancer", "annotations": {"lb": "internal"}},
+        "networkPolicy": {"anyClient": True},
     }
     manifests = chart(values=values)
     for manifest in manifests:
@@ -390,6 +397,179 @@ def test_models_without_a_source_are_refused_and_name_the_changed_default():
     chart("models.claim=sluice-models", values=values)
 
 
+@pytest.mark.parametrize("source", [
+    {"models": {"claim": "c"}}, {"models": {"image": "i"}}, {"models": {"initImage": "i"}},
+    {"extraVolumeMounts": [{"name": "m", "mountPath": "/models/"}]}])
+@pytest.mark.parametrize("config, models", [
+    ({"model_repository": "/models"}, []),
+    ({"models": [{"name": "mine", "path": "/models/mine"}]}, ["mine"]),
+])
+def test_a_source_of_models_replaces_the_demo_model(source, config, models, tmp_path):
+    text = the("ConfigMap", chart(values={**source, "config": config}))["data"]["sluice.yaml"]
+    rendered = yaml.safe_load(text)
+    assert [each["name"] for each in rendered["models"]] == models
+    assert rendered.get("model_repository") == config.get("model_repository")
+    file = tmp_path / "sluice.yaml"  # The daemon accepts it, with the demo model at this path.
+    for each in rendered["models"]:
+        each["path"] = str(DEMO)
+    if "model_repository" in rendered:
+        rendered["model_repository"] = str(DEMO.parent)
+    file.write_text(yaml.safe_dump(rendered))
+    check = subprocess.run([SLUICED, "--config", file, "--check"], capture_output=True, text=True)
+    assert check.returncode == 0, check.stderr
+
+
+@pytest.mark.parametrize("settings, named", [
+    (["models.claim=c"], "models.claim is set"),
+    (["models.initImage=i"], "models.initImage is set"),
+    (["extraVolumeMounts[0].mountPath=/models,extraVolumeMounts[0].name=m"], "extraVolumeMounts"),
+])
+def test_a_source_without_models_is_refused_with_what_to_set(settings, named):
+    result = helm("template", "sluice", CHART, *[p for each in settings for p in ("--set", each)])
+    assert result.returncode != 0
+    assert "config.models is empty, and " + named in result.stderr
+    assert "{name: MODEL, path: /models/MODEL}" in result.stderr
+    assert "config.model_repository=/models" in result.stderr
+
+
+def test_the_job_fills_the_claim_that_the_pods_mount():
+    values = {**CLAIM, "imagePullSecrets": [{"name": "registry"}]}
+    values["models"] = {"claim": "mine", "storage": "20Gi", "storageClass": "fast",
+                        "accessModes": ["ReadWriteOnce"], "fillImage": "mine:1"}
+    manifests = chart(values=values)
+    for manifest in manifests:
+        schemas.validate(manifest)
+    claim = the("PersistentVolumeClaim", manifests)
+    assert claim["metadata"]["name"] == "mine"
+    assert claim["spec"] == {"accessModes": ["ReadWriteOnce"], "storageClassName": "fast",
+                             "resources": {"requests": {"storage": "20Gi"}}}
+    for kind in ("Job", "Deployment"):
+        pod = the(kind, manifests)["spec"]["template"]["spec"]
+        assert [each["persistentVolumeClaim"]["claimName"] for each in pod["volumes"]
+                if "persistentVolumeClaim" in each] == ["mine"]
+        assert pod["imagePullSecrets"] == [{"name": "registry"}]
+
+
+def test_another_image_of_models_gives_another_job():
+    """A Job of the same name with another image would fail, because a Job cannot be changed."""
+    def job(image):
+        values = merged(CLAIM, {"models": {"fillImage": image}})
+        found = the("Job", chart(values=values, release="r" * 53))["metadata"]["name"]
+        assert len(found) <= 63
+        return found
+
+    assert job("models:1") == job("models:1") != job("models:2")
+
+
+def notes(*settings, release="sluice", namespace="inference"):
+    """Returns the notes that `helm install` prints, without its line breaks."""
+    options = [part for each in settings for part in ("--set", each)]
+    result = helm("install", release, CHART, "--dry-run=client", "--namespace", namespace, *options)
+    assert result.returncode == 0, result.stderr
+    return " ".join(result.stdout.split("\nNOTES:\n", 1)[1].split())
+
+
+def test_the_notes_name_the_claim_and_what_fills_it():
+    chosen = ["models.claim=mine", "config.model_repository=/models"]
+    empty = notes(*chosen, "models.storage=1Gi")
+    assert "a directory of the claim mine, which the chart creates empty" in empty
+    assert "models.fillImage=IMAGE" in empty
+    assert "which the chart creates" not in notes(*chosen)
+    filled = notes(*chosen, "models.fillImage=pictures:1")
+    assert "directories below /models of pictures:1 that the claim mine lacks" in filled
+    assert "wait --for=condition=complete" in filled and "serves the demo model" not in filled
+    assert "serves the demo model" in notes()
+
+
+def printed_command(*settings):
+    """Returns the words of the command of `sluice` in the notes, and the notes."""
+    text = notes(*settings)
+    return re.search(r"(sluice --server localhost:8001.*? models)\b", text)[1].split()[1:], text
+
+
+@pytest.mark.parametrize("settings, flags, named", [
+    ([], [], []),
+    (["tls.secretName=shown"], ["--ca", "ca.crt", "--server-name", "sluice-headless"], ["shown"]),
+    (["tls.secretName=shown", "tls.clientCaSecretName=trusted"],
+     ["--ca", "ca.crt", "--server-name", "sluice-headless", "--cert", "client.crt", "--key",
+      "client.key"], ["shown", "trusted"]),
+    (["callers.secretName=known"], [], ["export SLUICE_TOKEN=TOKEN", "Secret known"]),
+])
+def test_the_command_of_the_notes_has_the_flags_of_tls_and_callers(settings, flags, named):
+    command, text = printed_command(*settings)
+    assert command == ["--server", "localhost:8001", *flags, "models"]
+    assert all(each in text for each in named)
+    assert ("SLUICE_TOKEN" in text) == any("callers" in each for each in settings)
+    # The program takes these flags; the missing daemon or file is its only problem.
+    run = subprocess.run([SLUICE, "--server", "localhost:1", *command[2:]], capture_output=True,
+                         text=True)
+    assert run.returncode == (2 if flags else 3), run.stderr
+    assert not flags or "ca.crt" in run.stderr, run.stderr
+
+
+def test_the_notes_ask_for_an_image_with_a_registry():
+    hint = "push it, and set image.repository=REGISTRY/sluice"
+    targets = set(re.findall(r"^FROM .* AS (\S+)", (ROOT / "Dockerfile").read_text(), re.M))
+    for settings, image, target in (([], "sluice:0.1.0", "cpu"),
+                                    (["gpus=1"], "sluice:0.1.0-cuda", "cuda")):
+        text = notes(*settings)
+        assert hint in text and f"The image {image} has no registry" in text
+        assert re.search(r"docker build --target (\S+)", text)[1] == target and target in targets
+    assert hint not in notes("image.repository=registry.example/sluice")
+
+
+def test_the_notes_say_from_where_the_daemon_can_be_called():
+    assert "and must be in the namespace inference. For other namespaces" in notes()
+    assert "that networkPolicy.namespaceSelector selects" in notes(
+        "networkPolicy.namespaceSelector.team=search")
+    assert "Any client may call it." in notes("networkPolicy.anyClient=true")
+    assert "No NetworkPolicy limits" in notes("networkPolicy.enabled=false")
+    for part in ("gateway", "envoy"):
+        assert "-client: \"true\", in any namespace." in notes(f"{part}.enabled=true")
+
+
+def test_policies_follow_the_choice_of_callers():
+    def callers(*settings, **more):
+        policy = the("NetworkPolicy", chart(*settings, **more), "sluice")
+        return policy["spec"]["ingress"][0].get("from")
+
+    label = {"podSelector": {"matchLabels": {"sluice.io/client": "true"}}}
+    assert callers() == [label]
+    assert callers("networkPolicy.anyClient=true") is None
+    for selector in ({}, {"matchLabels": {"team": "search"}}):
+        assert callers(values={"networkPolicy.namespaceSelector": selector}) == [
+            {**label, "namespaceSelector": selector}]
+    every = ("envoy.enabled=true", "gateway.enabled=true", "inferencePool.enabled=true")
+    kinds = [each["kind"] for each in chart(*every, "networkPolicy.enabled=false")]
+    assert "NetworkPolicy" not in kinds and "Deployment" in kinds
+    assert [each["kind"] for each in chart(*every)].count("NetworkPolicy") == 3
+
+
+@pytest.mark.parametrize("service", ["LoadBalancer", "NodePort"])
+def test_a_service_for_outside_callers_needs_a_policy_that_admits_them(service):
+    result = helm("template", "sluice", CHART, "--set", f"service.type={service}")
+    assert result.returncode != 0
+    assert f"service.type is {service} for callers outside the cluster" in result.stderr
+    assert "networkPolicy.anyClient" in result.stderr
+    for policy in ("anyClient=true", "enabled=false"):
+        assert chart(f"service.type={service}", f"networkPolicy.{policy}")
+
+
+def test_another_name_is_the_name_of_all_objects():
+    parts = [COMPONENTS[each] for each in ("envoy", "gateway", "inference_pool", "monitoring")]
+    values = merged(CLAIM, *parts, {"autoscaling": {"enabled": True},
+                                    "models": {"fillImage": "models:1"}})
+    def names(**more):
+        return sorted(re.sub("-[0-9a-f]{8}$", "", each["metadata"]["name"])
+                      for each in chart(release="r", values=values, **more)
+                      if each["metadata"]["name"] != "sluice-models")
+
+    values["fullnameOverride"] = "mine"
+    mine = names()
+    del values["fullnameOverride"]
+    assert mine == [re.sub("^sluice-r", "mine", each) for each in names()]
+
+
 def test_the_gateway_calls_a_daemon_with_tls_by_tls():
     values = {"tls": {"secretName": "mine", "clientCaSecretName": "authorities"},
               "gateway": {"enabled": True, "clientTlsSecretName": "shown",
@@ -475,7 +655,8 @@ def test_a_value_without_its_unit_is_refused_with_the_expected_form(tmp_path, va
 
 
 @pytest.mark.parametrize("settings", [
-    ["resources.memory=512Mi", "models.claim=c", "models.storage=20Gi"],
+    ["resources.memory=512Mi", "models.claim=c", "models.storage=20Gi",
+     "config.model_repository=/models"],
     ["config.engine.queue.max_wait=0", "config.engine.ladder.warm_up=250ms"],
     ["terminationGracePeriodSeconds=46"],
     ["config.server.lifecycle.drain_delay=0", "terminationGracePeriodSeconds=36"],
@@ -545,7 +726,8 @@ def test_names_are_valid_for_the_longest_release():
     names = set()
     for component in COMPONENTS:
         parts = [COMPONENTS[each] for each in [*NEEDS.get(component, []), component]]
-        for each in chart(release=release, values=merged(CLAIM, *parts)):
+        for each in chart(release=release,
+                          values=merged(CLAIM, SOURCES["model_fill"], *parts)):
             names.add(each["metadata"]["name"])
             assert len(each["metadata"]["name"]) <= 63
             labels = each["metadata"].get("labels", {})
@@ -577,7 +759,11 @@ def test_the_daemon_accepts_the_options_of_the_chart(tmp_path):
         ("replica=3", "replica"),
         ("resources.cpu=500m", "resources.cpu is 500m; expected whole cores, for example 2"),
         ("models.claims=x", "claims"),
-        ("config.models=null", "models"),
+        ("config.models[0].name=m", "missing property 'path'"),
+        ("config.models[0].path=/models/m", "missing property 'name'"),
+        ("models.accessModes[0]=Any", "accessModes"),
+        ("models.fillImage=i", "models.fillImage needs models.claim"),
+        ("fullnameOverride=" + "n" * 48, "fullnameOverride"),
     ],
 )
 def test_wrong_value_is_refused_with_its_name(setting, named):

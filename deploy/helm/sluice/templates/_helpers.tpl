@@ -1,9 +1,11 @@
 {{/*
-The name of all objects: the name of the release, or sluice-RELEASE. It has at most 47 characters,
-so that the longest name, with the suffix -endpoint-picker, has at most 63.
+The name of all objects: fullnameOverride, the name of the release, or sluice-RELEASE. It has at
+most 47 characters, so that the longest name, with the suffix -endpoint-picker, has at most 63.
 */}}
 {{- define "sluice.name" -}}
-{{- if contains "sluice" .Release.Name -}}
+{{- if .Values.fullnameOverride -}}
+{{ .Values.fullnameOverride }}
+{{- else if contains "sluice" .Release.Name -}}
 {{ .Release.Name | trunc 47 | trimSuffix "-" }}
 {{- else -}}
 {{ printf "sluice-%s" .Release.Name | trunc 47 | trimSuffix "-" }}
@@ -91,9 +93,20 @@ below by name or path, and any other value replaces the old one. Arguments: the 
 {{- include "sluice.merge" (list $pod (index . 2 | default dict)) -}}
 {{- end -}}
 
-{{/* The options as a file. */}}
+{{/* The value that sets the contents of /models; nothing for the contents of the image. */}}
+{{- define "sluice.source" -}}
+{{- $models := .Values.models -}}
+{{- range list "claim" "image" "initImage" }}{{ if get $models . }}models.{{ . }}{{ end }}{{ end -}}
+{{- range .Values.extraVolumeMounts }}{{ if eq (trimSuffix "/" .mountPath) "/models" }}extraVolumeMounts{{ end }}{{ end -}}
+{{- end -}}
+
+{{/* The options as a file. Without a source of models and without models, the base's demo model. */}}
 {{- define "sluice.config" -}}
-{{ toYaml .Values.config }}
+{{- $config := deepCopy .Values.config -}}
+{{- if not (or $config.models $config.model_repository (include "sluice.source" .)) -}}
+{{- $_ := set $config "models" (.Files.Get "files/kubernetes/base/sluice.yaml" | fromYaml).models -}}
+{{- end -}}
+{{ toYaml $config }}
 {{- end -}}
 
 {{/* An image. Arguments: the root, the values of the image, the suffix of the default tag. */}}
