@@ -7,7 +7,8 @@ compare-and-swap instructions, divisions in loops and narrow accesses. They are 
 matrix products in the hot loop, matrices by ldmatrix and accesses of 16 bytes. In hot loops,
 integer arithmetic, moves to uniform registers and copies by each thread are limited too. A figure
 that is better than its budget does not fail but is reported. Messages of ptxas about serialised
-products and ignored register limits are errors.
+products and ignored register limits are errors. The loops that the emulator counts must have the
+same instructions in machine code (tools/sass_loops.py).
 
 Sources are compiled only if they, a header or the compiler changed since the budgets were written
 or since the last run (build/sass). --update writes the present figures as budgets. Some figures may
@@ -29,6 +30,7 @@ import tempfile
 import time
 
 import sass
+import sass_loops
 from sass_budgets import KERNELS, TABLE, forbidden, judge, markdown, write_table
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -107,6 +109,7 @@ class Toolkit:
     def __init__(self, nvcc, nvdisasm):
         self.nvcc, self.nvdisasm = nvcc or self._find("nvcc"), nvdisasm or self._find("nvdisasm")
         self.versions = [self._version(self.nvcc), self._version(self.nvdisasm)]
+        self._kernels = {}  # of this run, by source and architecture
 
     @staticmethod
     def _find(name):
@@ -132,8 +135,14 @@ class Toolkit:
             raise Failure(f"{tool}: no version in\n{said}")
         return found[1]
 
-    def figures(self, tree, source, architecture):
-        """Returns the figures of each kernel in a source, by its short name."""
+    def kernels(self, tree, source, architecture):
+        """Returns the resources and instructions of each kernel in a source, by its short name."""
+        key = source, architecture
+        if key not in self._kernels:
+            self._kernels[key] = self._compile(tree, source, architecture)
+        return self._kernels[key]
+
+    def _compile(self, tree, source, architecture):
         with tempfile.TemporaryDirectory() as folder:
             cubin = pathlib.Path(folder) / "kernels.cubin"
             printed = self._run(
@@ -149,15 +158,19 @@ class Toolkit:
             code = sass.read_sass(self._run(self.nvdisasm, "-c", cubin).stdout)
         names = self._run("c++filt", *usage).stdout.splitlines()
         text = "\n".join(tree.texts(source).values())
-        figures = {}
+        kernels = {}
         for mangled, demangled in zip(usage, names):
             name = sass.short_name(demangled, text)
-            if name in figures:
+            if name in kernels:
                 raise Failure(f"{KERNELS / source}: two kernels have the name {name}")
-            figures[name] = {key: value for key, value in
-                             sorted({**usage[mangled], **sass.figures_of(code[mangled])}.items())
-                             if value}
-        return dict(sorted(figures.items()))
+            kernels[name] = usage[mangled], code[mangled]
+        return dict(sorted(kernels.items()))
+
+    def figures(self, tree, source, architecture):
+        """Returns the figures of each kernel in a source, by its short name."""
+        return {name: {key: value for key, value in
+                       sorted({**usage, **sass.figures_of(code)}.items()) if value}
+                for name, (usage, code) in self.kernels(tree, source, architecture).items()}
 
 
 class Measurement:
@@ -222,6 +235,52 @@ class Measurement:
         return result
 
 
+class Loops:
+    """The loops that the emulator counts, in machine code for compute capability 9.0."""
+
+    def __init__(self, tree, toolkit):
+        self.tree, self.toolkit = tree, toolkit
+        self.rows = sass_loops.read_counts(tree.root)
+        self.path = tree.root / sass_loops.TABLE
+        self.table = {}  # by kernel and step
+        if self.path.exists():
+            self.table = {sass_loops.key(each): each for each in json.loads(self.path.read_text())}
+
+    def _digest(self, row):
+        readers = [pathlib.Path(each.__file__).read_text() for each in (sass, sass_loops)]
+        return digest(readers, self.toolkit.versions, self.tree.flags,
+                      self.tree.texts(row["source"]), row)
+
+    def _compile(self, row):
+        architecture = next(each for each in self.tree.architectures[row["source"]]
+                            if each.startswith("sm_90"))
+        kernels = self.toolkit.kernels(self.tree, row["source"], architecture)
+        code = kernels[row["kernel"]][1] if row["kernel"] in kernels else []
+        return {**{name: row[name] for name in ("source", "kernel", "step")},
+                "digest": self._digest(row), **(sass_loops.iteration(code, row) or {})}
+
+    def check(self, sources, every):
+        """Compiles the changed ones of `sources` that the table has, or all if `every`. Returns
+        errors.
+        """
+        errors, table = [], {}
+        for row in self.rows:
+            entry = self.table.get(sass_loops.key(row))
+            if row["source"] in sources and (
+                    every or entry is not None and entry["digest"] != self._digest(row)):
+                entry = self._compile(row)
+            if entry is not None:
+                table[sass_loops.key(row)] = entry
+                error = sass_loops.judge(row, entry)
+                errors += [error] if error else []
+        self.table = table
+        return errors
+
+    def write(self):
+        if self.rows:
+            sass_loops.write_table(self.path, self.table.values())
+
+
 def run(options):
     tree = Tree(options.root.resolve())
     if unknown := set(options.only) - set(tree.sources):
@@ -236,7 +295,12 @@ def run(options):
     if options.table:
         print(markdown(measured, tree.common))
         return
+    loops = Loops(tree, toolkit)
+    loop_errors = loops.check(sources, options.all)
     if options.update:
+        if loop_errors:
+            raise Failure("\n".join(loop_errors))
+        loops.write()
         worse = forbidden(measured, table)
         if worse and not options.accept_worse:
             raise Failure("\n".join([*worse, f"{TABLE} was not changed; --accept-worse writes "
@@ -251,6 +315,7 @@ def run(options):
     if toolkit.versions[0] != written["nvcc"]:
         print(f"note: the budgets are for nvcc {written['nvcc']}; this is {toolkit.versions[0]}")
     errors, hints = judge(measured, table)
+    errors += loop_errors
     if not options.only:
         errors += [f"{TABLE} has budgets of {source}, which does not exist"
                    for source in sorted(set(table) - set(tree.sources))]

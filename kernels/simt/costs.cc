@@ -44,8 +44,13 @@ void CostMeter::BeginLaunch(const kernels::cuda::Kernel& kernel,
 }
 
 void CostMeter::EndBlock() {
-  for (Warp& warp : warps_) Conclude(warp);
-  if (block_works_) ++launches_.back().working_blocks;
+  LaunchCosts& launch = launches_.back();
+  for (Warp& warp : warps_) {
+    Conclude(warp);
+    if (warp.costs.all() > launch.busiest_warp.all()) launch.busiest_warp = warp.costs;
+    warp.costs = {};
+  }
+  if (block_works_) ++launch.working_blocks;
   block_works_ = false;
   shared_atomics_.clear();
 }
@@ -102,6 +107,19 @@ void CostMeter::Note(int32_t thread, const Instruction& instruction, uintptr_t a
 void CostMeter::Meet(int32_t warp) {
   Conclude(warps_[warp]);
   ++launches_.back().instructions;
+  ++warps_[warp].costs.others;
+  met_ = warp;
+}
+
+void CostMeter::Product() {
+  ++launches_.back().products;
+  ++warps_[met_].costs.products;
+  --warps_[met_].costs.others;
+}
+
+void CostMeter::Accessed() {
+  --launches_.back().instructions;
+  --warps_[met_].costs.others;
 }
 
 // Counts the instructions of the warp since its lanes last met.
@@ -110,7 +128,7 @@ void CostMeter::Conclude(Warp& warp) {
     auto& [instruction, rounds] = *entry;
     for (Round& round : rounds.rounds) {
       if (round.lanes == 0) break;
-      Count(instruction, round);
+      Count(warp, instruction, round);
       round.lanes = 0;
     }
     rounds.count.fill(0);
@@ -118,13 +136,16 @@ void CostMeter::Conclude(Warp& warp) {
   warp.running.clear();
 }
 
-void CostMeter::Count(const Instruction& instruction, const Round& round) {
-  const bool part_of_copy =
-      instruction.event == Event::kCopy && instruction.space == Space::kShared;
-  if (!part_of_copy) ++launches_.back().instructions;
-  if (instruction.event == Event::kOther) return;
-  instruction.space == Space::kGlobal ? CountGlobal(instruction, round)
-                                      : CountShared(instruction, round);
+void CostMeter::Count(Warp& warp, const Instruction& instruction, const Round& round) {
+  const bool is_other = instruction.event == Event::kOther;
+  const bool is_shared = instruction.space == Space::kShared;
+  const bool part_of_copy = instruction.event == Event::kCopy && is_shared;
+  if (!part_of_copy) {
+    ++launches_.back().instructions;
+    ++(is_other ? warp.costs.others : is_shared ? warp.costs.shared : warp.costs.global);
+  }
+  if (is_other) return;
+  is_shared ? CountShared(instruction, round) : CountGlobal(instruction, round);
 }
 
 void CostMeter::CountGlobal(const Instruction& instruction, const Round& round) {

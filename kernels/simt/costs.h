@@ -19,7 +19,10 @@
 // - An atomic addition is one instruction, even if its result is not used. Additions of a warp to
 //   one address are not combined; nvcc may combine them if their results are not used.
 // - The products of a warpgroup (kernels/simt/warpgroup.h) read shared memory without costs.
+// - A bulk copy is one instruction, although its warp also announces the number of bytes.
 // - Caches are not modelled: two accesses to the same bytes count twice.
+// - Arithmetic, moves and branches are not counted. The machine code has their number
+//   (tools/sass_loops.py).
 #pragma once
 
 #include <array>
@@ -39,6 +42,16 @@ struct AtomicCosts {
   int64_t count = 0;
   int64_t worst_in_warp = 0;    // the most on one address in one instruction of a warp
   int64_t worst_in_launch = 0;  // the most on one address; in shared memory, of one block
+};
+
+// The instructions that one warp executes in a launch, by their kind in machine code.
+struct WarpCosts {
+  int64_t products = 0;  // matrix products
+  int64_t shared = 0;    // accesses to shared memory
+  int64_t global = 0;    // accesses to global memory, and copies by each thread
+  int64_t others = 0;    // barriers, waits, bulk copies, and exchanges between lanes
+
+  int64_t all() const { return products + shared + global + others; }
 };
 
 // The costs of a launch. Instructions are counted per warp.
@@ -64,6 +77,7 @@ struct LaunchCosts {
 
   int64_t products = 0;      // calls of MultiplyAdd and, by each warp, of MultiplyAddGroup
   int64_t instructions = 0;  // all of the above, barriers, collectives and waits for copies
+  WarpCosts busiest_warp;    // the warp of a block that executes the most instructions
 };
 
 // While a meter exists, it counts the launches that the calling thread runs in an emulator. They
@@ -100,9 +114,9 @@ class CostMeter {
   // The lanes of the warp have met in a collective or a barrier, which counts as one instruction.
   void Meet(int32_t warp);
   // The collective where the lanes met is a matrix product.
-  void Product() { ++launches_.back().products; }
+  void Product();
   // The collective where the lanes met is an access, which is counted already.
-  void Accessed() { --launches_.back().instructions; }
+  void Accessed();
 
  private:
   static constexpr int32_t kLanes = 32;
@@ -137,12 +151,13 @@ class CostMeter {
     std::unordered_map<Instruction, Rounds, Hash> instructions;
     std::vector<Entry*> running;         // entries with rounds
     std::array<Entry*, 64> recent = {};  // by place in device code
+    WarpCosts costs;                     // in the current block
   };
   using AtomicCounts = std::unordered_map<uintptr_t, int64_t>;  // by address
 
   void Note(int32_t thread, const Instruction& instruction, uintptr_t address, size_t bytes);
   void Conclude(Warp& warp);
-  void Count(const Instruction& instruction, const Round& round);
+  void Count(Warp& warp, const Instruction& instruction, const Round& round);
   void CountGlobal(const Instruction& instruction, const Round& round);
   void CountShared(const Instruction& instruction, const Round& round);
   static void CountAtomics(const Round& round, AtomicCosts& costs, AtomicCounts& counts);
@@ -150,6 +165,7 @@ class CostMeter {
   CostMeter* const outer_;
   std::vector<LaunchCosts> launches_;
   std::vector<Warp> warps_;
+  int32_t met_ = 0;  // the warp whose lanes met last
   bool block_works_ = false;
   AtomicCounts global_atomics_, shared_atomics_;
 };

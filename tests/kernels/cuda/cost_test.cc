@@ -1,6 +1,6 @@
 // Fails if a kernel costs more than its budget in costs.json, counted by kernels/simt/costs.h. With
-// --update the program writes the costs as budgets, and docs/gpu_costs.md. It writes worse costs
-// only if --accept_worse is also given.
+// --update the program writes the costs as budgets, docs/gpu_costs.md, and the counts of loops
+// (loop_counts.h). It writes worse costs only if --accept_worse is also given.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,6 +16,7 @@
 #include "kernels/simt/kernel_registry.h"
 #include "tests/kernels/cuda/cost_cases.h"
 #include "tests/kernels/cuda/cost_table.h"
+#include "tests/kernels/cuda/loop_counts.h"
 
 namespace sluice::simt {
 namespace {
@@ -27,6 +28,7 @@ using testing::IsEmpty;
 
 constexpr char kBudgets[] = SLUICE_SOURCE_DIR "/tests/kernels/cuda/costs.json";
 constexpr char kPage[] = SLUICE_SOURCE_DIR "/docs/gpu_costs.md";
+constexpr char kLoops[] = SLUICE_SOURCE_DIR "/tests/kernels/cuda/loops.json";
 
 std::string ReadFile(const char* path) {
   std::ifstream file(path);
@@ -87,6 +89,8 @@ TEST(CostTest, RowsHaveDifferentNames) {
 TEST(CostTest, ThePageMatchesTheBudgets) {
   EXPECT_EQ(ReadFile(kPage), DescribeCostTable(Budgets())) << kAdvice;
 }
+
+TEST(CostTest, LoopsHaveTheRecordedCounts) { EXPECT_EQ(ReadFile(kLoops), CountLoops()) << kAdvice; }
 
 TEST(CostTest, TheSameRunHasTheSameCosts) {
   const auto cases = kernels::cuda::CostCases();
@@ -155,6 +159,7 @@ TEST(CostTableTest, IsReadAsItWasWritten) {
 
 // Returns the exit status.
 int Update(bool accept_worse) {
+  std::ofstream(kLoops) << CountLoops();
   const CostTable& measured = Measured();
   if (testing::UnitTest::GetInstance()->ad_hoc_test_result().Failed()) return 1;
   std::vector<std::string> worse;
@@ -173,7 +178,7 @@ int Update(bool accept_worse) {
   }
   std::ofstream(kBudgets) << WriteCostTable(measured);
   std::ofstream(kPage) << DescribeCostTable(measured);
-  std::printf("wrote %s and %s\n", kBudgets, kPage);
+  std::printf("wrote %s, %s and %s\n", kBudgets, kPage, kLoops);
   return 0;
 }
 

@@ -146,6 +146,25 @@ TEST_P(CostsTest, MatrixProductsAreCounted) {
   const LaunchCosts costs = CostsOf([&](Stream& stream) { Multiply(stream, a, b, d); });
   EXPECT_EQ(costs.products, 1);
   EXPECT_EQ(costs.instructions, 8 + 4 + 1 + 4);  // reads of a and b, the product, writes of d
+  EXPECT_EQ(costs.busiest_warp.products, 1);
+  EXPECT_EQ(costs.busiest_warp.global, 8 + 4 + 4);
+  EXPECT_EQ(costs.busiest_warp.all(), costs.instructions);
+}
+
+TEST_P(CostsTest, TheBusiestWarpIsOneWarpOfOneBlock) {
+  float *in = Numbers(256), *out = lab_.Room<float>(256);
+  const LaunchCosts costs =
+      CostsOf([&](Stream& stream) { DoubleByCopies(stream, in, 250, Wait::kBeforeBarrier, out); });
+  EXPECT_EQ(costs.busiest_warp.all(), costs.instructions / 2) << "both warps do the same";
+  EXPECT_EQ(costs.busiest_warp.global, 1 + 4);  // a copy, and writes
+  EXPECT_EQ(costs.busiest_warp.shared, 4);
+  EXPECT_EQ(costs.busiest_warp.others, 2 + 1 + 1);  // commits, a wait and a barrier
+
+  // Two of four blocks are idle.
+  const int32_t* n = lab_.Put<int32_t>({128});
+  const LaunchCosts uneven = CostsOf([&](Stream& stream) { AddCount(stream, in, n, 4, out); });
+  EXPECT_GT(uneven.busiest_warp.all() * 4 * 2, uneven.instructions);
+  EXPECT_LE(uneven.busiest_warp.all() * 2 * 2, uneven.instructions);
 }
 
 TEST_P(CostsTest, CollectivesAreInstructions) {
