@@ -242,6 +242,7 @@ class Loops:
         self.tree, self.toolkit = tree, toolkit
         self.rows = sass_loops.read_counts(tree.root)
         self.path = tree.root / sass_loops.TABLE
+        self.changed = set()  # sources
         self.table = {}  # by kernel and step
         if self.path.exists():
             self.table = {sass_loops.key(each): each for each in json.loads(self.path.read_text())}
@@ -266,9 +267,10 @@ class Loops:
         errors, table = [], {}
         for row in self.rows:
             entry = self.table.get(sass_loops.key(row))
-            if row["source"] in sources and (
-                    every or entry is not None and entry["digest"] != self._digest(row)):
+            changed = entry is not None and entry["digest"] != self._digest(row)
+            if row["source"] in sources and (every or changed):
                 entry = self._compile(row)
+                self.changed |= {row["source"]} if changed else set()
             if entry is not None:
                 table[sass_loops.key(row)] = entry
                 error = sass_loops.judge(row, entry)
@@ -300,7 +302,6 @@ def run(options):
     if options.update:
         if loop_errors:
             raise Failure("\n".join(loop_errors))
-        loops.write()
         worse = forbidden(measured, table)
         if worse and not options.accept_worse:
             raise Failure("\n".join([*worse, f"{TABLE} was not changed; --accept-worse writes "
@@ -310,6 +311,7 @@ def run(options):
             table[source] = {"digest": measurement.table_digest(source, kernels),
                              "kernels": kernels}
         write_table(path, toolkit.versions, table)
+        loops.write()
         print("\n".join([*worse, f"wrote {TABLE}"]))
         return
     if toolkit.versions[0] != written["nvcc"]:
@@ -321,7 +323,8 @@ def run(options):
                    for source in sorted(set(table) - set(tree.sources))]
     for hint in hints:
         print(f"hint: {hint}")
-    stale = [source for source in sources if not measurement.is_current(source)]
+    stale = [source for source in sources
+             if not measurement.is_current(source) or source in loops.changed]
     if stale and not errors:
         print(f"hint: {', '.join(stale)} changed since the budgets were written; run "
               "tools/check_sass.py --update so that other machines need not compile them")

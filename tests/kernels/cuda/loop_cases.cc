@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/hopper_attention.h"
 #include "kernels/cuda/hopper_projection.h"
 #include "kernels/cuda/projection.h"
 #include "kernels/cuda/score.h"
@@ -144,25 +145,40 @@ class Loops {
              });
   }
   // Adds attention of 64 queries, whose step is a chunk of keys. All steps are in one segment.
-  void AddAttention(int32_t dim, const std::string& pieces) {
-    const int32_t keys = dim > 128 ? 64 : 128;
-    loops_.push_back(
-        {.source = "attention.cu",
-         .code = absl::StrCat("Attention<BFloat16, ", dim, ", ", pieces, ", bulk, no shaped>"),
-         .kernel = "Attention",
-         .step = absl::StrCat(keys, " keys, 64 rows"),
-         .fewest = 2,
-         .more = 512 / keys - 2,
-         .run = [=](DeviceLab& lab, std::mt19937_64& random, int32_t steps) {
-           const reference::AttentionShape heads = {.q_heads = 1, .kv_heads = 1, .head_dim = dim};
-           const auto sequences =
-               RandomSequences<BFloat16>(random, heads, {{steps * keys - 64, 64}});
-           (void)RunAttention<BFloat16>(lab, random, heads, sequences, /*causal=*/true, {},
-                                        {.processors = 1, .wants_diagnostics = false});
-         }});
+  // `width` is the number of features of a head. With `shaped`, scores have a soft cap.
+  void AddAttention(int32_t dims, const std::string& pieces, int32_t width, bool shaped = false) {
+    AddChunks("attention.cu",
+              absl::StrCat("Attention<BFloat16, ", dims, ", ", pieces, width < dims ? ", no" : ",",
+                           " bulk,", shaped ? "" : " no", " shaped>"),
+              absl::StrCat(shaped ? "Shaped" : "", "Attention", width < dims ? "ByRows" : ""),
+              {.q_heads = 1, .kv_heads = 1, .head_dim = width, .soft_cap = shaped ? 30.0 : 0.0},
+              &Attention<BFloat16>);
+  }
+  void AddHopperAttention(int32_t dims) {
+    AddChunks("hopper_attention.cu", absl::StrCat("HopperAttention<", dims, ">"), "HopperAttention",
+              {.q_heads = 1, .kv_heads = 1, .head_dim = dims}, &AttentionOnHopper);
   }
 
  private:
+  void AddChunks(std::string source, std::string code, std::string kernel,
+                 const reference::AttentionShape& heads,
+                 void (*attention)(Stream&, const AttentionArgs<BFloat16>&)) {
+    const int32_t keys = heads.head_dim > 128 ? 64 : 128;
+    loops_.push_back({.source = std::move(source),
+                      .code = std::move(code),
+                      .kernel = std::move(kernel),
+                      .step = absl::StrCat(keys, " keys, 64 rows"),
+                      .fewest = 2,
+                      .more = 512 / keys - 2,
+                      .run = [=](DeviceLab& lab, std::mt19937_64& random, int32_t steps) {
+                        const auto sequences =
+                            RandomSequences<BFloat16>(random, heads, {{steps * keys - 64, 64}});
+                        (void)RunAttention<BFloat16>(
+                            lab, random, heads, sequences, /*causal=*/true, {},
+                            {.processors = 1, .wants_diagnostics = false}, attention);
+                      }});
+  }
+
   std::vector<LoopCase> loops_;
 };
 
@@ -188,9 +204,16 @@ std::vector<LoopCase> LoopCases() {
   loops.AddHopper("Small", {64, 64, 1});
   loops.AddHopper("Medium", {64, 128, 1});
   loops.AddHopper("Large", {128, 256, 1});
-  loops.AddAttention(64, "64, 4");
-  loops.AddAttention(128, "64, 4");
-  loops.AddAttention(256, "64, 3");
+  for (const bool shaped : {false, true}) {
+    loops.AddAttention(64, "64, 4", 64, shaped);
+    loops.AddAttention(64, "64, 4", 56, shaped);
+    loops.AddAttention(128, "64, 4", 128, shaped);
+    loops.AddAttention(128, "64, 4", 120, shaped);
+    loops.AddAttention(256, "64, 3", 256, shaped);
+    loops.AddAttention(256, "32, 3", 248, shaped);
+  }
+  loops.AddHopperAttention(64);
+  loops.AddHopperAttention(128);
   return loops.Take();
 }
 
