@@ -235,19 +235,18 @@ TEST(LayoutTest, RegionsAreDisjointAlignedAndGrow) {
   }
 }
 
-// A layer in int8 may stand between layers in int4.
-TEST(LayoutTest, RowsQuantisedForInt4HaveRoomForInt8Rows) {
-  ModelConfig config = TinyConfig(1);
-  config.quantization.projections = Quantization::kInt4;
-  const auto model = RandomModel(config, 2, kernels::DType::kBF16);
+TEST(LayoutTest, QuantisedRowsHaveRoom) {
   kernels::ThreadPool pool(1);
-  for (const kernels::Profile profile : kernels::kProfiles) {
-    const kernels::Context context = {profile, &pool};
-    const ArenaLayout layout = LayOutArena(*model, {30, 4}, context, {});
-    for (const bool sums : {false, true}) {
+  for (const Quantization quantization : {Quantization::kInt8, Quantization::kInt4}) {
+    ModelConfig config = TinyConfig(1);
+    config.quantization.projections = quantization;
+    const auto model = RandomModel(config, 2, kernels::DType::kBF16);
+    for (const kernels::Profile profile : kernels::kProfiles) {
+      const ArenaLayout layout = LayOutArena(*model, {30, 4}, {profile, &pool}, {});
       EXPECT_GE((layout.attention_scratch - layout.quantized) * kSizeOf<float>,
-                kernels::QuantizedRows::Bytes(profile, 30, config.intermediate_size, sums))
-          << kernels::ProfileName(profile) << ", sums " << sums;
+                kernels::QuantizedRows::Bytes(profile, 30, config.intermediate_size,
+                                              quantization == Quantization::kInt4))
+          << kernels::ProfileName(profile) << ", " << NameOf(quantization);
     }
   }
 }
