@@ -291,7 +291,15 @@ inline constexpr Metric kCallerRefused{"sluice_caller_refused_total",
 inline constexpr Metric kUnauthenticated{
     "sluice_unauthenticated_total",
     "Calls without a known credential, by reason: token_unknown, credential_missing."};
+inline constexpr Metric kModelLoads{
+    "sluice_model_loads_total",
+    "Attempts to load models, by result: ok or error. Each load by name is an attempt, and so is "
+    "the start and each reload that loads models or fails to."};
 inline constexpr Metric kBuildInfo{"sluice_build_info", "Always 1; label version is the daemon's."};
+inline constexpr Metric kInstanceInfo{
+    "sluice_instance_info",
+    "Always 1; label id is drawn at each start, so that sluice doctor can detect the metrics of "
+    "another daemon."};
 inline constexpr Metric kBackendInfo{
     "sluice_backend_info",
     "Always 1; labels device and profile, the numerics profile: same profile, same bits."};

@@ -88,10 +88,11 @@ ConfigCheck CheckConfig(const Config& config) {
   const ServerOptions options = WithMemoryShares(config.server);
   const EngineOptions engine =
       WithMemoryShares(config.engine, options.memory.limit_bytes, std::ssize(config.models));
-  const MemoryLimits limits =
-      ComputeMemoryLimits(options, engine.queue.max_bytes,
-                          std::max<int64_t>(std::ssize(config.models), 1), ResidentBytes());
-  const absl::Status enough = limits.Check();
+  const auto limits_now = [&] {
+    return ComputeMemoryLimits(options, engine.queue.max_bytes,
+                               std::max<int64_t>(std::ssize(config.models), 1), ResidentBytes());
+  };
+  const absl::Status enough = limits_now().Check();
   add(enough);
   add(CheckFiles(config));
   const auto chosen = MakeBackend(config.device, config.cpu, config.cuda, config.engine.attention);
@@ -102,7 +103,12 @@ ConfigCheck CheckConfig(const Config& config) {
   if (log.ok()) CheckModels(config, log->get(), &check);
   if (enough.ok() && chosen.ok() && chosen->backend->info().device == "cpu") {
     const int64_t copied = config.server.memory.copy_weights ? check.models.file_bytes : 0;
-    add(CheckWeights(limits, check.models.weight_bytes + copied));
+    // By now the process has the device's threads and has read the models, as when the daemon packs
+    // the weights.
+    const MemoryLimits limits = limits_now();
+    const int64_t weights = check.models.weight_bytes + copied;
+    add(CheckWeights(limits, weights));
+    check.free_bytes = limits.limit - limits.sum() - weights;
   }
   return check;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -17,12 +18,15 @@ absl::Status CheckFiles(const Config& config);
 struct ConfigCheck {
   ModelManager::Checked models;      // if there are no errors
   std::vector<absl::Status> errors;  // of all parts; the messages equal those of the start
+  // On a CPU, the estimated memory that the weights leave for activations, KV pages and plans.
+  std::optional<int64_t> free_bytes;
 };
 
 // Opens the device, and reads the files of TLS, the callers and the models by the functions of the
 // start. Loads no weights. On a CPU, an estimate of their memory that exceeds the memory limit is
-// an error; on a GPU the start finds whether they fit. Activations and KV pages take the memory
-// that is left, so they are not estimated. Writes warnings about models to the log of `config`.
+// an error; on a GPU the start finds whether they fit. Activations and KV pages need some of the
+// memory that is left, which only the start measures. Writes warnings about models to the log of
+// `config`.
 ConfigCheck CheckConfig(const Config& config);
 
 }  // namespace sluice

@@ -77,6 +77,7 @@ std::vector<prometheus::MetricFamily> EdgeMetrics(const ServingContext& context,
                                                   const GrpcPorts& ports, const Callers& callers,
                                                   const MemoryLimits& limits) {
   MetricSnapshot snapshot;
+  snapshot.Gauge(metric::kInstanceInfo, {{"id", context.instance}}, 1);
   for (const auto& [name, stats] : ports.Stats()) AddListener(name, stats, &snapshot);
   AddCallbacks(CallbackTimes::OfProcess(), &snapshot);
   snapshot.Counter(metric::kTransfersCancelled, {},

@@ -95,6 +95,34 @@ absl::Status WithLimits(const absl::Status& status, const MemoryLimits& limits) 
       ", or lower one of the options listed here. The limits without models: ", limits.Text()));
 }
 
+// Writes why the daemon could not start, as a record if the log has the format json.
+void PrintFailure(LogOptions options, const absl::Status& status) {
+  const std::string reason(status.message());
+  if (options.format == LogOptions::Format::kJson) {
+    options.level = "error";
+    if (const auto log = Log::Create(options); log.ok()) {
+      return (*log)->Error("sluiced could not start", {{"reason", reason}});
+    }
+  }
+  std::fprintf(stderr, "sluiced: %s\n", reason.c_str());
+}
+
+// Reports the ports on standard output, or in the log if it has the format json.
+void ReportStart(const Server& server, bool ready, const std::string& version,
+                 LogOptions::Format format, Log& log) {
+  const char* const state = ready ? "ready" : "not ready";
+  if (format == LogOptions::Format::kJson) {
+    return log.Info(state, {{"version", version},
+                            {"grpc_port", server.grpc_port()},
+                            {"http_port", server.http_port()}});
+  }
+  const std::string http =
+      server.http_port() == 0 ? "no HTTP" : absl::StrCat("HTTP on port ", server.http_port());
+  std::printf("sluiced %s %s: gRPC on port %d, %s\n", version.c_str(), state, server.grpc_port(),
+              http.c_str());
+  std::fflush(stdout);
+}
+
 // Prints the result of --check and returns the exit status.
 int PrintCheck(const ConfigCheck& check) {
   for (const absl::Status& error : check.errors) {
@@ -103,6 +131,12 @@ int PrintCheck(const ConfigCheck& check) {
   if (!check.errors.empty()) return 2;
   std::printf("The configuration is valid; models: %lld.\n",
               static_cast<long long>(check.models.models));
+  if (check.free_bytes) {
+    std::printf(
+        "An estimate leaves %.1f MiB for activations, KV pages and plans. Only the start measures "
+        "them and can still find too little memory (server.memory.limit_bytes).\n",
+        static_cast<double>(*check.free_bytes) / (1 << 20));
+  }
   return 0;
 }
 
@@ -226,11 +260,7 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
         "set server.lifecycle.ready_without_models if this is intended",
         {{"model_repository", config.model_repository}});
   }
-  const std::string http =
-      server->http_port() == 0 ? "no HTTP" : absl::StrCat("HTTP on port ", server->http_port());
-  std::printf("sluiced %s %s: gRPC on port %d, %s\n", version.c_str(),
-              ready ? "ready" : "not ready", server->grpc_port(), http.c_str());
-  std::fflush(stdout);
+  ReportStart(*server, ready, version, config.server.log.format, *log);
   NotifyServiceManager("READY=1");
   loaded = true;
 
@@ -275,7 +305,7 @@ int main(int argc, char** argv) {
     status = sluice::OrOutOfMemory([&] { return sluice::Run(command->config, read_config); });
   }
   if (!status.ok()) {
-    std::fprintf(stderr, "sluiced: %s\n", std::string(status.message()).c_str());
+    sluice::PrintFailure(command->config.server.log, status);
     return 1;
   }
   return 0;

@@ -75,6 +75,7 @@ Server::Server(const ServerOptions& options, const std::string& version,
       admin_(context_, admin_plane().callers),
       lifecycle_(options.lifecycle) {
   context_.models.SetOnChange([this] { LookForModels(); });
+  context_.models.SetOnLoad([this](bool ok) { context_.metrics->OnLoad(ok); });
 }
 
 // Without authorities for client certificates, the daemon requests no certificate.
@@ -172,6 +173,16 @@ MemoryLimits Server::memory_limits() const {
   return limits;
 }
 
+RecentActivity::Refusals Server::Refused() const {
+  RecentActivity::Refusals refused = context_.activity->refusals();
+  const auto add = [&](Reason reason, int64_t count) {
+    refused[static_cast<size_t>(reason)] += count;
+  };
+  add(Reason::kTokenUnknown, security_->callers()->unknown_tokens());
+  add(Reason::kCredentialMissing, security_->callers()->missing_credentials());
+  return refused;
+}
+
 std::string Server::RenderMetrics() const {
   std::vector<prometheus::MetricFamily> all =
       EngineMetrics(*context_.engine, context_.log->dropped());
@@ -187,7 +198,8 @@ absl::Status Server::StartHttp() {
                         .live = [this] { return context_.health.live(); }};
   handlers.host = options_.http.host;
   if (options_.http.status_page) {
-    const auto source = std::make_shared<StatusSource>(context_, [this] { return phase(); });
+    const auto source = std::make_shared<StatusSource>(
+        context_, [this] { return phase(); }, [this] { return Refused(); });
     handlers.status = [source] { return source->Json(); };
   }
   auto started = HttpServer::Start(options_.metrics.address, std::move(handlers));

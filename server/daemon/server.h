@@ -89,6 +89,8 @@ class Server {
   void LookForModels();
   void WarnOfCertificates() const;
   void RecordHistory() { context_.history.Add(context_.engine->Stats(), context_.clock->Now()); }
+  // Returns the refusals since the start, with the calls that have no known credential.
+  RecentActivity::Refusals Refused() const;
   std::string RenderMetrics() const;
   absl::Status StartGrpc();
   absl::Status StartHttp();

@@ -307,6 +307,13 @@ absl::StatusOr<ModelManager::Checked> ModelManager::Check(const std::vector<Mode
 absl::StatusOr<ModelManager::Changes> ModelManager::Apply(const std::vector<ModelSpec>& models,
                                                           const std::string& repository) {
   MutexLock turn(&turn_mu_);
+  absl::StatusOr<Changes> changes = ApplyInTurn(models, repository);
+  if (!changes.ok() || !changes->loaded.empty()) on_load_(changes.ok());
+  return changes;
+}
+
+absl::StatusOr<ModelManager::Changes> ModelManager::ApplyInTurn(
+    const std::vector<ModelSpec>& models, const std::string& repository) {
   std::vector<ModelSpec> listed = models;  // no step after the exchange can fail
   SLUICE_ASSIGN_OR_RETURN(std::optional<ModelRepository> opened, OpenRepository(repository));
   SLUICE_ASSIGN_OR_RETURN(std::vector<Target> targets, Targets(models, opened));
@@ -357,6 +364,21 @@ absl::Status ModelManager::LoadAdapterOf(const Model& model, const std::string& 
 absl::Status ModelManager::Load(const std::string& name, std::optional<int64_t> version,
                                 const std::string& path) {
   MutexLock turn(&turn_mu_);
+  const absl::Status status = LoadInTurn(name, version, path);
+  on_load_(status.ok());
+  if (status.ok()) return status;
+  const auto tell = [&] {
+    std::vector<LogField> fields = {{"model", name}, {"reason", Text(status)}};
+    if (version) fields.emplace_back("version", *version);
+    log_->Error("load failed", fields);
+    return absl::OkStatus();
+  };
+  OrOutOfMemory(tell).IgnoreError();  // without memory, no log record
+  return status;
+}
+
+absl::Status ModelManager::LoadInTurn(const std::string& name, std::optional<int64_t> version,
+                                      const std::string& path) {
   if (const std::string adapter(AdapterOf(name)); !adapter.empty()) {
     SLUICE_ASSIGN_OR_RETURN(const auto model, ModelOfAdapter(name, version));
     SLUICE_RETURN_IF_ERROR(OrOutOfMemory([&] { return LoadAdapterOf(*model, adapter, path); }));

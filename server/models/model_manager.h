@@ -34,6 +34,10 @@ class ModelManager {
   // Must be called before the other methods.
   void SetOnChange(std::function<void()> on_change) { on_change_ = std::move(on_change); }
 
+  // Sets the function that is called after each attempt to load models: each Load, and each Apply
+  // that fails or loads a model. Must be called before the other methods.
+  void SetOnLoad(std::function<void(bool ok)> on_load) { on_load_ = std::move(on_load); }
+
   // The models that an operation loaded and withdrew, in the form "NAME version N".
   struct Changes {
     std::vector<std::string> loaded;
@@ -62,7 +66,7 @@ class ModelManager {
   // with the adapters in its folder. Without a version, loads the highest one, which then replaces
   // all other versions of the name. For MODEL:ADAPTER, loads the adapter of the served model.
   // A `path` that is not empty must lead to the folder of the adapter. Returns NotFound if there is
-  // no such model, InvalidArgument for another path, and the errors of loading.
+  // no such model, InvalidArgument for another path, and the errors of loading. Errors are logged.
   absl::Status Load(const std::string& name, std::optional<int64_t> version,
                     const std::string& path = "");
 
@@ -96,6 +100,11 @@ class ModelManager {
   static absl::StatusOr<std::optional<ModelRepository>> OpenRepository(const std::string& path);
   absl::StatusOr<std::vector<Target>> Targets(const std::vector<ModelSpec>& models,
                                               const std::optional<ModelRepository>& repository);
+  absl::StatusOr<Changes> ApplyInTurn(const std::vector<ModelSpec>& models,
+                                      const std::string& repository)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_mu_);
+  absl::Status LoadInTurn(const std::string& name, std::optional<int64_t> version,
+                          const std::string& path) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_mu_);
   absl::StatusOr<Target> Named(const std::string& name, std::optional<int64_t> version)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_mu_);
   // Moves the draft models of other targets to the front, and adds the files of a target's draft
@@ -122,6 +131,7 @@ class ModelManager {
   Engine* const engine_;
   Log* const log_;
   std::function<void()> on_change_ = [] {};
+  std::function<void(bool ok)> on_load_ = [](bool) {};
   const FileAccess weights_;
 
   Mutex turn_mu_;  // held during a whole operation

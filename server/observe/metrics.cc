@@ -100,6 +100,9 @@ struct Metrics::Families {
   // Created at the start, so that a reload that fails for lack of memory can be counted.
   Counter& reloads_ok = reloads.Add({{"result", "ok"}});
   Counter& reloads_failed = reloads.Add({{"result", "error"}});
+  prometheus::Family<Counter>& loads = AddCounter(metric::kModelLoads);
+  Counter& loads_ok = loads.Add({{"result", "ok"}});
+  Counter& loads_failed = loads.Add({{"result", "error"}});
   Gauge& reload_success = AddGauge(metric::kReloadSuccess).Add({});
   prometheus::Family<Gauge>& needs_restart = AddGauge(metric::kNeedsRestart);
   prometheus::Family<Gauge>& certificate_expiry = AddGauge(metric::kCertificateExpiry);
@@ -133,23 +136,30 @@ class Metrics::OwnSeries {
   absl::flat_hash_map<const void*, std::function<void()>> removals_ ABSL_GUARDED_BY(mu_);
 };
 
-// The counters of a model's refusals. Each counter is created at the first refusal with its reason.
-// Thread-safe.
+// The counters of a model's refusals. The counters of the server's faults exist from the start, so
+// that the first refusals are an increase, which alerts need. The others are created at the first
+// refusal with their reasons. Thread-safe.
 class Metrics::Refusals {
  public:
-  Refusals(Families* families, std::string_view model) : families_(*families), model_(model) {}
+  Refusals(Families* families, std::string_view model) : families_(*families), model_(model) {
+    for (const ReasonInfo& reason : kReasons) {
+      if (reason.at_fault == AtFault::kServer) CounterOf(reason.reason);
+    }
+  }
 
-  void Count(Reason reason) {
+  void Count(Reason reason) { CounterOf(reason).Increment(); }
+
+ private:
+  Counter& CounterOf(Reason reason) {
     MutexLock lock(&mu_);
     Counter*& counter = counters_[reason];
     if (counter == nullptr) {
       counter = &own_.Add(families_.rejected,
                           {{"model", model_}, {"reason", std::string(NameOf(reason))}});
     }
-    counter->Increment();
+    return *counter;
   }
 
- private:
   Families& families_;
   const std::string model_;
   OwnSeries own_;
@@ -243,6 +253,7 @@ struct Metrics::Series {
 Metrics::Metrics(const std::string& device, const std::string& version)
     : device_(device), families_(std::make_unique<Families>(&registry_)) {
   families_->reload_success.Set(1);
+  RefusalsOf("");  // of requests before the model is known
   prometheus::BuildGauge()
       .Name(metric::kBuildInfo.name)
       .Help(metric::kBuildInfo.help)
@@ -276,6 +287,8 @@ void Metrics::OnReload(bool ok, std::span<const std::string> needs_restart) {
   OrOutOfMemory(show).IgnoreError();
 }
 
+void Metrics::OnLoad(bool ok) { (ok ? families_->loads_ok : families_->loads_failed).Increment(); }
+
 void Metrics::OnSecretRead(std::string_view kind, bool ok) {
   families_->secret_files_valid.Add({{"kind", std::string(kind)}}).Set(ok ? 1 : 0);
   families_->secret_reads.Add({{"kind", std::string(kind)}, {"result", ok ? "ok" : "error"}})
@@ -289,6 +302,7 @@ void Metrics::SetCertificateExpiry(std::chrono::system_clock::time_point expires
 
 std::shared_ptr<Metrics::Series> Metrics::For(const Model& model) {
   return series_.Get(model.name, model.version, [&] {
+    RefusalsOf(model.name);
     return std::make_unique<Series>(
         families_.get(),
         SeriesLabels{
@@ -308,10 +322,13 @@ void Metrics::OnAdmitted(const Request& request) {
   For(*request.spec->model)->admitted.Increment();
 }
 
+std::shared_ptr<Metrics::Refusals> Metrics::RefusalsOf(std::string_view model) {
+  return refusals_.Get(model, 0,
+                       [&] { return std::make_unique<Refusals>(families_.get(), model); });
+}
+
 void Metrics::OnRejected(std::string_view model, Reason reason) {
-  const std::shared_ptr<Refusals> refusals =
-      refusals_.Get(model, 0, [&] { return std::make_unique<Refusals>(families_.get(), model); });
-  refusals->Count(reason);
+  RefusalsOf(model)->Count(reason);
 }
 
 void Metrics::OnRequestDone(const Request& request, const absl::Status& status,

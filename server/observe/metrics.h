@@ -42,6 +42,8 @@ class Metrics final : public Observer {
   // Counts a reload. `needs_restart` are the changed options that it did not apply; after a failed
   // reload, the options of the previous one stay.
   void OnReload(bool ok, std::span<const std::string> needs_restart = {});
+  // Counts an attempt to load models.
+  void OnLoad(bool ok);
   // Counts a check of secret files, and keeps its outcome. `kind` is "certificate" or "callers".
   void OnSecretRead(std::string_view kind, bool ok);
   void SetCertificateExpiry(std::chrono::system_clock::time_point expires);
@@ -53,6 +55,7 @@ class Metrics final : public Observer {
   struct Series;
 
   std::shared_ptr<Series> For(const Model& model);
+  std::shared_ptr<Refusals> RefusalsOf(std::string_view model);
   void CountError(const Model& model, const std::string& kind);
 
   const std::string device_;

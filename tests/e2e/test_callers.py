@@ -5,6 +5,7 @@ import json
 import os
 import re
 import subprocess
+import urllib.request
 
 import grpc
 import pytest
@@ -105,6 +106,9 @@ def test_every_method_refuses_unknown_callers(callers):
         ), "probes have no token"
     assert server.metric("sluice_unauthenticated_total", reason="credential_missing") == 4
     assert server.metric("sluice_unauthenticated_total", reason="token_unknown") == 12
+    with urllib.request.urlopen(f"http://{server.http}/status.json", timeout=PATIENCE_S) as page:
+        refused = json.load(page)["daemon"]["refused"]
+    assert refused == {"credential_missing": 4, "token_unknown": 12}
     assert server.metric("sluice_caller_requests_total", caller="bob") == 2
     assert server.metric("sluice_caller_tokens_total", caller="bob") > 2
     assert server.metric("sluice_caller_requests_total", caller="anonymous") == 0

@@ -80,6 +80,11 @@ def test_a_bad_version_is_refused_and_the_old_one_serves(daemon, repository, spo
     state, why = states["demo", "2"]
     assert state == "UNAVAILABLE" and reason in why
     assert answer(served) == before
+    assert served.metric("sluice_model_loads_total", result="error") == 1
+    assert served.metric("sluice_model_loads_total", result="ok") == 1  # the start
+    _, output = served.stop()
+    lines = [line for line in output.splitlines() if " error load failed " in line]
+    assert len(lines) == 1 and "model=demo" in lines[0] and reason in lines[0], output
 
 
 def test_model_names_cannot_leave_the_repository(daemon, repository):
@@ -174,7 +179,8 @@ def test_a_check_finds_what_the_start_would_find(tmp_path, spoil):
                               capture_output=True, text=True, timeout=PATIENCE_S)
 
     valid = run("--check")
-    assert (valid.returncode, valid.stdout) == (0, "The configuration is valid; models: 1.\n")
+    assert valid.returncode == 0
+    assert valid.stdout.startswith("The configuration is valid; models: 1.\n"), valid.stdout
     spoil(folder)
     checked, started = run("--check"), run()
     assert checked.returncode == 2 and started.returncode == 1

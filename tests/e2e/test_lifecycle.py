@@ -48,6 +48,19 @@ def test_ports_are_free_once_the_daemon_reports_that_it_has_drained(daemon):
     assert server.process.wait(PATIENCE_S) == 0
 
 
+def test_a_json_log_has_the_start_and_a_failed_start_as_records(daemon, demo):
+    _, output = daemon("--server.log.format", "json").stop()
+    records = [json.loads(line) for line in output.splitlines()]
+    ready = [each for each in records if each["message"] == "ready"]
+    assert len(ready) == 1 and ready[0]["grpc_port"] > 0 and ready[0]["http_port"] > 0
+    failed = run("--model", f"demo={DEMO}", "--server.grpc.address", demo.grpc,
+                 "--server.metrics.address=", "--server.admin.address=", "--server.log.format",
+                 "json")
+    assert failed.returncode == 1 and failed.stdout == ""
+    last = [json.loads(line) for line in failed.stderr.splitlines()][-1]
+    assert last["level"] == "error" and demo.grpc in last["reason"]
+
+
 @pytest.mark.parametrize("second, status", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_second_signal_ends_the_process_before_the_drain_does(daemon, second, status):
     server = daemon("--server.lifecycle.drain-delay", "1h")
@@ -116,7 +129,10 @@ def test_check_reports_the_mistake(tmp_path, yaml, message):
 def test_check_accepts_a_good_file(tmp_path):
     path = tmp_path / "sluice.yaml"
     path.write_text(f"models:\n  - name: demo\n    path: {DEMO}\n")
-    assert run("--config", path, "--check").returncode == 0
+    checked = run("--config", path, "--check")
+    assert checked.returncode == 0
+    assert re.search(r"^An estimate leaves [\d.]+ MiB for activations, KV pages and plans\. Only"
+                     r" the start measures them", checked.stdout, re.M), checked.stdout
 
 
 def without_ports(*options):

@@ -5,8 +5,12 @@
 
 namespace sluice {
 
-StatusSource::StatusSource(const ServingContext& context, std::function<Phase()> phase)
-    : context_(context), phase_(std::move(phase)), start_(context.clock->Now()) {}
+StatusSource::StatusSource(const ServingContext& context, std::function<Phase()> phase,
+                           std::function<RecentActivity::Refusals()> refused)
+    : context_(context),
+      phase_(std::move(phase)),
+      refused_(std::move(refused)),
+      start_(context.clock->Now()) {}
 
 std::string StatusSource::Json() {
   MutexLock lock(&mu_);
@@ -35,7 +39,7 @@ std::string StatusSource::Describe(MonoTime now) const {
                      .uptime = now - start_,
                      .backend = context_.engine->backend_info(),
                      .policy = context_.engine_options.batch.policy,
-                     .refused = context_.activity->refusals()},
+                     .refused = refused_()},
                     models, now);
 }
 

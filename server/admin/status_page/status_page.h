@@ -24,8 +24,10 @@ class StatusSource {
  public:
   static constexpr std::chrono::milliseconds kMaxAge{500};
 
-  // `context` outlives the source. `phase` is called for each snapshot.
-  StatusSource(const ServingContext& context, std::function<Phase()> phase);
+  // `context` outlives the source. `phase` and `refused`, which returns all refusals since the
+  // start, are called for each snapshot.
+  StatusSource(const ServingContext& context, std::function<Phase()> phase,
+               std::function<RecentActivity::Refusals()> refused);
 
   // Returns the JSON object that status_json.h describes, at most kMaxAge old.
   std::string Json();
@@ -35,6 +37,7 @@ class StatusSource {
 
   const ServingContext& context_;
   const std::function<Phase()> phase_;
+  const std::function<RecentActivity::Refusals()> refused_;
   const MonoTime start_;
 
   Mutex mu_;

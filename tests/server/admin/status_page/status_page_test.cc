@@ -91,7 +91,9 @@ TEST(StatusSource, ManyCallersShareOneSnapshotWithTheCurrentPhase) {
                                 .statistics = &statistics,
                                 .activity = &activity});
   int asked = 0;
-  StatusSource source(context, [&] { return ++asked < 2 ? Phase::kStarting : Phase::kServing; });
+  StatusSource source(
+      context, [&] { return ++asked < 2 ? Phase::kStarting : Phase::kServing; },
+      [&] { return activity.refusals(); });
   const std::string first = source.Json();
   EXPECT_EQ(json::parse(first)["daemon"]["phase"], "starting");
   for (int i = 0; i < 100; ++i) EXPECT_EQ(source.Json(), first);
