@@ -81,6 +81,21 @@ std::string SettingsText(const Listed& model) {
   return text;
 }
 
+// Returns the task and the longest row.
+std::string TaskText(const Listed& model) {
+  const std::string task = PropertyOf(model, "task"), most = PropertyOf(model, "max_positions");
+  if (task == "-" || most == "-") return "";
+  return LineText("task", absl::Utf8SafeCHexEscape(
+                              absl::StrCat(task, ", with rows of up to ", most, " tokens")));
+}
+
+// Returns the names in a property after the heading, or nothing without the property.
+std::string MoreText(const char* heading, const Listed& model, const std::string& name) {
+  const std::string value = PropertyOf(model, name);
+  return value == "-" ? ""
+                      : LineText(heading, absl::StrCat("on request: ", ReadableProperty(value)));
+}
+
 // Returns a table of at most kTerminalColumns, and lines for each model with the texts that have no
 // bound: the reason of its state, its kernels, its tensors and its settings.
 std::string ModelsText(const std::vector<Listed>& models) {
@@ -106,8 +121,9 @@ std::string ModelsText(const std::vector<Listed>& models) {
     };
     add("profile", kProfileColumns);
     add("kernels", 1);  // more than "-"
-    absl::StrAppend(&tensors, NamesText("takes", metadata->inputs()),
-                    NamesText("returns", metadata->outputs()), SettingsText(model));
+    absl::StrAppend(&tensors, TaskText(model), NamesText("takes", metadata->inputs()),
+                    MoreText("", model, "more_inputs"), NamesText("returns", metadata->outputs()),
+                    MoreText("", model, "more_outputs"), SettingsText(model));
     if (const std::string dense = PropertyOf(model, "dense_algorithms"); dense != "-") {
       for (const absl::string_view line : absl::StrSplit(dense, '\n')) {
         absl::StrAppend(&tensors, LineText("dense", absl::Utf8SafeCHexEscape(line)));

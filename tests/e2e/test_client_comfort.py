@@ -38,6 +38,13 @@ def test_doctor_reports_unreachable_addresses(demo):
     assert "0 bad, 2 to consider" in result.stdout
 
 
+def test_models_shows_the_task_and_what_can_be_requested(demo):
+    shown = " ".join(sluice("models", "--server", demo.grpc).stdout.split())
+    assert "task generate, with rows of up to 256 tokens" in shown, shown
+    for names in ("on request: text_pair_input candidate_ids exclude_ids", " embedding "):
+        assert names in shown, shown
+
+
 def complete(line):
     """Returns the completions that bash offers after `line`."""
     words = line.split(" ")

@@ -53,8 +53,9 @@ const char* TaskOf(const NamedModel& named) {
 }
 
 // Adds the information that clients need: the task, the most tokens of a row, the names of labels
-// and prompts and the special tokens of texts, as JSON lists, whether labels are independent, the
-// similarity for comparing embeddings, and the settings of SettingsOf.
+// and prompts, the special tokens of texts, and the inputs and outputs on request, as JSON lists,
+// whether labels are independent, the similarity for comparing embeddings, and the settings of
+// SettingsOf.
 void AddProperties(const NamedModel& named, inference::ModelMetadataResponse* response) {
   const Model& model = named.model;
   const ClassifierConfig& classifier = named.classifier;
@@ -76,6 +77,15 @@ void AddProperties(const NamedModel& named, inference::ModelMetadataResponse* re
     if (specials.size() <= kMaxSpecialBytes) properties["special_tokens"] = std::move(specials);
   }
   if (!serving.similarity.empty()) properties["similarity"] = serving.similarity;
+  std::vector<std::string_view> inputs, outputs;  // that metadata does not list
+  for (const InputInfo& info : Inputs()) {
+    if (Takes(model, info) && !Lists(model, info)) inputs.push_back(info.name);
+  }
+  for (const OutputInfo& info : Outputs()) {
+    if (Has(named, info) && !IsDefaultOf(info, named)) outputs.push_back(info.name);
+  }
+  if (!inputs.empty()) properties["more_inputs"] = list(inputs);
+  if (!outputs.empty()) properties["more_outputs"] = list(outputs);
   for (const ModelSetting& setting : SettingsOf(model.config, classifier)) {
     properties[setting.name] = setting.value;
   }
