@@ -225,6 +225,28 @@ def test_only_changed_sources_are_compiled(copy, tmp_path):
     assert compiled() == 0 and compiled("--all") == 1
 
 
+def test_loops_are_compared_with_the_emulators_counts(copy):
+    counts = copy / "tests/kernels/cuda/loops.json"
+    counts.parent.mkdir(parents=True)
+    row = {"source": "planted.cu", "kernel": "Multiply", "step": "a step", "steps": 2,
+           "products": 8, "shared": 0, "global": 8, "others": 0}
+    counts.write_text(json.dumps([row]))
+    status, said = run(copy, "--update", "--all")
+    assert status == 0, said
+    [loop] = json.loads((copy / "kernels/cuda/loops.json").read_text())
+    assert (loop["steps"], loop["products"], loop["global"]) == (1, 4, 4)
+    assert loop["instructions"] > 8
+    assert "hint" not in run(copy)[1]
+
+    counts.write_text(json.dumps([{**row, "shared": 2}]))  # a load that the compiler moved away
+    status, said = run(copy)
+    assert status == 1 and "planted.cu: Multiply, a step: a step has 4 products, 0 shared" in said
+    counts.write_text(json.dumps([row]))
+    write_sizes(copy, "PRODUCTS")
+    status, said = run(copy)
+    assert status == 1 and "planted.cu: Multiply, a step: a step has 1 products" in said
+
+
 def run_where(name):
     """Returns the toolkit program that the check finds."""
     code = (f"import sys; sys.path.insert(0, {str(ROOT / 'tools')!r}); import check_sass; "

@@ -133,7 +133,6 @@ def test_a_step_of_few_rows_keeps_its_budget():
 
 # Kernels whose loops the emulator does not count, or whose machine code was not compared.
 NOT_COMPARED = {
-    "Attention<BFloat16, 128, 64, 4, bulk, no shaped>",
     "Attention<BFloat16, 128, 64, 4, bulk, shaped>",
     "Attention<BFloat16, 128, 64, 4, no bulk, no shaped>",
     "Attention<BFloat16, 128, 64, 4, no bulk, shaped>",
