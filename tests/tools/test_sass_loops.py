@@ -148,9 +148,6 @@ NOT_COMPARED = {
     "HopperProjection<Medium>",
     "HopperProjection<Small>",
     "HopperProjection<Tiny>",
-    "ScoreTiles<BFloat16, LargeTile, true>",
-    "ScoreTiles<BFloat16, SmallTile, false>",
-    "ScoreTiles<BFloat16, SmallTile, true>",
 }
 
 
