@@ -4,18 +4,18 @@ import pathlib
 import sys
 
 from panels import Dashboard, histogram, series, stat
-from queries import BAD_HIGH, DAEMON, MODEL, VARIABLES, mean, quantiles, rate
+from queries import BAD_HIGH, DAEMON, MODEL, NAMESPACE, RECORDED, VARIABLES, mean, quantiles, rate
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "tools"))
 from reasons import reasons
 
-GATEWAY = '{job="sluice-gateway"}'
+GATEWAY = f'{{job="sluice-gateway",{NAMESPACE}}}'
 
 # Refusals know no version, and no model if the caller's did not exist. The side at fault follows
 # the table of base/reason.h; a reason that is not in it counts as the server's.
 CALLERS = "|".join(reason.name for reason in reasons() if reason.at_fault == "caller")
 REFUSED = {
-    side: f'{{job="sluice",model=~"$model|",pod=~"$pod",reason{matcher}"{CALLERS}"}}'
+    side: f'{{job="sluice",{NAMESPACE},model=~"$model|",pod=~"$pod",reason{matcher}"{CALLERS}"}}'
     for side, matcher in (("server", "!~"), ("caller", "=~"))
 }
 
@@ -33,7 +33,7 @@ DASHBOARD = Dashboard(
                 stat(
                     "Failed",
                     "percentunit",
-                    'max(model:sluice_error_ratio:rate5m{model=~"$model|"})',
+                    f"max(model:sluice_error_ratio:rate5m{RECORDED})",
                     "Of the requests that the server had to answer; objective 0.1%.",
                     BAD_HIGH,
                     2,
@@ -41,7 +41,7 @@ DASHBOARD = Dashboard(
                 stat(
                     "Slower than 1 s",
                     "percentunit",
-                    'max(model:sluice_slow_ratio:rate5m{model=~"$model"})',
+                    f"max(model:sluice_slow_ratio:rate5m{RECORDED})",
                     "Of the successes; objective 1%.",
                     ((None, "green"), (0.01, "orange"), (0.1, "red")),
                     2,
@@ -80,10 +80,10 @@ DASHBOARD = Dashboard(
                     "Budget burn",
                     "short",
                     (
-                        'max(model:sluice_error_ratio:rate1h{model=~"$model|"}) / 0.001',
+                        f"max(model:sluice_error_ratio:rate1h{RECORDED}) / 0.001",
                         "errors, 1 h",
                     ),
-                    ('max(model:sluice_slow_ratio:rate1h{model=~"$model"}) / 0.01', "slow, 1 h"),
+                    (f"max(model:sluice_slow_ratio:rate1h{RECORDED}) / 0.01", "slow, 1 h"),
                     about="1 spends the budget in 30 days; 14.4 pages.",
                 ),
                 series("Latency", "s", *quantiles("sluice_request_duration_seconds")),

@@ -1,7 +1,7 @@
 """Builds Grafana's dashboard JSON. Each function returns a panel; Dashboard lays them out.
 
-A query is (expression, legend). Expressions use the variables $model, $version, $pod and
-$__rate_interval, which dashboards.py and Grafana define.
+A query is (expression, legend). Expressions use the variables $namespace, $model, $version, $pod
+and $__rate_interval, which dashboards.py and Grafana define.
 """
 
 import dataclasses

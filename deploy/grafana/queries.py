@@ -1,18 +1,26 @@
 """Variables, selectors and PromQL that the dashboards share."""
 
-MODEL = '{job="sluice",model=~"$model",version=~"$version",pod=~"$pod"}'
-DAEMON = '{job="sluice",pod=~"$pod"}'
+# A series without the label namespace, as outside Kubernetes, is selected by "All".
+NAMESPACE = 'namespace=~"$namespace"'
+MODEL = f'{{job="sluice",{NAMESPACE},model=~"$model",version=~"$version",pod=~"$pod"}}'
+DAEMON = f'{{job="sluice",{NAMESPACE},pod=~"$pod"}}'
+# The recorded series of the chosen models, and of all models together.
+RECORDED = f'{{{NAMESPACE},model=~"$model|"}}'
 RANGE = "[$__rate_interval]"
 # The window of the figures that rate buckets and the device, as in rules.yml.
 HOUR = "[1h]"
 
 VARIABLES = {
-    "model": ('label_values(sluice_requests_total{job="sluice"}, model)', "Model"),
+    "namespace": ('label_values(up{job="sluice"}, namespace)', "Namespace"),
+    "model": (
+        f'label_values(sluice_requests_total{{job="sluice",{NAMESPACE}}}, model)',
+        "Model",
+    ),
     "version": (
-        'label_values(sluice_requests_total{job="sluice",model=~"$model"}, version)',
+        f'label_values(sluice_requests_total{{job="sluice",{NAMESPACE},model=~"$model"}}, version)',
         "Version",
     ),
-    "pod": ('label_values(up{job="sluice"}, pod)', "Pod"),
+    "pod": (f'label_values(up{{job="sluice",{NAMESPACE}}}, pod)', "Pod"),
 }
 
 
@@ -54,7 +62,7 @@ def busy(by=""):
 
 def wasted():
     """The share of the steps' time in the last hour that computed rows without a useful token."""
-    replica = "model, version, pod"
+    replica = "namespace, model, version, pod"
     computed, useful = (
         rate("sluice_tokens_total", select(kind=kind), replica, HOUR)
         for kind in ("computed", "useful")

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 """Writes prometheus_rule.yaml: rules.yml and alerts.yml as an object of the Prometheus operator.
 
-Run it after a change of these files; a test compares the three."""
+Run it after a change of these files; a test compares the three. With the address of a page that has
+the entries of runbooks.md, `make_rule.py ADDRESS` first sets runbook_url of each alert in
+alerts.yml to ADDRESS#ENTRY."""
 
 import pathlib
 import re
+import sys
 
 HERE = pathlib.Path(__file__).parent
 RULE = HERE / "prometheus_rule.yaml"
@@ -32,5 +35,15 @@ def rule():
     return _HEAD + re.sub(r"^(?=.)", "  ", "".join(groups), flags=re.M)
 
 
+def set_runbooks(address):
+    """Writes the annotation runbook_url of each alert in alerts.yml, in place of an earlier one."""
+    path = HERE / "alerts.yml"
+    text = re.sub(r"^ *runbook_url: .*\n", "", path.read_text(), flags=re.M)
+    url = rf"\g<0>\1runbook_url: {address}#\2" + "\n"
+    path.write_text(re.sub(r"^( *)runbook: (.*)\n", url, text, flags=re.M))
+
+
 if __name__ == "__main__":
+    for each in sys.argv[1:]:
+        set_runbooks(each)
     RULE.write_text(rule())

@@ -31,7 +31,7 @@ def of_dashboards(rate_interval="15s"):
     for path in DASHBOARDS:
         for panel in json.loads(path.read_text())["panels"]:
             for target in panel.get("targets", []):
-                expression = re.sub(r"\$(model|version|pod)\b", ".*", target["expr"])
+                expression = re.sub(r"\$(namespace|model|version|pod)\b", ".*", target["expr"])
                 expression = expression.replace("$__rate_interval", rate_interval)
                 assert "$" not in expression, expression
                 found.append(
@@ -50,18 +50,20 @@ def of_variables():
             selector, label = re.fullmatch(
                 r"label_values\((.*), (\w+)\)", variable["query"]["query"]
             ).groups()
-            found.append(
-                (f"{path.stem}: ${variable['name']}", selector.replace("$model", ".*"), label)
-            )
+            selector = re.sub(r"\$(namespace|model)\b", ".*", selector)
+            found.append((f"{path.stem}: ${variable['name']}", selector, label))
     return found
 
 
 def of_autoscalers():
-    """Returns the queries of KEDA, and the queries of prometheus-adapter for the HPA."""
+    """Returns the queries of KEDA without the pods of the Deployment, and the queries of
+    prometheus-adapter for the HPA."""
     keda = yaml.safe_load(
         (DEPLOY / "kubernetes" / "overlays" / "keda" / "scaled_object.yaml").read_text()
     )
-    found = [("keda", trigger["metadata"]["query"]) for trigger in keda["spec"]["triggers"]]
+    pods = re.compile(r',namespace="default",pod=~"[^"]*"')
+    found = [("keda", pods.sub("", trigger["metadata"]["query"]))
+             for trigger in keda["spec"]["triggers"]]
     adapter = yaml.safe_load((DEPLOY / "prometheus" / "adapter_rules.yaml").read_text())
     for rule in adapter["rules"]["custom"]:
         filled = rule["metricsQuery"]

@@ -149,6 +149,20 @@ def test_one_setting_has_the_address_of_prometheus_for_keda():
     assert not [each for each in overlay("keda") if each["metadata"]["name"] == "settings"]
 
 
+def test_the_queries_for_keda_select_the_deployment():
+    manifests = overlay("keda")
+    scaled = the("ScaledObject", manifests)
+    namespace = scaled["metadata"]["namespace"]
+    assert {each["metadata"]["namespace"] for each in manifests} == {namespace}
+    for trigger in scaled["spec"]["triggers"]:
+        query = trigger["metadata"]["query"]
+        assert re.search(r'namespace="([^"]*)"', query)[1] == namespace
+        pods = re.compile(re.search(r'pod=~"([^"]*)"', query)[1])
+        name = the("Deployment", manifests)["metadata"]["name"]
+        assert pods.fullmatch(f"{name}-74c6d9f8b5-abcde")
+        assert not pods.fullmatch(f"{name}-b-74c6d9f8b5-abcde")
+
+
 def picker_config(manifests):
     return yaml.safe_load(config_map(manifests, "sluice-endpoint-picker")["picker.config.yaml"])
 

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 
 import pytest
 
@@ -54,4 +55,17 @@ def test_panels_have_ids_titles_and_the_chosen_datasource(model):
 
 def test_every_dashboard_has_the_same_variables(model):
     names = [variable["name"] for variable in model["templating"]["list"]]
-    assert names == ["datasource", "model", "version", "pod"]
+    assert names == ["datasource", "namespace", "model", "version", "pod"]
+
+
+def test_every_query_selects_the_namespace(model):
+    """One set of dashboards shows all namespaces, and each panel the chosen ones."""
+    for panel in model["panels"]:
+        for target in panel.get("targets", []):
+            selectors = re.findall(r"\{([^}]*)\}", target["expr"])
+            assert selectors, target["expr"]
+            for selector in selectors:
+                assert 'namespace=~"$namespace"' in selector, target["expr"]
+    for variable in model["templating"]["list"]:
+        if variable["type"] == "query" and variable["name"] != "namespace":
+            assert 'namespace=~"$namespace"' in variable["query"]["query"]

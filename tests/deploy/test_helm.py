@@ -169,7 +169,8 @@ def comparable(manifests, monitored):
 
 
 def assert_same_objects(values, others):
-    rendered = chart(values=values)
+    # The namespace of the overlays keda and example.
+    rendered = chart(values=values, namespace="inference")
     monitored = values.get("podMonitor", {}).get("enabled", False)
     mine, theirs = comparable(rendered, monitored), comparable(others, monitored)
     assert sorted(mine) == sorted(theirs)
@@ -718,6 +719,33 @@ def test_two_releases_share_no_object():
     for service in ("sluice-embedder", "sluice-embedder-headless"):
         selected = the("Service", two, service)["spec"]["selector"]
         assert selected.items() <= pods[1].items() and not selected.items() <= pods[0].items()
+
+
+def test_each_release_is_scaled_by_its_own_load(tmp_path):
+    """promtool evaluates the queries of KEDA over the pods of several releases."""
+    releases = {("sluice", "prod"): 1, ("sluice", "stage"): 10, ("sluice-b", "prod"): 100,
+                ("r" * 53, "prod"): 1000}
+    series, checks = [], []
+    for (release, namespace), load in releases.items():
+        manifests = chart("autoscaling.enabled=true", "autoscaling.kind=keda", release=release,
+                          namespace=namespace)
+        # Kubernetes cuts the name of a ReplicaSet to 58 characters before it adds five for a pod.
+        replicas = f"{the('Deployment', manifests)['metadata']['name']}-74c6d9f8b5-"[:58]
+        for pod in ("abcde", "x2z9k"):
+            labels = f'job="sluice",namespace="{namespace}",pod="{replicas}{pod}",model="m"'
+            series += [
+                {"series": f"sluice_estimated_drain_seconds{{{labels}}}", "values": f"{load}x60"},
+                {"series": f'sluice_stage_duration_seconds_sum{{{labels},stage="replay"}}',
+                 "values": f"0+{15 * load}x60"}]
+        for trigger in the("ScaledObject", manifests)["spec"]["triggers"]:
+            checks.append({"expr": trigger["metadata"]["query"], "eval_time": "10m",
+                           "exp_samples": [{"labels": "{}", "value": 2 * load}]})
+    case = {"interval": "15s", "input_series": series, "promql_expr_test": checks}
+    file = tmp_path / "queries_test.yml"
+    file.write_text(yaml.safe_dump({"tests": [case]}))
+    result = subprocess.run([tool("promtool"), "test", "rules", file], capture_output=True,
+                            text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_names_are_valid_for_the_longest_release():

@@ -33,7 +33,8 @@ def local_config(folder, daemon, gateway):
     for job in config["scrape_configs"]:
         address = {"sluice": daemon.http, "sluice-gateway": gateway.metrics}[job["job_name"]]
         targets = folder / f"{job['job_name']}.yml"
-        targets.write_text(yaml.safe_dump([{"targets": [address]}]))
+        targets.write_text(yaml.safe_dump(
+            [{"targets": [address], "labels": {"namespace": "inference"}}]))
         job["file_sd_configs"][0]["files"] = [str(targets)]
     path = folder / "prometheus.yml"
     path.write_text(yaml.safe_dump(config))

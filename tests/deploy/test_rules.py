@@ -1,6 +1,7 @@
 """Tests Prometheus' configuration, rules and alerts with promtool, and the runbooks."""
 
 import re
+import shutil
 import subprocess
 import sys
 
@@ -81,6 +82,39 @@ def test_every_alert_has_a_runbook_with_instructions():
         assert "Look at" in text and re.search(
             r"\bDo[:,]", text
         ), f"{title} has no instructions for checks and actions"
+
+
+def test_every_aggregation_keeps_the_namespace():
+    """Namespaces have rules in common, and may have models, pods and routes of the same name."""
+    for where, expression in expressions.recorded() + expressions.of_alerts():
+        for aggregation, by in re.findall(
+                r"\b(sum|avg|min|max|count)\b *(?:by \(([^)]*)\))?", expression):
+            assert "namespace" in by.split(", "), f"{where}: {aggregation} by {by}"
+        for on in re.findall(r"\bon \(([^)]*)\)", expression):
+            assert "namespace" in on.split(", "), f"{where}: on {on}"
+
+
+ADDRESS = "https://wiki.example/sluice/runbooks"
+
+
+def test_runbooks_get_an_address(tmp_path):
+    for name in ("make_rule.py", "rules.yml", "alerts.yml"):
+        shutil.copy(PROMETHEUS / name, tmp_path)
+    for address in ("https://old.example/a", ADDRESS):
+        subprocess.run([sys.executable, tmp_path / "make_rule.py", address], check=True)
+    promtool("check", "rules", tmp_path / "alerts.yml")
+    alerts = expressions.rules(tmp_path / "alerts.yml")
+    for changed, alert in zip(alerts, expressions.rules(expressions.ALERTS), strict=True):
+        url = f"{ADDRESS}#{alert['annotations']['runbook']}"
+        alert["annotations"]["runbook_url"] = url
+        assert changed == alert
+    helm = subprocess.run(
+        [tool("helm"), "template", "sluice", DEPLOY / "helm" / "sluice", "--set",
+         f"prometheusRule.enabled=true,prometheusRule.runbooks={ADDRESS}"],
+        capture_output=True, text=True, check=True)
+    rule, = [each for each in yaml.safe_load_all(helm.stdout) if each["kind"] == "PrometheusRule"]
+    made = yaml.safe_load((tmp_path / "prometheus_rule.yaml").read_text())
+    assert rule["spec"] == made["spec"]
 
 
 def test_every_metric_is_declared_or_recorded():

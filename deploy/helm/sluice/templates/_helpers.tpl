@@ -26,6 +26,9 @@ from the chosen namespace.
 {{- $text = regexReplaceAll "(?m)^( *(?:- )?(?:name|serviceAccountName): *)sluice(-[a-z-]+)?$" $text (printf "${1}%s${2}" $name) -}}
 {{- $text = replace "--pool-name=sluice" (printf "--pool-name=%s" $name) $text -}}
 {{- $text = replace "sluice-headless" (printf "%s-headless" $name) $text -}}
+{{- with ($root.Values.prometheusRule).runbooks -}}
+{{- $text = regexReplaceAll "(?m)^( *)runbook: (.*)$" $text (printf "${1}runbook: ${2}\n${1}runbook_url: %s#${2}" .) -}}
+{{- end -}}
 {{- replace "kubernetes.io/metadata.name: monitoring" (printf "kubernetes.io/metadata.name: %s" $root.Values.monitoringNamespace) $text -}}
 {{- end -}}
 
