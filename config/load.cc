@@ -26,6 +26,15 @@ std::string Got(const YamlNode& node) {
   return Quote(node.scalar.substr(0, 80));
 }
 
+// Returns "; did you mean A, or B?" with the options of this name in other sections, or "".
+std::string OptionsNamed(const std::string& key) {
+  std::vector<std::string> paths;
+  for (const Option& option : Options()) {
+    if (absl::EndsWith(option.path, absl::StrCat(".", key))) paths.emplace_back(option.path);
+  }
+  return paths.empty() ? "" : absl::StrCat("; did you mean ", absl::StrJoin(paths, ", or "), "?");
+}
+
 std::string Expected(absl::string_view expected, const YamlNode& got) {
   return absl::StrCat("expected ", expected, ", got ", Got(got));
 }
@@ -73,7 +82,9 @@ class Loader {
     if (const Option* option = FindOption(path)) return LoadOption(*option, node);
     const std::vector<std::string> known = KeysUnder(section);
     if (std::find(known.begin(), known.end(), node.key) == known.end()) {
-      return ErrorAt(node, Shown(path), absl::StrCat("unknown key", Suggestion(node.key, known)));
+      std::string hint = Suggestion(node.key, known);
+      if (hint.empty()) hint = OptionsNamed(node.key);
+      return ErrorAt(node, Shown(path), absl::StrCat("unknown key", hint));
     }
     return path == "models" ? LoadModels(node) : LoadSection(node, path);
   }

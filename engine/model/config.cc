@@ -129,6 +129,13 @@ Known FindArchitecture(ObjectReader& root) {
       }
     }
   }
+  const json* const type = root.Find("model_type");
+  if (first.starts_with("GLiNER") || (type != nullptr && *type == "extractor")) {
+    root.Fail("architectures",
+              "names a GLiNER model, which must be converted. Run python tools/convert FOLDER "
+              "NEW_FOLDER in Sluice's repository, and serve the new folder");
+    return {&kLlamaFamily, &kLlamaFamily.architectures[0]};
+  }
   std::string_view closest;
   for (const ModelFamily* const family : AllFamilies()) {
     for (const Architecture& known : family->architectures) {
@@ -137,12 +144,15 @@ Known FindArchitecture(ObjectReader& root) {
       }
     }
   }
+  // Without this limit, every name would have a most similar one.
+  const bool similar = EditDistance(first, closest) * 3 <= first.size();
   root.Fail("architectures",
-            first.empty() ? std::string("has no supported architecture; docs/models.md lists all")
-                          : absl::StrCat("has no supported architecture: \"", absl::CEscape(first),
-                                         "\" is not one; the most similar one is ",
-                                         absl::string_view(closest.data(), closest.size()),
-                                         ", and docs/models.md lists all"));
+            first.empty()
+                ? std::string("has no supported architecture; docs/models.md lists all")
+                : absl::StrCat("has no supported architecture: \"", absl::CEscape(first),
+                               "\" is not one; ", similar ? "the most similar one is " : "",
+                               similar ? std::string(closest) + ", and " : "",
+                               "docs/models.md lists all"));
   return {&kLlamaFamily, &kLlamaFamily.architectures[0]};
 }
 

@@ -101,6 +101,14 @@ constexpr BadConfigFileRow kBadConfigFileRows[] = {
     {.name = "AMisspeltSection",
      .text = "engin: {}\n",
      .message = "f.yaml:1: engin: unknown key; did you mean engine?"},
+    {.name = "AKeyOfOtherSections",
+     .text = "server:\n  http:\n    address: x\n",
+     .message = "f.yaml:3: server.http.address: unknown key; did you mean server.grpc.address, or "
+                "server.admin.address, or server.metrics.address?"},
+    {.name = "AKeyOfOneOtherSection",
+     .text = "engine:\n  max_batch_tokens: 8\n",
+     .message = "f.yaml:2: engine.max_batch_tokens: unknown key; did you mean "
+                "engine.batch.max_batch_tokens?"},
     {.name = "AnUnknownKey", .text = "zzz: 1\n", .message = "f.yaml:1: zzz: unknown key"},
     {.name = "AMisspeltKey",
      .text = "engine:\n  batch:\n    max_batch_token: 5\n",

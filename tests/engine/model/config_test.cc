@@ -128,6 +128,20 @@ TEST(ConfigTest, AnUnknownArchitectureNamesTheMostSimilarOne) {
                         "LlamaForCausalLM, and docs/models.md lists all"));
 }
 
+TEST(ConfigTest, AnArchitectureThatResemblesNoneIsNotCompared) {
+  const auto config = ParseModelConfig(Patched(R"({"architectures": ["Extractor"]})"));
+  EXPECT_THAT(std::string(config.status().message()),
+              HasSubstr("\"Extractor\" is not one; docs/models.md lists all"));
+}
+
+TEST(ConfigTest, AGlinerModelNamesTheConverter) {
+  for (const char* const patch : {R"({"architectures": ["GLiNER2"]})",
+                                  R"({"model_type": "extractor", "architectures": ["X"]})"}) {
+    EXPECT_THAT(std::string(ParseModelConfig(Patched(patch)).status().message()),
+                HasSubstr("python tools/convert FOLDER NEW_FOLDER"));
+  }
+}
+
 TEST(ConfigTest, ActivationsHaveAllNamesOfTransformers) {
   EXPECT_EQ(Parse(R"({"hidden_act": "swish"})").activation, Activation::kSilu);
   EXPECT_EQ(Parse(R"({"hidden_act": "gelu_python"})").activation, Activation::kGelu);
