@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <limits>
 #include <set>
 
@@ -12,9 +13,12 @@
 #include "base/status_macros.h"
 #include "client/call.h"
 #include "client/exit_code.h"
+#include "proto/metric_names.h"
 
 namespace sluice::client {
 namespace {
+
+constexpr char kInstancePrefix[] = "instance:";  // of an extension in the server's metadata
 
 std::shared_ptr<grpc::Channel> OpenChannel(
     const std::string& server, const std::string& server_name,
@@ -66,32 +70,6 @@ std::string HintForUnavailable(absl::string_view message, const Arguments& argum
                             "set SLUICE_ADMIN to the daemon's server.admin.address, or give it "
                             "with --server")
              : absl::StrCat("no server", no_answer, "give --server HOST:PORT or set SLUICE_SERVER");
-}
-
-std::string HintFor(const absl::Status& status, const Arguments& arguments) {
-  switch (status.code()) {
-    case absl::StatusCode::kUnavailable:
-      if (const Reason reason = ReasonOf(status); reason != Reason::kUnavailable) {
-        return HintOf(reason);
-      }
-      return HintForUnavailable(status.message(), arguments);
-    case absl::StatusCode::kUnauthenticated:
-      return "the server requires a credential: set SLUICE_TOKEN or --token, or --cert and --key";
-    case absl::StatusCode::kDeadlineExceeded:
-      return "allow more time: --deadline for the whole call, --timeout for the server's queue";
-    case absl::StatusCode::kResourceExhausted:
-      if (const Reason reason = ReasonOf(status); reason != Reason::kResourceExhausted) {
-        return HintOf(reason);
-      }
-      return "the server is overloaded, or the message is too large; try later or with a lower "
-             "--concurrency";
-    case absl::StatusCode::kUnimplemented:
-      return absl::StrCat("does ", arguments.server,
-                          " serve this? The admin API has its own address (server.admin.address of "
-                          "the daemon): set --server or SLUICE_ADMIN");
-    default:
-      return "";
-  }
 }
 
 }  // namespace
@@ -146,7 +124,7 @@ absl::StatusOr<std::string> Connection::Instance() const {
                           Call(inference_, &inference::GRPCInferenceService::Stub::ServerMetadata,
                                inference::ServerMetadataRequest()));
   for (const std::string& extension : metadata.extensions()) {
-    if (absl::StartsWith(extension, "instance:")) return extension;
+    if (absl::StartsWith(extension, kInstancePrefix)) return extension;
   }
   return std::string();
 }
@@ -269,6 +247,56 @@ absl::Status CheckSameDaemon(const Connection& server, const std::string& server
   return absl::InvalidArgumentError(absl::StrCat(
       "the admin address ", admin_address, " belongs to another daemon than the server ",
       server_address, "; set SLUICE_ADMIN to server.admin.address of that daemon"));
+}
+
+absl::Status CheckSameMetrics(const absl::StatusOr<std::string>& instance,
+                              const std::string& server_address,
+                              const absl::StatusOr<std::vector<Sample>>& metrics,
+                              const std::string& metrics_address) {
+  if (!instance.ok() || instance->empty() || !metrics.ok()) return absl::OkStatus();
+  const auto found = std::ranges::find(*metrics, metric::kInstanceInfo.name, &Sample::name);
+  if (found == metrics->end()) {
+    // Daemons of earlier versions do not have the metric.
+    const bool daemon =
+        std::ranges::find(*metrics, metric::kBuildInfo.name, &Sample::name) != metrics->end();
+    if (daemon) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("the page at ", metrics_address, "/metrics is not of a Sluice daemon"));
+  }
+  const auto id = found->labels.find("id");
+  if (id != found->labels.end() && absl::StrCat(kInstancePrefix, id->second) == *instance) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("the metrics address ", metrics_address,
+                                                 " belongs to another daemon than the "
+                                                 "server ",
+                                                 server_address));
+}
+
+std::string HintFor(const absl::Status& status, const Arguments& arguments) {
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+      if (const Reason reason = ReasonOf(status); reason != Reason::kUnavailable) {
+        return HintOf(reason);
+      }
+      return HintForUnavailable(status.message(), arguments);
+    case absl::StatusCode::kUnauthenticated:
+      return "the server requires a credential: set SLUICE_TOKEN or --token, or --cert and --key";
+    case absl::StatusCode::kDeadlineExceeded:
+      return "allow more time: --deadline for the whole call, --timeout for the server's queue";
+    case absl::StatusCode::kResourceExhausted:
+      if (const Reason reason = ReasonOf(status); reason != Reason::kResourceExhausted) {
+        return HintOf(reason);
+      }
+      return "the server is overloaded, or the message is too large; try later or with a lower "
+             "--concurrency";
+    case absl::StatusCode::kUnimplemented:
+      return absl::StrCat("does ", arguments.server,
+                          " serve this? The admin API has its own address (server.admin.address of "
+                          "the daemon): set --server or SLUICE_ADMIN");
+    default:
+      return "";
+  }
 }
 
 std::string FailureText(const absl::Status& status, const Arguments& arguments) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -11,6 +12,7 @@
 #include "client/call.h"
 #include "client/credentials.h"
 #include "client/infer_stream.h"
+#include "client/metrics_text.h"
 #include "proto/admin.grpc.pb.h"
 #include "proto/health.grpc.pb.h"
 #include "proto/inference.grpc.pb.h"
@@ -78,6 +80,16 @@ absl::StatusOr<std::string> OnlyModel(const Connection& connection);
 // Returns InvalidArgument if the addresses are known to belong to different daemons.
 absl::Status CheckSameDaemon(const Connection& server, const std::string& server_address,
                              const Connection& admin, const std::string& admin_address);
+
+// Returns InvalidArgument if the page of metrics is known to belong to another daemon than the
+// server with this instance, or to another program.
+absl::Status CheckSameMetrics(const absl::StatusOr<std::string>& instance,
+                              const std::string& server_address,
+                              const absl::StatusOr<std::vector<Sample>>& metrics,
+                              const std::string& metrics_address);
+
+// Returns what to change after this error, or "".
+std::string HintFor(const absl::Status& status, const Arguments& arguments);
 
 // Returns "sluice: CODE: message", followed by a line with a hint if there is one.
 std::string FailureText(const absl::Status& status, const Arguments& arguments);

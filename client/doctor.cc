@@ -20,18 +20,15 @@ using Findings = std::vector<Finding>;
 
 std::string Printable(absl::string_view text) { return absl::Utf8SafeCHexEscape(text); }
 
-Finding Unanswered(const char* what, const std::string& address, const absl::Status& status,
-                   const char* todo) {
-  return {Level::kBad,
-          absl::StrCat(what, " at ", address, " does not answer: ", Printable(status.message())),
-          todo};
-}
-
 void LookAtServer(const Observation& seen, Findings* findings) {
   if (!seen.ready.ok()) {
-    findings->push_back(Unanswered("the server", seen.server, seen.ready.status(),
-                                   "Check --server, that sluiced is running, and its log for the "
-                                   "address that it listens on."));
+    findings->push_back(
+        {Level::kBad,
+         absl::StrCat("the server at ", seen.server,
+                      " does not answer: ", Printable(seen.ready.status().message())),
+         absl::StrCat("Check that sluiced is running, and its log for the address that it listens "
+                      "on.",
+                      seen.hint.empty() ? "" : " Hint: ", seen.hint)});
   } else if (!*seen.ready) {
     findings->push_back({Level::kBad, absl::StrCat("the server at ", seen.server, " is not ready"),
                          "It is loading models, warming up or draining; see its log. If several "
@@ -45,14 +42,25 @@ void LookAtModels(const Observation& seen, Findings* findings) {
   if (!seen.index.ok()) return;
   std::vector<std::string> ready;
   for (const auto& model : seen.index->models()) {
-    const std::string name = Printable(absl::StrCat(model.name(), " version ", model.version()));
+    const std::string name = Printable(
+        model.version().empty() ? model.name()
+                                : absl::StrCat(model.name(), " version ", model.version()));
     if (model.state() == "READY") {
       ready.push_back(name);
+    } else if (model.version().empty()) {  // a folder that is not a model
+      findings->push_back({Level::kAdvice,
+                           absl::StrCat("the model repository has a folder that is not a model: ",
+                                        name, seen.full_reasons ? ", " : "",
+                                        seen.full_reasons ? Printable(model.reason()) : ""),
+                           "Move the folder out of model_repository, or make it a model."});
     } else if (!model.reason().empty() && model.reason() != "not loaded") {
       findings->push_back({Level::kBad,
                            absl::StrCat("model ", name, ": ", Printable(model.state()), ", ",
                                         Printable(model.reason())),
-                           "Fix the cause that the reason names, then run sluice load."});
+                           seen.full_reasons
+                               ? "Fix the cause that the reason names, then run sluice load."
+                               : "Give --admin HOST:PORT (server.admin.address) to see the "
+                                 "reason. Fix its cause, then run sluice load."});
     }
   }
   if (ready.empty()) {
@@ -154,18 +162,19 @@ class MetricsReader {
   }
 
   void LookAtRefusals() {
-    const double admitted = Sum(metric::kAdmitted);
+    // The share is of all requests that arrived, so that the shares of all reasons can be added.
+    const double all =
+        Sum(metric::kAdmitted) + Sum(metric::kRejected) + Sum(metric::kUnauthenticated);
     for (const ReasonInfo& reason : kReasons) {
       const std::string name(reason.name);
       const double refused = Sum(metric::kRejected, {{"reason", name}}) +
                              Sum(metric::kUnauthenticated, {{"reason", name}});
-      if (refused == 0 || refused < 0.001 * (admitted + refused)) continue;
+      if (refused == 0 || refused < 0.001 * all) continue;
       const bool by_caller = reason.at_fault == AtFault::kCaller;
       findings_->push_back(
           {Level::kAdvice,
            absl::StrFormat("%.0f requests were refused for %s, %s of all%s", refused, name,
-                           Percent(refused / (admitted + refused)),
-                           by_caller ? "; callers caused this" : ""),
+                           Percent(refused / all), by_caller ? "; callers caused this" : ""),
            by_caller ? absl::StrCat("A caller should: ", std::string(reason.remedy),
                                     " The log lines with reason=", name, " have the addresses.")
                      : std::string(reason.remedy)});
@@ -273,7 +282,10 @@ std::vector<Finding> Diagnose(const Observation& observation) {
   LookAtServer(observation, &findings);
   if (!observation.ready.ok()) return findings;
   LookAtModels(observation, &findings);
-  if (observation.metrics.ok()) {
+  if (!observation.same_metrics.ok()) {
+    findings.push_back({Level::kBad, std::string(observation.same_metrics.message()),
+                        "Counters were not checked. Give --metrics-address HOST:PORT."});
+  } else if (observation.metrics.ok()) {
     MetricsReader(observation, &findings).LookAtAll();
   } else {
     findings.push_back(

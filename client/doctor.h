@@ -17,9 +17,12 @@ struct Observation {
   std::string metrics_address;
   std::string admin_address;
   absl::StatusOr<bool> ready;  // whether the server reports that it is ready
+  std::string hint{};          // what to change if the server does not answer
   absl::StatusOr<inference::RepositoryIndexResponse> index;
+  bool full_reasons = true;  // false if the index hides why a model is not served
   absl::StatusOr<std::vector<Sample>> metrics;
-  absl::Status same_daemon{};  // the error of CheckSameDaemon
+  absl::Status same_metrics{};  // the error of CheckSameMetrics
+  absl::Status same_daemon{};   // the error of CheckSameDaemon
   absl::StatusOr<admin::v1::GetBucketsResponse> buckets;
   double now_seconds = 0;  // since 1970, for the expiry of certificates
   std::string client_version;

@@ -36,15 +36,27 @@ int RunDoctor(const Arguments& arguments, const Connection& connection, const Co
   const DoctorArguments& own = arguments.doctor;
   const auto admin = Connection::To(own.admin, arguments.deadline_us);
   if (!admin.ok()) return UsageError(admin.status(), console);
+  const absl::Status same_daemon =
+      CheckSameDaemon(connection, arguments.server, *admin, own.admin.address);
+  // The admin address gives the reasons of models that are not served.
+  auto index = same_daemon.ok() ? admin->Index() : same_daemon;
+  const bool full_reasons = index.ok();
+  if (!full_reasons) index = connection.Index();
+  const auto metrics = own.metrics_address.empty() ? absl::FailedPreconditionError("not asked")
+                                                   : FetchMetrics(own.metrics_address);
+  const auto ready = IsReady(connection);
   const Observation seen = {
       .server = arguments.server,
       .metrics_address = own.metrics_address,
       .admin_address = own.admin.address,
-      .ready = IsReady(connection),
-      .index = connection.Index(),
-      .metrics = own.metrics_address.empty() ? absl::FailedPreconditionError("not asked")
-                                             : FetchMetrics(own.metrics_address),
-      .same_daemon = CheckSameDaemon(connection, arguments.server, *admin, own.admin.address),
+      .ready = ready,
+      .hint = HintFor(ready.status(), arguments),
+      .index = index,
+      .full_reasons = full_reasons,
+      .metrics = metrics,
+      .same_metrics =
+          CheckSameMetrics(connection.Instance(), arguments.server, metrics, own.metrics_address),
+      .same_daemon = same_daemon,
       .buckets = admin->Buckets("", ""),
       .now_seconds = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()),
       .client_version = std::string(Version())};

@@ -110,6 +110,11 @@ int RunStats(const Arguments& arguments, const Connection& connection, const Con
   absl::StatusOr<std::vector<Sample>> samples = std::vector<Sample>();
   const bool has_metrics = !own.metrics_address.empty();
   if (has_metrics) samples = FetchMetrics(own.metrics_address);
+  if (has_metrics) {
+    const absl::Status same =
+        CheckSameMetrics(connection.Instance(), arguments.server, samples, own.metrics_address);
+    if (!same.ok()) samples = same;
+  }
   const bool counted = has_metrics && samples.ok();
   if (own.json) {
     *console.out << JsonLine(StatisticsJson(*statistics, counted ? &*samples : nullptr));
@@ -118,7 +123,7 @@ int RunStats(const Arguments& arguments, const Connection& connection, const Con
     if (counted) *console.out << "\n" << EfficiencyTable(*statistics, *samples);
   }
   if (!samples.ok()) {
-    *console.error << "no efficiency figures, because /metrics could not be read: "
+    *console.error << "no efficiency figures, because /metrics cannot be used: "
                    << samples.status().message() << " (--metrics-address)\n";
   }
   return kExitOk;

@@ -8,7 +8,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from conftest import SLUICE
+from conftest import DEMO, SLUICE
 from infer import infer, text_inputs
 from sluice_client import Client
 from tritonclient.utils import InferenceServerException
@@ -36,6 +36,50 @@ def test_doctor_reports_unreachable_addresses(demo):
                     "--admin", "127.0.0.1:1")
     assert result.returncode == 0
     assert "0 bad, 2 to consider" in result.stdout
+
+
+def test_doctor_and_stats_refuse_the_metrics_of_another_daemon(demo, daemon):
+    other = daemon()
+    doctor = sluice("doctor", "--server", demo.grpc, "--metrics-address", other.http, "--admin",
+                    demo.admin)
+    text = " ".join(doctor.stdout.split())
+    assert doctor.returncode == 1
+    assert (f"BAD the metrics address {other.http} belongs to another daemon than the server"
+            f" {demo.grpc}" in text), text
+    stats = sluice("stats", "--server", demo.grpc, "--metrics-address", other.http)
+    assert stats.returncode == 0 and "belongs to another daemon" in stats.stderr
+    assert "BUCKET FILL" not in stats.stdout
+
+
+def test_doctor_reads_the_reasons_of_models_from_the_admin_address(daemon, tmp_path):
+    shutil.copytree(DEMO, tmp_path / "demo", ignore=shutil.ignore_patterns("training", "*.py"))
+    served = daemon("--model-repository", str(tmp_path), models=())
+    (tmp_path / "notes").mkdir()
+
+    def doctor():
+        run = sluice("doctor", "--server", served.grpc, "--metrics-address", served.http, "--admin",
+                     served.admin)
+        return run.returncode, " ".join(run.stdout.split())
+
+    status, text = doctor()
+    assert status == 0, text
+    assert "advice the model repository has a folder that is not a model: notes," in text, text
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "config.json").write_text("[]")
+    assert sluice("load", "broken", "--server", served.admin).returncode == 1
+    status, text = doctor()
+    assert status == 1 and "BAD model broken version 1: UNAVAILABLE, the last load failed" in text
+    assert "config.json" in text, text
+
+
+def test_refusals_by_the_server_are_zero_before_the_first(daemon):
+    samples = daemon().metrics()
+    found = {(dict(labels)["model"], dict(labels)["reason"]): count
+             for (name, labels), count in samples.items() if name == "sluice_rejected_total"}
+    assert set(found.values()) == {0}
+    for model in ("", "demo"):
+        assert {(model, "queue_full"), (model, "draining"), (model, "internal")} <= set(found)
+        assert (model, "input") not in found, "alerts ignore the reasons that callers cause"
 
 
 def test_models_shows_the_task_and_what_can_be_requested(demo):

@@ -248,6 +248,10 @@ def test_the_doctor_and_buckets_use_the_scheme_of_each_address(secure, files):
     assert buckets.returncode == 0 and "demo" in buckets.stdout, buckets.stderr
     assert buckets.stderr == f"admin address: {server.admin}\n"
     assert run("buckets", admin=f"https://{server.admin}").returncode == 3
+    plain = subprocess.run([SLUICE, "doctor", "--server", server.grpc, "--deadline", "5s"],
+                           capture_output=True, text=True, timeout=PATIENCE_S)
+    assert plain.returncode == 3 and "TLS and the other does not (--tls, --ca)" in " ".join(
+        plain.stdout.split()), plain.stdout
     secured = secure(*files.options(), "--server.admin.secured", "true")
     server = secured
     assert run("buckets", admin=f"https://{server.admin}").returncode == 0
