@@ -70,6 +70,7 @@ struct DoctorRow {
   std::function<void(Observation*)> spoil;
   Level level;
   const char* what;  // a part of the only finding that is not good
+  const char* todo = "";
 };
 class DoctorTable : public TableTest<DoctorRow> {};
 
@@ -84,11 +85,18 @@ TEST_P(DoctorTable, NamesTheProblemAndTheRemedy) {
   EXPECT_EQ(odd[0].level, row().level);
   EXPECT_THAT(odd[0].what, HasSubstr(row().what));
   EXPECT_FALSE(odd[0].todo.empty());
+  EXPECT_THAT(odd[0].todo, HasSubstr(row().todo));
 }
 
 const DoctorRow kDoctorRows[] = {
     {"NoServer", [](auto* seen) { seen->ready = absl::UnavailableError("refused"); }, Level::kBad,
      "the server at a:1 does not answer: refused"},
+    {"NoServerWithAHint",
+     [](auto* seen) {
+       seen->ready = absl::UnavailableError("refused");
+       seen->hint = "give --ca";
+     },
+     Level::kBad, "the server at a:1 does not answer: refused", "Hint: give --ca"},
     {"NotReady", [](auto* seen) { seen->ready = false; }, Level::kBad, "is not ready"},
     {"AMemoryLimitThatChangedTheLadder",
      [](auto* seen) {
@@ -104,10 +112,34 @@ const DoctorRow kDoctorRows[] = {
        model->set_reason("no config.json");
      },
      Level::kBad, "model bad\\x1b version 2: UNAVAILABLE, no config.json"},
+    {"AModelThatFailedWithoutTheAdminAddress",
+     [](auto* seen) {
+       auto* model = seen->index->add_models();
+       model->set_name("bad");
+       model->set_version("2");
+       model->set_state("UNAVAILABLE");
+       model->set_reason("the admin address has the reason");
+       seen->full_reasons = false;
+     },
+     Level::kBad, "model bad version 2: UNAVAILABLE", "Give --admin HOST:PORT"},
+    {"AFolderThatIsNotAModel",
+     [](auto* seen) {
+       auto* model = seen->index->add_models();
+       model->set_name("notes");
+       model->set_state("UNAVAILABLE");
+       model->set_reason("no config.json");
+     },
+     Level::kAdvice, "a folder that is not a model: notes, no config.json"},
     {"NoModel", [](auto* seen) { seen->index->mutable_models(0)->set_state("UNAVAILABLE"); },
      Level::kBad, "no model is served"},
     {"NoMetrics", [](auto* seen) { seen->metrics = absl::UnavailableError("refused"); },
      Level::kAdvice, "/metrics at a:2 cannot be read: refused"},
+    {"MetricsOfAnotherDaemon",
+     [](auto* seen) {
+       seen->same_metrics = absl::InvalidArgumentError("another daemon");
+       AddSample("sluice_rejected_total", {{"reason", "queue_full"}}, 250, seen);
+     },
+     Level::kBad, "another daemon", "--metrics-address"},
     {"AdminOfAnotherDaemon",
      [](auto* seen) { seen->same_daemon = absl::InvalidArgumentError("another daemon"); },
      Level::kBad, "another daemon"},
@@ -183,6 +215,17 @@ const DoctorRow kDoctorRows[] = {
      Level::kAdvice, "3 lines of the log were dropped"},
 };
 SLUICE_TABLE(DoctorTable, kDoctorRows);
+
+TEST(Doctor, SharesOfAllReasonsHaveOneDenominator) {
+  Observation seen = HealthyServer();
+  AddSample("sluice_rejected_total", {{"model", "demo"}, {"reason", "parameter"}}, 250, &seen);
+  AddSample("sluice_unauthenticated_total", {{"reason", "credential_missing"}}, 250, &seen);
+  AddSample("sluice_unauthenticated_total", {{"reason", "token_unknown"}}, 500, &seen);
+  const std::string text = DiagnosisText(Diagnose(seen));
+  EXPECT_THAT(text, HasSubstr("refused for parameter, 12.5% of all"));
+  EXPECT_THAT(text, HasSubstr("refused for credential_missing, 12.5% of all"));
+  EXPECT_THAT(text, HasSubstr("refused for token_unknown, 25.0% of all"));
+}
 
 TEST(Doctor, NamesTheRemedyOfTheSideThatHasToChangeSomething) {
   for (const ReasonInfo& reason : kReasons) {
