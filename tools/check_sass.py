@@ -261,14 +261,14 @@ class Loops:
                 "digest": self._digest(row), **(sass_loops.iteration(code, row) or {})}
 
     def check(self, sources, every):
-        """Compiles the changed ones of `sources` that the table has, or all if `every`. Returns
-        errors.
+        """Compiles the loops of `sources` that have changed since they were written, and all loops
+        of the sources in `every`. Returns errors.
         """
         errors, table = [], {}
         for row in self.rows:
             entry = self.table.get(sass_loops.key(row))
             changed = entry is not None and entry["digest"] != self._digest(row)
-            if row["source"] in sources and (every or changed):
+            if row["source"] in every or row["source"] in sources and changed:
                 entry = self._compile(row)
                 self.changed |= {row["source"]} if changed else set()
             if entry is not None:
@@ -298,7 +298,8 @@ def run(options):
         print(markdown(measured, tree.common))
         return
     loops = Loops(tree, toolkit)
-    loop_errors = loops.check(sources, options.all)
+    loop_errors = loops.check(sources, [source for source in sources if options.all or
+                                        options.update and not measurement.is_current(source)])
     if options.update:
         if loop_errors:
             raise Failure("\n".join(loop_errors))
