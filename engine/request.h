@@ -148,7 +148,7 @@ struct RowLists {
 struct RequestSpec {
   std::string id;
   std::shared_ptr<const Model> model;
-  std::string adapter;           // of the model; empty: none
+  std::string adapter;  // of the model; empty: none
   // The adapter's own classifier, from Engine::Find; nullptr if it has none.
   std::shared_ptr<const ClassifierConfig> head;
   std::vector<int32_t> lengths;  // tokens of each row's prompt, >= 1

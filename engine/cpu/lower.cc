@@ -401,8 +401,7 @@ absl::StatusOr<LoweredModel> Lower(const Model& model, const kernels::Context& c
     lowered.ops.push_back(std::move(cpu_op));
   }
   const Graph& graph = model.graph;
-  lowered.ops.push_back(
-      MakeCpuState(graph.output, graph.trunk, graph.buffers[graph.output].width));
+  lowered.ops.push_back(MakeCpuState(graph.output, graph.trunk, graph.buffers[graph.output].width));
   lowered.weight_bytes = lowering.bytes();
   return lowered;
 }

@@ -47,8 +47,8 @@ constexpr std::string_view kIgnoredKeys[] = {"auto_mapping",
 
 // Keys that are checked by value.
 constexpr std::string_view kReadKeys[] = {
-    "peft_type", "r",         "lora_alpha",      "use_rslora", "bias", "init_lora_weights",
-    "task_type", "modules_to_save"};
+    "peft_type",         "r",         "lora_alpha",     "use_rslora", "bias",
+    "init_lora_weights", "task_type", "modules_to_save"};
 
 // Returns whether a value leaves its feature out.
 bool IsOff(const nlohmann::json& value) {
@@ -173,17 +173,17 @@ absl::StatusOr<std::string> ModuleOfTensor(std::string_view tensor, const DenseL
   const std::string shown = absl::CEscape(std::string(tensor.substr(0, 255)));
   if (!tensor.starts_with(kAdapterRoot) || a == b) {
     return InFile(kAdapterWeightsFile, absl::StrCat("tensor ", shown,
-                                             " is not supported; expected names "
-                                             "base_model.model.MODULE.lora_A.weight and "
-                                             "lora_B.weight"));
+                                                    " is not supported; expected names "
+                                                    "base_model.model.MODULE.lora_A.weight and "
+                                                    "lora_B.weight"));
   }
   tensor.remove_prefix(std::string_view(kAdapterRoot).size());
   tensor.remove_suffix(kMatrixA.size());
   if (layers.Find(tensor) == nullptr) {
     return InFile(kAdapterWeightsFile, absl::StrCat("tensor ", shown,
-                                             " belongs to no layer that an adapter of this "
-                                             "model can change; these are: ",
-                                             layers.Kinds()));
+                                                    " belongs to no layer that an adapter of this "
+                                                    "model can change; these are: ",
+                                                    layers.Kinds()));
   }
   return std::string(tensor);
 }
@@ -226,9 +226,10 @@ absl::StatusOr<std::vector<AdapterLayer>> FindLayers(const Model& model, const A
         if (!found.ok()) return InFile(kAdapterWeightsFile, std::string(found.message()));
       }
       if (!layers.emplace(index, std::move(layer)).second) {
-        return InFile(kAdapterWeightsFile, absl::StrCat("module ", absl::CEscape(module),
-                                                 " is there with and without the prefix of the "
-                                                 "model's names"));
+        return InFile(kAdapterWeightsFile,
+                      absl::StrCat("module ", absl::CEscape(module),
+                                   " is there with and without the prefix of the "
+                                   "model's names"));
       }
     }
   }
@@ -245,8 +246,8 @@ absl::StatusOr<std::shared_ptr<const Adapter>> Read(const std::string& name, con
     return absl::NotFoundError(absl::StrCat(kAdapterConfigFile, " is missing"));
   }
   if (!folder.Has(kAdapterWeightsFile)) {
-    return absl::NotFoundError(
-        absl::StrCat(kAdapterWeightsFile, " is missing; save the adapter with safe_serialization=True"));
+    return absl::NotFoundError(absl::StrCat(
+        kAdapterWeightsFile, " is missing; save the adapter with safe_serialization=True"));
   }
   SLUICE_ASSIGN_OR_RETURN(const nlohmann::json document, ReadSettings(folder, kAdapterConfigFile));
   const absl::StatusOr<Settings> settings = ReadSettingsOf(document);
@@ -255,7 +256,8 @@ absl::StatusOr<std::shared_ptr<const Adapter>> Read(const std::string& name, con
   adapter->name = name;
   adapter->rank = settings->rank;
   adapter->scale = static_cast<float>(settings->scale);
-  SLUICE_ASSIGN_OR_RETURN(adapter->checkpoint, Checkpoint::OpenFile(folder, kAdapterWeightsFile, access));
+  SLUICE_ASSIGN_OR_RETURN(adapter->checkpoint,
+                          Checkpoint::OpenFile(folder, kAdapterWeightsFile, access));
   adapter->checkpoint.SetOwner(absl::StrCat("adapter ", name, " of model ", model.name));
   SLUICE_ASSIGN_OR_RETURN(adapter->head,
                           ReadAdapterHead(model, folder, document, adapter->checkpoint));

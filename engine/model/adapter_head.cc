@@ -92,17 +92,17 @@ absl::Status CheckModules(const std::vector<std::string>& listed,
 // Returns the number of rows of the saved scores, or nullopt if they are not saved.
 absl::StatusOr<std::optional<int64_t>> SavedLabels(const Model& model, const std::string& module,
                                                    const Checkpoint& saved) {
-  for (const std::string& prefix : {std::string(model.config.family->names.prefix), std::string()}) {
+  for (const std::string& prefix :
+       {std::string(model.config.family->names.prefix), std::string()}) {
     const std::string name = absl::StrCat(kAdapterRoot, prefix, module, ".weight");
     if (!saved.Lists(name)) continue;
     const auto found = saved.tensors().find(name);
     if (found == saved.tensors().end()) return saved.Find(name, {}).status();
     const std::vector<int64_t>& shape = found->second.shape;
     if (shape.size() == 2 && shape[0] >= 1 && shape[0] <= kMaxLabels) return shape[0];
-    return absl::InvalidArgumentError(
-        absl::StrCat("tensor ", name, " has shape [", absl::StrJoin(shape, ", "),
-                     "], must be [labels, ", model.config.hidden_size, "] with 1 to ", kMaxLabels,
-                     " labels"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "tensor ", name, " has shape [", absl::StrJoin(shape, ", "), "], must be [labels, ",
+        model.config.hidden_size, "] with 1 to ", kMaxLabels, " labels"));
   }
   return std::nullopt;
 }
@@ -145,14 +145,13 @@ absl::StatusOr<std::optional<AdapterHead>> ReadAdapterHead(const Model& model,
   const ClassifierConfig* const layers = ClassifierOfTask(model, settings);
   if (layers == nullptr) {
     return OfFile(kAdapterConfigFile,
-                  absl::InvalidArgumentError(absl::StrCat(
-                      kSavedKey, " has \"", absl::CEscape(listed->front()),
-                      "\", which is not supported: only classifiers may be saved, ", kTaskKey,
-                      " must be \"SEQ_CLS\" or \"TOKEN_CLS\", and ",
-                      "Sluice must support that classifier for this model")));
+                  absl::InvalidArgumentError(
+                      absl::StrCat(kSavedKey, " has \"", absl::CEscape(listed->front()),
+                                   "\", which is not supported: only classifiers may be saved, ",
+                                   kTaskKey, " must be \"SEQ_CLS\" or \"TOKEN_CLS\", and ",
+                                   "Sluice must support that classifier for this model")));
   }
-  SLUICE_RETURN_IF_ERROR(
-      OfFile(kAdapterConfigFile, CheckModules(*listed, ModulesOf(*layers))));
+  SLUICE_RETURN_IF_ERROR(OfFile(kAdapterConfigFile, CheckModules(*listed, ModulesOf(*layers))));
   auto config = std::make_shared<ClassifierConfig>(*layers);
   const auto labels = SavedLabels(model, layers->module, saved);
   if (!labels.ok()) return OfFile(kAdapterWeightsFile, labels.status());

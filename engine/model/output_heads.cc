@@ -122,9 +122,7 @@ absl::StatusOr<StoredLinear> StoredLinear::Find(const Checkpoint& checkpoint,
   return linear;
 }
 
-int64_t StoredLinear::bytes() const {
-  return BytesOf(weight_) + (bias_ ? BytesOf(*bias_) : 0);
-}
+int64_t StoredLinear::bytes() const { return BytesOf(weight_) + (bias_ ? BytesOf(*bias_) : 0); }
 
 void StoredLinear::CopyValues() {
   const auto copy = std::make_shared<std::vector<std::byte>>(bytes());

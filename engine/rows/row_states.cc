@@ -59,8 +59,8 @@ void Normalize(std::span<double> values) {
   for (double& value : values) value /= length;
 }
 
-void WriteTokenScores(const Classifier& classifier, ScoreScale scale,
-                      std::span<const double> state, float* out) {
+void WriteTokenScores(const Classifier& classifier, ScoreScale scale, std::span<const double> state,
+                      float* out) {
   std::vector<double> scores;
   classifier.Score(state, &scores);
   Rescale(scale, scores);
@@ -255,8 +255,8 @@ void RowStates::TakeTokens(std::span<const double> states, Divide divide) {
   const auto take = [&](int64_t begin, int64_t end) {
     const auto some = states.subspan(begin * width, (end - begin) * width);
     for (int64_t i = begin; of_scores != nullptr && i < end; ++i) {
-      WriteTokenScores(*classifier_, request_.spec->states.scores,
-                       states.subspan(i * width, width), of_scores + i * labels);
+      WriteTokenScores(*classifier_, request_.spec->states.scores, states.subspan(i * width, width),
+                       of_scores + i * labels);
     }
     if (of_states != nullptr) {
       WriteLayers(*request_.spec, layers, some, size, of_states + begin * size);

@@ -93,7 +93,8 @@ void InferenceService::AddModelMethods() {
         const auto found = context_.engine->Find(message.name(), message.version());
         if (!found.ok()) return found.status();
         const Model& model = *found->model;
-        *answer = DescribeModel({model, found->head.get()}, VersionsOf(model.name, *context_.engine));
+        const NamedModel named = {model, found->head.get()};
+        *answer = DescribeModel(named, VersionsOf(model.name, *context_.engine));
         for (const ModelStats& stats : context_.engine->Stats()) {
           if (stats.model != found->model) continue;
           (*answer->mutable_properties())["profile"] = stats.profile;

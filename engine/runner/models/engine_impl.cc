@@ -299,7 +299,7 @@ class EngineImpl : public Engine {
   }
 
   absl::StatusOr<ModelTable::Lease> ServedBase(std::string_view name,
-                                              std::string_view version) const {
+                                               std::string_view version) const {
     ModelTable::Lease served;
     if (version.empty()) {
       served = table_.FindHighest(name);

@@ -100,8 +100,8 @@ class AdapterTable {
 
   // Returns the names of the known adapters in order.
   std::vector<std::string> Names() const;
-  // Returns the adapter's own classifier, nullptr if it has none, or NotFound, which lists the known
-  // adapters.
+  // Returns the adapter's own classifier, nullptr if it has none, or NotFound, which lists the
+  // known adapters.
   absl::StatusOr<std::shared_ptr<const ClassifierConfig>> HeadOf(std::string_view name) const;
   int64_t limit() const { return limit_; }
   // Returns the bytes in use. At most limit().

@@ -108,9 +108,10 @@ std::vector<Output> DefaultOutputs(const NamedModel& named, const RequestedExtra
 // Returns the error for an output that the model does not have.
 absl::Status MissingOutput(const std::string& name, const NamedModel& named) {
   if (named.has_head) {
-    return OutputError(name, absl::StrCat("is missing, because the adapter has a classifier in ",
-                                          "place of the model's outputs. Request one of ",
-                                          NamesOf(named), ", or name the model or another adapter"));
+    return OutputError(name,
+                       absl::StrCat("is missing, because the adapter has a classifier in ",
+                                    "place of the model's outputs. Request one of ", NamesOf(named),
+                                    ", or name the model or another adapter"));
   }
   if (named.classifier.labels > 0 && name == InfoOf(Output::kEmbedding).name) {
     return OutputError(

@@ -193,7 +193,8 @@ TEST_F(AdapterTest, ReadsAClassifierAndTheNamesOfItsLabels) {
 }
 
 TEST_F(AdapterTest, AClassifierOutlivesItsFile) {
-  Write(kSavesScore, {{kScore, "BF16", {1, 32}, std::string("\x80\x3f", 2) + std::string(62, '\0')}});
+  Write(kSavesScore,
+        {{kScore, "BF16", {1, 32}, std::string("\x80\x3f", 2) + std::string(62, '\0')}});
   std::optional<Classifier> copy = (*Load())->head->classifier.WithCopies();
   WriteTestFile(folder_.File("adapter_model.safetensors"), "");
   std::vector<double> state(32, 7), scores;

@@ -56,8 +56,7 @@ class ServedHeads {
                            {.adapters = adapters_.path(), .adapter_memory_bytes = memory});
     EXPECT_TRUE(model.ok()) << model.status();
     model_ = *std::move(model);
-    backend_ =
-        testing::MakeBackendUnderTest({.threads = 2, .profile = profile, .poison = true});
+    backend_ = testing::MakeBackendUnderTest({.threads = 2, .profile = profile, .poison = true});
     engine_ = Engine::Create(options, backend_.get(), Clock::Real(), &observer_);
     const absl::Status status = engine_->Serve(model_);
     EXPECT_TRUE(status.ok()) << status;
@@ -76,8 +75,8 @@ class ServedHeads {
     spec.lengths = lengths;
     spec.max_tokens = 0;
     request.tokens = std::move(tokens);
-    request.outputs = adapter.empty()      ? (model_->config.has_lm_head ? kOutputLogits : 0) |
-                                            kOutputTokenStates
+    request.outputs = adapter.empty()
+                          ? (model_->config.has_lm_head ? kOutputLogits : 0) | kOutputTokenStates
                       : OfTokens(adapter) ? kOutputTokenScores
                                           : kOutputScores;
     return request;
@@ -119,9 +118,8 @@ TEST_P(AdapterHeadGoldenTest, ScoresEqualPeft) {
     ASSERT_EQ(std::ssize(head->names), head->labels);
     EXPECT_EQ(head->names.front(), "label 0");
   }
-  const auto sink =
-      SubmitTo(served.engine(),
-               served.RequestOf(golden, file.Ints("lengths"), file.Ints("input_ids")));
+  const auto sink = SubmitTo(
+      served.engine(), served.RequestOf(golden, file.Ints("lengths"), file.Ints("input_ids")));
   sink->AwaitDone();
   ASSERT_TRUE(sink->status().ok()) << sink->status();
   const Reply reply = sink->reply();
@@ -194,25 +192,24 @@ TEST(AdapterHeads, ARequestForOtherLabelsThanTheLoadedOnesIsRefused) {
   const ServedHeads served({golden}, {});
   const std::shared_ptr<const Model>& model = served.model();
   const auto source = [&](int64_t labels) {
-    return AdapterSource{golden, [&model, labels]() -> absl::StatusOr<std::shared_ptr<const Adapter>> {
-                           auto adapter = std::make_shared<Adapter>();
-                           const auto own = *model->adapters[0].read();
-                           adapter->name = own->name;
-                           adapter->rank = own->rank;
-                           adapter->head = own->head;
-                           auto config = std::make_shared<ClassifierConfig>(*own->head->config);
-                           if (labels > 0) config->names.assign(labels, "other");
-                           adapter->head->config = std::move(config);
-                           // The classifier reads the file of `own`.
-                           return std::shared_ptr<const Adapter>(
-                               adapter.get(), [adapter, own](const Adapter*) {});
-                         }};
+    return AdapterSource{
+        golden, [&model, labels]() -> absl::StatusOr<std::shared_ptr<const Adapter>> {
+          auto adapter = std::make_shared<Adapter>();
+          const auto own = *model->adapters[0].read();
+          adapter->name = own->name;
+          adapter->rank = own->rank;
+          adapter->head = own->head;
+          auto config = std::make_shared<ClassifierConfig>(*own->head->config);
+          if (labels > 0) config->names.assign(labels, "other");
+          adapter->head->config = std::move(config);
+          // The classifier reads the file of `own`.
+          return std::shared_ptr<const Adapter>(adapter.get(), [adapter, own](const Adapter*) {});
+        }};
   };
   const Request old = served.RequestOf(golden, {2}, {5, 6});
   ASSERT_EQ(served.engine()->LoadAdapter(*model, source(0)), absl::OkStatus());
-  EXPECT_TRUE(served.engine()
-                  ->Submit(old, std::make_shared<RecordingSink>(), Clock::Real()->Now())
-                  .ok())
+  EXPECT_TRUE(
+      served.engine()->Submit(old, std::make_shared<RecordingSink>(), Clock::Real()->Now()).ok())
       << "the labels are the same";
   ASSERT_EQ(served.engine()->LoadAdapter(*model, source(3)), absl::OkStatus());
   const absl::Status refused =
