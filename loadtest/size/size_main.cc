@@ -114,7 +114,9 @@ int Main(int argc, char** argv) {
   if (!sizing.ok()) return FailWith(sizing.status());
 
   std::cout << SizingTable(*sizing, options);
-  if (sizing->replicas > 0) std::cout << "\n" << SizingYaml(*sizing, options);
+  if (sizing->replicas > 0 && !options.costs_assumed) {
+    std::cout << "\n" << SizingYaml(*sizing, options);
+  }
   if (!flags.out.empty()) {
     const absl::Status written =
         WriteFile(flags.out, SizingToJson(*sizing, options).dump(1) + "\n");

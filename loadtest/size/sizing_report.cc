@@ -25,6 +25,15 @@ std::string Replicas(int count) {
 }
 
 std::string Verdict(const Sizing& sizing, const SizingOptions& options) {
+  // The figures of assumed costs are not those of any machine.
+  if (options.costs_assumed) {
+    return absl::StrFormat(
+        "No number of replicas is stated, because the costs are assumed: a step takes %.4g us + "
+        "%.4g us per token.\nTo do: use a journal, --costs, or --cost-base-us and "
+        "--cost-per-token-us.\n",
+        1e6 * options.costs.base_seconds,
+        1e6 * (options.costs.seconds_per_bucket_token + options.costs.seconds_per_computed_token));
+  }
   if (sizing.replicas > 0) {
     return absl::StrFormat(
         "%s can carry %.4g times the recorded load (required: %.4g times) if steps take %.4g %% "
@@ -47,14 +56,6 @@ std::string Verdict(const Sizing& sizing, const SizingOptions& options) {
 // Returns a sentence for each reason why the figures may be wrong; each has a remedy.
 std::string Doubts(const Sizing& sizing, const SizingOptions& options) {
   std::string text;
-  if (options.costs_assumed) {
-    absl::StrAppendFormat(
-        &text,
-        "The costs are assumed: a step takes %.4g us + %.4g us per token. Use a journal, --costs, "
-        "or --cost-base-us and --cost-per-token-us.\n",
-        1e6 * options.costs.base_seconds,
-        1e6 * (options.costs.seconds_per_bucket_token + options.costs.seconds_per_computed_token));
-  }
   const double needed = std::round(kMostMisses / (1 - options.share));
   if (static_cast<double>(sizing.arrivals) < needed && std::isfinite(needed)) {
     absl::StrAppendFormat(&text,
@@ -82,7 +83,7 @@ std::string Advice(const Sizing& sizing, const SizingOptions& options) {
   if (sizing.ladder_is_free) {
     absl::StrAppend(&text, "No ladder is advised: ", kLadderIsFree, ".\n");
   }
-  if (sizing.replicas > 0) {
+  if (sizing.replicas > 0 && !options.costs_assumed) {
     absl::StrAppend(&text, "To do: ",
                     doubts.empty() ? "" : "first remove the doubts above. If the figures stay, ",
                     "run ", Replicas(sizing.replicas),

@@ -11,6 +11,7 @@
 #include "engine/journal/recorded.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "loadtest/parse_flags.h"
 #include "loadtest/simulate/prediction.h"
 #include "loadtest/simulate/workload.h"
 #include "loadtest/size/sizing_report.h"
@@ -145,22 +146,38 @@ TEST(SizeReplicas, PromisesNoMoreThanTheReplicasCanComputeForLong) {
   EXPECT_GT(bears, 0.15);
 }
 
+TEST(ParseFlags, SuggestsTheNearestFlagOfAGroup) {
+  CLI::App app;
+  double objective = 0;
+  app.add_option_group("group")->add_option("--objective-ms", objective);
+  const char* const arguments[] = {"program", "--objective", "50"};
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(ParseFlags(app, 3, arguments), kExitWrongArguments);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("unknown argument --objective; did you mean --objective-ms?"));
+}
+
 TEST(SizeReplicas, StatesWhyAResultMayNotHold) {
   std::vector<Arrival> arrivals;
   for (int i = 0; i < 20; ++i) {
     arrivals.push_back({.at = MonoTime(std::chrono::microseconds(10 * i)), .tokens = 8});
   }
   SizingOptions options = Options();
-  options.costs_assumed = true;
   const auto sizing = SizeReplicas(arrivals, options);
   ASSERT_TRUE(sizing.ok()) << sizing.status();
   const std::string text = SizingTable(*sizing, options);
   EXPECT_THAT(text, HasSubstr("1 replica can carry 1 times"));
-  EXPECT_THAT(text, HasSubstr("The costs are assumed: a step takes 60 us + 0.04 us per token."));
   EXPECT_THAT(text, HasSubstr("Only 20 sequences arrived. A share of 0.99 needs at least 1000."));
   EXPECT_THAT(text, HasSubstr("All sequences arrive within one objective"));
   EXPECT_THAT(text, HasSubstr("To do: first remove the doubts above. If the figures stay, run 1 "));
   EXPECT_THAT(text, Not(HasSubstr("refused")));
+
+  options.costs_assumed = true;
+  const std::string assumed = SizingTable(*sizing, options);
+  EXPECT_THAT(assumed, HasSubstr("No number of replicas is stated, because the costs are assumed: "
+                                 "a step takes 60 us + 0.04 us per token."));
+  EXPECT_THAT(assumed, Not(HasSubstr("replica can carry")));
+  EXPECT_THAT(assumed, Not(HasSubstr("run 1 replica")));
 
   SizingOptions measured = Options();
   measured.from_journal = true;
