@@ -144,10 +144,6 @@ NOT_COMPARED = {
     "Attention<BFloat16, 64, 64, 4, no bulk, shaped>",
     "HopperAttention<128>",
     "HopperAttention<64>",
-    "HopperProjection<Large>",
-    "HopperProjection<Medium>",
-    "HopperProjection<Small>",
-    "HopperProjection<Tiny>",
 }
 
 
