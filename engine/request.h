@@ -194,7 +194,7 @@ inline std::string ServedNameOf(const RequestSpec& spec) {
 }
 
 // Returns the classifier of the adapter, or else of the model.
-inline const ClassifierConfig& ClassifierOf(const RequestSpec& spec) {
+inline const ClassifierConfig& ServedClassifier(const RequestSpec& spec) {
   return spec.head != nullptr ? *spec.head : spec.model->config.serving.classifier;
 }
 

@@ -133,7 +133,7 @@ int64_t RowStates::Bytes(const Request& request) {
   const int64_t pools = std::ssize(spec.states.pooling.all) + 2;
   return kSizeOf<RowStates> + pools *
                                   (kSizeOf<StatePool> + config.hidden_size * kSizeOf<double>)+(
-                                      EmbeddingSize(spec) + ClassifierOf(spec).labels) *
+                                      EmbeddingSize(spec) + ServedClassifier(spec).labels) *
                                   kSizeOf<float>;
 }
 
@@ -159,13 +159,13 @@ RowStates::RowStates(const Request& request, int32_t length, int32_t row)
     want(kOutputEmbedding, pooling, request.spec->states.first_pooled);
   }
   embeddings_ = pools_.size() - spans_;
-  want(kOutputScores, ClassifierOf(*request.spec).pooling, 0);
+  want(kOutputScores, ServedClassifier(*request.spec).pooling, 0);
   want(kOutputCandidates, Pooling::kLast, 0);
   if (WantsTokens()) {
     const auto reserve = [&](OutputMask output, int64_t width, std::vector<float>* values) {
       if ((request.outputs & output) != 0) values->reserve(length * width);
     };
-    reserve(kOutputTokenScores, ClassifierOf(*request.spec).labels, &token_scores_);
+    reserve(kOutputTokenScores, ServedClassifier(*request.spec).labels, &token_scores_);
     reserve(kOutputTokenStates, config.token_embedding_size(), &token_states_);
     if ((request.outputs & (kOutputVectors | kOutputMaxSim | kOutputExtraction)) != 0) {
       vectors_.resize(vector_positions_.size() * VectorSize());
@@ -246,7 +246,7 @@ void RowStates::TakeTokens(std::span<const double> states, Divide divide) {
     values->resize(values->size() + count * numbers);
     return values->data() + values->size() - count * numbers;
   };
-  const int64_t labels = ClassifierOf(*request_.spec).labels;
+  const int64_t labels = ServedClassifier(*request_.spec).labels;
   const int64_t size = model.config.token_embedding_size();
   float* const of_scores = extend(kOutputTokenScores, labels, &token_scores_);
   float* const of_states = extend(kOutputTokenStates, size, &token_states_);
@@ -323,7 +323,7 @@ bool RowStates::WriteTokens(int32_t row, Reply* reply) {
   if (!WriteVectors(row, reply) || (WeighsTokens(request_) && !WriteTerms(row, reply))) {
     return false;
   }
-  return write(token_scores_, ClassifierOf(*request_.spec).labels, &reply->token_scores) &&
+  return write(token_scores_, ServedClassifier(*request_.spec).labels, &reply->token_scores) &&
          write(token_states_, config.token_embedding_size(), &reply->token_states);
 }
 

@@ -175,7 +175,8 @@ int64_t PromptTokenBytes(const Request& request) {
   if ((request.outputs & kOutputPromptLogprobs) != 0) bytes += sizeof(float);
   const ModelConfig& config = request.spec->model->config;
   if ((request.outputs & kOutputTokenScores) != 0) {
-    bytes += 2 * ClassifierOf(*request.spec).labels * kSizeOf<float>;  // until the row has ended
+    bytes +=
+        2 * ServedClassifier(*request.spec).labels * kSizeOf<float>;  // until the row has ended
   }
   if ((request.outputs & kOutputTokenStates) != 0) {
     bytes += 2 * config.token_embedding_size() * kSizeOf<float>;
@@ -428,7 +429,7 @@ void ActiveRequest::AllocateReply() {
     return Wants(output) ? rows.size() * per_row : 0;
   };
   reply.embedding.resize(numbers(kOutputEmbedding, EmbeddingSize(*request.spec)));
-  const int64_t labels = ClassifierOf(*request.spec).labels;
+  const int64_t labels = ServedClassifier(*request.spec).labels;
   reply.scores.resize(numbers(kOutputScores, labels));
   if (Wants(kOutputTokenScores)) {
     reply.token_scores.resize(request.tokens.size() * labels);

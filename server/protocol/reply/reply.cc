@@ -225,7 +225,7 @@ const std::string& BestName(const std::vector<std::string>& names, const float* 
 }
 
 void ResponseWriter::AddLabels(std::string* raw) {
-  const std::vector<std::string>& names = ClassifierOf(*spec_.request).names;
+  const std::vector<std::string>& names = ServedClassifier(*spec_.request).names;
   SLUICE_CHECK(reply_->scores.size() == rows_ * names.size());
   for (int64_t row = 0; row < rows_; ++row) {
     AppendElement(BestName(names, reply_->scores.data() + row * names.size()), raw);
@@ -233,7 +233,7 @@ void ResponseWriter::AddLabels(std::string* raw) {
 }
 
 void ResponseWriter::AddTokenLabels(std::string* raw) {
-  const std::vector<std::string>& names = ClassifierOf(*spec_.request).names;
+  const std::vector<std::string>& names = ServedClassifier(*spec_.request).names;
   const float* scores = reply_->token_scores.data();
   for (const int32_t length : spec_.request->lengths) {
     for (int64_t position = 0; position < longest_; ++position) {
@@ -246,7 +246,7 @@ void ResponseWriter::AddTokenLabels(std::string* raw) {
 
 void ResponseWriter::AddTokens(const OutputInfo& info) {
   const std::vector<int32_t>& lengths = spec_.request->lengths;
-  const int64_t labels = ClassifierOf(*spec_.request).labels;
+  const int64_t labels = ServedClassifier(*spec_.request).labels;
   switch (info.output) {
     case Output::kTokenScores:
       return Pad(reply_->token_scores, lengths, 1, longest_, labels, 0.0f,

@@ -214,7 +214,7 @@ ReplyExtents ExtentsOf(const Model& model, const Prompt& prompt, int32_t longest
   // Bytes that are not UTF-8 become U+FFFD, of 3 bytes, and some decoders put spaces before tokens.
   const int64_t longest = model.tokenizer == nullptr ? 0 : model.tokenizer->longest_token_bytes();
   return {.config = model.config,
-          .classifier = ClassifierOf(spec),
+          .classifier = ServedClassifier(spec),
           .text = static_cast<double>(std::max<int64_t>(longest, 3) + 1),
           .rows = static_cast<double>(prompt.rows()),
           .longest = static_cast<double>(longest_row),

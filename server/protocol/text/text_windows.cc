@@ -45,7 +45,7 @@ std::shared_ptr<const RequestSpec> SpecOfTexts(const TextWindows& windows,
 }
 
 Reply ReplyOfTexts(const TextWindows& windows, const RequestSpec& spec, const Reply& reply) {
-  const int64_t labels = ClassifierOf(spec).labels;
+  const int64_t labels = ServedClassifier(spec).labels;
   const int64_t to_first = windows.behind + windows.overlap / 2;
   const int64_t to_second = windows.before + windows.overlap - windows.overlap / 2;
   Reply merged;

@@ -75,10 +75,12 @@ class ServedHeads {
     spec.lengths = lengths;
     spec.max_tokens = 0;
     request.tokens = std::move(tokens);
-    request.outputs = adapter.empty()
-                          ? (model_->config.has_lm_head ? kOutputLogits : 0) | kOutputTokenStates
-                      : OfTokens(adapter) ? kOutputTokenScores
-                                          : kOutputScores;
+    if (!adapter.empty()) {
+      request.outputs = OfTokens(adapter) ? kOutputTokenScores : kOutputScores;
+    } else {
+      request.outputs = kOutputTokenStates;
+      if (model_->config.has_lm_head) request.outputs |= kOutputLogits;
+    }
     return request;
   }
 
