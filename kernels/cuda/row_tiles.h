@@ -29,7 +29,7 @@ constexpr int32_t MaxTileRows(int64_t rows) {
 
 // Returns the most tiles that groups with `rows` rows in all can have.
 constexpr int64_t MaxRowTiles(int64_t rows, int64_t groups) {
-  const int64_t most = (rows + groups * (kTileRows - 1)) / kTileRows;
+  const int64_t most = rows / kTileRows + groups;
   return most < rows ? most : rows;
 }
 

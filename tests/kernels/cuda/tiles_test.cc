@@ -39,15 +39,6 @@ const RowTilesRow kRowTilesRows[] = {
 };
 SLUICE_TABLE(RowTilesTable, kRowTilesRows);
 
-TEST(RowTilesTest, RoomForTilesIsTheLeastThatIsEnough) {
-  EXPECT_EQ(MaxRowTiles(1, 1), 1);
-  EXPECT_EQ(MaxRowTiles(kTileRows, 1), 1);
-  EXPECT_EQ(MaxRowTiles(kTileRows + 1, 1), 2);
-  EXPECT_EQ(MaxRowTiles(2 * kTileRows, 1), 2);
-  EXPECT_EQ(MaxRowTiles(kTileRows + 2, 3), 3);  // 64, 1 and 1
-  EXPECT_EQ(MaxRowTiles(5, 5), 5);
-}
-
 // Every row is in one tile of its position. The tiles ascend, have at most kTileRows rows, and are
 // the fewest possible.
 TEST(RowTilesTest, AnyGroupsAreCovered) {
