@@ -72,11 +72,13 @@ std::vector<std::string> ModulesOf(const ClassifierConfig& classifier) {
   return modules;
 }
 
-// Returns an error that names the first module that is not one of `known` or a part of its name.
+// Returns an error that names the first module that is not one of `known`, with or without the
+// prefix, or a part of its name.
 absl::Status CheckModules(const std::vector<std::string>& listed,
-                          const std::vector<std::string>& known) {
+                          const std::vector<std::string>& known, const std::string& prefix) {
   for (const std::string& name : listed) {
-    const std::string part = absl::StrCat(".", name, ".");
+    const std::string part =
+        absl::StrCat(".", name.substr(name.starts_with(prefix) ? prefix.size() : 0), ".");
     const auto has = [&](const std::string& module) {
       return absl::StrCat(".", module, ".").find(part) != std::string::npos;
     };
@@ -151,7 +153,9 @@ absl::StatusOr<std::optional<AdapterHead>> ReadAdapterHead(const Model& model,
                                    kTaskKey, " must be \"SEQ_CLS\" or \"TOKEN_CLS\", and ",
                                    "Sluice must support that classifier for this model")));
   }
-  SLUICE_RETURN_IF_ERROR(OfFile(kAdapterConfigFile, CheckModules(*listed, ModulesOf(*layers))));
+  SLUICE_RETURN_IF_ERROR(
+      OfFile(kAdapterConfigFile,
+             CheckModules(*listed, ModulesOf(*layers), model.config.family->names.prefix)));
   auto config = std::make_shared<ClassifierConfig>(*layers);
   const auto labels = SavedLabels(model, layers->module, saved);
   if (!labels.ok()) return OfFile(kAdapterWeightsFile, labels.status());

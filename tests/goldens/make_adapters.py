@@ -27,7 +27,8 @@ from safetensors.torch import load_file, save_file
 from transformers.pytorch_utils import Conv1D
 
 FAMILIES = ("bert", "roberta", "distilbert", "modernbert", "gpt2", "llama", "qwen3", "phi3",
-            "gpt_neox", "granite")
+            "gpt_neox", "granite", "jina_v3")
+EMBEDDINGS = {"jina_v3": ["word_embeddings", "token_type_embeddings"]}  # also changed
 CLASSIFIERS = ("bert", "roberta", "distilbert", "modernbert", "llama")
 TASKS = {"SEQ_CLS": "SequenceClassification", "TOKEN_CLS": "TokenClassification"}
 SEEDS = (1, 2, 3)
@@ -56,16 +57,19 @@ def classifier_of(folder: Path, task: str, labels: int):
     model, loaded = kind.from_pretrained(
         folder, config=config, attn_implementation="eager", dtype=torch.float32,
         ignore_mismatched_sizes=True, output_loading_info=True)
-    return model.eval(), sorted({name.rpartition(".")[0] for name in loaded["missing_keys"]})
+    lacking = {name.rpartition(".")[0] for name in loaded["missing_keys"]}
+    # PEFT always saves these.
+    return model.eval(), sorted(n for n in lacking if not n.startswith(("classifier", "score")))
 
 
-def draw_adapter(model, rng, **classifier):
+def draw_adapter(model, rng, embeddings=(), **classifier):
     modules = sorted({name.rpartition(".")[2] for name in modules_of(model, True)})
     chosen = [name for name in modules if rng.random() < 0.6] or modules
     rank = int(rng.integers(1, 8))
     config = peft.LoraConfig(
         r=rank, lora_alpha=int(rng.integers(1, 33)), use_rslora=bool(rng.integers(2)),
-        target_modules="all-linear" if rng.random() < 0.3 else chosen, lora_dropout=0.1,
+        target_modules=[*modules, *embeddings] if embeddings
+        else "all-linear" if rng.random() < 0.3 else chosen, lora_dropout=0.1,
         exclude_modules=modules_of(model, False),
         fan_in_fan_out=any(isinstance(m, Conv1D) for m in model.modules()), **classifier)
     adapted = peft.get_peft_model(model, config).eval()
@@ -76,8 +80,8 @@ def draw_adapter(model, rng, **classifier):
         values = torch.from_numpy(rng.standard_normal(tuple(parameter.shape))).float()
         if "modules_to_save" in name:
             values /= parameter.shape[-1] ** 0.5
-        elif "lora_A" in name:
-            values /= parameter.shape[1] ** 0.5
+        elif "lora_A" in name or "lora_embedding_A" in name:
+            values /= parameter.shape["embedding" not in name] ** 0.5
         else:
             scale = config.lora_alpha / (rank**0.5 if config.use_rslora else rank)
             values *= 0.5 / scale / rank**0.5
@@ -101,7 +105,7 @@ def save(adapted, half: bool, base: Path, folder: Path) -> None:
 def write(family: str, seed: int, folder: Path) -> None:
     base = HERE / "families" / f"{family}_{seed}"
     rng = np.random.default_rng([seed, FAMILIES.index(family)])
-    adapted, half = draw_adapter(base_model(base), rng)
+    adapted, half = draw_adapter(base_model(base), rng, EMBEDDINGS.get(family, ()))
     save(adapted, half, base, folder)
     model = adapted.base_model.model.double()
     vocab = model.config.get_text_config().vocab_size

@@ -75,11 +75,11 @@ class ServedHeads {
     spec.lengths = lengths;
     spec.max_tokens = 0;
     request.tokens = std::move(tokens);
-    if (!adapter.empty()) {
-      request.outputs = OfTokens(adapter) ? kOutputTokenScores : kOutputScores;
-    } else {
+    if (adapter.empty()) {
       request.outputs = kOutputTokenStates;
       if (model_->config.has_lm_head) request.outputs |= kOutputLogits;
+    } else {
+      request.outputs = OfTokens(adapter) ? kOutputTokenScores : kOutputScores;
     }
     return request;
   }
