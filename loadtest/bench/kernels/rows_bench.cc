@@ -1,14 +1,18 @@
 // Times row-wise operations with the machine's best profile: norm, rotation with the write to the
-// KV pages, activation. Arguments: threads, rows, row width.
+// KV pages, activation, and two steps that the host computes for the vectors of tokens: a dense
+// layer of states, and MaxSim. Arguments: threads, rows, row width.
 #include <benchmark/benchmark.h>
 
 #include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "kernels/cpu/activation.h"
+#include "kernels/cpu/max_sim.h"
 #include "kernels/cpu/norm.h"
 #include "kernels/cpu/rope.h"
+#include "kernels/cpu/state_products.h"
 #include "loadtest/bench/kernels/roofline.h"
 
 namespace sluice::kernels {
@@ -16,6 +20,8 @@ namespace {
 
 constexpr int kRowRounds = 25;
 constexpr int32_t kRowHeadDim = 64, kQHeads = 8, kKvHeads = 2;
+// Of answerai-colbert-small: the values of a vector, and the vectors of a query.
+constexpr int64_t kVectorWidth = 96, kQueryVectors = 32;
 
 // Times `run`, which reads or writes `floats` values once and performs `operations` on each.
 template <typename Run>
@@ -83,6 +89,30 @@ void BM_RopeAndStore(benchmark::State& state) {
   });
 }
 
+void BM_VectorLayer(benchmark::State& state) {
+  const int64_t rows = state.range(1), dim = state.range(2);
+  const std::vector<float> weights(static_cast<size_t>(kVectorWidth * dim), 0.5f);
+  const std::vector<double> states(static_cast<size_t>(rows * dim), 0.5);
+  std::vector<double> products(rows);
+  const auto floats = static_cast<double>(weights.size() + 2 * states.size());
+  const double flops = 2.0 * static_cast<double>(states.size()) * kVectorWidth;
+  Report(state, "vector_layer", floats, flops / floats, [&](const Context& context) {
+    for (int64_t row = 0; row < kVectorWidth; ++row) {
+      const std::span<const float> of_row = std::span(weights).subspan(row * dim, dim);
+      AddStateProducts(context.profile, of_row, states.data(), dim, products);
+    }
+  });
+}
+
+void BM_MaxSim(benchmark::State& state) {
+  const int64_t rows = state.range(1), dim = state.range(2);
+  const std::vector<float> query(static_cast<size_t>(kQueryVectors * dim), 0.1f);
+  const std::vector<float> document(static_cast<size_t>(rows * dim), 0.1f);
+  const MaxSimQuery packed(BestProfile(), query, dim);
+  Report(state, "max_sim", static_cast<double>(document.size()), 2.0 * kQueryVectors,
+         [&](const Context&) { benchmark::DoNotOptimize(packed.Score(document)); });
+}
+
 #define SLUICE_ROWS_BENCH(function) \
   BENCHMARK(function)->Iterations(kRowRounds)->ArgNames({"threads", "rows", "width"})
 
@@ -91,6 +121,8 @@ SLUICE_ROWS_BENCH(BM_Silu)->ArgsProduct({{1}, {512}, {1376}});
 SLUICE_ROWS_BENCH(BM_Gelu)->ArgsProduct({{1}, {8, 1024}, {1536}});
 SLUICE_ROWS_BENCH(BM_RopeAndStore)
     ->ArgsProduct({{1}, {512}, {(kQHeads + 2 * kKvHeads) * kRowHeadDim}});
+SLUICE_ROWS_BENCH(BM_VectorLayer)->ArgsProduct({{1}, {1, 8}, {384}});
+SLUICE_ROWS_BENCH(BM_MaxSim)->ArgsProduct({{1}, {8, 180}, {kVectorWidth}});
 
 }  // namespace
 }  // namespace sluice::kernels
