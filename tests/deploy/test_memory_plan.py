@@ -38,9 +38,9 @@ def test_the_memory_of_a_pod_fits_the_plan(name, tmp_path):
     daemon = subprocess.Popen([SLUICED, "--config", path], stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True)
     printed = ""
-    for line in daemon.stdout:  # The limits are logged shortly after the "ready" line.
+    for line in daemon.stdout:  # The limits are logged shortly after this line.
         printed += line
-        if "gRPC on port" in line:
+        if "gRPC on port" in line or '"grpc_port"' in line:
             daemon.terminate()
     daemon.wait(PATIENCE_S)
     plan = re.search(r"memory limits.*?(\d+\.\d) MiB of (\d+\.\d) MiB", printed)

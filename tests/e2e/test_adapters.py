@@ -313,5 +313,5 @@ def test_adapters_answer_with_classifiers_and_labels_of_their_own(tmp_path, daem
         with pytest.raises(InferenceServerException, match="a classifier in place of the model"):
             infer(client, ids_inputs([[5]]), ["logits"], model=f"m:{name}")
     assert infer(client, ids_inputs([[5]]), ["logits"], model="m")["logits"].shape[0] == 1
-    with pytest.raises(InferenceServerException, match="output scores is unknown to this model"):
+    with pytest.raises(InferenceServerException, match='"scores" is unknown to this model'):
         infer(client, ids_inputs([[5]]), ["scores"], model="m")
