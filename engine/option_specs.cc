@@ -124,9 +124,10 @@ const std::vector<OptionSpec<BatchOptions>>& OptionSpecs<BatchOptions>() {
                     "Maximum number of tokens in a step batch, and so the capacity of the largest "
                     "bucket. Longer prompts are computed in parts. Models with attention in both "
                     "directions, and policies other than packed, compute each sequence in one "
-                    "step, so the model's longest sequence must fit. On a CPU, a step takes fewer "
-                    "tokens if that lowers the throughput by less than 5 %. 0: 4096, or the length "
-                    "of the longest sequence that must fit, if that is larger."),
+                    "step, so the model's longest sequence must fit. On a CPU, a step of more than "
+                    "a millisecond takes fewer tokens if that lowers the throughput by less than "
+                    "5 %. 0: 4096, or the length of the longest sequence that must fit, if that is "
+                    "larger."),
       SLUICE_OPTION(max_batch_sequences, Count(0, 65536),
                     "Maximum number of sequences in a step batch, and so the maximum number that "
                     "generate at the same time. 0: 256 on a GPU; on a CPU 32 for each thread, at "

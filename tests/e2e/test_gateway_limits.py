@@ -7,6 +7,7 @@ import pathlib
 import socket
 import ssl
 import threading
+import types
 
 import pytest
 from authority import Authority
@@ -338,6 +339,34 @@ def test_calls_are_spread_over_connections():
         return used
 
     assert asyncio.run(run()) == ["a", "b", "c"] * 2
+
+
+def test_other_calls_are_served_between_the_answers_of_a_call():
+    from sluice_client.gateway.completions import _all, _Job
+    from sluice_client.results import Generation
+
+    turns = 0
+
+    async def count_turns():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def generate(*_, **__):
+        return Generation("a", [1], [-0.5], "stop")
+
+    async def run():
+        counter = asyncio.ensure_future(count_turns())
+        job = _Job("m", ["a"], 8, 1, {}, False, False, False, lambda held: None)
+        gateway = types.SimpleNamespace(client=types.SimpleNamespace(generate=generate))
+        converted, _ = await _all(gateway, job, lambda index, part: {"index": index, "at": turns})
+        counter.cancel()
+        return converted
+
+    converted = asyncio.run(run())
+    assert [each["index"] for each in converted] == list(range(8))
+    assert len({each["at"] for each in converted}) == 8
 
 
 def test_concurrent_probes_share_one_call_to_the_daemon():
