@@ -324,9 +324,8 @@ def families():
             title = re.search(r'\.title = "(.*?)"', body)[1]
             rows = lists[re.search(r"\.architectures = (k\w+)", body)[1]]
             by_output = {}
-            for row in re.finditer(
-                r'\{"(\w+)", "[^"]*", OutputKind::k(\w+)(?:, "[^"]*")?\}', rows
-            ):
+            more = r'(?:, "[^"]*"(?:, /\*of_hub=\*/true)?)?'
+            for row in re.finditer(r'\{"(\w+)", "[^"]*", OutputKind::k(\w+)' + more + r"\}", rows):
                 by_output.setdefault(row[2], []).append(row[1])
             found[name] = (title, by_output, comment)
     return [found[name] for name in order]

@@ -99,7 +99,7 @@ class CpuLowering {
 
   CpuOpOr operator()(const EmbedOp& op) {
     SLUICE_ASSIGN_OR_RETURN(auto table, weights_.AsStored(op.table));
-    return [op, table = std::move(table), width = Width(op.out)](const StepRun& run) {
+    CpuOp layer = [op, table = std::move(table), width = Width(op.out)](const StepRun& run) {
       kernels::Embed(run.context, {.table = table.bytes.data(),
                                    .dtype = table.dtype,
                                    .ids = EmbeddedIds(op.index, run.batch),
@@ -108,6 +108,12 @@ class CpuLowering {
                                    .accumulate = op.accumulate,
                                    .scale = op.scale,
                                    .out = run.buffer(op.out)});
+    };
+    if (!graph_.takes_adapters || !op.adaptable()) return layer;
+    return [layer = std::move(layer), op, index = op_, n = Width(op.out)](const StepRun& run) {
+      layer(run);
+      if (run.batch.adapter_groups().empty()) return;
+      AddAdapters(run, op, index, EmbeddedIds(op.index, run.batch), n);
     };
   }
 

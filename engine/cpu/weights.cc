@@ -120,7 +120,8 @@ absl::StatusOr<kernels::PackedWeights> WeightLoader::Router(const TensorPart& pa
               {});
 }
 
-absl::StatusOr<kernels::PackedWeights> WeightLoader::Scaled(const TensorPart& part, int64_t k,
+absl::StatusOr<kernels::PackedWeights> WeightLoader::Scaled(const TensorPart& part,
+                                                            MatrixLayout layout, int64_t k,
                                                             int64_t n, float scale) {
   SLUICE_ASSIGN_OR_RETURN(const Tensor tensor, checkpoint_.Find(part.name, part.shape));
   SLUICE_ASSIGN_OR_RETURN(std::vector<float> values, Floats(part, k * n));
@@ -130,7 +131,7 @@ absl::StatusOr<kernels::PackedWeights> WeightLoader::Scaled(const TensorPart& pa
                                   .matrices = 1,
                                   .k = k,
                                   .n = n,
-                                  .transposed = true};
+                                  .transposed = layout == MatrixLayout::kOutIn};
   constexpr uint32_t kRest = 0xFFFF;  // the bits that bf16 does not have
   const auto exact = [](float value) { return (std::bit_cast<uint32_t>(value) & kRest) == 0; };
   if (tensor.dtype != kernels::DType::kBF16 || !std::ranges::all_of(values, exact)) {

@@ -36,10 +36,10 @@ class WeightLoader {
   absl::StatusOr<kernels::PackedWeights> Dense(const TensorPart& part, MatrixLayout layout,
                                                int64_t k, int64_t n,
                                                const WeightPrecision& precision = {});
-  // Returns [k -> n], stored as [out, in], multiplied by `scale`: in bf16 if the tensor is in bf16
-  // and the products are exact, else in f32.
-  absl::StatusOr<kernels::PackedWeights> Scaled(const TensorPart& part, int64_t k, int64_t n,
-                                                float scale);
+  // Returns [k -> n], stored as the layout states, multiplied by `scale`: in bf16 if the tensor is
+  // in bf16 and the products are exact, else in f32.
+  absl::StatusOr<kernels::PackedWeights> Scaled(const TensorPart& part, MatrixLayout layout,
+                                                int64_t k, int64_t n, float scale);
   // Returns [k -> n], stored as [out, in], in f32. Profiles that multiply in bf16 round the rows of
   // weights in bf16, and would choose other experts.
   absl::StatusOr<kernels::PackedWeights> Router(const TensorPart& part, int64_t k, int64_t n);

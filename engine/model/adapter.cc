@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::string_view kWeight = ".weight";
 constexpr std::string_view kMatrixA = ".lora_A.weight", kMatrixB = ".lora_B.weight";
-constexpr double kMaxAlpha = 65536;
+constexpr std::string_view kEmbeddingA = ".lora_embedding_A", kEmbeddingB = ".lora_embedding_B";
 
 // Keys that change no result of a trained adapter. The tensors show which modules it changes.
 constexpr std::string_view kIgnoredKeys[] = {"auto_mapping",
@@ -90,7 +90,7 @@ absl::StatusOr<Settings> ReadSettingsOf(const nlohmann::json& document) {
     }
   }
   Settings settings = {.rank = config.Integer("r", 1, kMaxAdapterRank)};
-  const double alpha = config.Number("lora_alpha", 0, kMaxAlpha);
+  const double alpha = config.Number("lora_alpha", 0, kMaxAdapterAlpha);
   const auto rank = static_cast<double>(settings.rank);
   settings.scale = alpha / (config.Boolean("use_rslora", false) ? std::sqrt(rank) : rank);
   if (!status.ok()) return status;
@@ -102,12 +102,18 @@ std::string_view WithoutPrefix(std::string_view name, std::string_view prefix) {
   return name;
 }
 
-// The dense layers of a graph by the names of their modules, without the family's prefix.
+// The dense layers and embeddings of a graph that adapters may change, by the names of their
+// modules, without the family's prefix.
 class DenseLayers {
  public:
   explicit DenseLayers(const Model& model) : prefix_(model.config.family->names.prefix) {
     for (size_t i = 0; i < model.graph.ops.size(); ++i) {
-      if (const auto* linear = std::get_if<LinearOp>(&model.graph.ops[i])) Add(i, *linear);
+      if (const auto* linear = std::get_if<LinearOp>(&model.graph.ops[i])) {
+        Add(i, linear->weight, linear->adaptable());
+      }
+      if (const auto* embedding = std::get_if<EmbedOp>(&model.graph.ops[i])) {
+        Add(i, embedding->table, embedding->adaptable());
+      }
       if (const auto* attention = std::get_if<AttentionOp>(&model.graph.ops[i])) Share(*attention);
     }
     for (const std::string& module : shared_) ops_.erase(module);
@@ -127,21 +133,21 @@ class DenseLayers {
   }
 
  private:
-  std::string ModuleOf(const LinearOp& op) const {
-    std::string_view name = op.weight.name;
+  std::string ModuleOf(const TensorPart& weight) const {
+    std::string_view name = weight.name;
     if (name.ends_with(kWeight)) name.remove_suffix(kWeight.size());
     return std::string(WithoutPrefix(name, prefix_));
   }
 
-  void Add(size_t index, const LinearOp& op) {
-    if (op.adaptable()) ops_[ModuleOf(op)].push_back(index);
+  void Add(size_t index, const TensorPart& weight, bool adaptable) {
+    if (adaptable) ops_[ModuleOf(weight)].push_back(index);
   }
 
   // Leaves out layers that also compute the tables of relative positions, which all requests share.
   void Share(const AttentionOp& op) {
     if (!op.relative) return;
     for (const std::optional<LinearOp>& table : {op.relative->keys, op.relative->queries}) {
-      if (table) shared_.insert(ModuleOf(*table));
+      if (table) shared_.insert(ModuleOf(table->weight));
     }
   }
 
@@ -149,6 +155,10 @@ class DenseLayers {
   std::map<std::string, std::vector<size_t>> ops_;
   std::set<std::string> shared_;
 };
+
+bool IsEmbedding(const Model& model, size_t op) {
+  return std::holds_alternative<EmbedOp>(model.graph.ops[op]);
+}
 
 // Returns the part of B, [all outputs, rank], that belongs to the outputs of a dense layer.
 TensorPart PartOfB(std::string name, const LinearOp& op, int64_t rank) {
@@ -167,19 +177,30 @@ absl::Status InFile(const char* file, const std::string& fault) {
   return ErrorAt(file, absl::InvalidArgumentError(fault));
 }
 
+// Returns the end of the tensor's name after the module; empty if it has none of the known ones.
+std::string_view EndOf(std::string_view tensor) {
+  for (const std::string_view end : {kMatrixA, kMatrixB, kEmbeddingA, kEmbeddingB}) {
+    if (tensor.ends_with(end)) return end;
+  }
+  return {};
+}
+
 // Returns the module of a tensor, or an error that names the tensor.
-absl::StatusOr<std::string> ModuleOfTensor(std::string_view tensor, const DenseLayers& layers) {
-  const bool a = tensor.ends_with(kMatrixA), b = tensor.ends_with(kMatrixB);
+absl::StatusOr<std::string> ModuleOfTensor(const Model& model, std::string_view tensor,
+                                           const DenseLayers& layers) {
+  const std::string_view end = EndOf(tensor);
   const std::string shown = absl::CEscape(std::string(tensor.substr(0, 255)));
-  if (!tensor.starts_with(kAdapterRoot) || a == b) {
+  if (!tensor.starts_with(kAdapterRoot) || end.empty()) {
     return InFile(kAdapterWeightsFile, absl::StrCat("tensor ", shown,
                                                     " is not supported; expected names "
                                                     "base_model.model.MODULE.lora_A.weight and "
                                                     "lora_B.weight"));
   }
   tensor.remove_prefix(std::string_view(kAdapterRoot).size());
-  tensor.remove_suffix(kMatrixA.size());
-  if (layers.Find(tensor) == nullptr) {
+  tensor.remove_suffix(end.size());
+  const std::vector<size_t>* const ops = layers.Find(tensor);
+  const bool of_embedding = end == kEmbeddingA || end == kEmbeddingB;
+  if (ops == nullptr || IsEmbedding(model, ops->front()) != of_embedding) {
     return InFile(kAdapterWeightsFile, absl::StrCat("tensor ", shown,
                                                     " belongs to no layer that an adapter of this "
                                                     "model can change; these are: ",
@@ -200,6 +221,49 @@ absl::Status CheckBelowHead(const Model& model, const std::string& tensor,
                              "the module ", module, " or save it with modules_to_save"));
 }
 
+// Returns the matrices of an op for the module `name` of a folder.
+AdapterLayer LayerOf(const Model& model, size_t index, const std::string& name, int64_t rank) {
+  if (const auto* op = std::get_if<EmbedOp>(&model.graph.ops[index])) {
+    return {.op = index,
+            .a = {absl::StrCat(name, std::string(kEmbeddingA)), {rank, op->table.shape[0]}},
+            .b = {absl::StrCat(name, std::string(kEmbeddingB)), {op->table.shape[1], rank}}};
+  }
+  const auto& op = std::get<LinearOp>(model.graph.ops[index]);
+  return {
+      .op = index,
+      .a = {absl::StrCat(name, std::string(kMatrixA)), {rank, model.graph.buffers[op.in].width}},
+      .b = PartOfB(absl::StrCat(name, std::string(kMatrixB)), op, rank)};
+}
+
+// Returns the matrices of an op for a task of the model's checkpoint, where `module` has them.
+AdapterLayer LayerOfTask(const Model& model, size_t index, const std::string& module,
+                         int64_t task) {
+  const int64_t tasks = std::ssize(model.config.task_adapters.names);
+  const int64_t rank = model.config.task_adapters.rank;
+  const std::string name = absl::StrCat(module, kTaskWeight);
+  const bool embeds = IsEmbedding(model, index);
+  AdapterLayer layer = LayerOf(model, index, module, rank);
+  layer.transposed = embeds;
+  if (embeds) {
+    std::swap(layer.a.shape[0], layer.a.shape[1]);
+    std::swap(layer.b.shape[0], layer.b.shape[1]);
+  }
+  layer.a.name = absl::StrCat(name, ".0.lora_A");
+  layer.b.name = absl::StrCat(name, ".0.lora_B");
+  for (TensorPart* const part : {&layer.a, &layer.b}) {
+    part->first += task * part->shape[0] * part->shape[1];
+    part->shape.insert(part->shape.begin(), tasks);
+  }
+  return layer;
+}
+
+absl::Status CheckTensors(const Adapter& adapter, const AdapterLayer& layer) {
+  for (const TensorPart& part : {layer.a, layer.b}) {
+    SLUICE_RETURN_IF_ERROR(adapter.tensors().Find(part.name, part.shape).status());
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<AdapterLayer>> FindLayers(const Model& model, const Adapter& adapter) {
   const DenseLayers dense(model);
   std::set<std::string> modules;
@@ -207,7 +271,7 @@ absl::StatusOr<std::vector<AdapterLayer>> FindLayers(const Model& model, const A
       adapter.head ? adapter.head->classifier.saved_tensors() : std::vector<std::string>();
   for (const std::string& tensor : adapter.checkpoint.Names()) {
     if (std::ranges::count(of_head, tensor) > 0) continue;
-    SLUICE_ASSIGN_OR_RETURN(std::string module, ModuleOfTensor(tensor, dense));
+    SLUICE_ASSIGN_OR_RETURN(std::string module, ModuleOfTensor(model, tensor, dense));
     if (adapter.head) SLUICE_RETURN_IF_ERROR(CheckBelowHead(model, tensor, module));
     modules.insert(std::move(module));
   }
@@ -215,15 +279,9 @@ absl::StatusOr<std::vector<AdapterLayer>> FindLayers(const Model& model, const A
   for (const std::string& module : modules) {
     const std::string name = absl::StrCat(kAdapterRoot, module);
     for (const size_t index : *dense.Find(module)) {
-      const auto& op = std::get<LinearOp>(model.graph.ops[index]);
-      AdapterLayer layer = {
-          .op = index,
-          .a = {.name = absl::StrCat(name, std::string(kMatrixA)),
-                .shape = {adapter.rank, model.graph.buffers[op.in].width}},
-          .b = PartOfB(absl::StrCat(name, std::string(kMatrixB)), op, adapter.rank)};
-      for (const TensorPart& part : {layer.a, layer.b}) {
-        const absl::Status found = adapter.checkpoint.Find(part.name, part.shape).status();
-        if (!found.ok()) return InFile(kAdapterWeightsFile, std::string(found.message()));
+      AdapterLayer layer = LayerOf(model, index, name, adapter.rank);
+      if (const absl::Status found = CheckTensors(adapter, layer); !found.ok()) {
+        return InFile(kAdapterWeightsFile, std::string(found.message()));
       }
       if (!layers.emplace(index, std::move(layer)).second) {
         return InFile(kAdapterWeightsFile,
@@ -265,7 +323,46 @@ absl::StatusOr<std::shared_ptr<const Adapter>> Read(const std::string& name, con
   return adapter;
 }
 
+absl::StatusOr<std::shared_ptr<const Adapter>> ReadTask(const Model& model, size_t task) {
+  const TaskAdaptersConfig& tasks = model.config.task_adapters;
+  auto adapter = std::make_shared<Adapter>();
+  adapter->name = tasks.names[task];
+  adapter->rank = tasks.rank;
+  adapter->scale = static_cast<float>(tasks.scale);
+  adapter->shared = &model.checkpoint;
+  for (size_t i = 0; i < model.graph.ops.size(); ++i) {
+    const auto* const linear = std::get_if<LinearOp>(&model.graph.ops[i]);
+    const auto* const embedding = std::get_if<EmbedOp>(&model.graph.ops[i]);
+    const bool adaptable =
+        linear != nullptr ? linear->adaptable() : embedding != nullptr && embedding->adaptable();
+    if (!adaptable) continue;
+    std::string module = linear != nullptr ? linear->weight.name : embedding->table.name;
+    module.resize(module.size() - kWeight.size());
+    if (!model.checkpoint.Lists(absl::StrCat(module, kTaskWeight, ".0.lora_A"))) continue;
+    AdapterLayer layer = LayerOfTask(model, i, module, static_cast<int64_t>(task));
+    SLUICE_RETURN_IF_ERROR(CheckTensors(*adapter, layer));
+    adapter->layers.push_back(std::move(layer));
+  }
+  if (adapter->layers.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the weights have no tensors MODULE", kTaskWeight,
+                     ".0.lora_A; remove lora_adaptations from config.json"));
+  }
+  return adapter;
+}
+
 }  // namespace
+
+AdapterSource TaskSource(const Model* model, size_t task) {
+  const std::string& name = model->config.task_adapters.names[task];
+  return {name, [=]() -> absl::StatusOr<std::shared_ptr<const Adapter>> {
+            auto adapter = ReadTask(*model, task);
+            if (adapter.ok()) return adapter;
+            return absl::Status(adapter.status().code(),
+                                absl::StrCat("adapter ", model->config.task_adapters.names[task],
+                                             ": ", adapter.status().message()));
+          }};
+}
 
 absl::StatusOr<std::shared_ptr<const Adapter>> LoadAdapter(const std::string& name,
                                                            const Model& model,

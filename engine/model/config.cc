@@ -77,17 +77,21 @@ std::optional<Known> BaseModelOf(const json& model_type) {
   return std::nullopt;
 }
 
-// Returns the architecture of a family that auto_map names for embeddings, if it projects its
-// states. transformers then loads that class, whichever class `architectures` names.
-std::optional<Known> ModelOfHubCode(ObjectReader& root, const ModelFamily& family) {
+// Returns the class that auto_map names for embeddings, if it is code of the hub or a class of the
+// family that projects its states. transformers then loads that class, whichever class
+// `architectures` names.
+std::optional<Known> ModelOfHubCode(ObjectReader& root, const ModelFamily& own) {
   const json* const map = root.Find("auto_map");
   if (map == nullptr || !map->is_object() || !map->contains("AutoModel")) return std::nullopt;
   const json& model = (*map)["AutoModel"];
   if (!model.is_string()) return std::nullopt;
-  for (const Architecture& known : family.architectures) {
-    if (known.output == OutputKind::kProjectedStates &&
-        model.get_ref<const std::string&>().ends_with(absl::StrCat(".", known.name))) {
-      return Known{&family, &known};
+  for (const ModelFamily* const family : AllFamilies()) {
+    for (const Architecture& known : family->architectures) {
+      const bool projects = known.output == OutputKind::kProjectedStates && family == &own;
+      if ((known.of_hub || projects) &&
+          model.get_ref<const std::string&>().ends_with(absl::StrCat(".", known.name))) {
+        return Known{family, &known};
+      }
     }
   }
   return std::nullopt;

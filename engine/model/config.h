@@ -301,6 +301,15 @@ constexpr auto EnumNamesOf(InputAdapter) {
       {{kNone, "none"}, {kDense, "dense"}, {kPositionWise, "position_wise"}});
 }
 
+// The adapters that the checkpoint itself has for tasks, as jina-embeddings-v3 does. Each changed
+// module has the tensors MODULE.parametrizations.weight.original, .0.lora_A and .0.lora_B; the last
+// two have the matrices of all tasks, one after another.
+struct TaskAdaptersConfig {
+  std::vector<std::string> names;  // of the tasks, in the order of the matrices; empty: none
+  int64_t rank = 0;                // 0 if the weights are not stored like this
+  double scale = 0;
+};
+
 struct ModelConfig {
   std::string architecture = "LlamaForCausalLM";  // the known one of `architectures`
   const ModelFamily* family = &kLlamaFamily;
@@ -390,6 +399,7 @@ struct ModelConfig {
   bool no_tokenizer = false;  // even if there are files of one
   PositionWiseConfig position_wise;
   XsaConfig xsa;
+  TaskAdaptersConfig task_adapters;
   ServingConfig serving;
   QuantizationConfig quantization;
   StoredQuantization stored_quantization;

@@ -72,6 +72,9 @@ struct EmbedOp {
   BufferId out;
   bool accumulate;
   float scale;
+
+  // Adapters may change tables of tokens and types: the rows of `table` get scale * A B.
+  bool adaptable() const { return index != EmbedIndex::kPosition && scale == 1; }
 };
 
 // out = StepBatch::inputs(), which is 0 in rows that are tokens.

@@ -1,5 +1,6 @@
 #include "engine/model/model.h"
 
+#include <algorithm>
 #include <span>
 #include <utility>
 #include <variant>
@@ -62,7 +63,23 @@ absl::Status LoadOutputLayers(const Directory& directory, const Directory& trans
   return load(serving.term_weights->dense, &model->term_weights);
 }
 
+// Gives the weights that have adapters for tasks the names of other weights.
+void ShareTaskWeights(Checkpoint* checkpoint) {
+  const std::string end = absl::StrCat(kTaskWeight, ".original");
+  for (const std::string& name : checkpoint->Names()) {
+    if (!name.ends_with(end)) continue;
+    checkpoint->Share(name.substr(0, name.size() - end.size()) + ".weight", name);
+  }
+}
+
 absl::Status LoadAdapters(const Directory& directory, const ModelOptions& options, Model* model) {
+  const std::vector<std::string>& tasks = model->config.task_adapters.names;
+  for (size_t task = 0; task < tasks.size(); ++task) {
+    model->graph.takes_adapters = true;
+    AdapterSource source = TaskSource(model, task);
+    SLUICE_RETURN_IF_ERROR(source.read().status());
+    model->adapters.push_back(std::move(source));
+  }
   SLUICE_ASSIGN_OR_RETURN(std::optional<Directory> opened,
                           OpenAdapters(directory, options.adapters));
   if (!opened) return absl::OkStatus();
@@ -70,6 +87,11 @@ absl::Status LoadAdapters(const Directory& directory, const ModelOptions& option
   const auto folder = std::make_shared<const Directory>(*std::move(opened));
   SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListAdapters(*folder));
   for (const std::string& name : names) {
+    if (std::ranges::count(tasks, name) > 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("adapter ", name, ": the model's own checkpoint has an adapter of this ",
+                       "name; rename the folder"));
+    }
     AdapterSource source = SourceOf(name, model, folder, options.weights);
     SLUICE_RETURN_IF_ERROR(source.read().status());
     model->adapters.push_back(std::move(source));
@@ -165,6 +187,7 @@ absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, 
   SLUICE_ASSIGN_OR_RETURN(auto checkpoint, Checkpoint::Open(transformer, options.weights));
   checkpoint.SetOwner(absl::StrCat("model ", name, " version ", version));
   if (!config.weights_part.empty()) checkpoint.LeaveOut(config.weights_part);
+  if (config.task_adapters.rank > 0) ShareTaskWeights(&checkpoint);
   for (const SharedTensor& shared : SharedTensors(config)) {
     checkpoint.Share(shared.name, shared.other);
   }

@@ -60,6 +60,9 @@ constexpr FunctionName kDenseFunctions[] = {
     {"Sigmoid", DenseFunction::kSigmoid}, {"SiLU", DenseFunction::kSilu},
 };
 
+// The code of jina-embeddings-v3 that selects the adapter of a task.
+constexpr char kTaskTransformer[] = "custom_st.Transformer";
+
 // Returns the part after the last dot.
 std::string_view ClassName(std::string_view path) { return path.substr(path.rfind('.') + 1); }
 
@@ -184,8 +187,14 @@ absl::StatusOr<ModuleList> ListModules(const Directory& directory) {
     }
     ObjectReader object(entry, place + ": ", &status);
     object.AllowOnly({"idx", "name", "path", "type", "kwargs"});
-    RequireOnly(object, "kwargs", json::array());
     const std::string type = object.String("type", kMaxNamedBytes);
+    if (type == kTaskTransformer) {
+      RequireOnly(object, "kwargs", json::array({"task"}));
+      modules.push_back({type, object.String("path", kMaxNamedBytes, "")});
+      if (!status.ok()) return OfFile(kModulesFile, status);
+      continue;
+    }
+    RequireOnly(object, "kwargs", json::array());
     const bool pylate = type.starts_with("pylate.");
     if (!type.starts_with("sentence_transformers.") && !pylate) {
       object.Fail("type", absl::StrCat("\"", absl::CEscape(type), "\" is not supported"));
@@ -223,7 +232,9 @@ class SentenceFiles {
     serving_.Task(TextTask::kQuery).term_table = list.term_table;
     if (!list.term_table.empty()) SLUICE_RETURN_IF_ERROR(CheckTermTable(list.term_table));
     const bool fills_masks = modules.front().type == "MLMTransformer" && config_.has_lm_head;
-    if (modules.front().type != "Transformer" && !fills_masks) {
+    const bool has_tasks =
+        modules.front().type == kTaskTransformer && !config_.task_adapters.names.empty();
+    if (modules.front().type != "Transformer" && !fills_masks && !has_tasks) {
       return Wrong(0, modules.front(), "must be Transformer");
     }
     for (size_t i = 1; i < modules.size(); ++i) {
@@ -430,6 +441,7 @@ class SentenceFiles {
       if (named->size() > kMaxPrompts) {
         root.Fail("prompts", absl::StrCat("has ", named->size(), "; the limit is ", kMaxPrompts));
       }
+      serving_.prompts.clear();
       for (const auto& [name, text] : named->items()) {
         if (name.size() > kMaxNamedBytes) root.Fail("prompts", "has a name of more than 256 bytes");
         serving_.prompts.push_back({name, prompts.String(name, kMaxPromptBytes, "")});

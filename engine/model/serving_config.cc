@@ -169,6 +169,7 @@ ServingConfig ReadServing(ObjectReader& root, ObjectReader& extensions, const Mo
   serving.states_embedding = extensions.Has("embedding");
   serving.pooling = ReadPooling(embedding, config.causal ? Pooling::kLast : Pooling::kMean);
   serving.normalize = embedding.Boolean("normalize", false);
+  serving.prompts = config.serving.prompts;
   serving.row_classifier = config.serving.classifier;
   serving.token_classifier = config.serving.token_classifier;
   serving.token_classifier.of_tokens = true;

@@ -238,7 +238,7 @@ struct ServingConfig {
   // logarithm is applied to its weights.
   bool sparse = false;
   int sparse_logarithms = 1;
-  std::vector<NamedPrompt> prompts;
+  std::vector<NamedPrompt> prompts;  // also of a family's own keys
   std::string default_prompt;  // the name of the prompt of requests that name none; may be empty
   bool pools_prompt = true;    // whether the tokens of a prompt count for the embedding
   std::string similarity;      // the comparison of embeddings that the files name; may be empty

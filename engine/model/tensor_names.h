@@ -102,6 +102,9 @@ struct TensorSpelling {
 TensorSpelling FindSpelling(const ModelFamily& family,
                             const std::function<bool(const std::string&)>& has);
 
+// Follows the name of a module whose weight has adapters for tasks; see TaskAdaptersConfig.
+inline constexpr char kTaskWeight[] = ".parametrizations.weight";
+
 // A tensor and another tensor with the same values, which a checkpoint may have in its place.
 struct SharedTensor {
   std::string name, other;

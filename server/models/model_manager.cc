@@ -344,6 +344,11 @@ absl::StatusOr<std::shared_ptr<const Model>> ModelManager::ModelOfAdapter(
 
 absl::Status ModelManager::LoadAdapterOf(const Model& model, const std::string& name,
                                          const std::string& path) {
+  const std::vector<std::string>& tasks = model.config.task_adapters.names;
+  const auto task = std::ranges::find(tasks, name);
+  if (task != tasks.end() && path.empty()) {
+    return engine_->LoadAdapter(model, TaskSource(&model, task - tasks.begin()));
+  }
   SLUICE_ASSIGN_OR_RETURN(const Target target, Named(model.name, model.version));
   SLUICE_ASSIGN_OR_RETURN(std::optional<Directory> folder,
                           OpenAdapters(target.folder, target.options.adapters));

@@ -315,3 +315,29 @@ def test_adapters_answer_with_classifiers_and_labels_of_their_own(tmp_path, daem
     assert infer(client, ids_inputs([[5]]), ["logits"], model="m")["logits"].shape[0] == 1
     with pytest.raises(InferenceServerException, match='"scores" is unknown to this model'):
         infer(client, ids_inputs([[5]]), ["scores"], model="m")
+
+
+def test_the_tasks_of_the_checkpoint_are_served_by_name(tmp_path, daemon):
+    folder = GOLDENS / "families" / "jina_tasks_1"
+    golden = load_file(folder / "expected.safetensors")
+    lengths = golden["lengths"]
+    ids = np.split(golden["input_ids"], np.cumsum(lengths)[:-1])
+    server = daemon(models=[("jina", folder)])
+    client = server.client()
+    admin = grpcclient.InferenceServerClient(server.admin)
+    listed = {each.name for each in client.get_model_repository_index().models}
+    tasks = ["retrieval.query", "retrieval.passage", "text-matching"]
+    assert listed == {"jina"} | {f"jina:{task}" for task in tasks}
+
+    def check(name, states):
+        got = infer(client, ids_inputs(ids), ["embedding"], model=name)["embedding"]
+        rows = np.split(golden[states], np.cumsum(lengths)[:-1])
+        np.testing.assert_allclose(got, [row.mean(axis=0) for row in rows], rtol=0, atol=1e-5)
+
+    check("jina", "states")
+    for task in tasks:
+        check(f"jina:{task}", f"states_{task}")
+        admin.unload_model(f"jina:{task}")
+        assert not client.is_model_ready(f"jina:{task}")
+        admin.load_model(f"jina:{task}")
+        check(f"jina:{task}", f"states_{task}")

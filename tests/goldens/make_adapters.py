@@ -27,8 +27,8 @@ from safetensors.torch import load_file, save_file
 from transformers.pytorch_utils import Conv1D
 
 FAMILIES = ("bert", "roberta", "distilbert", "modernbert", "gpt2", "llama", "qwen3", "phi3",
-            "gpt_neox", "granite", "jina_v3")
-EMBEDDINGS = {"jina_v3": ["word_embeddings", "token_type_embeddings"]}  # also changed
+            "gpt_neox", "granite", "xlm_roberta")
+EMBEDDINGS = {"xlm_roberta": ["word_embeddings", "token_type_embeddings"]}  # also changed
 CLASSIFIERS = ("bert", "roberta", "distilbert", "modernbert", "llama")
 TASKS = {"SEQ_CLS": "SequenceClassification", "TOKEN_CLS": "TokenClassification"}
 SEEDS = (1, 2, 3)

@@ -4,7 +4,9 @@ Most of them are models of make_transformers.py, saved under the keys and names 
 checkpoint on the hub: GTE with its NTK scaling ("new"), NomicBERT with the keys of GPT-2, Qwen3 and
 Llama with attention in both directions, and the language models of Gemma 3 and Mistral 3, which
 also read images. JinaBERT and NomicBERT with experts are in no version of transformers and are
-computed here, in float64.
+computed here, in float64. jina_tasks is jina-embeddings-v3 with the adapters of tasks in its
+checkpoint: transformers computes it with the matrices of a task added to the weights, as the code
+on the hub does.
 
   python make_published.py [--only new,jina_bert] [--out FOLDER]
 """
@@ -15,10 +17,21 @@ import math
 import shutil
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 import transformers
-from make_transformers import FIRST_ID, FLOAT32, LENGTHS, Draw, drawn, make
+from make_transformers import (
+    FIRST_ID,
+    FLOAT32,
+    LENGTHS,
+    Draw,
+    all_in_double,
+    drawn,
+    expected_of,
+    make,
+    redraw,
+)
 from safetensors.torch import load_file, save_file
 
 
@@ -369,9 +382,71 @@ def save_statement(path: Path, d: Draw, config: dict, p: dict, states_of) -> Non
     save_file(expected, path / "expected.safetensors")
 
 
+TASKS = {"retrieval.query": "Represent the query: ", "retrieval.passage": "Represent it: ",
+         "text-matching": ""}
+
+
+def jina_tasks(path: Path, seed: int) -> None:
+    _, config, d = drawn("jina_v3", seed)
+    kind = transformers.JinaEmbeddingsV3Model
+    model = kind._from_config(config, attn_implementation="eager").eval()
+    redraw(model, d.rng)
+    model.save_pretrained(path)
+    base = load_file(path / "model.safetensors")
+    rank, alpha = d(1, 2, 4), d(1, 8)
+    published, changes = {}, {task: {} for task in TASKS}
+    for name, weight in base.items():
+        module = name.removesuffix(".weight")
+        if weight.dim() != 2:
+            published[f"roberta.{name}"] = weight
+            continue
+        out, width = weight.shape
+        table = "embeddings" in name
+        shapes = ((out, rank), (rank, width)) if table else ((rank, width), (out, rank))
+        a, b = (torch.from_numpy(d.rng.standard_normal((len(TASKS), *shape))).float()
+                for shape in shapes)
+        a, b = a / a.shape[2] ** 0.5, b * 0.5 * rank / alpha / b.shape[2] ** 0.5
+        prefix = f"roberta.{module}.parametrizations.weight"
+        published[f"{prefix}.original"] = weight
+        published |= {f"{prefix}.0.lora_A": a, f"{prefix}.0.lora_B": b}
+        for i, task in enumerate(TASKS):
+            factors = (a[i], b[i]) if table else (b[i], a[i])
+            changes[task][name] = alpha / rank * (factors[0].double() @ factors[1].double())
+
+    def states(change: dict) -> dict:
+        merged = {name: tensor.double() + change.get(name, 0) for name, tensor in base.items()}
+        save_file(merged, path / "model.safetensors", {"format": "pt"})
+        double = kind.from_pretrained(path, dtype=torch.float64, attn_implementation="eager").eval()
+        with all_in_double("jina_v3"):
+            return expected_of(double, False, config.vocab_size, np.random.default_rng(seed))
+
+    expected = states({})
+    for task in TASKS:
+        expected[f"states_{task}"] = states(changes[task])["states"]
+    save_file(expected, path / "expected.safetensors")
+    save_file(published, path / "model.safetensors", {"format": "pt"})
+    hub = "jinaai/xlm-roberta-flash-implementation--"
+
+    def publish(values: dict) -> dict:
+        theta = values.pop("rope_parameters")["rope_theta"]
+        values.pop("transformers_version", None)
+        return values | {
+            "architectures": ["XLMRobertaModel"], "model_type": "xlm-roberta",
+            "auto_map": {"AutoConfig": f"{hub}configuration_xlm_roberta.XLMRobertaFlashConfig",
+                         "AutoModel": f"{hub}modeling_lora.XLMRobertaLoRA"},
+            "position_embedding_type": "rotary", "rotary_emb_base": theta,
+            "load_trained_adapters": True, "lora_adaptations": list(TASKS), "lora_rank": rank,
+            "lora_alpha": alpha, "lora_dropout_p": 0.0, "lora_main_params_trainable": False,
+            "task_instructions": TASKS, "emb_pooler": "mean", "matryoshka_dimensions": [4, 8],
+            "truncate_dim": None, "use_flash_attn": True, "use_reentrant": False}
+
+    rewrite(path, publish)
+
+
 MODELS = {"new": new, "nomic_published": nomic_published, "qwen3_projected": qwen3_projected,
           "llama_bidirec": llama_bidirec, "gemma3_tower": gemma3_tower,
-          "mistral3_tower": mistral3_tower, "jina_bert": jina_bert, "nomic_moe": nomic_moe}
+          "mistral3_tower": mistral3_tower, "jina_bert": jina_bert, "nomic_moe": nomic_moe,
+          "jina_tasks": jina_tasks}
 
 
 def main() -> None:

@@ -356,14 +356,22 @@ void WriteAdapter(const Model& model, uint64_t seed, int64_t rank, kernels::DTyp
   std::mt19937_64 random(seed);
   std::set<std::string> modules;
   std::vector<TensorBytes> tensors;
+  const auto deviation = [](int64_t n) { return 1 / std::sqrt(static_cast<float>(n)); };
   for (const GraphOp& each : model.graph.ops) {
+    if (const auto* const table = std::get_if<EmbedOp>(&each); table && table->adaptable()) {
+      const std::vector<int64_t>& shape = table->table.shape;
+      const std::string module = table->table.name.substr(0, table->table.name.rfind('.'));
+      const std::string name = "base_model.model." + module + ".lora_embedding_";
+      tensors.push_back(Draw(name + "A", {{rank, shape[0]}, 0, 1}, dtype, random));
+      tensors.push_back(
+          Draw(name + "B", {{shape[1], rank}, 0, 0.1f * deviation(rank)}, dtype, random));
+    }
     const auto* const op = std::get_if<LinearOp>(&each);
     if (op == nullptr || !op->adaptable()) continue;
     const std::string module = op->weight.name.substr(0, op->weight.name.rfind('.'));
     if (!modules.insert(module).second || (modules.size() > 1 && random() % 4 == 0)) continue;
     const int64_t in = model.graph.buffers[op->in].width;
     const int64_t out = op->weight.shape[op->layout == MatrixLayout::kInOut ? 1 : 0];
-    const auto deviation = [](int64_t n) { return 1 / std::sqrt(static_cast<float>(n)); };
     const std::string name = "base_model.model." + module;
     tensors.push_back(Draw(name + ".lora_A.weight", {{rank, in}, 0, deviation(in)}, dtype, random));
     tensors.push_back(

@@ -42,8 +42,8 @@ void WriteModel(const ModelConfig& config, uint64_t seed, kernels::DType dtype,
 std::shared_ptr<const Model> RandomModel(const ModelConfig& config, uint64_t seed,
                                          kernels::DType dtype = kernels::DType::kF32);
 
-// Writes a folder as PEFT does, with random matrices for most dense layers of the model. An adapter
-// changes the logits by about a tenth.
+// Writes a folder as PEFT does, with random matrices for the embeddings and most dense layers of
+// the model. An adapter changes the logits by about a tenth.
 void WriteAdapter(const Model& model, uint64_t seed, int64_t rank, kernels::DType dtype,
                   const std::string& directory);
 

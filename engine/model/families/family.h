@@ -37,6 +37,9 @@ struct Architecture {
   // Of a model that also reads images: the values of "model_type" in its object "text_config" that
   // are served, separated by spaces. The keys of that object are read in place of the file's.
   const char* text = "";
+  // Whether it is code of the hub. It is computed if auto_map names it, whichever class of
+  // transformers "architectures" names.
+  bool of_hub = false;
 
   ClassifierOf classifier() const {
     if (output == OutputKind::kScores) return ClassifierOf::kRows;

@@ -184,6 +184,10 @@ absl::Status ReadParameters(const ParameterMap& map, const ModelConfig& config, 
   spec->states.normalize = serving.normalize;
   spec->states.scores = (spec->head != nullptr ? *spec->head : serving.classifier).scale;
   spec->prompt_name = serving.default_prompt;
+  // The prompt of an adapter for a task has the task's name.
+  if (!spec->adapter.empty() && serving.FindPrompt(spec->adapter) != nullptr) {
+    spec->prompt_name = spec->adapter;
+  }
   spec->states.task = serving.default_task;
   for (const auto& [name, value] : map) {
     const ParameterInfo* const info = FindParameter(name);

@@ -97,6 +97,56 @@ INSTANTIATE_TEST_SUITE_P(Goldens, AdapterGoldenTest,
                            return TestName(std::get<0>(test.param) + "_" + std::get<1>(test.param));
                          });
 
+class TaskGoldenTest : public ::testing::TestWithParam<GoldenParam> {};
+
+// The adapters of the model's own checkpoint, each in a step with all others and the base model.
+TEST_P(TaskGoldenTest, StatesOfEachTaskEqualTheStatement) {
+  const auto& [name, profile] = GetParam();
+  const auto model = LoadModel(name, 1, GoldenPath("families/" + name));
+  ASSERT_TRUE(model.ok()) << model.status();
+  const GoldenFile golden(GoldenPath("families/" + name + "/expected.safetensors"));
+  const std::vector<int32_t> ids = golden.Ints("input_ids");
+  const Bucket bucket{static_cast<int32_t>(5 * ids.size()), 64};
+  Runner runner(*model, CpuOptions{.threads = 2, .profile = profile, .poison = true}, bucket);
+  std::vector<std::unique_ptr<const LoadedAdapter>> adapters;
+  for (const AdapterSource& task : (*model)->adapters) {
+    adapters.push_back(Load(runner, **task.read()));
+  }
+  ASSERT_EQ(adapters.size(), 3u);
+  std::vector<std::string> outputs = {"states"};
+  for (const AdapterSource& task : (*model)->adapters) outputs.push_back("states_" + task.name);
+  std::vector<Prompt> prompts;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    auto first = ids.begin();
+    for (const int32_t length : golden.Ints("lengths")) {
+      prompts.push_back(
+          {.tokens = {first, first + length}, .adapter = i == 0 ? nullptr : adapters[i - 1].get()});
+      first += length;
+    }
+  }
+  const std::vector<Answer> answers = runner.Run(prompts, bucket);
+  const size_t rows = golden.Ints("lengths").size();
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    SCOPED_TRACE(outputs[i]);
+    std::vector<float> states;
+    for (size_t row = i * rows; row < (i + 1) * rows; ++row) {
+      states.insert(states.end(), answers[row].states.begin(), answers[row].states.end());
+      const Bucket own{static_cast<int32_t>(prompts[row].tokens.size()), 1};
+      EXPECT_TRUE(SameBits(answers[row], runner.Run(std::vector<Prompt>{prompts[row]}, own)[0]));
+    }
+    EXPECT_LT(Difference(states, golden.Floats(outputs[i])), 1e-5);
+    EXPECT_EQ(Difference(states, golden.Floats("states")) > 1e-3, i > 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Goldens, TaskGoldenTest,
+                         ::testing::Combine(::testing::Values("jina_tasks_1", "jina_tasks_2",
+                                                              "jina_tasks_3"),
+                                            ::testing::ValuesIn(F32Profiles())),
+                         [](const auto& test) {
+                           return TestName(std::get<0>(test.param) + "_" + std::get<1>(test.param));
+                         });
+
 constexpr int kAdapters = 64;
 
 ModelConfig ConfigOf(const std::string& kind) {
@@ -176,7 +226,9 @@ TEST_P(AdapterInvarianceTest, AStepRunsTheSameLoopsForOneAdapterAndFor64) {
   int64_t layers = 0;
   for (const GraphOp& op : model->graph.ops) {
     const auto* const linear = std::get_if<LinearOp>(&op);
+    const auto* const embedding = std::get_if<EmbedOp>(&op);
     if (linear != nullptr && linear->adaptable()) ++layers;
+    if (embedding != nullptr && embedding->adaptable()) ++layers;
   }
   const int64_t of_base = loops(0);
   EXPECT_LE(loops(1), of_base + 2 * layers);

@@ -283,13 +283,19 @@ const TensorRow kTensorRows[] = {
     {.name = "AHead",
      .tensors = Matrices("base_model.model.lm_head"),
      .error = "belongs to no layer that an adapter of this model can change; these are: down_proj, "
-              "gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj"},
+              "embed_tokens, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj"},
     {.name = "ALayerTooMany",
      .tensors = Matrices("base_model.model.model.layers.2.self_attn.q_proj"),
      .error = "layers.2.self_attn.q_proj.lora_A.weight belongs to no layer"},
-    {.name = "AnEmbedding",
+    {.name = "OnlyAOfAnEmbedding",
      .tensors = {Zeros("base_model.model.model.embed_tokens.lora_embedding_A", {2, 61})},
-     .error = "lora_embedding_A is not supported"},
+     .error = "model.embed_tokens.lora_embedding_B is missing"},
+    {.name = "MatricesOfADenseLayerForAnEmbedding",
+     .tensors = Matrices("base_model.model.model.embed_tokens"),
+     .error = "embed_tokens.lora_A.weight belongs to no layer"},
+    {.name = "MatricesOfAnEmbeddingForADenseLayer",
+     .tensors = {Zeros(std::string(kModule) + ".lora_embedding_A", {2, 32})},
+     .error = "q_proj.lora_embedding_A belongs to no layer"},
 };
 SLUICE_TABLE(AdapterTensorsTable, kTensorRows);
 
@@ -304,6 +310,49 @@ TEST(ListAdaptersTest, ListsFoldersAndRefusesNamesThatNoRequestCanGive) {
   std::filesystem::create_directory(root.File("a:b"));
   EXPECT_THAT(std::string(ListAdapters(folder).status().message()),
               HasSubstr("\"a:b\" is not a valid name"));
+}
+
+// Changes a golden model whose checkpoint has adapters for tasks.
+class TasksTest : public ::testing::Test {
+ protected:
+  TasksTest() {
+    std::filesystem::copy(SLUICE_SOURCE_DIR "/tests/goldens/families/jina_tasks_1", root_.path(),
+                          std::filesystem::copy_options::recursive);
+    config_ = json::parse(ReadTestFile(root_.File("config.json")));
+  }
+  absl::StatusOr<std::shared_ptr<const Model>> Load() {
+    WriteTestFile(root_.File("config.json"), config_.dump());
+    return LoadModel("m", 1, root_.path());
+  }
+
+  const TemporaryDirectory root_;
+  json config_;
+};
+
+TEST_F(TasksTest, AreAdaptersOfTheModel) {
+  auto model = Load();
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_TRUE((*model)->graph.takes_adapters);
+  std::vector<std::string> names;
+  for (const AdapterSource& source : (*model)->adapters) names.push_back(source.name);
+  EXPECT_THAT(names, ElementsAre("retrieval.query", "retrieval.passage", "text-matching"));
+  testing::WriteAdapter(**model, 1, 3, kernels::DType::kF32, root_.File("adapters/text-matching"));
+  EXPECT_THAT(
+      std::string(Load().status().message()),
+      HasSubstr("adapter text-matching: the model's own checkpoint has an adapter of this"));
+  config_["load_trained_adapters"] = false;
+  model = Load();
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ((*model)->adapters.size(), 1u) << "only the one of the folder";
+}
+
+TEST_F(TasksTest, NeedTheirMatricesInTheCheckpoint) {
+  config_["lora_rank"] = config_["lora_rank"].get<int>() + 1;
+  EXPECT_THAT(std::string(Load().status().message()),
+              HasSubstr("adapter retrieval.query: tensor roberta.embeddings.word_embeddings."
+                        "parametrizations.weight.0.lora_A has shape"));
+  config_["lora_adaptations"].push_back("separation");
+  EXPECT_FALSE(Load().ok());
 }
 
 TEST(LoadModelTest, TakesAdaptersIfThereIsAFolder) {

@@ -593,6 +593,17 @@ const BadFamilyRow kRefusedFamilyRows[] = {
     {.name = "APlainMlpOfJinaBertIsRefused",
      .text = Config("JinaBertModel", R"(, "position_embedding_type": "alibi")"),
      .error = "feed_forward_type is not supported, must be \"geglu\" or \"reglu\""},
+    {.name = "LearnedPositionsOfJinaV3AreRefused",
+     .text = Config("XLMRobertaLoRA", R"(, "model_type": "xlm-roberta")"),
+     .error = "position_embedding_type is not supported, must be \"rotary\""},
+    {.name = "ATaskOfJinaV3NeedsANameThatRequestsCanGive",
+     .text = Config("XLMRobertaLoRA", R"(, "position_embedding_type": "rotary",
+       "load_trained_adapters": true, "lora_adaptations": ["a:b"])"),
+     .error = "lora_adaptations must be a list of up to 64 names"},
+    {.name = "TasksOfJinaV3HaveDifferentNames",
+     .text = Config("XLMRobertaLoRA", R"(, "position_embedding_type": "rotary",
+       "load_trained_adapters": true, "lora_adaptations": ["a", "b", "a"])"),
+     .error = "lora_adaptations has a name twice"},
     {.name = "AModelThatReadsImagesNeedsItsTextConfig",
      .text = R"({"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3"})",
      .error = "text_config is missing"},
@@ -673,6 +684,26 @@ const BadFamilyRow kRefusedFamilyRows[] = {
      .error = "sluice.block parallel needs norm.first"},
 };
 SLUICE_TABLE(RefusedFamilyTable, kRefusedFamilyRows);
+
+// auto_map names the code of the hub, and "architectures" a class of transformers.
+TEST(FamilyConfigsTest, ReadsTheTasksOfJinaV3AndTheirPrompts) {
+  const std::string tasks = R"(, "model_type": "xlm-roberta", "position_embedding_type": "rotary",
+      "rotary_emb_base": 500, "auto_map": {"AutoModel": "hub/code--modeling_lora.XLMRobertaLoRA"},
+      "lora_adaptations": ["one", "two"], "lora_rank": 4, "lora_alpha": 6,
+      "task_instructions": {"one": "Represent: "}, "load_trained_adapters": )";
+  const ModelConfig config = ParseFamily("XLMRobertaModel", tasks + "true");
+  EXPECT_EQ(config.architecture, "XLMRobertaLoRA");
+  EXPECT_THAT(config.task_adapters.names, ElementsAre("one", "two"));
+  EXPECT_EQ(config.task_adapters.rank, 4);
+  EXPECT_EQ(config.task_adapters.scale, 1.5);
+  EXPECT_EQ(config.rope.theta, 500);
+  ASSERT_EQ(config.serving.prompts.size(), 2u);
+  EXPECT_EQ(config.serving.FindPrompt("one")->text, "Represent: ");
+  EXPECT_EQ(config.serving.FindPrompt("two")->text, "");
+  EXPECT_EQ(config.serving.default_prompt, "");
+  EXPECT_THAT(ParseFamily("XLMRobertaModel", tasks + "false").task_adapters.names, ElementsAre());
+  EXPECT_EQ(ParseFamily("XLMRobertaModel").architecture, "XLMRobertaModel");
+}
 
 }  // namespace
 }  // namespace sluice

@@ -153,7 +153,7 @@ TEST_F(AdaptersInTheEngine, AnAdapterIsUnloadedAndLoadedAgainWhileItsRequestsRun
 // Serves a model whose memory holds one or two of the adapters that Load loads.
 class EvictedAdapters : public AdaptersInTheEngine {
  protected:
-  static constexpr int64_t kMemory = 100'000;
+  static constexpr int64_t kMemory = 120'000;
 
   void SetUp() override {
     AdaptersInTheEngine::SetUp();

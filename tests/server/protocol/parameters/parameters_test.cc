@@ -57,6 +57,23 @@ InferParameter Bool(bool value) {
   return parameter;
 }
 
+TEST(ParametersTest, ThePromptWithTheNameOfTheAdapterIsItsDefault) {
+  ModelConfig config = FakeConfig();
+  config.serving.prompts = {{"one", "1: "}, {"two", "2: "}};
+  const auto prompt_of = [&](const std::string& adapter, const ParameterMap& map) {
+    RequestSpec spec;
+    spec.adapter = adapter;
+    EXPECT_EQ(ReadParameters(map, config, &spec), absl::OkStatus());
+    return spec.prompt_name;
+  };
+  ParameterMap named;
+  named["prompt_name"] = Text("two");
+  EXPECT_EQ(prompt_of("", {}), "");
+  EXPECT_EQ(prompt_of("one", {}), "one");
+  EXPECT_EQ(prompt_of("three", {}), "");
+  EXPECT_EQ(prompt_of("one", named), "two");
+}
+
 TEST(ParametersTest, AbsentParametersKeepTheirDefaults) {
   const absl::StatusOr<RequestSpec> read = Read(ParameterMap());
   ASSERT_TRUE(read.ok());
