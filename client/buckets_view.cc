@@ -85,6 +85,7 @@ std::string CostText(const v1::CostLaw& law) {
   add(law.per_context_token(), "/context token");
   add(law.per_distinct_position(), "/distinct position");
   add(law.per_sampled_row(), "/sampled row");
+  add(law.per_distinct_adapter(), "/adapter");
   return terms.empty() ? "not measured yet" : absl::StrJoin(terms, " + ");
 }
 

@@ -58,7 +58,7 @@ struct TokenWeight {
 };
 
 // The number of coefficients in the cost model's law.
-inline constexpr int kCostTerms = 6;
+inline constexpr int kCostTerms = 7;
 
 // The data of the cost model about one bucket.
 struct BucketCost {

@@ -123,7 +123,7 @@ inline constexpr Metric kCostLaw{
     "sluice_cost_law",
     "Seconds of a step per unit of each term of the measured law: base, bucket_token, "
     "computed_token, context_token, distinct_position (in a model with experts: expert), "
-    "sampled_row."};
+    "sampled_row, distinct_adapter."};
 
 // The state of the engine.
 inline constexpr Metric kWaiting{"sluice_requests_waiting",

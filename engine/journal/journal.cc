@@ -204,6 +204,7 @@ void Journal::OnPush(const WaitingSequence& sequence, bool arrival) {
         .AddTime("deadline", sequence.deadline)
         .Add("overtaken", sequence.overtaken);
     if (sequence.caller != 0) line.Add("caller", sequence.caller);
+    if (sequence.adapter != 0) line.Add("adapter", sequence.adapter);
     if (!arrival && sequence.deferred.count() != 0) line.Add("deferred", sequence.deferred.count());
     if (sequence.reach == AttentionReach()) return;
     line.Add("window", sequence.reach.window).Add("windowed", sequence.reach.windowed);
@@ -249,13 +250,14 @@ void Journal::OnDecide(const DecisionTime& at, const BatchDecision& decision,
 
 void Journal::OnObserve(const StepShape& step, double seconds) {
   Append(kPlainLine, [&](std::string* out) {
-    Line(out, "observe")
-        .Add("bucket", step.bucket)
+    Line line(out, "observe");
+    line.Add("bucket", step.bucket)
         .Add("computed", step.computed_tokens)
         .Add("context", step.context_tokens)
         .Add("positions", step.distinct_positions)
         .Add("sampled", step.sampled_rows)
         .Add("seconds", seconds);
+    if (step.distinct_adapters != 0) line.Add("adapters", step.distinct_adapters);
   });
 }
 

@@ -81,6 +81,8 @@ JournalEntry ReadPush(ObjectReader* reader) {
       .priority = Int32(reader, "priority", 1, kPriorityLevels),
       .caller = static_cast<uint32_t>(
           reader->Integer("caller", 0, std::numeric_limits<uint32_t>::max(), 0)),
+      .adapter = static_cast<uint64_t>(
+          reader->Integer("adapter", 0, std::numeric_limits<int64_t>::max(), 0)),
       .first_position = Int32(reader, "first", 0, kMaxJournalTokens),
       .reach = {.window = static_cast<int32_t>(reader->Integer("window", 0, kMaxJournalTokens, 0)),
                 .windowed = reader->Number("windowed", 0, 1, 0)},
@@ -136,11 +138,13 @@ JournalEntry ReadDecide(ObjectReader* reader) {
 
 JournalEntry ReadObserve(ObjectReader* reader) {
   JournalObserve observe;
-  observe.step = {.bucket = ReadBucket(reader),
-                  .computed_tokens = Int32(reader, "computed", 0),
-                  .context_tokens = reader->Integer("context", 0, kMaxTime),
-                  .distinct_positions = Int32(reader, "positions", 0),
-                  .sampled_rows = Int32(reader, "sampled", 0)};
+  observe.step = {
+      .bucket = ReadBucket(reader),
+      .computed_tokens = Int32(reader, "computed", 0),
+      .context_tokens = reader->Integer("context", 0, kMaxTime),
+      .distinct_positions = Int32(reader, "positions", 0),
+      .sampled_rows = Int32(reader, "sampled", 0),
+      .distinct_adapters = static_cast<int32_t>(reader->Integer("adapters", 0, kMaxInt32, 0))};
   observe.seconds = reader->Number("seconds", 0, 1e9);
   return observe;
 }

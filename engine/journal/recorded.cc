@@ -50,6 +50,7 @@ class Recorder {
       run_.arrivals.push_back({.at = sequence.queued,
                                .tokens = sequence.tokens + sequence.later_tokens,
                                .priority = sequence.priority,
+                               .adapter = sequence.adapter,
                                .deadline = sequence.deadline});
       run_.ends.push_back(MonoTime::max());
     } else if (const auto it = index_.find(sequence.ticket); it != index_.end()) {

@@ -211,17 +211,20 @@ json CostsToJson(const CostState& costs) {
 }
 
 absl::StatusOr<CostState> CostsFromJson(const json& object) {
-  constexpr size_t kTerms = kCostTerms;
+  // Files of earlier versions lack the last term.
+  const auto law_at = object.find("law");
+  const bool earlier = law_at != object.end() && law_at->size() == kCostTerms - 1;
+  const size_t terms = earlier ? kCostTerms - 1 : kCostTerms;
   absl::Status status;
   const auto buckets_at = object.find("buckets");
   if (buckets_at == object.end() || !buckets_at->is_object()) {
     return absl::InvalidArgumentError("buckets is missing");
   }
   const std::vector<Bucket> buckets = ReadBuckets(*buckets_at, &status);
-  const std::vector<double> law = Numbers(object, "law", kTerms, &status);
-  const std::vector<double> moments = Numbers(object, "moments", kTerms * kTerms, &status);
-  const std::vector<double> products = Numbers(object, "products", kTerms, &status);
-  const std::vector<double> totals = Numbers(object, "totals", kTerms, &status);
+  const std::vector<double> law = Numbers(object, "law", terms, &status);
+  const std::vector<double> moments = Numbers(object, "moments", terms * terms, &status);
+  const std::vector<double> products = Numbers(object, "products", terms, &status);
+  const std::vector<double> totals = Numbers(object, "totals", terms, &status);
   const std::vector<double> correction = Numbers(object, "correction", buckets.size(), &status);
   const std::vector<double> weight = Numbers(object, "weight", buckets.size(), &status);
   const std::vector<double> seconds = Numbers(object, "seconds", buckets.size(), &status);
@@ -233,7 +236,7 @@ absl::StatusOr<CostState> CostsFromJson(const json& object) {
   std::copy(products.begin(), products.end(), costs.products);
   std::copy(totals.begin(), totals.end(), costs.totals);
   for (size_t i = 0; i < moments.size(); ++i) {
-    costs.moments[i / kTerms][i % kTerms] = moments[i];
+    costs.moments[i / terms][i % terms] = moments[i];
   }
   for (size_t i = 0; i < buckets.size(); ++i) {
     costs.buckets.push_back({.bucket = buckets[i],

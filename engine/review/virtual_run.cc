@@ -81,6 +81,7 @@ class VirtualRun {
     live_[next_] = {.sequence = {.ticket = next_,
                                  .priority = arrival.priority,
                                  .caller = arrival.caller,
+                                 .adapter = arrival.adapter,
                                  .generates = arrival.steps > 1 && !options_.recompute,
                                  .expected_steps = arrival.steps,
                                  .queued = arrival.at,

@@ -64,7 +64,8 @@ double StepSeconds(int64_t sequences, int64_t context, const Scheduler& schedule
                                   .computed_tokens = together,
                                   .context_tokens = together * context,
                                   .distinct_positions = together,
-                                  .sampled_rows = together});
+                                  .sampled_rows = together,
+                                  .distinct_adapters = scheduler.costs().AdaptersOf(together)});
   return seconds * static_cast<double>(sequences) / static_cast<double>(together);
 }
 

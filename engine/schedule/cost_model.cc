@@ -18,7 +18,7 @@ constexpr double kLawClip = 2;
 constexpr double kCorrectionClip = 1.25;
 constexpr int kSweeps = 8;
 
-enum Term { kStep, kBucketRows, kComputed, kContext, kMatrices, kSampled };
+enum Term { kStep, kBucketRows, kComputed, kContext, kMatrices, kSampled, kAdapters };
 
 // Limits beyond any step. They keep a state that was restored from a malicious file in range.
 constexpr double kMinSeconds = 1e-9;
@@ -43,7 +43,8 @@ CostModel::Terms CostModel::TermsOf(const StepShape& step) const {
           static_cast<double>(step.context_tokens),
           experts_.experts > 0 ? ExpectedExperts(experts_, step.computed_tokens)
                                : static_cast<double>(step.distinct_positions),
-          static_cast<double>(step.sampled_rows)};
+          static_cast<double>(step.sampled_rows),
+          static_cast<double>(step.distinct_adapters)};
 }
 
 double CostModel::Law(const Terms& terms) const {
@@ -104,6 +105,12 @@ double CostModel::Estimate(const StepShape& step) const {
   return std::min(Law(TermsOf(step)) * correction, kMaxSeconds);
 }
 
+int32_t CostModel::AdaptersOf(int32_t sampled_rows) const {
+  if (!(totals_[kSampled] > 0)) return 0;
+  const double adapters = totals_[kAdapters] / totals_[kSampled] * sampled_rows;
+  return static_cast<int32_t>(std::min<double>(adapters, sampled_rows));
+}
+
 double CostModel::EstimateDrain(int64_t tokens, const Bucket& largest) const {
   const auto batch = [&](int32_t computed) {
     const double part = totals_[kComputed] > 0 ? computed / totals_[kComputed] : 0;
@@ -116,7 +123,8 @@ double CostModel::EstimateDrain(int64_t tokens, const Bucket& largest) const {
                      .computed_tokens = computed,
                      .context_tokens = std::llround(share(kContext, kMaxContext * computed)),
                      .distinct_positions = static_cast<int32_t>(share(kMatrices, computed)),
-                     .sampled_rows = static_cast<int32_t>(share(kSampled, computed))});
+                     .sampled_rows = static_cast<int32_t>(share(kSampled, computed)),
+                     .distinct_adapters = static_cast<int32_t>(share(kAdapters, computed))});
   };
   const int64_t full = tokens / largest.tokens;
   const int32_t rest = tokens % largest.tokens;

@@ -35,6 +35,7 @@ void Scheduler::Arrive(WaitingSequence* sequence) {
                       .steps = sequence->expected_steps,
                       .priority = sequence->priority,
                       .caller = sequence->caller,
+                      .adapter = sequence->adapter,
                       .deadline = sequence->deadline});
   if (sequence->caller != 0) {
     const int64_t tokens =

@@ -72,6 +72,7 @@ struct WaitingSequence {
   uint64_t ticket = 0;  // unique number of its arrival; kept when it returns for another step
   int priority = kDefaultPriority;
   uint32_t caller = 0;          // hash of Request::turn_owner; 0 if callers are not identified
+  uint64_t adapter = 0;         // the number of its low-rank adapter; 0: none
   int32_t first_position = 0;   // the first position that its next step computes
   int32_t position_offset = 0;  // added to a position to select position-wise weights
   AttentionReach reach = {};    // of its model

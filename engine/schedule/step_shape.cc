@@ -25,6 +25,16 @@ int32_t DistinctPositions(std::span<WaitingSequence* const> batch) {
   return distinct;
 }
 
+int32_t DistinctAdapters(std::span<WaitingSequence* const> batch) {
+  thread_local std::vector<uint64_t> adapters;  // static for the same reason
+  adapters.clear();
+  for (const WaitingSequence* sequence : batch) {
+    if (sequence->adapter != 0) adapters.push_back(sequence->adapter);
+  }
+  std::sort(adapters.begin(), adapters.end());
+  return std::unique(adapters.begin(), adapters.end()) - adapters.begin();
+}
+
 }  // namespace
 
 StepShape EstimatedShapeOf(std::span<WaitingSequence* const> batch, const Bucket& bucket) {
@@ -44,6 +54,7 @@ StepShape EstimatedShapeOf(std::span<WaitingSequence* const> batch, const Bucket
     }
   }
   shape.distinct_positions = std::min(longest_fresh + others, end);
+  shape.distinct_adapters = DistinctAdapters(batch);
   if (bucket.padded()) shape.computed_tokens = bucket.tokens;
   return shape;
 }

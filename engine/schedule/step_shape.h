@@ -12,8 +12,8 @@ namespace sluice {
 // all rows of the bucket.
 StepShape ShapeOf(std::span<WaitingSequence* const> batch, const Bucket& bucket);
 
-// Returns the same in O(n), for decisions. distinct_positions may be too large if sequences do not
-// begin at position 0.
+// Returns the same for decisions, in O(n) and the time to sort the sequences that have adapters.
+// distinct_positions may be too large if sequences do not begin at position 0.
 StepShape EstimatedShapeOf(std::span<WaitingSequence* const> batch, const Bucket& bucket);
 
 }  // namespace sluice

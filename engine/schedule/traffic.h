@@ -49,7 +49,8 @@ struct Arrival {
   int32_t tokens = 0;  // to compute of its prompt, which counts as one step even in chunks
   int32_t steps = 1;   // step batches that carry it; see RunVirtually
   int priority = kDefaultPriority;
-  uint32_t caller = 0;  // see WaitingSequence
+  uint32_t caller = 0;  // these two as in WaitingSequence
+  uint64_t adapter = 0;
   MonoTime deadline = MonoTime::max();
 
   bool operator==(const Arrival&) const = default;

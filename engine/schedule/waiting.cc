@@ -32,13 +32,18 @@ bool WorthWaiting(std::span<WaitingSequence* const> batch, const BatchDecision& 
 
   WaitingSequence* const newcomer[] = {&next};
   const StepShape now_shape = EstimatedShapeOf(batch, launch.bucket);
-  const StepShape next_shape = EstimatedShapeOf(newcomer, *alone);
+  StepShape next_shape = EstimatedShapeOf(newcomer, *alone);
+  // The newcomer has an adapter if the batch has any, and another one if most sequences differ.
+  const int32_t adapters = now_shape.distinct_adapters;
+  next_shape.distinct_adapters = adapters > 0 ? 1 : 0;
+  const int32_t new_adapters = 2 * adapters > size.sequences ? 1 : 0;
   const StepShape both_shape{
       .bucket = *both,
       .computed_tokens = now_shape.computed_tokens + next_shape.computed_tokens,
       .context_tokens = now_shape.context_tokens + next_shape.context_tokens,
       .distinct_positions = std::max(now_shape.distinct_positions, next_shape.distinct_positions),
-      .sampled_rows = now_shape.sampled_rows + next_shape.sampled_rows};
+      .sampled_rows = now_shape.sampled_rows + next_shape.sampled_rows,
+      .distinct_adapters = adapters + new_adapters};
 
   const double now_cost = inputs.costs->Estimate(now_shape);
   const double both_cost = inputs.costs->Estimate(both_shape);

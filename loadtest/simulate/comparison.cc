@@ -158,6 +158,10 @@ std::vector<Arrival> ArrivalsOf(const Workload& workload, const ComparisonOption
       arrivals.push_back(arrival);
     }
   }
+  if (options.adapters > 0) {
+    std::uniform_int_distribution<uint64_t> adapter(1, options.adapters);
+    for (Arrival& arrival : arrivals) arrival.adapter = adapter(random);
+  }
   if (options.deadline_seconds > 0) {
     const nanoseconds slack(static_cast<int64_t>(options.deadline_seconds * 1e9));
     for (Arrival& arrival : arrivals) arrival.deadline = arrival.at + slack;

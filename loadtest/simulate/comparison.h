@@ -32,6 +32,7 @@ struct ComparisonOptions {
   uint64_t first_seed = 1;
   int seeds = 5;
   double deadline_seconds = 0;  // of every sequence, from its arrival; 0 means none
+  uint64_t adapters = 0;        // sequences have this many different ones, drawn evenly; 0: none
   std::vector<std::string> policies{kNamesOf<PolicyKind>.begin(), kNamesOf<PolicyKind>.end()};
   // The ladders: fixed:A:B.., geometric:RATIO, memory_optimal, hardware_aware, adaptive (reviewed
   // only in the first part), adaptive:BUCKETS (the same with that many buckets), adaptive_live

@@ -20,6 +20,10 @@ void AddCostFlags(CLI::App* app, CostFlags* flags) {
   app->add_option("--cost-per-token-us", flags->per_token_us, "cost of a step per token")
       ->check(CLI::Range(1e-9, 1e9))
       ->capture_default_str();
+  app->add_option("--cost-per-adapter-us", flags->per_adapter_us,
+                  "cost of a step per distinct adapter of its sequences")
+      ->check(CLI::Range(0.0, 1e9))
+      ->capture_default_str();
   app->add_option("--cost-of", flags->of,
                   "the rows that cost: all of the bucket, the same rounded up to a number of rows "
                   "of cuBLASLt (library), or only the tokens of the batch (computed)")
@@ -40,6 +44,7 @@ absl::Status SetCosts(const CostFlags& flags, StepCosts* costs) {
   costs->rows = RowsNamed(flags.of);
   costs->seconds_per_bucket_token = computed ? 0 : per_token;
   costs->seconds_per_computed_token = computed ? per_token : 0;
+  costs->seconds_per_adapter = flags.per_adapter_us * 1e-6;
   return absl::OkStatus();
 }
 

@@ -11,7 +11,7 @@
 namespace sluice::loadtest {
 
 struct CostFlags {
-  double base_us = 60, per_token_us = 0.04;
+  double base_us = 60, per_token_us = 0.04, per_adapter_us = 0;
   std::string of = "bucket";  // "bucket", "library" or "computed"
   std::string file;           // a file of measured costs to use instead
 };

@@ -190,7 +190,8 @@ absl::StatusOr<std::unique_ptr<Experiment>> MakeExperiment(const ExperimentOptio
 double StepCosts::operator()(const StepShape& step) const {
   if (measured.has_value()) return (*measured)(step);
   return base_seconds + seconds_per_bucket_token * rows.OfBucketLayers(step.bucket.tokens) +
-         seconds_per_computed_token * step.computed_tokens;
+         seconds_per_computed_token * step.computed_tokens +
+         seconds_per_adapter * step.distinct_adapters;
 }
 
 double ExperimentOptions::FullTokensPerSecond() const {

@@ -16,13 +16,14 @@
 namespace sluice::loadtest {
 
 // The duration of a step: base + per_bucket_token * the rows that the device computes for its
-// bucket + per_computed_token * the tokens of the batch, or the duration by `measured` if that is
-// set.
+// bucket + per_computed_token * the tokens of the batch + per_adapter * its distinct adapters, or
+// the duration by `measured` if that is set.
 struct StepCosts {
   ComputedRows rows = ComputedRows::OfBucket();  // of the device
   double base_seconds = 60e-6;
   double seconds_per_bucket_token = 0.04e-6;
   double seconds_per_computed_token = 0;
+  double seconds_per_adapter = 0;
   std::optional<CarriedCosts> measured{};
 
   static StepCosts Measured(const CostModel& costs) {

@@ -44,6 +44,10 @@ void AddWorkload(CLI::App* app, ComparisonOptions* o) {
       ->capture_default_str();
   app->add_flag("--load-of-halves", o->load_of_halves,
                 "each half has the load by itself, instead of both together");
+  app->add_option("--adapters", o->adapters,
+                  "number of adapters that sequences are drawn for; see --cost-per-adapter-us")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
   app->add_option("--seed", o->first_seed, "the first seed")->capture_default_str();
   app->add_option("--seeds", o->seeds, "number of seeds; medians over them are reported")
       ->check(CLI::Range(1, 1000))

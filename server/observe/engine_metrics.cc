@@ -91,8 +91,8 @@ void AddTraffic(const ModelStats& stats, const Labels& labels, MetricSnapshot* s
   snapshot->Gauge(metric::kArrivalSequences, labels, traffic.arrivals.sequences_per_second);
   snapshot->Gauge(metric::kArrivalTokens, labels, traffic.arrivals.tokens_per_second);
   constexpr const char* kTerms[kCostTerms] = {
-      "base",          "bucket_token",      "computed_token",
-      "context_token", "distinct_position", "sampled_row"};
+      "base",        "bucket_token",    "computed_token", "context_token", "distinct_position",
+      "sampled_row", "distinct_adapter"};
   for (int i = 0; i < kCostTerms; ++i) {
     snapshot->Gauge(metric::kCostLaw, With(labels, "term", kTerms[i]), stats.costs.law[i]);
   }

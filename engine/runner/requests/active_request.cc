@@ -412,9 +412,10 @@ int32_t ActiveRequest::SharedTokens(int32_t page_tokens) const {
 
 void ActiveRequest::UseAdapter(std::shared_ptr<const ServedAdapter> loaded) {
   adapter = std::move(loaded);
-  if (!adapter->classifier) return;
   for (RequestRow& row : rows) {
-    if (row.outputs.states != nullptr) row.outputs.states->UseClassifier(&*adapter->classifier);
+    row.adapter = adapter->number;
+    if (!adapter->classifier || row.outputs.states == nullptr) continue;
+    row.outputs.states->UseClassifier(&*adapter->classifier);
   }
 }
 

@@ -86,6 +86,7 @@ void Write(const CostState& costs, v1::CostLaw* out) {
   out->set_per_context_token(costs.law[3]);
   out->set_per_distinct_position(costs.law[4]);
   out->set_per_sampled_row(costs.law[5]);
+  out->set_per_distinct_adapter(costs.law[6]);
 }
 
 void Write(const TrafficStats& traffic, v1::ModelBuckets* out) {

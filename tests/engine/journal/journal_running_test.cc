@@ -73,6 +73,7 @@ class Traffic {
     row.steps_left = 1 + Below(12);
     row.sequence = {.ticket = tickets_,
                     .priority = 1 + Below(kPriorityLevels),
+                    .adapter = static_cast<uint64_t>(Below(4)),
                     .tokens = 1 + Below(32),
                     .generates = row.steps_left > 1,
                     .expected_steps = row.steps_left,

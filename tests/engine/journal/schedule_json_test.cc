@@ -54,6 +54,30 @@ TEST(CostsJson, ReadsBackTheRowsOfTheDevice) {
   EXPECT_EQ(CostsFromJson(earlier)->rows, ComputedRows::OfBucket());
 }
 
+TEST(CostsJson, ReadsFilesWithoutTheTermOfAdapters) {
+  constexpr size_t kEarlier = kCostTerms - 1;
+  CostState costs;
+  for (size_t i = 0; i < kEarlier; ++i) {
+    costs.law[i] = static_cast<double>(1 + i);
+    for (size_t j = 0; j < kEarlier; ++j) costs.moments[i][j] = static_cast<double>(10 * i + j);
+  }
+  nlohmann::json file = CostsToJson(costs);
+  nlohmann::json moments = nlohmann::json::array();
+  for (size_t i = 0; i < kEarlier; ++i) {
+    for (size_t j = 0; j < kEarlier; ++j) moments.push_back(costs.moments[i][j]);
+  }
+  file["moments"] = moments;
+  for (const char* key : {"law", "products", "totals"}) file[key].erase(kEarlier);
+  const absl::StatusOr<CostState> read = CostsFromJson(file);
+  ASSERT_TRUE(read.ok()) << read.status();
+  for (size_t i = 0; i < kCostTerms; ++i) {
+    EXPECT_EQ(read->law[i], costs.law[i]);
+    for (size_t j = 0; j < kCostTerms; ++j) EXPECT_EQ(read->moments[i][j], costs.moments[i][j]);
+  }
+  file["law"].erase(0);
+  EXPECT_FALSE(CostsFromJson(file).ok());
+}
+
 TEST(CostsJson, ReadsBackTheExpertsOfTheModel) {
   EXPECT_FALSE(CostsToJson({}).contains("experts"));
   EXPECT_EQ(CostsFromJson(CostsToJson({}))->experts, ExpertCounts());

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <memory>
 #include <random>
 #include <utility>
 #include <vector>
 
 #include "engine/schedule/step_budget.h"
+#include "engine/schedule/step_shape.h"
 #include "gtest/gtest.h"
 #include "tests/support/scheduling.h"
 
@@ -374,6 +376,72 @@ TEST(RunVirtually, TimersFireAtTheirTimes) {
                &scheduler);
   EXPECT_EQ(fired,
             (std::vector<MonoTime>{AtMicroseconds(5), AtMicroseconds(45), AtMicroseconds(85)}));
+}
+
+// The costs of a device that also reads the matrices of each adapter of a step.
+constexpr double kOfStep = 100e-6, kOfToken = 0.5e-6;
+
+struct MixedRun {
+  double mean_error = 0;  // relative, of the estimates in the second half of the run
+  double adapter_seconds = 0;
+  int64_t sequences = 0;
+};
+
+// Runs arrivals and compares each estimate of the scheduler with the cost of the step.
+MixedRun RunMixed(const std::vector<Arrival>& arrivals, const BatchOptions& batch,
+                  double of_adapter) {
+  const LadderLimits limits{.max_tokens = 1024, .max_sequences = 64, .max_positions = 1024};
+  Scheduler scheduler(
+      batch, kHalfLife,
+      std::make_shared<const Ladder>(
+          *BuildLadder({.strategy = StrategyKind::kGeometric, .ratio = 2}, batch.policy, limits)),
+      CostModel(ComputedRows::OfBatch()), nullptr);
+  const auto cost = [&](const StepShape& step) {
+    return kOfStep + kOfToken * step.computed_tokens + of_adapter * step.distinct_adapters;
+  };
+  MixedRun run;
+  int estimates = 0;
+  const auto on_batch = [&](const VirtualBatch& step) {
+    if (step.sequences.front()->ticket < arrivals.size() / 2) return;
+    const StepShape shape = ShapeOf(step.sequences, step.decision.bucket);
+    const double error = scheduler.costs().Estimate(shape) / cost(shape) - 1;
+    run.mean_error += (std::abs(error) - run.mean_error) / ++estimates;
+  };
+  run.sequences =
+      RunVirtually(arrivals, {.cost = cost, .on_batch = on_batch}, &scheduler).sequences;
+  run.adapter_seconds = scheduler.costs().state().law[6];
+  return run;
+}
+
+TEST(VirtualRun, TheSchedulerLearnsTheCostOfAMixOfAdapters) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  for (uint64_t round = 0; round < 10; ++round) {
+    SCOPED_TRACE(round);
+    std::mt19937_64 random(seed + round);
+    BatchOptions batch;
+    batch.policy = round % 2 == 0 ? PolicyKind::kPacked : PolicyKind::kFifoPacked;
+    batch.max_queue_delay_us = static_cast<int64_t>(random() % 2000);
+    const double of_adapter = 1e-6 * static_cast<double>(20 + random() % 100);
+    std::exponential_distribution<double> gap(static_cast<double>(2 + random() % 4) * 1e-3);
+    std::vector<Arrival> arrivals;
+    double now_us = 0;
+    for (int i = 0; i < 3000; ++i) {
+      now_us += gap(random);
+      arrivals.push_back({.at = AtMicroseconds(static_cast<int64_t>(now_us)),
+                          .tokens = 1 + static_cast<int32_t>(random() % 100),
+                          .adapter = random() % 3 == 0 ? 0 : 1 + random() % 16});
+    }
+    const MixedRun run = RunMixed(arrivals, batch, of_adapter);
+    EXPECT_EQ(run.sequences, std::ssize(arrivals));
+    EXPECT_NEAR(run.adapter_seconds, of_adapter, 0.1 * of_adapter);
+    EXPECT_LT(run.mean_error, 0.02);
+    // Without adapters the same device has no such cost.
+    for (Arrival& arrival : arrivals) arrival.adapter = 0;
+    const MixedRun plain = RunMixed(arrivals, batch, of_adapter);
+    EXPECT_EQ(plain.adapter_seconds, 0);
+    EXPECT_LT(plain.mean_error, 0.02);
+  }
 }
 
 }  // namespace

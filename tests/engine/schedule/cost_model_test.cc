@@ -13,12 +13,13 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // The true costs in seconds per unit, in the order of the law.
-constexpr double kTruth[kCostTerms] = {60e-6, 0.02e-6, 0.03e-6, 0.00001e-6, 0.1e-6, 1e-6};
+constexpr double kTruth[kCostTerms] = {60e-6, 0.02e-6, 0.03e-6, 0.00001e-6, 0.1e-6, 1e-6, 4e-6};
 
 double TrueCost(const StepShape& step) {
   return kTruth[0] + kTruth[1] * step.bucket.tokens + kTruth[2] * step.computed_tokens +
          kTruth[3] * static_cast<double>(step.context_tokens) +
-         kTruth[4] * step.distinct_positions + kTruth[5] * step.sampled_rows;
+         kTruth[4] * step.distinct_positions + kTruth[5] * step.sampled_rows +
+         kTruth[6] * step.distinct_adapters;
 }
 
 StepShape RandomStep(std::mt19937_64* random) {
@@ -27,6 +28,7 @@ StepShape RandomStep(std::mt19937_64* random) {
   step.computed_tokens = tokens / 2 + static_cast<int32_t>((*random)() % (tokens / 2));
   step.sampled_rows = 1 + static_cast<int32_t>((*random)() % 64);
   step.distinct_positions = 1 + step.computed_tokens / step.sampled_rows;
+  step.distinct_adapters = static_cast<int32_t>((*random)() % (1 + step.sampled_rows));
   step.context_tokens = int64_t{step.computed_tokens} * static_cast<int64_t>((*random)() % 2000);
   return step;
 }
@@ -210,6 +212,7 @@ TEST(CostModel, EstimatesGrowWithTheStep) {
     larger.computed_tokens += static_cast<int32_t>(random() % 50);
     larger.context_tokens += static_cast<int64_t>(random() % 5000);
     larger.distinct_positions += static_cast<int32_t>(random() % 50);
+    larger.distinct_adapters += static_cast<int32_t>(random() % 50);
     larger.sampled_rows += static_cast<int32_t>(random() % 5);
     EXPECT_LE(costs.Estimate(step), costs.Estimate(larger));
   }

@@ -2,6 +2,8 @@
 
 #include <chrono>
 #include <memory>
+#include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -138,6 +140,25 @@ TEST(ShapeOf, CountsEveryPositionOnce) {
   EXPECT_EQ(shape.sampled_rows, 4);
   EXPECT_GE(EstimatedShapeOf(mixed, bucket).distinct_positions, shape.distinct_positions);
   EXPECT_EQ(ShapeOf(mixed, Bucket::Padded(4, 8)).computed_tokens, 32);
+}
+
+TEST(ShapeOf, CountsEveryAdapterOnce) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 100; ++round) {
+    std::vector<WaitingSequence> sequences(1 + random() % 20);
+    std::vector<WaitingSequence*> batch;
+    std::set<uint64_t> adapters;
+    for (WaitingSequence& sequence : sequences) {
+      sequence = {.adapter = random() % 6, .tokens = 1};
+      batch.push_back(&sequence);
+      if (sequence.adapter != 0) adapters.insert(sequence.adapter);
+    }
+    const Bucket bucket{.tokens = 32, .sequences = 32};
+    EXPECT_EQ(ShapeOf(batch, bucket).distinct_adapters, std::ssize(adapters));
+    EXPECT_EQ(EstimatedShapeOf(batch, bucket).distinct_adapters, std::ssize(adapters));
+  }
 }
 
 }  // namespace

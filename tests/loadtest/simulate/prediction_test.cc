@@ -23,7 +23,12 @@ constexpr HostTimes kHost = {.wake_seconds = 300e-6,
                              .turnaround_seconds_per_sequence = 100e-6,
                              .arrival_seconds = 200e-6};
 
-double Cost(const StepShape& step) { return kBaseSeconds + kTokenSeconds * step.bucket.tokens; }
+constexpr double kAdapterSeconds = 1e-3;
+
+double Cost(const StepShape& step) {
+  return kBaseSeconds + kTokenSeconds * step.bucket.tokens +
+         kAdapterSeconds * step.distinct_adapters;
+}
 
 // Runs random arrivals in virtual time and writes their journal to `path`.
 void RecordRandomRun(uint64_t seed, const std::function<double(const StepShape&)>& cost,
@@ -36,7 +41,8 @@ void RecordRandomRun(uint64_t seed, const std::function<double(const StepShape&)
     at += gap(random);
     arrivals.push_back({.at = MonoTime(nanoseconds(static_cast<int64_t>(at * 1e9))),
                         .tokens = static_cast<int32_t>(1 + random() % 100),
-                        .steps = static_cast<int32_t>(1 + random() % 3)});
+                        .steps = static_cast<int32_t>(1 + random() % 3),
+                        .adapter = random() % 4});
   }
   BatchOptions batch;
   batch.max_batch_tokens = 256;
@@ -66,7 +72,9 @@ double Median(std::vector<double> values) {
 TEST_F(PredictionTest, PredictsAVirtualRun) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(seed);
-  const StepCosts costs{.base_seconds = kBaseSeconds, .seconds_per_bucket_token = kTokenSeconds};
+  const StepCosts costs{.base_seconds = kBaseSeconds,
+                        .seconds_per_bucket_token = kTokenSeconds,
+                        .seconds_per_adapter = kAdapterSeconds};
   std::vector<double> arrival, turnaround, per_sequence, throughput, p50, busy;
   for (int i = 0; i < kRuns; ++i) {
     const auto run = Record(seed + i);

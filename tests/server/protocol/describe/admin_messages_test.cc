@@ -67,6 +67,7 @@ TEST(DescribeBuckets, DescribesEachBucketAndTheirTotals) {
   EXPECT_EQ(model.tokens_per_second(), 70);
   EXPECT_EQ(model.cost_law().base(), 1);
   EXPECT_EQ(model.cost_law().per_sampled_row(), 6);
+  EXPECT_EQ(model.cost_law().per_distinct_adapter(), 7);
   EXPECT_EQ(model.ladder_changes().removed(), 2);
   EXPECT_EQ(model.ladder_changes().reviews(), 6);
 }
