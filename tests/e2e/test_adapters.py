@@ -1,5 +1,6 @@
 """Compares low-rank adapters of a served model with the merged weights in numpy, in float64."""
 
+import concurrent.futures
 import json
 import random
 import shutil
@@ -10,8 +11,9 @@ import pytest
 import tritonclient.grpc as grpcclient
 from conftest import ROOT, Daemon
 from gateway import Gateway
-from infer import ids_inputs, infer
+from infer import ids_inputs, infer, text_inputs
 from safetensors.numpy import load_file
+from sluice_client import Client
 from tiny_model import D, LAYERS, MLP, TinyModel, write_safetensors
 from tritonclient.utils import InferenceServerException
 
@@ -317,27 +319,136 @@ def test_adapters_answer_with_classifiers_and_labels_of_their_own(tmp_path, daem
         infer(client, ids_inputs([[5]]), ["scores"], model="m")
 
 
-def test_the_tasks_of_the_checkpoint_are_served_by_name(tmp_path, daemon):
-    folder = GOLDENS / "families" / "jina_tasks_1"
-    golden = load_file(folder / "expected.safetensors")
-    lengths = golden["lengths"]
-    ids = np.split(golden["input_ids"], np.cumsum(lengths)[:-1])
-    server = daemon(models=[("jina", folder)])
-    client = server.client()
-    admin = grpcclient.InferenceServerClient(server.admin)
-    listed = {each.name for each in client.get_model_repository_index().models}
-    tasks = ["retrieval.query", "retrieval.passage", "text-matching"]
-    assert listed == {"jina"} | {f"jina:{task}" for task in tasks}
+TASKS = ["retrieval.query", "retrieval.passage", "text-matching"]
+WORDS = ["<unk>", "<pad>", "<s>", "</s>", "Represent", "the", "it", "query", ":", "tort", "law"]
 
-    def check(name, states):
-        got = infer(client, ids_inputs(ids), ["embedding"], model=name)["embedding"]
-        rows = np.split(golden[states], np.cumsum(lengths)[:-1])
-        np.testing.assert_allclose(got, [row.mean(axis=0) for row in rows], rtol=0, atol=1e-5)
 
-    check("jina", "states")
-    for task in tasks:
-        check(f"jina:{task}", f"states_{task}")
-        admin.unload_model(f"jina:{task}")
-        assert not client.is_model_ready(f"jina:{task}")
-        admin.load_model(f"jina:{task}")
-        check(f"jina:{task}", f"states_{task}")
+def ids_of(text):
+    return [WORDS.index(word) for word in text.replace(":", " :").split()]
+
+
+@pytest.fixture(scope="module")
+def jina(tmp_path_factory):
+    """Serves a golden model whose checkpoint has adapters for tasks, with a tokenizer of words."""
+    folder = tmp_path_factory.mktemp("tasks") / "jina"
+    shutil.copytree(GOLDENS / "families" / "jina_tasks_1", folder)
+    (folder / "tokenizer.json").write_text(json.dumps({
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+            {"type": "WhitespaceSplit"}, {"type": "Punctuation", "behavior": "Isolated"}]},
+        "model": {"type": "WordLevel", "unk_token": WORDS[0],
+                  "vocab": {word: i for i, word in enumerate(WORDS)}}}))
+    daemon = Daemon("--engine.batch.max-queue-delay", "20ms", models=[("jina", folder)])
+    yield daemon
+    daemon.stop()
+
+
+def vectors_of(daemon, inputs, model, **parameters):
+    with daemon.client() as client:
+        return infer(client, inputs, ["embedding"], model=model, **parameters)["embedding"]
+
+
+def golden_rows():
+    """Returns the ids of the rows of the golden model, and its embeddings by model name."""
+    golden = load_file(GOLDENS / "families" / "jina_tasks_1" / "expected.safetensors")
+    ends = np.cumsum(golden["lengths"])[:-1]
+    states = {"jina": "states"} | {f"jina:{task}": f"states_{task}" for task in TASKS}
+    return np.split(golden["input_ids"], ends), {
+        name: np.stack([row.mean(axis=0) for row in np.split(golden[stored], ends)])
+        for name, stored in states.items()}
+
+
+def test_the_tasks_of_the_checkpoint_are_served_by_name(jina):
+    ids, expected = golden_rows()
+    client = jina.client()
+    admin = grpcclient.InferenceServerClient(jina.admin)
+    assert {each.name for each in client.get_model_repository_index().models} == set(expected)
+    with Client(jina.grpc) as own:
+        assert json.loads(own.metadata("jina").properties["task_adapters"]) == TASKS
+    for name, vectors in expected.items():
+        got = vectors_of(jina, ids_inputs(ids), name)
+        np.testing.assert_allclose(got, vectors, rtol=0, atol=1e-5)
+        if name == "jina":
+            continue
+        assert np.abs(got - expected["jina"]).max() > 1e-3
+        admin.unload_model(name)
+        assert not client.is_model_ready(name)
+        admin.load_model(name)
+        np.testing.assert_array_equal(vectors_of(jina, ids_inputs(ids), name), got)
+
+
+def test_rows_of_several_tasks_in_one_batch_have_the_bits_of_each_alone(jina):
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    draw = random.Random(seed)
+    ids, expected = golden_rows()
+    calls = [(name, row) for name in expected for row in ids] * 4
+    draw.shuffle(calls)
+
+    def ask(call):
+        name, row = call
+        return vectors_of(jina, ids_inputs([row]), name).tobytes()
+
+    alone = list(map(ask, calls))
+    batches = jina.metric("sluice_batch_rows_count")
+    rows = jina.metric("sluice_batch_rows_sum")
+    with concurrent.futures.ThreadPoolExecutor(len(calls)) as pool:
+        assert list(pool.map(ask, calls)) == alone
+    batches = jina.metric("sluice_batch_rows_count") - batches
+    assert jina.metric("sluice_batch_rows_sum") - rows == len(calls)
+    assert 2 * batches < len(calls), "too few rows shared a batch, so nothing was tested"
+
+
+@pytest.mark.parametrize("task, prompt", [
+    ("retrieval.query", "Represent the query: "), ("retrieval.passage", "Represent it: "),
+    ("text-matching", "")])
+def test_a_task_puts_its_prompt_before_texts(jina, task, prompt):
+    def from_ids(text, name=f"jina:{task}"):
+        return vectors_of(jina, ids_inputs([ids_of(text)]), name)
+
+    def from_text(name=f"jina:{task}", **parameters):
+        return vectors_of(jina, text_inputs("the law"), name, **parameters)
+
+    np.testing.assert_array_equal(from_text(), from_ids(f"{prompt}the law"))
+    np.testing.assert_array_equal(from_text(prompt_name=""), from_ids("the law"))
+    np.testing.assert_array_equal(from_text(prompt_name="retrieval.passage"),
+                                  from_ids("Represent it: the law"))
+    np.testing.assert_array_equal(from_text("jina"), from_ids("the law", "jina"))
+
+
+def test_an_unknown_task_is_refused_with_the_list_of_tasks(jina):
+    with pytest.raises(InferenceServerException) as refused:
+        vectors_of(jina, text_inputs("law"), "jina:retrieval")
+    assert refused.value.status() == "StatusCode.NOT_FOUND"
+    assert refused.value.message() == (
+        f"model jina has no adapter 'retrieval'; loaded: {', '.join(sorted(TASKS))}")
+
+
+def test_fields_of_the_gateway_select_tasks(jina):
+    with Gateway(jina) as gateway:
+        def ask(model="jina", **fields):
+            return gateway.post("/v1/embeddings", {"model": model, "input": "the law",
+                                                   "normalize": False, **fields})
+
+        def vector(model="jina", **fields):
+            answer = ask(model, **fields).json
+            assert answer["model"] == model
+            return np.array([answer["data"][0]["embedding"]], np.float32)
+
+        for task, kind in zip(TASKS, ("query", "document", None)):
+            expected = vectors_of(jina, text_inputs("the law"), f"jina:{task}")
+            same = [vector(f"jina:{task}"), vector(task=task), vector(f"jina:{task}", task=task)]
+            if kind is not None:
+                same += [vector(input_type=kind), vector(f"jina:{task}", input_type=kind)]
+            for got in same:
+                np.testing.assert_array_equal(got, expected)
+        base = vectors_of(jina, text_inputs("the law"), "jina")
+        np.testing.assert_array_equal(vector(input_type="clustering"), base)
+        cohere = gateway.post("/v2/embed", {"model": "jina", "texts": ["the law"],
+                                            "input_type": "search_query"}).json["embeddings"]
+        expected = vectors_of(jina, text_inputs("the law"), "jina:retrieval.query")
+        np.testing.assert_array_equal(np.array(cohere["float"], np.float32), expected)
+        for refused, reason in (
+                (ask(task="separation"), f"task is not one of {', '.join(TASKS)}"),
+                (ask("jina:text-matching", task="retrieval.query"),
+                 "task selects the adapter retrieval.query, and model names text-matching")):
+            assert refused.status == 400 and reason in refused.json["error"]["message"]

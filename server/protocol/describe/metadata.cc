@@ -52,10 +52,10 @@ const char* TaskOf(const NamedModel& named) {
   return named.generates() && !named.model.config.serving.states_embedding ? "generate" : "embed";
 }
 
-// Adds the information that clients need: the task, the most tokens of a row, the names of labels
-// and prompts, the special tokens of texts, and the inputs and outputs on request, as JSON lists,
-// whether labels are independent, the similarity for comparing embeddings, and the settings of
-// SettingsOf.
+// Adds the information that clients need: the task, the most tokens of a row, the names of labels,
+// prompts and adapters for tasks, the special tokens of texts, and the inputs and outputs on
+// request, as JSON lists, whether labels are independent, the similarity for comparing embeddings,
+// and the settings of SettingsOf.
 void AddProperties(const NamedModel& named, inference::ModelMetadataResponse* response) {
   const Model& model = named.model;
   const ClassifierConfig& classifier = named.classifier;
@@ -72,6 +72,8 @@ void AddProperties(const NamedModel& named, inference::ModelMetadataResponse* re
   prompts.reserve(serving.prompts.size());
   for (const NamedPrompt& prompt : serving.prompts) prompts.push_back(prompt.name);
   if (!prompts.empty()) properties["prompts"] = list(prompts);
+  const std::vector<std::string>& tasks = model.config.task_adapters.names;
+  if (!tasks.empty()) properties["task_adapters"] = list(tasks);
   if (model.tokenizer != nullptr) {
     std::string specials = list(model.tokenizer->special_texts());
     if (specials.size() <= kMaxSpecialBytes) properties["special_tokens"] = std::move(specials);

@@ -140,6 +140,12 @@ class Models:
         info = await self.info(name, options)
         return prompt if prompt in json.loads(info.properties.get("prompts", "[]")) else ""
 
+    async def task_adapters(self, name: str, options: Mapping[str, Any]) -> list[str]:
+        """Returns the tasks for which the model's checkpoint has adapters."""
+        tasks: list[str] = json.loads(
+            (await self.info(name, options)).properties.get("task_adapters", "[]"))
+        return tasks
+
     async def labels(self, name: str, options: Mapping[str, Any]) -> list[str]:
         """Returns the labels of a classifier of texts. Labels without names are LABEL_0 and so on.
 

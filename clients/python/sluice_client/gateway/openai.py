@@ -72,17 +72,18 @@ async def embeddings(gateway: Gateway, call: HttpCall) -> Answer:
     inputs = await texts_or_ids(gateway, call, fields, "input", name)
     form = fields.word("encoding_format", ("float", "base64"), "float")
     dtype = fields.word("output_dtype", ("float", *INTEGER_DTYPES), "float")
+    model, prompt = await input_task(gateway, call, fields, name)
     options = {
         "pooling": fields.word("pooling", POOLINGS, None),
         "normalize": fields.flag("normalize", True),
         "dimensions": fields.integer("dimensions", None, 1),
-        "prompt_name": await input_prompt(gateway, call, fields, name),
+        "prompt_name": prompt,
         **prompt_options(fields),
     }
     fields.ignore("user")
     fields.end()
-    await gateway.models.check_embeds(name, call.options)
-    tensor = await gateway.client.embed(name, inputs, **options, **call.options)
+    await gateway.models.check_embeds(model, call.options)
+    tensor = await gateway.client.embed(model, inputs, **options, **call.options)
     vectors = await encoded(call, tensor, dtype, form)
     data = [
         {"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(vectors)
@@ -102,19 +103,35 @@ _JINA_TASKS = {
 }
 
 
-async def input_prompt(
+async def input_task(
     gateway: Gateway, call: HttpCall, fields: Fields, name: str
-) -> Optional[str]:
-    """Returns the name of the prompt that `prompt_name`, `input_type` or `task` sets, or None."""
+) -> tuple[str, Optional[str]]:
+    """Returns the model and the prompt that `prompt_name`, `input_type` or `task` select for a
+    request that names the model `name`; the prompt is None if the daemon chooses it.
+
+    If the checkpoint has adapters for tasks, `input_type` and `task` select one of them.
+    """
     given = [each for each in ("prompt_name", "input_type", "task") if fields.has(each)]
     if len(given) > 1:
         raise fields.refuse(given[1], f"and {given[0]} are both given; send only one")
-    for field, kinds in (("input_type", _INPUT_TYPES), ("task", _JINA_TASKS)):
-        kind = fields.word(field, tuple(kinds), None)
-        if kind is not None:
-            return await gateway.models.prompt_name(name, kinds[kind], call.options)
-    prompt: Optional[str] = fields.text("prompt_name", None, most=256)
-    return prompt
+    if not given or given[0] == "prompt_name":
+        return name, fields.text("prompt_name", None, most=256)
+    field = given[0]
+    kinds = _INPUT_TYPES if field == "input_type" else _JINA_TASKS
+    tasks = await gateway.models.task_adapters(name, call.options)
+    word = fields.word(field, tasks if tasks and field == "task" else tuple(kinds), None)
+    if word is None:
+        return name, None
+    kind = kinds.get(word, word)
+    of_kind = next((each for each in tasks if _JINA_TASKS.get(each) == kind), None)
+    task = word if word in tasks else of_kind
+    model, _, adapter = name.partition(":")
+    if task is not None and adapter in ("", task):
+        return f"{model}:{task}", None
+    if task is not None and adapter in tasks:
+        raise fields.refuse(field, f"selects the adapter {task}, and model names {adapter}; send"
+                            " only one")
+    return name, await gateway.models.prompt_name(name, kind, call.options)
 
 
 COST_OF_SCORE = 600  # bytes of memory for the score of a row, until it has been encoded

@@ -8,7 +8,7 @@ from ..options import POOLINGS
 from . import tei, vllm
 from .call import Answer, Failure, HttpCall, Whole
 from .hostile import Fields, check_rows, check_text, parse_object
-from .openai import COST_OF_SCORE, encoded, input_prompt, prompt_options, truncation_of, usage_of
+from .openai import COST_OF_SCORE, encoded, input_task, prompt_options, truncation_of, usage_of
 from .serving import Gateway
 
 
@@ -110,15 +110,16 @@ async def embed(gateway: Gateway, call: HttpCall, fields: Optional[Fields] = Non
     types = fields.items("embedding_types", ["float"])
     if not types or not all(each in _TYPES for each in types):
         raise fields.refuse("embedding_types", f"is not a list of some of {', '.join(_TYPES)}")
+    model, prompt = await input_task(gateway, call, fields, name)
     options = {
-        "prompt_name": await input_prompt(gateway, call, fields, name),
+        "prompt_name": prompt,
         "dimensions": fields.integer("output_dimension", None, 1),
         "truncate": truncation_of(fields) or "right",  # Cohere's default is END.
         "priority": fields.integer("priority", None, 0, 3),
     }
     fields.end()
-    await gateway.models.check_embeds(name, call.options)
-    vectors = await gateway.client.embed(name, texts, **options, **call.options)
+    await gateway.models.check_embeds(model, call.options)
+    vectors = await gateway.client.embed(model, texts, **options, **call.options)
     usage = usage_of(vectors)
     return Whole({
         "id": call.options["request_id"],

@@ -37,6 +37,14 @@ TEST(MetadataTest, OnlyDefaultOutputsAreListed) {
               ElementsAre("output_ids", "sequence_length", "logprobs", "finish_reason"));
 }
 
+TEST(MetadataTest, ListsTheTasksThatHaveAdaptersInTheCheckpoint) {
+  ModelConfig config = FakeConfig();
+  EXPECT_FALSE(DescribeModel(*FakeModel(config), {1}).properties().contains("task_adapters"));
+  config.task_adapters.names = {"retrieval.query", "separation"};
+  EXPECT_EQ(DescribeModel(*FakeModel(config), {1}).properties().at("task_adapters"),
+            R"(["retrieval.query","separation"])");
+}
+
 TEST(MetadataTest, ShapesBeginWithTheRowDimension) {
   const inference::ModelMetadataResponse response = DescribeModel(*testing::TextModel(), {1});
   EXPECT_THAT(response.inputs(0).shape(), ElementsAre(-1, -1));
