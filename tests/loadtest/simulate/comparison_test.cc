@@ -55,6 +55,24 @@ TEST(Compare, TheSameSeedGivesTheSameNumbers) {
   EXPECT_NE(*first, *Compare(options));
 }
 
+// The same sequences take longer if steps read the matrices of more adapters.
+TEST(Compare, AStepCostsMoreForEachDistinctAdapter) {
+  const auto median = [](uint64_t adapters, double seconds) {
+    ComparisonOptions options = Small();
+    options.policies = {"packed"};
+    options.loads = {0.3};
+    options.adapters = adapters;
+    options.experiment.costs.seconds_per_adapter = seconds;
+    const auto rows = Compare(options);
+    EXPECT_TRUE(rows.ok()) << rows.status();
+    return Value(*rows, "packed", "p50_ms");
+  };
+  constexpr double kSeconds = 20e-6;
+  EXPECT_EQ(median(0, kSeconds), median(0, 0));
+  EXPECT_GT(median(1, kSeconds), median(0, 0));
+  EXPECT_GT(median(8, kSeconds), median(1, kSeconds));
+}
+
 TEST(Compare, NamesAWrongValue) {
   const auto error = [](ComparisonOptions options) {
     return std::string(Compare(options).status().message());
