@@ -476,7 +476,8 @@ def test_the_notes_name_the_claim_and_what_fills_it():
     assert "a directory of the claim mine, which the chart creates empty" in empty
     assert "models.fillImage=IMAGE" in empty
     assert "which the chart creates" not in notes(*chosen)
-    filled = notes(*chosen, "models.fillImage=pictures:1")
+    filled = notes("models.claim=mine", "config.models[0].name=m,config.models[0].path=/models/m",
+                   "models.fillImage=pictures:1")
     assert "directories below /models of pictures:1 that the claim mine lacks" in filled
     assert "wait --for=condition=complete" in filled and "serves the demo model" not in filled
     assert "serves the demo model" in notes()
@@ -791,6 +792,8 @@ def test_the_daemon_accepts_the_options_of_the_chart(tmp_path):
         ("config.models[0].path=/models/m", "missing property 'name'"),
         ("models.accessModes[0]=Any", "accessModes"),
         ("models.fillImage=i", "models.fillImage needs models.claim"),
+        ("models.claim=c,models.fillImage=i,config.model_repository=/models",
+         "models.fillImage and config.model_repository"),
         ("fullnameOverride=" + "n" * 48, "fullnameOverride"),
     ],
 )
