@@ -9,14 +9,14 @@ and without the request parameter `speculation: false` alternate, so that both m
 of the machine. The kinds of texts: "code editing" predicts the answer with one byte in forty
 changed, "summarisation" predicts pieces of the answer in another order, "chat" samples without a
 prediction, and "random" samples at a temperature at which nothing repeats. The answers of both ways
-must be equal. The predictions need a model with a tokenizer of bytes, such as the demo model;
-without one, only the last two kinds run.
+must be equal. The model's tokens are bytes, as those of the demo model.
 
 Then other requests arrive at random times next to a stream, at shares of the rate that saturates
 the daemon, with and without drafts for the stream.
 """
 
 import argparse
+import dataclasses
 import json
 import pathlib
 import random
@@ -33,6 +33,7 @@ import reporting  # noqa: E402
 from processes import DEMO, Daemon  # noqa: E402
 from sluice_client import Client  # noqa: E402
 
+KINDS = ("code editing", "summarisation", "chat", "random")
 LOADS = (0.3, 0.8)
 
 
@@ -54,25 +55,26 @@ def rearranged(answer: str, source: random.Random) -> str:
 def write_pair(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
     """Writes a Llama of 134M parameters and a draft model, and returns their directories.
 
-    The draft model has the first two layers. The other layers of the model add a tenth of what
-    random layers would, so that the draft model is often right.
+    Their tokens are bytes, and only printable ones are probable. The draft model has the first two
+    layers. The other layers of the model add a tenth of what random layers would, so that the draft
+    model is often right.
     """
     import numpy as np
     from peers import checkpoint
-    from safetensors.numpy import save_file
 
-    shape = checkpoint.Shape(hidden=768, intermediate=2048, layers=12, heads=12, kv_heads=12)
+    shape = checkpoint.Shape(vocab=258, hidden=768, intermediate=2048, layers=19, heads=12,
+                             kv_heads=12)
     tensors = checkpoint.tensors_of(shape, seed=1)
+    head = tensors["lm_head.weight"]
+    head[:ord(" ")] = head[ord("~") + 1:] = 0
     added = tuple(f"model.layers.{layer}." for layer in range(2, shape.layers))
     for name in tensors:
         if name.startswith(added) and name.endswith(("o_proj.weight", "down_proj.weight")):
             tensors[name] *= np.float32(0.1)
     few = {name: each for name, each in tensors.items() if not name.startswith(added)}
     for name, layers, weights in (("large", shape.layers, tensors), ("small", 2, few)):
-        (folder / name).mkdir()
-        save_file(weights, folder / name / "model.safetensors")
-        described = shape.config() | {"num_hidden_layers": layers, "sluice": {"tokenizer": "byte"}}
-        (folder / name / "config.json").write_text(json.dumps(described))
+        checkpoint.save(folder / name, dataclasses.replace(shape, layers=layers), 1, weights,
+                        bos_token_id=256, eos_token_id=257, sluice={"tokenizer": "byte"})
     return folder / "large", folder / "small"
 
 
@@ -165,13 +167,14 @@ def saturation(client: Client, seconds: float) -> float:
 
 
 def table(report: dict) -> str:
-    lines = ["| texts | plain tokens/s | with drafts | ratio (quartiles) | drafted | accepted |",
-             "|---|---|---|---|---|---|"]
+    lines = ["| texts | plain tokens/s | with drafts | ratio (quartiles) | drafted | accepted | "
+             "rejected |", "|---|---|---|---|---|---|---|"]
     for row in report["streams"]:
         low, high = row["ratio_quartiles"]
         lines.append(f"| {row['kind']} | {row['plain_tokens_s']:.0f} | "
                      f"{row['drafting_tokens_s']:.0f} | {row['ratio']:.3f} ({low:.3f} to "
-                     f"{high:.3f}) | {row['drafted']} | {row['accepted']} |")
+                     f"{high:.3f}) | {row['drafted']} | {row['accepted']} | "
+                     f"{row['drafted'] - row['accepted']} |")
     lines += ["", "| load of other requests | p99 without drafts, ms | with drafts, ms |",
               "|---|---|---|"]
     for row in report["others"]:
@@ -185,8 +188,9 @@ def main() -> None:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=pathlib.Path, default=DEMO)
     parser.add_argument("--draft", type=pathlib.Path, help="the directory of a draft model")
-    parser.add_argument("--random-pair", action="store_true",
-                        help="a random Llama of 134M parameters and a draft model, instead")
+    parser.add_argument("--random-model", choices=("ngram", "draft"),
+                        help="a random Llama of 134M parameters instead, with n-grams or with a "
+                             "draft model")
     parser.add_argument("--profile", default="auto", help="numerics profile of the daemon")
     parser.add_argument("--quantization", default="none")
     parser.add_argument("--threads", type=int, default=0)
@@ -194,15 +198,13 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=160, help="tokens of an answer")
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--seconds", type=float, default=20, help="of each load; 0: no loads")
-    parser.add_argument("--no-prediction", action="store_true",
-                        help="the model has no tokenizer of bytes")
     reporting.add_options(parser)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:
         folder = pathlib.Path(made)
-        if options.random_pair:
-            options.model, options.draft = write_pair(folder)
-            options.no_prediction = True
+        if options.random_model:
+            options.model, draft = write_pair(folder)
+            options.draft = draft if options.random_model == "draft" else None
         config = folder / "sluice.yaml"
         config.write_text(f"models:\n  - name: model\n    path: {options.model}\n"
                           f"    quantization: {options.quantization}\n" +
@@ -213,10 +215,9 @@ def main() -> None:
                     f"--cpu.profile={options.profile}", model="") as daemon:
             client = Client(daemon.grpc)
             stream = Stream(client, options)
-            kinds = [] if options.no_prediction else ["code editing", "summarisation"]
             report = reporting.heading("speculation") | {
                 "options": reporting.options_of(options),
-                "streams": [stream.rates(kind) for kind in [*kinds, "chat", "random"]],
+                "streams": [stream.rates(kind) for kind in KINDS],
                 "others": []}
             rate = saturation(client, options.seconds / 4) if options.seconds else 0
             for load in LOADS if options.seconds else ():

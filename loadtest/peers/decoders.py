@@ -5,11 +5,12 @@ typical for it.
     build/venv/bin/python loadtest/peers/decoders.py --llama-python PYTHON --python PYTHON \\
       --out FILE --table FILE
 
-The model is a Llama of 12 layers, d 768 (134M parameters, bf16). Each contender has one processor.
-Sluice serves through gRPC to sluice-load on the last processor; the libraries run in process. Each
-is suspended while another is measured. Rounds are interleaved and their order rotates.
---llama-python has the packages of requirements-llama_native.txt, built for the machine; --python
-has the packages of requirements-encoders.txt.
+The model is a Llama of 12 layers, d 768 (134M parameters, bf16), or with `--model experts` a
+Qwen3-MoE. Each contender has one processor. Sluice serves through gRPC to sluice-load on the last
+processor; the libraries run in process. Each is suspended while another is measured. Rounds are
+interleaved and their order rotates. --llama-python has the packages of
+requirements-llama_native.txt, built for the machine; --python has the packages of
+requirements-encoders.txt.
 """
 
 import argparse
@@ -39,8 +40,14 @@ import reporting  # noqa: E402
 NAME = "llama"
 VOCABULARY = 32000
 WARM_UP_S = 2.0
-SHAPE = ("checkpoint.Shape(hidden=768, intermediate=2048, layers=12, heads=12, kv_heads=12, "
-         "dtype='bfloat16', positions=640)")
+# For each model, its words in the table and its shape in checkpoint.py.
+MODELS = {
+    "llama": ("a Llama of 12 layers, d 768", "hidden=768, intermediate=2048, layers=12, heads=12, "
+              "kv_heads=12, dtype='bfloat16', positions=640"),
+    "experts": ("a Qwen3-MoE of 8 layers, d 768, 4 of 32 experts of width 512",
+                "hidden=768, intermediate=512, layers=8, heads=12, kv_heads=4, experts=32, "
+                "chosen=4, dtype='bfloat16', positions=640"),
+}
 SLUICE = {"bf16": ("bf16", "none"), "int8": ("auto", "int8"), "int4": ("auto", "int4")}
 PEERS = (("llama_cpp", "bf16"), ("llama_cpp", "q8_0"), ("llama_cpp", "q4_0"),
          ("onnxruntime", "f32"), ("onnxruntime", "int8"), ("openvino", "bf16"),
@@ -155,7 +162,8 @@ def measure(options) -> dict:
                             contender.rate(asked, options.seconds, turn + 1))
             print(f"round {turn + 1} of {options.rounds}", flush=True)
     return reporting.heading("decoders") | {
-        "isa": options.isa, "rounds": options.rounds, "seconds": options.seconds, "rates": rates,
+        "isa": options.isa, "model": options.model, "rounds": options.rounds,
+        "seconds": options.seconds, "rates": rates,
         "told": told, "left_out": left_out}
 
 
@@ -163,7 +171,7 @@ def table(made: dict) -> str:
     lines = [
         "# Decoding and scoring at typical precisions", "",
         f"{made['date']}, {made['processor']}, one processor each"
-        f"{isa.IN_WORDS[made['isa']]}; a Llama of 12 layers, d 768,",
+        f"{isa.IN_WORDS[made['isa']]}; {MODELS[made['model']][0]},",
         f"vocabulary {VOCABULARY}, random weights. {made['rounds']} interleaved rounds of",
         f"{made['seconds']:g} s: medians (minimum to maximum), and the median over the rounds of",
         "Sluice's rate / the library's. Sluice serves through gRPC; the libraries run in process.",
@@ -194,7 +202,9 @@ def main() -> None:
     parser.add_argument("--python", type=path, required=True, help="with onnxruntime")
     parser.add_argument("--llama-python", type=path, help="with llama-cpp-python")
     parser.add_argument("--build", type=path, default=ROOT / "build" / "release")
-    parser.add_argument("--checkpoint", type=path, default=ROOT / "build" / "peers" / "decoder")
+    parser.add_argument("--model", choices=MODELS, default="llama",
+                        help="experts: only Sluice and llama.cpp read it")
+    parser.add_argument("--checkpoint", type=path, help="default: a folder of build/peers")
     parser.add_argument("--only", nargs="+", help="contenders whose names contain one of these")
     parser.add_argument("--isa", choices=isa.IN_WORDS, default=isa.BEST,
                         help="instructions of all contenders; those that cannot be restricted are "
@@ -204,10 +214,12 @@ def main() -> None:
     reporting.add_options(parser)
     options = parser.parse_args()
     options.processors = sorted(os.sched_getaffinity(0))
-    options.checkpoint = options.checkpoint.resolve()
+    options.checkpoint = (
+        options.checkpoint or ROOT / "build" / "peers" / f"decoder_{options.model}").resolve()
     if not (options.checkpoint / "recipe.json").exists():
         code = (f"import sys, pathlib; sys.path.append({str(HERE)!r})\nimport checkpoint\n"
-                f"checkpoint.write(pathlib.Path(sys.argv[1]), {SHAPE}, 1)")
+                f"checkpoint.write(pathlib.Path(sys.argv[1]), checkpoint.Shape("
+                f"{MODELS[options.model][1]}), 1)")
         subprocess.run([options.python, "-c", code, options.checkpoint], check=True)
     made = measure(options)
     reporting.write(options, made, table(made))
