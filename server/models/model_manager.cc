@@ -333,6 +333,7 @@ absl::StatusOr<ModelManager::Changes> ModelManager::ApplyInTurn(
   models_.swap(listed);
   MutexLock lock(&mu_);
   repository_ = std::move(opened);
+  notes_.clear();  // of models that are no longer configured; the others are loaded
   return changes;
 }
 

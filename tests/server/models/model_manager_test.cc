@@ -233,6 +233,10 @@ TEST_F(ModelManagerTest, ABrokenModelChangesNothing) {
   EXPECT_THAT(Served(), ElementsAre("a:1"));
   EXPECT_EQ(manager_.Load("worse", std::nullopt).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(Index()[2], HasSubstr("worse:1 the last load failed: "));
+  std::filesystem::remove_all(root_.File("good"));
+  std::filesystem::remove_all(root_.File("worse"));
+  EXPECT_TRUE(manager_.Apply({}, root_.path()).ok());
+  EXPECT_THAT(Index(), ElementsAre(HasSubstr("a:1 ready"))) << "models that failed are forgotten";
 }
 
 TEST_F(ModelManagerTest, LoadsAndUnloadsByName) {
