@@ -130,10 +130,11 @@ class Engine {
 
   // Lets an overloaded daemon refuse a request before it reads the request. If an earlier request
   // was refused because of the length of the queue, and Submit would still refuse every request
-  // with this priority and deadline, returns that error and counts a refusal. Otherwise, or if the
-  // model is not served, returns OK, and Submit decides.
+  // of this owner (Request::turn_owner) with this priority and deadline, returns that error and
+  // counts a refusal. Otherwise, or if the model is not served, returns OK, and Submit decides.
   virtual absl::Status StandingRefusal(std::string_view name, std::string_view version,
-                                       int priority, MonoTime received, MonoTime deadline) {
+                                       std::string_view owner, int priority, MonoTime received,
+                                       MonoTime deadline) {
     return absl::OkStatus();
   }
 

@@ -220,7 +220,7 @@ const std::vector<OptionSpec<QueueOptions>>& OptionSpecs<QueueOptions>() {
           max_wait, Duration(kHourUs),
           "The longest accepted wait in the queue; set it to the latency that callers "
           "accept. A request without a deadline is refused with RESOURCE_EXHAUSTED if "
-          "the waiting requests would take longer than this, estimated from the "
+          "the requests ahead of it would take longer than this, estimated from the "
           "measured costs and the expected number of generated tokens. A request with a "
           "later deadline waits outside the queue until there is room, and is refused "
           "only if it would miss its deadline. A request with an earlier deadline is "

@@ -156,7 +156,9 @@ class VirtualRun {
       Expire(live_[id].sequence);
     }
     if (admission_ != nullptr) {
-      while (admission_->HasRoomForNext(scheduler_, scheduler_.queue().running())) QueueNext(now_);
+      while (admission_->HasRoomForNext(scheduler_, scheduler_.queue().running(), now_)) {
+        QueueNext(now_);
+      }
     }
     const BatchDecision decision = scheduler_.Decide({.now = now_}, &batch_);
     if (decision.launch) {

@@ -102,13 +102,6 @@ double AdmissionBudget::LevelShare(int priority) const {
   return std::pow(options_.priority_share, priority - 1);
 }
 
-double AdmissionBudget::PartOf(const RequestLoad& load) const {
-  const auto own = callers_.find(load.caller);
-  if (own == callers_.end()) return 0;
-  return static_cast<double>(own->second.tokens) /
-         static_cast<double>(std::max<int64_t>(total_.tokens, 1));
-}
-
 absl::Status AdmissionBudget::CheckRoom(const RequestLoad& load, const Bounds& used,
                                         const Bounds& most, absl::string_view part,
                                         absl::string_view who) {
@@ -133,8 +126,9 @@ absl::Status AdmissionBudget::CheckDeferred(const RequestLoad& load) const {
 
 absl::Status AdmissionBudget::CheckShare(const RequestLoad& load, const Bounds& own) const {
   const Bounds bounds = BoundsOf(load.priority);
-  const auto exceeds = [&](int64_t of_caller, int64_t rest) {
-    return ExceedsShare(load, static_cast<double>(of_caller), static_cast<double>(rest));
+  const double share = options_.max_caller_share;
+  const auto exceeds = [share](int64_t of_caller, int64_t rest) {
+    return static_cast<double>(of_caller) * (1 - share) > share * static_cast<double>(rest);
   };
   absl::string_view bound;
   if (exceeds(own.requests, bounds.requests - total_.requests - 1)) bound = kRequestsOption;
@@ -201,14 +195,15 @@ void AdmissionBudget::Return(const RequestLoad& load) {
   if (own->second.requests == 0) callers_.erase(own);
 }
 
-nanoseconds TimeOfQueue(int64_t running, int64_t context, const Scheduler& scheduler) {
+nanoseconds TimeOfQueue(const DueTotals::Total& ahead, int64_t running, int64_t context,
+                        const Scheduler& scheduler) {
   const SequenceQueue& queue = scheduler.queue();
   const Bucket& largest = scheduler.ladder()->largest();
-  const auto [tokens, steps] = queue.fresh_work();
-  double seconds = scheduler.costs().EstimateDrain(tokens, largest);
+  const int64_t steps = queue.later_steps();
+  double seconds = scheduler.costs().EstimateDrain(ahead.tokens, largest);
   const int64_t places = std::min(largest.tokens, largest.sequences) - running;
   const int64_t waiting = queue.size() - queue.running();
-  const int64_t without_place = waiting - std::max<int64_t>(places, 0);
+  const int64_t without_place = ahead.sequences - std::max<int64_t>(places, 0);
   if (without_place > 0 && steps > 0) {
     const double part = static_cast<double>(without_place) / static_cast<double>(waiting);
     seconds += part * StepSeconds(steps, context, scheduler);

@@ -10,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "base/clock.h"
 #include "engine/options.h"
+#include "engine/schedule/due_totals.h"
 #include "engine/schedule/scheduler.h"
 #include "engine/schedule_values.h"
 
@@ -58,13 +59,11 @@ class AdmissionBudget {
   int64_t CandidatesAhead(const RequestLoad& load) const;
   // Returns the share of each limit that a level may use if the queue is not empty.
   double LevelShare(int priority) const;
-  // Returns the share of all tokens that belongs to the caller of `load`, 0 to 1.
-  double PartOf(const RequestLoad& load) const;
-  // Returns whether the caller of `load` has more than its share of a resource, if it has `own` of
-  // it and `rest` is left. Returns false if callers are not identified.
-  bool ExceedsShare(const RequestLoad& load, double own, double rest) const {
-    const double share = options_.max_caller_share;
-    return SharesAmongCallers(load) && own * (1 - share) > share * rest;
+  // Returns the share of the longest wait that a request with this load may have: less than 1 if
+  // its caller is identified and has other requests.
+  double WaitShare(const RequestLoad& load) const {
+    const bool has_others = SharesAmongCallers(load) && callers_.contains(load.caller);
+    return has_others ? options_.max_caller_share : 1;
   }
 
  private:
@@ -97,11 +96,12 @@ class AdmissionBudget {
   absl::flat_hash_map<std::string, Bounds> callers_;  // callers with requests
 };
 
-// Returns the time until all waiting sequences have begun, at the measured costs, while `running`
-// other sequences run. It is the time of their prompts in full batches, plus the expected steps of
-// the sequences without a free place, in batches of all sequences that can run together. In each
-// step, a sequence attends to about `context` positions.
-nanoseconds TimeOfQueue(int64_t running, int64_t context, const Scheduler& scheduler);
+// Returns the time until the waiting sequences of `ahead` have begun, at the measured costs, while
+// `running` other sequences run. It is the time of their prompts in full batches, plus the expected
+// steps of the sequences without a free place, in batches of all sequences that can run together.
+// In each step, a sequence attends to about `context` positions.
+nanoseconds TimeOfQueue(const DueTotals::Total& ahead, int64_t running, int64_t context,
+                        const Scheduler& scheduler);
 
 // A request with a deadline that is checked for admission.
 struct Due {

@@ -69,7 +69,7 @@ Admission AdmissionControl::Reserve(const Applicant& applicant, const Scheduler&
   const nanoseconds allowed = applicant.deadline - now;
   StandingRefusals& standing = standing_[load.priority - 1];
   bool all_wait = false;
-  const bool waits = WaitsTooLong(load, allowed, running, scheduler, &all_wait);
+  const bool waits = WaitsTooLong(applicant, running, scheduler, now, &all_wait);
   const bool patient = dated && max_wait_ > nanoseconds(0) && allowed > MaxWait(load.priority) &&
                        options_.defers && budget_.IsDeferrable(load);
   const bool after_next =
@@ -79,16 +79,19 @@ Admission AdmissionControl::Reserve(const Applicant& applicant, const Scheduler&
     decision.refusal = TakeDeferred(applicant, scheduler, decision.needed, now);
     decision.deferred = decision.refusal.ok();
     if (decision.refusal.ok()) return decision;
-    // The forecast of an identified caller depends on its own requests.
-    if (load.caller.empty()) {
-      standing.patient = decision.refusal;
-      standing.patience = std::max(standing.patience, allowed);
-    }
+    // The forecast depends on the caller's own requests.
+    const bool same = standing.patient_caller == applicant.caller;
+    standing.patience = same ? std::max(standing.patience, allowed) : allowed;
+    standing.patient = decision.refusal;
+    standing.patient_caller = applicant.caller;
     return decision;
   }
   if (waits) {
     decision.refusal = TooLongError(max_wait_, load.priority, MaxWait(load.priority));
-    if (all_wait) standing.undated = decision.refusal;
+    if (all_wait) {
+      standing.undated = decision.refusal;
+      standing.undated_caller = applicant.caller;
+    }
     return decision;
   }
   decision.refusal = budget_.Take(load);
@@ -137,19 +140,23 @@ void AdmissionControl::Leave(uint64_t id) {
 
 bool AdmissionControl::IsReachable(const Backlog::Entry& entry, const Scheduler& scheduler,
                                    int64_t running, MonoTime now) const {
-  return WaitOf(entry.load, running, scheduler) + entry.needed <= entry.deadline - now;
+  return WaitOf(entry.load, entry.caller, running, scheduler, now) + entry.needed <=
+         entry.deadline - now;
 }
 
-bool AdmissionControl::HasRoomForNext(const Scheduler& scheduler, int64_t running) const {
+bool AdmissionControl::HasRoomForNext(const Scheduler& scheduler, int64_t running,
+                                      MonoTime now) const {
   if (backlog_.empty()) return false;
-  if (scheduler.queue().fresh_work().prompt_tokens >= scheduler.ladder()->largest().tokens) {
+  const Backlog::Entry& next = backlog_.Next();
+  const int priority = next.load.priority;
+  if (scheduler.PromptsAhead(next.caller, priority, now).tokens >=
+      scheduler.ladder()->largest().tokens) {
     return false;
   }
-  const RequestLoad& next = backlog_.Next().load;
   const double fixed =
       scheduler.costs().Estimate({.bucket = scheduler.ladder()->buckets().front()});
-  const double bound = Seconds(MaxWait(next.priority));
-  return Seconds(WaitOf(next, running, scheduler)) <=
+  const double bound = Seconds(MaxWait(priority));
+  return Seconds(WaitOf(next.load, next.caller, running, scheduler, now)) <=
          std::min(bound, std::max(kFillShare * bound, kFixedCosts * fixed));
 }
 
@@ -158,25 +165,31 @@ nanoseconds AdmissionControl::MaxWait(int priority) const {
       std::llround(budget_.LevelShare(priority) * static_cast<double>(max_wait_.count())));
 }
 
-absl::Status AdmissionControl::Standing(int priority, MonoTime deadline, MonoTime now) const {
+absl::Status AdmissionControl::Standing(uint32_t caller, int priority, MonoTime deadline,
+                                        MonoTime now) const {
   // A request with an earlier deadline is judged separately. Reasons that end every request have
   // another code.
   if (deadline - now <= max_wait_ || !Closed().ok()) return absl::OkStatus();
   const StandingRefusals& standing = standing_[priority - 1];
   if (!standing.any.ok()) return standing.any;
-  if (deadline == MonoTime::max()) return standing.undated;
-  return deadline - now <= standing.patience ? standing.patient : absl::OkStatus();
+  if (deadline == MonoTime::max()) {
+    return caller == standing.undated_caller ? standing.undated : absl::OkStatus();
+  }
+  const bool covered = caller == standing.patient_caller && deadline - now <= standing.patience;
+  return covered ? standing.patient : absl::OkStatus();
 }
 
-bool AdmissionControl::WaitsTooLong(const RequestLoad& load, nanoseconds allowed, int64_t running,
-                                    const Scheduler& scheduler, bool* all_do) const {
+bool AdmissionControl::WaitsTooLong(const Applicant& applicant, int64_t running,
+                                    const Scheduler& scheduler, MonoTime now, bool* all_do) const {
   if (max_wait_ == nanoseconds(0)) return false;
+  const RequestLoad& load = applicant.load;
   const double bound = Seconds(MaxWait(load.priority));
-  if (Seconds(allowed) <= bound) return false;
-  const double wait = Seconds(WaitOf(load, running, scheduler));
+  if (Seconds(applicant.deadline - now) <= bound) return false;
+  const double wait = Seconds(WaitOf(load, applicant.caller, running, scheduler, now));
   // The candidates ahead of an identified caller depend on its own requests.
-  *all_do = wait > bound && (load.caller.empty() || budget_.candidates() == 0);
-  return wait > bound || budget_.ExceedsShare(load, budget_.PartOf(load) * wait, bound - wait);
+  const bool too_long = wait > budget_.WaitShare(load) * bound;
+  *all_do = too_long && (load.caller.empty() || budget_.candidates() == 0);
+  return too_long;
 }
 
 bool AdmissionControl::OutOfReach(const Applicant& applicant, const Scheduler& scheduler,
@@ -210,14 +223,15 @@ nanoseconds AdmissionControl::TimeOfScores(int64_t count) const {
   return nanoseconds(std::llround(1e9 * seconds_per_candidate_ * static_cast<double>(count)));
 }
 
-nanoseconds AdmissionControl::WaitOf(const RequestLoad& load, int64_t running,
-                                     const Scheduler& scheduler) const {
-  return TimeOfQueue(running, std::llround(mean_context_), scheduler) +
+nanoseconds AdmissionControl::WaitOf(const RequestLoad& load, uint32_t caller, int64_t running,
+                                     const Scheduler& scheduler, MonoTime now) const {
+  return TimeOfQueue(scheduler.PromptsAhead(caller, load.priority, now), running,
+                     std::llround(mean_context_), scheduler) +
          TimeOfScores(budget_.CandidatesAhead(load));
 }
 
 nanoseconds AdmissionControl::Wait(int64_t running, const Scheduler& scheduler) const {
-  return TimeOfQueue(running, std::llround(mean_context_), scheduler) +
+  return TimeOfQueue(scheduler.queue().Prompts(), running, std::llround(mean_context_), scheduler) +
          TimeOfScores(budget_.candidates());
 }
 

@@ -99,9 +99,9 @@ class AdmissionControl {
   // Returns a refusal if the model drains or hangs.
   absl::Status Closed() const;
   // Takes the load from the budget, or refuses the request if the model is closed, the deadline
-  // cannot be met, the expected wait is longer than max_wait allows for its priority and caller
-  // (not checked if the deadline is earlier than that), or a limit would be exceeded. `running` is
-  // the number of running sequences.
+  // cannot be met, it would wait at its place in the queue for longer than max_wait allows for its
+  // priority and caller (not checked if the deadline is earlier than that), or a limit would be
+  // exceeded. `running` is the number of running sequences.
   Admission Reserve(const Applicant& applicant, const Scheduler& scheduler, int64_t running,
                     MonoTime now);
   void Return(const RequestLoad& load) {
@@ -126,13 +126,14 @@ class AdmissionControl {
                    MonoTime now) const;
   // Removes a request from the backlog, if it is there, because it ends.
   void Leave(uint64_t id);
-  // Returns whether the queue holds less than a full batch, and the backlog a request for it.
-  bool HasRoomForNext(const Scheduler& scheduler, int64_t running) const;
+  // Returns whether the backlog has a request, and less than a full batch is ahead of its place in
+  // the queue.
+  bool HasRoomForNext(const Scheduler& scheduler, int64_t running, MonoTime now) const;
 
-  // Returns the refusal that applies to every request of this priority and deadline, or OK. There
-  // is one if Reserve has refused such a request because of the wait or the number of requests. It
-  // holds until Reconsider, because more requests do not change it.
-  absl::Status Standing(int priority, MonoTime deadline, MonoTime now) const;
+  // Returns the refusal that applies to every request of this caller, priority and deadline, or OK.
+  // There is one if Reserve has refused such a request because of the wait or the number of
+  // requests. It holds until Reconsider, because more requests do not change it.
+  absl::Status Standing(uint32_t caller, int priority, MonoTime deadline, MonoTime now) const;
   // Forgets such refusals. Called when the queue becomes shorter: a step begins, or a request has
   // ended.
   void Reconsider() { standing_.fill({}); }
@@ -161,15 +162,18 @@ class AdmissionControl {
   int64_t bytes() const { return budget_.bytes(); }
 
  private:
-  // Returns whether a request that may wait for `allowed` would wait for longer than its priority
-  // allows. If callers are identified, its caller may use only a share of that time. Sets `all_do`
-  // to whether this holds for every caller.
-  bool WaitsTooLong(const RequestLoad& load, nanoseconds allowed, int64_t running,
-                    const Scheduler& scheduler, bool* all_do) const;
+  // Returns whether a request would wait at its place for longer than its priority allows, unless
+  // its deadline is earlier than that. An identified caller with other requests may use only a
+  // share of that time. Sets `all_do` to whether this holds for all requests of its turns and
+  // level.
+  bool WaitsTooLong(const Applicant& applicant, int64_t running, const Scheduler& scheduler,
+                    MonoTime now, bool* all_do) const;
   bool OutOfReach(const Applicant& applicant, const Scheduler& scheduler, int64_t running,
                   MonoTime now, nanoseconds* needed) const;
-  // Returns the expected wait of a request with this load that enters the queue now.
-  nanoseconds WaitOf(const RequestLoad& load, int64_t running, const Scheduler& scheduler) const;
+  // Returns the expected wait of a request with this load that enters the queue now, at the place
+  // of `caller`'s next sequence.
+  nanoseconds WaitOf(const RequestLoad& load, uint32_t caller, int64_t running,
+                     const Scheduler& scheduler, MonoTime now) const;
   // Returns the time that a request of this level may wait in the queue.
   nanoseconds MaxWait(int priority) const;
   // Returns the entry of a request, without its id.
@@ -181,10 +185,13 @@ class AdmissionControl {
 
   // The last refusals of a level that apply to others; OK if there are none.
   struct StandingRefusals {
-    absl::Status any{};      // of every request that may wait for longer than max_wait
-    absl::Status undated{};  // of requests without a deadline
-    // Of requests that may wait for longer than max_wait, but not for longer than this.
+    absl::Status any{};  // of every request that may wait for longer than max_wait
+    // Of requests of the callers without a deadline, and of those that may wait for longer than
+    // max_wait, but not for longer than `patience`.
+    absl::Status undated{};
+    uint32_t undated_caller = 0;
     absl::Status patient{};
+    uint32_t patient_caller = 0;
     nanoseconds patience{0};
   };
 

@@ -19,6 +19,15 @@ namespace sluice {
 // Sequences of unidentified callers count as they arrive. Not thread-safe.
 class FairOrder {
  public:
+  // Returns the time at which a new sequence of this caller and level would count as arrived.
+  // `idle` is whether no other sequence waits.
+  MonoTime PlaceOf(uint32_t caller, int priority, MonoTime now, bool idle) const {
+    if (caller == 0) return now;
+    const auto busy = busy_until_.find(Flow{caller, priority});
+    const MonoTime virtual_now = idle ? std::max(now_, now) : now_;
+    return busy == busy_until_.end() ? virtual_now : std::max(virtual_now, busy->second);
+  }
+
   // Sets the place in the order of an arriving sequence that needs the device for `service`. `idle`
   // is whether no other sequence waits.
   void Arrive(nanoseconds service, bool idle, WaitingSequence* sequence) {

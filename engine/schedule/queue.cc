@@ -47,7 +47,8 @@ void SequenceQueue::EraseFromIndices(const WaitingSequence& sequence) {
 void SequenceQueue::AddStep(WaitingSequence* sequence) {
   tokens_ += sequence->tokens;
   if (!sequence->running) {
-    AddFresh(*sequence, 1);
+    later_steps_ += sequence->expected_steps - 1;
+    fresh_.Insert(OrderKey(*sequence), int64_t{sequence->tokens} + sequence->later_tokens);
     if (sequence->deadline == MonoTime::max()) return;
     due_[sequence->priority - 1].Insert({sequence->deadline, sequence->ticket},
                                         int64_t{sequence->tokens} + sequence->later_tokens);
@@ -60,18 +61,14 @@ void SequenceQueue::AddStep(WaitingSequence* sequence) {
 void SequenceQueue::EraseStep(const WaitingSequence& sequence) {
   tokens_ -= sequence.tokens;
   if (!sequence.running) {
-    AddFresh(sequence, -1);
+    later_steps_ -= sequence.expected_steps - 1;
+    fresh_.Erase(OrderKey(sequence));
     if (sequence.deadline == MonoTime::max()) return;
     due_[sequence.priority - 1].Erase({sequence.deadline, sequence.ticket});
     return;
   }
   running_.erase(OrderKey(sequence));
   running_pages_ -= sequence.pages;
-}
-
-void SequenceQueue::AddFresh(const WaitingSequence& sequence, int64_t sign) {
-  fresh_work_.prompt_tokens += sign * (int64_t{sequence.tokens} + sequence.later_tokens);
-  fresh_work_.later_steps += sign * (int64_t{sequence.expected_steps} - 1);
 }
 
 void SequenceQueue::Revise(WaitingSequence* sequence, const NextStep& next) {

@@ -67,18 +67,20 @@ class SequenceQueue {
   bool empty() const { return order_.empty(); }
   int64_t size() const { return std::ssize(order_); }
   int64_t tokens() const { return tokens_; }
-  // The work of the sequences that have not begun: the tokens of their prompts, and their expected
-  // number of steps after the prompts.
-  struct FreshWork {
-    int64_t prompt_tokens = 0;
-    int64_t later_steps = 0;
-  };
-  const FreshWork& fresh_work() const { return fresh_work_; }
+  // Returns the expected number of steps after the prompts of the sequences that have not begun.
+  int64_t later_steps() const { return later_steps_; }
 
   // Returns the total of queued prompts that have not begun, are due at or before `deadline` and
   // have `priority` or a more urgent level. Only tokens that must still be computed count. O(log
   // n).
   DueTotals::Total PromptsDueBy(MonoTime deadline, int priority) const;
+  // Returns the total of all queued prompts that have not begun.
+  DueTotals::Total Prompts() const { return fresh_.DueBy(MonoTime::max()); }
+  // Returns the total of queued prompts that have not begun and are ahead of a new sequence with
+  // this place in the order (FairOrder::PlaceOf) and level. O(log n).
+  DueTotals::Total PromptsAhead(MonoTime place, int priority) const {
+    return fresh_.DueBy(place + (priority - 1) * priority_step_);
+  }
 
  private:
   using Key = std::pair<MonoTime, uint64_t>;  // a time and the ticket
@@ -95,7 +97,6 @@ class SequenceQueue {
   // Adds the sequence's next step to the totals, or subtracts it.
   void AddStep(WaitingSequence* sequence);
   void EraseStep(const WaitingSequence& sequence);
-  void AddFresh(const WaitingSequence& sequence, int64_t sign);
 
   const nanoseconds priority_step_;
   std::pmr::unsynchronized_pool_resource nodes_;  // of the indices
@@ -105,7 +106,8 @@ class SequenceQueue {
   absl::btree_set<Key, std::less<Key>, Allocator<Key>> arrivals_{Allocator<Key>(&nodes_)};
   std::array<DueTotals, kPriorityLevels> due_;  // of prompts that have not begun, by level
   int64_t tokens_ = 0;
-  FreshWork fresh_work_;
+  DueTotals fresh_;  // the prompts that have not begun, by their places in the order
+  int64_t later_steps_ = 0;
   int64_t running_pages_ = 0;
 };
 

@@ -90,6 +90,12 @@ class Scheduler {
   // before (CHECK).
   void SetLadder(std::shared_ptr<const Ladder> ladder);
 
+  // Returns the total of the prompts that are ahead of a new sequence of this caller (see
+  // WaitingSequence) and level.
+  DueTotals::Total PromptsAhead(uint32_t caller, int priority, MonoTime now) const {
+    return queue_.PromptsAhead(fair_order_.PlaceOf(caller, priority, now, queue_.empty()),
+                               priority);
+  }
   // Returns about how long the device is occupied by steps of these tokens, in full batches.
   nanoseconds ServiceOf(int64_t tokens) const;
 

@@ -198,7 +198,7 @@ absl::Status InferenceFrontend::CheckQueue(const grpc::ByteBuffer& bytes, const 
       PeekAtRequest({reinterpret_cast<const char*>(slice.begin()), slice.size()});
   if (!peek.has_value()) return absl::OkStatus();
   const int most_urgent = call.caller == nullptr ? call.max_priority : call.caller->max_priority();
-  return context_.engine->StandingRefusal(peek->model_name, peek->model_version,
+  return context_.engine->StandingRefusal(peek->model_name, peek->model_version, OwnerOf(call),
                                           std::max(kDefaultPriority, most_urgent), call.received,
                                           call.rpc_deadline);
 }

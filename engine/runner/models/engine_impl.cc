@@ -162,11 +162,12 @@ class EngineImpl : public Engine {
     return served->runner().Submit(std::move(made.request), std::move(made.sink), received);
   }
 
-  absl::Status StandingRefusal(std::string_view name, std::string_view version, int priority,
-                               MonoTime received, MonoTime deadline) override {
+  absl::Status StandingRefusal(std::string_view name, std::string_view version,
+                               std::string_view owner, int priority, MonoTime received,
+                               MonoTime deadline) override {
     const absl::StatusOr<ModelTable::Lease> served = Served(name, version);
     if (!served.ok()) return absl::OkStatus();
-    return (*served)->runner().StandingRefusal(priority, received, deadline);
+    return (*served)->runner().StandingRefusal(owner, priority, received, deadline);
   }
 
   void Cancel(RequestId id) override {

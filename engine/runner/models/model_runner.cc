@@ -264,11 +264,12 @@ absl::StatusOr<RequestId> ModelRunner::Submit(Request request, std::shared_ptr<S
   return id;
 }
 
-absl::Status ModelRunner::StandingRefusal(int priority, MonoTime received, MonoTime deadline) {
+absl::Status ModelRunner::StandingRefusal(std::string_view owner, int priority, MonoTime received,
+                                          MonoTime deadline) {
   absl::Status refusal;
   {
     MutexLock lock(&state_.mu);
-    refusal = state_.admission.Standing(priority, deadline, received);
+    refusal = state_.admission.Standing(OwnerKey(owner), priority, deadline, received);
   }
   return refusal.ok() ? refusal : Refuse(std::move(refusal));
 }

@@ -54,7 +54,8 @@ class ModelRunner {
 
   // See Engine.
   absl::StatusOr<RequestId> Submit(Request request, std::shared_ptr<Sink> sink, MonoTime received);
-  absl::Status StandingRefusal(int priority, MonoTime received, MonoTime deadline);
+  absl::Status StandingRefusal(std::string_view owner, int priority, MonoTime received,
+                               MonoTime deadline);
   void Cancel(RequestId id);
   absl::StatusOr<Explanation> Explain(std::string_view request_id) const;
   // All statistics except ladder_changes.

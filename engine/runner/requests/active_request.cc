@@ -204,14 +204,6 @@ std::shared_ptr<const RequestName> NameOfRequest(const Request& request) {
   return std::make_shared<const RequestName>(RequestName{request.spec->id, request.caller});
 }
 
-// Returns the number of the request's owner for the scheduler; 0 if callers are not identified.
-uint32_t OwnerKey(const Request& request) {
-  if (request.turn_owner().empty()) return 0;
-  StableHash hash;
-  hash.Add(request.turn_owner());
-  return std::max(static_cast<uint32_t>(hash.value()), 1u);
-}
-
 // Makes rows share pages only if their offsets are equal, because a page's content depends on
 // positions.
 void AlignRow(const ModelConfig& config, RequestRow* row) {
@@ -318,7 +310,7 @@ ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, M
     row.generation.limit =
         std::min(request.spec->max_tokens, max_positions + 1 - row.prompt.length);
     row.priority = request.spec->priority;
-    row.caller = OwnerKey(request);
+    row.caller = OwnerKey(request.turn_owner());
     row.queued = queued;
     row.deadline = request.deadline;
     row.history = std::span(request.tokens).subspan(offset, row.prompt.length);
@@ -512,9 +504,16 @@ absl::Status ExamineRequest(const Request& request, int64_t max_positions, MonoT
   return ReasonError(Reason::kDeadline, "the deadline passed before the request was queued");
 }
 
+uint32_t OwnerKey(std::string_view owner) {
+  if (owner.empty()) return 0;
+  StableHash hash;
+  hash.Add(owner);
+  return std::max(static_cast<uint32_t>(hash.value()), 1u);
+}
+
 Applicant ApplicantOf(const Request& request) {
   return {.load = LoadOf(request),
-          .caller = OwnerKey(request),
+          .caller = OwnerKey(request.turn_owner()),
           .deadline = request.deadline,
           .rows = request.rows(),
           .prompt_tokens = std::ssize(request.tokens),

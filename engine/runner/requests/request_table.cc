@@ -72,7 +72,9 @@ void RequestTable::QueueNext(MonoTime now) {
 }
 
 void RequestTable::FillQueue(MonoTime now) {
-  while (admission_->HasRoomForNext(scheduler_->scheduler(), running_sequences())) QueueNext(now);
+  while (admission_->HasRoomForNext(scheduler_->scheduler(), running_sequences(), now)) {
+    QueueNext(now);
+  }
 }
 
 void RequestTable::ExpireWaiting(MonoTime now) {

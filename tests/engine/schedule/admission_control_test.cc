@@ -175,26 +175,26 @@ TEST(AdmissionControl, ARefusalForTheWaitHoldsForItsLevelUntilReconsidered) {
   first.tokens = 45;
   first.queued = kNow;
   scheduler.Arrive(&first);
-  EXPECT_TRUE(admission.Standing(2, MonoTime::max(), kNow).ok()) << "no request was refused";
+  EXPECT_TRUE(admission.Standing(0, 2, MonoTime::max(), kNow).ok()) << "no request was refused";
   const absl::Status refusal =
       Reserve(&admission, RequestWith({4}), {.tokens = 5, .priority = 2}, scheduler, 0, kNow);
   ASSERT_FALSE(refusal.ok()) << "45 of 40 ms";
-  EXPECT_EQ(admission.Standing(2, MonoTime::max(), kNow), refusal);
-  EXPECT_EQ(ReasonOf(admission.Standing(2, MonoTime::max(), kNow)), Reason::kQueueFull);
-  EXPECT_TRUE(admission.Standing(2, kNow + milliseconds(51), kNow).ok()) << "it may be deferred";
-  EXPECT_TRUE(admission.Standing(2, kNow + milliseconds(50), kNow).ok())
+  EXPECT_EQ(admission.Standing(0, 2, MonoTime::max(), kNow), refusal);
+  EXPECT_EQ(ReasonOf(admission.Standing(0, 2, MonoTime::max(), kNow)), Reason::kQueueFull);
+  EXPECT_TRUE(admission.Standing(0, 2, kNow + milliseconds(51), kNow).ok()) << "it may be deferred";
+  EXPECT_TRUE(admission.Standing(0, 2, kNow + milliseconds(50), kNow).ok())
       << "its own forecast decides";
-  EXPECT_TRUE(admission.Standing(1, MonoTime::max(), kNow).ok()) << "45 of 50 ms";
+  EXPECT_TRUE(admission.Standing(0, 1, MonoTime::max(), kNow).ok()) << "45 of 50 ms";
   AdmissionControl ending = admission, draining = admission;
   const RequestLoad admitted = {.tokens = 5, .priority = 1};
   ASSERT_TRUE(Reserve(&ending, RequestWith({4}), admitted, scheduler, 0, kNow).ok());
-  EXPECT_FALSE(ending.Standing(2, MonoTime::max(), kNow).ok());
+  EXPECT_FALSE(ending.Standing(0, 2, MonoTime::max(), kNow).ok());
   ending.Return(admitted);
-  EXPECT_TRUE(ending.Standing(2, MonoTime::max(), kNow).ok()) << "a request has ended";
+  EXPECT_TRUE(ending.Standing(0, 2, MonoTime::max(), kNow).ok()) << "a request has ended";
   draining.Drain();
-  EXPECT_TRUE(draining.Standing(2, MonoTime::max(), kNow).ok()) << "draining has another code";
+  EXPECT_TRUE(draining.Standing(0, 2, MonoTime::max(), kNow).ok()) << "draining has another code";
   admission.Reconsider();
-  EXPECT_TRUE(admission.Standing(2, MonoTime::max(), kNow).ok());
+  EXPECT_TRUE(admission.Standing(0, 2, MonoTime::max(), kNow).ok());
 }
 
 TEST(AdmissionControl, OnlyRefusalsThatApplyToEveryRequestAreKept) {
@@ -206,7 +206,7 @@ TEST(AdmissionControl, OnlyRefusalsThatApplyToEveryRequestAreKept) {
                     {.tokens = tokens, .priority = 1, .caller = caller}, scheduler, 0, kNow)
                 .ok();
   };
-  const auto stands = [&] { return !admission.Standing(1, MonoTime::max(), kNow).ok(); };
+  const auto stands = [&] { return !admission.Standing(0, 1, MonoTime::max(), kNow).ok(); };
   EXPECT_FALSE(reserve(2, "greedy"));
   EXPECT_TRUE(reserve(19, "modest"));
   EXPECT_FALSE(stands()) << "a shorter request fits";
@@ -237,6 +237,75 @@ TEST(AdmissionControl, ACallerGetsAtMostItsShareOfTheWait) {
   EXPECT_FALSE(reserve("greedy").ok()) << "it has more than 40 of 50 ms";
   EXPECT_TRUE(reserve("").ok()) << "callers are not identified";
   EXPECT_TRUE(reserve("modest").ok());
+}
+
+// Returns the sequences of a request of 20 rows of 45 ms each, which wait.
+std::deque<WaitingSequence> QueueBulk(uint32_t caller, int priority, Scheduler* scheduler) {
+  std::deque<WaitingSequence> rows(20);
+  for (WaitingSequence& row : rows) {
+    row.ticket = 1000 + (&row - &rows.front());
+    row.tokens = 45;
+    row.queued = kNow;
+    row.caller = caller;
+    row.priority = priority;
+    scheduler->Arrive(&row);
+  }
+  return rows;
+}
+
+// Callers take turns and more urgent levels are first, so a long request of a caller does not delay
+// these. The costs are a millisecond per token.
+TEST(AdmissionControl, TheWaitIsThatOfTheRequestsPlace) {
+  const auto refused = [](const Applicant& applicant, uint32_t bulk_caller) {
+    AdmissionControl admission({.queue = {.max_wait_us = 100'000, .priority_share = 1}});
+    Scheduler scheduler = SchedulerWithCosts();
+    const auto rows = QueueBulk(bulk_caller, 2, &scheduler);
+    const Admission decision = admission.Reserve(applicant, scheduler, 0, kNow);
+    EXPECT_EQ(
+        !decision.refusal.ok(),
+        !admission.Standing(applicant.caller, applicant.load.priority, MonoTime::max(), kNow).ok());
+    return !decision.refusal.ok();
+  };
+  const auto applicant = [](uint32_t caller, int priority) {
+    return Applicant{
+        .load = {.tokens = 4, .priority = priority}, .caller = caller, .prompt_tokens = 4};
+  };
+  EXPECT_TRUE(refused(applicant(1, 2), 1)) << "900 of 100 ms are ahead";
+  EXPECT_FALSE(refused(applicant(2, 2), 1)) << "another caller";
+  EXPECT_TRUE(refused(applicant(2, 3), 1)) << "a less urgent level";
+  EXPECT_FALSE(refused(applicant(1, 1), 1)) << "a more urgent level";
+  EXPECT_TRUE(refused(applicant(0, 2), 0)) << "without callers, the order is that of arrival";
+}
+
+TEST(AdmissionControl, ARefusalForTheWaitHoldsOnlyForItsCaller) {
+  AdmissionControl admission({.queue = {.max_wait_us = 100'000}});
+  Scheduler scheduler = SchedulerWithCosts();
+  const auto rows = QueueBulk(1, 2, &scheduler);
+  const Applicant applicant{.load = {.tokens = 4}, .caller = 1, .prompt_tokens = 4};
+  ASSERT_FALSE(admission.Reserve(applicant, scheduler, 0, kNow).refusal.ok());
+  EXPECT_FALSE(admission.Standing(1, kDefaultPriority, MonoTime::max(), kNow).ok());
+  EXPECT_TRUE(admission.Standing(2, kDefaultPriority, MonoTime::max(), kNow).ok());
+}
+
+// Requests of two callers wait in the backlog. Less than a full batch is ahead of the one whose
+// caller has nothing in the queue.
+TEST(AdmissionControl, ALongQueueOfACallerDoesNotKeepOthersInTheBacklog) {
+  AdmissionControl admission({.queue = {.max_wait_us = 100'000}, .priority_step = milliseconds(1)});
+  Scheduler scheduler = SchedulerWithCosts();
+  const auto rows = QueueBulk(1, 2, &scheduler);
+  const MonoTime later = kNow + std::chrono::minutes(1);
+  const Applicant own{.load = {.tokens = 4}, .caller = 1, .deadline = later, .prompt_tokens = 4};
+  const Admission decision = admission.Reserve(own, scheduler, 0, kNow);
+  ASSERT_TRUE(decision.deferred);
+  admission.Defer(1, own, scheduler, decision, kNow);
+  EXPECT_FALSE(admission.HasRoomForNext(scheduler, 0, kNow));
+  Applicant other = own;
+  other.caller = 2;
+  const Admission gives = admission.Reserve(other, scheduler, 0, kNow);
+  ASSERT_TRUE(gives.deferred && gives.gives_place) << "the earlier request has the place";
+  admission.Leave(1);
+  admission.Defer(2, other, scheduler, gives, kNow);
+  EXPECT_TRUE(admission.HasRoomForNext(scheduler, 0, kNow));
 }
 
 // Ten times the capacity for two seconds of virtual time, with no or distant deadlines. Admitted
@@ -280,7 +349,7 @@ TEST(AdmissionControl, AfterAnOverloadTheWaitIsWithinTheLimit) {
       } else if (decision.refusal.ok()) {
         enqueue(applicant.prompt_tokens);
       }
-      while (admission.HasRoomForNext(scheduler, 0)) take_next();
+      while (admission.HasRoomForNext(scheduler, 0, now)) take_next();
       for (; device_free <= now && begun < sequences.size(); ++begun) {
         WaitingSequence& first = sequences[begun];
         EXPECT_LE(std::max(device_free, first.queued), first.queued + kBound + 2 * kLongest);
@@ -503,9 +572,9 @@ TEST(AdmissionControl, TheBacklogUsesHalfOfEachLimit) {
   EXPECT_EQ(ReasonOf(refused.refusal), Reason::kQueueFull);
   EXPECT_THAT(std::string(refused.refusal.message()),
               HasSubstr("half of engine.queue.max_requests"));
-  EXPECT_EQ(admission.Standing(kDefaultPriority, later, kNow), refused.refusal)
+  EXPECT_EQ(admission.Standing(0, kDefaultPriority, later, kNow), refused.refusal)
       << "it applies to calls that may wait for as long";
-  EXPECT_TRUE(admission.Standing(kDefaultPriority, later + milliseconds(1), kNow).ok());
+  EXPECT_TRUE(admission.Standing(0, kDefaultPriority, later + milliseconds(1), kNow).ok());
   EXPECT_TRUE(reserve(kNow + milliseconds(500)).refusal.ok()) << "the queue has room for others";
 }
 
