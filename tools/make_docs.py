@@ -272,14 +272,20 @@ def errors_page():
         "",
         "The reasons from `cancelled` on are for errors with no more exact reason: each has the "
         "name of its",
-        "status. An error inside a stream has no trailer: its status and its reason are the "
-        "parameters",
-        "`error_code` and `error_reason` of the response. A call that the daemon cuts off, because "
-        "its",
-        "peer does not read or send, has neither. An error of gRPC itself has no reason and no "
-        "push-back: an",
-        "unknown method, a compressed message, a message or metadata above the limit. Made by",
-        "`tools/make_docs.py` from `base/reason.h`.",
+        "status. A CANCELLED without a reason comes from gRPC itself, for example while the "
+        "daemon stops. If",
+        "the caller did not cancel the call, repeat it like UNAVAILABLE, as the Python client "
+        "does.",
+        "",
+        "An error inside a stream has no trailer: its status and its reason are the "
+        "parameters `error_code`",
+        "and `error_reason` of the response. A call that the daemon cuts off, because its peer "
+        "does not read",
+        "or send, has neither. An error of gRPC itself has no reason and no push-back: an unknown "
+        "method, a",
+        "compressed message, a message or metadata above the limit. Made by `tools/make_docs.py` "
+        "from",
+        "`base/reason.h`.",
         "",
         "| reason | status | HTTP | retry | fault | cause | what to do |",
         "|---|---|---|---|---|---|---|",

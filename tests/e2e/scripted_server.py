@@ -17,29 +17,31 @@ class Refusal:
 
 class ScriptedServer:
     """Answers each call with the next entry of `script`: a Refusal, or one generated token's text.
+    With `infer`, this function of a request and its context answers ModelInfer instead.
 
     For each call, `arrivals` has its time, `times_left` the time until its deadline, and
     `metadata` its metadata."""
 
-    def __init__(self, *script):
+    def __init__(self, *script, infer=None):
         self.script = list(script)
         self.arrivals = []
         self.times_left = []
         self.metadata = []
         self.address = f"127.0.0.1:{free_port()}"
-        infer, stream = _protocol.MODEL_INFER, _protocol.MODEL_STREAM_INFER
+        method, stream = _protocol.MODEL_INFER, _protocol.MODEL_STREAM_INFER
         handler = grpc.method_handlers_generic_handler(
             "inference.GRPCInferenceService",
             {
                 "ModelInfer": grpc.unary_unary_rpc_method_handler(
-                    self._infer, infer.request.FromString, infer.response.SerializeToString
+                    infer or self._infer, method.request.FromString,
+                    method.response.SerializeToString
                 ),
                 "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(
                     self._stream, stream.request.FromString, stream.response.SerializeToString
                 ),
             },
         )
-        self._server = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
+        self._server = grpc.server(concurrent.futures.ThreadPoolExecutor(32 if infer else 4))
         self._server.add_generic_rpc_handlers((handler,))
         self._server.add_insecure_port(self.address)
         self._server.start()

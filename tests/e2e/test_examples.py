@@ -2,6 +2,8 @@
 
 test_documented_commands.py runs the commands that their texts show."""
 
+import json
+import os
 import subprocess
 import sys
 
@@ -15,7 +17,8 @@ from waiting import PATIENCE_S
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 TEXTS = ["And God said", "Jerusalem"]
 # The arguments after the model's name.
-ARGUMENTS = {"embed": TEXTS, "entities": TEXTS, "recommend": ["1"], "score": TEXTS,
+ARGUMENTS = {"embed": TEXTS, "embed_many": [__file__, os.devnull], "entities": TEXTS,
+             "recommend": ["1"], "score": TEXTS,
              "search": [__file__, "a query"], "stream": ["a", "1"], "xsa": ["a", "1"]}
 
 
@@ -64,3 +67,19 @@ def test_folder_decides_the_pooling(served, model):
     with Client(served) as client:
         vectors = np.asarray(client.embed(model, TEXTS, normalize=True))
     assert shown.stdout.splitlines()[1] == f"{vectors[1] @ vectors[0]:7.4f}  {TEXTS[1]}"
+
+
+def test_embedding_of_many_texts_continues_after_a_failure(served, tmp_path):
+    texts, vectors = tmp_path / "texts.txt", tmp_path / "vectors.jsonl"
+    lines = [f"{i} {'word ' * (i % 20)}" for i in range(150)]
+    texts.write_text("\n".join(lines))
+    whole = tmp_path / "whole.jsonl"
+    for out, before in ((whole, None), (vectors, 70)):
+        if before is not None:  # A run ended within a line.
+            out.write_text("".join(whole.read_text().splitlines(True)[:before]) + "[0.1")
+        shown = run(ROOT / "examples" / "embed_many.py", served, "dense", texts, out)
+        assert shown.returncode == 0 and shown.stdout == "150 of 150\n", shown.stderr
+    assert vectors.read_text() == whole.read_text()
+    with Client(served) as client:
+        expected = client.embed("dense", [line.strip() for line in lines]).tolist()
+    assert [*map(json.loads, whole.read_text().splitlines())] == expected

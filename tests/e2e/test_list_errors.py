@@ -43,7 +43,7 @@ def gateway(served):
 def drawn(seed, bad):
     """Returns a list of texts, and the place of `bad` in it."""
     draw = random.Random(seed)
-    texts = ["a"] * draw.randint(2, 40)
+    texts = ["a"] * draw.randint(2, 200)
     place = draw.randrange(len(texts))
     print("seed", seed, "place", place, "of", len(texts))
     texts[place] = bad

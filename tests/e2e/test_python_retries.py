@@ -72,6 +72,32 @@ def test_call_is_not_retried_if_a_retry_cannot_succeed(connect, refusal, options
         assert error.value.reason == ("full" if refusal.pushback_ms else own)
 
 
+def test_call_that_a_stopping_daemon_cancels_is_repeated(connect):
+    ended = Refusal("CANCELLED")
+    with ScriptedServer(ended, ended, "answer") as server, connect(
+        server.address, retry=Retry(backoff_s=0)
+    ) as client:
+        assert client.generate("demo", "a", max_tokens=1).text == "answer"
+        assert not server.script
+
+
+def test_call_that_is_cancelled_at_every_attempt_says_so(connect):
+    with ScriptedServer(*[Refusal("CANCELLED")] * 3) as server, connect(
+        server.address, retry=Retry(attempts=3, backoff_s=0)
+    ) as client:
+        with pytest.raises(errors.Cancelled, match="the client did not cancel the call") as error:
+            client.generate("demo", "a", max_tokens=1)
+        assert error.value.reason == "cancelled" and not server.script
+
+
+def test_cancellation_with_a_reason_is_not_repeated(connect):
+    # The daemon itself gives the reason.
+    with ScriptedServer(Refusal("CANCELLED", 1)) as server, connect(server.address) as client:
+        with pytest.raises(errors.Cancelled, match="^scripted refusal$"):
+            client.generate("demo", "a", max_tokens=1)
+        assert not server.script
+
+
 def test_overloaded_daemon_is_called_until_the_deadline(connect):
     refusals = [Refusal("RESOURCE_EXHAUSTED", 1)] * 12
     with ScriptedServer(*refusals, "answer") as server, connect(server.address) as client:
@@ -104,7 +130,15 @@ def test_deadline_of_a_call_limits_all_its_requests_and_the_default_limits_each(
         with time_moved_by(6):
             each.begin()
             assert after - 1 < each.remaining_s() <= after
-    with time_moved_by(11), pytest.raises(errors.DeadlineExceeded):
+        with time_moved_by(6):  # A part of a list has the deadline of a request.
+            part = each.part()
+            part.begin()
+            assert after - 1 < part.remaining_s() <= after
+    with time_moved_by(61):  # Waiting in the client counts only for a deadline of the whole call.
+        assert default.part().queue_s() is None
+        with pytest.raises(errors.DeadlineExceeded):
+            own.part().queue_s()
+    with time_moved_by(11), pytest.raises(errors.DeadlineExceeded, match=r"\(timeout_s\)"):
         own.remaining_s()
 
 

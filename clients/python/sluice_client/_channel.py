@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import numbers
 import pathlib
 import time
@@ -10,13 +11,16 @@ from typing import Any, Mapping, NamedTuple, Optional, Sequence, Union
 
 import grpc
 
-from .errors import DeadlineExceeded, SluiceError, Unavailable, late
+from .errors import Cancelled, DeadlineExceeded, SluiceError, Unavailable, late
 from .retry import Retry
 
 # The daemon limits the size of messages, so the client does not. By default, the time between two
 # attempts to connect grows to two minutes, in which a daemon that has restarted gets no calls.
 _OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1),
             ("grpc.max_reconnect_backoff_ms", 5000)]
+
+# How callers of the Python client avoid DeadlineExceeded. The gateway replaces these words.
+LONGER = "give the call a longer deadline (timeout_s)"
 
 Path = Union[str, "pathlib.Path"]
 
@@ -89,7 +93,8 @@ class Attempts:
     """The attempts of one call: its deadline, its metadata, and the number of failures.
 
     The option `timeout_s` limits the whole call. The client's timeout limits each request of it,
-    because a call with a long list takes several requests.
+    because a call with a long list takes several requests. Requests that are in flight together
+    need Attempts of their own; see `part`.
     """
 
     def __init__(self, options: Mapping[str, Any], defaults: Defaults) -> None:
@@ -102,6 +107,14 @@ class Attempts:
         self.metadata = [*options.get("metadata", ())]
         if defaults.token is not None:
             self.metadata.append(("authorization", f"Bearer {defaults.token}"))
+
+    def part(self) -> Attempts:
+        """Returns the attempts of a part of the call, with the call's deadline and metadata."""
+        return copy.copy(self)
+
+    def queue_s(self) -> Optional[float]:
+        """Returns the seconds for which a request may wait in the client; None if any time."""
+        return self.remaining_s() if self._is_whole else None
 
     def begin(self) -> None:
         """Starts a request of the call."""
@@ -119,7 +132,7 @@ class Attempts:
         left = self._until - time.monotonic()
         if left <= 0:
             raise late(f"the call's deadline of {self._timeout_s:g} s passed before this request"
-                       " was sent; give the call a longer deadline, or send fewer inputs")
+                       f" was sent; {LONGER}, or send fewer inputs")
         return left
 
     def delay_s(self, error: SluiceError) -> float:
@@ -140,10 +153,18 @@ class Attempts:
                 f" (tls=Tls()). gRPC reports: {error.message}", error.code, error.reason)
             made.is_local = True
             return made
+        if error.is_local and isinstance(error, Cancelled):
+            stopped = Cancelled(
+                f"the daemon at {self._defaults.address} ended the call without an answer, as it"
+                " does while it stops or restarts; the client did not cancel the call. Call again"
+                f" later, or allow more attempts (retry=Retry(attempts=12)). gRPC reports:"
+                f" {error.message}", error.code, error.reason)
+            stopped.is_local = True
+            return stopped
         if not (error.is_local and isinstance(error, DeadlineExceeded)) or self._until is None:
             return error
-        return late(f"no answer within the call's deadline of {self._timeout_s:g} s; give the call"
-                    " a longer deadline, or send fewer inputs")
+        return late(f"no answer within the call's deadline of {self._timeout_s:g} s; {LONGER}, or"
+                    " send fewer inputs")
 
 
 def closed() -> SluiceError:

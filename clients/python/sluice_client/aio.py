@@ -291,16 +291,41 @@ class AsyncClient:
 
     async def _finish(self, task: Task[T], attempts: Attempts) -> T:
         try:
-            call = next(task)
+            step = next(task)
             while True:
+                answer: Any
                 try:
-                    response = await self._answer(call, attempts)
+                    if isinstance(step, tasks.Together):
+                        answer = await self._together(step, attempts)
+                    else:
+                        answer = await self._answer(step, attempts)
                 except SluiceError as error:
-                    call = task.throw(error)
+                    step = task.throw(error)
                 else:
-                    call = task.send(response)
+                    step = task.send(answer)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
+
+    async def _together(self, group: tasks.Together, attempts: Attempts) -> list[Any]:
+        """Returns the results of tasks. The first error cancels all of them."""
+        results: list[Any] = [None] * len(group.tasks)
+        numbers = iter(range(len(group.tasks)))
+
+        async def work() -> None:
+            for number in numbers:  # All workers share the iterator.
+                results[number] = await self._finish(group.tasks[number], attempts.part())
+
+        works = [asyncio.ensure_future(work()) for _ in range(min(group.most, len(results)))]
+        try:
+            done, _ = await asyncio.wait(works, return_when=asyncio.FIRST_EXCEPTION)
+            for each in works:
+                if each in done:
+                    each.result()
+        finally:
+            for each in works:
+                each.cancel()
+            await asyncio.gather(*works, return_exceptions=True)
+        return results
 
     async def _answer(self, call: tasks.Call, attempts: Attempts) -> _protocol.Message:
         if self._slots is None or call.method is not _protocol.MODEL_INFER:
@@ -317,7 +342,7 @@ class AsyncClient:
             await self._slots.acquire()
             return
         try:
-            await asyncio.wait_for(self._slots.acquire(), attempts.remaining_s())
+            await asyncio.wait_for(self._slots.acquire(), attempts.queue_s())
         except asyncio.TimeoutError:
             raise late("the deadline passed while the client's earlier calls were in flight"
                        " (max_in_flight)") from None
@@ -331,8 +356,11 @@ class AsyncClient:
                 return await self._connected().unary[call.method](
                     call.request, timeout=attempts.remaining_s(), metadata=attempts.metadata
                 )
-            except grpc.RpcError as error:
-                delay = attempts.delay_s(error_of_rpc(error))
+            except grpc.RpcError as caught:
+                error = error_of_rpc(caught)
+                if self._closed:
+                    raise error from None
+                delay = attempts.delay_s(error)
             await asyncio.sleep(delay)
 
     async def _parts(
@@ -363,7 +391,7 @@ class AsyncClient:
                     return
                 except (grpc.RpcError, SluiceError) as caught:
                     error = caught if isinstance(caught, SluiceError) else error_of_rpc(caught)
-                    if begun:
+                    if begun or self._closed:
                         raise attempts.explained(error) from None
                     delay = attempts.delay_s(await self._finish(
                         tasks.error_without_head(request.model_name, error, options), attempts))

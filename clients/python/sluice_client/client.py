@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, Generator, Iterable, Mapping, Optional, Sequence, Union
 
 import grpc
@@ -18,6 +20,34 @@ from .zero_shot import TEMPLATE
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+
+class _InFlight:
+    """The requests of a list that several threads send. One thread can end all of them."""
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+        self._lock = threading.Lock()
+        self._calls: set[grpc.Future[Any]] = set()
+
+    def answer(self, call: grpc.Future[Any]) -> _protocol.Message:
+        """Waits for the answer. Raises FutureCancelledError if `end` was called."""
+        with self._lock:
+            self._calls.add(call)
+        try:
+            if self.ended.is_set():
+                call.cancel()
+            return call.result()
+        finally:
+            with self._lock:
+                self._calls.discard(call)
+
+    def end(self) -> None:
+        self.ended.set()
+        with self._lock:
+            calls = list(self._calls)
+        for each in calls:
+            each.cancel()
 
 
 class Client:
@@ -251,30 +281,73 @@ class Client:
         """Makes the calls of a task and returns the task's result."""
         return self._finish(task, Attempts(options, self._defaults))
 
-    def _finish(self, task: Task[T], attempts: Attempts) -> T:
+    def _finish(
+        self, task: Task[T], attempts: Attempts, in_flight: Optional[_InFlight] = None
+    ) -> T:
         try:
-            call = next(task)
+            step = next(task)
             while True:
+                answer: Any
                 try:
-                    response = self._answer(call, attempts)
+                    if isinstance(step, tasks.Together):
+                        answer = self._together(step, attempts)
+                    else:
+                        answer = self._answer(step, attempts, in_flight)
                 except SluiceError as error:
-                    call = task.throw(error)
+                    step = task.throw(error)
                 else:
-                    call = task.send(response)
+                    step = task.send(answer)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
 
-    def _answer(self, call: tasks.Call, attempts: Attempts) -> _protocol.Message:
+    def _together(self, group: tasks.Together, attempts: Attempts) -> list[Any]:
+        """Returns the results of tasks. The first error ends all of them."""
+        results: list[Any] = [None] * len(group.tasks)
+        numbers, lock = iter(range(len(group.tasks))), threading.Lock()
+        in_flight = _InFlight()
+
+        def work() -> None:
+            while not in_flight.ended.is_set():
+                with lock:
+                    number = next(numbers, None)
+                if number is None:
+                    return
+                results[number] = self._finish(group.tasks[number], attempts.part(), in_flight)
+
+        with ThreadPoolExecutor(min(group.most, len(results)), "sluice_client") as threads:
+            try:
+                works = [threads.submit(work) for _ in range(min(group.most, len(results)))]
+                wait(works, return_when=FIRST_EXCEPTION)
+                for each in works:
+                    if each.done():
+                        each.result()
+            finally:
+                in_flight.end()
+        return results
+
+    def _answer(
+        self, call: tasks.Call, attempts: Attempts, in_flight: Optional[_InFlight]
+    ) -> _protocol.Message:
         attempts.begin()
+        method = self._unary[call.method]
         while True:
             if self._closed:
                 raise closed()
+            arguments = {"timeout": attempts.remaining_s(), "metadata": attempts.metadata}
             try:
-                return self._unary[call.method](
-                    call.request, timeout=attempts.remaining_s(), metadata=attempts.metadata
-                )
-            except grpc.RpcError as error:
-                time.sleep(attempts.delay_s(error_of_rpc(error)))
+                if in_flight is None:
+                    return method(call.request, **arguments)
+                return in_flight.answer(method.future(call.request, **arguments))
+            except grpc.RpcError as caught:
+                error = error_of_rpc(caught)
+                caught.__traceback__ = None  # See _parts.
+            if self._closed:
+                raise error
+            delay = attempts.delay_s(error)
+            if in_flight is None:
+                time.sleep(delay)
+            elif in_flight.ended.wait(delay):
+                raise error
 
     def _parts(
         self, request: _protocol.Message, options: Mapping[str, Any]
@@ -304,7 +377,7 @@ class Client:
             finally:
                 call.cancel()
                 del call
-            if begun:
+            if begun or self._closed:
                 raise attempts.explained(error)
             time.sleep(attempts.delay_s(self._finish(
                 tasks.error_without_head(request.model_name, error, options), attempts)))

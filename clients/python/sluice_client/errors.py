@@ -60,6 +60,14 @@ class Cancelled(SluiceError):
     """The call was cancelled."""
 
 
+def is_away(error: SluiceError) -> bool:
+    """Returns whether the daemon is unavailable, or ended the call as it stopped.
+
+    gRPC cancels the calls that it has not handed over when a daemon stops. The error has no reason.
+    """
+    return isinstance(error, Unavailable) or error.is_local and isinstance(error, Cancelled)
+
+
 class NotAllowed(SluiceError):
     """The daemon does not recognise the caller, or does not allow the call."""
 

@@ -136,13 +136,17 @@ def check_pairs(pairs: Sequence[Any]) -> None:
                 check_unicode(f"input [{i}]", text)
 
 
+def check_kinds(prompts: Sequence[Prompt]) -> None:
+    """Raises TypeError unless prompts are either all texts or all token ids."""
+    if len({is_text(prompt) for prompt in prompts}) > 1:
+        raise TypeError("the prompts mix texts and token ids; send them in two calls")
+
+
 def prompt_inputs(prompts: Sequence[Prompt]) -> list[Tensor]:
     """Returns the inputs for prompts, one row each. Prompts are either all texts or all ids."""
-    texts = [is_text(prompt) for prompt in prompts]
-    if all(texts):
+    check_kinds(prompts)
+    if is_text(prompts[0]):
         return [Tensor.of("text_input", "BYTES", (len(prompts), 1), prompts)]
-    if any(texts):
-        raise TypeError("the prompts mix texts and token ids; send them in two calls")
     rows = [_token_ids(prompt) for prompt in prompts]
     longest = max(map(len, rows))
     return [

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from typing import Callable, Optional
 
-from .errors import Overloaded, SluiceError, Unavailable
+from .errors import Overloaded, SluiceError, is_away
 
 _UNAVAILABLE_ATTEMPTS = 4
 _SPREAD = 0.1  # of the delay in a refusal
@@ -18,8 +18,9 @@ class Retry:
 
     If the daemon refuses a call because it is overloaded, the client repeats it after the delay in
     the refusal, until the call's deadline; without a delay it does not repeat the call. If the
-    daemon is unavailable, the client waits a random time of up to `backoff_s`, which doubles with
-    each attempt. A call is not repeated if its deadline would pass first.
+    daemon is unavailable, or ends a call as it stops, the client waits a random time of up to
+    `backoff_s`, which doubles with each attempt. A call is not repeated if its deadline would pass
+    first.
 
     `attempts` limits the attempts of a call. None limits them only while the daemon is unavailable,
     to 4.
@@ -53,7 +54,7 @@ class Retry:
         if isinstance(error, Overloaded) and error.retry_after_s is not None:
             # Calls that were refused together are not repeated together.
             delay = error.retry_after_s * (1 + _SPREAD * draw())
-        elif isinstance(error, Unavailable):
+        elif is_away(error):
             most = most or _UNAVAILABLE_ATTEMPTS
             delay = draw() * min(self.backoff_s * 2 ** (attempt - 1), self.max_backoff_s)
         else:

@@ -1,14 +1,16 @@
 """The tasks of the client, without network calls; both clients share this module.
 
 A task is a generator. It yields each call that it needs, receives the response or the call's error,
-and returns the task's result. `Client` makes the calls and blocks; `AsyncClient` awaits them.
+and returns the task's result. It may also yield several tasks to run together, and receives the
+list of their results or the first error. `Client` makes the calls and blocks; `AsyncClient` awaits
+them.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from operator import mul
+from operator import length_hint, mul
 from typing import (
     Any,
     Callable,
@@ -28,6 +30,7 @@ from .entities import entities_of, tokens_of
 from .errors import InvalidArgument, NotServed, SluiceError, naming_items
 from .messages import (
     answer_of,
+    check_kinds,
     check_pairs,
     generated_outputs,
     generation_of,
@@ -50,7 +53,14 @@ class Call(NamedTuple):
     request: Message
 
 
-Task = Generator[Call, Message, T]
+class Together(NamedTuple):
+    """Tasks that run together, at most `most` at a time."""
+
+    tasks: Sequence[Generator[Any, Any, Any]]
+    most: int
+
+
+Task = Generator[Union[Call, Together], Any, T]
 
 
 def infer(
@@ -62,8 +72,30 @@ def infer(
     return answer_of((yield Call(_protocol.MODEL_INFER, request)))
 
 
-# The default of the daemon's option server.grpc.max_rows.
-_FIRST_ROWS = 1024
+# The most rows and bytes of a part of a list, if one item does not have more. Parts are small so
+# that each is answered long before its deadline, and other calls are computed in between.
+_PART_ROWS = 64
+_PART_BYTES = 32 << 10
+# The parts of a list in flight have about this many bytes: several of the daemon's largest steps.
+_FLIGHT_BYTES = 128 << 10
+_FLIGHT_PARTS = (2, 16)  # at least, at most
+
+
+def _size(prompt: Any) -> int:
+    """Returns about the bytes of a prompt in a request."""
+    return len(prompt) if is_text(prompt) else 4 * length_hint(prompt)
+
+
+def _slices(sizes: Sequence[int], items: int) -> list[slice]:
+    """Divides a list into parts of at most `items` items, and of _PART_BYTES or one item."""
+    made: list[slice] = []
+    begin = size = 0
+    for i, each in enumerate(sizes):
+        size += each
+        if i > begin and (i - begin == items or size > _PART_BYTES):
+            made.append(slice(begin, i))
+            begin, size = i, each
+    return [*made, slice(begin, len(sizes))]
 
 
 class Parts:
@@ -116,33 +148,49 @@ class Rows(NamedTuple):
 
 
 def _infer_rows(
-    model: str, count: int, inputs: Callable[[slice], list[Tensor]], outputs: Iterable[str],
-    options: Mapping[str, Any], of_part: Callable[[slice], Mapping[str, Any]] = lambda part: {},
+    model: str, sizes: Sequence[int], inputs: Callable[[slice], list[Tensor]],
+    outputs: Iterable[str], options: Mapping[str, Any],
+    of_part: Callable[[slice], Mapping[str, Any]] = lambda part: {},
     rows: Rows = Rows(),
 ) -> Task[Parts]:
-    """Computes `count` items, in several requests if one would exceed a limit of the daemon.
+    """Computes the items of a list, which have these sizes in bytes. A long list takes several
+    requests, and some of them are in flight together.
 
     `inputs` returns the inputs of a slice of the items, and `of_part` its own options. The answers
     have the same bits as the answer to one request, because no item depends on others.
     """
-    answers: list[results.Answer] = []
-    begin, size = 0, rows.most(_FIRST_ROWS)
-    while begin < count or not answers:
-        part = slice(begin, min(begin + size, count))
-        items = part.stop - begin
+    most = rows.most(_PART_ROWS)  # items of a request
 
-        def item_of(name: str, row: int) -> Optional[int]:
-            item = rows.item(name, row, items)
-            return None if item is None else begin + item
+    def compute(whole: slice) -> Task[list[results.Answer]]:
+        """Computes a part. It takes several requests if one would exceed a limit of the daemon."""
+        nonlocal most
+        answers: list[results.Answer] = []
+        begin = whole.start
+        while begin < whole.stop:
+            part = slice(begin, min(begin + most, whole.stop))
+            items = part.stop - begin
 
-        with naming_items(item_of):
-            try:
-                answers.append((yield from infer(
-                    model, inputs(part), outputs, {**options, **of_part(part)})))
-                begin = part.stop
-            except InvalidArgument as error:
-                size = yield from _fewer_rows(model, items, rows, error, options)
-    return Parts(answers)
+            def item_of(name: str, row: int) -> Optional[int]:
+                item = rows.item(name, row, items)
+                return None if item is None else begin + item
+
+            with naming_items(item_of):
+                try:
+                    answers.append((yield from infer(
+                        model, inputs(part), outputs, {**options, **of_part(part)})))
+                    begin = part.stop
+                except InvalidArgument as error:
+                    fewer = yield from _fewer_rows(model, items, rows, error, options)
+                    most = min(most, fewer)
+        return answers
+
+    parts = _slices(sizes, most)
+    if len(parts) == 1:
+        return Parts((yield from compute(parts[0])))
+    least, largest = _FLIGHT_PARTS
+    together = max(least, min(largest, _FLIGHT_BYTES * len(parts) // max(sum(sizes), 1)))
+    answered = yield Together([compute(part) for part in parts], together)
+    return Parts([answer for part in answered for answer in part])
 
 
 def _fewer_rows(
@@ -219,8 +267,9 @@ def score(model: str, prompt: Prompt, options: Mapping[str, Any]) -> Task[result
 def _infer_prompts(
     model: str, prompts: list[Prompt], outputs: Iterable[str], options: Mapping[str, Any]
 ) -> Task[Parts]:
+    check_kinds(prompts)
     return (yield from _infer_rows(
-        model, len(prompts), lambda part: prompt_inputs(prompts[part]), outputs, options
+        model, [*map(_size, prompts)], lambda part: prompt_inputs(prompts[part]), outputs, options
     ))
 
 
@@ -302,8 +351,9 @@ def encode(
     spans = options.get("spans")
     if spans is not None and len(spans) != len(prompts):
         raise ValueError(f"spans has lists for {len(spans)} inputs; there are {len(prompts)}")
+    check_kinds(prompts)
     parts = yield from _infer_rows(
-        model, len(prompts), lambda part: prompt_inputs(prompts[part]),
+        model, [*map(_size, prompts)], lambda part: prompt_inputs(prompts[part]),
         [name for each in wanted for name in _OUTPUTS_OF[each]], options,
         lambda part: {} if spans is None else {"spans": spans[part]})
     made: dict[str, list[Any]] = {}
@@ -334,11 +384,14 @@ def classify(
 
     if any(pairs):
         check_pairs(rows)
+    else:
+        check_kinds(rows)
 
     def tensors(part: slice) -> list[Tensor]:
         return pair_inputs(*zip(*rows[part])) if any(pairs) else prompt_inputs(rows[part])
 
-    parts = yield from _infer_rows(model, len(rows), tensors, (), options)
+    sizes = [sum(map(_size, each)) if any(pairs) else _size(each) for each in rows]
+    parts = yield from _infer_rows(model, sizes, tensors, (), options)
     if not parts.has("scores"):
         raise NotServed(f"the model {model} has no classifier", "UNIMPLEMENTED")
     scores = parts.rows("scores")
@@ -377,7 +430,8 @@ def zero_shot(
 
         with naming_items(text_of):
             parts = yield from _infer_rows(
-                model, len(pairs), inputs, ["scores"], raw, rows=Rows(shares=len(group) == 1))
+                model, [sum(map(_size, pair)) for pair in pairs], inputs, ["scores"], raw,
+                rows=Rows(shares=len(group) == 1))
         tokens = [tokens[0] + parts.prompt_tokens, tokens[1] + parts.truncated_tokens]
         logits = parts.rows("scores")
         found += (nli.ranked(labels, logits[i : i + len(labels)], places, multi_label)
@@ -511,7 +565,8 @@ def score_pairs(
         return pair_inputs(queries if len(queries) == 1 else queries[part], documents[part])
 
     parts = yield from _infer_rows(
-        model, len(documents), inputs, ["scores"], options, rows=Rows(shares=len(queries) == 1))
+        model, [*map(_size, documents)], inputs, ["scores"], options,
+        rows=Rows(shares=len(queries) == 1))
     return parts.results(score for (score,) in parts.rows("scores"))
 
 
@@ -525,7 +580,7 @@ def _max_sim(
     rows = Rows(once=1) if len(queries) == 1 else Rows(each=2)
     unused = {"pooling": None, "dimensions": None, "activation": None}
     parts = yield from _infer_rows(
-        model, len(documents), inputs, ["maxsim"], {**options, **unused}, rows=rows)
+        model, [*map(_size, documents)], inputs, ["maxsim"], {**options, **unused}, rows=rows)
     return parts.results(score for (score,) in parts.rows("maxsim"))
 
 

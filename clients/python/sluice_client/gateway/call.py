@@ -11,7 +11,8 @@ from typing import Any, AsyncGenerator, Awaitable, Callable, Mapping, Optional, 
 
 import msgspec
 
-from ..errors import SluiceError
+from .._channel import LONGER
+from ..errors import DeadlineExceeded, SluiceError
 from ..tensors import Tensor, element_bytes
 from .fairness import Caller
 from .head import Head
@@ -61,7 +62,14 @@ _GENERATES_NOTHING = re.compile(
 _PARAMETER = re.compile(r"parameter (\w+)\b")
 
 
+_LONGER = ("send a longer deadline in the header x-request-timeout-ms, or start the gateway with a"
+           " longer --timeout")
+
+
 def _in_http_words(error: SluiceError) -> str:
+    if isinstance(error, DeadlineExceeded) and "--" not in error.message:
+        named = error.message.replace(LONGER, _LONGER)
+        return named if named != error.message else f"{named}; {_LONGER}"
     if found := _GENERATES_NOTHING.fullmatch(error.message):
         return (f"the model does not generate text: {found[1]}. Use another model, or a path for"
                 " this model's outputs, such as /v1/embeddings or /v1/rerank")
