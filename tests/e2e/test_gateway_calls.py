@@ -2,7 +2,9 @@
 
 import contextlib
 import json
+import signal
 import socket
+import ssl
 import subprocess
 
 import pytest
@@ -10,10 +12,11 @@ import sluice_client
 from authority import Authority
 from browser import DESKTOP, Browser
 from certificates import Files, SecureDaemon
-from conftest import SLUICE
+from conftest import DEMO, SLUICE
 from gateway import Gateway
 from gateway_fixtures import client, gateway, page, template
 from scripted_server import Refusal, ScriptedServer
+from sentence_models import SENTENCES
 from waiting import PATIENCE_S, wait_until
 
 
@@ -59,6 +62,9 @@ def test_expired_deadline_returns_504(gateway):
     late = gateway.post("/v1/completions", {"model": "demo", "prompt": "a", "max_tokens": 250,
                                             "ignore_eos": True}, x_request_timeout_ms="1")
     assert late.status == 504 and late.json["error"]["code"] == "deadline"
+    message = late.json["error"]["message"]
+    assert "x-request-timeout-ms" in message and "--timeout" in message
+    assert "timeout_s" not in message
 
 
 def test_every_answer_names_its_request(gateway):
@@ -307,3 +313,81 @@ def test_sigterm_waits_for_calls(daemon):
     gateway.process.terminate()
     assert answer.read().endswith(b"data: [DONE]\n\n")
     assert gateway.process.wait(PATIENCE_S) == 0
+
+
+def test_models_of_a_daemon_that_is_not_ready_are_not_missing(daemon, tmp_path):
+    # A daemon that loads its models does not find them, as this one without models.
+    server = daemon("--model-repository", str(tmp_path), models=(), awaited="/livez")
+    asked = {"model": "demo", "input": "a", "prompt": "a", "inputs": "a", "query": "a",
+             "documents": ["a"], "messages": [{"role": "user", "content": "a"}]}
+    with Gateway(server) as gateway:
+        replies = [gateway.get("/v1/models"), gateway.get("/v1/models/demo")]
+        for path, fields in {"/v1/embeddings": "model input", "/tokenize": "model prompt",
+                             "/v1/completions": "model prompt", "/embed": "inputs",
+                             "/v1/chat/completions": "model messages",
+                             "/rerank": "model query documents"}.items():
+            replies.append(gateway.post(path, {each: asked[each] for each in fields.split()}))
+    for reply in replies:
+        assert reply.status == 503 and int(reply.headers["retry-after"]) >= 1, reply.body
+        assert b"the daemon is not ready" in reply.body
+
+
+def served_certificate(gateway):
+    host, port = gateway.address.split(":")
+    return ssl.get_server_certificate((host, int(port)), timeout=PATIENCE_S)
+
+
+def test_a_new_certificate_is_read_at_sighup_and_when_its_files_change(tmp_path):
+    authority = Authority()
+    files = Files(tmp_path, authority)
+    old, second, third = [authority.pair() for _ in range(3)]
+    files.put(old)
+    with ScriptedServer("a") as server:
+        gateway = Gateway(server.address, "--certificate", files.crt, "--key", files.key,
+                          authority=files.ca)
+        assert served_certificate(gateway).encode() == old[0]
+        files.put(second)
+        gateway.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: served_certificate(gateway).encode() == second[0])
+        # A pair that does not match leaves the last valid one.
+        files.put((third[0], old[1]))
+        gateway.process.send_signal(signal.SIGHUP)
+        assert gateway.get("/livez").status == 200  # It answers after the signal.
+        assert served_certificate(gateway).encode() == second[0]
+        files.put(third)
+        wait_until(lambda: served_certificate(gateway).encode() == third[0])
+        status, output = gateway.stop()
+    assert status == 0 and output.count("the gateway keeps the last valid pair") == 1, output
+
+
+def test_names_of_options_that_the_daemon_does_not_serve_are_logged(daemon, template):
+    server = daemon(models=[("demo", DEMO), ("cross", SENTENCES / "cross_1")])
+    gateway = Gateway(
+        server, "--alias", "org/small=demo", "--alias", "org/typo=dmeo", "--alias", "cross=demo",
+        "--chat", f"demo={template}", "--chat", f"cross={template}", "--chat", f"other={template}")
+    listed = [each["id"] for each in gateway.get("/v1/models").json["data"]]
+    assert listed == ["cross", "demo", "org/small"]
+    unknown = gateway.post("/v1/embeddings", {"model": "org/typo", "input": "a"})
+    assert unknown.status == 404 and "'org/typo'" in unknown.json["error"]["message"]
+    assert "'dmeo'" in unknown.json["error"]["message"]
+    lines = []
+    while sum(" --" in line for line in lines) < 4:
+        lines.append(gateway.process.stdout.readline())
+    status, output = gateway.stop()
+    logged = "".join([*lines, output])
+    assert status == 0 and logged.count("WARNING") == 4, logged
+    assert "aliases: org/small for demo, org/typo for dmeo, cross for demo" in logged
+    assert "--alias org/typo=dmeo: there is no model 'dmeo'; the daemon serves cross" in logged
+    assert "--alias cross=demo: the daemon serves a model 'cross'" in logged
+    assert "--chat other: there is no model 'other'" in logged
+    assert "--chat cross: the model does not generate text" in logged
+
+
+def test_the_start_line_for_a_daemon_that_requires_credentials_says_so(daemon, tmp_path):
+    callers = tmp_path / "callers"
+    callers.write_text("alice: token:a-token-of-the-tests\n")
+    server = daemon("--server.auth.callers-file", str(callers), "--server.auth.anonymous", "false")
+    gateway = Gateway(server, "--alias", "a=b")
+    status, output = gateway.stop()
+    assert status == 0 and "for each caller, because it requires credentials" in output
+    assert "unknown" not in output and "WARNING" not in output

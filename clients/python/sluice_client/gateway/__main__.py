@@ -16,21 +16,23 @@ from typing import Any, Optional
 import uvicorn
 import uvloop
 
-from .. import NEVER, AsyncClient, SluiceError, Tls
+from .. import NEVER, AsyncClient, NotAllowed, SluiceError, Tls
 from .app import application, probes
 from .chat import ChatTemplate
 from .daemon import Admin
 from .head import is_printable
 from .hostile import Limits
+from .models import doubts
 from .protocol import Connections, protocol
 from .serving import Gateway
-from .tls import TlsListener
+from .tls import Certificate, TlsListener
 from .tracing import Tracing
 
 _log = logging.getLogger("sluice_client.gateway")
 
 _ALIAS = re.compile(r"[A-Za-z0-9_./-]{1,256}")
 _START_TIMEOUT_S = 1.0  # for the daemon to list its models
+_MODELS_RETRY_S = 1.0  # until the next attempt, if it does not
 
 # Connections of the listener for probes, and descriptors for everything except connections.
 _MAX_PROBES = 64
@@ -217,6 +219,7 @@ class _Server(uvicorn.Server):
         self._given = given
         self._connections = connections
         self._tls: Optional[TlsListener] = None
+        self._watches: list[asyncio.Task[None]] = []
 
     async def startup(self, sockets: Any = None) -> None:
         try:
@@ -229,6 +232,9 @@ class _Server(uvicorn.Server):
                 self._tls = TlsListener(
                     listeners, self.config.ssl, self._connection, self._connections,
                     self._gateway.metrics.refusals, self._given.head_timeout)
+                files = Certificate(self.config.ssl, self._given.certificate, self._given.key)
+                self._watches.append(asyncio.ensure_future(files.watch()))
+                asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, files.read)
         except (OSError, SystemExit) as error:
             if isinstance(error, OSError):  # Otherwise uvicorn has printed the reason.
                 _log.error("%s", error)
@@ -238,6 +244,7 @@ class _Server(uvicorn.Server):
             scheme = "https" if self._given.certificate else "http"
             print(f"sluice-gateway: {scheme}://{self._given.listen} serves the daemon at"
                   f" {self._given.daemon}; {await self._served()}", flush=True)
+            self._watches.append(asyncio.ensure_future(self._check_names()))
 
     def _connection(self) -> asyncio.BaseProtocol:
         made: asyncio.BaseProtocol = self.config.http_protocol_class(  # type: ignore[call-arg]
@@ -245,6 +252,8 @@ class _Server(uvicorn.Server):
         return made
 
     async def shutdown(self, sockets: Any = None) -> None:
+        for each in self._watches:
+            each.cancel()
         if self._tls is not None:
             self._tls.close()
         await super().shutdown(sockets)
@@ -257,12 +266,42 @@ class _Server(uvicorn.Server):
         try:
             entries = await self._gateway.connections.first.models(
                 ready=True, timeout_s=_START_TIMEOUT_S)
+        except NotAllowed:
+            return "it lists its models for each caller, because it requires credentials"
         except SluiceError as error:
             return f"its models are unknown ({error.message})"
         chats = self._gateway.templates
         names = sorted({each.name for each in entries})
-        return "models: " + (", ".join(
-            f"{name} (with chats)" if name in chats else name for name in names) or "none")
+        models = ", ".join(
+            f"{name} (with chats)" if name in chats else name for name in names) or "none"
+        aliases = ", ".join(
+            f"{alias} for {name}" for alias, name in self._gateway.connections.aliases.items())
+        return f"models: {models}" + (f"; aliases: {aliases}" if aliases else "")
+
+    async def _check_names(self) -> None:
+        """Logs the models of --alias and --chat that the daemon does not serve, once it is ready.
+
+        Without a credential, the gateway cannot list the models of a daemon that requires one.
+        """
+        gateway = self._gateway
+        client, aliases = gateway.connections.first, gateway.connections.aliases
+        if not aliases and not gateway.templates:
+            return
+        while not await gateway.readiness.of_daemon():
+            await asyncio.sleep(_MODELS_RETRY_S)
+        try:
+            served = {each.name for each in await client.models(
+                ready=True, timeout_s=_START_TIMEOUT_S)}
+            lines = doubts(served, aliases, gateway.templates)
+            for name in sorted({*gateway.templates} & served):
+                info = await client.metadata(name, timeout_s=_START_TIMEOUT_S)
+                if all(each.name != "output_ids" for each in info.outputs):
+                    lines.append(f"--chat {name}: the model does not generate text; its chats are"
+                                 " refused")
+        except SluiceError:
+            return
+        for line in lines:
+            _log.warning("%s", line)
 
 
 _MAX_TOKEN_BYTES = 1024

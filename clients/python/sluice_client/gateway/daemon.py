@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from contextlib import aclosing, asynccontextmanager
-from typing import Any, AsyncGenerator, AsyncIterator, Mapping, Optional, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from typing import Any, AsyncGenerator, AsyncIterator, Iterator, Mapping, Optional, Sequence
 
 from .. import _protocol, tasks
 from .._channel import Attempts
 from ..aio import AsyncClient
-from ..errors import SluiceError, late
+from ..errors import NotFound, SluiceError, Unavailable, late
 from ..options import Prompt
 from ..results import Generation
 from .call import HttpCall
@@ -75,24 +75,34 @@ class CallersClient(AsyncClient):
 
     async def _answer(self, call: tasks.Call, attempts: Attempts) -> _protocol.Message:
         attempts.begin()
-        self._rename(call.request)
-        async with self._connections.place(self._call.caller, attempts.remaining_s()) as client:
-            # gRPC copies and encodes the message on the event loop.
-            await self._call.turn(call.request.ByteSize())
-            answer = await client._answer(call, attempts)
+        with self._renamed(call.request):
+            async with self._connections.place(self._call.caller, attempts.remaining_s()) as client:
+                # gRPC copies and encodes the message on the event loop.
+                await self._call.turn(call.request.ByteSize())
+                answer = await client._answer(call, attempts)
         size = answer.ByteSize()
         self._call.hold(size * _COST_OF_ANSWER_BYTE)
         await self._call.turn(size)
         return answer
 
-    def _rename(self, request: _protocol.Message) -> None:
-        """Replaces an alias, also that of ALIAS:ADAPTER, by the name of its model."""
-        if not self._connections.aliases:
-            return
+    @contextmanager
+    def _renamed(self, request: _protocol.Message) -> Iterator[None]:
+        """Replaces an alias, also that of ALIAS:ADAPTER, by the name of its model.
+
+        Within the context, the error of a model that is not served names the alias, too.
+        """
+        aliases = self._connections.aliases
         field = "model_name" if hasattr(request, "model_name") else "name"
         alias, colon, adapter = getattr(request, field, "").partition(":")
-        if alias in self._connections.aliases:
-            setattr(request, field, f"{self._connections.aliases[alias]}{colon}{adapter}")
+        if alias not in aliases:
+            yield
+            return
+        setattr(request, field, f"{aliases[alias]}{colon}{adapter}")
+        try:
+            yield
+        except NotFound as error:
+            raise NotFound(f"{alias!r} is a further name of the model {aliases[alias]!r} (--alias):"
+                           f" {error.message}", error.code, error.reason) from error
 
     async def sparse(
         self, model: str, prompts: Sequence[Prompt], options: Mapping[str, Any]
@@ -105,14 +115,20 @@ class CallersClient(AsyncClient):
     ) -> AsyncGenerator[Generation, None]:
         attempts = Attempts(options, self._defaults)
         attempts.begin()
-        self._rename(request)
-        async with self._connections.place(self._call.caller, attempts.remaining_s()) as client:
-            await self._call.turn(request.ByteSize())
-            if "timeout_s" in options:
-                options = {**options, "timeout_s": attempts.remaining_s()}
-            async with aclosing(client._parts(request, options)) as parts:
-                async for part in parts:
-                    yield part
+        with self._renamed(request):
+            async with self._connections.place(self._call.caller, attempts.remaining_s()) as client:
+                await self._call.turn(request.ByteSize())
+                if "timeout_s" in options:
+                    options = {**options, "timeout_s": attempts.remaining_s()}
+                async with aclosing(client._parts(request, options)) as parts:
+                    async for part in parts:
+                        yield part
+
+
+def not_ready() -> Unavailable:
+    """Returns the error of a call for models of a daemon that has not loaded them."""
+    return Unavailable("the daemon is not ready: it is loading its models, it serves none, or it is"
+                       " shutting down; retry later", "UNAVAILABLE", "unavailable")
 
 
 class Readiness:
@@ -129,9 +145,14 @@ class Readiness:
         self._draining = True
 
     async def ready(self) -> bool:
+        """Returns whether the daemon is ready and the gateway does not drain."""
+        return await self.of_daemon() and not self._draining
+
+    async def of_daemon(self) -> bool:
+        """Returns whether the daemon is ready."""
         if self._asking is None or self._asking.done():
             self._asking = asyncio.ensure_future(self._ask())
-        return await asyncio.shield(self._asking) and not self._draining
+        return await asyncio.shield(self._asking)
 
     async def _ask(self) -> bool:
         try:

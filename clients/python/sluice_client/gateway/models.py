@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any, Mapping, Optional, Sequence
+from typing import AbstractSet, Any, Iterable, Mapping, Optional, Sequence
 
 from ..aio import AsyncClient
+from ..errors import NotFound
 from ..options import Activation, Prompt
 from ..results import ModelInfo
 from .hostile import Fields, Refused, start_with
@@ -15,6 +16,30 @@ from .hostile import Fields, Refused, start_with
 _FRESH_S = 1.0
 _MOST_ENTRIES = 256
 _SPECIAL_TOKENS = 16  # of a prompt, at most, for which no text is necessary
+
+
+def is_served(name: str, served: AbstractSet[str]) -> bool:
+    """Returns whether a model, or the model of MODEL:ADAPTER, is among the served ones."""
+    return name.partition(":")[0] in served
+
+
+def doubts(
+    served: AbstractSet[str], aliases: Mapping[str, str], chats: Iterable[str]
+) -> list[str]:
+    """Returns a line for each option that names a model in a way that is probably a mistake.
+
+    `chats` are the models that have chat templates.
+    """
+    names = f"the daemon serves {', '.join(sorted(served))[:200] or 'no models'}"
+    return [
+        *(f"--alias {alias}={name}: there is no model {name!r}; {names}"
+          for alias, name in aliases.items() if not is_served(name, served)),
+        *(f"--alias {alias}={name}: the daemon serves a model {alias!r}, which callers cannot use"
+          " under this name; choose another alias"
+          for alias, name in aliases.items() if alias in served),
+        *(f"--chat {name}: there is no model {name!r}; {names}"
+          for name in chats if name not in aliases and not is_served(name, served)),
+    ]
 
 
 class Models:
@@ -60,6 +85,9 @@ class Models:
         names = sorted({each.name for each in served if ":" not in each.name})  # no adapters
         if len(names) == 1:
             return names[0]
+        if not names:
+            raise NotFound("the request names no model, and no model is served; load one",
+                           "NOT_FOUND", "not_found")
         raise Refused(400, f"the request names no model, and {len(names)} are served"
                       f" ({', '.join(names)[:200]}); send the field model, or"
                       f" {start_with('--default-model NAME')}", "model")

@@ -15,6 +15,7 @@ from typing import Any, Mapping, Optional, Protocol, Sequence
 from ..options import POOLINGS, Prompt
 from ..tensors import Tensor
 from .call import Answer, Failure, HttpCall, Whole, not_finite
+from .daemon import not_ready
 from .hostile import (
     Fields,
     check_rows,
@@ -24,6 +25,7 @@ from .hostile import (
     cost_of_padding,
     parse_object,
 )
+from .models import is_served
 from .serving import Gateway
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
@@ -52,8 +54,12 @@ def error(failure: Failure) -> Mapping[str, Any]:
 
 async def models(gateway: Gateway, call: HttpCall) -> Answer:
     entries = await gateway.client.models(ready=True, **call.options)
-    names = sorted({each.name for each in entries} | {*gateway.connections.aliases})
-    return Whole({"object": "list", "data": [_model(gateway, name) for name in names]})
+    if not await gateway.readiness.of_daemon():
+        raise not_ready()
+    served = {each.name for each in entries}
+    aliases = gateway.connections.aliases
+    names = served | {alias for alias in aliases if is_served(aliases[alias], served)}
+    return Whole({"object": "list", "data": [_model(gateway, name) for name in sorted(names)]})
 
 
 async def model(gateway: Gateway, call: HttpCall) -> Answer:

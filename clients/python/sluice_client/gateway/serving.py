@@ -18,10 +18,10 @@ from typing import Any, Callable, Coroutine, Mapping, Optional, Sequence
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from ..aio import AsyncClient
-from ..errors import late
+from ..errors import NotFound, late
 from .call import GONE, Answer, Api, Events, Failure, HttpCall, Whole
 from .chat import ChatTemplate, Renderer
-from .daemon import Admin, CallersClient, Connections, Readiness
+from .daemon import Admin, CallersClient, Connections, Readiness, not_ready
 from .fairness import Account, Caller, Refusals, Turns, caller_of
 from .head import Head, call_options, check_head, head_of, request_id_of
 from .hostile import Disconnected, Limits, Refused, read_body, within
@@ -205,7 +205,11 @@ class Endpoint:
             await writer.give_up()
         except Refused as refused:
             await self._fail(writer, self._refused(refused, use))
-        except Exception as error:  # Every error becomes a response.
+        except Exception as caught:  # Every error becomes a response.
+            error = caught
+            # A daemon that loads its models does not find them. Clients do not repeat a 404.
+            if isinstance(caught, NotFound) and not await self._gateway.readiness.of_daemon():
+                error = not_ready()
             failure = Failure.of(error, call.row_field)
             if failure.status == 401:  # The daemon knows only the gateway's own address.
                 self._gateway.metrics.refusals.add(

@@ -6,15 +6,61 @@ uvicorn's own listener drops a connection whose handshake fails without a word.
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import socket
 import ssl
-from typing import Any, Callable, Coroutine
+from typing import Any, Callable, Coroutine, Optional
 
 from .fairness import Refusals, address_of
 from .protocol import Connections
 
 # The time until the next attempt if accepting fails, for example for lack of descriptors.
 _RETRY_S = 0.1
+
+_CHECK_S = 10.0  # between two looks at the files of the certificate, as in the daemon
+
+_log = logging.getLogger("sluice_client.gateway")
+
+
+class Certificate:
+    """The files of the certificate and its key. New connections use their newest valid content."""
+
+    def __init__(self, context: ssl.SSLContext, certificate: str, key: Optional[str]) -> None:
+        """`context` has the content of the files."""
+        self._context = context
+        self._paths = certificate, key
+        self._seen = self._state()
+
+    def _state(self) -> list[Any]:
+        state: list[Any] = []
+        for path in filter(None, self._paths):
+            try:
+                found = os.stat(path)
+                state.append((found.st_ino, found.st_size, found.st_mtime_ns))
+            except OSError:
+                state.append(None)
+        return state
+
+    def read(self) -> None:
+        """Reads the files again. If they are not valid, the last valid content stays in use."""
+        self._seen = self._state()
+        try:
+            # A pair that does not match would leave its first half in the context.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*self._paths)
+            self._context.load_cert_chain(*self._paths)
+        except OSError as error:
+            _log.warning("--certificate %s, --key %s: %s; the gateway keeps the last valid pair,"
+                         " and reads the files again when they change", *self._paths, error)
+        else:
+            _log.info("read --certificate %s again", self._paths[0])
+
+    async def watch(self) -> None:
+        """Reads the files whenever they have changed."""
+        while True:
+            await asyncio.sleep(_CHECK_S)
+            if self._state() != self._seen:
+                self.read()
 
 
 class TlsListener:
