@@ -183,7 +183,7 @@ constexpr ParameterInfo kTable[] = {
      .range = {.max = kMaxExtractionLabels},
      .if_absent = "none",
      .help = "The labels of parts of a text to find, of 1 to 256 bytes each. For models that "
-             "extract; they are part of each row's tokens."},
+             "extract; they are part of each row's tokens, unless another model encodes them."},
     {.name = "threshold",
      .field = FIELD(extraction.threshold),
      .range = {.max = 1},

@@ -96,6 +96,8 @@ constexpr auto EnumNamesOf(SpanOverlap) {
 inline constexpr std::span<const std::string_view> kSpanOverlapNames = kNamesOf<SpanOverlap>;
 
 inline constexpr int32_t kMostExtracted = 1024;  // parts of a row
+// The most tokens of a label that is not part of a row, with its template.
+inline constexpr int32_t kMostLabelTokens = 256;
 
 // The rules of kOutputExtraction.
 struct ExtractionRules {

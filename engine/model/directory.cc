@@ -34,6 +34,14 @@ bool IsNumbered(const std::string& name) {
   return !name.empty() && name[0] >= '0' && name[0] <= '9' && name.find('_') != std::string::npos;
 }
 
+// Returns whether a folder in `folder`, which is empty or ends with a slash, holds files of a
+// model: a numbered one, or the encoder of labels.
+bool HoldsPart(const std::string& folder, const std::string& name) {
+  constexpr absl::string_view kLabels = "labels";
+  if (folder.empty()) return IsNumbered(name) || name == kLabels;
+  return folder == absl::StrCat(kLabels, "/") && IsNumbered(name);
+}
+
 // Returns a name that may come from a file, in a form fit for a message.
 std::string Shown(absl::string_view name) { return absl::CHexEscape(name); }
 
@@ -185,10 +193,11 @@ absl::Status Directory::AppendFingerprint(const std::string& folder,
   SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> names,
                           ListNames(descriptor_, folder, kMaxModelFiles));
   for (const std::string& name : names) {
-    if (folder.empty() && IsNumbered(name)) {
+    if (HoldsPart(folder, name)) {
       const absl::StatusOr<Directory> inner = OpenFolder(name);
       if (inner.ok()) {
-        SLUICE_RETURN_IF_ERROR(inner->AppendFingerprint(name + "/", fingerprint));
+        SLUICE_RETURN_IF_ERROR(
+            inner->AppendFingerprint(absl::StrCat(folder, name, "/"), fingerprint));
         continue;
       }
     }

@@ -22,6 +22,7 @@ namespace {
 
 constexpr char kConfigFile[] = "config.json";
 constexpr char kAdaptersFolder[] = "adapters";
+constexpr char kLabelsFolder[] = "labels";
 constexpr size_t kMaxConfigBytes = size_t{1} << 20;
 
 // Finds the heads that the host computes.
@@ -96,6 +97,51 @@ absl::Status LoadAdapters(const Directory& directory, const ModelOptions& option
     SLUICE_RETURN_IF_ERROR(source.read().status());
     model->adapters.push_back(std::move(source));
   }
+  return absl::OkStatus();
+}
+
+// Returns an error unless the model embeds texts in vectors of this width.
+absl::Status CheckLabelModel(const Model& labels, int64_t width) {
+  const ModelConfig& config = labels.config;
+  if (config.causal || config.serving.multi_vector || labels.tokenizer == nullptr) {
+    return absl::InvalidArgumentError(
+        "the encoder of labels needs a tokenizer, attention in both directions and one embedding "
+        "for each text");
+  }
+  if (config.embedding_size() != width) {
+    return absl::InvalidArgumentError(absl::StrCat("an embedding has ", config.embedding_size(),
+                                                   " values; expected ", width,
+                                                   ", sluice.extraction.width of the model"));
+  }
+  for (const TextTemplate::Element& part : labels.tokenizer->templates().single.parts) {
+    if (part.type == 0 || part.type < config.token_types) continue;
+    return absl::InvalidArgumentError(absl::StrCat("the tokenizer's template has type ", part.type,
+                                                   "; the model has ", config.token_types,
+                                                   " types"));
+  }
+  return absl::OkStatus();
+}
+
+// Loads the encoder of labels if the rows of the model's extraction have no labels.
+absl::Status LoadLabelModel(const Directory& directory, const ModelOptions& options, Model* model) {
+  const std::optional<ExtractionConfig>& extraction = model->config.serving.extraction;
+  if (!extraction || extraction->labels_in_row()) return absl::OkStatus();
+  const auto load = [&]() -> absl::StatusOr<std::shared_ptr<const Model>> {
+    SLUICE_ASSIGN_OR_RETURN(const Directory folder, directory.OpenFolder(kLabelsFolder));
+    SLUICE_ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(folder));
+    if (config.serving.extraction) {
+      return absl::InvalidArgumentError("the encoder of labels has an extraction of its own");
+    }
+    SLUICE_ASSIGN_OR_RETURN(
+        std::shared_ptr<const Model> labels,
+        LoadModel(absl::StrCat(model->name, "/", kLabelsFolder), model->version, folder,
+                  {.quantization = options.quantization, .weights = options.weights}));
+    SLUICE_RETURN_IF_ERROR(CheckLabelModel(*labels, extraction->width));
+    return labels;
+  };
+  absl::StatusOr<std::shared_ptr<const Model>> labels = load();
+  if (!labels.ok()) return ErrorAt(kLabelsFolder, labels.status());
+  model->labels = *std::move(labels);
   return absl::OkStatus();
 }
 
@@ -210,6 +256,7 @@ absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, 
   SLUICE_RETURN_IF_ERROR(LoadTextFiles(transformer, model.get()));
   SLUICE_RETURN_IF_ERROR(LoadTermTables(model->config, directory, &model->tasks));
   SLUICE_RETURN_IF_ERROR(LoadAdapters(directory, options, model.get()));
+  SLUICE_RETURN_IF_ERROR(LoadLabelModel(directory, options, model.get()));
   if (model->draft != nullptr) SLUICE_RETURN_IF_ERROR(CheckDraft(*model, *model->draft));
   return model;
 }

@@ -43,6 +43,9 @@ struct Model {
   int64_t adapter_memory_bytes = kAdapterMemory;  // the most bytes of loaded adapters
   SpeculationOptions speculation;
   std::shared_ptr<const Model> draft;  // drafts tokens for this model; nullptr if there is none
+  // Makes the vectors of labels, as embeddings; nullptr unless an extraction reads rows without
+  // labels.
+  std::shared_ptr<const Model> labels;
 
   // Returns whether a next token can be drawn: there is a head, and attention is causal.
   bool generates() const { return config.has_lm_head && config.causal; }

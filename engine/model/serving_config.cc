@@ -61,7 +61,11 @@ std::optional<ExtractionConfig> ReadExtraction(ObjectReader& extensions,
   head.max_width = object.Integer("max_width", 1, kMaxExtractedWords, 12);
   head.max_words = object.Integer("max_words", 1, kMaxModelPositions, 384);
   head.label_marker = object.String("label_marker", kMaxLabelBytes, "<<ENT>>");
-  head.separator = object.String("separator", kMaxLabelBytes, "<<SEP>>");
+  head.separator =
+      object.String("separator", kMaxLabelBytes, head.labels_in_row() ? "<<SEP>>" : "");
+  if (head.separator.empty() == head.labels_in_row()) {
+    object.Fail("separator", "must be empty if label_marker is empty, and only then");
+  }
   head.label_state = object.Enum<LabelState>("label_state");
   head.before_labels = ReadTokenTexts(object, "before_labels");
   head.after_labels = ReadTokenTexts(object, "after_labels");
@@ -70,6 +74,11 @@ std::optional<ExtractionConfig> ReadExtraction(ObjectReader& extensions,
     object.Fail("gate", "must be one entry of before_labels");
   }
   head.label_head = object.Enum<LabelHeadKind>("label_head");
+  for (const char* const key : {"label_state", "before_labels", "after_labels", "gate"}) {
+    if (!head.labels_in_row() && object.Has(key)) {
+      object.Fail(key, "needs labels in the rows, so label_marker must not be empty");
+    }
+  }
   head.words = object.Enum<WordKind>("words");
   head.label_by_label = object.Choice("conflicts", {"all", "label"}) == 1;
   if (config.causal) object.Fail("width", "needs a model with attention in both directions");

@@ -17,7 +17,8 @@
 //     "lstm_layers": 0,                     over the words, in both directions
 //     "max_width": 12,                      the most words of a part
 //     "max_words": 384,                     the most words of a text
-//     "label_marker": "<<ENT>>",            the token before each label
+//     "label_marker": "<<ENT>>",            the token before each label; "" if rows have no labels:
+//                                           the model in the folder "labels" then embeds them
 //     "separator": "<<SEP>>",               the token between the labels and the text
 //     "label_state": "marker" | "next",     the token whose state stands for a label
 //     "before_labels": [],                  texts before the first label
@@ -175,13 +176,14 @@ constexpr auto EnumNamesOf(WordKind) {
 }
 
 // A head that finds labelled parts of a text. It reads the states of a row that has the labels,
-// each after a marker, then a separator, and then the words of the text.
+// each after a marker, then a separator, and then the words of the text. Without a marker, a row
+// has only the words, and another model (Model::labels) makes the vectors of labels.
 struct ExtractionConfig {
   int64_t width = 0;  // of its states; if the model's have another width, a layer maps them
   int64_t lstm_layers = 0;
-  int64_t max_width = 0;  // the most words of a part
-  int64_t max_words = 0;  // the most words of a text
-  std::string label_marker = {};
+  int64_t max_width = 0;          // the most words of a part
+  int64_t max_words = 0;          // the most words of a text
+  std::string label_marker = {};  // empty if rows have no labels, as the separator
   std::string separator = {};
   LabelState label_state = LabelState::kMarker;
   std::vector<std::string> before_labels = {}, after_labels = {};
@@ -189,6 +191,8 @@ struct ExtractionConfig {
   LabelHeadKind label_head = LabelHeadKind::kProjection;
   WordKind words = WordKind::kPlain;
   bool label_by_label = false;  // whether a part only excludes parts of its own label
+
+  bool labels_in_row() const { return !label_marker.empty(); }
 };
 
 // The use of a text: it is searched for, or it is found. Models may encode both differently.

@@ -1,5 +1,5 @@
 // The weights of the head that finds labelled parts of a text (ExtractionConfig). They are in the
-// model's checkpoint. With the width d:
+// model's checkpoint, without the weights of an encoder of labels. With the width d:
 //   span_head.projection              [d, hidden], only if the model's states have another width
 //   span_head.lstm.weight_ih_lN, ..   the names of torch.nn.LSTM, in both directions, d / 2 each
 //   span_head.{start,end}.0           [4 d, d]

@@ -141,7 +141,8 @@ absl::StatusOr<TextTasks> FindTasks(const ModelConfig& config, const Tokenizer& 
     SLUICE_ASSIGN_OR_RETURN(tasks.rules[i],
                             FindTask(config.serving.tasks[i], config, tokenizer, specials));
   }
-  if (const auto& extraction = config.serving.extraction) {
+  const auto& extraction = config.serving.extraction;
+  if (extraction && extraction->labels_in_row()) {
     SLUICE_ASSIGN_OR_RETURN(tasks.label_marker, FindToken(tokenizer, extraction->label_marker,
                                                           "sluice.extraction.label_marker names"));
     SLUICE_ASSIGN_OR_RETURN(tasks.separator, FindToken(tokenizer, extraction->separator,

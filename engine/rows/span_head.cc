@@ -64,6 +64,7 @@ SpanHead::SpanHead(const Model& model)
     : width_(model.config.serving.extraction->width),
       max_width_(model.config.serving.extraction->max_width),
       label_by_label_(model.config.serving.extraction->label_by_label),
+      labels_in_row_(model.config.serving.extraction->labels_in_row()),
       label_(model.config.serving.extraction->label_head, model.spans->label, layers_) {
   const SpanWeights& weights = *model.spans;
   if (weights.projection) projection_ = layers_.Pack(*weights.projection);
@@ -187,10 +188,10 @@ bool SpanHead::Score(const Block& block, int64_t first, int64_t end,
   return true;
 }
 
-bool SpanHead::Extract(const ExtractionRules& rules, std::span<const float> states, Divide divide,
+bool SpanHead::Extract(const ExtractionRules& rules, std::span<const float> labels,
+                       std::span<const float> states, Divide divide,
                        std::vector<ExtractedSpan>* found) const {
   if (states.empty()) return true;
-  const auto labels = std::ssize(rules.labels);
   Floats projected;
   if (projection_) states = projected = layers_.Apply(*projection_, states);
   if (gate_) {
@@ -198,8 +199,12 @@ bool SpanHead::Extract(const ExtractionRules& rules, std::span<const float> stat
     if (!opens.value_or(false)) return opens.has_value();
     states = states.subspan(width_);
   }
-  const Layer label_layer = LabelLayer(states.first(labels * width_));
-  Floats words(states.begin() + labels * width_, states.end());
+  if (labels_in_row_) {
+    labels = states.first(std::ssize(rules.labels) * width_);
+    states = states.subspan(std::ssize(labels));
+  }
+  const Layer label_layer = LabelLayer(labels);
+  Floats words(states.begin(), states.end());
   const int64_t count = std::ssize(words) / width_;
   for (const std::array<Lstm, 2>& directions : lstm_) {
     Floats next(words.size());

@@ -4,7 +4,8 @@
 //   score = sigmoid(label(l) . span(relu([s, e])))
 // for the words b <= e of a part and a label l; see engine/rows/label_head.h. An LSTM in both
 // directions may follow the words. With a gate, a row whose gate's state has the largest logit in
-// the first class has no parts.
+// the first class has no parts. The states of labels are states of the row or, if its rows have no
+// labels, vectors of Model::labels.
 //
 // The first layer of span() is the sum of a product of s and a product of e, which are computed
 // once for each word. Its last layer is multiplied with the labels first, because there are fewer
@@ -45,8 +46,10 @@ class SpanHead {
 
   // Finds the parts of a row. `states` has the states of the gate, if there is one, of the labels
   // and then of the words, [1 + labels + words, hidden]; if it is empty, the call has no effect.
-  // Returns false if a score is not finite.
-  bool Extract(const ExtractionRules& rules, std::span<const float> states, Divide divide,
+  // If rows have no labels, `states` only has those of the words, and `labels` the vectors of the
+  // labels, [labels, width]. Returns false if a score is not finite.
+  bool Extract(const ExtractionRules& rules, std::span<const float> labels,
+               std::span<const float> states, Divide divide,
                std::vector<ExtractedSpan>* found) const;
 
  private:
@@ -78,7 +81,7 @@ class SpanHead {
              std::vector<ExtractedSpan>* found) const;
 
   const int64_t width_, max_width_;
-  const bool label_by_label_;
+  const bool label_by_label_, labels_in_row_;
   const HostLayers layers_;
   const LabelHead label_;
   std::optional<Layer> projection_;

@@ -114,9 +114,17 @@ ModelStats StatsOf(const PreparedModel& prepared, const RunnerState& state, Mono
   }
   stats.profile = prepared.info.profile;
   stats.weight_bytes = prepared.executable->weight_bytes();
+  if (prepared.labels != nullptr) {
+    stats.weight_bytes += prepared.labels->weight_bytes();
+    stats.slot_memory += prepared.labels->memory();
+  }
   stats.adapters = prepared.adapters->Stats();
   const Checkpoint& files = prepared.plans->model().checkpoint;
-  (files.copied() ? stats.copied_bytes : stats.mapped_bytes) = files.bytes();
+  int64_t& file_bytes = files.copied() ? stats.copied_bytes : stats.mapped_bytes;
+  file_bytes = files.bytes();
+  if (const auto& labels = prepared.plans->model().labels; labels != nullptr) {
+    file_bytes += labels->checkpoint.bytes();
+  }
   stats.ladder_changes.evicted = prepared.evicted;
   stats.memory_limit_effect = prepared.memory_limit_effect;
   stats.attention = prepared.executable->attention();

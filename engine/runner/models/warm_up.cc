@@ -145,6 +145,21 @@ absl::StatusOr<std::unique_ptr<DraftModel>> PrepareDraft(
                             clock);
 }
 
+// Prepares the model's encoder of labels. Returns ResourceExhausted if it does not fit in `share`.
+absl::StatusOr<std::unique_ptr<LabelEncoder>> PrepareLabels(
+    const Model& model, std::shared_ptr<const ExecutableModel> executable, const BackendInfo& info,
+    int64_t share, Clock* clock) {
+  const int64_t needed = LabelEncoder::Bytes(*model.labels, *executable, info.page_tokens);
+  if (needed > share) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the encoder of labels ", model.labels->name, " takes ", needed,
+                     " bytes for its steps and the vectors of labels, but only ", share,
+                     " are free for this model. Serve fewer models, or give the daemon more "
+                     "memory"));
+  }
+  return LabelEncoder::Create(model.labels, std::move(executable), info.page_tokens, clock);
+}
+
 // Loads the adapters that fit in their memory: at most half of `share`.
 absl::StatusOr<std::unique_ptr<AdapterTable>> LoadAdapters(const Model& model,
                                                            const ExecutableModel& executable,
@@ -356,6 +371,15 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
     SLUICE_ASSIGN_OR_RETURN(prepared.draft, PrepareDraft(*model, std::move(draft), info,
                                                          ShareOf(free(), room), clock, observer));
     const SlotMemory memory = prepared.draft->memory();
+    taken += memory.kv + memory.activation_room;
+  }
+  if (model->labels != nullptr) {
+    SLUICE_ASSIGN_OR_RETURN(std::shared_ptr<const ExecutableModel> labels,
+                            backend->Load(model->labels));
+    taken += labels->weight_bytes();
+    SLUICE_ASSIGN_OR_RETURN(prepared.labels, PrepareLabels(*model, std::move(labels), info,
+                                                           ShareOf(free(), room), clock));
+    const SlotMemory memory = prepared.labels->memory();
     taken += memory.kv + memory.activation_room;
   }
   const int64_t free_bytes = free();

@@ -92,6 +92,10 @@ int64_t FixedBytes(const Request& request) {
   bytes += BytesOf(spec.edits.bias) + BytesOf(spec.edits.allowed) + BytesOf(spec.stop.ids);
   for (const std::string& text : spec.stop.texts) bytes += std::ssize(text);
   for (const std::string& label : spec.extraction.labels) bytes += std::ssize(label);
+  if (spec.model->labels != nullptr) {
+    bytes += std::ssize(spec.extraction.labels) * spec.model->config.serving.extraction->width *
+             kSizeOf<float>;
+  }
   bytes += std::ssize(spec.instruction) + std::ssize(spec.prediction) + BytesOf(spec.predicted);
   bytes += BytesOf(request.inputs) + BytesOf(request.types);
   for (const RowLists* lists :

@@ -159,6 +159,9 @@ struct ActiveRequest {
   std::vector<RequestRow> rows;
   Reply reply;
   bool reply_allocated = false;
+  // The vectors of its extraction's labels, [labels, width], if the model has an encoder of labels;
+  // empty before the first step.
+  std::vector<float> label_vectors;
   RequestTrace trace;
   RequestHistory history;
   const std::shared_ptr<const RequestName> name;  // nullptr if there is no id

@@ -336,8 +336,9 @@ bool ExecutionSlot::CollectStates(size_t i) {
   ActiveRequest& active = *row->owner;
   if (!row->outputs.states->Finish(row->index, &active.reply, divide)) return false;
   if (active.Wants(kOutputExtraction)) {
-    return span_head_->Extract(active.request.spec->extraction, row->outputs.states->TakeVectors(),
-                               divide, &active.reply.extracted[row->index]);
+    return span_head_->Extract(active.request.spec->extraction, active.label_vectors,
+                               row->outputs.states->TakeVectors(), divide,
+                               &active.reply.extracted[row->index]);
   }
   if (active.max_sim) {
     active.max_sim->Take(row->index, row->outputs.states->TakeVectors(), divide, &active.reply);

@@ -15,6 +15,7 @@
 #include "engine/runner/requests/adapter_table.h"
 #include "engine/runner/steps/draft_model.h"
 #include "engine/runner/steps/execution_slot.h"
+#include "engine/runner/steps/label_encoder.h"
 #include "engine/schedule/cost_model.h"
 #include "engine/schedule/paged_scheduler.h"
 
@@ -33,6 +34,7 @@ struct PreparedModel {
   PagedScheduler::Options kv;
   std::vector<std::unique_ptr<ExecutionSlot>> slots;  // one for each step that may be in progress
   std::unique_ptr<DraftModel> draft;                  // nullptr if there is none
+  std::unique_ptr<LabelEncoder> labels;               // nullptr if there is none
   // Restored from the ladder file, or measured in at least the smallest bucket, with two steps of
   // different shapes for each number of tokens.
   CostModel costs;

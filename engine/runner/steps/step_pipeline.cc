@@ -178,6 +178,24 @@ bool StepPipeline::DraftTokens(InFlightStep* step) {
   return true;
 }
 
+// Finds the vectors of labels of requests that begin with this step, and computes those that are
+// not kept. Sets *status after an error of the device.
+bool StepPipeline::EncodeLabels(InFlightStep* step, absl::Status* status) {
+  LabelEncoder& encoder = *prepared_.labels;
+  for (RequestRow* row : step->rows) {
+    ActiveRequest& active = *row->owner;
+    if (!active.Wants(kOutputExtraction) || !active.label_vectors.empty()) continue;
+    const std::vector<std::string>& labels = active.request.spec->extraction.labels;
+    while (status->ok() && !encoder.Find(labels, &active.label_vectors)) {
+      heartbeat_->BeginStep(AllowedTime(encoder.step_seconds()));
+      *status = encoder.ComputeSome(labels);
+      if (!heartbeat_->EndStep()) return false;
+    }
+    if (!status->ok()) return true;
+  }
+  return true;
+}
+
 bool StepPipeline::Launch(InFlightStep* step) {
   if (prepared_.draft != nullptr && !DraftTokens(step)) return false;
   step->number = ++last_batch_;
@@ -187,6 +205,15 @@ bool StepPipeline::Launch(InFlightStep* step) {
                       .rows = step->rows,
                       .size = step->decision.size,
                       .bucket = step->decision.bucket};
+  if (prepared_.labels != nullptr) {
+    absl::Status status;
+    if (!EncodeLabels(step, &status)) return false;
+    if (!status.ok()) {
+      step->running = rows;
+      FailStep(step, status);
+      return true;
+    }
+  }
   switch (Start(step, rows)) {
     case StartResult::kStarted:
       under_way_.push_back(step);

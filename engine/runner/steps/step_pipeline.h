@@ -91,6 +91,7 @@ class StepPipeline {
   void Take(InFlightStep* step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
 
   bool DraftTokens(InFlightStep* step);
+  bool EncodeLabels(InFlightStep* step, absl::Status* status);
   void Rewind(const StepRows& rows);
   StepRows DropVoid(InFlightStep* step);
   void LeaveVoid(RequestRow* row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);

@@ -213,13 +213,21 @@ absl::Status TextRows::EncodeLabel(const std::vector<std::string>& labels, size_
   if (std::find(labels.begin(), labels.begin() + index, label) != labels.begin() + index) {
     return refuse("is the same as an earlier label; send each label once");
   }
-  const auto tokens = model_->tokenizer->EncodeBare(label, model_->config.max_positions);
+  const Model& encoder = model_->labels == nullptr ? *model_ : *model_->labels;
+  const auto tokens = encoder.tokenizer->EncodeBare(label, encoder.config.max_positions);
   SLUICE_RETURN_IF_ERROR(CheckInterruption());
   if (!tokens.ok()) {
     if (IsRefusalForMemory(tokens.status())) return tokens.status();
     return refuse(absl::StrCat("is refused: ", tokens.status().message()));
   }
   if (tokens->empty()) return refuse("has 0 tokens; expected a text with at least 1");
+  if (model_->labels != nullptr) {
+    const int64_t specials = encoder.tokenizer->templates().single.specials();
+    const int64_t most = std::min<int64_t>(encoder.config.max_positions, kMostLabelTokens);
+    if (std::ssize(*tokens) + specials <= most) return absl::OkStatus();
+    return refuse(absl::StrCat("has more than ", most - specials,
+                               " tokens of the encoder of labels; expected a shorter text"));
+  }
   for (const int32_t token : *tokens) {
     if (token == tasks.label_marker || token == tasks.separator) {
       return refuse("has the text of the model's marker or separator; remove it");
@@ -246,6 +254,10 @@ absl::Status TextRows::EncodeAround(const std::vector<std::string>& texts) {
 
 absl::Status TextRows::EncodeLabels(const std::vector<std::string>& labels) {
   const ExtractionConfig& extraction = *model_->config.serving.extraction;
+  if (!extraction.labels_in_row()) {
+    for (size_t i = 0; i < labels.size(); ++i) SLUICE_RETURN_IF_ERROR(EncodeLabel(labels, i));
+    return absl::OkStatus();
+  }
   SLUICE_RETURN_IF_ERROR(EncodeAround(extraction.before_labels));
   for (size_t i = 0; i < labels.size(); ++i) SLUICE_RETURN_IF_ERROR(EncodeLabel(labels, i));
   SLUICE_RETURN_IF_ERROR(EncodeAround(extraction.after_labels));
@@ -306,6 +318,7 @@ absl::Status TextRows::EncodeWords(const std::vector<std::string>& labels, bool 
   for (int64_t row = 0; row < rows(); ++row) {
     SLUICE_RETURN_IF_ERROR(CheckInterruption());
     SLUICE_RETURN_IF_ERROR(EncodeWordsOf(row, texts_[0][row], cuts));
+    if (LengthOf(row) == 0) return TextError(input_, row, "has 0 tokens; expected a word");
   }
   return absl::OkStatus();
 }

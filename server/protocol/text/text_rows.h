@@ -46,8 +46,8 @@ class TextRows {
   absl::Status Encode(std::string_view prompt, TextTask task, Truncation truncation, bool located,
                       bool windows = false);
   // Encodes labels and the words of each text for the model's extraction: its texts around labels,
-  // a marker and the tokens of each label, a separator, and each word by itself. Words without
-  // tokens are left out. Returns
+  // a marker and the tokens of each label, a separator, and each word by itself. If rows have no
+  // labels, only checks the labels. Words without tokens are left out. Returns
   // an error for a label without tokens or with a marker, for labels that fill a row, and for a
   // text with more words than the model's maximum, unless `cuts`. Otherwise works as Encode.
   absl::Status EncodeWords(const std::vector<std::string>& labels, bool cuts);

@@ -83,6 +83,11 @@ TEST(ServingConfigTest, EveryKeyIsRead) {
   EXPECT_EQ(head.label_head, LabelHeadKind::kAttention);
   EXPECT_EQ(head.words, WordKind::kLinks);
   EXPECT_TRUE(head.label_by_label);
+  EXPECT_TRUE(head.labels_in_row());
+  const auto outside = Parse(Document(false), "extraction", {{"width", 16}, {"label_marker", ""}});
+  ASSERT_TRUE(outside.ok()) << outside.status();
+  EXPECT_FALSE(outside->serving.extraction->labels_in_row());
+  EXPECT_EQ(outside->serving.extraction->separator, "");
   EXPECT_EQ(extraction->serving.truncate, Truncation::kRight);
   EXPECT_EQ(Parse(Document(), "position_alignment", "end")->serving.alignment,
             PositionAlignment::kEnd);
@@ -128,6 +133,18 @@ const BadServingConfigRow kBadServingConfigRows[] = {
      .key = "extraction",
      .value = {{"width", 16}, {"gate", "[P]"}},
      .named = "sluice.extraction.gate"},
+    {.name = "ASeparatorAfterNoLabelsIsRefused",
+     .key = "extraction",
+     .value = {{"width", 16}, {"label_marker", ""}, {"separator", "[S]"}},
+     .named = "sluice.extraction.separator"},
+    {.name = "AMissingSeparatorIsRefused",
+     .key = "extraction",
+     .value = {{"width", 16}, {"separator", ""}},
+     .named = "sluice.extraction.separator"},
+    {.name = "AStateOfLabelsOutsideOfRowsIsRefused",
+     .key = "extraction",
+     .value = {{"width", 16}, {"label_marker", ""}, {"label_state", "next"}},
+     .named = "sluice.extraction.label_state"},
     {.name = "AnUnknownHeadOfLabelsIsRefused",
      .key = "extraction",
      .value = {{"width", 16}, {"label_head", "gru"}},

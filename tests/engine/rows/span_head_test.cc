@@ -8,6 +8,7 @@
 #include <cmath>
 #include <list>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,7 @@ class DrawnHead {
                                         .lstm_layers = sizes.lstm_layers,
                                         .max_width = sizes.max_width,
                                         .max_words = 1000,
+                                        .label_marker = "[M]",
                                         .gate = sizes.gate ? "[G]" : "",
                                         .label_head = sizes.labels};
     SpanWeights& weights = model_.spans.emplace();
@@ -55,6 +57,7 @@ class DrawnHead {
   }
 
   const Model& model() const { return model_; }
+  void TakeLabelsOutOfRows() { model_.config.serving.extraction->label_marker.clear(); }
 
   std::vector<float> DrawValues(int64_t count, double scale = 1) {
     std::normal_distribution<double> normal(0, scale);
@@ -348,7 +351,7 @@ TEST(SpanHeadTest, PartsAndScoresEqualTheFormula) {
     std::vector<ExtractedSpan> expected = head.AllParts(states, labels);
     if (expected.empty()) {
       std::vector<ExtractedSpan> found;
-      ASSERT_TRUE(SpanHead(head.model()).Extract(rules, states, Undivided, &found));
+      ASSERT_TRUE(SpanHead(head.model()).Extract(rules, {}, states, Undivided, &found));
       EXPECT_TRUE(found.empty());
       ++closed;
       continue;
@@ -359,7 +362,7 @@ TEST(SpanHeadTest, PartsAndScoresEqualTheFormula) {
     std::erase_if(expected, [&](const auto& part) { return part.score <= rules.threshold; });
     expected = ChosenPairByPair(std::move(expected), rules);
     std::vector<ExtractedSpan> found;
-    ASSERT_TRUE(SpanHead(head.model()).Extract(rules, states, Undivided, &found));
+    ASSERT_TRUE(SpanHead(head.model()).Extract(rules, {}, states, Undivided, &found));
     ASSERT_EQ(found.size(), expected.size()) << "draw " << draw;
     for (size_t i = 0; i < found.size(); ++i) {
       EXPECT_NEAR(found[i].score, expected[i].score, 1e-5) << "draw " << draw << ", part " << i;
@@ -379,7 +382,28 @@ TEST(SpanHeadTest, StatesThatAreNotFiniteAreReported) {
   states[5] = NAN;
   std::vector<ExtractedSpan> found;
   const ExtractionRules rules{.labels = {"a"}};
-  EXPECT_FALSE(SpanHead(head.model()).Extract(rules, states, Undivided, &found));
+  EXPECT_FALSE(SpanHead(head.model()).Extract(rules, {}, states, Undivided, &found));
+}
+
+TEST(SpanHeadTest, LabelsOutsideOfARowGiveTheSameParts) {
+  const auto seed = static_cast<uint32_t>(testing::UnitTest::GetInstance()->random_seed());
+  std::mt19937 random(seed);
+  for (int draw = 0; draw < 20; ++draw) {
+    DrawnHead head({.hidden = 6, .width = 6, .lstm_layers = 0, .max_width = 3}, &random);
+    const int64_t labels = 1 + static_cast<int64_t>(random() % 4);
+    ExtractionRules rules = DrawRules(labels, &random);
+    rules.threshold = 0;
+    const std::vector<float> states = head.DrawValues((labels + 9) * 6);
+    std::vector<ExtractedSpan> in_row, outside;
+    ASSERT_TRUE(SpanHead(head.model()).Extract(rules, {}, states, Undivided, &in_row));
+    head.TakeLabelsOutOfRows();
+    const std::span<const float> all = states;
+    ASSERT_TRUE(
+        SpanHead(head.model())
+            .Extract(rules, all.first(labels * 6), all.subspan(labels * 6), Undivided, &outside));
+    EXPECT_FALSE(in_row.empty());
+    EXPECT_EQ(in_row, outside) << "seed " << seed << ", draw " << draw;
+  }
 }
 
 TEST(SpanHeadTest, AGateOpensUnlessItsFirstClassIsLargest) {
@@ -391,7 +415,7 @@ TEST(SpanHeadTest, AGateOpensUnlessItsFirstClassIsLargest) {
   for (int draw = 0; draw < 2000 && !(open && closed); ++draw) {
     const std::vector<float> states = head.DrawValues(3 * 4, 4);
     std::vector<ExtractedSpan> found;
-    ASSERT_TRUE(SpanHead(head.model()).Extract(rules, states, Undivided, &found));
+    ASSERT_TRUE(SpanHead(head.model()).Extract(rules, {}, states, Undivided, &found));
     EXPECT_EQ(found.empty(), head.AllParts(states, 1).empty());
     (found.empty() ? closed : open) = true;
   }
@@ -403,7 +427,7 @@ TEST(SpanHeadTest, ATextWithoutWordsHasNoParts) {
   DrawnHead head({.hidden = 4, .width = 4, .lstm_layers = 1, .max_width = 2}, &random);
   std::vector<ExtractedSpan> found;
   const ExtractionRules rules{.labels = {"a"}, .threshold = 0};
-  EXPECT_TRUE(SpanHead(head.model()).Extract(rules, head.DrawValues(4), Undivided, &found));
+  EXPECT_TRUE(SpanHead(head.model()).Extract(rules, {}, head.DrawValues(4), Undivided, &found));
   EXPECT_TRUE(found.empty());
 }
 
