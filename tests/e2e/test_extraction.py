@@ -20,14 +20,16 @@ from tritonclient.utils import InferenceServerException
 
 GOLDENS = ROOT / "tests" / "goldens" / "extraction"
 ENTITIES = ROOT / "tests" / "goldens" / "entities"  # of gliner2
-EXPECTED = {name: cases for folder in (GOLDENS, ENTITIES)
+LABELLED = ROOT / "tests" / "goldens" / "bi_extraction"  # with an encoder of labels
+FOLDERS = (GOLDENS, ENTITIES, LABELLED)
+EXPECTED = {name: cases for folder in FOLDERS
             for name, cases in json.loads((folder / "expected.json").read_text()).items()}
 OUTPUTS = ["extracted_spans", "extracted_labels", "extracted_scores", "extracted_count"]
 DRAWN = 40  # texts of each model
 
 
 def source_of(name):
-    return next(folder / name for folder in (GOLDENS, ENTITIES) if (folder / name).is_dir())
+    return next(folder / name for folder in FOLDERS if (folder / name).is_dir())
 
 
 def convert(source, out):
@@ -100,6 +102,62 @@ def test_bits_are_equal_in_any_batch(served, model):
     for text, parts in zip(texts, together):
         alone, = parts_of(infer(served, text_inputs(text), OUTPUTS, model, **rules))
         assert alone == parts
+
+
+@pytest.mark.parametrize("model", sorted(path.name for path in LABELLED.iterdir() if path.is_dir()))
+def test_an_encoded_label_has_the_same_scores_next_to_any_others(served, model):
+    labels = ["person", "date of birth", "Straße", "x", *(f"label {i}" for i in range(124))]
+    rules = {"threshold": 0.0, "overlap": "nested", "multi_label": True}
+    text = "The word"  # whose parts do not cross
+
+    def scores(chosen):
+        parts, = parts_of(infer(served, text_inputs(text), None, model, labels=json.dumps(chosen),
+                                **rules))
+        return {(begin, end, chosen[label]): score for begin, end, label, score in parts}
+
+    alone = scores(["date of birth"])
+    assert len(alone) == 3
+    for chosen in (labels[3:0:-1], [*labels[2:], labels[1]], labels):
+        found = scores(chosen)
+        assert len(found) == 3 * len(chosen)
+        assert {part: found[part] for part in alone} == alone
+
+
+def test_labels_of_an_encoder_have_its_limits(served):
+    infer(served, text_inputs("a"), None, "deberta_bert", labels="<<ENT>> is a text")
+    for labels, problem in (("a " * 40, r"\[0\] has more than 38 tokens of the encoder of labels"),
+                            (" ", "has 0 tokens"), ('["a", "a"]', "same as an earlier label")):
+        with pytest.raises(InferenceServerException, match=problem):
+            infer(served, text_inputs("a"), None, "deberta_bert", labels=labels)
+
+
+def without_encoder(folder):
+    shutil.rmtree(folder / "labels")
+
+
+def with_another_width(folder):
+    path = folder / "labels" / "modules.json"
+    path.write_text(json.dumps(json.loads(path.read_text())[:2]))  # without the dense layer
+
+
+def with_an_extraction(folder):
+    path = folder / "labels" / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps(config | {"sluice": {"extraction": {"width": 16}}}))
+
+
+@pytest.mark.parametrize("change, problem", [
+    (without_encoder, "labels: "),
+    (with_another_width, "an embedding has 20 values; expected 16"),
+    (with_an_extraction, "extraction of its own"),
+])
+def test_a_wrong_encoder_of_labels_is_refused(folders, tmp_path, change, problem):
+    broken = tmp_path / "broken"
+    shutil.copytree(folders / "deberta_bert", broken)
+    change(broken)
+    daemon = subprocess.run([SLUICED, "--model", f"m={broken}", "--check"], capture_output=True,
+                            text=True)
+    assert daemon.returncode != 0 and problem in daemon.stderr, daemon.stderr
 
 
 def rounded_to_bf16(source, out):
@@ -336,7 +394,7 @@ def test_other_tasks_of_gliner2_are_refused_by_name(served, tmp_path):
 
 @pytest.mark.parametrize("key, value, problem", [
     ("span_mode", "token_level", "span_mode is"),
-    ("labels_encoder", "bert", "labels_encoder is"),
+    ("labels_encoder", "bert", "has no labels_encoder_config"),
     ("encoder_config", None, "has no encoder_config"),
     ("encoder_config", {"model_type": "t5x"}, "does not support"),
 ])

@@ -15,6 +15,7 @@ import torch
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "goldens"))
 
+import make_bi_encoders  # noqa: E402
 import make_entities  # noqa: E402
 import make_extraction  # noqa: E402
 
@@ -25,7 +26,7 @@ def main() -> None:
     torch.set_num_threads(1)
     rng = random.Random(seed)
     answers = {}
-    for module in (make_extraction, make_entities):
+    for module in (make_extraction, make_bi_encoders, make_entities):
         module.OUT = folder
         for name, settings in module.MODELS.items():
             model = module.make(name, settings, rng.randrange(1 << 30))
