@@ -395,7 +395,7 @@ def test_rows_of_several_tasks_in_one_batch_have_the_bits_of_each_alone(jina):
         assert list(pool.map(ask, calls)) == alone
     batches = jina.metric("sluice_batch_rows_count") - batches
     assert jina.metric("sluice_batch_rows_sum") - rows == len(calls)
-    assert 2 * batches < len(calls), "too few rows shared a batch, so nothing was tested"
+    assert batches < len(calls), "no rows shared a batch, so nothing was tested"
 
 
 @pytest.mark.parametrize("task, prompt", [
