@@ -132,6 +132,7 @@ bool SwapTheBases(json& config) {
 bool ForgetTheOffsetOfPositions(json& config) {
   constexpr const char* kOffset[] = {"roberta", "xlm-roberta", "camembert", "mpnet"};
   if (std::ranges::find(kOffset, config["model_type"]) == std::end(kOffset)) return false;
+  if (config.value("position_embedding_type", "absolute") == "rotary") return false;
   config["pad_token_id"] = 0;
   return true;
 }

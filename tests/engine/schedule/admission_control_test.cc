@@ -148,6 +148,7 @@ TEST(AdmissionControl, TheWaitLimitsRequestsWithoutADeadline) {
   first.ticket = 1;
   first.tokens = 45;
   first.queued = second.queued = kNow;
+  first.priority = second.priority = 1;
   scheduler.Arrive(&first);
   EXPECT_TRUE(reserve(1).ok()) << "45 of 50 ms";
   EXPECT_THAT(std::string(reserve(2).message()),
@@ -174,6 +175,7 @@ TEST(AdmissionControl, ARefusalForTheWaitHoldsForItsLevelUntilReconsidered) {
   first.ticket = 1;
   first.tokens = 45;
   first.queued = kNow;
+  first.priority = 1;
   scheduler.Arrive(&first);
   EXPECT_TRUE(admission.Standing(0, 2, MonoTime::max(), kNow).ok()) << "no request was refused";
   const absl::Status refusal =
@@ -233,6 +235,7 @@ TEST(AdmissionControl, ACallerGetsAtMostItsShareOfTheWait) {
   sequence.ticket = 1;
   sequence.tokens = 45;
   sequence.queued = kNow;
+  sequence.priority = 1;
   scheduler.Arrive(&sequence);
   EXPECT_FALSE(reserve("greedy").ok()) << "it has more than 40 of 50 ms";
   EXPECT_TRUE(reserve("").ok()) << "callers are not identified";
@@ -336,6 +339,7 @@ TEST(AdmissionControl, AfterAnOverloadTheWaitIsWithinTheLimit) {
         arrived.ticket = sequences.size();
         arrived.tokens = static_cast<int32_t>(prompt_tokens);
         arrived.queued = now;
+        arrived.priority = 1;
         scheduler.Arrive(&arrived);
       };
       const auto take_next = [&] {
@@ -507,6 +511,7 @@ TEST_P(PatienceTable, DecidesWhereARequestWaits) {
   WaitingSequence sequence;
   sequence.tokens = 45;
   sequence.queued = kNow;
+  sequence.priority = 1;
   scheduler.Arrive(&sequence);
   const Applicant applicant{.load = {.tokens = row().tokens, .priority = row().priority},
                             .deadline = row().deadline,

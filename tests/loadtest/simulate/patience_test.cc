@@ -53,7 +53,7 @@ TEST(RunPatience, AGreedyCallerDoesNotFillTheBacklog) {
   ASSERT_TRUE(rows.ok()) << rows.status();
   EXPECT_GT(Value((*rows)[0], "long", "refused"), 0.03);
   EXPECT_LT(Value((*rows)[1], "long", "refused"), 0.01);
-  EXPECT_LT(Value((*rows)[1], "short", "refused"), 0.3) << "the turns of the queue protect them too";
+  EXPECT_LT(Value((*rows)[1], "short", "refused"), 0.3) << "turns protect them in the queue too";
   EXPECT_GE(Value((*rows)[1], "short", "goodput"), 0.95 * Value((*rows)[0], "short", "goodput"));
 }
 
