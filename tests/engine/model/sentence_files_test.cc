@@ -155,10 +155,12 @@ TEST_F(SentenceFilesTest, AFolderMayNotLeaveTheDirectory) {
 TEST_F(SentenceFilesTest, ChangesOfTheFilesChangeTheFingerprint) {
   ASSERT_TRUE(Read(Good()).ok());
   const auto directory = Directory::Open(folder_.File(""));
+  std::filesystem::create_directories(folder_.File("labels/2_Dense"));
   for (const char* const name :
        {"modules.json", "1_Pooling/config.json", "config.json", "generation_config.json",
         "special_tokens_map.json", "config_sentence_transformers.json", "sentence_bert_config.json",
-        "tokenizer.json", "model.safetensors", "model.safetensors.index.json"}) {
+        "tokenizer.json", "model.safetensors", "model.safetensors.index.json",
+        "labels/tokenizer.json", "labels/2_Dense/model.safetensors"}) {
     const std::string before = *directory->Fingerprint();
     std::ofstream(folder_.File(name), std::ios::app) << " ";
     EXPECT_NE(*directory->Fingerprint(), before) << name;
