@@ -306,6 +306,9 @@ TEST(AdmissionControl, ALongQueueOfACallerDoesNotKeepOthersInTheBacklog) {
   other.caller = 2;
   const Admission gives = admission.Reserve(other, scheduler, 0, kNow);
   ASSERT_TRUE(gives.deferred && gives.gives_place) << "the earlier request has the place";
+  std::vector<WaitingSequence*> batch;
+  ASSERT_TRUE(scheduler.Decide({.now = kNow}, &batch).launch);
+  EXPECT_FALSE(admission.HasRoomForNext(scheduler, 0, kNow)) << "its caller's rows are ahead";
   admission.Leave(1);
   admission.Defer(2, other, scheduler, gives, kNow);
   EXPECT_TRUE(admission.HasRoomForNext(scheduler, 0, kNow));
