@@ -228,10 +228,9 @@ const std::vector<OptionSpec<QueueOptions>>& OptionSpecs<QueueOptions>() {
       SLUICE_OPTION(max_caller_share, (Real{0.0, 1.0, /*above_min=*/true}),
                     "The share of each queue limit that one caller may use "
                     "(server.auth.callers_file). max_wait is one of these limits. Callers with "
-                    "queued requests share the limit "
-                    "equally, and some room is always left for a caller with none. At 0.95, one "
-                    "caller can use 95 % and ten callers 9.9 % each. 1: one caller may use the "
-                    "whole queue."),
+                    "queued requests share the limit equally, and some room is always left for a "
+                    "caller with none. At 0.95, one caller can use 95 % and ten callers about a "
+                    "tenth each. 1: one caller may use the whole queue."),
       Advanced(
           SLUICE_OPTION(priority_share, (Real{0.0, 1.0, /*above_min=*/true}),
                         "For each queue limit, a priority level may use this share of the room "

@@ -6,9 +6,6 @@ no GPU).
 
 import json
 import pathlib
-import random
-import shutil
-import sys
 import tempfile
 
 import torch
@@ -16,11 +13,10 @@ from gliner import GLiNER
 from transformers import PreTrainedTokenizerFast
 
 import make_extraction
-from make_extraction import BERT, HERE, ROBERTA, SIZES, draw_case, draw_weights, words
+from make_extraction import BERT, HERE, ROBERTA, SIZES, draw_weights, write_goldens
 
 OUT = HERE / "bi_extraction"
 SEED = 6312
-TEXTS = 1000
 MODELS = {
     "deberta_bert": {
         **make_extraction.MODELS["deberta"],
@@ -75,20 +71,5 @@ def make(name: str, settings: dict, seed: int):
     return model.eval()
 
 
-def main() -> None:
-    torch.set_grad_enabled(False)
-    torch.set_num_threads(1)
-    shutil.rmtree(OUT, ignore_errors=True)
-    rng = random.Random(SEED)
-    expected = {}
-    for seed, (name, settings) in enumerate(MODELS.items()):
-        model = make(name, settings, seed + 11)
-        count = int(sys.argv[1]) if len(sys.argv) > 1 else -(-TEXTS // len(MODELS))
-        expected[name] = [draw_case(model, rng, words()) for _ in range(count)]
-        print(name, sum(len(case["parts"]) for case in expected[name]), "parts", flush=True)
-    (OUT / "expected.json").write_text(
-        json.dumps(expected, separators=(",", ":"), ensure_ascii=False) + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    write_goldens(OUT, MODELS, make, SEED, 11)

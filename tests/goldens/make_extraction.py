@@ -138,20 +138,23 @@ def words() -> list[str]:
     return (HERE / "tokenizers" / "corpus.txt").read_text().split()
 
 
-def main() -> None:
+def write_goldens(out: pathlib.Path, models: dict, make, seed: int, first: int) -> None:
+    """Replaces the folder by the models, which `make(name, settings, number)` makes for numbers
+    from `first` on, and the package's answers to random texts.
+    """
     torch.set_grad_enabled(False)
     torch.set_num_threads(1)
-    shutil.rmtree(OUT, ignore_errors=True)
-    rng = random.Random(SEED)
+    shutil.rmtree(out, ignore_errors=True)
+    rng = random.Random(seed)
     expected = {}
-    for seed, (name, settings) in enumerate(MODELS.items()):
-        model = make(name, settings, seed + 1)
-        count = int(sys.argv[1]) if len(sys.argv) > 1 else -(-TEXTS // len(MODELS))
+    for number, (name, settings) in enumerate(models.items(), first):
+        model = make(name, settings, number)
+        count = int(sys.argv[1]) if len(sys.argv) > 1 else -(-TEXTS // len(models))
         expected[name] = [draw_case(model, rng, words()) for _ in range(count)]
-        print(name, sum(len(case["parts"]) for case in expected[name]), "parts")
-    (OUT / "expected.json").write_text(
+        print(name, sum(len(case["parts"]) for case in expected[name]), "parts", flush=True)
+    (out / "expected.json").write_text(
         json.dumps(expected, separators=(",", ":"), ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    write_goldens(OUT, MODELS, make, SEED, 1)

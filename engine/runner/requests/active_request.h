@@ -178,10 +178,10 @@ struct ActiveRequest {
 absl::Status ExamineRequest(const Request& request, int64_t max_positions, MonoTime now,
                             int64_t only_length = 0);
 
-// Returns the properties that decide on the request's admission.
 // Returns the number of an owner (Request::turn_owner) for the scheduler; 0 if it is empty.
 uint32_t OwnerKey(std::string_view owner);
 
+// Returns the properties that decide on the request's admission.
 Applicant ApplicantOf(const Request& request);
 
 // Returns the load that QueueOptions limits. Its bytes are the maximum memory of the request and of
