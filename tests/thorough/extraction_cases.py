@@ -26,11 +26,12 @@ def main() -> None:
     torch.set_num_threads(1)
     rng = random.Random(seed)
     answers = {}
-    for module in (make_extraction, make_bi_encoders, make_entities):
+    for module, cases in ((make_extraction, make_extraction), (make_bi_encoders, make_extraction),
+                          (make_entities, make_entities)):
         module.OUT = folder
         for name, settings in module.MODELS.items():
             model = module.make(name, settings, rng.randrange(1 << 30))
-            answers[name] = [module.draw_case(model, rng, module.words()) for _ in range(texts)]
+            answers[name] = [cases.draw_case(model, rng, cases.words()) for _ in range(texts)]
     print(json.dumps(answers))
 
 
