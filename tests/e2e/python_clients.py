@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import gc
 import threading
 import time
 import types
 from unittest import mock
 
+import grpc
 import pytest
 import sluice_client
 from waiting import PATIENCE_S
@@ -66,6 +68,22 @@ def time_moved_by(seconds):
     moved = types.SimpleNamespace(monotonic=lambda: time.monotonic() + seconds)
     with mock.patch("sluice_client._channel.time", moved):
         yield
+
+
+@contextlib.contextmanager
+def no_call_left():
+    """Asserts that no call lasts until the end of the block, through an error or a cycle.
+
+    The finalizer of a call can block for ever while Python exits, so a call must not last so long.
+    """
+    gc.collect()  # the calls of earlier tests
+    gc.disable()
+    try:
+        yield
+        left = [each for each in gc.get_objects() if isinstance(each, grpc.RpcError)]
+    finally:
+        gc.enable()
+    assert [type(each) for each in left] == []
 
 
 @pytest.fixture(params=[sluice_client.Client, FromAsyncio], ids=["blocking", "asyncio"])

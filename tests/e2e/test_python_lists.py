@@ -5,9 +5,9 @@ import threading
 
 import grpc
 import pytest
-from python_clients import connect  # noqa: F401
+from python_clients import connect, no_call_left  # noqa: F401
 from scripted_server import ScriptedServer
-from sluice_client import Tensor, _protocol, errors
+from sluice_client import Client, Tensor, _protocol, errors
 from waiting import PATIENCE_S, wait_until
 
 MOST_ROWS, MOST_BYTES, MOST_PARTS = 64, 32 << 10, 16
@@ -117,6 +117,24 @@ def test_an_error_names_its_item_and_ends_the_other_parts(connect):
             client.embed("m", texts)
         assert error.value.item == bad
         wait_until(lambda: len(ended) >= 2)
+
+
+def test_failed_list_leaves_no_call():
+    def infer(request, context):
+        if b"bad" in texts_of(request):
+            assert arrived.acquire(timeout=PATIENCE_S)  # Another part is in flight.
+            context.abort(grpc.StatusCode.NOT_FOUND, "scripted refusal")
+        done = threading.Event()
+        context.add_callback(done.set)
+        arrived.release()
+        done.wait(PATIENCE_S)
+        return embedded(texts_of(request))
+
+    arrived = threading.Semaphore(0)
+    with ScriptedServer(infer=infer) as server, Client(server.address) as client, no_call_left():
+        with pytest.raises(errors.NotFound) as error:
+            client.embed("m", ["bad"] + ["a"] * 200)
+        assert error.value.code == "NOT_FOUND"
 
 
 def test_texts_and_token_ids_of_different_parts_are_not_mixed(connect):

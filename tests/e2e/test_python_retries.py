@@ -1,11 +1,8 @@
 """Tests the retries and deadlines of the Python client against a scripted server."""
 
-import gc
-
-import grpc
 import pytest
 from conftest import free_port
-from python_clients import connect, time_moved_by  # noqa: F401
+from python_clients import connect, no_call_left, time_moved_by  # noqa: F401
 from scripted_server import Refusal, ScriptedServer
 from sluice_client import NEVER, Client, Retry, errors
 from sluice_client._channel import Attempts, Defaults
@@ -40,18 +37,10 @@ def test_stream_is_retried_only_before_its_first_part(connect):
 @pytest.mark.parametrize("answers", [[Refusal("NOT_FOUND")], [["one", Refusal("NOT_FOUND")]]],
                          ids=["before the first part", "after it"])
 def test_failed_stream_leaves_no_call(answers):
-    # The finalizer of a call can block for ever while Python exits, so the call must not last so
-    # long. A reference from the error, or a cycle, would keep it.
-    with ScriptedServer(*answers) as server, Client(server.address) as client:
-        gc.collect()  # the calls of earlier tests
-        gc.disable()
-        try:
-            with pytest.raises(errors.NotFound) as error:
-                list(client.stream("demo", "a", max_tokens=2))
-            left = [each for each in gc.get_objects() if isinstance(each, grpc.RpcError)]
-        finally:
-            gc.enable()
-        assert not left and error.value.code == "NOT_FOUND"
+    with ScriptedServer(*answers) as server, Client(server.address) as client, no_call_left():
+        with pytest.raises(errors.NotFound) as error:
+            list(client.stream("demo", "a", max_tokens=2))
+        assert error.value.code == "NOT_FOUND"
 
 
 @pytest.mark.parametrize(

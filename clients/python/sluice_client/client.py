@@ -341,6 +341,8 @@ class Client:
             except grpc.RpcError as caught:
                 error = error_of_rpc(caught)
                 caught.__traceback__ = None  # See _parts.
+            except grpc.FutureCancelledError as caught:
+                raise caught.with_traceback(None)  # See _parts: its traceback has the call, too.
             if self._closed:
                 raise error
             delay = attempts.delay_s(error)
