@@ -8,6 +8,9 @@
 // the odd blocks. The products of a sum and their order are the same as in kernels/cuda/tile.h, so
 // the bits are the same.
 //
+// A launch multiplies the rows by one matrix or by two (kMatrices). The two matrices of a gated MLP
+// have the same shape. A warp then has the sums of both for the same rows and columns.
+//
 // For bfloat16 and int8, with weights in panels or, in bfloat16, in slices for warpgroups. Device
 // code only, except for the launch.
 #pragma once
@@ -25,7 +28,7 @@ namespace sluice::kernels::cuda {
 struct FewRows {
   static constexpr int32_t kMaxBlocks = 8;  // of columns
   static constexpr int32_t kDown = 2;       // warps of a block of columns
-  static constexpr int32_t kSlices = 2;     // of k in a stage
+  static constexpr int32_t kSlices = 2;     // of weights in a stage
   static constexpr int32_t kMinStages = 3, kMaxStages = 16;
   static constexpr int32_t kCopying = 2;  // warps that copy
   static constexpr int32_t Threads(int32_t blocks) { return (blocks * kDown + kCopying) * kWarp; }
@@ -34,10 +37,14 @@ struct FewRows {
 
 SLUICE_HOST_DEVICE constexpr int32_t Lesser(int32_t a, int32_t b) { return a < b ? a : b; }
 
-// A stage has kSlices slices of the tile's columns, and then rows of x. The last 16 bytes of a row
-// are unused, so that neighbouring rows begin in other banks.
-template <typename T>
-inline constexpr int32_t kFewRowsStride = FewRows::kSlices* kSliceDepth<T> + kCopyElements<T>;
+// A stage has kSlices slices of the tile's columns, and then rows of x. A step of k has a slice of
+// each matrix. The last 16 bytes of a row are unused, so that neighbouring rows begin in other
+// banks.
+template <int32_t kMatrices>
+inline constexpr int32_t kFewRowsSteps = FewRows::kSlices / kMatrices;
+template <typename T, int32_t kMatrices>
+inline constexpr int32_t kFewRowsStride =
+    kFewRowsSteps<kMatrices>* kSliceDepth<T> + kCopyElements<T>;
 
 // The stages of a launch.
 struct FewRowsStages {
@@ -84,7 +91,7 @@ class FewRowsRing {
 
 // The sums of a warp, in blocks of 8 rows by 16 columns. They are distributed like the sums of
 // kernels/cuda/tile.h.
-template <typename Weights>
+template <typename Weights, int32_t kMatrices>
 class FewRowsSums {
  public:
   using T = typename Weights::Value;
@@ -100,23 +107,27 @@ class FewRowsSums {
   }
   // Returns the sums of a row and two columns, after Settle. The arguments are compile-time
   // constants.
-  __device__ Floats<2> At(int32_t r, int32_t i, int32_t) const {
-    return {{static_cast<float>(at_[r][i]), static_cast<float>(at_[r][i + 2])}};
+  __device__ Floats<2> At(int32_t r, int32_t i, int32_t, int32_t matrix = 0) const {
+    const SumOf<T>(&sums)[4] = at_[matrix][r];
+    return {{static_cast<float>(sums[i]), static_cast<float>(sums[i + 2])}};
   }
 
-  // Adds the products of the first kBlocks blocks of rows and of kSlices slices of a stage, by
+  // Adds the products of the first kBlocks blocks of rows and of kOfK steps of a stage, by
   // ascending k. `rows` are the places of the lane's rows and chunk in x: lane l passes the address
   // of row l % 8 of each block and of chunk l / 8.
-  template <int32_t kBlocks, int32_t kSlices>
+  template <int32_t kBlocks, int32_t kOfK>
   __device__ void AddProducts(const FewRowsRing<T>& ring, const int32_t (&rows)[kBlocks]) {
     constexpr int32_t kOfSlice = kBlockElements<T> / (kWarp * kCopyElements<T>);
-    constexpr int32_t kSteps = kOfSlice * kSlices;
-    uint32_t a[kSteps][4];
+    constexpr int32_t kSteps = kOfSlice * kOfK;
+    uint32_t a[kSteps][kMatrices][4];
     SLUICE_UNROLL
     for (int32_t step = 0; step < kSteps; ++step) {
-      const T* const block =
-          ring.weight(step / kOfSlice) + Warp() / FewRows::kDown * kBlockElements<T>;
-      Weights::Load(block, step % kOfSlice, a[step]);
+      SLUICE_UNROLL
+      for (int32_t m = 0; m < kMatrices; ++m) {
+        const T* const block = ring.weight(step / kOfSlice * kMatrices + m) +
+                               Warp() / FewRows::kDown * kBlockElements<T>;
+        Weights::Load(block, step % kOfSlice, a[step][m]);
+      }
     }
     SLUICE_UNROLL
     for (int32_t step = 0; step < kSteps; step += 2) {
@@ -130,29 +141,36 @@ class FewRowsSums {
         SLUICE_UNROLL
         for (int32_t r = 0; r < kBlocks; ++r) {
           const uint32_t pair[2] = {b[r][2 * i], b[r][2 * i + 1]};
-          MultiplyAdd(at_[r], a[step + i], pair);
+          SLUICE_UNROLL
+          for (int32_t m = 0; m < kMatrices; ++m) MultiplyAdd(at_[m][r], a[step + i][m], pair);
         }
       }
     }
   }
   __device__ void Settle() {
     SLUICE_UNROLL
-    for (SumOf<T>(&sums)[4] : at_) Weights::Settle(sums);
+    for (SumOf<T>(&of_matrix)[kRowBlocks][4] : at_) {
+      SLUICE_UNROLL
+      for (SumOf<T>(&sums)[4] : of_matrix) Weights::Settle(sums);
+    }
   }
 
  private:
-  SumOf<T> at_[kRowBlocks][4] = {};
+  SumOf<T> at_[kMatrices][kRowBlocks][4] = {};
 };
 
 // Copies the weights of a block's tiles to the stages, one step of k after another. One warp uses
 // it.
-template <typename Weights>
+template <typename Weights, int32_t kMatrices>
 class FewRowsWeightCopies {
  public:
   using T = typename Weights::Value;
+  static constexpr int32_t kSteps = kFewRowsSteps<kMatrices>;
 
-  __device__ FewRowsWeightCopies(const Operands<T>& operands, const ProductGrid& grid)
-      : operands_(operands), grid_(grid), at_(operands.tiles, grid) {
+  // `second` is the second weight, if there are two.
+  __device__ FewRowsWeightCopies(const Operands<T>& operands, const T* second,
+                                 const ProductGrid& grid)
+      : operands_(operands), second_(second), grid_(grid), at_(operands.tiles, grid) {
     Begin();
   }
 
@@ -162,26 +180,33 @@ class FewRowsWeightCopies {
   // a panel. Columns beyond the last panel are left unchanged, because they are never read.
   __device__ void Bring(FewRowsRing<T>& ring) {
     if (at_.done()) return;
-    const T* from = weight_;
+    const T* from[kMatrices];
+    SLUICE_UNROLL
+    for (int32_t m = 0; m < kMatrices; ++m) from[m] = weights_[m];
     int32_t block = first_block_, left = blocks_, place = 0;
     SLUICE_ROLLED
     for (int32_t run = 0; run < ring.runs(); ++run) {
       const int32_t count = Lesser(left, kPanelBlocks - block % kPanelBlocks);
       SLUICE_UNROLL
       for (int32_t slice = 0; slice < FewRows::kSlices; ++slice) {
+        const int32_t step = slice / kMatrices;
         // A run or a slice beyond the last has no bytes, but its copy counts.
-        const int32_t elements = at_.step + slice < at_.end ? count * kBlockElements<T> : 0;
-        WarpBulkCopy(ring.weight(slice) + place, from + slice * Weights::kSlice,
+        const int32_t elements = at_.step + step < at_.end ? count * kBlockElements<T> : 0;
+        WarpBulkCopy(ring.weight(slice) + place, from[slice % kMatrices] + step * Weights::kSlice,
                      static_cast<int32_t>(elements * sizeof(T)), ring.arrival());
       }
       place += count * kBlockElements<T>;
-      from += count * kBlockElements<T> + to_next_panel_;
+      SLUICE_UNROLL
+      for (int32_t m = 0; m < kMatrices; ++m) {
+        from[m] += count * kBlockElements<T> + to_next_panel_;
+      }
       block += count;
       left -= count;
     }
     ring.Next();
-    weight_ += FewRows::kSlices * Weights::kSlice;
-    at_.step += FewRows::kSlices;
+    SLUICE_UNROLL
+    for (int32_t m = 0; m < kMatrices; ++m) weights_[m] += kSteps * Weights::kSlice;
+    at_.step += kSteps;
     if (at_.step < at_.end) return;
     at_.Next();
     Begin();
@@ -196,24 +221,30 @@ class FewRowsWeightCopies {
     first_block_ = at_.column() / kBlockColumns;
     blocks_ = Lesser(grid_.width / kBlockColumns, panels * kPanelBlocks - first_block_);
     const int32_t panel = first_block_ / kPanelBlocks;
-    weight_ = operands_.weight +
-              (int64_t{at_.rows.matrix} * panels + panel) * slices * Weights::kSlice +
-              first_block_ % kPanelBlocks * kBlockElements<T>;
+    const int64_t first = (int64_t{at_.rows.matrix} * panels + panel) * slices * Weights::kSlice +
+                          first_block_ % kPanelBlocks * kBlockElements<T>;
+    weights_[0] = operands_.weight + first;
+    if constexpr (kMatrices == 2) weights_[1] = second_ + first;
     to_next_panel_ = int64_t{slices - 1} * Weights::kSlice;
   }
 
+  static_assert(kMatrices == 1 || kMatrices == 2);
+
   const Operands<T>& operands_;
+  const T* const second_;
   const ProductGrid& grid_;
   ProductWalk<1> at_;
   int32_t first_block_ = 0, blocks_ = 0;  // of columns
-  const T* weight_ = nullptr;             // of the tile's first block
+  const T* weights_[kMatrices] = {};      // of the tile's first block
   int64_t to_next_panel_ = 0;             // from the end of a panel's slice
 };
 
 // Copies the rows of x in the same way, 16 bytes at a time. One warp uses it.
-template <typename T>
+template <typename T, int32_t kMatrices>
 class FewRowsXCopies {
  public:
+  static constexpr int32_t kSteps = kFewRowsSteps<kMatrices>;
+
   __device__ FewRowsXCopies(const Operands<T>& operands, const ProductGrid& grid)
       : operands_(operands),
         at_(operands.tiles, grid),
@@ -236,17 +267,17 @@ class FewRowsXCopies {
     if (!at_.done()) {
       const int32_t depth = depth_left_ < 0 ? 0 : Lesser(depth_left_, kCopyElements<T>);
       const auto bytes = static_cast<int32_t>(depth * sizeof(T));
-      T* to = ring.x() + row() * kFewRowsStride<T> + chunk() * kCopyElements<T>;
+      T* to = ring.x() + row() * kStride + chunk() * kCopyElements<T>;
       const T* from = depth > 0 ? x_ : operands_.x;
       for (int32_t r = row(); r < at_.rows.count; r += kRowsTogether) {
         CopyAsync(to, from, bytes);
-        to += kRowsTogether * kFewRowsStride<T>;
+        to += kRowsTogether * kStride;
         from += rows_apart_;
       }
       ring.Next();
-      x_ += FewRows::kSlices * kSliceDepth<T>;
-      depth_left_ -= FewRows::kSlices * kSliceDepth<T>;
-      at_.step += FewRows::kSlices;
+      x_ += kSteps * kSliceDepth<T>;
+      depth_left_ -= kSteps * kSliceDepth<T>;
+      at_.step += kSteps;
       if (at_.step >= at_.end) {
         at_.Next();
         Begin();
@@ -256,7 +287,8 @@ class FewRowsXCopies {
   }
 
  private:
-  static constexpr int32_t kChunks = FewRows::kSlices * kSliceDepth<T> / kCopyElements<T>;
+  static constexpr int32_t kStride = kFewRowsStride<T, kMatrices>;
+  static constexpr int32_t kChunks = kSteps * kSliceDepth<T> / kCopyElements<T>;
   static constexpr int32_t kRowsTogether = kWarp / kChunks;
 
   static __device__ int32_t row() { return Lane() / kChunks; }
@@ -282,14 +314,13 @@ __device__ inline void MeetInStep() { SyncBlock(); }
 
 // The work of a warp that copies.
 template <typename Copies, typename T>
-__device__ inline void CopyFewRows(const Operands<T>& operands, const ProductGrid& grid,
-                                   FewRowsRing<T> ring) {
+__device__ inline void CopyFewRows(Copies copies, const Operands<T>& operands,
+                                   const ProductGrid& grid, FewRowsRing<T> ring) {
   const int32_t ahead = ring.stages() - 1;
-  Copies copies(operands, grid);
   for (int32_t i = 0; i < ahead; ++i) copies.Bring(ring);
   for (ProductWalk<1> at(operands.tiles, grid); !at.done(); at.Next()) {
     SLUICE_ROLLED
-    for (int32_t step = 0; step < grid.steps; step += FewRows::kSlices) {
+    for (int32_t step = 0; step < grid.steps; step += Copies::kSteps) {
       copies.Wait(ahead);
       MeetInStep();
       copies.Bring(ring);
@@ -300,23 +331,24 @@ __device__ inline void CopyFewRows(const Operands<T>& operands, const ProductGri
 
 // Adds the products of a tile by a warp with kBlocks blocks of live rows. A dead row of a block is
 // read as the last live row; its sums are not written.
-template <int32_t kBlocks, typename T, typename Weights>
+template <int32_t kBlocks, typename T, typename Weights, int32_t kMatrices>
 __device__ inline void MultiplyFewRowsTile(int32_t steps, int32_t live, FewRowsRing<T>& ring,
-                                           FewRowsSums<Weights>& sums) {
+                                           FewRowsSums<Weights, kMatrices>& sums) {
+  constexpr int32_t kSteps = kFewRowsSteps<kMatrices>, kStride = kFewRowsStride<T, kMatrices>;
   int32_t rows[kBlocks];
   SLUICE_UNROLL
   for (int32_t r = 0; r < kBlocks; ++r) {
     const int32_t row = sums.FirstRow() + r * FewRows::kDown * 8 + Lane() % 8;
-    rows[r] = Lesser(row, live - 1) * kFewRowsStride<T> + Lane() / 8 * kCopyElements<T>;
+    rows[r] = Lesser(row, live - 1) * kStride + Lane() / 8 * kCopyElements<T>;
   }
   SLUICE_ROLLED
-  for (; steps >= FewRows::kSlices; steps -= FewRows::kSlices) {
+  for (; steps >= kSteps; steps -= kSteps) {
     WaitArrival(ring.arrival(), ring.phase());
     MeetInStep();
-    sums.template AddProducts<kBlocks, FewRows::kSlices>(ring, rows);
+    sums.template AddProducts<kBlocks, kSteps>(ring, rows);
     ring.Next();
   }
-  if (steps == 0) return;
+  if (kSteps == 1 || steps == 0) return;
   WaitArrival(ring.arrival(), ring.phase());
   MeetInStep();
   sums.template AddProducts<kBlocks, 1>(ring, rows);
@@ -324,10 +356,14 @@ __device__ inline void MultiplyFewRowsTile(int32_t steps, int32_t live, FewRowsR
 }
 
 // Calls finish(rows, column, sums) for each of the block's tiles, with the rows and the first
-// column of the tile. Each sum is one running sum over k ascending.
-template <typename Weights, typename T, typename Finish>
-__device__ inline void MultiplyFewRows(const Operands<T>& operands, const FewRowsStages& stages,
-                                       FewRowsShared& shared, Finish finish) {
+// column of the tile. Each sum is one running sum over k ascending. `second` is the second weight,
+// if there are two.
+template <typename Weights, int32_t kMatrices, typename T, typename Finish>
+__device__ inline void MultiplyFewRows(const Operands<T>& operands, const T* second,
+                                       const FewRowsStages& stages, FewRowsShared& shared,
+                                       Finish finish) {
+  using WeightCopies = FewRowsWeightCopies<Weights, kMatrices>;
+  using XCopies = FewRowsXCopies<T, kMatrices>;
   const int32_t blocks = (BlockThreads() / kWarp - FewRows::kCopying) / FewRows::kDown;
   if (ThreadIndex() == 0) {
     for (int32_t i = 0; i < stages.count; ++i) {
@@ -338,14 +374,16 @@ __device__ inline void MultiplyFewRows(const Operands<T>& operands, const FewRow
   const ProductGrid grid = GridOf(operands, 1, blocks * kBlockColumns);
   FewRowsRing<T> ring(shared, stages, blocks);
   const int32_t others = Warp() - blocks * FewRows::kDown;
-  if (others == 0) return CopyFewRows<FewRowsWeightCopies<Weights>>(operands, grid, ring);
-  if (others == 1) return CopyFewRows<FewRowsXCopies<T>>(operands, grid, ring);
+  if (others == 0) {
+    return CopyFewRows(WeightCopies(operands, second, grid), operands, grid, ring);
+  }
+  if (others == 1) return CopyFewRows(XCopies(operands, grid), operands, grid, ring);
   for (ProductWalk<1> at(operands.tiles, grid); !at.done(); at.Next()) {
-    FewRowsSums<Weights> sums;
+    FewRowsSums<Weights, kMatrices> sums;
     const int32_t first = sums.FirstRow(), live = at.rows.count;
     if (first >= live || at.column() + Warp() / FewRows::kDown * kBlockColumns >= operands.n) {
       SLUICE_ROLLED
-      for (int32_t step = 0; step < grid.steps; step += FewRows::kSlices) {
+      for (int32_t step = 0; step < grid.steps; step += kFewRowsSteps<kMatrices>) {
         MeetInStep();
         ring.Next();
       }
@@ -388,7 +426,7 @@ constexpr int32_t FewRowsRuns(int32_t blocks, int32_t panel) {
 // each tile the rows of x, which cost about as much as a block of columns. If several tiles of many
 // rows read a matrix, and the other kernels have two tiles for each processor, those are faster,
 // because they access shared memory less often.
-template <typename Weights, typename T>
+template <typename Weights, int32_t kMatrices, typename T>
 inline FewRowsLaunch FewRowsLaunchFor(const Stream& stream, const Operands<T>& operands) {
   constexpr int32_t kAlwaysFew = 32;  // rows of a tile
   constexpr int32_t kFewTiles = 2;    // of one group
@@ -400,15 +438,15 @@ inline FewRowsLaunch FewRowsLaunchFor(const Stream& stream, const Operands<T>& o
   FewRowsLaunch best;
   int64_t least = 0;
   for (int32_t blocks = 1; blocks <= FewRows::kMaxBlocks; ++blocks) {
-    const int32_t elements =
-        blocks * FewRows::kSlices * kBlockElements<T> + operands.tiles.max_rows * kFewRowsStride<T>;
+    const int32_t elements = blocks * FewRows::kSlices * kBlockElements<T> +
+                             operands.tiles.max_rows * kFewRowsStride<T, kMatrices>;
     const auto bytes = static_cast<int32_t>(elements * sizeof(T));
     const auto header = static_cast<int32_t>(sizeof(FewRowsShared));
     const int32_t stages =
         std::min(FewRows::kMaxStages, (stream.shared_bytes_limit() - header) / bytes);
     if (stages < FewRows::kMinStages) break;
     const int64_t items = tiles * CeilDiv(operands.n, blocks * kBlockColumns);
-    const int64_t cost = CeilDiv(items, processors) * (blocks + 1);
+    const int64_t cost = CeilDiv(items, processors) * (kMatrices * blocks + 1);
     if (blocks > 1 && cost > least) continue;
     least = cost;
     best = {

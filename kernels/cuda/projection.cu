@@ -1,71 +1,16 @@
 #include "kernels/cuda/projection.h"
 
-#include <cmath>
 #include <type_traits>
 
 #include "base/check.h"
 #include "kernels/cuda/activation_math.h"
 #include "kernels/cuda/few_rows.h"
-#include "kernels/cuda/int8_math.h"
 #include "kernels/cuda/product_loop.h"
+#include "kernels/cuda/product_outputs.h"
 #include "kernels/simt/simt.h"
 
 namespace sluice::kernels::cuda {
 namespace {
-
-template <typename T, typename Out, typename Operand>
-SLUICE_HOST_DEVICE Operands<Operand> OperandsOf(const ProjectionArgs<T, Out, Operand>& args) {
-  return {args.x, args.weight, args.k, args.n, args.tiles};
-}
-
-// Reads the two neighbouring elements at `from`, or only the first.
-template <bool kBoth, typename T>
-__device__ inline Floats<2> LoadTwo(const T* from, bool both) {
-  if constexpr (kBoth) {
-    return Load<2>(from);
-  } else {
-    return {{Widen(from[0]), both ? Widen(from[1]) : 0.0f}};
-  }
-}
-template <bool kBoth, typename T>
-__device__ inline void StoreTwo(const Floats<2>& values, T* to, bool both) {
-  if constexpr (kBoth) {
-    Store<2>(values, to);
-  } else {
-    to[0] = Narrow<T>(values.at[0]);
-    if (both) to[1] = Narrow<T>(values.at[1]);
-  }
-}
-
-// The columns and output elements of a thread's sums.
-template <typename T, typename Out, typename Operand, typename TileSums>
-struct Place {
-  const ProjectionArgs<T, Out, Operand>& args;
-  const RowGroup& rows;
-  int32_t first_column;
-
-  // Calls f(column, element, both) for the sums At(r, i, c) within the matrix: for two neighbouring
-  // elements, or for one at the end of a row.
-  template <typename Function>
-  __device__ void At(int32_t r, int32_t i, int32_t c, Function f) const {
-    const int32_t row = TileSums::Row(r, i), column = first_column + TileSums::Column(c);
-    if (row >= rows.count || column >= args.n) return;
-    f(column, int64_t{rows.first_row + row} * args.n + column, column + 1 < args.n);
-  }
-
-  // Returns the sums of int8 operands, scaled by the scales of the row and the columns.
-  template <bool kAligned>
-  __device__ Floats<2> Scaled(Floats<2> sums, int32_t r, int32_t i, int32_t column,
-                              bool both) const {
-    const float row_scale = args.row_scales[rows.first_row + TileSums::Row(r, i)];
-    const float* const scales = args.scales + int64_t{rows.matrix} * args.n;
-    const Floats<2> of_columns = LoadTwo<kAligned>(scales + column, both);
-    for (int32_t j = 0; j < 2; ++j) {
-      sums.at[j] = ScaleSum(sums.at[j], row_scale, of_columns.at[j]);
-    }
-    return sums;
-  }
-};
 
 // Writes the outputs of a tile before any activation.
 template <bool kAligned, typename T, typename Out, typename Operand, typename TileSums>
@@ -78,19 +23,13 @@ __device__ inline void WriteSums(const Place<T, Out, Operand, TileSums>& place,
     for (int32_t i = 0; i < 2; ++i) {
       SLUICE_UNROLL
       for (int32_t c = 0; c < sums.kColumnBlocks; ++c) {
-        Floats<2> values = sums.At(r, i, c);
+        const Floats<2> of_place = sums.At(r, i, c);
         place.At(r, i, c, [&](int32_t column, int64_t element, bool both) {
-          const auto add = [&](const Floats<2>& more) {
-            for (int32_t j = 0; j < 2; ++j) values.at[j] += more.at[j];
-          };
-          if constexpr (std::is_same_v<Operand, int8_t>) {
-            values = place.template Scaled<kAligned>(values, r, i, column, both);
+          Floats<2> values = place.template Output<kAligned>(of_place, r, i, column, both);
+          if (args.accumulate) {
+            const Floats<2> before = LoadTwo<kAligned>(args.out + element, both);
+            for (int32_t j = 0; j < 2; ++j) values.at[j] += before.at[j];
           }
-          if (args.bias != nullptr) {
-            const T* const bias = args.bias + place.rows.matrix * args.bias_stride;
-            add(LoadTwo<kAligned>(bias + column, both));
-          }
-          if (args.accumulate) add(LoadTwo<kAligned>(args.out + element, both));
           StoreTwo<kAligned>(values, args.out + element, both);
         });
       }
@@ -151,10 +90,10 @@ template <typename Weights, typename T, typename Out, typename Operand>
 __device__ inline void ProjectFewRows(const FewRowsArgs<T, Out, Operand>& args) {
   auto& shared = SharedMemory<FewRowsShared>();
   const Operands<Operand> operands = OperandsOf(args.product);
-  MultiplyFewRows<Weights>(operands, args.stages, shared,
-                           [&](const RowGroup& rows, int32_t column, const auto& sums) {
-                             Finish<true>(args.product, rows, column, sums);
-                           });
+  MultiplyFewRows<Weights, 1, Operand>(operands, nullptr, args.stages, shared,
+                                       [&](const RowGroup& rows, int32_t column, const auto& sums) {
+                                         Finish<true>(args.product, rows, column, sums);
+                                       });
 }
 
 template <typename T, typename Out, typename Operand>
@@ -186,20 +125,10 @@ const Kernel kProjectionUnaligned = KernelOf("ProjectionUnaligned",
 template <typename Weights, typename T, typename Out, typename Operand>
 bool LaunchFewRows(Stream& stream, const ProjectionArgs<T, Out, Operand>& args,
                    const Kernel& kernel) {
-  const FewRowsLaunch few = FewRowsLaunchFor<Weights>(stream, OperandsOf(args));
+  const FewRowsLaunch few = FewRowsLaunchFor<Weights, 1>(stream, OperandsOf(args));
   if (few.shape.threads == 0) return false;
   Launch(stream, kernel, few.shape, FewRowsArgs<T, Out, Operand>{args, few.stages});
   return true;
-}
-
-// Returns whether all rows have the alignment that the fast kernels need.
-template <typename T, typename Out, typename Operand>
-bool IsAligned(const ProjectionArgs<T, Out, Operand>& args) {
-  const auto in_twos = [](const auto* array, int64_t stride) {
-    return stride % 2 == 0 && reinterpret_cast<uintptr_t>(array) % (2 * sizeof(*array)) == 0;
-  };
-  return RowsAligned(args.x, args.k) && in_twos(args.bias, args.bias_stride) &&
-         in_twos(args.out, args.n) && in_twos(args.gate, args.n) && in_twos(args.scales, args.n);
 }
 
 }  // namespace

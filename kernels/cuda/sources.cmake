@@ -7,6 +7,7 @@ set(SLUICE_CUDA_KERNELS
   diverse.cu
   embedding.cu
   exchange.cu
+  gated_projection.cu
   int8.cu
   mix.cu
   logits.cu

@@ -2,8 +2,11 @@
 #include <algorithm>
 #include <numeric>
 
+#include "kernels/cuda/gated_projection.h"
 #include "kernels/cuda/packed.h"
 #include "kernels/cuda/projection.h"
+#include "kernels/reference/activation.h"
+#include "kernels/reference/linear.h"
 #include "tests/kernels/cuda/op_test.h"
 #include "tests/kernels/cuda/packed_weights.h"
 
@@ -33,10 +36,23 @@ class RecordingStream final : public Stream {
 
 struct LaunchCase {
   int32_t tiles, n;
-  int32_t rows = 16;        // of a tile, at most
-  int32_t blocks, columns;  // expected; 0 columns means another kernel
+  int32_t rows = 16;                // of a tile, at most
+  int32_t blocks = 0, columns = 0;  // expected; 0 columns means another kernel
   int32_t shared_bytes = 227 << 10;
 };
+
+// Returns arguments of a product of the case, without memory.
+ProjectionArgs<BFloat16> ArgsOf(const LaunchCase& c) {
+  return {.x = nullptr,
+          .weight = nullptr,
+          .bias = nullptr,
+          .bias_stride = 0,
+          .k = 4096,
+          .n = c.n + c.n % 2,
+          .tiles = {nullptr, nullptr, c.tiles, c.tiles == 1, c.rows},
+          .accumulate = false,
+          .out = nullptr};
+}
 
 TEST(FewRowsLaunchTest, OneWaveOfTilesFillsAnH200) {
   for (const LaunchCase& c : std::vector<LaunchCase>{
@@ -60,15 +76,7 @@ TEST(FewRowsLaunchTest, OneWaveOfTilesFillsAnH200) {
     SCOPED_TRACE(testing::Message()
                  << c.tiles << " tiles of " << c.n << " columns, " << c.shared_bytes << " bytes");
     RecordingStream stream(c.shared_bytes);
-    Project<BFloat16>(stream, {.x = nullptr,
-                               .weight = nullptr,
-                               .bias = nullptr,
-                               .bias_stride = 0,
-                               .k = 4096,
-                               .n = c.n + c.n % 2,
-                               .tiles = {nullptr, nullptr, c.tiles, c.tiles == 1, c.rows},
-                               .accumulate = false,
-                               .out = nullptr});
+    Project(stream, ArgsOf(c));
     EXPECT_EQ(stream.shape().blocks, c.blocks);
     EXPECT_EQ(stream.kernel() == "ProjectionFewRows", c.columns > 0) << stream.kernel();
     if (c.columns > 0) {
@@ -76,6 +84,44 @@ TEST(FewRowsLaunchTest, OneWaveOfTilesFillsAnH200) {
     }
     EXPECT_LE(stream.shape().shared_bytes, c.shared_bytes);
   }
+}
+
+// A step has one slice of each weight, so the tiles have the same memory as for one product. A tile
+// with the same columns has twice the weights.
+TEST(FewRowsLaunchTest, OneWaveOfTilesOfTwoProductsFillsAnH200) {
+  for (const LaunchCase& c : std::vector<LaunchCase>{
+           {.tiles = 1, .n = 4096, .blocks = 128, .columns = 32},
+           {.tiles = 1, .n = 8960, .blocks = 112, .columns = 80},
+           {.tiles = 1, .n = 14336, .blocks = 128, .columns = 112},
+           {.tiles = 1, .n = 14336, .blocks = 128, .columns = 112, .shared_bytes = 120 << 10},
+           {.tiles = 1, .n = 14336, .rows = 64, .blocks = 128, .columns = 112},
+           {.tiles = 256, .n = 512, .blocks = 132, .columns = 128},
+           {.tiles = 64, .n = 512, .rows = 32, .blocks = 132, .columns = 128},
+           {.tiles = 64, .n = 512, .rows = 33, .blocks = 0, .columns = 0},
+           {.tiles = 1, .n = 4096, .blocks = 0, .columns = 0, .shared_bytes = 16 << 10},
+       }) {
+    SCOPED_TRACE(testing::Message()
+                 << c.tiles << " tiles of " << c.n << " columns, " << c.shared_bytes << " bytes");
+    RecordingStream stream(c.shared_bytes);
+    const ProjectionArgs<BFloat16> gate = ArgsOf(c);
+    ProjectionArgs<BFloat16> up = gate;
+    up.activate = true;
+    EXPECT_EQ(ProjectGated(stream, gate, up), c.columns > 0);
+    EXPECT_EQ(stream.kernel(), c.columns > 0 ? "GatedFewRows" : "");
+    EXPECT_EQ(stream.shape().blocks, c.blocks);
+    EXPECT_EQ(stream.shape().threads, c.columns > 0 ? 32 * (2 * c.columns / 16 + 2) : 0);
+    EXPECT_LE(stream.shape().shared_bytes, c.shared_bytes);
+  }
+}
+
+TEST(FewRowsLaunchTest, ProductsWithUnalignedRowsAreNotFused) {
+  RecordingStream stream;
+  ProjectionArgs<BFloat16> gate = ArgsOf({.tiles = 1, .n = 64});
+  gate.n = 63;
+  ProjectionArgs<BFloat16> up = gate;
+  up.activate = true;
+  EXPECT_FALSE(ProjectGated(stream, gate, up));
+  EXPECT_EQ(stream.kernel(), "");
 }
 
 template <typename T>
@@ -124,6 +170,34 @@ class FewRowsTest : public OpTest {
     return c;
   }
 
+  static std::string Describe(const Case& c) {
+    return absl::StrCat(c.tiles.size(), " tiles of up to ", c.max_rows, " rows, k ", c.k, ", n ",
+                        c.n, ", ", c.processors, " processors, ", c.shared_bytes, " bytes, seed ",
+                        kSeed);
+  }
+
+  std::vector<Operand> RandomWeight(const Case& c) {
+    return RandomOperands<Operand>(random_, int64_t{c.matrices} * c.k * c.n);
+  }
+  // Returns arguments with random rows, bias and scales.
+  Args ArgsOf(const Case& c, const Operand* weight) {
+    constexpr bool kInt8 = std::is_same_v<Operand, int8_t>;
+    const auto count = static_cast<int32_t>(c.tiles.size());
+    return {.x = lab_.Put(RandomOperands<Operand>(random_, c.rows * c.k)),
+            .weight = weight,
+            .bias = lab_.Put(RandomValues<T>(random_, c.matrices * c.n)),
+            .bias_stride = c.n,
+            .k = c.k,
+            .n = c.n,
+            .tiles = {lab_.Put(c.tiles), lab_.template Put<int32_t>({count}), count, count == 1,
+                      c.max_rows},
+            .accumulate = false,
+            .out = nullptr,
+            .activation = Activation::kSilu,
+            .row_scales = kInt8 ? lab_.Put(RandomValues<float>(random_, c.rows)) : nullptr,
+            .scales = kInt8 ? lab_.Put(RandomValues<float>(random_, c.matrices * c.n)) : nullptr};
+  }
+
   // Returns the packed weight on the device.
   const Operand* Put(const std::vector<Operand>& weight, const Case& c) {
     if constexpr (TypesOfProduct::kOfGroups) {
@@ -133,52 +207,40 @@ class FewRowsTest : public OpTest {
     }
   }
 
-  void ExpectTheBitsOfOtherKernels(const Case& c) {
-    SCOPED_TRACE(testing::Message()
-                 << c.tiles.size() << " tiles of up to " << c.max_rows << " rows, k " << c.k
-                 << ", n " << c.n << ", " << c.processors << " processors, " << c.shared_bytes
-                 << " bytes, seed " << kSeed);
-    constexpr bool kInt8 = std::is_same_v<Operand, int8_t>;
-    constexpr bool kOfGroups = TypesOfProduct::kOfGroups;
-    const auto weight = RandomOperands<Operand>(random_, int64_t{c.matrices} * c.k * c.n);
-    const auto before = RandomValues<Out>(random_, c.rows * c.n);
-    const auto count = static_cast<int32_t>(c.tiles.size());
-    Args args = {
-        .x = lab_.Put(RandomOperands<Operand>(random_, c.rows * c.k)),
-        .weight = Put(weight, c),
-        .bias = lab_.Put(RandomValues<T>(random_, c.matrices * c.n)),
-        .bias_stride = c.n,
-        .k = c.k,
-        .n = c.n,
-        .tiles = {lab_.Put(c.tiles), lab_.template Put<int32_t>({count}), count, count == 1,
-                  c.max_rows},
-        .accumulate = c.accumulate,
-        .out = nullptr,
-        .activate = c.activate,
-        .activation = Activation::kSilu,
-        .gate = c.gated ? lab_.Put(RandomValues<Out>(random_, c.rows * c.n)) : nullptr,
-        .row_scales = kInt8 ? lab_.Put(RandomValues<float>(random_, c.rows)) : nullptr,
-        .scales = kInt8 ? lab_.Put(RandomValues<float>(random_, c.matrices * c.n)) : nullptr};
-    const auto project = [&](int32_t processors, int32_t shared_bytes, const char* kernel) {
-      args.out = lab_.Put(before);
-      StreamOfProcessors stream(lab_.stream(), processors);
-      LimitedStream limited(stream, shared_bytes);
-      if constexpr (kOfGroups) {
-        if (!ProjectFewRowsOfGroups(limited, args)) Project(limited, args);
-      } else {
-        Project(limited, args);
-      }
-      EXPECT_EQ(stream.kernel(), kernel);
-      return lab_.Get(args.out, c.rows * c.n);
-    };
-    const std::vector<Out> got =
-        project(c.processors, c.shared_bytes,
-                kOfGroups ? "ProjectionFewRowsOfGroups" : "ProjectionFewRows");
-    if (kOfGroups) args.weight = lab_.Put(Packed(weight, c.matrices, c.k, c.n));
+  static constexpr bool kOfGroups = TypesOfProduct::kOfGroups;
+
+  // Computes a product, whose weight is in panels, by small tiles.
+  std::vector<Out> ProjectBySmallTiles(Args args, const Case& c) {
     args.tiles.capacity += 2;  // more than can be of few rows with one processor
     args.tiles.one_group = false;
     args.tiles.max_rows = kTileRows;
-    EXPECT_TRUE(SameBits(got, project(1, 227 << 10, "Projection")));
+    StreamOfProcessors stream(lab_.stream(), 1);
+    Project(stream, args);
+    EXPECT_EQ(stream.kernel(), "Projection");
+    return lab_.Get(args.out, c.rows * c.n);
+  }
+
+  void ExpectTheBitsOfOtherKernels(const Case& c) {
+    SCOPED_TRACE(Describe(c));
+    const auto weight = RandomWeight(c);
+    const auto before = RandomValues<Out>(random_, c.rows * c.n);
+    Args args = ArgsOf(c, Put(weight, c));
+    args.accumulate = c.accumulate;
+    args.activate = c.activate;
+    if (c.gated) args.gate = lab_.Put(RandomValues<Out>(random_, c.rows * c.n));
+    args.out = lab_.Put(before);
+    StreamOfProcessors stream(lab_.stream(), c.processors);
+    LimitedStream limited(stream, c.shared_bytes);
+    if constexpr (kOfGroups) {
+      EXPECT_TRUE(ProjectFewRowsOfGroups(limited, args));
+    } else {
+      Project(limited, args);
+    }
+    EXPECT_EQ(stream.kernel(), kOfGroups ? "ProjectionFewRowsOfGroups" : "ProjectionFewRows");
+    const std::vector<Out> got = lab_.Get(args.out, c.rows * c.n);
+    if (kOfGroups) args.weight = lab_.Put(Packed(weight, c.matrices, c.k, c.n));
+    args.out = lab_.Put(before);
+    EXPECT_TRUE(SameBits(got, ProjectBySmallTiles(args, c)));
     lab_.Clear();
   }
 };
@@ -199,6 +261,122 @@ TYPED_TEST_SUITE(FewRowsTest, FewRowsTypes);
 
 TYPED_TEST(FewRowsTest, SumsHaveTheBitsOfOtherKernels) {
   for (int i = 0; i < 12; ++i) this->ExpectTheBitsOfOtherKernels(this->RandomCase());
+}
+
+// The products of a gated MLP in one kernel (kernels/cuda/gated_projection.h).
+template <typename TypesOfProduct>
+class GatedFewRowsTest : public FewRowsTest<TypesOfProduct> {
+ protected:
+  using Base = FewRowsTest<TypesOfProduct>;
+  using Base::kOfGroups;
+  using Base::lab_;
+  using Base::random_;
+  using typename Base::Args;
+  using typename Base::Case;
+  using typename Base::Operand;
+  using typename Base::T;
+
+  struct Products {
+    Case c;
+    std::vector<Operand> gate_weight = {}, up_weight = {};
+    Args gate = {}, up = {};
+  };
+
+  // Returns the products of a random case, with different weights, biases and scales.
+  Products RandomProducts() {
+    Products products;
+    products.c = this->RandomCase();
+    const Case& c = products.c;
+    products.gate_weight = this->RandomWeight(c);
+    products.up_weight = this->RandomWeight(c);
+    products.gate = this->ArgsOf(c, this->Put(products.gate_weight, c));
+    products.up = this->ArgsOf(c, this->Put(products.up_weight, c));
+    if (RandomInt(random_, 0, 3) == 0) products.gate.bias = products.up.bias = nullptr;
+    products.up.x = products.gate.x;
+    products.up.tiles = products.gate.tiles;
+    products.up.row_scales = products.gate.row_scales;
+    products.up.activate = true;
+    products.up.activation = static_cast<Activation>(RandomInt(random_, 0, kActivations - 1));
+    return products;
+  }
+
+  // Computes the products in one kernel, and expects that the gate is not written.
+  std::vector<T> ProjectTogether(Products& products) {
+    const Case& c = products.c;
+    const auto before = RandomValues<T>(random_, c.rows * c.n);
+    T* const gate = lab_.Put(before);
+    products.up.gate = products.gate.out = gate;
+    products.up.out = lab_.template Room<T>(c.rows * c.n);
+    StreamOfProcessors stream(lab_.stream(), c.processors);
+    LimitedStream limited(stream, c.shared_bytes);
+    if constexpr (kOfGroups) {
+      EXPECT_TRUE(ProjectGatedOfGroups(limited, products.gate, products.up));
+    } else {
+      EXPECT_TRUE(ProjectGated(limited, products.gate, products.up));
+    }
+    EXPECT_EQ(stream.kernel(), kOfGroups ? "GatedFewRowsOfGroups" : "GatedFewRows");
+    EXPECT_TRUE(SameBits(lab_.Get(gate, c.rows * c.n), before));
+    return lab_.Get(products.up.out, c.rows * c.n);
+  }
+
+  void ExpectTheBitsOfTwoProducts() {
+    Products products = RandomProducts();
+    auto& [c, gate_weight, up_weight, gate, up] = products;
+    SCOPED_TRACE(this->Describe(c));
+    const std::vector<T> got = ProjectTogether(products);
+    if constexpr (kOfGroups) {
+      gate.weight = lab_.Put(Packed(gate_weight, c.matrices, c.k, c.n));
+      up.weight = lab_.Put(Packed(up_weight, c.matrices, c.k, c.n));
+    }
+    (void)this->ProjectBySmallTiles(gate, c);
+    up.out = lab_.template Room<T>(c.rows * c.n);
+    EXPECT_TRUE(SameBits(got, this->ProjectBySmallTiles(up, c)));
+    lab_.Clear();
+  }
+};
+using GatedTypes =
+    testing::Types<ProductTypes<BFloat16, BFloat16, BFloat16>, ProductTypes<float, float, int8_t>,
+                   ProductTypes<BFloat16, BFloat16, int8_t>,
+                   ProductTypes<BFloat16, BFloat16, BFloat16, /*kInGroups=*/true>>;
+TYPED_TEST_SUITE(GatedFewRowsTest, GatedTypes);
+
+TYPED_TEST(GatedFewRowsTest, OutputsHaveTheBitsOfTwoProducts) {
+  for (int i = 0; i < 12; ++i) this->ExpectTheBitsOfTwoProducts();
+}
+
+template <typename TypesOfProduct>
+class GatedFewRowsReferenceTest : public GatedFewRowsTest<TypesOfProduct> {};
+using GatedBFloat16 =
+    testing::Types<ProductTypes<BFloat16, BFloat16, BFloat16>,
+                   ProductTypes<BFloat16, BFloat16, BFloat16, /*kInGroups=*/true>>;
+TYPED_TEST_SUITE(GatedFewRowsReferenceTest, GatedBFloat16);
+
+TYPED_TEST(GatedFewRowsReferenceTest, OutputsEqualTheReference) {
+  for (int i = 0; i < 4; ++i) {
+    auto products = this->RandomProducts();
+    const auto& c = products.c;
+    SCOPED_TRACE(this->Describe(c));
+    const std::vector<double> x = ToDouble(this->lab_.Get(products.gate.x, c.rows * c.k));
+    std::vector<int32_t> positions;
+    for (const RowGroup& tile : c.tiles) {
+      positions.insert(positions.end(), tile.count, tile.matrix);
+    }
+    const auto product = [&](const std::vector<BFloat16>& weight, const BFloat16* bias) {
+      std::vector<double> values;
+      if (bias != nullptr) values = ToDouble(this->lab_.Get(bias, c.matrices * c.n));
+      values = reference::PositionWise(x, positions, ToDouble(weight), values, /*bias_each=*/true,
+                                       c.k, c.n);
+      for (double& value : values) value = Widen(Narrow<BFloat16>(static_cast<float>(value)));
+      return values;
+    };
+    const std::vector<double> gate = product(products.gate_weight, products.gate.bias);
+    std::vector<double> expected = product(products.up_weight, products.up.bias);
+    for (size_t j = 0; j < expected.size(); ++j) {
+      expected[j] *= reference::Activate(products.up.activation, gate[j]);
+    }
+    EXPECT_TRUE(Within(0.02, ToDouble(this->ProjectTogether(products)), expected));
+    this->lab_.Clear();
+  }
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/gated_projection.h"
 #include "kernels/cuda/hopper_attention.h"
 #include "kernels/cuda/hopper_projection.h"
 #include "kernels/cuda/projection.h"
@@ -135,6 +136,28 @@ class Loops {
                                                                        WeightLayout::kWarpgroups)));
              });
   }
+  // Adds the two products of a gated MLP. A step has slices of both.
+  template <typename T, typename Operand>
+  void AddGatedFewRows(int32_t rows, WeightLayout layout = WeightLayout::kPanels) {
+    const bool groups = layout == WeightLayout::kWarpgroups;
+    AddDepth("gated_projection.cu",
+             groups ? "GatedFewRowsOfGroups"
+                    : absl::StrCat("GatedFewRows<", TypeName<T>(), ", ", TypeName<Operand>(), ">"),
+             groups ? "GatedFewRowsOfGroups" : "GatedFewRows", kSliceDepth<Operand>, rows,
+             [=](DeviceLab& lab, int32_t k) {
+               const auto gate = Product<T, T, Operand>(lab, {rows, 16}, k, layout);
+               auto up = gate;
+               up.activate = true;
+               up.gate = gate.out;
+               if constexpr (std::is_same_v<Operand, BFloat16>) {
+                 if (groups) {
+                   EXPECT_TRUE(ProjectGatedOfGroups(lab.stream(), gate, up));
+                   return;
+                 }
+               }
+               EXPECT_TRUE(ProjectGated(lab.stream(), gate, up));
+             });
+  }
   void AddHopper(const std::string& tile, const LoopProduct& c) {
     AddDepth("hopper_projection.cu", absl::StrCat("HopperProjection<", tile, ">"),
              absl::StrCat("HopperProjection", tile), kGroupSliceDepth, c.rows,
@@ -192,6 +215,10 @@ std::vector<LoopCase> LoopCases() {
     loops.AddFewRows<BFloat16, BFloat16, int8_t>(rows);
     loops.AddFewRows<float, float, int8_t>(rows);
     loops.AddFewRowsOfGroups(rows);
+    loops.AddGatedFewRows<BFloat16, BFloat16>(rows);
+    loops.AddGatedFewRows<BFloat16, int8_t>(rows);
+    loops.AddGatedFewRows<float, int8_t>(rows);
+    loops.AddGatedFewRows<BFloat16, BFloat16>(rows, WeightLayout::kWarpgroups);
   }
   loops.AddTiles<BFloat16, BFloat16>();
   loops.AddTiles<BFloat16, float>();

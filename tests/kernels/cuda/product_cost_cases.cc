@@ -1,5 +1,6 @@
 #include <array>
 
+#include "kernels/cuda/gated_projection.h"
 #include "kernels/cuda/hopper_projection.h"
 #include "kernels/cuda/int8.h"
 #include "kernels/cuda/pack.h"
@@ -141,6 +142,48 @@ void AddFewRowsOfGroups(Cases& cases, const ProductCase& c) {
             });
 }
 
+// The products of a gated MLP in one kernel. The scales of int8 do not matter.
+template <typename T, typename Operand>
+void AddGated(Cases& cases, const ProductCase& c, const std::string& what) {
+  constexpr bool kInt8 = std::is_same_v<Operand, int8_t>;
+  const bool groups = what.ends_with("warpgroups");
+  cases.Add(absl::StrCat("GatedProjection ", what), absl::StrCat(c.rows, " x ", c.k, " x ", c.n),
+            [=](DeviceLab& lab, Random& random) {
+              StreamOfProcessors stream(lab.stream(), c.processors);
+              const auto layout = groups ? WeightLayout::kWarpgroups : WeightLayout::kPanels;
+              const auto weight = [&] {
+                return lab.Put(
+                    std::vector<Operand>(WeightElements<Operand>(layout, 1, c.k, c.n), Operand{}));
+              };
+              ProjectionArgs<T, T, Operand> gate = {
+                  .x = lab.Put(std::vector<Operand>(c.rows * c.k, Operand{})),
+                  .weight = weight(),
+                  .bias = Values<T>(lab, random, c.n),
+                  .bias_stride = 0,
+                  .k = c.k,
+                  .n = c.n,
+                  .tiles = TilesOn(lab, {{0, 0, c.rows}}, c.rows),
+                  .accumulate = false,
+                  .out = lab.Room<T>(c.rows * c.n),
+                  .row_scales = kInt8 ? Values<float>(lab, random, c.rows) : nullptr,
+                  .scales = kInt8 ? Values<float>(lab, random, c.n) : nullptr};
+              ProjectionArgs<T, T, Operand> up = gate;
+              up.weight = weight();
+              up.bias = Values<T>(lab, random, c.n);
+              up.activate = true;
+              up.activation = Activation::kSilu;
+              up.gate = gate.out;
+              up.out = lab.Room<T>(c.rows * c.n);
+              if constexpr (std::is_same_v<Operand, BFloat16>) {
+                if (groups) {
+                  EXPECT_TRUE(ProjectGatedOfGroups(stream, gate, up));
+                  return;
+                }
+              }
+              EXPECT_TRUE(ProjectGated(stream, gate, up));
+            });
+}
+
 template <typename T>
 void AddScore(Cases& cases, int32_t rows, int32_t k, const char* what, int32_t processors = 132) {
   constexpr int32_t n = std::is_same_v<T, float> ? 512 : 2048;
@@ -247,6 +290,11 @@ void AddProductCases(Cases& cases) {
   AddHopperProjection(cases, {1, kRows, 512, 256, 4}, " Medium");
   AddHopperProjection(cases, {1, 128, 512, 512, 1}, " Large");
   AddFewRowsOfGroups(cases, {1, 16, 512, 1024});
+  AddGated<BFloat16, BFloat16>(cases, {1, 16, 512, 1024}, "bf16");
+  AddGated<BFloat16, BFloat16>(cases, {1, kRows, 512, 1024}, "bf16 of 64 rows");
+  AddGated<BFloat16, BFloat16>(cases, {1, 16, 512, 1024}, "bf16 for warpgroups");
+  AddGated<BFloat16, int8_t>(cases, {1, 16, 512, 1024}, "bf16, int8");
+  AddGated<float, int8_t>(cases, {1, 16, 512, 256}, "f32, int8");
   AddProjection<BFloat16, float>(cases, {1, 256, 512, 512}, " to f32");
   AddProjection<BFloat16, float>(cases, {1, 32, 512, 1024}, " to f32 of few rows");
   AddProjection<BFloat16, float>(cases, {1, kRows, 512, 1023}, " to f32 odd");
