@@ -16,9 +16,9 @@ using LayersAlike = std::function<bool(const LinearOp&, const LinearOp&)>;
 // ids.
 //
 // Attention and the activation then write to contiguous buffers of their own, which the next layer
-// reads. Without a join, our kernel applies the activation in the second product, so gates are only
-// joined for a library. Only layers for which `alike` returns true are joined; without `alike`, all
-// of them are.
+// reads. Without a join, our kernels compute both layers at once, or apply the activation in the
+// second product, so gates are only joined for a library. Only layers for which `alike` returns
+// true are joined; without `alike`, all of them are.
 Graph JoinProjections(const Graph& graph, bool gates, const LayersAlike& alike = nullptr);
 
 }  // namespace sluice

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/cuda/gated_projection.h"
 #include "kernels/cuda/hopper_attention.h"
 #include "kernels/cuda/hopper_projection.h"
 
@@ -82,9 +83,11 @@ const GroupedProductCandidate<BFloat16>& HopperAndFewRowsProduct() {
       .tier = "hopper with few rows",
       .layout = cuda::WeightLayout::kWarpgroups,
       .supports = &HopperProductSupports,
-      .run = [](Stream& stream, const cuda::ProjectionArgs<BFloat16>& args) {
-        if (!cuda::ProjectFewRowsOfGroups(stream, args)) cuda::ProjectOnHopper(stream, args);
-      }};
+      .run =
+          [](Stream& stream, const cuda::ProjectionArgs<BFloat16>& args) {
+            if (!cuda::ProjectFewRowsOfGroups(stream, args)) cuda::ProjectOnHopper(stream, args);
+          },
+      .run_gated = &cuda::ProjectGatedOfGroups};
   return *candidate;
 }
 
@@ -108,7 +111,8 @@ std::string ToString(const GroupedProductShape& shape) {
   std::string text = absl::StrCat("the product of ", shape.k, " x ", shape.n);
   if (shape.matrices > 1) absl::StrAppend(&text, " by ", shape.matrices, " positions");
   absl::StrAppend(&text, shape.bias ? ", bias" : "", shape.accumulate ? ", accumulate" : "",
-                  shape.activate ? ", activation" : "", shape.gated ? " of a gate" : "");
+                  shape.activate ? ", activation" : "", shape.gated ? " of a gate" : "",
+                  shape.gate_layer ? " with its layer" : "");
   return text;
 }
 
@@ -130,7 +134,10 @@ const GroupedProductCandidate<T>& PortableProduct() {
       .layout = cuda::WeightLayout::kPanels,
       .supports = [](const DeviceInfo&, const GroupedProductShape&) { return absl::OkStatus(); },
       .run = [](Stream& stream,
-                const cuda::ProjectionArgs<T>& args) { cuda::Project(stream, args); }};
+                const cuda::ProjectionArgs<T>& args) { cuda::Project(stream, args); },
+      .run_gated =
+          [](Stream& stream, const cuda::ProjectionArgs<T>& gate,
+             const cuda::ProjectionArgs<T>& up) { return cuda::ProjectGated(stream, gate, up); }};
   return *candidate;
 }
 

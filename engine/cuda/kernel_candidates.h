@@ -52,11 +52,22 @@ struct GroupedProductShape {
   bool activate = false;
   kernels::Activation activation = {};
   bool gated = false;
+  // Whether the gate is the output of a layer of the same rows, with the same properties, that is
+  // computed with this one.
+  bool gate_layer = false;
 
   auto operator<=>(const GroupedProductShape&) const = default;
 };
 // Returns a text such as "the product of 512 x 512 by 256 positions".
 std::string ToString(const GroupedProductShape& shape);
+
+// The weight [matrices, k, n] and the bias of the layer of a product's gate, on the device; null if
+// the product has no such layer, or if the layer has no bias.
+template <typename T>
+struct GateWeights {
+  const T* weight = nullptr;
+  const T* bias = nullptr;
+};
 
 // T is float or BFloat16.
 template <typename T>
@@ -71,11 +82,23 @@ struct AttentionCandidate {
 
 template <typename T>
 struct GroupedProductCandidate {
+  using Args = kernels::cuda::ProjectionArgs<T>;
+
   std::string tier;
   kernels::cuda::WeightLayout layout = kernels::cuda::WeightLayout::kPlain;  // of the weight
   std::function<absl::Status(const DeviceInfo& device, const GroupedProductShape& shape)> supports;
-  std::function<void(kernels::cuda::Stream& stream, const kernels::cuda::ProjectionArgs<T>& args)>
-      run;
+  std::function<void(kernels::cuda::Stream& stream, const Args& args)> run;
+  // Queues both layers of a gated MLP as one kernel, as ProjectGated does. Returns false if two
+  // calls of `run` are faster. May be null.
+  std::function<bool(kernels::cuda::Stream& stream, const Args& gate, const Args& up)> run_gated =
+      nullptr;
+
+  // Queues both layers, as one kernel or as two.
+  void RunBoth(kernels::cuda::Stream& stream, const Args& gate, const Args& up) const {
+    if (run_gated != nullptr && run_gated(stream, gate, up)) return;
+    run(stream, gate);
+    run(stream, up);
+  }
 };
 
 // The candidates in the order of trial, by measured speed (loadtest/results/gpu).

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "engine/cuda/gated_layers.h"
 #include "engine/cuda/joined_graph.h"
 #include "engine/cuda/lower_products.h"
 #include "engine/cuda/op_weights.h"
@@ -42,12 +43,12 @@ class Lowering {
   // Lowers all ops but the head, in order.
   absl::Status Lower(std::vector<CudaOp<T>>* ops) {
     for (size_t i = 0; i < graph_.ops.size(); ++i) {
-      next_ = i + 1 < graph_.ops.size() ? &graph_.ops[i + 1] : nullptr;
-      next_is_done_ = false;
+      at_ = i;
+      included_ = 0;
       SLUICE_ASSIGN_OR_RETURN(CudaOp<T> cuda_op, std::visit(*this, graph_.ops[i]));
       if (cuda_op != nullptr) ops->push_back(std::move(cuda_op));
       products_.Wrote(WrittenBuffer(graph_.ops[i]));
-      if (next_is_done_) products_.Wrote(WrittenBuffer(graph_.ops[++i]));
+      for (; included_ > 0; --included_) products_.Wrote(WrittenBuffer(graph_.ops[++i]));
     }
     return absl::OkStatus();
   }
@@ -105,8 +106,16 @@ class Lowering {
 
   CudaOpOr operator()(const LinearOp& op) {
     SLUICE_CHECK(RowStride(op.in) == 0 && RowStride(op.out) == 0);
-    SLUICE_ASSIGN_OR_RETURN(LoweredLayer<T> layer, products_.Lower(op, next_));
-    next_is_done_ = layer.includes_next;
+    if (const auto gated = GatedLayersAt(graph_, at_)) {
+      SLUICE_ASSIGN_OR_RETURN(CudaOp<T> both, products_.LowerGated(*gated));
+      if (both != nullptr) {
+        included_ = 2;
+        return both;
+      }
+    }
+    const GraphOp* const next = at_ + 1 < graph_.ops.size() ? &graph_.ops[at_ + 1] : nullptr;
+    SLUICE_ASSIGN_OR_RETURN(LoweredLayer<T> layer, products_.Lower(op, next));
+    included_ = layer.includes_next ? 1 : 0;
     return std::move(layer.cuda_op);
   }
 
@@ -302,8 +311,8 @@ class Lowering {
   ProductLowering<T> products_;
   SelectedKernels<T>* kernels_;  // nullptr if the portable ones serve without a trial
   HeadWeights<T> head_;
-  const GraphOp* next_ = nullptr;  // after the op that is lowered; nullptr if there is none
-  bool next_is_done_ = false;      // whether the op before includes it
+  size_t at_ = 0;         // the op that is lowered
+  int32_t included_ = 0;  // the ops after it that its kernels compute
 };
 
 }  // namespace

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "engine/cuda/dense_shapes.h"
+#include "kernels/cuda/gated_projection.h"
 #include "kernels/cuda/int8.h"
 #include "kernels/cuda/projection.h"
 
@@ -53,6 +55,42 @@ absl::StatusOr<LoweredLayer<T>> ProductLowering<T>::Lower(const LinearOp& op, co
                 stream);
   };
   return LoweredLayer<T>{run, found.includes_next};
+}
+
+template <typename T>
+absl::StatusOr<CudaOp<T>> ProductLowering<T>::LowerGated(const GatedLayers& layers) {
+  const LinearOp &gate = layers.gate, &up = layers.up;
+  const auto quantization = [this](const LinearOp& op) {
+    return PrecisionOf(model_, op).quantization;
+  };
+  if (quantization(gate) != quantization(up)) return CudaOp<T>();
+  if (dense_ != nullptr && gate.one_matrix()) return CudaOp<T>();
+  if (quantization(gate) == Quantization::kInt8) return GatedInt8(layers);
+  if (sizeof(T) == sizeof(float)) return CudaOp<T>();
+  SLUICE_ASSIGN_OR_RETURN(const T* const gate_bias, of_ops_.Bias<T>(gate));
+  SLUICE_ASSIGN_OR_RETURN(const T* const up_bias, of_ops_.Bias<T>(up));
+  if ((gate_bias != nullptr) != (up_bias != nullptr) || gate.bias_each != up.bias_each) {
+    return CudaOp<T>();
+  }
+  SLUICE_ASSIGN_OR_RETURN(const T* const gate_weight, of_ops_.Weight<T>(gate));
+  SLUICE_ASSIGN_OR_RETURN(const T* const up_weight, of_ops_.Weight<T>(up));
+  const Epilogue then = EpilogueOf(&layers.activation, up.out);
+  GroupedProductShape shape = ShapeOfOwn(up, up_bias, then);
+  shape.gate_layer = true;
+  const auto kernel = Kernel(shape, up_weight, up_bias, {gate_weight, gate_bias});
+  // Each layer may still have a kernel that passes.
+  if (absl::IsFailedPrecondition(kernel.status())) return CudaOp<T>();
+  SLUICE_RETURN_IF_ERROR(kernel.status());
+  if ((*kernel)->run_gated == nullptr) return CudaOp<T>();
+  Count(gate, nullptr);
+  Count(up, nullptr);
+  SLUICE_ASSIGN_OR_RETURN(const OwnLayer<T> first,
+                          Packed(gate, gate_weight, gate_bias, {}, (*kernel)->layout));
+  SLUICE_ASSIGN_OR_RETURN(const OwnLayer<T> second,
+                          Packed(up, up_weight, up_bias, then, (*kernel)->layout));
+  return [kernel = *kernel, first, second](const StepPlace<T>& place, DeviceStream& stream) {
+    kernel->RunBoth(stream, first.ArgsAt(place), second.ArgsAt(place));
+  };
 }
 
 template <typename T>
@@ -105,25 +143,31 @@ typename ProductLowering<T>::Epilogue ProductLowering<T>::EpilogueOf(const Activ
   return {true, then->activation, then->in != out ? then->in : kNoBuffer};
 }
 
-// Returns the arguments of a layer's product that do not depend on its operands.
 template <typename T>
 template <typename Operand>
-cuda::ProjectionArgs<T, T, Operand> ProductLowering<T>::ProductArgs(const LinearOp& op, int32_t n,
-                                                                    const T* bias,
-                                                                    const Epilogue& then,
-                                                                    const StepPlace<T>& place) {
-  return {.x = nullptr,
-          .weight = nullptr,
-          .bias = bias,
-          .bias_stride = op.bias_each ? n : 0,
-          .k = 0,
-          .n = n,
-          .tiles = op.position_wise() ? place.group_tiles() : place.dense_tiles(),
-          .accumulate = op.accumulate,
-          .out = place.buffer(op.out),
-          .activate = then.activate,
-          .activation = then.activation,
-          .gate = then.gate == kNoBuffer ? nullptr : place.buffer(then.gate)};
+cuda::ProjectionArgs<T, T, Operand> ProductLowering<T>::OwnLayer<Operand>::ArgsAt(
+    const StepPlace<T>& place) const {
+  cuda::ProjectionArgs<T, T, Operand> args = {
+      .x = nullptr,
+      .weight = weight,
+      .bias = bias,
+      .bias_stride = op.bias_each ? n : 0,
+      .k = k,
+      .n = n,
+      .tiles = op.position_wise() ? place.group_tiles() : place.dense_tiles(),
+      .accumulate = op.accumulate,
+      .out = place.buffer(op.out),
+      .activate = then.activate,
+      .activation = then.activation,
+      .gate = then.gate == kNoBuffer ? nullptr : place.buffer(then.gate)};
+  if constexpr (std::is_same_v<Operand, int8_t>) {
+    args.x = place.template at<int8_t>(place.layout.quantized);
+    args.row_scales = place.template at<float>(place.layout.row_scales);
+    args.scales = scales;
+  } else {
+    args.x = place.buffer(op.in);
+  }
+  return args;
 }
 
 // The library computes the layer if one of its algorithms passes a trial. The bits equal our
@@ -142,8 +186,35 @@ absl::StatusOr<LoweredLayer<T>> ProductLowering<T>::Int8Product(const LinearOp& 
     }
   }
   Count(op, nullptr);
-  SLUICE_ASSIGN_OR_RETURN(CudaOp<T> product, OwnInt8(op, weight, bias, then));
-  return LoweredLayer<T>{std::move(product), then.activate};
+  SLUICE_ASSIGN_OR_RETURN(const OwnLayer<int8_t> layer, OwnInt8(op, weight, bias, then));
+  const auto run = [layer, quantize = Quantizer(op)](const StepPlace<T>& place,
+                                                     DeviceStream& stream) {
+    quantize(place, stream);
+    cuda::Project(stream, layer.ArgsAt(place));
+  };
+  return LoweredLayer<T>{run, then.activate};
+}
+
+template <typename T>
+absl::StatusOr<CudaOp<T>> ProductLowering<T>::GatedInt8(const GatedLayers& layers) {
+  const LinearOp &gate = layers.gate, &up = layers.up;
+  SLUICE_ASSIGN_OR_RETURN(const T* const gate_bias, of_ops_.Bias<T>(gate));
+  SLUICE_ASSIGN_OR_RETURN(const T* const up_bias, of_ops_.Bias<T>(up));
+  SLUICE_ASSIGN_OR_RETURN(const Int8Weight gate_weight, of_ops_.Int8(gate));
+  SLUICE_ASSIGN_OR_RETURN(const Int8Weight up_weight, of_ops_.Int8(up));
+  SLUICE_ASSIGN_OR_RETURN(const OwnLayer<int8_t> first, OwnInt8(gate, gate_weight, gate_bias, {}));
+  SLUICE_ASSIGN_OR_RETURN(const OwnLayer<int8_t> second,
+                          OwnInt8(up, up_weight, up_bias, EpilogueOf(&layers.activation, up.out)));
+  Count(gate, nullptr);
+  Count(up, nullptr);
+  return
+      [first, second, quantize = Quantizer(gate)](const StepPlace<T>& place, DeviceStream& stream) {
+        quantize(place, stream);
+        const auto of_gate = first.ArgsAt(place), of_up = second.ArgsAt(place);
+        if (cuda::ProjectGated(stream, of_gate, of_up)) return;
+        cuda::Project(stream, of_gate);
+        cuda::Project(stream, of_up);
+      };
 }
 
 template <typename T>
@@ -175,23 +246,13 @@ CudaOp<T> ProductLowering<T>::Int8ByLibrary(const LinearOp& op, const DenseFamil
 }
 
 template <typename T>
-absl::StatusOr<CudaOp<T>> ProductLowering<T>::OwnInt8(const LinearOp& op, const Int8Weight& weight,
-                                                      const T* bias, const Epilogue& then) {
+absl::StatusOr<typename ProductLowering<T>::template OwnLayer<int8_t>> ProductLowering<T>::OwnInt8(
+    const LinearOp& op, const Int8Weight& weight, const T* bias, const Epilogue& then) {
   const int32_t n = Width(op.out), k = cuda::Int8Stride(Width(op.in));
   SLUICE_ASSIGN_OR_RETURN(const int8_t* const packed,
                           weights_.Pack(weight.values, cuda::WeightLayout::kPanels,
                                         static_cast<int32_t>(op.matrices), k, n));
-  return [op, packed, scales = weight.scales, bias, k, n, then, quantize = Quantizer(op)](
-             const StepPlace<T>& place, DeviceStream& stream) {
-    quantize(place, stream);
-    auto args = ProductArgs<int8_t>(op, n, bias, then, place);
-    args.x = place.template at<int8_t>(place.layout.quantized);
-    args.weight = packed;
-    args.k = k;
-    args.row_scales = place.template at<float>(place.layout.row_scales);
-    args.scales = scales;
-    cuda::Project(stream, args);
-  };
+  return OwnLayer<int8_t>{op, k, n, bias, then, packed, weight.scales};
 }
 
 template <typename T>
@@ -211,33 +272,42 @@ CudaOp<T> ProductLowering<T>::Quantizer(const LinearOp& op) {
 template <typename T>
 absl::StatusOr<CudaOp<T>> ProductLowering<T>::OwnProduct(const LinearOp& op, const T* plain,
                                                          const T* bias, const Epilogue& then) {
-  const int32_t k = Width(op.in), n = Width(op.out), matrices = static_cast<int32_t>(op.matrices);
   SLUICE_ASSIGN_OR_RETURN(const GroupedProductCandidate<T>* const kernel,
-                          Kernel({.k = k,
-                                  .n = n,
-                                  .matrices = matrices,
-                                  .bias = bias != nullptr,
-                                  .position_bias = op.bias_each,
-                                  .accumulate = op.accumulate,
-                                  .activate = then.activate,
-                                  .activation = then.activation,
-                                  .gated = then.gate != kNoBuffer},
-                                 plain, bias));
-  SLUICE_ASSIGN_OR_RETURN(const T* const weight,
-                          weights_.Pack(plain, kernel->layout, matrices, k, n));
-  return [op, kernel, weight, bias, k, n, then](const StepPlace<T>& place, cuda::Stream& stream) {
-    cuda::ProjectionArgs<T> args = ProductArgs<T>(op, n, bias, then, place);
-    args.x = place.buffer(op.in);
-    args.weight = weight;
-    args.k = k;
-    kernel->run(stream, args);
+                          Kernel(ShapeOfOwn(op, bias, then), plain, bias));
+  SLUICE_ASSIGN_OR_RETURN(const OwnLayer<T> layer, Packed(op, plain, bias, then, kernel->layout));
+  return [kernel, layer](const StepPlace<T>& place, cuda::Stream& stream) {
+    kernel->run(stream, layer.ArgsAt(place));
   };
 }
 
 template <typename T>
+absl::StatusOr<typename ProductLowering<T>::template OwnLayer<T>> ProductLowering<T>::Packed(
+    const LinearOp& op, const T* plain, const T* bias, const Epilogue& then,
+    cuda::WeightLayout layout) {
+  const int32_t k = Width(op.in), n = Width(op.out);
+  SLUICE_ASSIGN_OR_RETURN(const T* const weight,
+                          weights_.Pack(plain, layout, static_cast<int32_t>(op.matrices), k, n));
+  return OwnLayer<T>{op, k, n, bias, then, weight};
+}
+
+template <typename T>
+GroupedProductShape ProductLowering<T>::ShapeOfOwn(const LinearOp& op, const T* bias,
+                                                   const Epilogue& then) const {
+  return {.k = Width(op.in),
+          .n = Width(op.out),
+          .matrices = static_cast<int32_t>(op.matrices),
+          .bias = bias != nullptr,
+          .position_bias = op.bias_each,
+          .accumulate = op.accumulate,
+          .activate = then.activate,
+          .activation = then.activation,
+          .gated = then.gate != kNoBuffer};
+}
+
+template <typename T>
 absl::StatusOr<const GroupedProductCandidate<T>*> ProductLowering<T>::Kernel(
-    const GroupedProductShape& shape, const T* weight, const T* bias) {
-  if (kernels_ != nullptr) return kernels_->Product(shape, weight, bias);
+    const GroupedProductShape& shape, const T* weight, const T* bias, const GateWeights<T>& gate) {
+  if (kernels_ != nullptr) return kernels_->Product(shape, weight, bias, gate);
   return &PortableProduct<T>();
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "engine/cuda/gated_layers.h"
 #include "engine/cuda/lower_cuda.h"
 #include "engine/cuda/op_weights.h"
 
@@ -34,6 +35,10 @@ class ProductLowering {
 
   // Lowers a layer. `next` is the following op; nullptr if there is none.
   absl::StatusOr<LoweredLayer<T>> Lower(const LinearOp& op, const GraphOp* next);
+  // Lowers both layers of a gated MLP and their activation to one op. Returns a null op if they
+  // must be lowered one by one: they differ in precision, the library may compute them, or no
+  // kernel computes both.
+  absl::StatusOr<CudaOp<T>> LowerGated(const GatedLayers& layers);
   // Records that an op wrote a buffer, so its quantised rows are out of date.
   void Wrote(BufferId buffer);
   // Loads the weights of the head, in the layout that its product reads.
@@ -59,25 +64,39 @@ class ProductLowering {
     bool includes_next = false;
   };
 
-  static Epilogue EpilogueOf(const ActivationOp* then, BufferId out);
+  // A layer that our kernels compute.
   template <typename Operand>
-  static kernels::cuda::ProjectionArgs<T, T, Operand> ProductArgs(const LinearOp& op, int32_t n,
-                                                                  const T* bias,
-                                                                  const Epilogue& then,
-                                                                  const StepPlace<T>& place);
+  struct OwnLayer {
+    LinearOp op;
+    int32_t k, n;
+    const T* bias;
+    Epilogue then;
+    const Operand* weight;          // packed
+    const float* scales = nullptr;  // for int8
+
+    kernels::cuda::ProjectionArgs<T, T, Operand> ArgsAt(const StepPlace<T>& place) const;
+  };
+
+  static Epilogue EpilogueOf(const ActivationOp* then, BufferId out);
   // Lowers a layer in int8.
   absl::StatusOr<LoweredLayer<T>> Int8Product(const LinearOp& op, const T* bias,
                                               const Epilogue& then);
   CudaOp<T> Int8ByLibrary(const LinearOp& op, const DenseFamily& layer, const Int8Weight& weight,
                           const T* bias);
-  absl::StatusOr<CudaOp<T>> OwnInt8(const LinearOp& op, const Int8Weight& weight, const T* bias,
-                                    const Epilogue& then);
+  absl::StatusOr<OwnLayer<int8_t>> OwnInt8(const LinearOp& op, const Int8Weight& weight,
+                                           const T* bias, const Epilogue& then);
+  absl::StatusOr<CudaOp<T>> GatedInt8(const GatedLayers& layers);
   // Returns the quantisation of the rows that the op reads, unless the previous layer has done it.
   CudaOp<T> Quantizer(const LinearOp& op);
   absl::StatusOr<CudaOp<T>> OwnProduct(const LinearOp& op, const T* plain, const T* bias,
                                        const Epilogue& then);
+  // Returns the layer with the weight in a layout.
+  absl::StatusOr<OwnLayer<T>> Packed(const LinearOp& op, const T* plain, const T* bias,
+                                     const Epilogue& then, kernels::cuda::WeightLayout layout);
+  GroupedProductShape ShapeOfOwn(const LinearOp& op, const T* bias, const Epilogue& then) const;
   absl::StatusOr<const GroupedProductCandidate<T>*> Kernel(const GroupedProductShape& shape,
-                                                           const T* weight, const T* bias);
+                                                           const T* weight, const T* bias,
+                                                           const GateWeights<T>& gate = {});
   absl::StatusOr<LibraryLayer> FindInLibrary(const LinearOp& op, const T* weight, const T* bias,
                                              const ActivationOp* then);
   // Counts a layer's multiply-adds of a row. `shape` is the layer's in the library, or nullptr.

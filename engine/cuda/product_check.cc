@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <random>
@@ -23,11 +24,17 @@ using cuda::Widen;
 // The first position has more rows than a tile, so that some tiles are full and one is partly full.
 constexpr int32_t kRowsOfPositions[] = {cuda::kTileRows + 7, 18, 1};
 constexpr int32_t kComparedOfEach = 4;
+constexpr int32_t kMaxTimedRows = kTimedRows[std::size(kTimedRows) - 1];
 // The rows of the first and of the second position with a value that is not finite, and their
 // neighbours, are compared.
 constexpr std::pair<int32_t, float> kBrokenRows[] = {
     {1, std::numeric_limits<float>::quiet_NaN()},
     {kRowsOfPositions[0] + 2, std::numeric_limits<float>::infinity()}};
+
+// A value and the largest error that is allowed.
+struct Bounded {
+  double value, bound;
+};
 
 }  // namespace
 
@@ -47,7 +54,7 @@ void ProductCheck<T>::DrawRows() {
       rows_.push_back({.position = position,
                        .compared = i < kComparedOfEach || i + 1 == *count,
                        .x = draw(shape_.k),
-                       .gate = draw(shape_.gated ? shape_.n : 0)});
+                       .gate = draw(shape_.gated && !shape_.gate_layer ? shape_.n : 0)});
     }
     ++count;
   }
@@ -101,34 +108,48 @@ absl::Status ProductCheck<T>::Expect(RowCheckSpec* spec) {
       std::vector<double>& wide = x.emplace_back();
       for (const T value : rows_[row].x) wide.push_back(Widen(value));
     }
-    const T* const bias =
-        bias_ == nullptr ? nullptr : bias_ + (shape_.position_bias ? position * n : 0);
-    SLUICE_ASSIGN_OR_RETURN(
-        const ExactProducts products,
-        MultiplyExactly(*inputs_, x, weight_ + position * k * n, bias, n, kHalf, kept));
+    SLUICE_ASSIGN_OR_RETURN(const ExactProducts products,
+                            MultiplyExactly(*inputs_, x, weight_ + position * k * n,
+                                            BiasAt(bias_, position), n, kHalf, kept));
+    ExactProducts gates;
+    if (shape_.gate_layer) {
+      SLUICE_ASSIGN_OR_RETURN(gates, MultiplyExactly(*inputs_, x, gate_.weight + position * k * n,
+                                                     BiasAt(gate_.bias, position), n, kHalf, 0));
+    }
+    const auto bounded = [&](const ExactProducts& of, size_t r, int64_t c) {
+      const double sum = of.sums[r][c];
+      return Bounded{sum,
+                     static_cast<double>(k) * 0x1p-24 * of.absolute[c] + rounding * std::abs(sum)};
+    };
+    const auto activated = [&](const Bounded& in) {
+      const auto f = [&](double y) { return kernels::reference::Activate(shape_.activation, y); };
+      const double value = f(in.value);
+      return Bounded{value, std::max(std::abs(f(in.value + in.bound) - value),
+                                     std::abs(f(in.value - in.bound) - value)) +
+                                in.bound / 4 + rounding * std::abs(value)};
+    };
     for (size_t r = 0; r < rows.size(); ++r) {
       RowCheckSpec::Expected& expected = spec->expected.emplace_back();
       expected.row = rows[r];
       for (int64_t c = 0; c < n; ++c) {
-        const double sum = products.sums[r][c];
-        double value = sum, bound = static_cast<double>(k) * 0x1p-24 * products.absolute[c] +
-                                    rounding * std::abs(sum);
-        if (shape_.activate) {
-          const auto f = [&](double y) {
-            return kernels::reference::Activate(shape_.activation, y);
-          };
-          if (shape_.gated) {
-            const double factor = f(Widen(rows_[rows[r]].gate[c]));
-            value = factor * sum;
-            bound = std::abs(factor) * bound + rounding * std::abs(value);
+        Bounded out = bounded(products, r, c);
+        if (shape_.gated) {
+          Bounded factor = {0, 0};
+          if (shape_.gate_layer) {
+            factor = activated(bounded(gates, r, c));
           } else {
-            value = f(sum);
-            bound = std::max(std::abs(f(sum + bound) - value), std::abs(f(sum - bound) - value)) +
-                    bound / 4 + rounding * std::abs(value);
+            factor.value =
+                kernels::reference::Activate(shape_.activation, Widen(rows_[rows[r]].gate[c]));
           }
+          const double value = factor.value * out.value;
+          out = {value, std::abs(factor.value) * out.bound +
+                            factor.bound * (std::abs(out.value) + out.bound) +
+                            rounding * std::abs(value)};
+        } else if (shape_.activate) {
+          out = activated(out);
         }
-        expected.values.push_back(value);
-        expected.bounds.push_back(bound);
+        expected.values.push_back(out.value);
+        expected.bounds.push_back(out.bound);
       }
     }
   }
@@ -178,17 +199,25 @@ absl::StatusOr<typename ProductCheck<T>::Batch> ProductCheck<T>::Put(
 }
 
 template <typename T>
-absl::StatusOr<const T*> ProductCheck<T>::Packed(cuda::WeightLayout layout, DeviceStream& stream) {
-  if (layout == cuda::WeightLayout::kPlain) return weight_;
-  const T*& packed = packed_[layout];
-  if (packed != nullptr) return packed;
+absl::StatusOr<const T*> ProductCheck<T>::Pack(const T* weight, cuda::WeightLayout layout,
+                                               DeviceStream& stream) {
+  if (layout == cuda::WeightLayout::kPlain || weight == nullptr) return weight;
   T* const out =
       inputs_->Room<T>(cuda::WeightElements<T>(layout, shape_.matrices, shape_.k, shape_.n));
   SLUICE_RETURN_IF_ERROR(inputs_->status());
   cuda::PackAs<T>(
       stream, layout,
-      {.in = weight_, .matrices = shape_.matrices, .k = shape_.k, .n = shape_.n, .out = out});
-  return packed = out;
+      {.in = weight, .matrices = shape_.matrices, .k = shape_.k, .n = shape_.n, .out = out});
+  return out;
+}
+
+template <typename T>
+absl::StatusOr<typename ProductCheck<T>::Weights> ProductCheck<T>::Packed(cuda::WeightLayout layout,
+                                                                          DeviceStream& stream) {
+  if (const auto found = packed_.find(layout); found != packed_.end()) return found->second;
+  SLUICE_ASSIGN_OR_RETURN(const T* const weight, Pack(weight_, layout, stream));
+  SLUICE_ASSIGN_OR_RETURN(const T* const gate, Pack(gate_.weight, layout, stream));
+  return packed_[layout] = {weight, gate};
 }
 
 template <typename T>
@@ -199,6 +228,11 @@ absl::Status ProductCheck<T>::Prepare(Device& device, DeviceStream& stream) {
   RowCheckSpec spec = Spec();
   for (const std::vector<int32_t>& rows : spec.batches) SLUICE_RETURN_IF_ERROR(PutBatch(rows));
   SLUICE_RETURN_IF_ERROR(Expect(&spec));
+  if (shape_.gate_layer) {
+    const int64_t most = std::max<int64_t>(std::ssize(rows_), kMaxTimedRows);
+    gate_out_ = inputs_->Room<T>(most * shape_.n);
+    SLUICE_RETURN_IF_ERROR(inputs_->status());
+  }
   SLUICE_ASSIGN_OR_RETURN(check_, RowCheck::Make(std::move(spec), device));
   return absl::OkStatus();
 }
@@ -206,29 +240,38 @@ absl::Status ProductCheck<T>::Prepare(Device& device, DeviceStream& stream) {
 template <typename T>
 absl::Status ProductCheck<T>::Check(const GroupedProductCandidate<T>& candidate,
                                     DeviceStream& stream) {
-  SLUICE_ASSIGN_OR_RETURN(const T* const weight, Packed(candidate.layout, stream));
+  SLUICE_ASSIGN_OR_RETURN(const Weights weights, Packed(candidate.layout, stream));
   return check_->Check(
       [&](const RowCheck::Place& place) {
-        candidate.run(place.launches,
-                      ArgsOf(batches_[place.batch], weight, static_cast<T*>(place.out)));
+        Run(candidate, place.launches, batches_[place.batch], weights, static_cast<T*>(place.out));
       },
       stream);
 }
 
 template <typename T>
-cuda::ProjectionArgs<T> ProductCheck<T>::ArgsOf(const Batch& batch, const T* weight, T* out) const {
-  return {.x = batch.x,
-          .weight = weight,
-          .bias = bias_,
-          .bias_stride = shape_.position_bias ? shape_.n : 0,
-          .k = shape_.k,
-          .n = shape_.n,
-          .tiles = batch.tiles,
-          .accumulate = shape_.accumulate,
-          .out = out,
-          .activate = shape_.activate,
-          .activation = shape_.activation,
-          .gate = batch.gate};
+void ProductCheck<T>::Run(const GroupedProductCandidate<T>& candidate, cuda::Stream& stream,
+                          const Batch& batch, const Weights& weights, T* out) const {
+  cuda::ProjectionArgs<T> args = {.x = batch.x,
+                                  .weight = weights.weight,
+                                  .bias = bias_,
+                                  .bias_stride = shape_.position_bias ? shape_.n : 0,
+                                  .k = shape_.k,
+                                  .n = shape_.n,
+                                  .tiles = batch.tiles,
+                                  .accumulate = shape_.accumulate,
+                                  .out = out,
+                                  .activate = shape_.activate,
+                                  .activation = shape_.activation,
+                                  .gate = batch.gate};
+  if (!shape_.gate_layer) return candidate.run(stream, args);
+  args.gate = gate_out_;
+  cuda::ProjectionArgs<T> gate = args;
+  gate.weight = weights.gate;
+  gate.bias = gate_.bias;
+  gate.out = gate_out_;
+  gate.activate = false;
+  gate.gate = nullptr;
+  candidate.RunBoth(stream, gate, args);
 }
 
 // The rows are distributed over the positions. Their values repeat the rows of the trial.
@@ -236,7 +279,7 @@ template <typename T>
 absl::StatusOr<double> ProductCheck<T>::SecondsOf(const GroupedProductCandidate<T>& candidate,
                                                   int32_t rows, Device& device,
                                                   DeviceStream& stream) {
-  SLUICE_ASSIGN_OR_RETURN(const T* const weight, Packed(candidate.layout, stream));
+  SLUICE_ASSIGN_OR_RETURN(const Weights weights, Packed(candidate.layout, stream));
   Batch& batch = timed_[rows];
   if (batch.x == nullptr) {
     std::vector<int32_t> positions(rows);
@@ -247,12 +290,12 @@ absl::StatusOr<double> ProductCheck<T>::SecondsOf(const GroupedProductCandidate<
         batch, Put(positions, [this](int32_t i) -> const Row& { return rows_[i % rows_.size()]; }));
   }
   if (timed_out_ == nullptr) {
-    timed_out_ = inputs_->Room<T>(int64_t{kTimedRows[std::size(kTimedRows) - 1]} * shape_.n);
+    timed_out_ = inputs_->Room<T>(int64_t{kMaxTimedRows} * shape_.n);
     SLUICE_RETURN_IF_ERROR(inputs_->status());
-    stream.Fill(timed_out_, 0, kTimedRows[std::size(kTimedRows) - 1] * shape_.n * sizeof(T));
+    stream.Fill(timed_out_, 0, kMaxTimedRows * shape_.n * sizeof(T));
   }
   stream.BeginCapture();
-  candidate.run(stream, ArgsOf(batch, weight, timed_out_));
+  Run(candidate, stream, batch, weights, timed_out_);
   SLUICE_ASSIGN_OR_RETURN(const auto graph, stream.EndCapture());
   return device.SecondsOf(*graph, stream);
 }

@@ -100,8 +100,9 @@ absl::StatusOr<const AttentionCandidate<T>*> SelectedKernels<T>::Attention(
 
 template <typename T>
 absl::StatusOr<const GroupedProductCandidate<T>*> SelectedKernels<T>::Product(
-    const GroupedProductShape& shape, const T* weight, const T* bias) {
-  return Choose(shape, candidates_.products, ProductCheck<T>(shape, weight, bias), &products_);
+    const GroupedProductShape& shape, const T* weight, const T* bias, const GateWeights<T>& gate) {
+  return Choose(shape, candidates_.products, ProductCheck<T>(shape, weight, bias, gate),
+                &products_);
 }
 
 template <typename T>

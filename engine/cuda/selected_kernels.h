@@ -26,11 +26,12 @@ class SelectedKernels {
 
   // Return a candidate that lives as long as this. If none passes, the GPU cannot serve the model,
   // and the error states the reason for each candidate; other errors come from the device.
-  // `tensors`, `weight` [matrices, k, n] and `bias` belong to a layer of the shape.
+  // `tensors`, `weight` [matrices, k, n], `bias` and `gate` belong to a layer of the shape.
   absl::StatusOr<const AttentionCandidate<T>*> Attention(const AttentionShape& shape,
                                                          const AttentionTensors& tensors);
   absl::StatusOr<const GroupedProductCandidate<T>*> Product(const GroupedProductShape& shape,
-                                                            const T* weight, const T* bias);
+                                                            const T* weight, const T* bias,
+                                                            const GateWeights<T>& gate = {});
 
   // Returns the tiers that serve, such as "attention portable; products hopper, portable"; empty if
   // no kernel was requested.

@@ -73,6 +73,24 @@ TEST_F(CudaModelTest, ADecodeStepHasNineKernelsALayer) {
   }
 }
 
+// The gate, the rest and the activation are one kernel if a bucket's rows are few.
+TEST_F(CudaModelTest, ADecodeStepInBf16HasAKernelLessALayer) {
+  for (const int64_t layers : {1, 2}) {
+    Load(TinyConfig(layers), {}, "own", "", "portable", "bf16");
+    const auto logits = [&](int32_t tokens, int32_t kernels) {
+      const auto slot = executable_->CreateSlot({tokens, 1}, 20).value();
+      const auto plan = executable_->Prepare({tokens, 1}).value();
+      const simt::SimtCounts before = device_->counts();
+      auto values = Replay(*plan, *slot, 3).value();
+      EXPECT_EQ((device_->counts() - before).nodes, 2 + kernels * layers + 4)
+          << layers << " layers, " << tokens << " tokens";
+      return values;
+    };
+    // The emulated GPU has one processor, so a bucket of several tiles has another kernel.
+    EXPECT_EQ(logits(8, 8), logits(256, 9)) << "the rows have the same bits";
+  }
+}
+
 // A separate kernel merges contexts of several segments of keys. Tiles are divided for the second
 // device and not for the first.
 TEST_F(CudaModelTest, LongContextsUseOneMoreKernelAndKeepTheirBits) {

@@ -23,14 +23,14 @@ class CudaModelTest : public ::testing::Test {
  protected:
   void Load(const ModelConfig& config, const simt::SimtOptions& options = {},
             const std::string& dense = "own", const std::string& algorithms = "",
-            const std::string& kernels = "portable") {
+            const std::string& kernels = "portable", const std::string& dtype = "f32") {
     model_ = RandomModel(config, 3);
     auto device = simt::MakeSimtDevice(options);
     device_ = device.get();
     executable_ = nullptr;  // ends before the backend that made it
     backend_ = MakeCudaBackend(
                    std::move(device),
-                   {.dtype = "f32", .dense = dense, .algorithms = algorithms, .kernels = kernels})
+                   {.dtype = dtype, .dense = dense, .algorithms = algorithms, .kernels = kernels})
                    .value();
     auto executable = backend_->Load(model_);
     ASSERT_TRUE(executable.ok()) << executable.status();

@@ -8,6 +8,7 @@
 
 #include "engine/cuda/dense_shapes.h"
 #include "engine/cuda/emulator/simt_device.h"
+#include "engine/cuda/gated_layers.h"
 #include "tests/support/checkpoint_writer.h"
 
 namespace sluice::testing {
@@ -61,6 +62,61 @@ TEST_F(LowerToCudaTest, OurProjectionAppliesTheActivationAfterIt) {
   }
   Lower(ConfigWith(Activation::kRelu, /*gated=*/true), {SimtDense::kInvariant});
   EXPECT_EQ(Fused(), 0u) << "nor one with a gate";
+}
+
+// Returns the number of ops that are fused into another op's kernel without a library.
+template <typename T>
+size_t FusedByOurKernels(const ModelConfig& config) {
+  const auto model = RandomModel(config, 3);
+  const auto device = simt::MakeSimtDevice();
+  const auto stream = device->CreateStream().value();
+  DeviceWeights weights(*device, *stream);
+  const auto lowered = LowerToCuda<T>(*model, weights, nullptr);
+  EXPECT_TRUE(lowered.ok()) << lowered.status();
+  return lowered.ok() ? lowered->graph.ops.size() - 1 - lowered->ops.size() : 0;
+}
+
+// The three ops of a gated MLP become one if our kernels compute both layers in bfloat16 or int8.
+TEST(LowerGatedTest, BothLayersOfAGatedMlpAreOneOp) {
+  using kernels::cuda::BFloat16;
+  ModelConfig config = ConfigWith(Activation::kSilu, /*gated=*/true);
+  EXPECT_EQ(FusedByOurKernels<BFloat16>(config), 4u);
+  EXPECT_EQ(FusedByOurKernels<float>(config), 2u) << "only the activation";
+  config.quantization.projections = Quantization::kInt8;
+  EXPECT_EQ(FusedByOurKernels<BFloat16>(config), 4u);
+  EXPECT_EQ(FusedByOurKernels<float>(config), 4u);
+}
+
+TEST(LowerGatedTest, LayersThatMustWriteTheGateAreLoweredOneByOne) {
+  const Graph graph = BuildGraph(ConfigWith(Activation::kSilu, /*gated=*/true));
+  const auto find = [](const Graph& in) {
+    for (size_t i = 0; i < in.ops.size(); ++i) {
+      if (GatedLayersAt(in, i)) return i;
+    }
+    return in.ops.size();
+  };
+  const size_t at = find(graph);
+  ASSERT_LT(at + 2, graph.ops.size());
+  const auto none = [&](auto change, const char* what) {
+    Graph changed = graph;
+    for (size_t i = 0; i + 2 < changed.ops.size(); ++i) {
+      if (GatedLayersAt(graph, i)) {
+        change(std::get<LinearOp>(changed.ops[i]), std::get<LinearOp>(changed.ops[i + 1]),
+               std::get<ActivationOp>(changed.ops[i + 2]));
+      }
+    }
+    EXPECT_EQ(find(changed), changed.ops.size()) << what;
+  };
+  none([](LinearOp& gate, LinearOp&, ActivationOp&) { gate.accumulate = true; }, "accumulates");
+  none([](LinearOp&, LinearOp& up, ActivationOp&) { up.accumulate = true; }, "accumulates");
+  none([](LinearOp& gate, LinearOp& up, ActivationOp&) { gate.in = up.out; }, "other rows");
+  none([](LinearOp&, LinearOp& up, ActivationOp&) { up.matrices = 7; }, "other matrices");
+  none([](LinearOp&, LinearOp&, ActivationOp& then) { then.out = then.in; }, "another output");
+  none([](LinearOp&, LinearOp&, ActivationOp& then) { std::swap(then.in, then.up); }, "swapped");
+  Graph read = graph;
+  const BufferId gate = std::get<LinearOp>(graph.ops[at]).out;
+  read.ops.insert(read.ops.end() - 1, MixOp{gate, kNoBuffer, gate, {}, {}});
+  EXPECT_EQ(find(read), read.ops.size()) << "another op reads the gate";
 }
 
 TEST_F(LowerToCudaTest, TheLibrarysLayerAppliesAnActivationThatPassesTheTrial) {

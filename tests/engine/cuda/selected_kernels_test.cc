@@ -125,7 +125,12 @@ class SelectedKernelsTest : public ::testing::Test {
     const T* const weight = lab_->Put(Random(random_, matrices * shape.k * shape.n));
     const T* const bias =
         lab_->Put(Random(random_, (shape.position_bias ? matrices : 1) * shape.n));
-    const auto chosen = choice.Product(shape, weight, shape.bias ? bias : nullptr);
+    GateWeights<T> gate;
+    if (shape.gate_layer) {
+      gate.weight = lab_->Put(Random(random_, matrices * shape.k * shape.n));
+      gate.bias = shape.bias ? lab_->Put(Random(random_, matrices * shape.n)) : nullptr;
+    }
+    const auto chosen = choice.Product(shape, weight, shape.bias ? bias : nullptr, gate);
     if (!chosen.ok()) return chosen.status();
     return (*chosen)->tier;
   }
@@ -187,7 +192,7 @@ TYPED_TEST(SelectedKernelsTest, EveryCandidateOfAttentionPassesItsTrial) {
 
 TYPED_TEST(SelectedKernelsTest, EveryCandidateOfProductsPassesItsTrial) {
   this->Use("sm_90");
-  std::vector<GroupedProductShape> shapes(7, kPositions);
+  std::vector<GroupedProductShape> shapes(9, kPositions);
   shapes[1].matrices = 1;
   shapes[1].bias = false;
   shapes[2].position_bias = shapes[2].accumulate = true;
@@ -197,6 +202,10 @@ TYPED_TEST(SelectedKernelsTest, EveryCandidateOfProductsPassesItsTrial) {
   shapes[4].matrices = 2;
   shapes[5] = {.k = 33, .n = 65};
   shapes[6] = {.k = 520, .n = 40};
+  shapes[7] = shapes[4];
+  shapes[7].gate_layer = shapes[7].position_bias = true;
+  shapes[8] = shapes[6];
+  shapes[8].activate = shapes[8].gated = shapes[8].gate_layer = true;
   for (const auto& candidate : AllCandidates<TypeParam>().products) {
     for (const GroupedProductShape& shape : shapes) {
       if (!candidate.supports(this->device_->info(), shape).ok()) continue;
@@ -221,6 +230,36 @@ TYPED_TEST(SelectedKernelsTest, ACandidateWithAFaultIsRefusedWithTheReason) {
   for (const auto& [fault, reason] : kFaults) {
     this->ExpectRefused(fault, kHeads, reason);
     this->ExpectRefused(fault, kPositions, reason);
+  }
+}
+
+// The first of these computes both layers of a gated MLP in one kernel, with other bits than the
+// second, which calls the same kernel for each layer.
+TYPED_TEST(SelectedKernelsTest, AKernelOfTwoLayersWithOtherBitsIsRefused) {
+  GroupedProductShape shape = kPositions;
+  shape.activate = shape.gated = shape.gate_layer = true;
+  const GroupedProductCandidate<TypeParam>& good = PortableProduct<TypeParam>();
+  for (const RowFault fault : {RowFault::kOtherOrderOfManyRows, RowFault::kWrongValue}) {
+    GroupedProductCandidate<TypeParam> bad = good;
+    bad.tier = "fused";
+    bad.run_gated = [run = Spoilt(good, fault).run, first = good.run](
+                        cuda::Stream& stream, const auto& gate, const auto& up) {
+      if (up.tiles.capacity > 2) return false;
+      first(stream, gate);
+      run(stream, up);
+      return true;
+    };
+    SelectedKernels<TypeParam> choice = this->Offer({.attention = {}, .products = {bad, good}});
+    const auto chosen = this->Choose(choice, shape);
+    ASSERT_TRUE(chosen.ok()) << chosen.status();
+    EXPECT_EQ(*chosen, "portable") << NameOf(fault);
+    EXPECT_THAT(choice.notices(),
+                ElementsAre(HasSubstr("the fused kernel is not used for the product of 40 x 72 by "
+                                      "5 positions, bias, activation of a gate with its layer")));
+    // Without the layer of the gate, the kernel is not used.
+    shape.gate_layer = false;
+    EXPECT_EQ(this->Choose(choice, shape).value(), "fused");
+    shape.gate_layer = true;
   }
 }
 
@@ -395,6 +434,9 @@ TEST(ShapeText, NamesEveryPropertyThatSelectsAKernel) {
                                          .activate = true,
                                          .gated = true}),
             "the product of 40 x 72 by 5 positions, bias, accumulate, activation of a gate");
+  EXPECT_EQ(ToString(GroupedProductShape{
+                .k = 40, .n = 72, .activate = true, .gated = true, .gate_layer = true}),
+            "the product of 40 x 72, activation of a gate with its layer");
 }
 
 }  // namespace
