@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/cuda/dense_layers.h"
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/gated_projection.h"
 #include "kernels/cuda/hopper_attention.h"
 #include "kernels/cuda/hopper_projection.h"
 #include "kernels/cuda/int8.h"
@@ -72,6 +73,39 @@ Case OwnProjection(const char* name, const ProjectionShape& s, Tier tier = Tier:
         if (tier == Tier::kHopper) return cuda::ProjectOnHopper(bench.stream(), args);
       }
       cuda::Project(bench.stream(), args);
+    };
+  });
+}
+
+// Times both layers of a gated MLP and its activation, with one kernel or with two.
+Case GatedProjection(const char* name, const ProjectionShape& s, bool together) {
+  Measurement measurement = s.Moves(name, sizeof(T));
+  measurement.bytes += static_cast<double>(s.weight() * int64_t{sizeof(T)});
+  measurement.operations *= 2;
+  return KernelCase(measurement, [=](Bench& bench) {
+    const auto weight = [&] {
+      return bench.Values<T>(
+          cuda::WeightElements<T>(cuda::WeightLayout::kPanels, s.groups, s.k, s.n));
+    };
+    const cuda::ProjectionArgs<T> gate = {.x = bench.Values<T>(s.x()),
+                                          .weight = weight(),
+                                          .bias = nullptr,
+                                          .bias_stride = 0,
+                                          .k = s.k,
+                                          .n = s.n,
+                                          .tiles = Tiles(bench, s),
+                                          .accumulate = false,
+                                          .out = bench.Room<T>(s.out())};
+    cuda::ProjectionArgs<T> up = gate;
+    up.weight = weight();
+    up.out = bench.Room<T>(s.out());
+    up.activate = true;
+    up.activation = kernels::Activation::kSilu;
+    up.gate = gate.out;
+    return [=, &bench] {
+      if (together && cuda::ProjectGated(bench.stream(), gate, up)) return;
+      cuda::Project(bench.stream(), gate);
+      cuda::Project(bench.stream(), up);
     };
   });
 }
@@ -304,6 +338,7 @@ void AddRehearsal(std::vector<Case>& cases) {
   cases.push_back(OwnProjection<T>("position-wise projection", {3, 4, 40, 72}));
   cases.push_back(OwnProjection<T>("dense projection", dense));
   cases.push_back(HopperProjection("dense projection, hopper", dense));
+  cases.push_back(GatedProjection("gated projection", dense, /*together=*/true));
   cases.push_back(Int8Projection("dense projection, int8", dense));
   cases.push_back(LibraryProjection("dense projection", dense));
   cases.push_back(Int8LibraryProjection("dense projection, int8", dense));
@@ -335,6 +370,11 @@ void AddProjections(std::vector<Case>& cases) {
       cases.push_back(LibraryProjection("dense projection", {1, rows, 4096, n}));
       cases.push_back(Int8LibraryProjection("dense projection, int8", {1, rows, 4096, n}));
     }
+  }
+  for (int32_t rows : {1, 16, 64}) {
+    const ProjectionShape mlp = {1, rows, 4096, 14336};
+    cases.push_back(GatedProjection("gated projection", mlp, /*together=*/true));
+    cases.push_back(GatedProjection("gated projection, two kernels", mlp, /*together=*/false));
   }
   for (int32_t rows : {32, 256, 1024, 4096}) {
     cases.push_back(OwnProjection<float>("head projection", {1, rows, 4096, 32768}));

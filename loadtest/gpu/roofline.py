@@ -51,7 +51,7 @@ MMA_OPERATIONS = 2 * 16 * 8 * 16
 # The smallest number of rows that a product computes.
 FRAGMENT_ROWS = {**{f"HopperProjection{tiles}": 64 for tiles in TILE_COLUMNS},
                  "HopperAttention": 64, "Projection": 8, "ProjectionLarge": 8,
-                 "ProjectionFewRows": 8}
+                 "ProjectionFewRows": 8, "GatedFewRows": 8}
 
 # Where to find a case's counters. The case's name has the suffix of its portable kernel's tiles
 # appended, and has no ", XSA". The row of costs.json and the kernel of sass.json are both
@@ -84,6 +84,13 @@ COUNTERS = [
      "FewRows<BFloat16, BFloat16, BFloat16>"),
     ("dense projection, 64 rows", "Projection bf16 of 64 rows",
      "FewRows<BFloat16, BFloat16, BFloat16>"),
+    ("gated projection, few rows", "GatedProjection bf16", "GatedFewRows<BFloat16, BFloat16>"),
+    ("gated projection, 64 rows", "GatedProjection bf16 of 64 rows",
+     "GatedFewRows<BFloat16, BFloat16>"),
+    ("gated projection, two kernels, few rows", "Projection bf16 of few rows",
+     "FewRows<BFloat16, BFloat16, BFloat16>"),
+    ("gated projection, two kernels, 64 rows", "Projection bf16 of 64 rows",
+     "FewRows<BFloat16, BFloat16, BFloat16>"),
     ("head projection", "Projection bf16 to f32",
      "Projection<BFloat16, float, BFloat16, SmallTile, true>"),
     ("head projection, few rows", "Projection bf16 to f32 of few rows",
@@ -107,7 +114,8 @@ COUNTERS = [
     ("XSA, squared form", "ExcludeSelf bf16", None),
 ]
 
-TILE_SUFFIXES = {"ProjectionLarge": ", large tiles", "ProjectionFewRows": ", few rows"}
+TILE_SUFFIXES = {"ProjectionLarge": ", large tiles", "ProjectionFewRows": ", few rows",
+                 "GatedFewRows": ", few rows"}
 
 # The rows of a piece of keys, and the number of pieces in flight, by head dimension, if a block may
 # use the shared memory of an H200 (kernels/cuda/attention.cu).
