@@ -39,28 +39,12 @@ sys.path[:0] = [str(ROOT / "clients" / "python"), str(ROOT / "loadtest")]
 
 import reporting  # noqa: E402
 from gateway import Process, free_port  # noqa: E402
-from peers import encoder  # noqa: E402
+from peers import encoder, lora  # noqa: E402
 from sluice_client import AsyncClient  # noqa: E402
 
 LAYERS = ("attention.self.query", "attention.self.key", "attention.self.value",
           "attention.output.dense", "intermediate.dense", "output.dense")
 MERGED = 8
-
-
-def draw_adapter(weights, layers, rank, seed):
-    """Returns the tensors of an adapter and the changes of the weights, by name."""
-    source = np.random.default_rng(seed)
-    tensors, changes = {}, {}
-    for layer in range(layers):
-        for each in LAYERS:
-            name = f"encoder.layer.{layer}.{each}"
-            out, width = weights[f"{name}.weight"].shape
-            a = source.standard_normal((rank, width), np.float32) / np.float32(np.sqrt(width))
-            b = source.standard_normal((out, rank), np.float32) / np.float32(4 * np.sqrt(rank))
-            tensors[f"base_model.model.{name}.lora_A.weight"] = a
-            tensors[f"base_model.model.{name}.lora_B.weight"] = b
-            changes[f"{name}.weight"] = b @ a
-    return tensors, changes
 
 
 def write_models(folder, options):
@@ -69,15 +53,10 @@ def write_models(folder, options):
     encoder.write(folder / "base", 1, shape)
     weights = encoder.tensors_of(shape, 1)
     stored = load_file(folder / "base" / "model.safetensors")
-    settings = {"peft_type": "LORA", "r": options.rank, "lora_alpha": options.rank,
-                "target_modules": [each.rpartition(".")[2] for each in LAYERS]}
+    matrices = [f"encoder.layer.{layer}.{each}" for layer in range(shape.layers) for each in LAYERS]
     for i in range(options.adapters):
-        tensors, changes = draw_adapter(weights, shape.layers, options.rank, 100 + i)
-        adapter = folder / "base" / "adapters" / f"a{i}"
-        adapter.mkdir(parents=True)
-        save_file({name: tensor.astype(ml_dtypes.bfloat16) for name, tensor in tensors.items()},
-                  adapter / "adapter_model.safetensors", metadata={"format": "pt"})
-        (adapter / "adapter_config.json").write_text(json.dumps(settings))
+        changes = lora.write(folder / "base" / "adapters" / f"a{i}", weights, matrices,
+                             options.rank, seed=100 + i)
         if i < MERGED and not options.soak:
             merged = folder / "merged" / str(i)
             merged.mkdir(parents=True)

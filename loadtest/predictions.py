@@ -12,7 +12,8 @@ steps and the machine's pace from the journal. It does so twice: with the costs 
 daemon had learned (its ladder file), and with the costs of the run's own steps. sluice-size
 computes from the journal of one load the growth of that load that a replica can carry. A daemon
 with the advised options then serves that load and a clearly higher one. The daemon has all
-processors but the last, which the client has.
+processors but the last, which the client has. With --adapters, each request has one of so many
+low-rank adapters of the model.
 """
 
 import argparse
@@ -29,6 +30,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "loadtest" / "peers"))
 import checkpoint  # noqa: E402
+import lora  # noqa: E402
 import reporting  # noqa: E402
 import servers  # noqa: E402
 import why_tables  # noqa: E402
@@ -36,6 +38,9 @@ import workloads  # noqa: E402
 
 MODEL = "llama"
 SHAPE = checkpoint.Shape(layers=4, hidden=256, intermediate=704, heads=4)
+MATRICES = [f"model.layers.{layer}.{each}_proj" for layer in range(SHAPE.layers)
+            for each in ("self_attn.q", "self_attn.k", "self_attn.v", "self_attn.o", "mlp.gate",
+                         "mlp.up", "mlp.down")]
 FIGURES = ("sequences/s", "mean ms", "p50 ms", "p99 ms", "steps", "busy share")
 # Shares of the growth that a replica can carry by sluice-size: one that must be carried and one
 # that cannot be.
@@ -77,8 +82,9 @@ class Run:
             options.build / "loadtest" / "load" / "sluice-load", "run", "--server", address,
             "--model", MODEL, "--lengths", "trace", "--trace", self._trace, "--cap",
             workloads.CAP + 64, "--max-tokens", 1, "--outputs", "output_ids", "--vocab",
-            SHAPE.vocab, "--seed", seed, "--warm-up", 0, "--duration", seconds, "--objective-ms",
-            objective_ms, "--min-duration", 1, "--quiet", "--out", out, *load]
+            SHAPE.vocab, "--adapters", options.adapters, "--seed", seed, "--warm-up", 0,
+            "--duration", seconds, "--objective-ms", objective_ms, "--min-duration", 1, "--quiet",
+            "--out", out, *load]
         ended = subprocess.run([str(part) for part in command], capture_output=True, text=True)
         if ended.returncode > 1:
             sys.exit(f"predictions.py: sluice-load: {ended.stderr}")
@@ -160,6 +166,7 @@ def measure(options: argparse.Namespace) -> dict:
             print(f"{turn + 1}/{options.rounds} size: {size}", file=sys.stderr)
         rounds.append({"capacity_per_s": capacity, "loads": loads, "size": size})
     return reporting.heading("predictions") | {
+        "adapters": options.adapters, "rank": options.rank,
         "seconds": options.seconds, "objective_ms": options.objective_ms, "kept": options.kept,
         "size_from": options.size_from, "rounds": rounds}
 
@@ -208,13 +215,21 @@ def run_lines(report: dict) -> list[str]:
             why_tables.nearness(report)]
 
 
+def of_adapters(report: dict) -> str:
+    if not report["adapters"]:
+        return ""
+    return (f", each for one of {report['adapters']} adapters of rank {report['rank']} on all "
+            "dense layers")
+
+
 def table(report: dict) -> str:
     rounds = report["rounds"]
     lines = [
         "# Accuracy of the simulator",
         "",
         f"{report['date']}, {report['processor']}. A Llama of 4 layers, d 256, on one processor; "
-        "shrunk prompts and arrivals of a recorded trace; the next token of each. Loads are "
+        f"shrunk prompts and arrivals of a recorded trace{of_adapters(report)}; the next token of "
+        "each. Loads are "
         f"shares of the rate of a closed loop of 32; {report['seconds']:g} s each. Latency counts "
         "from the queue to the end of the step; the client's latency counts from when a call was "
         f"due. Medians of {len(rounds)} rounds. The last two groups of columns divide the "
@@ -278,6 +293,8 @@ def main() -> None:
                         default=ROOT / "build" / "peers" / "predictions",
                         help="folder for the random Llama")
     parser.add_argument("--folder", type=path, help="keeps journals, costs and logs here")
+    parser.add_argument("--adapters", type=int, default=0, help="requests are for one of so many")
+    parser.add_argument("--rank", type=int, default=16, help="of the adapters")
     parser.add_argument("--shares", type=float, nargs="+", default=[0.3, 0.5, 0.7, 0.85])
     parser.add_argument("--size-from", type=float, default=0.5, help="one of the shares")
     parser.add_argument("--objective-ms", type=float, default=100, help="for sluice-size")
@@ -288,8 +305,16 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="for arrivals; 1 more each round")
     reporting.add_options(parser)
     options = parser.parse_args()
+    if options.adapters:
+        options.checkpoint = options.checkpoint.with_name(
+            f"{options.checkpoint.name}_{options.adapters}_adapters_{options.rank}")
     options.processors = sorted(os.sched_getaffinity(0))
     checkpoint.write(options.checkpoint, SHAPE, seed=1)
+    for i in range(options.adapters):
+        folder = options.checkpoint / "adapters" / f"a{i}"
+        if not folder.exists():
+            lora.write(folder, checkpoint.read(options.checkpoint)[1], MATRICES, options.rank,
+                       seed=100 + i)
     report = measure(options)
     reporting.write(options, report, table(report))
 

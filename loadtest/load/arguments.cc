@@ -49,6 +49,10 @@ void AddWhat(CLI::App* app, SessionOptions& options) {
                   "metrics page of sluiced (HOST:PORT): its counts are compared with ours, and its "
                   "queue, batches and efficiency recorded every second");
   app->add_option("--model", options.payload.model)->capture_default_str();
+  app->add_option("--adapters", options.payload.adapters,
+                  "calls are for MODEL:a0, MODEL:a1, and so on, this many, drawn evenly; 0: for "
+                  "the model itself")
+      ->check(CLI::NonNegativeNumber);
   app->add_option("--model-version", options.payload.version, "empty: the server chooses");
   app->add_flag("--streaming", options.run.streaming, "ModelStreamInfer instead of ModelInfer");
   app->add_option_function<std::string>(

@@ -31,6 +31,7 @@ json ArrivalsJson(const SessionOptions& options) {
 json RequestJson(const SessionOptions& options) {
   const PayloadOptions& payload = options.payload;
   json request = {{"model", payload.model},
+                  {"adapters", payload.adapters},
                   {"version", payload.version},
                   {"input", payload.input},
                   {"datatype", payload.int64 ? "INT64" : "INT32"},

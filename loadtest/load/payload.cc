@@ -47,6 +47,16 @@ void SetParameter(const std::string& name, const std::string& value,
   }
 }
 
+// Returns the name of the model, or of one of its adapters, drawn evenly.
+std::string DrawModel(const PayloadOptions& options, int32_t tokens, int variant) {
+  if (options.adapters == 0) return options.model;
+  std::seed_seq seeds{options.seed, static_cast<uint64_t>(tokens), static_cast<uint64_t>(variant),
+                      uint64_t{1}};
+  std::mt19937_64 random(seeds);
+  return absl::StrCat(options.model, ":a",
+                      std::uniform_int_distribution<int>(0, options.adapters - 1)(random));
+}
+
 // Draws ids. They do not depend on max_tokens, so that answers for different settings can be
 // compared.
 std::vector<int32_t> DrawIds(const PayloadOptions& options, int32_t tokens, int variant) {
@@ -83,7 +93,7 @@ absl::StatusOr<std::vector<uint32_t>> PayloadPool::Assign(const std::vector<Arri
 
 Payload PayloadPool::Make(int32_t tokens, int32_t max_tokens, int variant) const {
   inference::ModelInferRequest request;
-  request.set_model_name(options_.model);
+  request.set_model_name(DrawModel(options_, tokens, variant));
   request.set_model_version(options_.version);
   for (const auto& [name, value] : options_.parameters) SetParameter(name, value, &request);
   if (max_tokens >= 0) SetParameter("max_tokens", absl::StrCat(max_tokens), &request);

@@ -17,6 +17,7 @@ namespace sluice::load {
 
 struct PayloadOptions {
   std::string model = "demo";
+  int adapters = 0;                 // calls are for MODEL:a0 to MODEL:a<adapters - 1>; 0: for MODEL
   std::string version;              // empty leaves the choice to the server
   std::string input = "input_ids";  // tensor [1, tokens] of token ids
   bool int64 = false;               // datatype INT64 instead of INT32

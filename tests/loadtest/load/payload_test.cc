@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <map>
 #include <set>
+#include <string>
 
 #include "proto/inference.pb.h"
 
@@ -74,6 +76,18 @@ TEST(PayloadPool, WritesRawContents) {
     EXPECT_GE(id, 0);
     EXPECT_LT(id, 10);
   }
+}
+
+TEST(PayloadPool, DrawsAnAdapterForEachRequest) {
+  PayloadOptions options;
+  options.model = "m";
+  options.adapters = 3;
+  PayloadPool pool(options);
+  ASSERT_TRUE(pool.Assign(Arrivals(std::vector<int32_t>(300, 7))).ok());
+  std::map<std::string, int> calls;
+  for (const Payload& payload : pool.payloads()) ++calls[Parse(payload).model_name()];
+  EXPECT_EQ(calls.size(), 3u);
+  for (const std::string name : {"m:a0", "m:a1", "m:a2"}) EXPECT_GT(calls[name], 60) << name;
 }
 
 TEST(PayloadPool, WritesTypedContentsForModelsWithoutRows) {
