@@ -182,8 +182,7 @@ def host_lines(rounds: list[dict]) -> list[str]:
              "begins; from the end of a step until the next one, and the extra time for each "
              "sequence of the step; and the time that each arrival adds to the step or after it.",
              "",
-             "| load | to wake, ms | after a step, ms | and for each of its sequences, ms | "
-             "| load | to wake, ms | after a step, ms | extra per sequence, ms | "
+             "| load | to wake, ms | after a step, ms | extra per sequence, ms | per arrival, ms |",
              "|---|---|---|---|---|"]
     for place, first in enumerate(rounds[0]["loads"]):
         hosts = [each["loads"][place]["host"] for each in rounds]
