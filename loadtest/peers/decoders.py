@@ -39,7 +39,6 @@ import reporting  # noqa: E402
 
 NAME = "llama"
 VOCABULARY = 32000
-WARM_UP_S = 2.0
 # For each model, its words in the table and its shape in checkpoint.py.
 MODELS = {
     "llama": ("a Llama of 12 layers, d 768", "hidden=768, intermediate=2048, layers=12, heads=12, "
@@ -82,7 +81,7 @@ class Sluice:
         self.decodes = True
         # Plans that the warm-up did not finish are prepared while requests run.
         for _, work in WORK.values():
-            self.rate(work, WARM_UP_S, 1)
+            self.rate(work, options.seconds, 1)
 
     def first(self) -> tuple[int, float]:
         with grpcclient.InferenceServerClient(self._server.address) as client:
