@@ -1,6 +1,7 @@
 """Tests gpu_bench and loadtest/gpu_check.sh with the real kernels in the emulator."""
 
 import json
+import re
 import subprocess
 import sys
 import tarfile
@@ -70,9 +71,9 @@ def test_packed_rehearsal_loses_only_the_faulty_cases(rehearsal):
     wanted = {json.loads(line)["case"] for line in listed.stdout.splitlines()}
     good = {each["case"] for each in records(out) if each.get("measurements")}
     assert wanted - good == {CRASHES, HANGS}
-    allowed = {"ok", "1 of 8 failed", "1 of 12 failed"}
-    assert {text for text in outcomes(out).values()
-            if not text.startswith("not measured:")} <= allowed
+    unexpected = [text for text in outcomes(out).values()
+                  if not re.fullmatch(r"not measured:.*|ok|1 of \d+ failed", text)]
+    assert not unexpected
     assert "A rehearsal in the emulator" in ended.stdout
 
 
