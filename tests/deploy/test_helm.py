@@ -80,11 +80,13 @@ COMPONENTS = {
     "gateway": {"gateway": {"enabled": True}},
     "gateway_tls": {"tls": {"secretName": "sluice-tls"}, "gateway": {"enabled": True}},
     "gateway_client_tls": {"gateway": {"clientTlsSecretName": "sluice-gateway-tls"}},
+    "gateway_ingress": {"gateway": {"ingress": {"enabled": True}}},
     "grpc_route": {"grpcRoute": {"enabled": True}},
     "inference_pool": {"inferencePool": {"enabled": True}},
     "inference_pool_grpc": {"inferencePool": {"enabled": True, "grpc": True}},
 }
 NEEDS = {"model_fill": ["model_claim"], "envoy_tls": ["envoy"], "client_ca": ["tls"],
+         "gateway_ingress": ["gateway"],
          "gateway_tls": ["tls", "gateway"], "gateway_client_tls": ["tls", "gateway", "gateway_tls"]}
 CONFLICTS = (
     {"envoy_sidecar", "envoy"}, {"envoy_sidecar", "tls"}, {"envoy", "tls"},
@@ -528,23 +530,69 @@ def test_the_notes_say_from_where_the_daemon_can_be_called():
     assert "No NetworkPolicy limits" in notes("networkPolicy.enabled=false")
     for part in ("gateway", "envoy"):
         assert "-client: \"true\", in any namespace." in notes(f"{part}.enabled=true")
+    gateway = "gateway.networkPolicy"
+    for setting, expected in (
+            (f"{gateway}.namespaceSelector.team=search", f"that {gateway}.namespaceSelector"),
+            (f"{gateway}.anyClient=true", "http://sluice-gateway for any client."),
+            ("gateway.ingress.enabled=true", "cluster it is at sluice.example.com, if the pods")):
+        assert expected in notes("gateway.enabled=true", setting)
 
 
-def test_policies_follow_the_choice_of_callers():
-    def callers(*settings, **more):
-        policy = the("NetworkPolicy", chart(*settings, **more), "sluice")
-        return policy["spec"]["ingress"][0].get("from")
+@pytest.mark.parametrize("name, prefix, label, default", [
+    ("sluice", "", "sluice.io/client", {}),
+    ("sluice-gateway", "gateway.", "sluice.io/http-client", {"namespaceSelector": {}}),
+])
+def test_policies_follow_the_choice_of_callers(name, prefix, label, default):
+    def callers(**values):
+        values = {f"{prefix}networkPolicy.{key}": value for key, value in values.items()}
+        policy = the("NetworkPolicy", chart("gateway.enabled=true", values=values), name)
+        calls, scrapes = policy["spec"]["ingress"]
+        assert list(scrapes["from"][0]) == ["namespaceSelector"]
+        return calls.get("from")
 
-    label = {"podSelector": {"matchLabels": {"sluice.io/client": "true"}}}
-    assert callers() == [label]
-    assert callers("networkPolicy.anyClient=true") is None
+    pods = {"podSelector": {"matchLabels": {label: "true"}}}
+    assert callers() == [{**pods, **default}]
+    assert callers(anyClient=True) is None
     for selector in ({}, {"matchLabels": {"team": "search"}}):
-        assert callers(values={"networkPolicy.namespaceSelector": selector}) == [
-            {**label, "namespaceSelector": selector}]
+        assert callers(namespaceSelector=selector) == [{**pods, "namespaceSelector": selector}]
+
+
+def test_no_policy_is_rendered_if_policies_are_off():
     every = ("envoy.enabled=true", "gateway.enabled=true", "inferencePool.enabled=true")
     kinds = [each["kind"] for each in chart(*every, "networkPolicy.enabled=false")]
     assert "NetworkPolicy" not in kinds and "Deployment" in kinds
     assert [each["kind"] for each in chart(*every)].count("NetworkPolicy") == 3
+
+
+def test_ingress_of_the_gateway_follows_its_values():
+    tls = [{"secretName": "a-tls", "hosts": ["a.example"]}]
+    values = {"gateway": {"enabled": True, "extraArgs": ["--chat=m=/m"], "ingress": {
+        "enabled": True, "className": "nginx", "hosts": ["a.example", "b.example"], "tls": tls,
+        "annotations": {"nginx.ingress.kubernetes.io/proxy-body-size": "8m"}}}}
+    manifests = chart(values=values, release="embedder")
+    ingress = the("Ingress", manifests)
+    schemas.validate(ingress)
+    schemas.assert_finds(ingress, ("spec", "ingressClass"), "nginx")
+    assert ingress["metadata"]["annotations"] == values["gateway"]["ingress"]["annotations"]
+    assert ingress["spec"]["ingressClassName"] == "nginx" and ingress["spec"]["tls"] == tls
+    assert [each["host"] for each in ingress["spec"]["rules"]] == ["a.example", "b.example"]
+    service = the("Service", manifests, "sluice-embedder-gateway")
+    for rule in ingress["spec"]["rules"]:
+        path, = rule["http"]["paths"]
+        port, = service["spec"]["ports"]
+        assert path["backend"]["service"] == {
+            "name": service["metadata"]["name"], "port": {"name": port["name"]}}
+    pod = the("Deployment", manifests, "sluice-embedder-gateway")["spec"]["template"]["spec"]
+    assert pod["containers"][0]["args"][-3:] == [
+        "--host=a.example", "--host=b.example", "--chat=m=/m"]
+    for setting, named in (
+            ("gateway.enabled=false", "gateway.ingress.enabled needs gateway.enabled"),
+            ("gateway.ingress.hosts=null", "gateway.ingress.hosts is empty"),
+            ("gateway.ingress.hosts[0]=*.example", "/gateway/ingress/hosts/0"),
+            ("gateway.ingress.class=nginx", "class")):
+        result = helm("template", "sluice", CHART, "--set", "gateway.enabled=true",
+                      "--set", "gateway.ingress.enabled=true", "--set", setting)
+        assert result.returncode != 0 and named in result.stderr, (setting, result.stderr)
 
 
 @pytest.mark.parametrize("service", ["LoadBalancer", "NodePort"])

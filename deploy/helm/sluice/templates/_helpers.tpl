@@ -96,6 +96,19 @@ below by name or path, and any other value replaces the old one. Arguments: the 
 {{- include "sluice.merge" (list $pod (index . 2 | default dict)) -}}
 {{- end -}}
 
+{{/*
+Applies anyClient and namespaceSelector to a rule of a NetworkPolicy. Arguments: the rule, the values.
+*/}}
+{{- define "sluice.callers" -}}
+{{- $rule := index . 0 -}}
+{{- $values := index . 1 | default dict -}}
+{{- if $values.anyClient -}}
+{{- $_ := unset $rule "from" -}}
+{{- else if kindIs "map" $values.namespaceSelector -}}
+{{- $_ := set (first $rule.from) "namespaceSelector" $values.namespaceSelector -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The value that sets the contents of /models; nothing for the contents of the image. */}}
 {{- define "sluice.source" -}}
 {{- $models := .Values.models -}}
