@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/commands.h"
@@ -41,9 +42,10 @@ int RunUnload(const Arguments& arguments, const Connection& connection, const Co
 int RunReload(const Arguments& arguments, const Connection& connection, const Console& console) {
   const auto response = connection.Reload();
   if (!response.ok()) return Fail(response.status(), arguments, console);
+  const int status = response->failed_models().empty() ? kExitOk : kExitFailed;
   if (arguments.manage.json) {
     *console.out << JsonLine(ToJson(*response));
-    return kExitOk;
+    return status;
   }
   std::vector<std::string> changes;
   const auto add = [&](const char* what, const auto& names) {
@@ -60,7 +62,10 @@ int RunReload(const Arguments& arguments, const Connection& connection, const Co
     *console.out << "changed, but needs a restart: "
                  << absl::StrJoin(response->needs_restart(), ", ") << "\n";
   }
-  return kExitOk;
+  for (const std::string& model : response->failed_models()) {
+    *console.error << "sluice: not loaded: " << absl::Utf8SafeCHexEscape(model) << "\n";
+  }
+  return status;
 }
 
 }  // namespace sluice::client

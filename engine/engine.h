@@ -29,6 +29,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -59,6 +60,10 @@ struct ModelChange {
   std::vector<std::shared_ptr<const Model>> withdraw;  // each is served
   // The ladders of models in `serve`; a model without an entry has the ladder of EngineOptions.
   std::map<const Model*, LadderChoice> ladders{};
+  // Called if a model of `serve` cannot be prepared. If it returns true, the other models are
+  // served without it, and the served models of its name are not withdrawn. If it returns false or
+  // is empty, the change fails.
+  std::function<bool(const Model&, const absl::Status&)> leave_out{};
 };
 
 class Engine {

@@ -294,7 +294,8 @@ inline constexpr Metric kUnauthenticated{
 inline constexpr Metric kModelLoads{
     "sluice_model_loads_total",
     "Attempts to load models, by result: ok or error. Each load by name is an attempt, and so is "
-    "the start and each reload that loads models or fails to."};
+    "the start and each reload that loads models or fails to. Each model of the repository that "
+    "the start or a reload leaves out is one more error."};
 inline constexpr Metric kBuildInfo{"sluice_build_info", "Always 1; label version is the daemon's."};
 inline constexpr Metric kInstanceInfo{
     "sluice_instance_info",

@@ -145,6 +145,7 @@ void AdminService::AddOtherMethods() {
         for (const std::string& model : report.models.withdrawn) {
           answer->add_withdrawn_models(model);
         }
+        for (const std::string& model : report.models.failed) answer->add_failed_models(model);
         return absl::OkStatus();
       });
 }

@@ -22,6 +22,7 @@ namespace {
 
 constexpr char kLoading[] = "loading";
 constexpr char kNotLoaded[] = "not loaded";
+constexpr char kFailed[] = "the last load failed: ";
 constexpr char kRepository[] = "the repository";
 
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
@@ -193,13 +194,15 @@ absl::StatusOr<ModelManager::Target> ModelManager::FromRepository(
 }
 
 absl::StatusOr<std::vector<ModelManager::Target>> ModelManager::Targets(
-    const std::vector<ModelSpec>& models, const std::optional<ModelRepository>& repository) {
+    const std::vector<ModelSpec>& models, const std::optional<ModelRepository>& repository,
+    Failures* failures) {
   std::vector<Target> targets;
-  std::set<std::string> names;
+  std::set<std::string> names, drafts;
   for (const ModelSpec& spec : models) {
     SLUICE_ASSIGN_OR_RETURN(Target target, FromSpec(spec));
     targets.push_back(std::move(target));
     names.insert(spec.name);
+    drafts.insert(spec.speculation.draft);
   }
   if (!repository.has_value()) {
     SLUICE_RETURN_IF_ERROR(PutDraftsFirst(&targets));
@@ -220,9 +223,17 @@ absl::StatusOr<std::vector<ModelManager::Target>> ModelManager::Targets(
           "model ", found.name,
           " is in the list of models and in the model repository; remove it from one of them"));
     }
-    SLUICE_ASSIGN_OR_RETURN(Target target,
-                            FromRepository(*repository, found, found.versions.back()));
-    targets.push_back(std::move(target));
+    const bool required = failures == nullptr || drafts.contains(found.name);
+    const int64_t version = found.versions.back();
+    absl::StatusOr<Target> target = FromRepository(*repository, found, version);
+    if (target.ok()) {
+      target->required = required;
+      targets.push_back(*std::move(target));
+    } else if (required) {
+      return target.status();
+    } else {
+      failures->push_back({{found.name, version}, target.status()});
+    }
   }
   SLUICE_RETURN_IF_ERROR(PutDraftsFirst(&targets));
   return targets;
@@ -288,9 +299,10 @@ absl::StatusOr<std::optional<ModelRepository>> ModelManager::OpenRepository(
 absl::StatusOr<ModelManager::Checked> ModelManager::Check(const std::vector<ModelSpec>& models,
                                                           const std::string& repository) {
   SLUICE_ASSIGN_OR_RETURN(const std::optional<ModelRepository> opened, OpenRepository(repository));
-  SLUICE_ASSIGN_OR_RETURN(const std::vector<Target> targets, Targets(models, opened));
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<Target> targets,
+                          Targets(models, opened, /*failures=*/nullptr));
   ModelChange read;
-  SLUICE_RETURN_IF_ERROR(LoadAll(targets, &read));
+  SLUICE_RETURN_IF_ERROR(LoadAll(targets, &read, /*failures=*/nullptr));
   Checked checked{.models = std::ssize(targets)};
   for (const std::shared_ptr<const Model>& model : read.serve) {
     LogWarnings(*model);
@@ -307,16 +319,31 @@ absl::StatusOr<ModelManager::Checked> ModelManager::Check(const std::vector<Mode
 absl::StatusOr<ModelManager::Changes> ModelManager::Apply(const std::vector<ModelSpec>& models,
                                                           const std::string& repository) {
   MutexLock turn(&turn_mu_);
-  absl::StatusOr<Changes> changes = ApplyInTurn(models, repository);
+  Failures failures;
+  absl::StatusOr<Changes> changes = ApplyInTurn(models, repository, &failures);
   if (!changes.ok() || !changes->loaded.empty()) on_load_(changes.ok());
+  for (const auto& [key, status] : failures) {
+    if (changes.ok()) on_load_(false);
+    LogFailure(key.first, key.second, status);
+  }
+  const auto tell = [&] {
+    for (const auto& [key, status] : failures) {
+      Note(key, absl::StrCat(kFailed, Text(status)));
+      if (!changes.ok()) continue;
+      changes->failed.push_back(
+          absl::StrCat(key.first, " version ", key.second, ": ", Text(status)));
+    }
+    return absl::OkStatus();
+  };
+  OrOutOfMemory(tell).IgnoreError();  // without memory, only these texts are lost
   return changes;
 }
 
 absl::StatusOr<ModelManager::Changes> ModelManager::ApplyInTurn(
-    const std::vector<ModelSpec>& models, const std::string& repository) {
+    const std::vector<ModelSpec>& models, const std::string& repository, Failures* failures) {
   std::vector<ModelSpec> listed = models;  // no step after the exchange can fail
   SLUICE_ASSIGN_OR_RETURN(std::optional<ModelRepository> opened, OpenRepository(repository));
-  SLUICE_ASSIGN_OR_RETURN(std::vector<Target> targets, Targets(models, opened));
+  SLUICE_ASSIGN_OR_RETURN(std::vector<Target> targets, Targets(models, opened, failures));
   std::vector<std::shared_ptr<const Model>> withdraw = engine_->Models();
   std::erase_if(withdraw, [&](const std::shared_ptr<const Model>& model) {
     return std::any_of(targets.begin(), targets.end(), [&](const Target& target) {
@@ -328,12 +355,12 @@ absl::StatusOr<ModelManager::Changes> ModelManager::ApplyInTurn(
     return loaded != fingerprints_.end() && loaded->second == target.fingerprint &&
            Served(target.key) != nullptr;
   });
-  SLUICE_ASSIGN_OR_RETURN(Changes changes, Serve(targets, std::move(withdraw)));
+  SLUICE_ASSIGN_OR_RETURN(Changes changes, Serve(targets, std::move(withdraw), failures));
   on_change_();  // even without a change, because the first Apply may find no model
   models_.swap(listed);
   MutexLock lock(&mu_);
   repository_ = std::move(opened);
-  notes_.clear();  // of models that are no longer configured; the others are loaded
+  notes_.clear();  // also of models that are no longer configured
   return changes;
 }
 
@@ -372,14 +399,7 @@ absl::Status ModelManager::Load(const std::string& name, std::optional<int64_t> 
   MutexLock turn(&turn_mu_);
   const absl::Status status = LoadInTurn(name, version, path);
   on_load_(status.ok());
-  if (status.ok()) return status;
-  const auto tell = [&] {
-    std::vector<LogField> fields = {{"model", name}, {"reason", Text(status)}};
-    if (version) fields.emplace_back("version", *version);
-    log_->Error("load failed", fields);
-    return absl::OkStatus();
-  };
-  OrOutOfMemory(tell).IgnoreError();  // without memory, no log record
+  if (!status.ok()) LogFailure(name, version, status);
   return status;
 }
 
@@ -405,7 +425,8 @@ absl::Status ModelManager::LoadInTurn(const std::string& name, std::optional<int
   }
   std::vector<Target> targets;
   targets.push_back(std::move(target));
-  return Serve(targets, std::move(withdraw)).status();
+  Failures none;  // the only target is required
+  return Serve(targets, std::move(withdraw), &none).status();
 }
 
 absl::StatusOr<ModelManager::Target> ModelManager::Named(const std::string& name,
@@ -474,24 +495,57 @@ absl::Status ModelManager::Unload(const std::string& name, std::optional<int64_t
   return absl::OkStatus();
 }
 
+bool ModelManager::MayLeaveOut(const Target& target, const absl::Status& status) {
+  return !target.required && !absl::IsCancelled(status);  // cancelled: the process ends
+}
+
+void ModelManager::LeaveOut(const Failures& failures, ModelChange* change) {
+  const auto failed = [&](const std::shared_ptr<const Model>& model) {
+    return std::ranges::any_of(
+        failures, [&](const Failure& failure) { return failure.key.first == model->name; });
+  };
+  std::erase_if(change->serve, failed);
+  std::erase_if(change->withdraw, failed);
+}
+
+bool ModelManager::Remains(ModelChange change, const Failures& failures) const {
+  LeaveOut(failures, &change);
+  const std::vector<std::shared_ptr<const Model>> served = engine_->Models();
+  return !change.serve.empty() || std::ranges::any_of(served, [&](const auto& model) {
+    return std::ranges::find(change.withdraw, model) == change.withdraw.end();
+  });
+}
+
 absl::StatusOr<ModelManager::Changes> ModelManager::Serve(
-    const std::vector<Target>& targets, std::vector<std::shared_ptr<const Model>> withdraw) {
+    const std::vector<Target>& targets, std::vector<std::shared_ptr<const Model>> withdraw,
+    Failures* failures) {
   Changes changes;
-  if (targets.empty() && withdraw.empty()) return changes;
+  if (targets.empty() && withdraw.empty() && failures->empty()) return changes;
   for (const Target& target : targets) Note(target.key, kLoading);
   ModelChange change{.serve = {}, .withdraw = std::move(withdraw)};
+  change.leave_out = [&](const Model& model, const absl::Status& status) {
+    const Key key(model.name, model.version);
+    if (!MayLeaveOut(*std::ranges::find(targets, key, &Target::key), status)) return false;
+    failures->push_back({key, status});
+    return Remains(change, *failures);
+  };
   const absl::Status status = OrOutOfMemory([&] {
-    const absl::Status loaded = LoadAll(targets, &change);
-    return loaded.ok() ? engine_->Exchange(change) : loaded;
+    SLUICE_RETURN_IF_ERROR(LoadAll(targets, &change, failures));
+    LeaveOut(*failures, &change);
+    if (!failures->empty() && !Remains(change, *failures)) return failures->front().status;
+    return engine_->Exchange(change);
   });
   // If memory runs out here, only the failure reason, a log line, the record of the loaded files,
   // the readiness or the names of the changed models are lost.
   const auto note = [&] {
     for (const Target& target : targets) {
-      Note(target.key, status.ok() ? "" : absl::StrCat("the last load failed: ", Text(status)));
-      if (status.ok()) fingerprints_[target.key] = target.fingerprint;
+      const bool left_out =
+          std::ranges::find(*failures, target.key, &Failure::key) != failures->end();
+      if (status.ok() && !left_out) fingerprints_[target.key] = target.fingerprint;
+      if (!left_out) Note(target.key, status.ok() ? "" : absl::StrCat(kFailed, Text(status)));
     }
     if (!status.ok()) return absl::OkStatus();
+    LeaveOut(*failures, &change);
     on_change_();
     LogChange(change);
     for (const auto& model : change.serve) changes.loaded.push_back(VersionName(*model));
@@ -503,32 +557,49 @@ absl::StatusOr<ModelManager::Changes> ModelManager::Serve(
   return changes;
 }
 
-absl::Status ModelManager::LoadAll(const std::vector<Target>& targets, ModelChange* change) const {
+absl::Status ModelManager::LoadAll(const std::vector<Target>& targets, ModelChange* change,
+                                   Failures* failures) const {
   for (const Target& target : targets) {
-    ModelOptions options = target.options;
-    options.weights = weights_;
-    const auto failed = [&](const absl::Status& status) {
-      return absl::Status(status.code(),
-                          absl::StrCat("model ", target.key.first, " version ", target.key.second,
-                                       " from ", target.place, ": ", Text(status)));
-    };
-    if (!options.speculation.draft.empty()) {
-      absl::StatusOr<std::shared_ptr<const Model>> draft =
-          FindDraft(options.speculation.draft, *change);
-      if (!draft.ok()) return failed(draft.status());
-      options.draft = *std::move(draft);
-    }
     absl::StatusOr<std::shared_ptr<const Model>> model =
-        LoadModel(target.key.first, target.key.second, target.folder, options);
+        OrOutOfMemory([&] { return LoadTarget(target, *change); });
     if (!model.ok()) {
-      const bool listed = absl::IsNotFound(model.status()) && target.place != kRepository;
-      const std::string hint = listed ? RepositoryHint(target.folder, target.place) : "";
-      return failed(absl::Status(model.status().code(), absl::StrCat(Text(model.status()), hint)));
+      const absl::Status failed(
+          model.status().code(),
+          absl::StrCat("model ", target.key.first, " version ", target.key.second, " from ",
+                       target.place, ": ", Text(model.status())));
+      if (!MayLeaveOut(target, failed)) return failed;
+      failures->push_back({target.key, failed});
+      continue;
     }
     if (!target.ladder.empty()) change->ladders[model->get()] = target.ladder;
     change->serve.push_back(*std::move(model));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<const Model>> ModelManager::LoadTarget(
+    const Target& target, const ModelChange& change) const {
+  ModelOptions options = target.options;
+  options.weights = weights_;
+  if (!options.speculation.draft.empty()) {
+    SLUICE_ASSIGN_OR_RETURN(options.draft, FindDraft(options.speculation.draft, change));
+  }
+  absl::StatusOr<std::shared_ptr<const Model>> model =
+      LoadModel(target.key.first, target.key.second, target.folder, options);
+  if (!absl::IsNotFound(model.status()) || target.place == kRepository) return model;
+  return absl::NotFoundError(
+      absl::StrCat(Text(model.status()), RepositoryHint(target.folder, target.place)));
+}
+
+void ModelManager::LogFailure(const std::string& name, std::optional<int64_t> version,
+                              const absl::Status& status) {
+  const auto tell = [&] {
+    std::vector<LogField> fields = {{"model", name}, {"reason", Text(status)}};
+    if (version) fields.emplace_back("version", *version);
+    log_->Error("load failed", fields);
+    return absl::OkStatus();
+  };
+  OrOutOfMemory(tell).IgnoreError();  // without memory, no log record
 }
 
 void ModelManager::LogWarnings(const Model& model) const {

@@ -35,18 +35,26 @@ class ModelManager {
   void SetOnChange(std::function<void()> on_change) { on_change_ = std::move(on_change); }
 
   // Sets the function that is called after each attempt to load models: each Load, and each Apply
-  // that fails or loads a model. Must be called before the other methods.
+  // that fails or loads a model, and once more for each model that an Apply left out. Must be
+  // called before the other methods.
   void SetOnLoad(std::function<void(bool ok)> on_load) { on_load_ = std::move(on_load); }
 
-  // The models that an operation loaded and withdrew, in the form "NAME version N".
+  // The models that an operation loaded and withdrew, in the form "NAME version N", and those that
+  // it could not load, in the form "NAME version N: REASON".
   struct Changes {
     std::vector<std::string> loaded;
     std::vector<std::string> withdrawn;
+    std::vector<std::string> failed;
   };
 
   // Serves `models` and the highest version of each model in `repository`, and nothing else. An
   // empty `repository` means none. A served model is not loaded again if its files and options are
   // the same.
+  //
+  // A model of the repository that cannot be loaded is left out: the others are served, and a
+  // version of it that is already served stays. The index and the log have the reason. An error is
+  // returned if a model of `models` cannot be loaded, or a draft model of one of them, or if no
+  // model would be served because all of them were left out.
   absl::StatusOr<Changes> Apply(const std::vector<ModelSpec>& models,
                                 const std::string& repository);
 
@@ -91,17 +99,26 @@ class ModelManager {
     std::string fingerprint;  // of the files and the options
     ModelOptions options{};
     LadderChoice ladder{};
+    bool required = true;  // whether no other model is served if this one cannot be loaded
   };
+  // A model that was left out.
+  struct Failure {
+    Key key;
+    absl::Status status;
+  };
+  using Failures = std::vector<Failure>;
 
   static absl::StatusOr<Target> FromSpec(const ModelSpec& spec);
   static absl::StatusOr<Target> FromRepository(const ModelRepository& repository,
                                                const ModelRepository::Found& found,
                                                int64_t version);
   static absl::StatusOr<std::optional<ModelRepository>> OpenRepository(const std::string& path);
+  // Without `failures`, every model is required.
   absl::StatusOr<std::vector<Target>> Targets(const std::vector<ModelSpec>& models,
-                                              const std::optional<ModelRepository>& repository);
+                                              const std::optional<ModelRepository>& repository,
+                                              Failures* failures);
   absl::StatusOr<Changes> ApplyInTurn(const std::vector<ModelSpec>& models,
-                                      const std::string& repository)
+                                      const std::string& repository, Failures* failures)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_mu_);
   absl::Status LoadInTurn(const std::string& name, std::optional<int64_t> version,
                           const std::string& path) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_mu_);
@@ -119,12 +136,23 @@ class ModelManager {
                                                               std::optional<int64_t> version) const;
   absl::Status LoadAdapterOf(const Model& model, const std::string& name, const std::string& path)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_mu_);
+  // Adds the models that it leaves out to `failures`, which may have some.
   absl::StatusOr<Changes> Serve(const std::vector<Target>& targets,
-                                std::vector<std::shared_ptr<const Model>> withdraw)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_mu_);
-  absl::Status LoadAll(const std::vector<Target>& targets, ModelChange* change) const;
+                                std::vector<std::shared_ptr<const Model>> withdraw,
+                                Failures* failures) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_mu_);
+  absl::Status LoadAll(const std::vector<Target>& targets, ModelChange* change,
+                       Failures* failures) const;
+  absl::StatusOr<std::shared_ptr<const Model>> LoadTarget(const Target& target,
+                                                          const ModelChange& change) const;
+  static bool MayLeaveOut(const Target& target, const absl::Status& status);
+  // Removes the failed models from the change, and the served ones of their names.
+  static void LeaveOut(const Failures& failures, ModelChange* change);
+  // Returns whether a model is served after the change without the failed ones.
+  bool Remains(ModelChange change, const Failures& failures) const;
   void LogWarnings(const Model& model) const;
   void LogChange(const ModelChange& change);
+  void LogFailure(const std::string& name, std::optional<int64_t> version,
+                  const absl::Status& status);
   void Note(const Key& key, const std::string& reason);  // an empty reason removes the note
   std::optional<ModelRepository> repository() const;
 

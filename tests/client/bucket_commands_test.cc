@@ -91,7 +91,8 @@ class FakeAdmin : public v1::Admin::Service {
 
   grpc::Status Reload(grpc::ServerContext*, const v1::ReloadRequest*,
                       v1::ReloadResponse* response) override {
-    if (++calls > 1) return {grpc::StatusCode::INVALID_ARGUMENT, "f.yaml:3: nonsense"};
+    if (++calls > 2) return {grpc::StatusCode::INVALID_ARGUMENT, "f.yaml:3: nonsense"};
+    if (calls == 2) response->add_failed_models("other version 1: no weights");
     response->add_applied("models");
     response->add_applied("server.log.level");
     response->add_loaded_models("demo version 2");
@@ -212,6 +213,9 @@ TEST_F(BucketCommandsTest, ReloadListsTheChangedOptions) {
             "reloaded; applied: models, server.log.level; loaded: demo version 2; unloaded: demo "
             "version 1\n"
             "changed, but needs a restart: cpu.threads\n");
+  EXPECT_EQ(RunWith({"reload"}), kExitFailed);
+  EXPECT_THAT(out_, HasSubstr("loaded: demo version 2"));
+  EXPECT_EQ(error_, "sluice: not loaded: other version 1: no weights\n");
   EXPECT_EQ(RunWith({"reload"}), kExitFailed);
   EXPECT_THAT(error_, HasSubstr("f.yaml:3: nonsense"));
 }

@@ -201,6 +201,45 @@ def test_a_check_warns_of_unknown_keys(tmp_path):
     assert "max_position_embedings" in checked.stderr
 
 
+def test_bad_model_of_the_repository_is_left_out_at_the_start(daemon, repository):
+    shutil.copytree(DEMO, repository / "broken" / "3")
+    truncated(repository / "broken" / "3")
+    served = serving(daemon, repository)
+
+    def sluice(*arguments):
+        return subprocess.run([SLUICE, *arguments, "--server", served.admin], capture_output=True,
+                              text=True, timeout=PATIENCE_S)
+
+    def loads(result):
+        return served.metric("sluice_model_loads_total", result=result)
+
+    before = answer(served)
+    assert served.ready() and (loads("ok"), loads("error")) == (1, 1)
+    with grpcclient.InferenceServerClient(served.admin) as admin:
+        state, why = index(admin)["broken", "3"]
+        assert state == "UNAVAILABLE" and "safetensors" in why
+        with pytest.raises(InferenceServerException, match="no model 'broken'; served: demo"):
+            answer(served, "broken")
+        assert "broken" in sluice("models").stdout
+        doctor = sluice("doctor", "--metrics-address", served.http)
+        assert doctor.returncode != 0
+        assert "model broken version 3: UNAVAILABLE, the last load failed" in doctor.stdout
+        # A reload tries again, and does not fail for it.
+        reloaded = sluice("reload")
+        assert reloaded.returncode == 1 and reloaded.stdout.startswith("reloaded; "), reloaded
+        assert "not loaded: broken version 3: " in reloaded.stderr, reloaded
+        assert loads("error") == 2 and answer(served) == before
+        assert served.metric("sluice_config_reload_success") == 1
+        shutil.rmtree(repository / "broken" / "3")
+        shutil.copytree(DEMO, repository / "broken" / "3")
+        assert sluice("load", "broken").returncode == 0
+        assert index(admin)["broken", "3"] == ("READY", "")
+        assert answer(served, "broken") == before
+    _, output = served.stop()
+    lines = [line for line in output.splitlines() if " error load failed " in line]
+    assert len(lines) == 2 and all("model=broken" in line for line in lines), output
+
+
 def test_a_bad_model_prevents_the_start(repository):
     from conftest import SLUICED
 

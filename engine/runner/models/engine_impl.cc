@@ -74,6 +74,7 @@ class EngineImpl : public Engine {
     added.reserve(change.serve.size());
     std::vector<ModelTable::Place> places;
     places.reserve(change.serve.size());
+    std::vector<std::shared_ptr<const Model>> withdraw = change.withdraw;
     absl::Status status;
     WarmUpRoom room{.models = std::ssize(change.serve), .free_bytes = backend_->FreeMemory()};
     for (const auto& model : change.serve) room.later_weights += EstimateWeightMemory(*model);
@@ -84,13 +85,18 @@ class EngineImpl : public Engine {
             room.draft = DraftOf(*model, added);
             return Prepare(model, LadderOf(change, model.get()), room, &added);
           });
-      if (!status.ok()) break;
       --room.models;
+      if (LeavesOut(change, *model, status)) {
+        status = absl::OkStatus();
+        std::erase_if(withdraw, [&](const auto& served) { return served->name == model->name; });
+        continue;
+      }
+      if (!status.ok()) break;
       room.free_bytes -= MemoryOf(*added.back().model, /*own_draft=*/room.draft == nullptr);
     }
     for (const ModelTable::Addition& addition : added) places.push_back(addition.place);
     if (status.ok()) {
-      status = OrOutOfMemory([&] { return table_.Exchange(std::move(added), change.withdraw); });
+      status = OrOutOfMemory([&] { return table_.Exchange(std::move(added), withdraw); });
     }
     if (!status.ok()) {
       added.clear();  // before their places are reused
@@ -253,6 +259,16 @@ class EngineImpl : public Engine {
     }
     added->push_back({place, *std::move(served)});
     return absl::OkStatus();
+  }
+
+  // Returns whether the change is made without the model, whose preparation returned `prepared`.
+  bool LeavesOut(const ModelChange& change, const Model& model,
+                 const absl::Status& prepared) const {
+    if (prepared.ok() || draining_ || change.leave_out == nullptr) return false;
+    const auto ask = [&] {
+      return change.leave_out(model, prepared) ? absl::OkStatus() : prepared;
+    };
+    return OrOutOfMemory(ask).ok();
   }
 
   // Returns the executable of the model's draft model if a served or an added model has it.

@@ -167,7 +167,9 @@ TEST_F(ModelManagerTest, ACheckReadsTheModelsWithoutAnEngine) {
   EXPECT_EQ(checked->file_bytes, 2 * model->checkpoint.bytes());
   WriteTestFile(root_.File("a/config.json"), "{}");
   const absl::Status status = checker.Check({}, root_.path()).status();
-  EXPECT_EQ(status, manager_.Apply({}, root_.path()).status());
+  const auto applied = manager_.Apply({}, root_.path());
+  ASSERT_EQ(applied.status(), absl::OkStatus()) << "the other model is served";
+  EXPECT_THAT(applied->failed, ElementsAre("a version 1: " + std::string(status.message())));
   EXPECT_THAT(std::string(status.message()), HasSubstr("model a version 1"));
 }
 
@@ -219,24 +221,128 @@ TEST_F(ModelManagerTest, KeepsModelsThatHaveNotChanged) {
   EXPECT_NE(Find("b"), b);
 }
 
-TEST_F(ModelManagerTest, ABrokenModelChangesNothing) {
-  AddModel("a");
-  ASSERT_TRUE(manager_.Apply({}, root_.path()).ok());
-  AddModel("good");
-  AddModel("worse");
-  WriteTestFile(root_.File("worse/model.safetensors"), "short");
-  const absl::Status status = manager_.Apply({}, root_.path()).status();
+TEST_F(ModelManagerTest, ABrokenListedModelChangesNothing) {
+  AddModel("listed");
+  AddModel("repository/a");
+  const std::string repository = root_.File("repository");
+  const std::vector<ModelSpec> models = {{"listed", root_.File("listed"), 1}};
+  ASSERT_TRUE(manager_.Apply({}, repository).ok());
+  AddModel("repository/good");
+  WriteTestFile(root_.File("listed/model.safetensors"), "short");
+  const absl::Status status = manager_.Apply(models, repository).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("worse"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("listed"));
   EXPECT_THAT(Served(), ElementsAre("a:1"));
   EXPECT_EQ(manager_.Apply({}, root_.File("nowhere")).status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(Served(), ElementsAre("a:1"));
+}
+
+TEST_F(ModelManagerTest, ABrokenModelOfTheRepositoryIsLeftOut) {
+  AddModel("a");
+  AddModel("worse");
+  WriteTestFile(root_.File("worse/model.safetensors"), "short");
+  int loaded = 0, failed = 0;
+  manager_.SetOnLoad([&](bool ok) { ++(ok ? loaded : failed); });
+  const auto changes = manager_.Apply({}, root_.path());
+  ASSERT_EQ(changes.status(), absl::OkStatus());
+  EXPECT_THAT(changes->loaded, ElementsAre("a version 1"));
+  EXPECT_THAT(changes->failed, ElementsAre(HasSubstr("worse version 1: model worse version 1")));
+  EXPECT_EQ(loaded, 1);
+  EXPECT_EQ(failed, 1);
+  EXPECT_THAT(Served(), ElementsAre("a:1"));
+  EXPECT_THAT(Index(), ElementsAre("a:1 ready", HasSubstr("worse:1 the last load failed: ")));
   EXPECT_EQ(manager_.Load("worse", std::nullopt).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(Index()[2], HasSubstr("worse:1 the last load failed: "));
-  std::filesystem::remove_all(root_.File("good"));
+  // A further Apply tries again.
+  ASSERT_EQ(manager_.Apply({}, root_.path()).status(), absl::OkStatus());
+  EXPECT_EQ(failed, 3);
+  EXPECT_THAT(Index()[1], HasSubstr("worse:1 the last load failed: "));
+  AddModel("worse");
+  ASSERT_EQ(manager_.Apply({}, root_.path()).status(), absl::OkStatus());
+  EXPECT_THAT(Index(), ElementsAre("a:1 ready", "worse:1 ready"));
   std::filesystem::remove_all(root_.File("worse"));
   EXPECT_TRUE(manager_.Apply({}, root_.path()).ok());
-  EXPECT_THAT(Index(), ElementsAre(HasSubstr("a:1 ready"))) << "models that failed are forgotten";
+  EXPECT_THAT(Index(), ElementsAre("a:1 ready")) << "models that failed are forgotten";
+}
+
+TEST_F(ModelManagerTest, AModelWhoseNewFilesAreBrokenStays) {
+  AddModel("a");
+  AddModel("same");
+  AddModel("higher/1");
+  AddModel("link");
+  ASSERT_EQ(manager_.Apply({}, root_.path()).status(), absl::OkStatus());
+  const auto same = Find("same"), higher = Find("higher"), link = Find("link");
+  WriteTestFile(root_.File("same/config.json"), "{}");
+  AddModel("higher/2");
+  WriteTestFile(root_.File("higher/2/model.safetensors"), "short");
+  std::filesystem::remove(root_.File("link/config.json"));
+  std::filesystem::create_symlink("/etc/hostname", root_.File("link/config.json"));
+  AddModel("new");
+  const auto changes = manager_.Apply({}, root_.path());
+  ASSERT_EQ(changes.status(), absl::OkStatus());
+  EXPECT_THAT(changes->loaded, ElementsAre("new version 1"));
+  EXPECT_THAT(changes->withdrawn, IsEmpty());
+  EXPECT_EQ(changes->failed.size(), 3u);
+  EXPECT_THAT(Served(), ElementsAre("a:1", "higher:1", "link:1", "new:1", "same:1"));
+  EXPECT_EQ(Find("same"), same);
+  EXPECT_EQ(Find("higher"), higher);
+  EXPECT_EQ(Find("link"), link);
+  EXPECT_THAT(Index(), ElementsAre("a:1 ready", "higher:1 ready",
+                                   HasSubstr("higher:2 the last load failed: "),
+                                   HasSubstr("link:1 ready the last load failed: "), "new:1 ready",
+                                   HasSubstr("same:1 ready the last load failed: ")));
+}
+
+TEST_F(ModelManagerTest, AModelOfTheRepositoryThatCannotBeWarmedUpIsLeftOut) {
+  AddModel("a");
+  AddModel("b");
+  AddModel("c");
+  std::optional<Bucket> largest;  // prepared first, for each model
+  int models = 0;
+  backend_.OnPrepare([&](const Bucket& bucket) {
+    if (!largest) largest = bucket;
+    const bool second = bucket == *largest && ++models == 2;
+    return second ? absl::InternalError("no such kernel") : absl::OkStatus();
+  });
+  const auto changes = manager_.Apply({}, root_.path());
+  ASSERT_EQ(changes.status(), absl::OkStatus());
+  ASSERT_EQ(changes->failed.size(), 1u);
+  EXPECT_THAT(changes->failed[0], HasSubstr("b version 1: "));
+  EXPECT_THAT(changes->failed[0], HasSubstr("no such kernel"));
+  EXPECT_THAT(changes->loaded, ElementsAre("a version 1", "c version 1"));
+  EXPECT_THAT(Served(), ElementsAre("a:1", "c:1"));
+}
+
+TEST_F(ModelManagerTest, WithoutAModelThatCanBeServedNothingChanges) {
+  AddModel("one");
+  AddModel("two");
+  WriteTestFile(root_.File("one/model.safetensors"), "short");
+  WriteTestFile(root_.File("two/config.json"), "{}");
+  EXPECT_THAT(std::string(manager_.Apply({}, root_.path()).status().message()),
+              HasSubstr("model one version 1"));
+  AddModel("one");
+  backend_.OnPrepare([](const Bucket&) { return absl::InternalError("no such kernel"); });
+  EXPECT_THAT(std::string(manager_.Apply({}, root_.path()).status().message()),
+              HasSubstr("no such kernel"));
+  EXPECT_THAT(Served(), IsEmpty());
+  // A served model stays until another one can be served.
+  backend_.OnPrepare([](const Bucket&) { return absl::OkStatus(); });
+  AddModel("listed/own");
+  ASSERT_TRUE(manager_.Apply({{"own", root_.File("listed/own"), 1}}, "").ok());
+  std::filesystem::remove_all(root_.File("one"));
+  EXPECT_FALSE(manager_.Apply({}, root_.path()).ok());
+  EXPECT_THAT(Served(), ElementsAre("own:1"));
+}
+
+TEST_F(ModelManagerTest, ADraftModelInTheRepositoryIsRequired) {
+  AddModel("listed/large");
+  AddModel("repository/a");
+  AddModel("repository/small");
+  WriteTestFile(root_.File("repository/small/model.safetensors"), "short");
+  ModelSpec large{.name = "large", .path = root_.File("listed/large")};
+  large.speculation = {.kind = Speculation::kModel, .draft = "small"};
+  EXPECT_THAT(std::string(manager_.Apply({large}, root_.File("repository")).status().message()),
+              HasSubstr("model small version 1 from the repository: "));
+  EXPECT_THAT(Served(), IsEmpty());
 }
 
 TEST_F(ModelManagerTest, LoadsAndUnloadsByName) {
