@@ -193,11 +193,24 @@ class MetricsReader {
                                             missed, Percent(admitted > 0 ? missed / admitted : 1)),
                             "sluice explain ID shows where such a request spent its time."});
     }
+    LookAtWrites("journal", "engine.history.journal", "steps are missing in the journal");
+    LookAtWrites("ladder", "engine.ladder.file",
+                 "a restart uses an older ladder and measures again");
     if (const double dropped = Sum(metric::kLogDropped); dropped > 0) {
       findings_->push_back(
           {Level::kAdvice, absl::StrFormat("%.0f lines of the log were dropped", dropped),
            "Log less (server.log.access_sample), or write the log to a faster device."});
     }
+  }
+
+  void LookAtWrites(const char* file, const char* option, const char* effect) {
+    const double failed = Sum(metric::kFileWriteErrors, {{"file", file}});
+    if (failed == 0) return;
+    findings_->push_back(
+        {Level::kAdvice,
+         absl::StrFormat("%.0f writes to the file of %s failed; %s", failed, option, effect),
+         "The log has the reason. Free space on the disk, or set the option to a file on another "
+         "one and restart the server."});
   }
 
   void LookAtQueue() {

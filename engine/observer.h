@@ -34,6 +34,9 @@ struct PlanTrace {
   int64_t memory_bytes;
 };
 
+// A file that the engine writes while it serves: engine.history.journal or engine.ladder.file.
+enum class WrittenFile { kJournal, kLadder };
+
 // A scheduling thread that no longer makes progress.
 struct Hang {
   bool in_step = false;    // whether the thread waits for its device
@@ -72,6 +75,9 @@ class Observer {
   // error, such as a table of algorithms, a ladder file that does not apply or could not be
   // written, or lines of the journal.
   virtual void OnNotice(const Model& model, std::string_view notice) {}
+  // A write to a file failed, for example because the disk is full. OnNotice has the reason, for
+  // the journal only of the first failure.
+  virtual void OnWriteFailed(WrittenFile file) {}
   // A replay failed. `failed` is the number of consecutive failed steps, including this one. Steps
   // that are tried again in parts do not count.
   virtual void OnStepFailed(const Model& model, const absl::Status& status, int64_t failed) {}

@@ -206,6 +206,10 @@ inline constexpr Metric kXsaPositions{"sluice_xsa_positions_total",
 inline constexpr Metric kLogDropped{"sluice_log_dropped_total",
                                     "Log records dropped because the writer could not keep up, or "
                                     "because standard error could not be written."};
+inline constexpr Metric kFileWriteErrors{
+    "sluice_file_write_errors_total",
+    "Writes to files that failed, for example because the disk was full, by file: journal "
+    "(engine.history.journal) or ladder (engine.ladder.file)."};
 inline constexpr Metric kReloadSuccess{
     "sluice_config_reload_success",
     "1 if the last reload of the configuration succeeded or there was no reload, else 0."};

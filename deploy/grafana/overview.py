@@ -163,6 +163,12 @@ DASHBOARD = Dashboard(
                     (rate("sluice_log_dropped_total", DAEMON, "pod"), "{{pod}}"),
                 ),
                 series(
+                    "Failed writes of files",
+                    "short",
+                    (rate("sluice_file_write_errors_total", DAEMON, "pod, file"),
+                     "{{pod}} {{file}}"),
+                ),
+                series(
                     "Versions of the daemon",
                     "none",
                     (f"count by (version) (sluice_build_info{DAEMON})", "{{version}}"),

@@ -130,8 +130,9 @@ class Journal::Line {
   std::string* const out_;
 };
 
-absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(
-    const std::string& path, const Start& start, std::function<void(std::string_view)> notice) {
+absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(const std::string& path, const Start& start,
+                                                       std::function<void(std::string_view)> notice,
+                                                       std::function<void()> write_failed) {
   Descriptor file(open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0644));
   if (file.get() >= 0 && !MayBeJournal(file.get())) {
     return absl::FailedPreconditionError(
@@ -143,19 +144,20 @@ absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(
     return absl::UnavailableError(
         absl::StrCat("engine.history.journal: ", path, ": ", std::strerror(errno)));
   }
-  std::unique_ptr<Journal> journal(
-      new Journal(path, std::move(file), bytes, start.most_bytes, std::move(notice)));
+  std::unique_ptr<Journal> journal(new Journal(path, std::move(file), bytes, start.most_bytes,
+                                               std::move(notice), std::move(write_failed)));
   const std::string line = StartLine(start);
   journal->Append(line.size(), [&](std::string* out) { out->append(line); });
   return journal;
 }
 
 Journal::Journal(std::string path, Descriptor file, int64_t bytes, int64_t most_bytes,
-                 std::function<void(std::string_view)> notice)
+                 std::function<void(std::string_view)> notice, std::function<void()> write_failed)
     : path_(std::move(path)),
       file_(std::move(file)),
       most_bytes_(most_bytes),
       notice_(std::move(notice)),
+      write_failed_(std::move(write_failed)),
       bytes_(bytes) {
   buffer_.reserve(kBufferBytes);
   writing_.reserve(kBufferBytes);
@@ -316,7 +318,10 @@ absl::Status Journal::WriteAll(std::string_view lines) {
   }
   if (status.ok()) {
     bytes_ += std::ssize(lines);
-  } else if (rest.size() < lines.size() && ftruncate(file_.get(), bytes_) != 0) {
+    return status;
+  }
+  write_failed_();
+  if (rest.size() < lines.size() && ftruncate(file_.get(), bytes_) != 0) {
     bytes_ = most_bytes_;  // lines after a partial line could not be read
   }
   return status;

@@ -42,11 +42,12 @@ class Journal : public SchedulerObserver {
     CostState costs;
     int64_t most_bytes = std::numeric_limits<int64_t>::max();  // of the file
   };
-  // Opens `path` for appending, cuts off a line without an end, and writes the start line. `notice`
-  // is called once, on the writing thread, when lines are first lost. Returns Unavailable with the
-  // path in the message.
+  // Opens `path` for appending, cuts off a line without an end, and writes the start line. Returns
+  // Unavailable with the path in the message. Both functions are called on the writing thread:
+  // `notice` once, when lines are first lost, and `write_failed` after each write that failed.
   static absl::StatusOr<std::unique_ptr<Journal>> Open(
-      const std::string& path, const Start& start, std::function<void(std::string_view)> notice);
+      const std::string& path, const Start& start, std::function<void(std::string_view)> notice,
+      std::function<void()> write_failed = [] {});
   ~Journal() override;
 
   void OnPush(const WaitingSequence& sequence, bool arrival) override;
@@ -63,7 +64,7 @@ class Journal : public SchedulerObserver {
   class Line;
 
   Journal(std::string path, Descriptor file, int64_t bytes, int64_t most_bytes,
-          std::function<void(std::string_view)> notice);
+          std::function<void(std::string_view)> notice, std::function<void()> write_failed);
 
   // Calls `write` to append a line of at most `most_bytes` to the buffer, or counts it as dropped.
   template <typename Write>
@@ -77,6 +78,7 @@ class Journal : public SchedulerObserver {
   const Descriptor file_;
   const int64_t most_bytes_;
   const std::function<void(std::string_view)> notice_;
+  const std::function<void()> write_failed_;
 
   mutable Mutex mu_;
   std::string buffer_ ABSL_GUARDED_BY(mu_);         // whole lines, within its capacity

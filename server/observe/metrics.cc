@@ -103,6 +103,10 @@ struct Metrics::Families {
   prometheus::Family<Counter>& loads = AddCounter(metric::kModelLoads);
   Counter& loads_ok = loads.Add({{"result", "ok"}});
   Counter& loads_failed = loads.Add({{"result", "error"}});
+  // Created at the start, so that an increase is seen.
+  prometheus::Family<Counter>& write_errors = AddCounter(metric::kFileWriteErrors);
+  Counter& journal_errors = write_errors.Add({{"file", "journal"}});
+  Counter& ladder_errors = write_errors.Add({{"file", "ladder"}});
   Gauge& reload_success = AddGauge(metric::kReloadSuccess).Add({});
   prometheus::Family<Gauge>& needs_restart = AddGauge(metric::kNeedsRestart);
   prometheus::Family<Gauge>& certificate_expiry = AddGauge(metric::kCertificateExpiry);
@@ -288,6 +292,11 @@ void Metrics::OnReload(bool ok, std::span<const std::string> needs_restart) {
 }
 
 void Metrics::OnLoad(bool ok) { (ok ? families_->loads_ok : families_->loads_failed).Increment(); }
+
+void Metrics::OnWriteFailed(WrittenFile file) {
+  (file == WrittenFile::kJournal ? families_->journal_errors : families_->ladder_errors)
+      .Increment();
+}
 
 void Metrics::OnSecretRead(std::string_view kind, bool ok) {
   families_->secret_files_valid.Add({{"kind", std::string(kind)}}).Set(ok ? 1 : 0);

@@ -44,6 +44,9 @@ class Observers final : public Observer {
   void OnNotice(const Model& model, std::string_view notice) override {
     for (Observer* observer : observers_) observer->OnNotice(model, notice);
   }
+  void OnWriteFailed(WrittenFile file) override {
+    for (Observer* observer : observers_) observer->OnWriteFailed(file);
+  }
   void OnStepFailed(const Model& model, const absl::Status& status, int64_t failed) override {
     for (Observer* observer : observers_) observer->OnStepFailed(model, status, failed);
   }

@@ -211,6 +211,18 @@ const DoctorRow kDoctorRows[] = {
      Level::kAdvice, "the queue of demo takes 2.5 s to compute"},
     {"LostPages", [](auto* seen) { AddSample("sluice_preemptions_total", {}, 10, seen); },
      Level::kAdvice, "lost their KV pages 10 times"},
+    {"AFullDiskUnderTheJournal",
+     [](auto* seen) {
+       AddSample("sluice_file_write_errors_total", {{"file", "journal"}}, 3, seen);
+       AddSample("sluice_file_write_errors_total", {{"file", "ladder"}}, 0, seen);
+     },
+     Level::kAdvice, "3 writes to the file of engine.history.journal failed"},
+    {"AFullDiskUnderTheLadder",
+     [](auto* seen) {
+       AddSample("sluice_file_write_errors_total", {{"file", "journal"}}, 0, seen);
+       AddSample("sluice_file_write_errors_total", {{"file", "ladder"}}, 2, seen);
+     },
+     Level::kAdvice, "2 writes to the file of engine.ladder.file failed"},
     {"ALogThatIsBehind", [](auto* seen) { AddSample("sluice_log_dropped_total", {}, 3, seen); },
      Level::kAdvice, "3 lines of the log were dropped"},
 };

@@ -47,6 +47,11 @@ void RecordingObserver::OnNotice(const Model& model, std::string_view notice) {
   notices_.emplace_back(notice);
 }
 
+void RecordingObserver::OnWriteFailed(WrittenFile file) {
+  MutexLock lock(&mu_);
+  ++failed_writes_[file];
+}
+
 void RecordingObserver::OnNoPlan(const Model& model, Lookup lookup) {
   MutexLock lock(&mu_);
   without_plan_.push_back(lookup);
@@ -125,6 +130,12 @@ std::vector<PlanTrace> RecordingObserver::plans() const {
 std::vector<ReviewReport> RecordingObserver::reviews() const {
   MutexLock lock(&mu_);
   return reviews_;
+}
+
+int RecordingObserver::failed_writes(WrittenFile file) const {
+  MutexLock lock(&mu_);
+  const auto found = failed_writes_.find(file);
+  return found == failed_writes_.end() ? 0 : found->second;
 }
 
 std::vector<std::string> RecordingObserver::notices() const {

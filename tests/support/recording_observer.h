@@ -22,6 +22,7 @@ class RecordingObserver : public Observer {
   void OnNoPlan(const Model& model, Lookup lookup) override;
   void OnReview(const Model& model, const ReviewReport& report) override;
   void OnNotice(const Model& model, std::string_view notice) override;
+  void OnWriteFailed(WrittenFile file) override;
   void OnStepFailed(const Model& model, const absl::Status& status, int64_t failed) override;
   void OnStepsRecovered(const Model& model) override;
   void OnHang(const Model& model, const Hang& hang) override;
@@ -36,6 +37,7 @@ class RecordingObserver : public Observer {
   std::vector<Lookup> without_plan() const;
   std::vector<ReviewReport> reviews() const;
   std::vector<std::string> notices() const;
+  int failed_writes(WrittenFile file) const;
   std::vector<int64_t> step_failures() const;  // one entry per call of OnStepFailed
   int recoveries() const;
   std::vector<std::string> hangs() const;  // names of models
@@ -53,6 +55,7 @@ class RecordingObserver : public Observer {
   std::vector<Lookup> without_plan_ ABSL_GUARDED_BY(mu_);
   std::vector<ReviewReport> reviews_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> notices_ ABSL_GUARDED_BY(mu_);
+  std::map<WrittenFile, int> failed_writes_ ABSL_GUARDED_BY(mu_);
   std::vector<int64_t> step_failures_ ABSL_GUARDED_BY(mu_);
   int recoveries_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<std::string> hangs_ ABSL_GUARDED_BY(mu_);

@@ -268,6 +268,7 @@ absl::Status LadderReviewer::Save() {
   }
   const absl::Status written = file_->Write(*state.ladder, state.costs.state(), kept);
   if (!written.ok()) {
+    observer_->OnWriteFailed(WrittenFile::kLadder);
     observer_->OnNotice(*runner_->model(),
                         absl::StrCat("the ladder file was not written: ", written.message()));
   }

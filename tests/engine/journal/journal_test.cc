@@ -193,6 +193,8 @@ TEST(Journal, AFullDiskLosesLinesButNoRequestFails) {
   ASSERT_EQ(harness.observer.notices().size(), 1u);
   EXPECT_THAT(harness.observer.notices()[0],
               HasSubstr("the journal loses lines: /dev/full: cannot write: No space left"));
+  EXPECT_GT(harness.observer.failed_writes(WrittenFile::kJournal), 0);
+  EXPECT_EQ(harness.observer.failed_writes(WrittenFile::kLadder), 0);
 }
 
 class JournalFileTest : public ::testing::Test {

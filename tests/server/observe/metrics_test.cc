@@ -120,6 +120,16 @@ TEST_F(MetricsTest, ScoringHasNoTokenTimes) {
   EXPECT_EQ(Sum("sluice_inter_token_duration_seconds_count"), 0);
 }
 
+TEST_F(MetricsTest, CountsFailedWritesByFile) {
+  EXPECT_EQ(Samples().count("sluice_file_write_errors_total{file=\"journal\"}"), 1)
+      << "an increase from 0 is seen";
+  metrics_.OnWriteFailed(WrittenFile::kJournal);
+  metrics_.OnWriteFailed(WrittenFile::kLadder);
+  metrics_.OnWriteFailed(WrittenFile::kLadder);
+  EXPECT_EQ(Sum("sluice_file_write_errors_total", "file=\"journal\""), 1);
+  EXPECT_EQ(Sum("sluice_file_write_errors_total", "file=\"ladder\""), 2);
+}
+
 TEST_F(MetricsTest, CountsBatchesAndPlans) {
   BatchTrace batch{.model = model_.get(),
                    .bucket = {64, 8},

@@ -221,6 +221,7 @@ TEST_F(LadderKeptTest, AChoiceThatCannotBeWrittenIsAnErrorAndIsNeverKept) {
     EXPECT_EQ(served.engine->Stats()[0].ladder_kept.at("ratio"), "2");
     // Without `keep` the caller does not depend on the file.
     EXPECT_TRUE(served.engine->ChooseLadder("fake", "", choice, false).ok());
+    EXPECT_EQ(served.observer.failed_writes(WrittenFile::kLadder), 2);
     std::filesystem::rename(moved, folder);
   }  // The end of the engine writes the file.
   EXPECT_EQ(AfterRestart().ratio, 2);
