@@ -117,4 +117,9 @@ int64_t EstimateWeightMemory(const Model& model) {
   return static_cast<int64_t>(std::ceil(bytes));
 }
 
+int64_t EstimateServedWeightMemory(const Model& model) {
+  return EstimateWeightMemory(model) +
+         (model.labels == nullptr ? 0 : EstimateWeightMemory(*model.labels));
+}
+
 }  // namespace sluice

@@ -51,4 +51,7 @@ bool MultipliesBf16Weights(const Model& model);
 // use counts once for each, because each op keeps its own.
 int64_t EstimateWeightMemory(const Model& model);
 
+// Returns the same of a model and its encoder of labels, if it has one.
+int64_t EstimateServedWeightMemory(const Model& model);
+
 }  // namespace sluice

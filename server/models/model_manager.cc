@@ -310,8 +310,9 @@ absl::StatusOr<ModelManager::Checked> ModelManager::Check(const std::vector<Mode
     if (!status.ok()) {
       return absl::Status(status.code(), absl::StrCat("model ", model->name, ": ", Text(status)));
     }
-    checked.weight_bytes += EstimateWeightMemory(*model);
+    checked.weight_bytes += EstimateServedWeightMemory(*model);
     checked.file_bytes += model->checkpoint.bytes();
+    if (model->labels != nullptr) checked.file_bytes += model->labels->checkpoint.bytes();
   }
   return checked;
 }

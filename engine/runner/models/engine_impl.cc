@@ -77,9 +77,11 @@ class EngineImpl : public Engine {
     std::vector<std::shared_ptr<const Model>> withdraw = change.withdraw;
     absl::Status status;
     WarmUpRoom room{.models = std::ssize(change.serve), .free_bytes = backend_->FreeMemory()};
-    for (const auto& model : change.serve) room.later_weights += EstimateWeightMemory(*model);
+    for (const auto& model : change.serve) {
+      room.later_weights += EstimateServedWeightMemory(*model);
+    }
     for (const std::shared_ptr<const Model>& model : change.serve) {
-      room.later_weights -= EstimateWeightMemory(*model);
+      room.later_weights -= EstimateServedWeightMemory(*model);
       status =
           draining_ ? ReasonError(Reason::kDraining, "the engine is draining") : OrOutOfMemory([&] {
             room.draft = DraftOf(*model, added);

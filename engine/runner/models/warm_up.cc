@@ -361,6 +361,11 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
       taken += draft->weight_bytes();
     }
   }
+  std::shared_ptr<const ExecutableModel> labels;
+  if (model->labels != nullptr) {
+    SLUICE_ASSIGN_OR_RETURN(labels, backend->Load(model->labels));
+    taken += labels->weight_bytes();
+  }
   const auto free = [&] {
     return std::max<int64_t>(std::min(backend->FreeMemory(), room.free_bytes - taken), 0);
   };
@@ -373,10 +378,7 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
     const SlotMemory memory = prepared.draft->memory();
     taken += memory.kv + memory.activation_room;
   }
-  if (model->labels != nullptr) {
-    SLUICE_ASSIGN_OR_RETURN(std::shared_ptr<const ExecutableModel> labels,
-                            backend->Load(model->labels));
-    taken += labels->weight_bytes();
+  if (labels != nullptr) {
     SLUICE_ASSIGN_OR_RETURN(prepared.labels, PrepareLabels(*model, std::move(labels), info,
                                                            ShareOf(free(), room), clock));
     const SlotMemory memory = prepared.labels->memory();

@@ -126,33 +126,37 @@ TEST_F(LabelEncoderTest, ReturnsTheErrorOfTheDeviceAndComputesTheLabelLater) {
   EXPECT_EQ(Encode({"a"}), VectorOf("a"));
 }
 
-// An engine that serves a model whose rows have no labels. All weights of its head are 0, so each
-// part has the score 0.5.
+// Returns a model whose rows have no labels. All weights of its head are 0, so each part has the
+// score 0.5.
+std::shared_ptr<const Model> PartsModel(std::shared_ptr<const Model> labels) {
+  auto model = std::make_shared<Model>();
+  model->name = "parts";
+  model->config = FakeConfig();
+  model->config.causal = false;
+  model->config.xsa = {};
+  model->config.hidden_size = kWidth;
+  model->config.serving.extraction = {.width = kWidth, .max_width = 1, .max_words = 60};
+  const auto zeros = [](int64_t rows, int64_t columns) {
+    static const std::vector<float> all(16 * kWidth * kWidth);
+    const auto tensor = [](std::vector<int64_t> shape) {
+      return Tensor{.dtype = kernels::DType::kF32, .shape = std::move(shape), .data = all.data()};
+    };
+    return SpanWeights::Linear{.weight = tensor({rows, columns}), .bias = tensor({rows})};
+  };
+  const auto projection = [&](int64_t in) {
+    return SpanWeights::Projection{.in = zeros(4 * kWidth, in), .out = zeros(kWidth, 4 * kWidth)};
+  };
+  SpanWeights& weights = model->spans.emplace();
+  weights.start = weights.end = weights.label.projection = projection(kWidth);
+  weights.span = projection(2 * kWidth);
+  model->labels = std::move(labels);
+  return model;
+}
+
+// An engine that serves a model whose rows have no labels.
 class EncodedLabelsTest : public testing::Test {
  protected:
   EncodedLabelsTest() {
-    auto model = std::make_shared<Model>();
-    model->name = "parts";
-    model->config = FakeConfig();
-    model->config.causal = false;
-    model->config.xsa = {};
-    model->config.hidden_size = kWidth;
-    model->config.serving.extraction = {.width = kWidth, .max_width = 1, .max_words = 60};
-    const auto zeros = [](int64_t rows, int64_t columns) {
-      static const std::vector<float> all(16 * kWidth * kWidth);
-      const auto tensor = [](std::vector<int64_t> shape) {
-        return Tensor{.dtype = kernels::DType::kF32, .shape = std::move(shape), .data = all.data()};
-      };
-      return SpanWeights::Linear{.weight = tensor({rows, columns}), .bias = tensor({rows})};
-    };
-    const auto projection = [&](int64_t in) {
-      return SpanWeights::Projection{.in = zeros(4 * kWidth, in), .out = zeros(kWidth, 4 * kWidth)};
-    };
-    SpanWeights& weights = model->spans.emplace();
-    weights.start = weights.end = weights.label.projection = projection(kWidth);
-    weights.span = projection(2 * kWidth);
-    model->labels = LabelModel();
-    model_ = model;
     engine_ = Engine::Create(SmallOptions(), &backend_, &clock_, &observer_);
     const absl::Status served = engine_->Serve(model_);
     EXPECT_TRUE(served.ok()) << served;
@@ -190,7 +194,7 @@ class EncodedLabelsTest : public testing::Test {
   FakeClock clock_;
   RecordingObserver observer_;
   FakeBackend backend_;
-  std::shared_ptr<const Model> model_;
+  const std::shared_ptr<const Model> model_ = PartsModel(LabelModel());
   std::unique_ptr<Engine> engine_;
 };
 
@@ -225,6 +229,28 @@ TEST_F(EncodedLabelsTest, AFailureOfTheEncoderEndsTheRequestAndNoLaterOne) {
   const auto again = Submit({"city"}, {2});
   again->AwaitDone();
   EXPECT_TRUE(again->status().ok()) << again->status();
+}
+
+// The first model would otherwise take the memory of the second one's encoder.
+TEST_F(EncodedLabelsTest, ModelsThatStartTogetherLeaveRoomForTheWeightsOfTheEncoder) {
+  const auto room_of_first = [&](int64_t rows) {
+    const std::shared_ptr<Model> labels = LabelModel();
+    EmbedOp table{};
+    table.table.shape = {rows, kWidth};
+    labels->graph.ops.emplace_back(table);
+    FakeBackend backend({.activation_bytes_per_token = 10, .free_memory = 1 << 20});
+    EngineOptions options = SmallOptions();
+    options.batch.max_batch_tokens = 0;
+    const auto engine = Engine::Create(options, &backend, &clock_, &observer_);
+    const absl::Status status = engine->Exchange(
+        {.serve = {FakeModel(FakeConfig(), "first"), PartsModel(labels)}, .withdraw = {}});
+    EXPECT_TRUE(status.ok()) << status;
+    const std::vector<ModelStats> stats = engine->Stats();
+    return stats.front().slot_memory.activation_room + stats.front().slot_memory.kv;
+  };
+  const int64_t weights = int64_t{30'000} * kWidth * 4;  // of the table
+  EXPECT_LE(room_of_first(30'000), ((1 << 20) - weights) / 2);
+  EXPECT_GT(room_of_first(256), ((1 << 20) - weights) / 2);
 }
 
 TEST_F(EncodedLabelsTest, TheStatisticsCountTheEncoder) {
