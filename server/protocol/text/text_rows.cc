@@ -23,6 +23,9 @@ absl::Status TextError(Input input, int64_t index, absl::string_view problem) {
                     absl::StrCat("[", index, "] ", problem));
 }
 
+// Returns whether a byte of UTF-8 continues a character.
+bool IsContinuation(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
+
 // Returns whether the account of the work's memory has refused the text.
 bool IsRefusalForMemory(const absl::Status& status) {
   const Reason reason = ReasonOf(status);
@@ -86,29 +89,51 @@ const TextTemplate& TextRows::RowTemplate() const {
   return rules_ != nullptr && rules_->single ? *rules_->single : templates.single;
 }
 
-// Returns the most tokens of a text, or an error if it has too many bytes.
-absl::StatusOr<int64_t> TextRows::MostTokens(Input input, int64_t index, std::string_view text,
-                                             bool cuts) const {
-  const int64_t positions = model_->config.max_positions;
+int64_t TextRows::MostBytes(bool cuts) const {
   const int64_t longest = model_->tokenizer->longest_token_bytes();
-  const int64_t most_bytes = positions * (cuts ? std::max(longest, kCutBytesPerToken) : longest);
-  if (std::ssize(text) > most_bytes) {
-    return TextError(
-        input, index,
-        absl::StrCat("has ", text.size(), " bytes; the limit is ", most_bytes, " (",
-                     most_bytes / positions, " for each of the model's max_positions",
-                     cuts ? "" : "; set the parameter truncate to cut longer rows", ")"));
+  return model_->config.max_positions * (cuts ? std::max(longest, kCutBytesPerToken) : longest);
+}
+
+int64_t TextRows::MostTokens(bool cuts) const {
+  return cuts ? std::numeric_limits<int32_t>::max() : model_->config.max_positions;
+}
+
+absl::Status TextRows::TooManyBytes(Input input, int64_t index, std::string_view text, bool cuts,
+                                    absl::string_view remedy) const {
+  const int64_t most = MostBytes(cuts);
+  return TextError(input, index,
+                   absl::StrCat("has ", text.size(), " bytes; the limit is ", most, " (",
+                                most / model_->config.max_positions,
+                                " for each of the model's max_positions; ", remedy, ")"));
+}
+
+absl::StatusOr<std::string_view> TextRows::BytesToEncode(Input input, int64_t index,
+                                                         std::string_view text,
+                                                         Truncation truncation) const {
+  const bool cuts = truncation != Truncation::kError;
+  const int64_t most = MostBytes(cuts);
+  if (std::ssize(text) <= most) return text;
+  if (!cuts) {
+    return TooManyBytes(input, index, text, cuts, "set the parameter truncate to cut longer rows");
   }
-  return cuts ? std::numeric_limits<int32_t>::max() : positions;
+  if (windows_) return TooManyBytes(input, index, text, cuts, "shorten the text");
+  if (truncation == Truncation::kLeft) {
+    return TooManyBytes(input, index, text, cuts, "shorten the text, or set truncate to right");
+  }
+  int64_t end = most;
+  while (end > 0 && IsContinuation(text[end])) --end;
+  return text.substr(0, end);
 }
 
 absl::StatusOr<TextRows::Kept> TextRows::EncodeText(Input input, int64_t index,
                                                     std::string_view text, Truncation truncation) {
   const int64_t positions = model_->config.max_positions;
   const bool cuts = truncation != Truncation::kError;
-  SLUICE_ASSIGN_OR_RETURN(const int64_t most, MostTokens(input, index, text, cuts));
-  const auto tokens = located_ ? RowTokenizer().EncodeLocated(text, most, &ranges_)
-                               : RowTokenizer().EncodeBare(text, most);
+  const int64_t most = MostTokens(cuts);
+  SLUICE_ASSIGN_OR_RETURN(const std::string_view read,
+                          BytesToEncode(input, index, text, truncation));
+  const auto tokens = located_ ? RowTokenizer().EncodeLocated(read, most, &ranges_)
+                               : RowTokenizer().EncodeBare(read, most);
   SLUICE_RETURN_IF_ERROR(CheckInterruption());
   if (!tokens.ok()) {
     if (IsRefusalForMemory(tokens.status())) return tokens.status();
@@ -120,6 +145,13 @@ absl::StatusOr<TextRows::Kept> TextRows::EncodeText(Input input, int64_t index,
         absl::StrCat(
             "has more than ", most, " tokens; expected 1 to ", most,
             " (the model's max_positions; set the parameter truncate to cut longer rows)"));
+  }
+  // The end of the bytes that were read may have other tokens than in the whole text. It must not
+  // be a part of the row.
+  if (read.size() < text.size() && std::ssize(*tokens) < 2 * positions) {
+    return TooManyBytes(input, index, text, cuts,
+                        absl::StrCat("shorten the text, whose first ", read.size(),
+                                     " bytes have only ", tokens->size(), " tokens"));
   }
   // Cut leaves at most `positions` tokens of the text, so others are dropped now.
   const int64_t count = std::ssize(*tokens), stored = windows_ ? count : std::min(count, positions);
@@ -273,7 +305,12 @@ absl::Status TextRows::EncodeLabels(const std::vector<std::string>& labels) {
 }
 
 absl::Status TextRows::EncodeWordsOf(int64_t index, std::string_view text, bool cuts) {
-  SLUICE_ASSIGN_OR_RETURN(const int64_t most, MostTokens(input_, index, text, cuts));
+  const int64_t most = MostTokens(cuts);
+  if (std::ssize(text) > MostBytes(cuts)) {
+    return TooManyBytes(
+        input_, index, text, cuts,
+        cuts ? "shorten the text" : "set the parameter truncate to cut longer rows");
+  }
   const ExtractionConfig& extraction = *model_->config.serving.extraction;
   std::vector<EncodedWord>& words = words_.emplace_back();
   const auto first = std::ssize(tokens_);

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "base/work_memory.h"
 #include "engine/model/pair_frame.h"
 #include "engine/model/words.h"
@@ -112,8 +113,15 @@ class TextRows {
   absl::Status EncodeLabel(const std::vector<std::string>& labels, size_t index);
   absl::Status EncodeAround(const std::vector<std::string>& texts);
   absl::Status EncodeWordsOf(int64_t index, std::string_view text, bool cuts);
-  absl::StatusOr<int64_t> MostTokens(Input input, int64_t index, std::string_view text,
-                                     bool cuts) const;
+  // Return the limits of a text.
+  int64_t MostBytes(bool cuts) const;
+  int64_t MostTokens(bool cuts) const;
+  absl::Status TooManyBytes(Input input, int64_t index, std::string_view text, bool cuts,
+                            absl::string_view remedy) const;
+  // Returns the text, or its first characters if it has too many bytes and its end is cut. Returns
+  // an error for another text of too many bytes.
+  absl::StatusOr<std::string_view> BytesToEncode(Input input, int64_t index, std::string_view text,
+                                                 Truncation truncation) const;
   absl::Status Keep(std::span<const int32_t> tokens);
   absl::Status EncodeSides(std::string_view prompt, TextTask task, Truncation truncation);
   absl::Status EncodeFramed(std::string_view instruction, Truncation truncation);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -176,6 +177,44 @@ TEST(TextRowsTest, ACutTextKeepsTheTemplateTokensAroundIt) {
   EXPECT_THAT(ErrorOf(model, Texts({text}, {text})), HasSubstr("has more than 1 tokens"));
   model->config.max_positions = static_cast<int64_t>(whole.size());
   EXPECT_THAT(ErrorOf(model, Texts({text}, {text})), HasSubstr("tokens with its pair"));
+}
+
+TEST(TextRowsTest, OfATextOfTooManyBytesTheFirstOnesAreReadIfItsEndIsCut) {
+  const auto model = Encoder("bert_uncased");
+  model->config.max_positions = 1 << 20;
+  const auto limited = Encoder("bert_uncased");
+  limited->config.max_positions = 8;
+  const int64_t limit = 8 * std::max<int64_t>(256, limited->tokenizer->longest_token_bytes());
+  const auto cut = [](const std::string& text, const std::string& side) {
+    ModelInferRequest message = Texts({"a", text}, {});
+    (*message.mutable_parameters())["truncate"].set_string_param(side);
+    return message;
+  };
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    const char* const words[] = {"the",          "server",     "answers", "gr\u00f6\u00dfe",
+                                 "\u4f60\u597d", "\U0001f600", ","};
+    std::string text;
+    while (std::ssize(text) < limit + static_cast<int64_t>(seed)) {
+      text += words[random() % std::size(words)];
+      text += random() % 4 == 0 ? "" : " ";
+    }
+    const Request whole = Valid(model, Texts({"a", text}, {}));
+    const Request row = Valid(limited, cut(text, "right"));
+    ASSERT_EQ(row.spec->lengths[1], 8);
+    const auto expected = whole.tokens.begin() + whole.spec->lengths[0];
+    const auto found = row.tokens.begin() + row.spec->lengths[0];
+    EXPECT_TRUE(std::equal(found, found + 7, expected));
+    EXPECT_EQ(row.tokens.back(), whole.tokens.back());
+    EXPECT_THAT(ErrorOf(limited, cut(text, "left")),
+                HasSubstr("text_input [1] has " + std::to_string(text.size()) +
+                          " bytes; the limit is " + std::to_string(limit)));
+    EXPECT_THAT(ErrorOf(limited, cut(text, "left")), HasSubstr("set truncate to right"));
+  }
+  // Tokens near the end of the bytes that are read may depend on the others.
+  EXPECT_THAT(ErrorOf(limited, cut(std::string(limit, ' ') + "the server", "right")),
+              HasSubstr("bytes have only 0 tokens"));
 }
 
 // A window has 8 tokens, including two template tokens around its part of the text.
