@@ -17,7 +17,8 @@ class Refusal:
 
 class ScriptedServer:
     """Answers each call with the next entry of `script`: a Refusal, or one generated token's text.
-    With `infer`, this function of a request and its context answers ModelInfer instead.
+    With `infer`, this function of a request and its context answers ModelInfer instead, and each
+    model has metadata.
 
     For each call, `arrivals` has its time, `times_left` the time until its deadline, and
     `metadata` its metadata."""
@@ -29,9 +30,16 @@ class ScriptedServer:
         self.metadata = []
         self.address = f"127.0.0.1:{free_port()}"
         method, stream = _protocol.MODEL_INFER, _protocol.MODEL_STREAM_INFER
+        described = _protocol.MODEL_METADATA
+        of_model = {
+            "ModelMetadata": grpc.unary_unary_rpc_method_handler(
+                lambda request, _: described.response(name=request.name),
+                described.request.FromString, described.response.SerializeToString)
+        }
         handler = grpc.method_handlers_generic_handler(
             "inference.GRPCInferenceService",
             {
+                **(of_model if infer else {}),
                 "ModelInfer": grpc.unary_unary_rpc_method_handler(
                     infer or self._infer, method.request.FromString,
                     method.response.SerializeToString

@@ -469,9 +469,15 @@ def test_fields_that_the_documents_list_as_not_served_are_refused(gateway):
         error = refused.json["error"]
         assert error["type"] == "invalid_request_error" and error["param"] is None
         assert f"{path!r} is not a path of this gateway" in error["message"]
-        assert "/v1/chat/completions" in error["message"], "the supported paths"
+        assert len(error["message"]) < 250 and "; GET / lists all of them" in error["message"]
+    unlike = gateway.get("/api/generate").json["error"]["message"]
+    assert "Paths are /v1/chat/completions, /v1/embeddings, /v1/rerank;" in unlike
+    near = gateway.post("/v1/embedings", {}).json["error"]["message"]
+    assert "Paths are /v1/embeddings," in near
+    paths = gateway.get("/").json["paths"]
+    assert {"/v1/chat/completions", "/v2/models/{model}/infer", "/embed"} <= set(paths)
     for path in ("/v1/responses", "/v1/responses/resp_1"):
-        assert "; use /v1/chat/completions instead of /v1/responses. Its paths are " in (
+        assert "; use /v1/chat/completions instead of /v1/responses. Paths are " in (
             gateway.get(path).json["error"]["message"])
     assert "instead of" not in gateway.get("/v1/responsesque").json["error"]["message"]
 
@@ -567,7 +573,7 @@ def test_errors_have_the_shape_of_the_other_apis(gateway):
     assert refused.status in (400, 404) and set(refused.json) == {"error"}
     refused = gateway.get("/v2/nothing").json
     assert set(refused) == {"error"}
-    assert refused["error"].startswith("'/v2/nothing' is not a path of this gateway. Its paths are")
+    assert refused["error"].startswith("'/v2/nothing' is not a path of this gateway. Paths are")
     refused = gateway.get("/v1/completions")
     assert refused.status == 405
     assert refused.json["error"]["message"] == (

@@ -6,7 +6,9 @@ import signal
 import socket
 import ssl
 import subprocess
+import threading
 
+import grpc
 import pytest
 import sluice_client
 from authority import Authority
@@ -17,6 +19,7 @@ from gateway import Gateway
 from gateway_fixtures import client, gateway, page, template
 from scripted_server import Refusal, ScriptedServer
 from sentence_models import SENTENCES
+from test_python_lists import embedded, texts_of
 from waiting import PATIENCE_S, wait_until
 
 
@@ -39,6 +42,47 @@ def test_refusal_has_a_retry_delay():
                         for each in later.body.split(b"\n\n")[:2]]
         assert first["choices"][0]["text"] == "a" and error["error"]["type"] == "server_error"
         assert not server.script
+
+
+class Crowded:
+    """Refuses the next `refusals` requests with the text "full"; answers all others."""
+
+    def __init__(self, refusals):
+        self.calls, self.refusals, self._lock = 0, refusals, threading.Lock()
+
+    def __call__(self, request, context):
+        texts = texts_of(request)
+        with self._lock:
+            self.calls += 1
+            refused = b"full" in texts and self.refusals > 0
+            self.refusals -= refused
+        if refused:
+            context.set_trailing_metadata(
+                [("grpc-retry-pushback-ms", "1"), ("sluice-reason", "queue_full")])
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "scripted refusal")
+        return embedded(texts)
+
+
+def test_refused_part_of_a_list_is_repeated_until_the_deadline():
+    texts = ["a" * (1 + i) for i in range(200)]
+    texts[150] = "full"
+    crowded = Crowded(refusals=3)
+    with ScriptedServer(infer=crowded) as server, Gateway(
+        server.address, "--max-daemon-calls", 1
+    ) as gateway:
+        answer = gateway.post("/v1/embeddings", {"model": "m", "input": texts, "normalize": False})
+        assert answer.status == 200, answer.body
+        lengths = [each["embedding"] for each in answer.json["data"]]
+        assert lengths == [[float(len(each))] for each in texts]
+        assert crowded.calls == 4 + 3
+        # A list that takes one request is not repeated.
+        crowded.refusals = 1
+        short = gateway.post("/v1/embeddings", {"model": "m", "input": ["full"]})
+        assert short.status == 429 and short.headers["retry-after-ms"] == "1"
+        crowded.refusals = 1 << 30
+        late = gateway.post("/v1/embeddings", {"model": "m", "input": texts},
+                            x_request_timeout_ms="300")
+        assert late.status in (429, 504), late.body
 
 
 def test_deadlines_and_headers_are_passed_on():

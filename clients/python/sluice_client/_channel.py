@@ -104,13 +104,16 @@ class Attempts:
             options["timeout_s"] if self._is_whole else defaults.timeout_s)
         self._until = _from_now(self._timeout_s) if self._is_whole else None
         self._made = 0
+        self.is_part = False  # whether the request is a part of a list
         self.metadata = [*options.get("metadata", ())]
         if defaults.token is not None:
             self.metadata.append(("authorization", f"Bearer {defaults.token}"))
 
     def part(self) -> Attempts:
         """Returns the attempts of a part of the call, with the call's deadline and metadata."""
-        return copy.copy(self)
+        made = copy.copy(self)
+        made.is_part = True
+        return made
 
     def queue_s(self) -> Optional[float]:
         """Returns the seconds for which a request may wait in the client; None if any time."""

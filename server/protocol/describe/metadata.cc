@@ -45,9 +45,11 @@ inference::DataType TypeOf(std::string_view datatype) {
   return inference::TYPE_STRING;
 }
 
-// Returns the use of the model according to its files: "classify", "generate" or "embed". A decoder
-// with a modules.json of sentence-transformers, or with sluice.embedding in config.json, embeds.
+// Returns the use of the model according to its files: "extract", "classify", "generate" or
+// "embed". A decoder with a modules.json of sentence-transformers, or with sluice.embedding in
+// config.json, embeds.
 const char* TaskOf(const NamedModel& named) {
+  if (named.model.config.serving.extraction) return "extract";
   if (named.classifier.labels > 0) return "classify";
   return named.generates() && !named.model.config.serving.states_embedding ? "generate" : "embed";
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 from typing import Any, Callable, Sequence
 
@@ -41,11 +42,20 @@ def routes(gateway: Gateway) -> list[Route]:
     def post(paths: str, api: Any, handler: Handler) -> list[Route]:
         return [route(path, api, handler, "POST") for path in paths.split()]
 
+    async def about(gateway: Gateway, call: HttpCall) -> Answer:
+        """Answers a caller that looks for the API."""
+        return Whole({
+            "name": "sluice-gateway",
+            "message": "This is the HTTP gateway of Sluice. docs/http.md describes its paths; GET"
+                       " /v1/models lists the models.",
+            "paths": _paths_of(made),
+        })
+
     v2, oai = inference_protocol, openai
     made = [
         Route("/livez", _livez),
         Route("/readyz", _readyz(gateway)),
-        route("/", oai.error, _about),
+        route("/", oai.error, about),
         route("/v2", v2.error, v2.server),
         route("/v2/health/live", v2.error, v2.live),
         route("/v2/health/ready", v2.error, v2.ready),
@@ -85,6 +95,10 @@ def routes(gateway: Gateway) -> list[Route]:
     return made
 
 
+def _paths_of(made: Sequence[Route]) -> list[str]:
+    return sorted({each.path.replace(":path", "") for each in made})
+
+
 class _Direct:
     """Calls the endpoint of a path that has no parameters. `others` gets all other calls.
 
@@ -108,8 +122,7 @@ class _Direct:
 def application(gateway: Gateway) -> Any:
     """Returns the ASGI application."""
     made = routes(gateway)
-    paths = sorted({each.path.replace(":path", "") for each in made})
-    handlers: Any = {HTTPException: functools.partial(_no_route, paths)}
+    handlers: Any = {HTTPException: functools.partial(_no_route, _paths_of(made))}
     direct = _Direct(made, Starlette(routes=made, exception_handlers=handlers))
     if not gateway.origins:
         return direct
@@ -138,34 +151,29 @@ def probes(gateway: Gateway) -> Starlette:
 
 # Paths of OpenAI's API that the gateway does not have, and the paths to use in their place.
 _INSTEAD = {"/v1/responses": "/v1/chat/completions", "/v1/moderations": "/classify"}
+# The paths that an error names if no path is like the unknown one.
+_MAIN = ("/v1/chat/completions", "/v1/embeddings", "/v1/rerank")
 
 
 async def _no_route(paths: Sequence[str], request: Request, error: Exception) -> Response:
     """Answers an unknown path or method in the error format of the API that the path matches."""
     assert isinstance(error, HTTPException)
     api = inference_protocol.error if request.url.path.startswith("/v2") else openai.error
-    path = repr(request.url.path[:200])
+    given = request.url.path[:200]
+    path = repr(given)
     instead = next((f"; use {other} instead of {each}" for each, other in _INSTEAD.items()
                     if f"{request.url.path}/".startswith(f"{each}/")), "")
     if f"/v1{request.url.path}" in paths:
         instead = f"; use /v1{request.url.path} (the base URL of OpenAI's clients ends with /v1)"
-    message = (f"{path} is not a path of this gateway{instead}. Its paths are {', '.join(paths)}"
-               " (docs/http.md)")
+    near = difflib.get_close_matches(given, paths) or _MAIN
+    message = (f"{path} is not a path of this gateway{instead}. Paths are {', '.join(near)}; GET /"
+               " lists all of them")
     if error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "")
         message = f"{request.method[:20]} is not allowed for {path}; use {allowed}"
     failure = Failure(error.status_code, message)
     headers = {**(error.headers or {}), "x-request-id": request_id_of(head_of(request.headers.raw))}
     return JSONResponse(api(failure), error.status_code, headers=headers)
-
-
-async def _about(gateway: Gateway, call: HttpCall) -> Answer:
-    """Answers a caller that looks for the API."""
-    return Whole({
-        "name": "sluice-gateway",
-        "message": "This is the HTTP gateway of Sluice. docs/http.md lists its paths; GET"
-                   " /v1/models lists the models.",
-    })
 
 
 async def _livez(request: Request) -> Response:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import math
+import time
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import Any, AsyncGenerator, AsyncIterator, Iterator, Mapping, Optional, Sequence
 
@@ -13,12 +15,15 @@ from ..aio import AsyncClient
 from ..errors import NotFound, SluiceError, Unavailable, late
 from ..options import Prompt
 from ..results import Generation
+from ..retry import Retry
 from .call import HttpCall
 from .fairness import Caller, Places
 from .hostile import Refused, within
 
 # Bytes of an answer of the daemon, of its tensors, and of their copies, for each of its bytes.
 _COST_OF_ANSWER_BYTE = 4
+
+_RETRY_OF_PARTS = Retry()
 
 
 class Connections:
@@ -65,7 +70,8 @@ class Connections:
 class CallersClient(AsyncClient):
     """A client whose calls take the places, the turns and the memory of one caller.
 
-    A call waits for a place for at most its deadline, or the client's timeout.
+    A call waits for a place for at most its deadline, or the client's timeout. A part of a list
+    that the daemon refuses is repeated until then, so that the other parts are not lost.
     """
 
     def __init__(self, connections: Connections, call: HttpCall) -> None:
@@ -75,6 +81,21 @@ class CallersClient(AsyncClient):
 
     async def _answer(self, call: tasks.Call, attempts: Attempts) -> _protocol.Message:
         attempts.begin()
+        left_s, made = attempts.remaining_s(), 0
+        until = math.inf if left_s is None else time.monotonic() + left_s
+        while True:
+            try:
+                return await self._attempt(call, attempts)
+            except SluiceError as error:
+                made += 1
+                delay_s = None
+                if attempts.is_part:
+                    delay_s = _RETRY_OF_PARTS.delay_s(error, made, until - time.monotonic())
+                if delay_s is None:
+                    raise
+            await asyncio.sleep(delay_s)  # without a place
+
+    async def _attempt(self, call: tasks.Call, attempts: Attempts) -> _protocol.Message:
         with self._renamed(call.request):
             async with self._connections.place(self._call.caller, attempts.remaining_s()) as client:
                 # gRPC copies and encodes the message on the event loop.

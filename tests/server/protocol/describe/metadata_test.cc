@@ -45,6 +45,13 @@ TEST(MetadataTest, ListsTheTasksThatHaveAdaptersInTheCheckpoint) {
             R"(["retrieval.query","separation"])");
 }
 
+TEST(MetadataTest, TheTaskOfAModelWithExtractionIsExtract) {
+  ModelConfig config = FakeConfig();
+  EXPECT_EQ(DescribeModel(*FakeModel(config), {1}).properties().at("task"), "generate");
+  config.serving.extraction = {.width = 1, .max_width = 1, .max_words = 1};
+  EXPECT_EQ(DescribeModel(*FakeModel(config), {1}).properties().at("task"), "extract");
+}
+
 TEST(MetadataTest, ShapesBeginWithTheRowDimension) {
   const inference::ModelMetadataResponse response = DescribeModel(*testing::TextModel(), {1});
   EXPECT_THAT(response.inputs(0).shape(), ElementsAre(-1, -1));
