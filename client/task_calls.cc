@@ -186,15 +186,28 @@ absl::StatusOr<std::vector<std::vector<Value>>> RowsOf(
   return all;
 }
 
-// Returns the value for the parameter prompt_name: the name if the model has that prompt, else
-// none.
-std::string PromptOf(const inference::ModelMetadataResponse& metadata, const std::string& name) {
-  const auto found = metadata.properties().find("prompts");
-  if (found == metadata.properties().end()) return "";
+// Returns whether a property, which is a list in JSON, has the name.
+bool Lists(const inference::ModelMetadataResponse& metadata, const char* property,
+           const std::string& name) {
+  const auto found = metadata.properties().find(property);
+  if (found == metadata.properties().end()) return false;
   const auto names = nlohmann::json::parse(found->second, nullptr, /*allow_exceptions=*/false);
-  const bool has = names.is_array() &&
-                   std::find(names.begin(), names.end(), nlohmann::json(name)) != names.end();
-  return has ? name : "";
+  return names.is_array() &&
+         std::find(names.begin(), names.end(), nlohmann::json(name)) != names.end();
+}
+
+// Selects how a request embeds queries or documents: by the adapter of a task of the model's
+// checkpoint, or by the prompt of this name, if the model has it.
+void SetSide(const inference::ModelMetadataResponse& metadata, const char* task,
+             const std::string& prompt, inference::ModelInferRequest* request) {
+  const bool tasks = Lists(metadata, "task_adapters", "retrieval.query") &&
+                     Lists(metadata, "task_adapters", "retrieval.passage");
+  if (tasks && request->model_name().find(':') == std::string::npos) {
+    request->set_model_name(absl::StrCat(request->model_name(), ":", task));
+  } else {
+    (*request->mutable_parameters())["prompt_name"].set_string_param(
+        Lists(metadata, "prompts", prompt) ? prompt : "");
+  }
 }
 
 absl::StatusOr<std::vector<double>> Cosines(const Connection& connection,
@@ -202,13 +215,13 @@ absl::StatusOr<std::vector<double>> Cosines(const Connection& connection,
                                             const inference::ModelMetadataResponse& metadata,
                                             const std::string& query,
                                             const std::vector<std::string>& documents) {
-  TextCall call{.request = request, .output = "embedding"};
-  auto& parameters = *call.request.mutable_parameters();
-  parameters["normalize"].set_bool_param(true);
-  parameters["prompt_name"].set_string_param(PromptOf(metadata, "query"));
-  SLUICE_ASSIGN_OR_RETURN(const TextRows first, CallForTexts(connection, call, {query}));
-  parameters["prompt_name"].set_string_param(PromptOf(metadata, "document"));
-  SLUICE_ASSIGN_OR_RETURN(const TextRows others, CallForTexts(connection, call, documents));
+  TextCall of_query{.request = request, .output = "embedding"};
+  (*of_query.request.mutable_parameters())["normalize"].set_bool_param(true);
+  TextCall of_document = of_query;
+  SetSide(metadata, "retrieval.query", "query", &of_query.request);
+  SetSide(metadata, "retrieval.passage", "document", &of_document.request);
+  SLUICE_ASSIGN_OR_RETURN(const TextRows first, CallForTexts(connection, of_query, {query}));
+  SLUICE_ASSIGN_OR_RETURN(const TextRows others, CallForTexts(connection, of_document, documents));
   std::vector<double> cosines;
   for (const std::vector<float>& vector : others.values) {
     double sum = 0;

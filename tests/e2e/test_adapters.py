@@ -4,12 +4,13 @@ import concurrent.futures
 import json
 import random
 import shutil
+import subprocess
 import threading
 
 import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
-from conftest import ROOT, Daemon
+from conftest import ROOT, SLUICE, Daemon
 from gateway import Gateway
 from infer import ids_inputs, infer, text_inputs
 from safetensors.numpy import load_file
@@ -269,6 +270,46 @@ def test_without_an_admin_address_the_paths_are_not_found(daemon_of_adapters):
         assert "--admin HOST:PORT --admin-token-file FILE" in refused.json["error"]["message"]
 
 
+def test_secured_admin_address_loads_adapters_only_with_the_admin_token(models, tmp_path):
+    admin, other = "the-token-of-the-admin", "a-token-of-a-caller"
+    (tmp_path / "callers").write_text(f"admin: token:{admin}\nalice: token:{other}\n")
+    (tmp_path / "admin.token").write_text(admin)
+    daemon = Daemon(
+        "--server.auth.callers-file", str(tmp_path / "callers"), "--server.auth.anonymous",
+        "false", "--server.admin.secured", "true", models=[("lm", models["lm"].directory)])
+    law = {"lora_name": "lm:law"}
+    calls = [("/v1/unload_lora_adapter", law),
+             ("/v1/load_lora_adapter",
+              law | {"lora_path": str(models["lm"].directory / "adapters" / "law")})]
+    options = ("--admin", daemon.admin, "--admin-token-file", tmp_path / "admin.token")
+
+    def is_ready():
+        with Client(daemon.grpc, token=other) as client:
+            return client.model_ready("lm:law")
+
+    try:
+        plain = grpcclient.InferenceServerClient(daemon.admin)
+        for call in (plain.load_model, plain.unload_model):
+            with pytest.raises(InferenceServerException) as refused:
+                call("lm:law")
+            assert refused.value.status() == "StatusCode.UNAUTHENTICATED"
+        with Gateway(daemon, *options, "--admin-secured") as gateway:
+            for path, body in calls:
+                for headers in ({}, {"Authorization": f"Bearer {other}"}):
+                    refused = gateway.post(path, body, **headers)
+                    assert refused.status == 401, refused.body
+                assert is_ready() == (path == calls[0][0])
+                answer = gateway.post(path, body, Authorization=f"Bearer {admin}")
+                assert answer.status == 200, answer.body
+                assert is_ready() == (path == calls[1][0])
+        with Gateway(daemon, *options) as gateway:  # which does not pass the token on
+            for path, body in calls:
+                assert gateway.post(path, body, Authorization=f"Bearer {admin}").status == 401
+            assert is_ready()
+    finally:
+        daemon.stop()
+
+
 def test_a_folder_that_is_not_supported_stops_the_start_by_name(models, tmp_path, daemon):
     base = TinyModel(tmp_path / "lm", 1)
     folder = base.directory / "adapters" / "dora"
@@ -421,6 +462,34 @@ def test_an_unknown_task_is_refused_with_the_list_of_tasks(jina):
     assert refused.value.status() == "StatusCode.NOT_FOUND"
     assert refused.value.message() == (
         f"model jina has no adapter 'retrieval'; loaded: {', '.join(sorted(TASKS))}")
+
+
+def test_rerank_embeds_queries_and_documents_by_their_tasks(jina):
+    documents = ["the law", "a tort is the law", "law tort"]
+
+    def cosines(of_query, of_document):
+        with Client(jina.grpc) as client:
+            query = np.asarray(client.embed(of_query, ["tort"], normalize=True))
+            others = np.asarray(client.embed(of_document, documents, normalize=True))
+        return (others @ query[0]).tolist()
+
+    expected = cosines("jina:retrieval.query", "jina:retrieval.passage")
+    same = cosines("jina:text-matching", "jina:text-matching")
+    assert np.abs(np.subtract(expected, same)).max() > 1e-3, "the tasks differ"
+    with Client(jina.grpc) as client, Gateway(jina) as gateway:
+        for model, scores in (("jina", expected), ("jina:text-matching", same)):
+            got = client.score_pairs(model, ["tort"], documents)
+            np.testing.assert_allclose(list(got), scores, rtol=0, atol=1e-6)
+            answer = gateway.post("/v1/rerank", {"model": model, "query": "tort",
+                                                 "documents": documents})
+            ranked = {each["index"]: each["relevance_score"] for each in answer.json["results"]}
+            np.testing.assert_allclose([ranked[i] for i in range(3)], scores, rtol=0, atol=1e-6)
+            printed = subprocess.run(
+                [SLUICE, "rerank", "--server", jina.grpc, "--model", model, "--json", "tort",
+                 *documents], capture_output=True, text=True, check=True).stdout
+            lines = [json.loads(line) for line in printed.splitlines()]
+            ranked = {each["document"]: each["score"] for each in lines}
+            np.testing.assert_allclose([ranked[i] for i in range(3)], scores, rtol=0, atol=1e-5)
 
 
 def test_fields_of_the_gateway_select_tasks(jina):

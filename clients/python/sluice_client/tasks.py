@@ -584,11 +584,29 @@ def _max_sim(
     return parts.results(score for (score,) in parts.rows("maxsim"))
 
 
+# The tasks of a checkpoint whose adapters embed queries and documents.
+_QUERY_TASK, _DOCUMENT_TASK = "retrieval.query", "retrieval.passage"
+
+
+def _sides(
+    model: str, info: results.ModelInfo
+) -> Optional[list[tuple[str, Mapping[str, Any]]]]:
+    """Returns the model and the options for queries, and those for documents; None if both are
+    embedded in the same way."""
+    tasks = json.loads(info.properties.get("task_adapters", "[]"))
+    if ":" not in model and {_QUERY_TASK, _DOCUMENT_TASK} <= {*tasks}:
+        return [(f"{model}:{task}", {}) for task in (_QUERY_TASK, _DOCUMENT_TASK)]
+    prompts = json.loads(info.properties.get("prompts", "[]"))
+    names = ("query", "document")
+    if not {*names} & {*prompts}:
+        return None
+    return [(model, {"prompt_name": name if name in prompts else ""}) for name in names]
+
+
 def _cosines(
     model: str, queries: Sequence[Prompt], documents: Sequence[Prompt], info: results.ModelInfo,
     options: Mapping[str, Any],
 ) -> Task[results.Results[float]]:
-    prompts = json.loads(info.properties.get("prompts", "[]"))
     if options.get("instruction"):
         raise NotServed(f"the model {model} compares embeddings and takes no instruction",
                         "UNIMPLEMENTED")
@@ -598,15 +616,15 @@ def _cosines(
     def document_of(name: str, row: int) -> Optional[int]:
         return row - len(queries) if row >= len(queries) else None if only else row
 
-    if not {"query", "document"} & {*prompts}:
+    sides = _sides(model, info)
+    if sides is None:
         with naming_items(document_of):
             embedded = [(yield from embed(model, [*queries, *documents], unit))]
     else:
-        named = [{**unit, "prompt_name": name} if name in prompts else {**unit, "prompt_name": ""}
-                 for name in ("query", "document")]
+        (of_query, one), (of_document, other) = sides
         with naming_items(document_of):
-            embedded = [(yield from embed(model, list(queries), named[0]))]
-        embedded.append((yield from embed(model, list(documents), named[1])))
+            embedded = [(yield from embed(of_query, list(queries), {**unit, **one}))]
+        embedded.append((yield from embed(of_document, list(documents), {**unit, **other})))
     vectors = [vector for each in embedded for vector in each.rows()]
     firsts, others = vectors[: len(queries)], vectors[len(queries) :]
     one = firsts[0].values() if len(firsts) == 1 else None
