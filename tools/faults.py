@@ -39,6 +39,8 @@ class Fault:
                     f"else ({self.before}))")
         if self.statement:
             return f"if (!SluicePlanted({self.number})) {{ {self.before} }}"
+        if self.before.endswith(";"):
+            return f"if (SluicePlanted({self.number})) {{ {self.after} }} else {{ {self.before} }}"
         return f"(SluicePlanted({self.number}) ? ({self.after}) : ({self.before}))"
 
     def __str__(self):

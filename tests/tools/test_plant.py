@@ -80,9 +80,18 @@ def test_crashed_suite_is_named(tried):
     assert judge.verdicts["1"] == {"killed": "crashing crashes"}
 
 
+def test_statement_is_replaced_by_a_statement():
+    fault = Fault("a.cc", 1, 0, 1, "a kind", "if (a) f();", "f();", number=3)
+    assert fault.text() == "if (SluicePlanted(3)) { f(); } else { if (a) f(); }"
+    assert dataclasses.replace(fault, before="a", after="b").text() == (
+        "(SluicePlanted(3) ? (b) : (a))")
+
+
 def test_the_named_faults_are_in_the_sources():
     found = plant.named(plant.NAMED)
     assert len(found) >= 4 and [fault.number for fault in found] == [*range(1, len(found) + 1)]
     for fault in found:
+        statements = [text.endswith(";") for text in (fault.before, fault.after)]
+        assert statements == [fault.before.startswith(("if ", "return "))] * 2, fault
         data = (pathlib.Path(__file__).parents[2] / fault.path).read_bytes()
         assert data[fault.begin:fault.end].decode() == fault.before != fault.after
