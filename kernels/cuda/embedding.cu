@@ -6,6 +6,14 @@
 namespace sluice::kernels::cuda {
 namespace {
 
+constexpr int32_t kPlacedThreads = 128;
+
+// Returns the entry of a row, or a negative number if it has none.
+__device__ inline int32_t EntryOf(const int32_t* ids, const SampleOutcome* drawn, int64_t row) {
+  const int32_t entry = ids == nullptr ? 0 : ids[row];
+  return entry < -1 ? drawn[-2 - entry].token : entry;
+}
+
 template <typename T, int32_t kWidth>
 __global__ void EmbedKernel(OverRows<EmbedArgs<T>> args) {
   const EmbedArgs<T>& op = args.op;
@@ -13,8 +21,7 @@ __global__ void EmbedKernel(OverRows<EmbedArgs<T>> args) {
   const int32_t column = walk.item * kWidth, rows = *op.rows.count;
   if (column >= op.dim) return;
   for (int32_t r = walk.row; r < rows; r += walk.step) {
-    int32_t entry = op.ids == nullptr ? 0 : op.ids[r];
-    if (entry < -1) entry = op.drawn[-2 - entry].token;
+    const int32_t entry = EntryOf(op.ids, op.drawn, r);
     if (entry < 0) continue;
     T* const to = op.out + int64_t{r} * op.dim + column;
     auto values = Load<kWidth>(op.table + int64_t{entry} * op.dim + column);
@@ -26,6 +33,23 @@ __global__ void EmbedKernel(OverRows<EmbedArgs<T>> args) {
       for (int32_t i = 0; i < kWidth; ++i) values.at[i] += before.at[i];
     }
     Store(values, to);
+  }
+}
+
+// A warp copies a row.
+template <typename T>
+__global__ void __launch_bounds__(kPlacedThreads) EmbedPlacedKernel(PlacedEmbedArgs<T> args) {
+  for (int32_t t = BlockIndex(); t < *args.tiles.count; t += GridBlocks()) {
+    const RowGroup rows = args.tiles.tiles[t];
+    const PlacedMatrix& table = args.tables.tables[rows.matrix][args.tables.place];
+    const T* const values = static_cast<const T*>(table.weight);
+    for (int32_t i = Warp(); i < rows.count; i += kPlacedThreads / kWarp) {
+      const int64_t row = rows.first_row + i;
+      const int64_t entry = EntryOf(args.ids, args.drawn, row);
+      for (int32_t c = Lane(); c < table.n; c += kWarp) {
+        args.out[row * args.stride + c] = entry < 0 ? Narrow<T>(0.0f) : values[entry * table.n + c];
+      }
+    }
   }
 }
 
@@ -43,6 +67,8 @@ __global__ void TakeInputKernel(OverRows<InputArgs<T>> args) {
 
 template <typename T, int32_t kWidth>
 const Kernel kEmbed = KernelOf(kWidth > 1 ? "Embed" : "EmbedUnaligned", &EmbedKernel<T, kWidth>);
+template <typename T>
+const Kernel kEmbedPlaced = KernelOf("EmbedPlaced", &EmbedPlacedKernel<T>);
 template <typename T, int32_t kWidth>
 const Kernel kTakeInput = KernelOf(kWidth > 1 ? "TakeInput" : "TakeInputUnaligned",
                                    &TakeInputKernel<T, kWidth>);
@@ -57,6 +83,15 @@ void Embed(Stream& stream, const EmbedArgs<T>& args) {
 
 template void Embed(Stream&, const EmbedArgs<float>&);
 template void Embed(Stream&, const EmbedArgs<BFloat16>&);
+
+template <typename T>
+void EmbedPlaced(Stream& stream, const PlacedEmbedArgs<T>& args) {
+  Launch(stream, kEmbedPlaced<T>,
+         {PersistentBlocks(stream, args.tiles.capacity, 4), kPlacedThreads}, args);
+}
+
+template void EmbedPlaced(Stream&, const PlacedEmbedArgs<float>&);
+template void EmbedPlaced(Stream&, const PlacedEmbedArgs<BFloat16>&);
 
 template <typename T>
 void TakeInput(Stream& stream, const InputArgs<T>& args) {

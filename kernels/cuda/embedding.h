@@ -5,6 +5,8 @@
 #include <cstdint>
 
 #include "kernels/cuda/bfloat16.h"
+#include "kernels/cuda/matrix_tables.h"
+#include "kernels/cuda/row_tiles.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/cuda/sample.h"
 #include "kernels/simt/stream.h"
@@ -29,6 +31,21 @@ struct EmbedArgs {
 
 template <typename T>
 void Embed(Stream& stream, const EmbedArgs<T>& args);
+
+// Computes out[r, c] = table[ids[r], c] for the columns of the table of the row's tile, or 0 if
+// Embed would leave the row unchanged. The tables are matrices [entries, n], which are not packed.
+template <typename T>  // float, BFloat16
+struct PlacedEmbedArgs {
+  const int32_t* ids;  // as in EmbedArgs
+  const SampleOutcome* drawn;
+  RowTiles tiles;
+  MatrixTables tables;
+  int32_t stride;  // from row to row of `out`, at least the n of each table
+  T* out;
+};
+
+template <typename T>
+void EmbedPlaced(Stream& stream, const PlacedEmbedArgs<T>& args);
 
 // Computes out = in, rounded to T.
 template <typename T>  // float, BFloat16

@@ -170,7 +170,7 @@ class FewRowsWeightCopies {
   // `second` is the second weight, if there are two.
   __device__ FewRowsWeightCopies(const Operands<T>& operands, const T* second,
                                  const ProductGrid& grid)
-      : operands_(operands), second_(second), grid_(grid), at_(operands.tiles, grid) {
+      : operands_(operands), second_(second), grid_(grid), at_(operands, grid) {
     Begin();
   }
 
@@ -233,7 +233,7 @@ class FewRowsWeightCopies {
   const Operands<T>& operands_;
   const T* const second_;
   const ProductGrid& grid_;
-  ProductWalk<1> at_;
+  ProductWalk<1, Operands<T>> at_;
   int32_t first_block_ = 0, blocks_ = 0;  // of columns
   const T* weights_[kMatrices] = {};      // of the tile's first block
   int64_t to_next_panel_ = 0;             // from the end of a panel's slice
@@ -246,9 +246,7 @@ class FewRowsXCopies {
   static constexpr int32_t kSteps = kFewRowsSteps<kMatrices>;
 
   __device__ FewRowsXCopies(const Operands<T>& operands, const ProductGrid& grid)
-      : operands_(operands),
-        at_(operands.tiles, grid),
-        rows_apart_(int64_t{kRowsTogether} * operands.k) {
+      : operands_(operands), at_(operands, grid), rows_apart_(int64_t{kRowsTogether} * operands.k) {
     Begin();
   }
 
@@ -302,7 +300,7 @@ class FewRowsXCopies {
   }
 
   const Operands<T>& operands_;
-  ProductWalk<1> at_;
+  ProductWalk<1, Operands<T>> at_;
   const int64_t rows_apart_;
   const T* x_ = nullptr;  // of the lane's first row and chunk
   int32_t depth_left_ = 0;
@@ -318,7 +316,7 @@ __device__ inline void CopyFewRows(Copies copies, const Operands<T>& operands,
                                    const ProductGrid& grid, FewRowsRing<T> ring) {
   const int32_t ahead = ring.stages() - 1;
   for (int32_t i = 0; i < ahead; ++i) copies.Bring(ring);
-  for (ProductWalk<1> at(operands.tiles, grid); !at.done(); at.Next()) {
+  for (ProductWalk<1, Operands<T>> at(operands, grid); !at.done(); at.Next()) {
     SLUICE_ROLLED
     for (int32_t step = 0; step < grid.steps; step += Copies::kSteps) {
       copies.Wait(ahead);
@@ -378,7 +376,7 @@ __device__ inline void MultiplyFewRows(const Operands<T>& operands, const T* sec
     return CopyFewRows(WeightCopies(operands, second, grid), operands, grid, ring);
   }
   if (others == 1) return CopyFewRows(XCopies(operands, grid), operands, grid, ring);
-  for (ProductWalk<1> at(operands.tiles, grid); !at.done(); at.Next()) {
+  for (ProductWalk<1, Operands<T>> at(operands, grid); !at.done(); at.Next()) {
     FewRowsSums<Weights, kMatrices> sums;
     const int32_t first = sums.FirstRow(), live = at.rows.count;
     if (first >= live || at.column() + Warp() / FewRows::kDown * kBlockColumns >= operands.n) {

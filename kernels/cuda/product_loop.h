@@ -5,6 +5,7 @@
 // copies bring the weights, since packed slices are contiguous; rows of x come 16 bytes at a time.
 #pragma once
 
+#include "kernels/cuda/matrix_tables.h"
 #include "kernels/cuda/row_tiles.h"
 #include "kernels/cuda/tile.h"
 #include "kernels/simt/simt.h"
@@ -13,11 +14,41 @@ namespace sluice::kernels::cuda {
 
 template <typename T>
 struct Operands {
+  using Value = T;
+  static constexpr bool kPlaced = false;
+
+  // Returns slice `step` of a panel of a matrix.
+  __device__ const T* Slice(int32_t matrix, int32_t panel, int32_t step) const {
+    const int64_t slice = (int64_t{matrix} * Panels(n) + panel) * Slices<T>(k) + step;
+    return weight + slice * kSliceElements<T>;
+  }
+  // The k of a matrix.
+  __device__ int32_t Depth(int32_t) const { return k; }
+
   const T* x;       // [rows, k]
   const T* weight;  // packed [matrices, k, n]
   int32_t k;
   int32_t n;
   RowTiles tiles;
+};
+
+// Operands whose matrices are in tables. Rows of x have `k` elements and rows of the result `n`, of
+// which a matrix may use fewer.
+template <typename T>
+struct PlacedOperands : Operands<T> {
+  static constexpr bool kPlaced = true;
+
+  __device__ const PlacedMatrix& Matrix(int32_t matrix) const {
+    return of.tables[matrix][of.place];
+  }
+  __device__ const T* Slice(int32_t matrix, int32_t panel, int32_t step) const {
+    const PlacedMatrix& at = Matrix(matrix);
+    const int64_t slice = int64_t{panel} * Slices<T>(at.k) + step;
+    return static_cast<const T*>(at.weight) + slice * kSliceElements<T>;
+  }
+  __device__ int32_t Depth(int32_t matrix) const { return Matrix(matrix).k; }
+
+  MatrixTables of;
 };
 
 template <typename T, typename Tile>
@@ -33,18 +64,21 @@ struct ProductGrid {
   int32_t steps;  // slices of k
 };
 // Returns the grid for tiles that join `joined` of the list's tiles and have `width` columns.
-template <typename T>
-__device__ inline ProductGrid GridOf(const Operands<T>& operands, int32_t joined, int32_t width) {
-  return {(*operands.tiles.count + joined - 1) / joined, (operands.n + width - 1) / width, width,
-          Slices<T>(operands.k)};
+template <typename Operands>
+__device__ inline ProductGrid GridOf(const Operands& operands, int32_t joined, int32_t width) {
+  int32_t n = operands.n;
+  if constexpr (Operands::kPlaced) n = operands.of.max_n != nullptr ? *operands.of.max_n : n;
+  return {(*operands.tiles.count + joined - 1) / joined, (n + width - 1) / width, width,
+          Slices<typename Operands::Value>(operands.k)};
 }
 
-// The sequence of a block's work: every GridBlocks()th of the tiles.
-template <int32_t kJoined>
+// The sequence of a block's work: every GridBlocks()th of the tiles. Tiles of columns that their
+// matrix does not have are left out.
+template <int32_t kJoined, typename Operands>
 class ProductWalk {
  public:
-  __device__ ProductWalk(const RowTiles& tiles, const ProductGrid& grid)
-      : tiles_(tiles), grid_(grid) {
+  __device__ ProductWalk(const Operands& operands, const ProductGrid& grid)
+      : operands_(operands), grid_(grid) {
     Cut(BlockIndex(), row_, column_);
     Cut(GridBlocks(), row_step_, column_step_);
     Begin();
@@ -52,10 +86,7 @@ class ProductWalk {
 
   __device__ bool done() const { return row_ >= grid_.rows; }
   __device__ void Next() {
-    column_ += column_step_;
-    const int32_t carry = column_ >= grid_.columns;
-    column_ -= carry * grid_.columns;
-    row_ += row_step_ + carry;
+    Advance();
     Begin();
   }
   __device__ int32_t column() const { return column_ * grid_.width; }
@@ -68,17 +99,30 @@ class ProductWalk {
     column = item % grid_.columns;
     row = item / grid_.columns;
   }
+  __device__ void Advance() {
+    column_ += column_step_;
+    const int32_t carry = column_ >= grid_.columns;
+    column_ -= carry * grid_.columns;
+    row_ += row_step_ + carry;
+  }
   __device__ void Begin() {
+    const RowTiles& tiles = operands_.tiles;
+    if constexpr (Operands::kPlaced) {
+      static_assert(kJoined == 1);
+      while (!done() && column() >= operands_.Matrix(tiles.tiles[row_].matrix).n) Advance();
+    }
     if (done()) return;
     static_assert(kJoined == 1 || kJoined == 2);
-    rows = tiles_.tiles[kJoined * row_];
-    if (kJoined == 2 && 2 * row_ + 1 < *tiles_.count)
-      rows.count += tiles_.tiles[2 * row_ + 1].count;
+    rows = tiles.tiles[kJoined * row_];
+    if (kJoined == 2 && 2 * row_ + 1 < *tiles.count) rows.count += tiles.tiles[2 * row_ + 1].count;
     step = 0;
     end = grid_.steps;
+    if constexpr (Operands::kPlaced) {
+      end = Slices<typename Operands::Value>(operands_.Depth(rows.matrix));
+    }
   }
 
-  const RowTiles& tiles_;
+  const Operands& operands_;
   const ProductGrid& grid_;
   int32_t row_, column_;
   int32_t row_step_, column_step_;
@@ -89,11 +133,13 @@ inline constexpr int32_t kJoined = Tile::kRows / kTileRows;
 
 // Copies a block's operands to shared memory: the slices of one step after another, in the order of
 // the grid. Values that do not change from step to step are computed once per tile.
-template <bool kAligned, typename T, typename Tile>
+template <bool kAligned, typename Operands, typename Tile>
 class ProductSlices {
  public:
-  __device__ ProductSlices(const Operands<T>& operands, const ProductGrid& grid)
-      : operands_(operands), at_(operands.tiles, grid) {
+  using T = typename Operands::Value;
+
+  __device__ ProductSlices(const Operands& operands, const ProductGrid& grid)
+      : operands_(operands), at_(operands, grid) {
     Begin();
   }
 
@@ -132,21 +178,20 @@ class ProductSlices {
     if (done()) return;
     const int32_t panels = Panels(operands_.n), slices = Slices<T>(operands_.k);
     const int32_t panel = at_.column() / kPanelColumns;
-    const int64_t slice = (int64_t{at_.rows.matrix} * panels + panel) * slices + at_.step;
-    weight_ = operands_.weight + slice * kSliceElements<T>;
+    weight_ = operands_.Slice(at_.rows.matrix, panel, at_.step);
     // Past the last panel, the last panel is copied again; its columns are not written.
     second_panel_ = panel + 1 < panels ? int64_t{slices} * kSliceElements<T> : 0;
     const int32_t row = ThreadIndex() / kChunks, chunk = ThreadIndex() % kChunks;
     const int32_t k = at_.step * kSliceDepth<T> + chunk * kCopyElements<T>;
     place_ = ChunkPlace(row, chunk) * kCopyElements<T>;
     x_ = operands_.x + int64_t{at_.rows.first_row + row} * operands_.k + k;
-    depth_left_ = operands_.k - k;
+    depth_left_ = operands_.Depth(at_.rows.matrix) - k;
     live_rows_ = at_.rows.count - row;
     brought_rows_ = (at_.rows.count + 7) / 8 * 8 - row;
   }
 
-  const Operands<T>& operands_;
-  ProductWalk<kJoined<Tile>> at_;
+  const Operands& operands_;
+  ProductWalk<kJoined<Tile>, Operands> at_;
   const T* weight_ = nullptr;
   const T* x_ = nullptr;  // of the thread's first row and chunk
   int64_t second_panel_ = 0;
@@ -156,9 +201,11 @@ class ProductSlices {
 
 // Calls finish(rows, column, sums) for each of the block's tiles, with the rows and the first
 // column of the tile. Each sum is one running sum over k ascending.
-template <typename Tile, bool kAligned, typename T, typename Finish>
-__device__ inline void MultiplyTiles(const Operands<T>& operands, ProductShared<T, Tile>& shared,
+template <typename Tile, bool kAligned, typename Operands, typename Finish>
+__device__ inline void MultiplyTiles(const Operands& operands,
+                                     ProductShared<typename Operands::Value, Tile>& shared,
                                      Finish finish) {
+  using T = typename Operands::Value;
   constexpr int32_t kStages = Tile::kStages, kAhead = kStages - 1;
   if (ThreadIndex() == 0) {
     for (Arrival& arrival : shared.arrivals) {
@@ -167,8 +214,8 @@ __device__ inline void MultiplyTiles(const Operands<T>& operands, ProductShared<
   }
   SyncBlock();
   const ProductGrid grid = GridOf(operands, kJoined<Tile>, Tile::kColumns);
-  ProductSlices<kAligned, T, Tile> slices(operands, grid);
-  ProductWalk<kJoined<Tile>> at(operands.tiles, grid);
+  ProductSlices<kAligned, Operands, Tile> slices(operands, grid);
+  ProductWalk<kJoined<Tile>, Operands> at(operands, grid);
   for (int32_t i = 0; i < kAhead; ++i) {
     if (!slices.done()) slices.Bring(shared.stages[i], shared.arrivals[i]);
     CommitCopies();

@@ -80,6 +80,22 @@ __global__ void __launch_bounds__(Tile::kThreads)
       });
 }
 
+template <typename T>
+struct PlacedArgs {
+  ProjectionArgs<T> product;
+  MatrixTables matrices;
+};
+
+template <typename T, bool kAligned>
+__global__ void __launch_bounds__(SmallTile::kThreads) PlacedKernel(PlacedArgs<T> args) {
+  auto& shared = SharedMemory<ProductShared<T, SmallTile>>();
+  const PlacedOperands<T> operands = {OperandsOf(args.product), args.matrices};
+  MultiplyTiles<SmallTile, kAligned>(
+      operands, shared, [&](const RowGroup& rows, int32_t column, const Sums<T, SmallTile>& sums) {
+        Finish<kAligned>(args.product, rows, column, sums);
+      });
+}
+
 template <typename T, typename Out, typename Operand>
 struct FewRowsArgs {
   ProjectionArgs<T, Out, Operand> product;
@@ -113,6 +129,11 @@ const Kernel kProjection = KernelOf("Projection",
 template <typename T, typename Out, typename Operand>
 const Kernel kProjectionLarge = KernelOf("ProjectionLarge",
                                          &ProjectionKernel<T, Out, Operand, LargeTile, true>);
+template <typename T>
+const Kernel kProjectionPlaced = KernelOf("ProjectionPlaced", &PlacedKernel<T, true>);
+template <typename T>
+const Kernel kProjectionPlacedUnaligned = KernelOf("ProjectionPlacedUnaligned",
+                                                   &PlacedKernel<T, false>);
 template <typename T, typename Out, typename Operand>
 const Kernel kProjectionFewRows = KernelOf("ProjectionFewRows", &FewRowsKernel<T, Out, Operand>);
 const Kernel kProjectionFewRowsOfGroups =
@@ -150,6 +171,13 @@ void Project(Stream& stream, const ProjectionArgs<T, Out, Operand>& args) {
   LaunchProduct(stream, OperandsOf(args), kProjection<T, Out, Operand>, large, args);
 }
 
+template <typename T>
+void ProjectPlaced(Stream& stream, const ProjectionArgs<T>& args, const MatrixTables& matrices) {
+  SLUICE_CHECK(args.k >= 1 && args.n >= 1);
+  const Kernel& kernel = IsAligned(args) ? kProjectionPlaced<T> : kProjectionPlacedUnaligned<T>;
+  LaunchProduct(stream, OperandsOf(args), kernel, nullptr, PlacedArgs<T>{args, matrices});
+}
+
 bool ProjectFewRowsOfGroups(Stream& stream, const ProjectionArgs<BFloat16>& args) {
   SLUICE_CHECK(args.k >= 1 && args.n >= 1);
   SLUICE_CHECK(RowsAligned(args.weight, kGroupSliceElements));
@@ -161,5 +189,7 @@ template void Project(Stream&, const ProjectionArgs<BFloat16>&);
 template void Project(Stream&, const ProjectionArgs<BFloat16, float>&);
 template void Project(Stream&, const ProjectionArgs<float, float, int8_t>&);
 template void Project(Stream&, const ProjectionArgs<BFloat16, BFloat16, int8_t>&);
+template void ProjectPlaced(Stream&, const ProjectionArgs<float>&, const MatrixTables&);
+template void ProjectPlaced(Stream&, const ProjectionArgs<BFloat16>&, const MatrixTables&);
 
 }  // namespace sluice::kernels::cuda

@@ -25,6 +25,7 @@
 
 #include "kernels/activation_kind.h"
 #include "kernels/cuda/bfloat16.h"
+#include "kernels/cuda/matrix_tables.h"
 #include "kernels/cuda/row_tiles.h"
 #include "kernels/simt/stream.h"
 
@@ -53,6 +54,13 @@ struct ProjectionArgs {
 
 template <typename T, typename Out = T, typename Operand = T>
 void Project(Stream& stream, const ProjectionArgs<T, Out, Operand>& args);
+
+// Computes the same as Project with matrices in tables. `args.weight` is not read. The k and n of
+// each matrix are at most args.k and args.n, which are the elements from row to row of x and out,
+// and its k is a multiple of 16 bytes or args.k. Rows without a matrix are left unchanged. Elements
+// of other rows from the n of their matrix on are undefined.
+template <typename T>  // float, BFloat16
+void ProjectPlaced(Stream& stream, const ProjectionArgs<T>& args, const MatrixTables& matrices);
 
 // Computes the same as Project with a weight in slices for warpgroups
 // (kernels/cuda/weight_layout.h), if the rows are so few that this is faster than tuned kernels.

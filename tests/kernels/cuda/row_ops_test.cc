@@ -8,6 +8,7 @@
 #include "kernels/reference/norm.h"
 #include "tests/kernels/common/row_op_bodies.h"
 #include "tests/kernels/cuda/op_test.h"
+#include "tests/kernels/cuda/product_fixture.h"
 
 namespace sluice::kernels::cuda {
 namespace {
@@ -139,6 +140,38 @@ TYPED_TEST(RowOpsTest, EmbedTakesTokensThatWereDrawn) {
     EXPECT_TRUE(SameBits(this->lab_.Get(out, 4 * dim), expected))
         << "dim " << dim << ", seed " << this->kSeed;
   }
+}
+
+// A row of table 1, of a missing table, and of table 0, which is narrower. Row 2 is in no tile.
+TYPED_TEST(RowOpsTest, EmbedReadsTheTableOfTheRowsTile) {
+  using T = TypeParam;
+  constexpr int32_t kStride = 72;
+  const auto narrow = RandomValues<T>(this->random_, 5 * 8),
+             wide = RandomValues<T>(this->random_, 5 * 72);
+  const std::vector<SampleOutcome> drawn = {{.token = 4, .logprob = 0},
+                                            {.token = -1, .logprob = NAN}};
+  const std::vector<int32_t> ids = {-2, 3, 1, 2, -1, -3};
+  const std::vector<RowGroup> groups = {{1, 0, 1}, {2, 1, 1}, {0, 3, 3}};
+  const auto before = RandomValues<T>(this->random_, 6 * kStride);
+  const auto table_of = [&](const PlacedMatrix& matrix) -> const PlacedMatrix* {
+    return this->lab_.template Put<PlacedMatrix>({PlacedMatrix{}, matrix});
+  };
+  const std::vector<const PlacedMatrix*> tables = {table_of({this->lab_.Put(narrow), 5, 8}),
+                                                   table_of({this->lab_.Put(wide), 5, 72}),
+                                                   table_of({})};
+  T* const out = this->lab_.Put(before);
+  EmbedPlaced<T>(this->lab_.stream(), {.ids = this->lab_.Put(ids),
+                                       .drawn = this->lab_.Put(drawn),
+                                       .tiles = TilesOn(this->lab_, groups, 6),
+                                       .tables = {this->lab_.Put(tables), 1},
+                                       .stride = kStride,
+                                       .out = out});
+  std::vector<T> expected = before;
+  std::copy_n(wide.begin() + 4 * 72, 72, expected.begin());
+  std::copy_n(narrow.begin() + 2 * 8, 8, expected.begin() + 3 * kStride);
+  for (const int32_t row : {4, 5})
+    std::fill_n(expected.begin() + row * kStride, 8, Narrow<T>(0.0f));
+  EXPECT_TRUE(SameBits(this->lab_.Get(out, 6 * kStride), expected)) << "seed " << this->kSeed;
 }
 
 TYPED_TEST(RowOpsTest, EmbedScalesAccumulatesAndSkipsNegativeIds) {
