@@ -199,8 +199,8 @@ class ExecutableModel {
  private:
   static absl::Status NoAdapters() {
     return absl::UnimplementedError(
-        "adapters are served on a CPU only; remove the folder of adapters, or lora_adaptations in "
-        "config.json, or serve the model on a CPU");
+        "this device serves no adapters; remove the folder of adapters, or lora_adaptations in "
+        "config.json");
   }
 };
 

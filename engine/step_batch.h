@@ -91,7 +91,7 @@ struct StateSum {
   double* out;        // [hidden_size], outlives the replay
   int32_t count = 1;  // of positions
   bool largest = false;
-  bool of_trunk = false;  // see Graph::trunk; on a CPU only
+  bool of_trunk = false;  // see Graph::trunk
 };
 
 // Returns the maximum number of pages for a step of whole sequences within `bucket`; the last page

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/backend.h"
+#include "engine/cuda/cuda_adapter.h"
 #include "engine/cuda/cuda_slot.h"
 #include "engine/cuda/dense_layers.h"
 #include "engine/cuda/device.h"
@@ -48,6 +49,13 @@ class CudaModel final : public ExecutableModel {
   std::string kernels() const override;
   std::vector<std::string> dense_algorithms() const override {
     return dense_ == nullptr ? std::vector<std::string>() : dense_->Describe();
+  }
+  absl::StatusOr<std::unique_ptr<const LoadedAdapter>> LoadAdapter(
+      const Adapter& adapter) const override {
+    return CudaAdapter::Pack<T>(*model_, lowered_.graph, adapter, device_);
+  }
+  absl::StatusOr<int64_t> AdapterBytes(const Adapter& adapter) const override {
+    return CudaAdapter::BytesOf<T>(*model_, lowered_.graph, adapter);
   }
   RowOrder row_order() const override;
   ComputedRows computed_rows() const override { return lowered_.computed_rows; }

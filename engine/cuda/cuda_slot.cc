@@ -280,9 +280,9 @@ void CudaSlot<T>::SumStates(StagedStep* staged) {
   if (batch.states().empty() || !staged->status.ok()) return;
   const StepLayout& layout = *staged->step.layout;
   const StepPlace<T> step = Place(layout, *staged->step.bucket);
-  staged->status.Update(staged->sums->Queue(batch, step.buffer(output_),
-                                            step.template at<const int32_t>(layout.sequence_rows),
-                                            stream_.get()));
+  staged->status.Update(
+      staged->sums->Queue(batch, step.buffer(output_), step.buffer(owner_.model.graph.trunk),
+                          step.template at<const int32_t>(layout.sequence_rows), stream_.get()));
 }
 
 // Copies the sums to the host after the step; the next step may run at the same time.

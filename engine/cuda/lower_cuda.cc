@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "engine/cuda/cuda_adapter.h"
 #include "engine/cuda/gated_layers.h"
 #include "engine/cuda/joined_graph.h"
 #include "engine/cuda/lower_products.h"
@@ -15,6 +16,7 @@
 #include "kernels/cuda/exchange.h"
 #include "kernels/cuda/mix.h"
 #include "kernels/cuda/norm.h"
+#include "kernels/cuda/projection.h"
 #include "kernels/cuda/rope.h"
 
 namespace sluice {
@@ -56,7 +58,8 @@ class Lowering {
   CudaOpOr operator()(const EmbedOp& op) {
     SLUICE_ASSIGN_OR_RETURN(const T* const table,
                             weights_.Load<T>(source_, op.table, ElementsOf(op.table)));
-    return [op, table, dim = Width32(op.out)](const StepPlace<T>& place, Stream& stream) {
+    const auto embed = [op, table, dim = Width32(op.out)](const StepPlace<T>& place,
+                                                          DeviceStream& stream) {
       cuda::Embed<T>(stream, {.table = table,
                               .ids = Ids(op.index, place),
                               .drawn = place.drawn,
@@ -66,6 +69,17 @@ class Lowering {
                               .rows = place.rows(),
                               .out = place.buffer(op.out)});
     };
+    if (!graph_.takes_adapters || !op.adaptable()) return embed;
+    return WithAdapters(
+        embed, op.out,
+        [op, width = MaxRank(), matrix = PlaceOfA(at_)](const StepPlace<T>& place, Stream& stream) {
+          cuda::EmbedPlaced<T>(stream, {.ids = Ids(op.index, place),
+                                        .drawn = place.drawn,
+                                        .tiles = place.adapter_tiles(),
+                                        .tables = place.adapters(matrix),
+                                        .stride = width,
+                                        .out = place.template at<T>(place.layout.adapted)});
+        });
   }
 
   CudaOpOr operator()(const InputOp& op) {
@@ -106,6 +120,7 @@ class Lowering {
 
   CudaOpOr operator()(const LinearOp& op) {
     SLUICE_CHECK(RowStride(op.in) == 0 && RowStride(op.out) == 0);
+    if (graph_.takes_adapters && op.adaptable()) return LowerAdapted(op);
     if (const auto gated = GatedLayersAt(graph_, at_)) {
       SLUICE_ASSIGN_OR_RETURN(CudaOp<T> both, products_.LowerGated(*gated));
       if (both != nullptr) {
@@ -240,6 +255,54 @@ class Lowering {
   const ProductLowering<T>& products() const { return products_; }
 
  private:
+  // Lowers a layer and the products of adapters that follow it. No activation is applied by the
+  // layer, because it is a function of both.
+  CudaOpOr LowerAdapted(const LinearOp& op) {
+    SLUICE_ASSIGN_OR_RETURN(LoweredLayer<T> layer, products_.Lower(op, /*next=*/nullptr));
+    return WithAdapters(std::move(layer.cuda_op), op.out,
+                        [op, k = Width32(op.in), n = MaxRank(), matrix = PlaceOfA(at_)](
+                            const StepPlace<T>& place, Stream& stream) {
+                          cuda::MatrixTables matrices = place.adapters(matrix);
+                          matrices.max_n = &place.counts().adapter_rank;
+                          cuda::ProjectPlaced<T>(
+                              stream,
+                              {.x = place.buffer(op.in),
+                               .weight = nullptr,
+                               .bias = nullptr,
+                               .bias_stride = 0,
+                               .k = k,
+                               .n = n,
+                               .tiles = place.adapter_tiles(),
+                               .accumulate = false,
+                               .out = place.template at<T>(place.layout.adapted)},
+                              matrices);
+                        });
+  }
+
+  // Returns `base`, then `reduce`, which writes the products of the matrices A, and then the
+  // products of these and the matrices B, which are added to `out`. The launches are the same for
+  // every mix of adapters. Without adapters there are no tiles.
+  template <typename Base, typename Reduce>
+  CudaOp<T> WithAdapters(Base base, BufferId out, Reduce reduce) {
+    return [base = std::move(base), reduce, out, k = MaxRank(), n = Width32(out),
+            matrix = PlaceOfB(at_)](const StepPlace<T>& place, DeviceStream& stream) {
+      base(place, stream);
+      reduce(place, stream);
+      cuda::ProjectPlaced<T>(stream,
+                             {.x = place.template at<T>(place.layout.adapted),
+                              .weight = nullptr,
+                              .bias = nullptr,
+                              .bias_stride = 0,
+                              .k = k,
+                              .n = n,
+                              .tiles = place.adapter_tiles(),
+                              .accumulate = true,
+                              .out = place.buffer(out)},
+                             place.adapters(matrix));
+    };
+  }
+  int32_t MaxRank() const { return static_cast<int32_t>(MaxJoinedRank(graph_)); }
+
   // Returns the arguments that both kinds of attention use.
   static cuda::AttentionArgs<T> AttentionArgsOf(const AttentionOp& op, int32_t heads,
                                                 int64_t stride, const StepPlace<T>& place) {
@@ -334,6 +397,7 @@ absl::StatusOr<LoweredCudaModel<T>> LowerToCuda(const Model& model, DeviceWeight
   lowered.quantized_stride = lowering.products().quantized_stride();
   lowered.int8_width = lowering.products().int8_width();
   lowered.computed_rows = lowering.products().computed_rows();
+  lowered.adapted_width = MaxJoinedRank(lowered.graph);
   lowered.processors = weights.device_info().processors;
   return lowered;
 }

@@ -13,6 +13,7 @@
 #include "engine/model/model.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/kv_cache.h"
+#include "kernels/cuda/matrix_tables.h"
 #include "kernels/cuda/row_tiles.h"
 #include "kernels/simt/stream.h"
 
@@ -46,6 +47,15 @@ struct StepPlace {
     return {at<const kernels::RowGroup>(layout.group_tiles), &counts().group_tiles,
             layout.max_group_tiles, /*one_group=*/false, kernels::cuda::MaxTileRows(bucket.tokens)};
   }
+  kernels::cuda::RowTiles adapter_tiles() const {
+    return {at<const kernels::RowGroup>(layout.adapter_tiles), &counts().adapter_tiles,
+            layout.max_adapter_tiles, /*one_group=*/false,
+            kernels::cuda::MaxTileRows(bucket.tokens)};
+  }
+  // Returns the matrices with this place in the tables of the step's adapters.
+  kernels::cuda::MatrixTables adapters(int32_t matrix_place) const {
+    return {at<const kernels::cuda::PlacedMatrix* const>(layout.adapter_tables), matrix_place};
+  }
   kernels::cuda::AttentionTiles attention_tiles() const {
     return {at<const kernels::cuda::AttentionTile>(layout.attention_tiles),
             &counts().attention_tiles, &at<StepCounts>(layout.counts)->attention_taken,
@@ -67,6 +77,7 @@ struct LoweredCudaModel {
   size_t workspace_bytes = 0;    // the most that a product takes
   int64_t quantized_stride = 0;  // of the widest rows that are quantised to int8
   int64_t int8_width = 0;        // of the widest layer in int8 of the library
+  int64_t adapted_width = 0;     // the largest rank of an op of an adapter; 0 without adapters
   int32_t processors = 0;        // of the device
   ComputedRows computed_rows;
 
@@ -77,7 +88,8 @@ struct LoweredCudaModel {
                        .workspace_bytes = static_cast<int64_t>(workspace_bytes),
                        .processors = processors,
                        .quantized_stride = quantized_stride,
-                       .int8_width = int8_width});
+                       .int8_width = int8_width,
+                       .adapted_width = adapted_width});
   }
   void Launch(const StepPlace<T>& place, DeviceStream& stream) const {
     for (const CudaOp<T>& cuda_op : ops) cuda_op(place, stream);

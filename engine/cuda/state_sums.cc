@@ -15,17 +15,20 @@ namespace {
 
 using kernels::cuda::RowRange;
 
+// The sums of the states are in memory before the sums of the trunk.
+constexpr bool kKinds[] = {false, true};
+
 // The places in the memory for sums of states.
 struct SumsPlace {
   SumsPlace(void* memory, int64_t most_sums, int64_t width) {
     Cutter cutter(memory);
-    count = cutter.Take<int32_t>(1);
+    counts = cutter.Take<int32_t>(2);
     ranges = cutter.Take<RowRange>(most_sums);
     sums = cutter.Take<double>(most_sums * width);
     bytes = cutter.end();
   }
 
-  int32_t* count;
+  int32_t* counts;   // of the states, of the trunk
   RowRange* ranges;  // [most_sums]
   double* sums;      // [most_sums, width]
   int64_t bytes;
@@ -52,26 +55,37 @@ absl::Status StateSums<T>::MakeRoom(int64_t sums) {
 }
 
 template <typename T>
-absl::Status StateSums<T>::Queue(const StepBatch& batch, const T* states, const int32_t* rows,
-                                 DeviceStream* stream) {
+absl::Status StateSums<T>::Queue(const StepBatch& batch, const T* states, const T* trunk,
+                                 const int32_t* rows, DeviceStream* stream) {
   const auto sums = static_cast<int32_t>(std::ssize(batch.states()));
   SLUICE_RETURN_IF_ERROR(MakeRoom(sums));
   const SumsPlace sent(on_host_.get(), most_sums_, width_);
   const SumsPlace place(on_device_.get(), most_sums_, width_);
-  *sent.count = sums;
-  for (int32_t s = 0; s < sums; ++s) {
-    const StepBatch::Places places = batch.state_places()[s];
-    sent.ranges[s] = {places.begin, batch.states()[s].largest ? -places.count : places.count};
+  int32_t all = 0;
+  for (const bool of_trunk : kKinds) {
+    const int32_t first = all;
+    for (int32_t i = 0; i < sums; ++i) {
+      if (batch.states()[i].of_trunk != of_trunk) continue;
+      const StepBatch::Places places = batch.state_places()[i];
+      sent.ranges[all++] = {places.begin, batch.states()[i].largest ? -places.count : places.count};
+    }
+    sent.counts[of_trunk] = all - first;
   }
   stream->CopyToDevice(
-      place.count, sent.count,
-      reinterpret_cast<char*>(sent.ranges + sums) - reinterpret_cast<char*>(sent.count));
-  kernels::cuda::SumRows<T>(*stream, {.x = states,
-                                      .dim = static_cast<int32_t>(width_),
-                                      .ids = rows,
-                                      .ranges = place.ranges,
-                                      .rows = {place.count, sums},
-                                      .out = place.sums});
+      place.counts, sent.counts,
+      reinterpret_cast<char*>(sent.ranges + sums) - reinterpret_cast<char*>(sent.counts));
+  int32_t first = 0;
+  for (const bool of_trunk : kKinds) {
+    const int32_t count = sent.counts[of_trunk];
+    if (count == 0) continue;
+    kernels::cuda::SumRows<T>(*stream, {.x = of_trunk ? trunk : states,
+                                        .dim = static_cast<int32_t>(width_),
+                                        .ids = rows,
+                                        .ranges = place.ranges + first,
+                                        .rows = {&place.counts[of_trunk], count},
+                                        .out = place.sums + first * width_});
+    first += count;
+  }
   return absl::OkStatus();
 }
 
@@ -85,9 +99,12 @@ void StateSums<T>::Fetch(const StepBatch& batch, DeviceStream* stream) {
 template <typename T>
 void StateSums<T>::Deliver(const StepBatch& batch) const {
   const double* fetched = SumsPlace(on_host_.get(), most_sums_, width_).sums;
-  for (const StateSum& sum : batch.states()) {
-    std::copy_n(fetched, width_, sum.out);
-    fetched += width_;
+  for (const bool of_trunk : kKinds) {
+    for (const StateSum& sum : batch.states()) {
+      if (sum.of_trunk != of_trunk) continue;
+      std::copy_n(fetched, width_, sum.out);
+      fetched += width_;
+    }
   }
 }
 

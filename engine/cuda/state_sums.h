@@ -17,10 +17,10 @@ class StateSums {
   // The sums are of `width` values. The device outlives them.
   StateSums(Device* device, int64_t width) : device_(*device), width_(width) {}
 
-  // Queues the sums of `states` [tokens, width]. `rows` lists the rows of each sequence. Allocates
-  // more memory if the batch has more sums than any before. Requires that no earlier sums are
-  // queued.
-  absl::Status Queue(const StepBatch& batch, const T* states, const int32_t* rows,
+  // Queues the sums of `states` [tokens, width], or of `trunk` if a sum is of the trunk. `rows`
+  // lists the rows of each sequence. Allocates more memory if the batch has more sums than any
+  // before. Requires that no earlier sums are queued.
+  absl::Status Queue(const StepBatch& batch, const T* states, const T* trunk, const int32_t* rows,
                      DeviceStream* stream);
   // Queues the copy of the sums to the host.
   void Fetch(const StepBatch& batch, DeviceStream* stream);
@@ -36,7 +36,7 @@ class StateSums {
 
   Device& device_;
   const int64_t width_;
-  // The number of sums, their ranges, and the sums.
+  // The numbers of sums of the states and of the trunk, their ranges, and the sums.
   PinnedMemory on_host_;
   DeviceMemory on_device_;
   int64_t most_sums_ = 0;

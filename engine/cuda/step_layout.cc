@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "base/check.h"
+#include "engine/cuda/cuda_adapter.h"
 #include "engine/cuda/dense_layer.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/kv_cache.h"
@@ -19,6 +20,7 @@ namespace {
 using kernels::RowGroup;
 using kernels::cuda::AttentionSequence;
 using kernels::cuda::AttentionTile;
+using kernels::cuda::PlacedMatrix;
 
 constexpr int64_t kAlignment = 256;
 
@@ -34,6 +36,11 @@ template <typename T>
 void Copy(std::span<const T> values, char* to) {
   static_assert(std::is_trivially_copyable_v<T>);
   if (!values.empty()) std::memcpy(to, values.data(), values.size_bytes());
+}
+
+// The adapters of a step on this device.
+const CudaAdapter& AdapterOf(const LoadedAdapter* adapter) {
+  return *static_cast<const CudaAdapter*>(adapter);
 }
 
 }  // namespace
@@ -76,6 +83,10 @@ StepLayout LayOutStep(const ModelConfig& config, const Graph& graph, const Bucke
   layout.page_copies = take(sequences, sizeof(kernels::PageCopy));
   layout.max_dense_tiles = kernels::cuda::MaxRowTiles(tokens, 1);
   layout.max_group_tiles = kernels::cuda::MaxRowTiles(tokens, tokens);
+  const bool adapts = traits.adapted_width > 0;
+  const int64_t adapter_groups = config.position_wise.Any() ? tokens : sequences;
+  layout.max_adapter_tiles =
+      adapts ? static_cast<int32_t>(kernels::cuda::MaxRowTiles(tokens, adapter_groups)) : 0;
   layout.attention = {.q_heads = static_cast<int32_t>(config.heads),
                       .kv_heads = static_cast<int32_t>(config.kv_heads),
                       .causal = config.causal,
@@ -87,6 +98,8 @@ StepLayout LayOutStep(const ModelConfig& config, const Graph& graph, const Bucke
   layout.dense_tiles = take(layout.max_dense_tiles, sizeof(RowGroup));
   layout.group_tiles = take(layout.max_group_tiles, sizeof(RowGroup));
   layout.attention_tiles = take(layout.max_attention_tiles, sizeof(AttentionTile));
+  layout.adapter_tiles = take(layout.max_adapter_tiles, sizeof(RowGroup));
+  layout.adapter_tables = take(adapts ? sequences : 0, sizeof(const PlacedMatrix*));
   layout.inputs = take(tokens * config.input_width, sizeof(float));
   constexpr int64_t kPageTokens = kernels::cuda::kPageTokens;
   const int64_t sequence_pages = (config.max_positions + kPageTokens - 1) / kPageTokens;
@@ -103,6 +116,7 @@ StepLayout LayOutStep(const ModelConfig& config, const Graph& graph, const Bucke
   layout.quantized = take(quantized_rows * traits.quantized_stride, sizeof(int8_t));
   layout.row_scales = take(traits.quantized_stride > 0 ? tokens : 0, sizeof(float));
   layout.int8_sums = take(Int8Sums(tokens, traits.int8_width), sizeof(int32_t));
+  layout.adapted = take(tokens * traits.adapted_width, element_bytes);
   layout.workspace = take(traits.workspace_bytes, 1);
   layout.bytes = end;
   return layout;
@@ -112,10 +126,20 @@ void WriteInput(const StepBatch& batch, const StepLayout& layout, char* input) {
   const auto at = [&](int64_t offset) { return input + (offset - layout.input); };
   const auto tiles_at = [&](int64_t offset) { return reinterpret_cast<RowGroup*>(at(offset)); };
   const RowGroup all_rows = {0, 0, batch.tokens()};
+  int32_t adapter_rank = 1;
+  for (size_t i = 0; i < batch.adapters().size(); ++i) {
+    const CudaAdapter& adapter = AdapterOf(batch.adapters()[i]);
+    const PlacedMatrix* const table = adapter.table();
+    std::memcpy(at(layout.adapter_tables) + i * sizeof(table), &table, sizeof(table));
+    adapter_rank = std::max(adapter_rank, adapter.max_rank());
+  }
   const StepCounts counts = {
       .rows = batch.tokens(),
       .dense_tiles = kernels::cuda::CutIntoRowTiles({&all_rows, 1}, tiles_at(layout.dense_tiles)),
       .group_tiles = kernels::cuda::CutIntoRowTiles(batch.groups(), tiles_at(layout.group_tiles)),
+      .adapter_tiles =
+          kernels::cuda::CutIntoRowTiles(batch.adapter_groups(), tiles_at(layout.adapter_tiles)),
+      .adapter_rank = adapter_rank,
       .wants_diagnostics = batch.xsa_cos_sim != nullptr || batch.xsa_proj_frac != nullptr,
       .page_copies = static_cast<int32_t>(batch.page_copies().size()),
       .attention_tiles = kernels::cuda::CutIntoAttentionTiles(

@@ -9,6 +9,7 @@
 #include "engine/model/model.h"
 #include "engine/step_batch.h"
 #include "kernels/cuda/attention_tiles.h"
+#include "kernels/cuda/matrix_tables.h"
 #include "kernels/row_group.h"
 
 namespace sluice {
@@ -18,6 +19,8 @@ struct StepCounts {
   int32_t rows;
   int32_t dense_tiles;
   int32_t group_tiles;
+  int32_t adapter_tiles;
+  int32_t adapter_rank;       // at least 1 and the rank of each op of the step's adapters
   int32_t wants_diagnostics;  // of XSA, if not 0
   int32_t page_copies;
   kernels::cuda::AttentionTileCounts attention_tiles;
@@ -43,11 +46,16 @@ struct StepLayout {
   int64_t dense_tiles;      // [max_dense_tiles]
   int64_t group_tiles;      // [max_group_tiles]
   int64_t attention_tiles;  // [max_attention_tiles]
-  int64_t inputs;           // [tokens, the model's input_width], float
-  int64_t pages;            // [sequences, pages of max_positions]; sent as far as used
+  // The tiles of rows with an adapter, and the tables of the step's adapters; absent in models that
+  // take no adapters.
+  int64_t adapter_tiles;   // [max_adapter_tiles]
+  int64_t adapter_tables;  // [sequences]
+  int64_t inputs;          // [tokens, the model's input_width], float
+  int64_t pages;           // [sequences, pages of max_positions]; sent as far as used
 
   int32_t max_dense_tiles;
   int32_t max_group_tiles;
+  int32_t max_adapter_tiles;
   int32_t max_attention_tiles;
   kernels::cuda::AttentionSizes attention;
 
@@ -58,6 +66,7 @@ struct StepLayout {
   int64_t row_scales;  // [tokens], float; of the quantised rows
   // [Int8Sums(tokens, the traits' int8_width)], int32; the library's sums of quantised rows
   int64_t int8_sums;
+  int64_t adapted;    // [tokens, the traits' adapted_width]; products of adapters' matrices A
   int64_t workspace;  // of the products; of one size in all buckets
   int64_t bytes;      // the total; grows with the bucket
 };
@@ -69,6 +78,7 @@ struct StepTraits {
   int32_t processors;            // of the device
   int64_t quantized_stride = 0;  // of the widest rows that are quantised; 0 if none are
   int64_t int8_width = 0;        // of the widest layer in int8 of the library; 0 if there is none
+  int64_t adapted_width = 0;     // the largest rank of an op of an adapter; 0 without adapters
 };
 
 // Lays out a step of `bucket` with the buffers of `graph`, of `rows` >= bucket.tokens rows.

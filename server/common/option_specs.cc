@@ -102,10 +102,10 @@ const std::vector<OptionSpec<ModelSpec>>& OptionSpecs<ModelSpec>() {
                     "each token and head, takes a little more than a quarter. f32: as computed, or "
                     "as config.json specifies. Part of the numerics profile."),
       SLUICE_OPTION(adapters, Path{},
-                    "The directory of the model's low-rank adapters, on a CPU only: each folder "
-                    "has the files of PEFT and is served as MODEL:FOLDER. Empty: the folder "
-                    "adapters in the model's directory, if there is one. In a file, a relative "
-                    "path starts at the directory of the file."),
+                    "The directory of the model's low-rank adapters: each folder has the files of "
+                    "PEFT and is served as MODEL:FOLDER. Empty: the folder adapters in the model's "
+                    "directory, if there is one. In a file, a relative path starts at the "
+                    "directory of the file."),
       SLUICE_OPTION(adapter_memory_bytes, Size(1, int64_t{1} << 40),
                     "The most memory of the model's adapters, at most half of the memory that is "
                     "free after the weights. If more are used, those that were used least recently "

@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "engine/cpu/cpu_backend.h"
+#include "kernels/cpu/loop_count.h"
 #include "kernels/cpu/profile.h"
 #include "tests/engine/cpu/runner.h"
 #include "tests/support/golden_file.h"
@@ -30,6 +31,8 @@ std::unique_ptr<Backend> MakeBackendUnderTest(const CpuOptions& options) {
   SLUICE_CHECK(backend.ok());
   return *std::move(backend);
 }
+
+int64_t LaunchesOfBackends() { return kernels::LoopsOfThisThread(); }
 
 // A profile that multiplies in bf16 cuts the sums of a step of 128 rows into pieces of 1024 values;
 // a sum of `long_sum` values has three.

@@ -21,6 +21,9 @@ std::vector<std::string> F32Profiles();
 // `options.profile` is one of the names above; the backend defines the meaning of `threads`. A
 // failure fails a CHECK.
 std::unique_ptr<Backend> MakeBackendUnderTest(const CpuOptions& options);
+// Returns the kernels that the device of the latest backend has launched, or on a CPU the loops of
+// threads that this thread has run.
+int64_t LaunchesOfBackends();
 // The amount of work in the tests, which depends on the speed of the backend.
 struct Effort {
   // A model with sums of realistic length, and the length of its longest prompt.

@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "engine/cuda/cuda_backend.h"
@@ -9,6 +11,17 @@ namespace sluice::testing {
 
 std::vector<std::string> SupportedProfiles() { return {"cuda-simt-f32", "cuda-simt-bf16"}; }
 std::vector<std::string> F32Profiles() { return {"cuda-simt-f32"}; }
+
+namespace {
+
+const simt::SimtDevice* latest_device = nullptr;
+
+}  // namespace
+
+int64_t LaunchesOfBackends() {
+  const simt::SimtCounts counts = latest_device->counts();
+  return counts.launches + counts.nodes;
+}
 
 std::unique_ptr<Backend> MakeBackendUnderTest(const CpuOptions& options) {
   using simt::SimtDense;
@@ -23,7 +36,9 @@ std::unique_ptr<Backend> MakeBackendUnderTest(const CpuOptions& options) {
     if (parts[3] == "table")
       cuda.algorithms = SLUICE_SOURCE_DIR "/tests/engine/cuda/algorithms/simt.json";
   }
-  auto backend = MakeCudaBackend(simt::MakeSimtDevice(device), cuda);
+  auto made = simt::MakeSimtDevice(device);
+  latest_device = made.get();
+  auto backend = MakeCudaBackend(std::move(made), cuda);
   SLUICE_CHECK(backend.ok());
   return *std::move(backend);
 }
