@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/cuda/dense_layers.h"
+#include "engine/model/adapter_limits.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/gated_projection.h"
 #include "kernels/cuda/hopper_attention.h"
@@ -106,6 +107,48 @@ Case GatedProjection(const char* name, const ProjectionShape& s, bool together) 
       if (together && cuda::ProjectGated(bench.stream(), gate, up)) return;
       cuda::Project(bench.stream(), gate);
       cuda::Project(bench.stream(), up);
+    };
+  });
+}
+
+// Times both products of a layer's adapters, one adapter of this rank for each group of rows.
+Case AdapterProducts(const ProjectionShape& s, int32_t rank) {
+  Measurement measurement = s.Moves("adapter products", sizeof(T));
+  absl::StrAppend(&measurement.shape, ", rank ", rank);
+  const int64_t moved =
+      s.x() + int64_t{s.groups} * (s.k + s.n) * rank + 2 * int64_t{s.rows()} * rank + 2 * s.out();
+  measurement.bytes = static_cast<double>(moved * int64_t{sizeof(T)});
+  measurement.operations = 2.0 * s.rows() * (s.k + s.n) * rank;
+  return KernelCase(measurement, [=](Bench& bench) {
+    const auto place = [&](int32_t k, int32_t n) -> cuda::PlacedMatrix {
+      return {bench.Values<T>(cuda::WeightElements<T>(cuda::WeightLayout::kPanels, 1, k, n)), k, n};
+    };
+    std::vector<const cuda::PlacedMatrix*> tables;
+    for (int32_t g = 0; g < s.groups; ++g) {
+      tables.push_back(
+          bench.Put(std::vector<cuda::PlacedMatrix>{place(s.k, rank), place(rank, s.n)}));
+    }
+    const cuda::PlacedMatrix* const* const of_step = bench.Put(tables);
+    const int32_t* const most = bench.Put(std::vector<int32_t>{rank});
+    const int32_t stride = kMaxAdapterRank;
+    const cuda::ProjectionArgs<T> down = {.x = bench.Values<T>(s.x()),
+                                          .weight = nullptr,
+                                          .bias = nullptr,
+                                          .bias_stride = 0,
+                                          .k = s.k,
+                                          .n = stride,
+                                          .tiles = Tiles(bench, s),
+                                          .accumulate = false,
+                                          .out = bench.Room<T>(int64_t{s.rows()} * stride)};
+    cuda::ProjectionArgs<T> up = down;
+    up.x = down.out;
+    up.k = stride;
+    up.n = s.n;
+    up.accumulate = true;
+    up.out = bench.Values<T>(s.out());
+    return [=, &bench] {
+      cuda::ProjectPlaced<T>(bench.stream(), down, {of_step, 0, most});
+      cuda::ProjectPlaced<T>(bench.stream(), up, {of_step, 1});
     };
   });
 }
@@ -339,6 +382,7 @@ void AddRehearsal(std::vector<Case>& cases) {
   cases.push_back(OwnProjection<T>("dense projection", dense));
   cases.push_back(HopperProjection("dense projection, hopper", dense));
   cases.push_back(GatedProjection("gated projection", dense, /*together=*/true));
+  cases.push_back(AdapterProducts({3, 4, 40, 72}, 8));
   cases.push_back(Int8Projection("dense projection, int8", dense));
   cases.push_back(LibraryProjection("dense projection", dense));
   cases.push_back(Int8LibraryProjection("dense projection, int8", dense));
@@ -375,6 +419,9 @@ void AddProjections(std::vector<Case>& cases) {
     const ProjectionShape mlp = {1, rows, 4096, 14336};
     cases.push_back(GatedProjection("gated projection", mlp, /*together=*/true));
     cases.push_back(GatedProjection("gated projection, two kernels", mlp, /*together=*/false));
+  }
+  for (int32_t adapters : {1, 8, 64}) {
+    cases.push_back(AdapterProducts({adapters, 1024 / adapters, 768, 768}, 16));
   }
   for (int32_t rows : {32, 256, 1024, 4096}) {
     cases.push_back(OwnProjection<float>("head projection", {1, rows, 4096, 32768}));

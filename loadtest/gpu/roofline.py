@@ -51,7 +51,7 @@ MMA_OPERATIONS = 2 * 16 * 8 * 16
 # The smallest number of rows that a product computes.
 FRAGMENT_ROWS = {**{f"HopperProjection{tiles}": 64 for tiles in TILE_COLUMNS},
                  "HopperAttention": 64, "Projection": 8, "ProjectionLarge": 8,
-                 "ProjectionFewRows": 8, "GatedFewRows": 8}
+                 "ProjectionFewRows": 8, "GatedFewRows": 8, "ProjectionPlaced": 8}
 
 # Where to find a case's counters. The case's name has the suffix of its portable kernel's tiles
 # appended, and has no ", XSA". The row of costs.json and the kernel of sass.json are both
@@ -91,6 +91,7 @@ COUNTERS = [
      "FewRows<BFloat16, BFloat16, BFloat16>"),
     ("gated projection, two kernels, 64 rows", "Projection bf16 of 64 rows",
      "FewRows<BFloat16, BFloat16, BFloat16>"),
+    ("adapter products", "ProjectionPlaced bf16", "Placed<BFloat16, true>"),
     ("head projection", "Projection bf16 to f32",
      "Projection<BFloat16, float, BFloat16, SmallTile, true>"),
     ("head projection, few rows", "Projection bf16 to f32 of few rows",

@@ -103,6 +103,20 @@ void AddRowOps(Cases& cases) {
                             .rows = Live(lab, kRows),
                             .out = lab.Room<T>(kRows * dim)});
   });
+  cases.Add(absl::StrCat("EmbedPlaced ", NameOf<T>()), absl::StrCat(kRows, " rows of 16"),
+            [](DeviceLab& lab, Random& random) {
+              std::vector<int32_t> ids(kRows);
+              for (int32_t& id : ids) id = RandomInt(random, 0, 99);
+              const PlacedMatrix* const table =
+                  lab.Put<PlacedMatrix>({{Values<T>(lab, random, 100 * 16), 100, 16}});
+              EmbedPlaced<T>(lab.stream(), {.ids = lab.Put(ids),
+                                            .drawn = nullptr,
+                                            .tiles = {lab.Put<RowGroup>({{0, 0, kRows}}),
+                                                      lab.Put<int32_t>({1}), 1},
+                                            .tables = {lab.Put<const PlacedMatrix*>({table}), 0},
+                                            .stride = kDim,
+                                            .out = lab.Room<T>(kRows * kDim)});
+            });
   cases.AddWidths<T>("TakeInput", kDim, kOddDim, [](DeviceLab& lab, Random& random, int32_t dim) {
     TakeInput<T>(lab.stream(), {Values<float>(lab, random, kRows * dim), dim, Live(lab, kRows),
                                 lab.Room<T>(kRows * dim)});

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 
 #include "kernels/cuda/gated_projection.h"
@@ -18,6 +19,8 @@ RowTiles TilesOn(DeviceLab& lab, const std::vector<RowGroup>& groups, int32_t ro
   return {lab.Put(tiles), lab.Put<int32_t>({count}), static_cast<int32_t>(tiles.size()),
           groups.size() == 1, MaxTileRows(rows / std::ssize(groups))};
 }
+
+constexpr int32_t kMaxRank = 512;  // of adapters
 
 struct ProductCase {
   int32_t matrices, rows;  // positions that share the rows
@@ -93,6 +96,36 @@ void AddProjection(Cases& cases, const ProductCase& c, const char* what) {
                                        .tiles = TilesOn(lab, groups, c.rows),
                                        .accumulate = false,
                                        .out = lab.Room<Out>(c.rows * c.n)});
+            });
+}
+
+// A product of rows of `k` elements and matrices [k, n] in tables, one for each group of rows. The
+// rows of the result have room for kMaxRank elements.
+template <typename T>
+void AddPlaced(Cases& cases, const ProductCase& c, const char* what) {
+  cases.Add(absl::StrCat("ProjectionPlaced ", NameOf<T>(), what),
+            absl::StrCat(c.rows, " x ", c.k, " x ", c.n, ", ", c.matrices, " adapters"),
+            [=](DeviceLab& lab, Random& random) {
+              std::vector<RowGroup> groups;
+              std::vector<const PlacedMatrix*> tables;
+              const int32_t each = c.rows / c.matrices, stride = std::max(c.n, kMaxRank);
+              for (int32_t m = 0; m < c.matrices; ++m) {
+                groups.push_back({m, m * each, each});
+                tables.push_back(
+                    lab.Put<PlacedMatrix>({{PackedValues<T>(lab, random, 1, c.k, c.n), c.k, c.n}}));
+              }
+              StreamOfProcessors stream(lab.stream(), c.processors);
+              ProjectPlaced<T>(stream,
+                               {.x = Values<T>(lab, random, c.rows * c.k),
+                                .weight = nullptr,
+                                .bias = nullptr,
+                                .bias_stride = 0,
+                                .k = c.k,
+                                .n = stride,
+                                .tiles = TilesOn(lab, groups, c.rows),
+                                .accumulate = false,
+                                .out = lab.Room<T>(c.rows * stride)},
+                               {lab.Put(tables), 0, lab.Put<int32_t>({c.n})});
             });
 }
 
@@ -301,6 +334,10 @@ void AddProductCases(Cases& cases) {
   AddProjection<BFloat16, float>(cases, {1, 128, 512, 1024, 8}, " to f32 of many rows");
   AddProjection<float, float>(cases, {1, kRows, 512, 256}, "");
   AddProjection<float, float>(cases, {1, kRows, 512, 255}, " odd");
+  AddPlaced<BFloat16>(cases, {16, kRows, 512, 16}, "");
+  AddPlaced<BFloat16>(cases, {16, kRows, 511, 16}, " odd");
+  AddPlaced<float>(cases, {16, kRows, 512, 16}, "");
+  AddPlaced<float>(cases, {16, kRows, 511, 16}, " odd");
   AddScores<BFloat16>(cases);
   AddScore<BFloat16>(cases, 128, 256, " of many rows", 16);
   AddScores<float>(cases);

@@ -337,16 +337,16 @@ TYPED_TEST(ProjectionTest, ACaptureFollowsTheGroupsOfTheStep) {
 // Matrices in places of their own, which differ in size or are missing. They have the bits of the
 // same matrices one after another. One capture serves several mixes, also one without tiles.
 template <typename T>
-class PlacedProjectionTest : public OpTest {
+class ProjectionPlacedTest : public OpTest {
  protected:
   // Puts [k, n] in a place of its own.
   PlacedMatrix Place(const std::vector<T>& values, int32_t k, int32_t n) {
     return {lab_.Put(Packed(values, 1, k, n)), k, n};
   }
 };
-TYPED_TEST_SUITE(PlacedProjectionTest, DTypes);
+TYPED_TEST_SUITE(ProjectionPlacedTest, DTypes);
 
-TYPED_TEST(PlacedProjectionTest, RowsHaveTheBitsOfTheirMatrixInAnyMix) {
+TYPED_TEST(ProjectionPlacedTest, RowsHaveTheBitsOfTheirMatrixInAnyMix) {
   using T = TypeParam;
   constexpr int32_t kIn = 72, kMost = 200, kCapacity = 140;
   for (const int32_t out : {136, 7}) {  // rows of 7 are not aligned
