@@ -13,7 +13,6 @@ namespace {
 constexpr int64_t kMaxHeadDim = 1024;  // as kernels::kMaxHeadDim
 constexpr int64_t kMaxHeads = 4096;
 constexpr int64_t kMaxVocab = int64_t{1} << 24;
-constexpr int64_t kMaxExperts = 4096;
 constexpr int64_t kMaxExpertsOfLayers = 1 << 16;
 constexpr double kMinEps = 1e-20;
 constexpr int64_t kMaxNamed = 20;  // keys or ids in one warning
@@ -156,7 +155,7 @@ void ReadExperts(ObjectReader& object, ModelConfig& config, const ExpertKeys& ke
   const char* const usual = object.Has("num_experts") ? "num_experts" : "num_local_experts";
   const char* const count_key = keys.count_key != nullptr ? keys.count_key : usual;
   ExpertsConfig& experts = config.experts;
-  experts.count = object.Integer(count_key, 1, kMaxExperts, fallback(keys.count));
+  experts.count = object.Integer(count_key, 1, kernels::kMaxExperts, fallback(keys.count));
   const int64_t most = std::min(experts.count, kernels::kMaxChosen);
   experts.chosen = object.Integer(keys.chosen_key, 1, most, fallback(keys.chosen));
   experts.width = config.intermediate_size;

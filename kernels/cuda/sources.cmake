@@ -17,6 +17,7 @@ set(SLUICE_CUDA_KERNELS
   projection.cu
   relative_attention.cu
   rope.cu
+  route.cu
   same_rows.cu
   sample.cu
   score.cu

@@ -14,6 +14,7 @@
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/pool.h"
 #include "kernels/cuda/rope.h"
+#include "kernels/cuda/route.h"
 #include "kernels/cuda/same_rows.h"
 #include "kernels/cuda/sample.h"
 #include "kernels/cuda/xsa.h"
@@ -120,6 +121,44 @@ void AddRowOps(Cases& cases) {
   cases.AddWidths<T>("TakeInput", kDim, kOddDim, [](DeviceLab& lab, Random& random, int32_t dim) {
     TakeInput<T>(lab.stream(), {Values<float>(lab, random, kRows * dim), dim, Live(lab, kRows),
                                 lab.Room<T>(kRows * dim)});
+  });
+}
+
+constexpr int32_t kExperts = 128, kChosen = 8;
+
+void AddRoute(Cases& cases) {
+  cases.Add("Route", absl::StrCat(kRows, " rows, ", kChosen, " of ", kExperts, " experts"),
+            [](DeviceLab& lab, Random& random) {
+              const int64_t bytes = Routes::Bytes(kRows, kExperts, kChosen);
+              Route(lab.stream(),
+                    {.logits = Values<float>(lab, random, kRows * kExperts),
+                     .softmax = RouteSoftmax::kOfChosen,
+                     .rows = Live(lab, kRows),
+                     .routes = Routes::At(lab.Room<char>(bytes), kRows, kExperts, kChosen)});
+            });
+}
+
+template <typename T>
+void AddExperts(Cases& cases) {
+  cases.AddWidths<T>("Experts", kDim, kOddDim, [](DeviceLab& lab, Random& random, int32_t dim) {
+    std::vector<int32_t> places(kRows * kChosen);
+    std::iota(places.begin(), places.end(), 0);
+    std::shuffle(places.begin(), places.end(), random);
+    Routes routes = {.max_rows = kRows, .experts = kExperts, .chosen = kChosen};
+    routes.places = lab.Put(places);
+    routes.weights = Values<float>(lab, random, std::ssize(places));
+    T* const copies = lab.Room<T>(std::ssize(places) * dim);
+    T* const rows = Values<T>(lab, random, kRows * dim);
+    CopyToPlaces<T>(
+        lab.stream(),
+        {.x = rows, .dim = dim, .rows = Live(lab, kRows), .routes = routes, .out = copies});
+    Combine<T>(lab.stream(), {.x = copies,
+                              .bias = nullptr,
+                              .dim = dim,
+                              .accumulate = true,
+                              .rows = Live(lab, kRows),
+                              .routes = routes,
+                              .out = rows});
   });
 }
 
@@ -271,6 +310,9 @@ std::vector<CostCase> CostCases() {
   AddFloatOps(cases);
   AddDiverse<float>(cases);
   AddDiverse<BFloat16>(cases);
+  AddRoute(cases);
+  AddExperts<float>(cases);
+  AddExperts<BFloat16>(cases);
   return cases.Take();
 }
 

@@ -6,6 +6,7 @@
 #include "kernels/cuda/mix.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/rope.h"
+#include "kernels/cuda/route.h"
 #include "kernels/cuda/xsa.h"
 #include "tests/kernels/cuda/op_test.h"
 
@@ -174,6 +175,44 @@ TYPED_TEST(RowAccessTest, Rope) {
       return out;
     });
   }
+}
+
+TYPED_TEST(RowAccessTest, CopiesAndSumsOfExperts) {
+  using T = TypeParam;
+  const int32_t dim = this->AnyWidth(), rows = 7, chosen = 3, copies = rows * chosen;
+  SCOPED_TRACE(dim);
+  const auto x = this->Values(rows * dim), results = this->Values(copies * dim);
+  const auto bias = this->Values(dim), before = this->Values(rows * dim);
+  const auto weights = RandomValues<float>(this->random_, copies);
+  std::vector<int32_t> places(copies);
+  std::iota(places.begin(), places.end(), 0);
+  std::shuffle(places.begin(), places.end(), this->random_);
+  const auto routes = [&] {
+    Routes of = {.max_rows = rows, .experts = chosen, .chosen = chosen};
+    of.weights = this->lab_.Put(weights);
+    of.places = this->lab_.Put(places);
+    return of;
+  };
+  this->ExpectSameBits([&] {
+    const CopyToPlacesArgs<T> args = {.x = this->Put(x),
+                                      .dim = dim,
+                                      .rows = this->Live(rows),
+                                      .routes = routes(),
+                                      .out = this->template Room<T>(copies * dim)};
+    CopyToPlaces(this->lab_.stream(), args);
+    return this->lab_.Get(args.out, copies * dim);
+  });
+  this->ExpectSameBits([&] {
+    const CombineArgs<T> args = {.x = this->Put(results),
+                                 .bias = this->Put(bias),
+                                 .dim = dim,
+                                 .accumulate = true,
+                                 .rows = this->Live(rows),
+                                 .routes = routes(),
+                                 .out = this->Put(before)};
+    Combine(this->lab_.stream(), args);
+    return this->lab_.Get(args.out, rows * dim);
+  });
 }
 
 TYPED_TEST(RowAccessTest, ExcludeSelf) {
