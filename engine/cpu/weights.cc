@@ -148,11 +148,7 @@ absl::StatusOr<kernels::PackedWeights> WeightLoader::Matrices(const LinearOp& op
                                                               int64_t n,
                                                               const WeightPrecision& precision) {
   const TensorPart& part = op.weight;
-  if (precision.stored) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("tensor ", part.name, " is stored quantised; the matrices of a position-wise ",
-                     "layer or of experts must be stored in floats"));
-  }
+  if (precision.stored) return StoredMatricesError(part);
   SLUICE_ASSIGN_OR_RETURN(auto tensor, checkpoint_.Find(part.name, part.shape));
   const int64_t element = kernels::DTypeBytes(tensor.dtype);
   const int64_t stride = part.run > 0 ? part.stride : k * n;

@@ -61,17 +61,17 @@ absl::Status CheckSupport(const Model& model) {
           ": kept channels run only on a CPU; serve the model with device: cpu, or write it by "
           "sluice quantize without --keep-channels"));
     }
+    if (linear != nullptr && linear->routes && PrecisionOf(model, *linear).stored) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor ", linear->weight.name,
+                       ": a router that is stored in int8 runs only on a CPU; serve the model with "
+                       "device: cpu"));
+    }
     const auto* const head = std::get_if<HeadOp>(&op);
     if (head == nullptr || PrecisionOf(model, *head).quantization == Quantization::kNone) continue;
     return absl::InvalidArgumentError(
         "an int8 head runs only on a CPU; serve the model with device: cpu, or with quantize_head: "
         "false and a checkpoint whose head is not quantised");
-  }
-  if (model.config.experts.count > 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the op RouteOp, which chooses ", model.config.experts.chosen, " of ",
-        model.config.experts.count, " experts for each row of ", model.config.architecture,
-        ", runs only on a CPU; serve the model with device: cpu"));
   }
   if (model.config.kv_dtype != KvType::kF32) {
     return absl::InvalidArgumentError(

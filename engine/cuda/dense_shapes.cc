@@ -21,7 +21,7 @@ const ActivationOp* ActivationOf(const GraphOp* next, BufferId buffer) {
 }
 
 std::optional<DenseShape> ShapeOf(const Graph& graph, const LinearOp& op, DenseType type) {
-  if (!op.one_matrix()) return std::nullopt;
+  if (!op.one_matrix() || op.routes) return std::nullopt;
   const int32_t k = Width(graph, op.in), n = Width(graph, op.out);
   if (type == DenseType::kInt8) {
     return DenseShape{.k = kernels::cuda::Int8Stride(k),

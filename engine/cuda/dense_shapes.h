@@ -13,8 +13,8 @@ namespace sluice {
 // that the op that writes `buffer` may apply it. Returns nullptr otherwise; `next` may be nullptr.
 const ActivationOp* ActivationOf(const GraphOp* next, BufferId buffer);
 
-// Returns the shape of a layer that is computed in `type`. Returns nullopt if matrices or biases
-// differ by position; our kernel computes such layers.
+// Returns the shape of a layer that is computed in `type`. Returns nullopt for routers, and if
+// matrices or biases differ by position or expert; our kernel computes such layers.
 std::optional<DenseShape> ShapeOf(const Graph& graph, const LinearOp& op, DenseType type);
 // Returns the shape with the activation `then` after the layer. Returns nullopt if the library
 // lacks it, or would apply it to only a part of the sum.

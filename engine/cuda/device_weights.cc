@@ -64,6 +64,36 @@ absl::StatusOr<const T*> DeviceWeights::LoadDense(const Checkpoint& checkpoint,
 }
 
 template <typename T>
+absl::StatusOr<const T*> DeviceWeights::LoadMatrices(const Checkpoint& checkpoint,
+                                                     const LinearOp& op, int64_t in, int64_t out) {
+  const TensorPart& part = op.weight;
+  const int64_t each = in * out, stride = part.run > 0 ? part.stride : each;
+  if (op.layout == MatrixLayout::kInOut) {
+    SLUICE_CHECK(op.more_matrices.empty());
+    return Load<T>(checkpoint, part, op.matrices * each);
+  }
+  SLUICE_ASSIGN_OR_RETURN(T* const values, Allocate<T>(op.matrices * each));
+  T* next = values;
+  const auto send = [&](const Tensor& tensor, int64_t first) {
+    return SendTransposedTo<T>({.data = ElementOf(tensor.data, tensor.dtype, first),
+                                .dtype = tensor.dtype,
+                                .rows = out,
+                                .columns = in,
+                                .stride = in},
+                               std::exchange(next, next + each), out);
+  };
+  SLUICE_ASSIGN_OR_RETURN(const Tensor tensor, checkpoint.Find(part.name, part.shape));
+  for (int64_t i = 0; i < op.matrices - std::ssize(op.more_matrices); ++i) {
+    SLUICE_RETURN_IF_ERROR(send(tensor, part.first + i * stride));
+  }
+  for (const std::string& name : op.more_matrices) {
+    SLUICE_ASSIGN_OR_RETURN(const Tensor more, checkpoint.Find(name, part.shape));
+    SLUICE_RETURN_IF_ERROR(send(more, 0));
+  }
+  return values;
+}
+
+template <typename T>
 absl::StatusOr<const T*> DeviceWeights::LoadJoined(const Checkpoint& checkpoint,
                                                    const std::vector<Columns>& columns,
                                                    int64_t in) {
@@ -296,6 +326,8 @@ absl::Status DeviceWeights::SendTransposedTo(const Source& source, T* out, int64
                                                         int64_t, int64_t);                        \
   template absl::StatusOr<const T*> DeviceWeights::LoadDense(                                     \
       const Checkpoint&, const TensorPart&, MatrixLayout, int64_t, int64_t, int64_t);             \
+  template absl::StatusOr<const T*> DeviceWeights::LoadMatrices(                                  \
+      const Checkpoint&, const LinearOp&, int64_t, int64_t);                                      \
   template absl::StatusOr<const T*> DeviceWeights::LoadJoined(                                    \
       const Checkpoint&, const std::vector<Columns>&, int64_t);                                   \
   template absl::StatusOr<const T*> DeviceWeights::LoadJoinedBias(const Checkpoint&,              \

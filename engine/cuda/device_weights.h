@@ -48,6 +48,10 @@ class DeviceWeights {
   absl::StatusOr<const T*> LoadDense(const Checkpoint& checkpoint, const TensorPart& part,
                                      MatrixLayout layout, int64_t in, int64_t out,
                                      int64_t padded = 0);
+  // Loads the matrices of a layer of experts, and arranges them as [matrices, in, out].
+  template <typename T>
+  absl::StatusOr<const T*> LoadMatrices(const Checkpoint& checkpoint, const LinearOp& op,
+                                        int64_t in, int64_t out);
   // The `count` columns of a joined layer that come from one part, which is stored as kOutIn.
   struct Columns {
     const TensorPart* part;

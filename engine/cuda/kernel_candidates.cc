@@ -109,7 +109,7 @@ float AttentionShape::ScoreScale() const {
 
 std::string ToString(const GroupedProductShape& shape) {
   std::string text = absl::StrCat("the product of ", shape.k, " x ", shape.n);
-  if (shape.matrices > 1) absl::StrAppend(&text, " by ", shape.matrices, " positions");
+  if (shape.matrices > 1) absl::StrAppend(&text, " by ", shape.matrices, " matrices");
   absl::StrAppend(&text, shape.bias ? ", bias" : "", shape.accumulate ? ", accumulate" : "",
                   shape.activate ? ", activation" : "", shape.gated ? " of a gate" : "",
                   shape.gate_layer ? " with its layer" : "");

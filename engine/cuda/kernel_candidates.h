@@ -45,7 +45,7 @@ std::string ToString(const AttentionShape& shape);
 // The parameters that distinguish two products by this project's kernels.
 struct GroupedProductShape {
   int32_t k, n;
-  int32_t matrices = 1;  // one for each position, or 1
+  int32_t matrices = 1;  // one for each position or expert, or 1
   bool bias = false;
   bool position_bias = false;
   bool accumulate = false;
@@ -58,7 +58,7 @@ struct GroupedProductShape {
 
   auto operator<=>(const GroupedProductShape&) const = default;
 };
-// Returns a text such as "the product of 512 x 512 by 256 positions".
+// Returns a text such as "the product of 512 x 512 by 256 matrices".
 std::string ToString(const GroupedProductShape& shape);
 
 // The weight [matrices, k, n] and the bias of the layer of a product's gate, on the device; null if

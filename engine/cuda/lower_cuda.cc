@@ -18,6 +18,7 @@
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/projection.h"
 #include "kernels/cuda/rope.h"
+#include "kernels/cuda/route.h"
 
 namespace sluice {
 namespace {
@@ -134,9 +135,33 @@ class Lowering {
     return std::move(layer.cuda_op);
   }
 
-  // CheckSupport refuses models with these.
-  CudaOpOr operator()(const RouteOp&) { return absl::UnimplementedError("RouteOp"); }
-  CudaOpOr operator()(const CombineOp&) { return absl::UnimplementedError("CombineOp"); }
+  CudaOpOr operator()(const RouteOp& op) {
+    return CudaOp<T>([op, dim = Width32(op.in)](const StepPlace<T>& place, Stream& stream) {
+      cuda::Route(stream,
+                  {.logits = place.template at<const float>(place.layout.buffers[op.logits]),
+                   .softmax = op.softmax,
+                   .rows = place.rows(),
+                   .routes = place.routes()});
+      cuda::CopyToPlaces<T>(stream, {.x = place.buffer(op.in),
+                                     .dim = dim,
+                                     .rows = place.rows(),
+                                     .routes = place.routes(),
+                                     .out = place.buffer(op.out)});
+    });
+  }
+
+  CudaOpOr operator()(const CombineOp& op) {
+    SLUICE_ASSIGN_OR_RETURN(const T* const bias, weights_.Load<T>(source_, op.bias, Width(op.out)));
+    return [op, bias, dim = Width32(op.out)](const StepPlace<T>& place, Stream& stream) {
+      cuda::Combine<T>(stream, {.x = place.buffer(op.in),
+                                .bias = bias,
+                                .dim = dim,
+                                .accumulate = op.accumulate,
+                                .rows = place.rows(),
+                                .routes = place.routes(),
+                                .out = place.buffer(op.out)});
+    };
+  }
 
   CudaOpOr operator()(const RopeStoreOp& op) {
     SLUICE_ASSIGN_OR_RETURN(const DeviceRope rope, of_ops_.Rope(op));
@@ -202,13 +227,14 @@ class Lowering {
 
   CudaOpOr operator()(const ActivationOp& op) {
     const int64_t stride = RowStride(op.in);
-    return [op, stride, dim = Width32(op.in)](const StepPlace<T>& place, Stream& stream) {
+    return [op, stride, dim = Width32(op.in), rows_each = graph_.buffers[op.in].rows](
+               const StepPlace<T>& place, Stream& stream) {
       cuda::Activate<T>(stream, {.activation = op.activation,
                                  .in = place.buffer(op.in),
                                  .up = Buffer(op.up, place),
                                  .dim = dim,
                                  .stride = stride,
-                                 .rows = place.rows(),
+                                 .rows = place.rows(rows_each),
                                  .out = place.buffer(op.out)});
     };
   }
@@ -394,7 +420,7 @@ absl::StatusOr<LoweredCudaModel<T>> LowerToCuda(const Model& model, DeviceWeight
   lowered.head = lowering.head();
   lowered.uses_library = lowering.products().uses_library();
   lowered.workspace_bytes = lowering.products().workspace_bytes();
-  lowered.quantized_stride = lowering.products().quantized_stride();
+  lowered.quantized_width = lowering.products().quantized_width();
   lowered.int8_width = lowering.products().int8_width();
   lowered.computed_rows = lowering.products().computed_rows();
   lowered.adapted_width = MaxJoinedRank(lowered.graph);

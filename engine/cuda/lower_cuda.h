@@ -14,6 +14,7 @@
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/kv_cache.h"
 #include "kernels/cuda/matrix_tables.h"
+#include "kernels/cuda/route.h"
 #include "kernels/cuda/row_tiles.h"
 #include "kernels/simt/stream.h"
 
@@ -39,6 +40,10 @@ struct StepPlace {
   const StepCounts& counts() const { return *at<const StepCounts>(layout.counts); }
   void* workspace() const { return arena + layout.workspace; }
   kernels::cuda::LiveRows rows() const { return {&counts().rows, bucket.tokens}; }
+  // Returns the rows of a buffer that has `rows_each` rows of each token.
+  kernels::cuda::LiveRows rows(int64_t rows_each) const {
+    return rows_each == 1 ? rows() : routes().copies();
+  }
   kernels::cuda::RowTiles dense_tiles() const {
     return {at<const kernels::RowGroup>(layout.dense_tiles), &counts().dense_tiles,
             layout.max_dense_tiles, /*one_group=*/true, kernels::cuda::MaxTileRows(bucket.tokens)};
@@ -46,6 +51,10 @@ struct StepPlace {
   kernels::cuda::RowTiles group_tiles() const {
     return {at<const kernels::RowGroup>(layout.group_tiles), &counts().group_tiles,
             layout.max_group_tiles, /*one_group=*/false, kernels::cuda::MaxTileRows(bucket.tokens)};
+  }
+  kernels::cuda::Routes routes() const {
+    return kernels::cuda::Routes::At(arena + layout.routes, bucket.tokens, layout.experts,
+                                     layout.chosen);
   }
   kernels::cuda::RowTiles adapter_tiles() const {
     return {at<const kernels::RowGroup>(layout.adapter_tiles), &counts().adapter_tiles,
@@ -55,6 +64,18 @@ struct StepPlace {
   // Returns the matrices with this place in the tables of the step's adapters.
   kernels::cuda::MatrixTables adapters(int32_t matrix_place) const {
     return {at<const kernels::cuda::PlacedMatrix* const>(layout.adapter_tables), matrix_place};
+  }
+  // Returns the tiles of a layer's rows.
+  kernels::cuda::RowTiles tiles(MatrixIndex index) const {
+    switch (index) {
+      case MatrixIndex::kNone:
+        break;
+      case MatrixIndex::kPosition:
+        return group_tiles();
+      case MatrixIndex::kExpert:
+        return routes().row_tiles();
+    }
+    return dense_tiles();
   }
   kernels::cuda::AttentionTiles attention_tiles() const {
     return {at<const kernels::cuda::AttentionTile>(layout.attention_tiles),
@@ -75,7 +96,7 @@ struct LoweredCudaModel {
   HeadWeights<T> head;
   bool uses_library = false;     // for layers other than the head
   size_t workspace_bytes = 0;    // the most that a product takes
-  int64_t quantized_stride = 0;  // of the widest rows that are quantised to int8
+  int64_t quantized_width = 0;   // the most values of a token that are quantised to int8
   int64_t int8_width = 0;        // of the widest layer in int8 of the library
   int64_t adapted_width = 0;     // the largest rank of an op of an adapter; 0 without adapters
   int32_t processors = 0;        // of the device
@@ -87,7 +108,7 @@ struct LoweredCudaModel {
                       {.element_bytes = sizeof(T),
                        .workspace_bytes = static_cast<int64_t>(workspace_bytes),
                        .processors = processors,
-                       .quantized_stride = quantized_stride,
+                       .quantized_width = quantized_width,
                        .int8_width = int8_width,
                        .adapted_width = adapted_width});
   }

@@ -27,6 +27,10 @@ static_assert(CudaHead<float>::kWideRows <= kMaxHeadRows);
 
 template <typename T>
 absl::StatusOr<LoweredLayer<T>> ProductLowering<T>::Lower(const LinearOp& op, const GraphOp* next) {
+  if (op.routes) {
+    SLUICE_ASSIGN_OR_RETURN(CudaOp<T> router, Router(op));
+    return LoweredLayer<T>{std::move(router)};
+  }
   const ActivationOp* const then = ActivationOf(next, op.out);
   const Epilogue epilogue = EpilogueOf(then, op.out);
   SLUICE_ASSIGN_OR_RETURN(const T* const bias, of_ops_.Bias<T>(op));
@@ -95,7 +99,7 @@ absl::StatusOr<CudaOp<T>> ProductLowering<T>::LowerGated(const GatedLayers& laye
 
 template <typename T>
 void ProductLowering<T>::Count(const LinearOp& op, const DenseShape* shape) {
-  const double multiply_adds = double{1} * Width(op.in) * Width(op.out);
+  const double multiply_adds = double{1} * Width(op.in) * Width(op.out) * Rows(op.in);
   multiply_adds_ += multiply_adds;
   if (shape != nullptr) of_library_[{MaxRows(*shape), MinRows(*shape)}] += multiply_adds;
 }
@@ -154,7 +158,7 @@ cuda::ProjectionArgs<T, T, Operand> ProductLowering<T>::OwnLayer<Operand>::ArgsA
       .bias_stride = op.bias_each ? n : 0,
       .k = k,
       .n = n,
-      .tiles = op.position_wise() ? place.group_tiles() : place.dense_tiles(),
+      .tiles = place.tiles(op.index),
       .accumulate = op.accumulate,
       .out = place.buffer(op.out),
       .activate = then.activate,
@@ -168,6 +172,27 @@ cuda::ProjectionArgs<T, T, Operand> ProductLowering<T>::OwnLayer<Operand>::ArgsA
     args.x = place.buffer(op.in);
   }
   return args;
+}
+
+template <typename T>
+absl::StatusOr<CudaOp<T>> ProductLowering<T>::Router(const LinearOp& op) {
+  const int32_t k = Width(op.in), n = Width(op.out);
+  Count(op, nullptr);
+  SLUICE_ASSIGN_OR_RETURN(const T* const plain, of_ops_.Weight<T>(op));
+  SLUICE_ASSIGN_OR_RETURN(const T* const weight,
+                          weights_.Pack(plain, cuda::WeightLayout::kPanels, 1, k, n));
+  return [op, weight, k, n](const StepPlace<T>& place, DeviceStream& stream) {
+    cuda::Project<T, float>(stream,
+                            {.x = place.buffer(op.in),
+                             .weight = weight,
+                             .bias = nullptr,
+                             .bias_stride = 0,
+                             .k = k,
+                             .n = n,
+                             .tiles = place.dense_tiles(),
+                             .accumulate = false,
+                             .out = place.template at<float>(place.layout.buffers[op.out])});
+  };
 }
 
 // The library computes the layer if one of its algorithms passes a trial. The bits equal our
@@ -258,12 +283,13 @@ absl::StatusOr<typename ProductLowering<T>::template OwnLayer<int8_t>> ProductLo
 template <typename T>
 CudaOp<T> ProductLowering<T>::Quantizer(const LinearOp& op) {
   const int32_t k = Width(op.in);
-  quantized_stride_ = std::max(quantized_stride_, cuda::Int8Stride(k));
+  const int64_t rows_each = Rows(op.in);
+  quantized_width_ = std::max(quantized_width_, rows_each * cuda::Int8Stride(k));
   if (std::exchange(quantized_, op.in) == op.in) return [](const StepPlace<T>&, DeviceStream&) {};
-  return [in = op.in, k](const StepPlace<T>& place, DeviceStream& stream) {
+  return [in = op.in, k, rows_each](const StepPlace<T>& place, DeviceStream& stream) {
     cuda::QuantizeRows<T>(stream, {.x = place.buffer(in),
                                    .k = k,
-                                   .rows = place.rows(),
+                                   .rows = place.rows(rows_each),
                                    .out = place.template at<int8_t>(place.layout.quantized),
                                    .scales = place.template at<float>(place.layout.row_scales)});
   };

@@ -46,7 +46,7 @@ class ProductLowering {
 
   bool uses_library() const { return uses_library_; }
   size_t workspace_bytes() const { return workspace_bytes_; }
-  int32_t quantized_stride() const { return quantized_stride_; }
+  int64_t quantized_width() const { return quantized_width_; }
   int32_t int8_width() const { return int8_width_; }
   // Returns the rows that the lowered layers compute. The head's are not included.
   ComputedRows computed_rows() const;
@@ -78,6 +78,8 @@ class ProductLowering {
   };
 
   static Epilogue EpilogueOf(const ActivationOp* then, BufferId out);
+  // Lowers the layer of a router, whose logits are float.
+  absl::StatusOr<CudaOp<T>> Router(const LinearOp& op);
   // Lowers a layer in int8.
   absl::StatusOr<LoweredLayer<T>> Int8Product(const LinearOp& op, const T* bias,
                                               const Epilogue& then);
@@ -102,6 +104,8 @@ class ProductLowering {
   // Counts a layer's multiply-adds of a row. `shape` is the layer's in the library, or nullptr.
   void Count(const LinearOp& op, const DenseShape* shape);
   int32_t Width(BufferId id) const { return static_cast<int32_t>(graph_.buffers[id].width); }
+  // Returns the rows of each token.
+  int64_t Rows(BufferId id) const { return graph_.buffers[id].rows; }
 
   const Model& model_;
   const Graph& graph_;
@@ -110,10 +114,10 @@ class ProductLowering {
   DenseLayers* const dense_;           // nullptr if there are none
   SelectedKernels<T>* const kernels_;  // nullptr if the portable ones serve without a trial
   bool uses_library_ = false;
-  size_t workspace_bytes_ = 0;    // the most that a layer takes
-  int32_t quantized_stride_ = 0;  // of the widest rows that a layer quantises
-  int32_t int8_width_ = 0;        // of the widest layer in int8 of the library
-  double multiply_adds_ = 0;      // of a row in all layers
+  size_t workspace_bytes_ = 0;   // the most that a layer takes
+  int64_t quantized_width_ = 0;  // the most values of a token that a layer quantises
+  int32_t int8_width_ = 0;       // of the widest layer in int8 of the library
+  double multiply_adds_ = 0;     // of a row in all layers
   // The same in layers that the library computes, by the slice and the least rows of its shapes.
   std::map<std::pair<int32_t, int32_t>, double> of_library_;
   BufferId quantized_ = kNoBuffer;  // the buffer whose rows are quantised at this point

@@ -29,6 +29,7 @@ template <typename T>
 absl::StatusOr<const T*> OpWeights::Weight(const LinearOp& op) {
   const Checkpoint& source = model_.checkpoint;
   if (op.position_wise()) return weights_.Load<T>(source, op.weight, ElementsOf(op.weight));
+  if (!op.one_matrix()) return weights_.LoadMatrices<T>(source, op, In(op), Out(op));
   if (IsOfSeveral(op)) {
     return weights_.LoadJoined<T>(source, ColumnsOf(op, &LinearOp::weight), In(op));
   }
@@ -50,6 +51,7 @@ absl::StatusOr<Int8Weight> OpWeights::Int8(const LinearOp& op) {
     return weights_.Quantize(weight, op.matrices, static_cast<int32_t>(In(op)),
                              static_cast<int32_t>(Out(op)));
   }
+  if (!op.one_matrix()) return StoredMatricesError(op.weight);
   const std::vector<DeviceWeights::Columns> columns = ColumnsOf(op, &LinearOp::weight);
   for (const DeviceWeights::Columns& own : columns) {
     SLUICE_RETURN_IF_ERROR(CheckStoredLayout(*own.part, op.layout));

@@ -12,6 +12,7 @@
 #include "engine/cuda/dense_layer.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/kv_cache.h"
+#include "kernels/cuda/route.h"
 #include "kernels/cuda/row_tiles.h"
 
 namespace sluice {
@@ -59,6 +60,10 @@ StepLayout LayOutStep(const ModelConfig& config, const Graph& graph, const Bucke
   const int32_t sequences = StepCapacity(bucket, config.causal).sequences;
   StepLayout layout;
   layout.buffers.resize(graph.buffers.size());
+  std::vector<int64_t> value_bytes(graph.buffers.size(), element_bytes);
+  for (const GraphOp& op : graph.ops) {
+    if (const auto* route = std::get_if<RouteOp>(&op)) value_bytes[route->logits] = sizeof(float);
+  }
   // The input of the head is at the same place in every layout, so that one captured head serves
   // all buckets.
   layout.buffers[graph.head_input] =
@@ -66,7 +71,7 @@ StepLayout LayOutStep(const ModelConfig& config, const Graph& graph, const Bucke
   for (size_t i = 0; i < layout.buffers.size(); ++i) {
     const GraphBuffer& buffer = graph.buffers[i];
     if (static_cast<BufferId>(i) == graph.head_input || buffer.within != kNoBuffer) continue;
-    layout.buffers[i] = take(rows * buffer.width, element_bytes);
+    layout.buffers[i] = take(rows * buffer.rows * buffer.width, value_bytes[i]);
   }
   for (size_t i = 0; i < layout.buffers.size(); ++i) {
     const GraphBuffer& buffer = graph.buffers[i];
@@ -112,9 +117,15 @@ StepLayout LayOutStep(const ModelConfig& config, const Graph& graph, const Bucke
   layout.attention_scratch = take(kernels::cuda::AttentionScratchFloats(
                                       layout.attention, static_cast<int32_t>(config.head_dim)),
                                   sizeof(float));
+  layout.experts = static_cast<int32_t>(config.experts.count);
+  layout.chosen = static_cast<int32_t>(config.experts.chosen);
+  layout.routes = take(
+      layout.experts > 0 ? kernels::cuda::Routes::Bytes(tokens, layout.experts, layout.chosen) : 0,
+      1);
   const int64_t quantized_rows = traits.int8_width > 0 ? Int8DenseRows(tokens) : tokens;
-  layout.quantized = take(quantized_rows * traits.quantized_stride, sizeof(int8_t));
-  layout.row_scales = take(traits.quantized_stride > 0 ? tokens : 0, sizeof(float));
+  layout.quantized = take(quantized_rows * traits.quantized_width, sizeof(int8_t));
+  const int64_t scales = tokens * std::max(layout.chosen, 1);
+  layout.row_scales = take(traits.quantized_width > 0 ? scales : 0, sizeof(float));
   layout.int8_sums = take(Int8Sums(tokens, traits.int8_width), sizeof(int32_t));
   layout.adapted = take(tokens * traits.adapted_width, element_bytes);
   layout.workspace = take(traits.workspace_bytes, 1);

@@ -29,7 +29,8 @@ struct StepCounts {
 
 // Byte offsets, multiples of 256.
 struct StepLayout {
-  // Per graph buffer: [rows, width], or columns of another one. The graph's output is at 0.
+  // Per graph buffer: [rows, width], or columns of another one. The graph's output is at 0. The
+  // logits of routers are float.
   std::vector<int64_t> buffers;
 
   int64_t input;  // the first of the arrays that the host sends, which end with `pages`
@@ -57,13 +58,16 @@ struct StepLayout {
   int32_t max_group_tiles;
   int32_t max_adapter_tiles;
   int32_t max_attention_tiles;
+  int32_t experts;  // of a layer, and the experts that a row chooses
+  int32_t chosen;
   kernels::cuda::AttentionSizes attention;
 
   int64_t cos_sim;    // [layers, tokens, heads]; absent without XSA
   int64_t proj_frac;  // as cos_sim
   int64_t attention_scratch;
-  int64_t quantized;   // [tokens, the traits' quantized_stride], int8
-  int64_t row_scales;  // [tokens], float; of the quantised rows
+  int64_t routes;      // see kernels::cuda::Routes; absent without experts
+  int64_t quantized;   // [tokens, the traits' quantized_width], int8
+  int64_t row_scales;  // [tokens, the rows of each], float; of the quantised rows
   // [Int8Sums(tokens, the traits' int8_width)], int32; the library's sums of quantised rows
   int64_t int8_sums;
   int64_t adapted;    // [tokens, the traits' adapted_width]; products of adapters' matrices A
@@ -76,7 +80,7 @@ struct StepTraits {
   int64_t element_bytes;
   int64_t workspace_bytes;
   int32_t processors;            // of the device
-  int64_t quantized_stride = 0;  // of the widest rows that are quantised; 0 if none are
+  int64_t quantized_width = 0;   // the most values of a token that are quantised; 0 if none are
   int64_t int8_width = 0;        // of the widest layer in int8 of the library; 0 if there is none
   int64_t adapted_width = 0;     // the largest rank of an op of an adapter; 0 without adapters
 };

@@ -184,6 +184,12 @@ absl::Status CheckStoredLayout(const TensorPart& part, MatrixLayout layout) {
       "[out, in] whose rows are not interleaved with other layers' rows"));
 }
 
+absl::Status StoredMatricesError(const TensorPart& part) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("tensor ", part.name, " is stored quantised; the matrices of a position-wise ",
+                   "layer or of experts must be stored in floats"));
+}
+
 bool AnyIn(const Model& model, Quantization quantization) {
   return std::ranges::any_of(model.graph.ops, [&](const GraphOp& op) {
     const auto* const linear = std::get_if<LinearOp>(&op);

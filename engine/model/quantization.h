@@ -84,6 +84,8 @@ WeightPrecision PrecisionOf(const Model& model, const HeadOp& op);
 // Returns InvalidArgument unless a layer of this layout can be read from a tensor that is stored
 // quantised.
 absl::Status CheckStoredLayout(const TensorPart& part, MatrixLayout layout);
+// Returns the error for a tensor with several matrices that is stored quantised.
+absl::Status StoredMatricesError(const TensorPart& part);
 // Returns whether any op of the model multiplies weights in this quantisation.
 bool AnyIn(const Model& model, Quantization quantization);
 inline bool AnyQuantized(const Model& model) {

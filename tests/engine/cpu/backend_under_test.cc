@@ -46,7 +46,8 @@ Effort EffortOfTests() {
           .every_kind = true,
           .quantized = {"int8_dense", "int8_position_wise", "int8_bert", "int8_encoder",
                         "int4_dense", "int4_position_wise", "kv_bf16_xsa_lm", "kv_int8_dense",
-                        "kv_bf16_windowed", "kv_int8_xsa_lm", "kv_int8_hstu"},
+                        "kv_bf16_windowed", "kv_int8_xsa_lm", "kv_int8_hstu", "int8_experts",
+                        "int4_experts", "int8_experts_encoder"},
           .quantized_head = true,
           .threads = {1, 2},
           .sequences = upto64,
@@ -58,8 +59,7 @@ Effort EffortOfTests() {
                           .vocab = 1000,
                           .length = 200}},
           .families = FamilyGoldens(),
-          .disentangled = true,
-          .experts = true};
+          .disentangled = true};
 }
 
 }  // namespace sluice::testing

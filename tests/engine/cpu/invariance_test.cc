@@ -161,10 +161,7 @@ std::vector<std::string> Kinds() {
                    {"int4_disentangled", "kv_bf16_disentangled", "kv_int8_disentangled"});
     }
   }
-  if (EffortOfTests().experts) {
-    kinds.insert(kinds.end(), {"experts", "experts_encoder", "int8_experts", "int4_experts",
-                               "int8_experts_encoder"});
-  }
+  kinds.insert(kinds.end(), {"experts", "experts_encoder"});
   return kinds;
 }
 

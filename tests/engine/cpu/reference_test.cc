@@ -114,7 +114,7 @@ void DrawExplicit(std::mt19937_64& random, ModelConfig& config) {
   }
   config.has_mlp = config.parallel_blocks || below(4) > 0;
   config.token_types = below(2) * (1 + below(4));
-  if (EffortOfTests().experts && config.has_mlp && flip()) DrawExperts(random, config);
+  if (config.has_mlp && flip()) DrawExperts(random, config);
   draw(config.input);
   if (config.input == InputKind::kIds) return;
   config.input_adapter = static_cast<InputAdapter>(below(config.position_wise.Any() ? 3 : 2));

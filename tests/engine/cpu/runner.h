@@ -47,7 +47,6 @@ struct Effort {
   std::vector<RealSize> real_sizes;
   std::vector<std::string> families = {};  // goldens of FamilyGoldens() that are compared
   bool disentangled = false;               // whether the backend has disentangled attention
-  bool experts = false;                    // whether the backend has experts
 };
 Effort EffortOfTests();
 

@@ -277,16 +277,6 @@ TEST_F(CudaModelTest, DisentangledAttentionWithASoftCapIsRefused) {
                                        "serve the model with device: cpu"));
 }
 
-TEST_F(CudaModelTest, ExpertsAreRefusedWithTheNameOfTheOp) {
-  ModelConfig config = TinySluiceConfig(1);
-  config.experts = {.count = 4, .chosen = 2, .width = 8, .layers = {true}};
-  backend_ = MakeCudaBackend(simt::MakeSimtDevice({}), {.dtype = "f32"}).value();
-  EXPECT_EQ(backend_->Load(RandomModel(config, 1)).status(),
-            absl::InvalidArgumentError(
-                "the op RouteOp, which chooses 2 of 4 experts for each row of SluiceForCausalLM, "
-                "runs only on a CPU; serve the model with device: cpu"));
-}
-
 TEST_F(CudaModelTest, AModelLoadsIfABlockHasEnoughSharedMemoryAndItsBitsDoNotDependOnIt) {
   ModelConfig config = TinyConfig(1);
   config.head_dim = 256;

@@ -16,18 +16,20 @@ namespace {
 
 constexpr Bucket kWhole{120, 8};
 
-ModelConfig ModelWith(Activation activation, bool gated) {
-  ModelConfig config = TinySluiceConfig(2);
-  config.activation = activation;
-  config.gated_mlp = gated;
-  return config;
-}
-
 struct Case {
   std::string profile;
   Activation activation;
   bool gated = false;
+  bool experts = false;  // in the second layer
 };
+
+ModelConfig ModelOf(const Case& of) {
+  ModelConfig config = TinySluiceConfig(2);
+  config.activation = of.activation;
+  config.gated_mlp = of.gated;
+  if (of.experts) config.experts = {.count = 5, .chosen = 3, .width = 24, .layers = {false, true}};
+  return config;
+}
 
 class DenseModelTest : public ::testing::TestWithParam<Case> {
  protected:
@@ -44,7 +46,7 @@ class DenseModelTest : public ::testing::TestWithParam<Case> {
 
   std::mt19937_64 random_{11};
   const std::shared_ptr<const Model> model_ =
-      RandomModel(ModelWith(GetParam().activation, GetParam().gated), 17, kernels::DType::kBF16);
+      RandomModel(ModelOf(GetParam()), 17, kernels::DType::kBF16);
 };
 
 // The batch has more rows than a run of the head takes, so that each row also has another place in
@@ -83,17 +85,18 @@ TEST_P(DenseModelTest, AnswersAreCloseToOurKernels) {
   EXPECT_TRUE(differ) << "whether the library was there at all";
 }
 
-INSTANTIATE_TEST_SUITE_P(Profiles, DenseModelTest,
-                         ::testing::Values(Case{"cuda-simt-f32-library", Activation::kRelu},
-                                           Case{"cuda-simt-bf16-library", Activation::kRelu},
-                                           Case{"cuda-simt-bf16-library", Activation::kGeluTanh},
-                                           Case{"cuda-simt-f32-library", Activation::kSilu, true},
-                                           Case{"cuda-simt-f32-table", Activation::kRelu}),
-                         [](const auto& named) {
-                           return TestName(
-                               named.param.profile + "_" +
-                               std::to_string(static_cast<int>(named.param.activation)));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Profiles, DenseModelTest,
+    ::testing::Values(Case{"cuda-simt-f32-library", Activation::kRelu},
+                      Case{"cuda-simt-bf16-library", Activation::kRelu},
+                      Case{"cuda-simt-bf16-library", Activation::kGeluTanh},
+                      Case{"cuda-simt-f32-library", Activation::kSilu, true},
+                      Case{"cuda-simt-f32-library", Activation::kGelu, true, true},
+                      Case{"cuda-simt-f32-table", Activation::kRelu}),
+    [](const auto& named) {
+      return TestName(named.param.profile + "_" +
+                      std::to_string(static_cast<int>(named.param.activation)));
+    });
 
 }  // namespace
 }  // namespace sluice::testing

@@ -123,6 +123,49 @@ TYPED_TEST(DeviceWeightsTest, LoadsDenseLayersAsInOut) {
   }
 }
 
+// The matrices are the second halves of a stack, whole matrices one after another, or tensors.
+TYPED_TEST(DeviceWeightsTest, LoadsTheMatricesOfExpertsAsInOut) {
+  for (const char* dtype : kDTypes) {
+    for (int trial = 0; trial < 9; ++trial) {
+      const int64_t in = RandomInt(this->random_, 1, trial < 3 ? 400 : 20);
+      const int64_t out = RandomInt(this->random_, 1, 40), matrices = 3;
+      const bool stacked = trial % 3 == 0, flat = trial % 3 == 1;
+      SCOPED_TRACE(::testing::Message() << in << " in, " << out << " out, " << dtype << ", trial "
+                                        << trial << ", seed " << kWeightsSeed);
+      this->Write(dtype, stacked ? std::vector<int64_t>{matrices, 2 * out, in}
+                         : flat  ? std::vector<int64_t>{matrices * in, out}
+                                 : std::vector<int64_t>{out, in});
+      LinearOp op = {.in = kNoBuffer,
+                     .out = kNoBuffer,
+                     .weight = this->part_,
+                     .layout = flat ? MatrixLayout::kInOut : MatrixLayout::kOutIn,
+                     .index = MatrixIndex::kExpert,
+                     .matrices = matrices,
+                     .bias = {},
+                     .bias_each = false,
+                     .accumulate = false};
+      if (stacked) {
+        op.weight.first = op.weight.run = out * in;
+        op.weight.stride = 2 * out * in;
+      } else if (!flat) {
+        op.more_matrices = {"weight", "weight"};
+      }
+      std::vector<TypeParam> expected(matrices * in * out);
+      for (int64_t m = 0; m < matrices; ++m) {
+        for (int64_t k = 0; k < in; ++k) {
+          for (int64_t n = 0; n < out; ++n) {
+            const int64_t first = stacked ? (2 * m + 1) * out * in : flat ? m * out * in : 0;
+            expected[(m * in + k) * out + n] =
+                this->Value(first + (flat ? k * out + n : n * in + k));
+          }
+        }
+      }
+      this->Expect(this->weights_.template LoadMatrices<TypeParam>(this->checkpoint_, op, in, out),
+                   expected);
+    }
+  }
+}
+
 TYPED_TEST(DeviceWeightsTest, LoadsRowsOfOddLengthsWithZerosAfterThem) {
   constexpr int64_t kIn = 30, kOut = 61, kPadded = 64;
   for (const char* dtype : kDTypes) {

@@ -45,17 +45,14 @@ std::unique_ptr<Backend> MakeBackendUnderTest(const CpuOptions& options) {
 
 // Returns the first configuration of each family, and the configurations with features that no
 // first one has: windows in both directions, parallel blocks, YaRN with biases of a gated MLP,
-// positions that are divided, a gated MLP with a relative bias, and disentangled attention with
-// projections of its own for positions. The CPU compares all
-// configurations.
+// positions that are divided, a gated MLP with a relative bias, disentangled attention with
+// projections of its own for positions, and layers of experts after a dense one. The CPU compares
+// all configurations.
 std::vector<std::string> FamiliesOfTests() {
   std::vector<std::string> families = FamilyGoldens();
-  std::erase_if(families, [](const std::string& name) {
-    const bool only_on_cpu = name.starts_with("mixtral") || name.find("moe") != name.npos;
-    return !name.ends_with("_1") || only_on_cpu;
-  });
+  std::erase_if(families, [](const std::string& name) { return !name.ends_with("_1"); });
   families.insert(families.end(), {"gemma3_2", "gpt_neox_2", "llama3_2", "llama3_3", "t5_3",
-                                   "deberta_v2_2", "deberta_v2_3"});
+                                   "deberta_v2_2", "deberta_v2_3", "qwen3_moe_2"});
   return families;
 }
 
@@ -68,7 +65,7 @@ Effort EffortOfTests() {
           .random_models = 3,
           .greedy_steps = 1,
           .every_kind = false,
-          .quantized = {"int8_dense", "int8_position_wise"},
+          .quantized = {"int8_dense", "int8_position_wise", "int8_experts"},
           .quantized_head = false,
           .threads = {2},
           .sequences = {1, 17, 33},

@@ -46,13 +46,14 @@ struct Int8Row {
   int64_t intermediate = 40;
   int32_t processors = 1;  // more than a product has large tiles: they share small ones
   std::vector<simt::SimtDense> dense = {};
+  bool experts = false;
 };
 class Int8OnCudaTable : public TableTest<Int8Row> {};
 
 // Attention and norms differ by rounding, and so may a few of the quantised values. A value that is
 // off by one changes a sum by about 1/127 of a product.
 TEST_P(Int8OnCudaTable, AModelComputesTheSameAsTheCpu) {
-  ModelConfig config = Int8Config(row().order, row().gated);
+  ModelConfig config = row().experts ? Int8ExpertsConfig() : Int8Config(row().order, row().gated);
   config.intermediate_size = row().intermediate;
   const auto model = RandomModel(config, 5);
   const Bucket bucket{24, 2};
@@ -74,6 +75,10 @@ const Int8Row kInt8Rows[] = {
     {.name = "NormedQueries", .order = NormOrder::kQuery, .gated = false},
     {.name = "SumsOverAWideMlpInSegments", .gated = false, .intermediate = 1100, .processors = 4},
     {.name = "GatesJoinedForALibrary", .dense = {simt::SimtDense::kInvariant}},
+    {.name = "Experts", .experts = true},
+    {.name = "ExpertsAfterLayersOfALibrary",
+     .dense = {simt::SimtDense::kInvariant},
+     .experts = true},
 };
 SLUICE_TABLE(Int8OnCudaTable, kInt8Rows);
 
@@ -124,6 +129,30 @@ TEST(Int8OnCuda, RefusesModelsThatNeedACpu) {
   ASSERT_TRUE(kept.ok()) << kept.status();
   EXPECT_THAT(Cuda()->Load(*kept).status().ToString(),
               HasSubstr("tensor " + down + "_kept_channels: kept channels run only on a CPU"));
+}
+
+TEST(Int8OnCuda, RefusesRoutersAndMatricesOfExpertsThatAreStoredInInt8) {
+  const std::string router = "model.layers.1.mlp.router.weight";
+  ModelConfig config = Int8ExpertsConfig();
+  config.quantization = {};
+  const auto plain = RandomModel(config, 1, kernels::DType::kBF16);
+  const auto error = [&](bool with_router) {
+    const TemporaryDirectory directory;
+    WriteTestFile(directory.File("config.json"), ConfigJson(config));
+    WriteStored(*plain, directory.path(), [&](std::vector<TensorBytes>& tensors) {
+      if (with_router) return;
+      std::erase_if(tensors, [&](const TensorBytes& of) { return of.name.starts_with(router); });
+      tensors.push_back(BytesOfBF16(router, plain->checkpoint.tensors().at(router)));
+    });
+    const auto stored = LoadModel("m", 1, directory.path());
+    EXPECT_TRUE(stored.ok()) << stored.status();
+    return stored.ok() ? std::string(Cuda()->Load(*stored).status().message()) : "";
+  };
+  EXPECT_EQ(error(true), "tensor " + router +
+                             ": a router that is stored in int8 runs only on a CPU; serve the "
+                             "model with device: cpu");
+  EXPECT_THAT(error(false), HasSubstr("is stored quantised; the matrices of a position-wise layer "
+                                      "or of experts must be stored in floats"));
 }
 
 }  // namespace

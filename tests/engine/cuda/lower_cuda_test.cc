@@ -151,7 +151,7 @@ TEST_F(LowerToCudaTest, TheLibraryMultipliesInInt8IfItsSumsAreExact) {
   for (const int32_t tokens : {1, 33, kMinInt8Slice + 1, kMaxDenseRows + 1}) {
     const StepLayout layout = lowered_.LayOut(*model_, {tokens, 1});
     EXPECT_GE(layout.row_scales - layout.quantized,
-              Int8DenseRows(tokens) * lowered_.quantized_stride);
+              Int8DenseRows(tokens) * lowered_.quantized_width);
     EXPECT_GE(layout.workspace - layout.int8_sums,
               Int8Sums(tokens, lowered_.int8_width) * int64_t{sizeof(int32_t)});
   }

@@ -255,7 +255,7 @@ TYPED_TEST(SelectedKernelsTest, AKernelOfTwoLayersWithOtherBitsIsRefused) {
     EXPECT_EQ(*chosen, "portable") << NameOf(fault);
     EXPECT_THAT(choice.notices(),
                 ElementsAre(HasSubstr("the fused kernel is not used for the product of 40 x 72 by "
-                                      "5 positions, bias, activation of a gate with its layer")));
+                                      "5 matrices, bias, activation of a gate with its layer")));
     // Without the layer of the gate, the kernel is not used.
     shape.gate_layer = false;
     EXPECT_EQ(this->Choose(choice, shape).value(), "fused");
@@ -347,7 +347,7 @@ TYPED_TEST(SelectedKernelsTest, ACandidateThatDoesNotSupportAShapeIsSkipped) {
   less.n = 64;
   EXPECT_EQ(this->Choose(choice, less).value(), "none");
   EXPECT_EQ(choice.InUse(), "products none, portable");
-  EXPECT_THAT(choice.Fingerprint(), HasSubstr("the product of 40 x 64 by 5 positions, bias: none"));
+  EXPECT_THAT(choice.Fingerprint(), HasSubstr("the product of 40 x 64 by 5 matrices, bias: none"));
 }
 
 TYPED_TEST(SelectedKernelsTest, TunedKernelsServeOnlyOnTheirArchitecture) {
@@ -389,7 +389,7 @@ TYPED_TEST(SelectedKernelsTest, AGpuWithoutAPassingKernelServesNoModel) {
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()),
               AllOf(StartsWith("no kernel passes its trial on SIMT emulator: the drops_nan kernel "
-                               "is not used for the product of 40 x 72 by 5 positions, bias: row "),
+                               "is not used for the product of 40 x 72 by 5 matrices, bias: row "),
                     HasSubstr("; the wrong_value kernel is not used for ")));
 }
 
@@ -433,7 +433,7 @@ TEST(ShapeText, NamesEveryPropertyThatSelectsAKernel) {
                                          .accumulate = true,
                                          .activate = true,
                                          .gated = true}),
-            "the product of 40 x 72 by 5 positions, bias, accumulate, activation of a gate");
+            "the product of 40 x 72 by 5 matrices, bias, accumulate, activation of a gate");
   EXPECT_EQ(ToString(GroupedProductShape{
                 .k = 40, .n = 72, .activate = true, .gated = true, .gate_layer = true}),
             "the product of 40 x 72, activation of a gate with its layer");
