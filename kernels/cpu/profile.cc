@@ -37,7 +37,12 @@ InstructionSets ProcessorSets() {
   return ~(kHasArm64 | kHasArm64Dots | kHasArm64Matrices);
 #else
   InstructionSets sets = kHasAvx2;
-  if (__builtin_cpu_supports("avxvnni")) sets |= kHasAvxVnni;
+  // Leaf 7 of CPUID, for features whose names not every compiler knows.
+  constexpr unsigned kAvxVnni = 1u << 4;                                             // EAX of 7.1
+  constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24, kAmxInt8 = 1u << 25;  // EDX of 7.0
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx);
+  if ((eax & kAvxVnni) != 0) sets |= kHasAvxVnni;
   if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
       !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl")) {
     return sets;
@@ -46,9 +51,6 @@ InstructionSets ProcessorSets() {
   if (__builtin_cpu_supports("avx512vnni")) sets |= kHasAvx512Vnni;
   if (!__builtin_cpu_supports("avx512bf16")) return sets;
   sets |= kHasAvx512Bf16;
-  // Bits of leaf 7 of CPUID, EDX.
-  constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24, kAmxInt8 = 1u << 25;
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx);
   if ((edx & kAmxTile) == 0 || (edx & kAmxBf16) == 0) return sets;
   return sets | kHasAmxBf16 | ((edx & kAmxInt8) != 0 ? kHasAmxInt8 : 0);
