@@ -253,5 +253,6 @@ absl::StatusOr<std::unique_ptr<const CudaAdapter>> CudaAdapter::Pack(const Model
       const Model&, const Graph&, const Adapter&, Device&);
 SLUICE_INSTANTIATE(float)
 SLUICE_INSTANTIATE(kernels::cuda::BFloat16)
+#undef SLUICE_INSTANTIATE
 
 }  // namespace sluice

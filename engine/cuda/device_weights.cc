@@ -337,6 +337,7 @@ absl::Status DeviceWeights::SendTransposedTo(const Source& source, T* out, int64
 
 SLUICE_INSTANTIATE(float)
 SLUICE_INSTANTIATE(kernels::cuda::BFloat16)
+#undef SLUICE_INSTANTIATE
 template absl::StatusOr<const int8_t*> DeviceWeights::Pack(const int8_t*, WeightLayout, int64_t,
                                                            int32_t, int32_t);
 
