@@ -137,11 +137,11 @@ void WriteInput(const StepBatch& batch, const StepLayout& layout, char* input) {
   const auto at = [&](int64_t offset) { return input + (offset - layout.input); };
   const auto tiles_at = [&](int64_t offset) { return reinterpret_cast<RowGroup*>(at(offset)); };
   const RowGroup all_rows = {0, 0, batch.tokens()};
+  auto* const tables = reinterpret_cast<const PlacedMatrix**>(at(layout.adapter_tables));
   int32_t adapter_rank = 1;
   for (size_t i = 0; i < batch.adapters().size(); ++i) {
     const CudaAdapter& adapter = AdapterOf(batch.adapters()[i]);
-    const PlacedMatrix* const table = adapter.table();
-    std::memcpy(at(layout.adapter_tables) + i * sizeof(table), &table, sizeof(table));
+    tables[i] = adapter.table();
     adapter_rank = std::max(adapter_rank, adapter.max_rank());
   }
   const StepCounts counts = {
