@@ -1,5 +1,5 @@
 // The tile list of the projections: row groups divided into tiles of at most kTileRows rows. The
-// host writes it once per step.
+// host writes it once per step. The device writes the tiles of experts (kernels/cuda/route.h).
 #pragma once
 
 #include <cstdint>

@@ -38,7 +38,7 @@ Launch XsaByItself(Bench& bench, const XsaShape& shape, kernels::XsaForm form);
 Case KernelCase(Measurement measurement, std::function<Launch(Bench&)> make);
 
 std::vector<Case> CeilingCases(Scale scale);  // a copy, and a product of the library
-std::vector<Case> RowCases(Scale scale);      // embedding, norms, RoPE, activation, mix, XSA
+std::vector<Case> RowCases(Scale scale);      // embedding, norms, RoPE, experts, XSA
 std::vector<Case> ProductCases(Scale scale);  // projections, attention
 std::vector<Case> DrawCases(Scale scale);     // sampling, top-k, reductions, small algebra
 // Fills of a bucket by replay and by separate launches, for three sizes of models, both products.

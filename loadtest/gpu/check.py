@@ -25,8 +25,8 @@ from results import NO_TIME, Results
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 REHEARSED_TESTS = "DiverseGuardTest.*:PoolTest.*:CudaModelTest.ASlot*"
-SANITIZED_TESTS = ("Divers*:RowOps*:ExcludeSelf*:Projection*:FewRows*:GatedFewRows*:Sample*:"
-                   "Attention*")
+SANITIZED_TESTS = ("Divers*:RowOps*:ExcludeSelf*:Projection*:FewRows*:GatedFewRows*:Route*:"
+                   "Experts*:Sample*:Attention*")
 # The launches that ncu profiles: a name for the files, the kernel, and the case.
 PROFILED = [
     ("decode_attention", "Attention", "attention, decode; 64 x 1 of 2048, 32/8 heads of 128 bf16"),

@@ -4,6 +4,7 @@
 #include "kernels/cuda/mix.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/rope.h"
+#include "kernels/cuda/route.h"
 #include "kernels/cuda/xsa.h"
 #include "loadtest/gpu/cases.h"
 
@@ -128,6 +129,68 @@ Case Rope(const RowSizes& s) {
   });
 }
 
+struct ExpertSizes {
+  int32_t rows, dim, experts, chosen;
+
+  int64_t elements() const { return int64_t{rows} * dim; }
+  std::string shape() const {
+    return absl::StrCat(rows, " rows, ", chosen, " of ", experts, " experts");
+  }
+  std::string shape_of_rows() const {
+    return absl::StrCat(rows, " x ", dim, " bf16, ", chosen, " experts");
+  }
+};
+
+// Returns a launch of the choice of experts by random logits.
+Launch ChooseRandomly(Bench& bench, const ExpertSizes& s, cuda::Routes* routes) {
+  const int64_t bytes = cuda::Routes::Bytes(s.rows, s.experts, s.chosen);
+  *routes = cuda::Routes::At(bench.Room<char>(bytes), s.rows, s.experts, s.chosen);
+  const cuda::RouteArgs args = {.logits = bench.Values<float>(int64_t{s.rows} * s.experts),
+                                .softmax = kernels::RouteSoftmax::kOfChosen,
+                                .rows = bench.Rows(s.rows),
+                                .routes = *routes};
+  return [=, &bench] { cuda::Route(bench.stream(), args); };
+}
+
+// The choice of experts, in two launches.
+Case ChoiceOfExperts(const ExpertSizes& s) {
+  const int64_t floats = int64_t{s.rows} * (s.experts + 3 * s.chosen);
+  return KernelCase(Moves("choice of experts", s.shape(), 2 * floats), [=](Bench& bench) {
+    cuda::Routes routes;
+    return ChooseRandomly(bench, s, &routes);
+  });
+}
+
+Case CopiesForExperts(const ExpertSizes& s) {
+  const int64_t elements = (1 + s.chosen) * s.elements();
+  return KernelCase(Moves("copies for experts", s.shape_of_rows(), elements), [=](Bench& bench) {
+    cuda::Routes routes;
+    ChooseRandomly(bench, s, &routes)();
+    const cuda::CopyToPlacesArgs<T> args = {.x = bench.Values<T>(s.elements()),
+                                            .dim = s.dim,
+                                            .rows = bench.Rows(s.rows),
+                                            .routes = routes,
+                                            .out = bench.Room<T>(s.chosen * s.elements())};
+    return [=, &bench] { cuda::CopyToPlaces(bench.stream(), args); };
+  });
+}
+
+Case SumOfExperts(const ExpertSizes& s) {
+  const int64_t elements = (1 + s.chosen) * s.elements();
+  return KernelCase(Moves("sum of experts", s.shape_of_rows(), elements), [=](Bench& bench) {
+    cuda::Routes routes;
+    ChooseRandomly(bench, s, &routes)();
+    const cuda::CombineArgs<T> args = {.x = bench.Values<T>(s.chosen * s.elements()),
+                                       .bias = nullptr,
+                                       .dim = s.dim,
+                                       .accumulate = false,
+                                       .rows = bench.Rows(s.rows),
+                                       .routes = routes,
+                                       .out = bench.Room<T>(s.elements())};
+    return [=, &bench] { cuda::Combine(bench.stream(), args); };
+  });
+}
+
 // Allocates inputs and returns a launch of XSA by itself.
 Launch MakeExcludeSelf(Bench& bench, kernels::XsaForm form, int32_t rows, int32_t q_heads,
                        int32_t kv_heads, int32_t dim) {
@@ -165,6 +228,13 @@ std::vector<Case> RowCases(Scale scale) {
   const RowSizes sizes = SizesOf(scale);
   std::vector<Case> cases = {Copy(sizes),      GatedActivation(sizes), RmsNormWithResidual(sizes),
                              LayerNorm(sizes), Embedding(sizes),       Rope(sizes)};
+  // The sizes of Qwen3-30B-A3B, in decode and in prefill.
+  for (const int32_t rows : gpu ? std::vector<int32_t>{64, 8192} : std::vector<int32_t>{40}) {
+    const ExpertSizes experts = {rows, gpu ? 2048 : 64, gpu ? 128 : 5, gpu ? 8 : 2};
+    cases.push_back(ChoiceOfExperts(experts));
+    cases.push_back(CopiesForExperts(experts));
+    cases.push_back(SumOfExperts(experts));
+  }
   for (const auto form : {kernels::XsaForm::kNorm, kernels::XsaForm::kSquared}) {
     cases.push_back(ExcludeSelf(form, gpu ? 64 * 1024 : 40, 8, 2, gpu ? 64 : 16));
     // One sequence whose values fit in the cache.
