@@ -621,10 +621,11 @@ def _cosines(
         with naming_items(document_of):
             embedded = [(yield from embed(model, [*queries, *documents], unit))]
     else:
-        (of_query, one), (of_document, other) = sides
+        (query_model, of_query), (document_model, of_document) = sides
         with naming_items(document_of):
-            embedded = [(yield from embed(of_query, list(queries), {**unit, **one}))]
-        embedded.append((yield from embed(of_document, list(documents), {**unit, **other})))
+            embedded = [(yield from embed(query_model, list(queries), {**unit, **of_query}))]
+        embedded.append((
+            yield from embed(document_model, list(documents), {**unit, **of_document})))
     vectors = [vector for each in embedded for vector in each.rows()]
     firsts, others = vectors[: len(queries)], vectors[len(queries) :]
     one = firsts[0].values() if len(firsts) == 1 else None

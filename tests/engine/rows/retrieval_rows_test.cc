@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "engine/rows/max_sim_scores.h"
@@ -110,8 +111,12 @@ TEST_F(RetrievalRowsTest, OnlyTheGivenPositionsHaveVectors) {
 
 TEST_F(RetrievalRowsTest, ScoresAreTheSameInAnyOrderOfTheRows) {
   SCOPED_TRACE(seed_);
-  for (const int32_t queries : {1, 3}) {
+  for (const auto& [queries, mean] :
+       {std::pair(1, false), std::pair(3, false), std::pair(3, true)}) {
     Request request = RequestFor(kOutputMaxSim);
+    ModelConfig config = ConfigWithVectors();
+    config.serving.mean_of_maxima = mean;
+    Mutable(request.spec).model = FakeModel(config);
     request.queries = queries;
     Mutable(request.spec).lengths.assign(queries + 3, kLength);
     std::vector<std::vector<float>> vectors;
@@ -132,7 +137,9 @@ TEST_F(RetrievalRowsTest, ScoresAreTheSameInAnyOrderOfTheRows) {
     for (int32_t document = 0; document < 3; ++document) {
       const std::vector<float>& query = vectors[queries == 1 ? 0 : document];
       const kernels::MaxSimQuery packed(kernels::BestProfile(), query, width_);
-      EXPECT_EQ(expected[document], static_cast<float>(packed.Score(vectors[queries + document])));
+      const double sum = packed.Score(vectors[queries + document]);
+      const double count = mean ? static_cast<double>(packed.vectors()) : 1;
+      EXPECT_EQ(expected[document], static_cast<float>(sum / count));
     }
   }
 }

@@ -238,7 +238,7 @@ TEST_F(EncodedLabelsTest, ModelsThatStartTogetherLeaveRoomForTheWeightsOfTheEnco
     EmbedOp table{};
     table.table.shape = {rows, kWidth};
     labels->graph.ops.emplace_back(table);
-    FakeBackend backend({.activation_bytes_per_token = 10, .free_memory = 1 << 20});
+    FakeBackend backend({.activation_bytes_per_token = 200, .free_memory = 1 << 20});
     EngineOptions options = SmallOptions();
     options.batch.max_batch_tokens = 0;
     const auto engine = Engine::Create(options, &backend, &clock_, &observer_);
