@@ -94,12 +94,12 @@ struct LoweredCudaModel {
   Graph graph;                 // with joined projections
   std::vector<CudaOp<T>> ops;  // all but the head
   HeadWeights<T> head;
-  bool uses_library = false;     // for layers other than the head
-  size_t workspace_bytes = 0;    // the most that a product takes
-  int64_t quantized_width = 0;   // the most values of a token that are quantised to int8
-  int64_t int8_width = 0;        // of the widest layer in int8 of the library
-  int64_t adapted_width = 0;     // the largest rank of an op of an adapter; 0 without adapters
-  int32_t processors = 0;        // of the device
+  bool uses_library = false;    // for layers other than the head
+  size_t workspace_bytes = 0;   // the most that a product takes
+  int64_t quantized_width = 0;  // the most values of a token that are quantised to int8
+  int64_t int8_width = 0;       // of the widest layer in int8 of the library
+  int64_t adapted_width = 0;    // the largest rank of an op of an adapter; 0 without adapters
+  int32_t processors = 0;       // of the device
   ComputedRows computed_rows;
 
   StepLayout LayOut(const Model& model, const Bucket& bucket) const {

@@ -79,10 +79,10 @@ struct StepLayout {
 struct StepTraits {
   int64_t element_bytes;
   int64_t workspace_bytes;
-  int32_t processors;            // of the device
-  int64_t quantized_width = 0;   // the most values of a token that are quantised; 0 if none are
-  int64_t int8_width = 0;        // of the widest layer in int8 of the library; 0 if there is none
-  int64_t adapted_width = 0;     // the largest rank of an op of an adapter; 0 without adapters
+  int32_t processors;           // of the device
+  int64_t quantized_width = 0;  // the most values of a token that are quantised; 0 if none are
+  int64_t int8_width = 0;       // of the widest layer in int8 of the library; 0 if there is none
+  int64_t adapted_width = 0;    // the largest rank of an op of an adapter; 0 without adapters
 };
 
 // Lays out a step of `bucket` with the buffers of `graph`, of `rows` >= bucket.tokens rows.
