@@ -180,12 +180,16 @@ class Soak:
 
     def __init__(self, options, daemon, texts):
         self._options, self._daemon, self._texts = options, daemon, texts
-        self._ends = time.monotonic() + options.soak
         self._away = set()
         self._unloads = collections.Counter()
         self._answers = {}
         self._source = random.Random(options.seed)
         self.calls = self.loads = self.late = 0
+
+    async def run(self, seconds):
+        self._ends = time.monotonic() + seconds
+        await asyncio.gather(self.churn(), *(self.call() for _ in range(self._options.callers)))
+        await self.unload_all()
 
     async def call(self):
         while time.monotonic() < self._ends:
@@ -224,17 +228,24 @@ class Soak:
 
 async def soak(options, folder):
     daemon = Daemon(options, "--model", f"base={folder / 'base'}")
+    try:
+        return await soak_of(options, daemon)
+    finally:
+        await daemon.client.close()
+        daemon.process.stop()
+
+
+async def soak_of(options, daemon):
     run = Soak(options, daemon, draw_texts(np.random.default_rng(options.seed), options, 4))
     await daemon.burst(names_of(options.adapters, options.rows),
                        draw_texts(np.random.default_rng(0), options, options.rows))
-    await run.unload_all()
+    # Buffers of the process and the memory that it keeps for later grow during the first calls.
+    await run.run(options.soak / 10)
     before = daemon.adapter_bytes(), daemon.memory_mib()
+    run.calls = run.loads = run.late = 0
     await run.load_all()
-    await asyncio.gather(run.churn(), *(run.call() for _ in range(options.callers)))
-    await run.unload_all()
+    await run.run(options.soak)
     after = daemon.adapter_bytes(), daemon.memory_mib()
-    await daemon.client.close()
-    daemon.process.stop()
     text = (f"{run.calls} calls to {options.adapters} adapters in {options.soak:g} s, of which"
             f" {run.loads} times one was unloaded and loaded: no call in progress failed, no answer"
             f" differed; {run.late} calls arrived while their adapter was unloaded."
