@@ -8,6 +8,7 @@
 #include "kernels/cuda/gated_projection.h"
 #include "kernels/cuda/hopper_attention.h"
 #include "kernels/cuda/hopper_projection.h"
+#include "kernels/cuda/matrix_tables.h"
 #include "kernels/cuda/projection.h"
 #include "kernels/cuda/score.h"
 #include "kernels/cuda/weight_layout.h"
@@ -103,6 +104,17 @@ class Loops {
     AddProjection<T, Out, Operand>("SmallTile, true", "Projection", {256, 64});
     AddProjection<T, Out, Operand>("SmallTile, false", "ProjectionUnaligned", {64, 63});
     AddProjection<T, Out, Operand>("LargeTile, true", "ProjectionLarge", {128, 128, 1});
+  }
+  // Adds the products with a matrix in a table.
+  void AddPlaced(const std::string& aligned, const std::string& kernel, int32_t n) {
+    AddDepth("projection.cu", absl::StrCat("Placed<BFloat16, ", aligned, ">"), kernel,
+             kSliceDepth<BFloat16>, 64, [=](DeviceLab& lab, int32_t k) {
+               const auto product =
+                   Product<BFloat16, BFloat16, BFloat16>(lab, {64, n}, k, WeightLayout::kPanels);
+               const auto* const matrix = lab.Put<PlacedMatrix>({{product.weight, k, n}});
+               ProjectPlaced<BFloat16>(lab.stream(), product,
+                                       {lab.Put<const PlacedMatrix*>({matrix}), 0});
+             });
   }
   // Rows that are not aligned have an odd number of elements.
   void AddScore(const std::string& tile, const std::string& kernel, const LoopProduct& c,
@@ -224,6 +236,8 @@ std::vector<LoopCase> LoopCases() {
   loops.AddTiles<BFloat16, float>();
   loops.AddTiles<BFloat16, BFloat16, int8_t>();
   loops.AddTiles<float, float, int8_t>();
+  loops.AddPlaced("true", "ProjectionPlaced", 64);
+  loops.AddPlaced("false", "ProjectionPlacedUnaligned", 63);
   loops.AddScore("SmallTile, true", "ScoreTiles", {64, 64});
   loops.AddScore("SmallTile, false", "ScoreTilesUnaligned", {64, 64}, /*aligned=*/false);
   loops.AddScore("LargeTile, true", "ScoreTilesLarge", {128, 128, 1});
