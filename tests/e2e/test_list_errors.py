@@ -110,8 +110,6 @@ BODIES = {
     "/similarity": ("sentences", lambda t: {
         "model": "encoder", "inputs": {"source_sentence": "a", "sentences": t},
         "parameters": {"truncate": False}}),
-    "/zero-shot-classification": ("inputs", lambda t: {
-        "inputs": t, "parameters": {"candidate_labels": LABELS}}),
 }
 
 
@@ -124,6 +122,18 @@ def test_gateway_names_the_place_in_the_list(gateway, path):
         assert reply.status == 400 and f"[{place}] has " in reply.body.decode(), reply.body
         if path in ("/v1/embeddings", "/classify"):
             assert reply.json["error"]["param"] == f"{field}[{place}]"
+
+
+def test_zero_shot_classification_cuts_long_texts_of_a_list(gateway):
+    def answers(texts):
+        reply = gateway.post("/zero-shot-classification", {
+            "inputs": texts, "parameters": {"candidate_labels": LABELS}})
+        assert reply.status == 200, reply.body
+        return [(each["labels"], each["scores"]) for each in reply.json]
+
+    texts, place = drawn(0, TOO_LONG[0])
+    cut = [text[:len(text) // 2] if i == place else text for i, text in enumerate(texts)]
+    assert answers(texts) == answers(cut) and len(texts) == len(answers(texts))
 
 
 def test_gateway_names_the_prompt_of_a_list(gateway):
