@@ -135,44 +135,39 @@ int64_t PlaceInMatrix(int32_t k, int32_t depth, int32_t column) {
          PlaceInSlice(T{}, depth % kSliceDepth<T>, column % kPanelColumns);
 }
 
-// Writes A [k, rank] of an op to `out`, which is 0.
-template <typename T>
-absl::Status FillA(const Adapter& adapter, const AdaptedOp& op, std::span<T> out) {
-  const auto rank = static_cast<int32_t>(adapter.rank);
-  for (const AdaptedOp::Block& block : op.blocks) {
-    const AdapterLayer& layer = *block.layer;
-    SLUICE_ASSIGN_OR_RETURN(const std::vector<float> values,
-                            Floats(adapter.tensors(), layer.a, int64_t{op.k} * rank));
-    const int64_t of_row = layer.transposed ? rank : 1, of_rank = layer.transposed ? 1 : op.k;
-    for (int32_t i = 0; i < op.k; ++i) {
-      for (int32_t r = 0; r < rank; ++r) {
-        const int32_t column = block.first_rank + r;
-        const int64_t place =
-            op.embeds ? int64_t{i} * op.rank + column : PlaceInMatrix<T>(op.k, i, column);
-        out[place] = kernels::cuda::Narrow<T>(values[i * of_row + r * of_rank]);
-      }
+// Writes a matrix of a layer times `scale`. `place` returns the index in `out` of an element.
+template <typename T, typename Place>
+absl::Status Fill(const Checkpoint& checkpoint, const TensorPart& part, MatrixLayout layout,
+                  int32_t rows, int32_t columns, float scale, const Place& place, T* out) {
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<float> values,
+                          Floats(checkpoint, part, int64_t{rows} * columns));
+  const bool by_rows = layout == MatrixLayout::kInOut;
+  for (int32_t r = 0; r < rows; ++r) {
+    for (int32_t c = 0; c < columns; ++c) {
+      const float value = values[by_rows ? int64_t{r} * columns + c : int64_t{c} * rows + r];
+      out[place(r, c)] = kernels::cuda::Narrow<T>(value * scale);
     }
   }
   return absl::OkStatus();
 }
 
-// Writes scale * B [rank, n] of an op to `out`, which is 0.
+// Writes A [k, rank] and scale * B [rank, n] of an op to `a` and `b`, which are 0.
 template <typename T>
-absl::Status FillB(const Adapter& adapter, const AdaptedOp& op, std::span<T> out) {
+absl::Status FillBoth(const Adapter& adapter, const AdaptedOp& op, T* a, T* b) {
   const auto rank = static_cast<int32_t>(adapter.rank);
   for (const AdaptedOp::Block& block : op.blocks) {
     const AdapterLayer& layer = *block.layer;
-    SLUICE_ASSIGN_OR_RETURN(const std::vector<float> values,
-                            Floats(adapter.tensors(), layer.b, int64_t{block.columns} * rank));
-    const int64_t of_rank = layer.transposed ? block.columns : 1;
-    const int64_t of_column = layer.transposed ? 1 : rank;
-    for (int32_t r = 0; r < rank; ++r) {
-      for (int32_t c = 0; c < block.columns; ++c) {
-        const float value = values[r * of_rank + c * of_column] * adapter.scale;
-        out[PlaceInMatrix<T>(op.rank, block.first_rank + r, block.first_column + c)] =
-            kernels::cuda::Narrow<T>(value);
-      }
-    }
+    const MatrixLayout layout = layer.transposed ? MatrixLayout::kInOut : MatrixLayout::kOutIn;
+    const auto place_of_a = [&](int32_t i, int32_t r) {
+      const int32_t column = block.first_rank + r;
+      return op.embeds ? int64_t{i} * op.rank + column : PlaceInMatrix<T>(op.k, i, column);
+    };
+    const auto place_of_b = [&](int32_t r, int32_t c) {
+      return PlaceInMatrix<T>(op.rank, block.first_rank + r, block.first_column + c);
+    };
+    SLUICE_RETURN_IF_ERROR(Fill(adapter.tensors(), layer.a, layout, op.k, rank, 1, place_of_a, a));
+    SLUICE_RETURN_IF_ERROR(Fill(adapter.tensors(), layer.b, layout, rank, block.columns,
+                                adapter.scale, place_of_b, b));
   }
   return absl::OkStatus();
 }
@@ -234,9 +229,8 @@ absl::StatusOr<std::unique_ptr<const CudaAdapter>> CudaAdapter::Pack(const Model
     const AdaptedOp& op = ops[i];
     const auto& place = places.of_ops[i];
     std::vector<T> a(place.a_elements, T{}), b(place.b_elements, T{});
-    SLUICE_RETURN_IF_ERROR(FillA<T>(adapter, op, a));
+    SLUICE_RETURN_IF_ERROR(FillBoth(adapter, op, a.data(), b.data()));
     SLUICE_RETURN_IF_ERROR(upload.Send(a, place.a));
-    SLUICE_RETURN_IF_ERROR(FillB<T>(adapter, op, b));
     SLUICE_RETURN_IF_ERROR(upload.Send(b, place.b));
     table[PlaceOfA(op.op)] = {place.a, op.k, op.rank};
     table[PlaceOfB(op.op)] = {place.b, op.rank, op.n};

@@ -79,7 +79,7 @@ class Lowering {
                                         .tiles = place.adapter_tiles(),
                                         .tables = place.adapters(matrix),
                                         .stride = width,
-                                        .out = place.template at<T>(place.layout.adapted)});
+                                        .out = Adapted(place)});
         });
   }
 
@@ -290,18 +290,9 @@ class Lowering {
                             const StepPlace<T>& place, Stream& stream) {
                           cuda::MatrixTables matrices = place.adapters(matrix);
                           matrices.max_n = &place.counts().adapter_rank;
-                          cuda::ProjectPlaced<T>(
-                              stream,
-                              {.x = place.buffer(op.in),
-                               .weight = nullptr,
-                               .bias = nullptr,
-                               .bias_stride = 0,
-                               .k = k,
-                               .n = n,
-                               .tiles = place.adapter_tiles(),
-                               .accumulate = false,
-                               .out = place.template at<T>(place.layout.adapted)},
-                              matrices);
+                          MultiplyByAdapters(place, stream, matrices, place.buffer(op.in), k,
+                                             Adapted(place), n,
+                                             /*accumulate=*/false);
                         });
   }
 
@@ -314,18 +305,28 @@ class Lowering {
             matrix = PlaceOfB(at_)](const StepPlace<T>& place, DeviceStream& stream) {
       base(place, stream);
       reduce(place, stream);
-      cuda::ProjectPlaced<T>(stream,
-                             {.x = place.template at<T>(place.layout.adapted),
-                              .weight = nullptr,
-                              .bias = nullptr,
-                              .bias_stride = 0,
-                              .k = k,
-                              .n = n,
-                              .tiles = place.adapter_tiles(),
-                              .accumulate = true,
-                              .out = place.buffer(out)},
-                             place.adapters(matrix));
+      MultiplyByAdapters(place, stream, place.adapters(matrix), Adapted(place), k,
+                         place.buffer(out), n, /*accumulate=*/true);
     };
+  }
+  static void MultiplyByAdapters(const StepPlace<T>& place, Stream& stream,
+                                 const cuda::MatrixTables& matrices, const T* x, int32_t k, T* out,
+                                 int32_t n, bool accumulate) {
+    cuda::ProjectPlaced<T>(stream,
+                           {.x = x,
+                            .weight = nullptr,
+                            .bias = nullptr,
+                            .bias_stride = 0,
+                            .k = k,
+                            .n = n,
+                            .tiles = place.adapter_tiles(),
+                            .accumulate = accumulate,
+                            .out = out},
+                           matrices);
+  }
+  // Returns the products of the matrices A.
+  static T* Adapted(const StepPlace<T>& place) {
+    return place.template at<T>(place.layout.adapted);
   }
   int32_t MaxRank() const { return static_cast<int32_t>(MaxJoinedRank(graph_)); }
 
