@@ -300,6 +300,10 @@ inline constexpr Metric kModelLoads{
     "Attempts to load models, by result: ok or error. Each load by name is an attempt, and so is "
     "the start and each reload that loads models or fails to. Each model of the repository that "
     "the start or a reload leaves out is one more error."};
+inline constexpr Metric kModelsFailed{
+    "sluice_models_failed",
+    "Models of the configuration or the repository whose last load failed. An older version may "
+    "still be served."};
 inline constexpr Metric kBuildInfo{"sluice_build_info", "Always 1; label version is the daemon's."};
 inline constexpr Metric kInstanceInfo{
     "sluice_instance_info",

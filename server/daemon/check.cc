@@ -25,30 +25,28 @@
 namespace sluice {
 namespace {
 
-// Returns the errors of each model by itself, or the error of all together if there are none.
-std::vector<absl::Status> ModelErrors(const Config& config, const absl::Status& together,
+// Returns the errors of each model by itself, or those of all together if there are none.
+std::vector<absl::Status> ModelErrors(const Config& config, std::vector<absl::Status> together,
                                       ModelManager* manager) {
   std::vector<absl::Status> errors;
   for (ModelSpec model : config.models) {
     model.speculation = {};  // A draft model is another model of the list.
-    const auto read = manager->Check({model}, /*repository=*/"");
-    if (!read.ok()) errors.push_back(read.status());
+    std::ranges::move(manager->Check({model}, /*repository=*/"").errors,
+                      std::back_inserter(errors));
   }
-  const auto repository = manager->Check({}, config.model_repository);
-  if (!repository.ok()) errors.push_back(repository.status());
-  if (errors.empty()) errors.push_back(together);
-  return errors;
+  std::ranges::move(manager->Check({}, config.model_repository).errors, std::back_inserter(errors));
+  return errors.empty() ? together : errors;
 }
 
 void CheckModels(const Config& config, Log* log, ConfigCheck* check) {
   const absl::Status status = OrOutOfMemory([&] {
     ModelManager manager(/*engine=*/nullptr, log);
-    const auto models = manager.Check(config.models, config.model_repository);
-    if (models.ok()) {
-      check->models = *models;
+    ModelManager::Checked models = manager.Check(config.models, config.model_repository);
+    if (models.errors.empty()) {
+      check->models = std::move(models);
       return absl::OkStatus();
     }
-    std::ranges::move(ModelErrors(config, models.status(), &manager),
+    std::ranges::move(ModelErrors(config, std::move(models.errors), &manager),
                       std::back_inserter(check->errors));
     return absl::OkStatus();
   });

@@ -99,6 +99,7 @@ std::vector<prometheus::MetricFamily> EdgeMetrics(const ServingContext& context,
                    static_cast<double>(callers.unknown_tokens()));
   snapshot.Counter(metric::kUnauthenticated, {{"reason", "credential_missing"}},
                    static_cast<double>(callers.missing_credentials()));
+  snapshot.Gauge(metric::kModelsFailed, {}, static_cast<double>(context.models.failed_models()));
   return snapshot.Take();
 }
 

@@ -15,9 +15,9 @@
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
 #include "engine/engine.h"
-#include "engine/model/repository.h"
 #include "server/common/log.h"
 #include "server/common/options.h"
+#include "server/models/model_target.h"
 
 namespace sluice {
 
@@ -63,12 +63,12 @@ class ModelManager {
     int64_t models = 0;
     int64_t weight_bytes = 0;  // packed; EstimateWeightMemory
     int64_t file_bytes = 0;    // of the weight files, which the daemon copies or maps
+    // Of each model that Apply would leave out, and the one that Apply would return.
+    std::vector<absl::Status> errors;
   };
   // Reads the configuration, the tokenizer and the headers of the weights of the models that Apply
-  // would serve, without an engine. Returns the error that Apply would return for these files. May
-  // be called without an engine.
-  absl::StatusOr<Checked> Check(const std::vector<ModelSpec>& models,
-                                const std::string& repository);
+  // would serve. Needs no engine.
+  Checked Check(const std::vector<ModelSpec>& models, const std::string& repository);
 
   // Loads the named model from the configuration or the repository, even if it is already served,
   // with the adapters in its folder. Without a version, loads the highest one, which then replaces
@@ -90,70 +90,42 @@ class ModelManager {
   };
   absl::StatusOr<std::vector<Entry>> Index();
 
- private:
-  using Key = std::pair<std::string, int64_t>;
-  struct Target {
-    Key key;
-    std::string place;  // the location of the model, for messages
-    Directory folder;
-    std::string fingerprint;  // of the files and the options
-    ModelOptions options{};
-    LadderChoice ladder{};
-    bool required = true;  // whether no other model is served if this one cannot be loaded
-  };
-  // A model that was left out.
-  struct Failure {
-    Key key;
-    absl::Status status;
-  };
-  using Failures = std::vector<Failure>;
+  // Returns the number of models whose last load failed, whether an older version is served or not.
+  int64_t failed_models() const;
 
-  static absl::StatusOr<Target> FromSpec(const ModelSpec& spec);
-  static absl::StatusOr<Target> FromRepository(const ModelRepository& repository,
-                                               const ModelRepository::Found& found,
-                                               int64_t version);
-  static absl::StatusOr<std::optional<ModelRepository>> OpenRepository(const std::string& path);
-  // Without `failures`, every model is required.
-  absl::StatusOr<std::vector<Target>> Targets(const std::vector<ModelSpec>& models,
-                                              const std::optional<ModelRepository>& repository,
-                                              Failures* failures);
+ private:
   absl::StatusOr<Changes> ApplyInTurn(const std::vector<ModelSpec>& models,
-                                      const std::string& repository, Failures* failures)
+                                      const std::string& repository, ModelFailures* failures)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_mu_);
   absl::Status LoadInTurn(const std::string& name, std::optional<int64_t> version,
                           const std::string& path) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_mu_);
-  absl::StatusOr<Target> Named(const std::string& name, std::optional<int64_t> version)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_mu_);
-  // Moves the draft models of other targets to the front, and adds the files of a target's draft
-  // model to its fingerprint. Returns InvalidArgument if there is no such draft model.
-  static absl::Status PutDraftsFirst(std::vector<Target>* targets);
   // Returns the highest loaded version of a draft model.
   absl::StatusOr<std::shared_ptr<const Model>> FindDraft(const std::string& name,
                                                          const ModelChange& change) const;
-  std::shared_ptr<const Model> Served(const Key& key) const;
+  std::shared_ptr<const Model> Served(const ModelKey& key) const;
   // Returns the served model of a name MODEL:ADAPTER.
   absl::StatusOr<std::shared_ptr<const Model>> ModelOfAdapter(std::string_view name,
                                                               std::optional<int64_t> version) const;
   absl::Status LoadAdapterOf(const Model& model, const std::string& name, const std::string& path)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_mu_);
   // Adds the models that it leaves out to `failures`, which may have some.
-  absl::StatusOr<Changes> Serve(const std::vector<Target>& targets,
+  absl::StatusOr<Changes> Serve(const std::vector<ModelTarget>& targets,
                                 std::vector<std::shared_ptr<const Model>> withdraw,
-                                Failures* failures) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_mu_);
-  absl::Status LoadAll(const std::vector<Target>& targets, ModelChange* change,
-                       Failures* failures) const;
-  absl::StatusOr<std::shared_ptr<const Model>> LoadTarget(const Target& target,
+                                ModelFailures* failures) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_mu_);
+  absl::Status LoadAll(const std::vector<ModelTarget>& targets, ModelChange* change,
+                       ModelFailures* failures) const;
+  absl::StatusOr<std::shared_ptr<const Model>> LoadTarget(const ModelTarget& target,
                                                           const ModelChange& change) const;
-  static bool MayLeaveOut(const Target& target, const absl::Status& status);
+  static bool MayLeaveOut(const ModelTarget& target, const absl::Status& status);
   // Removes the failed models from the change, and the served ones of their names.
-  static void LeaveOut(const Failures& failures, ModelChange* change);
+  static void LeaveOut(const ModelFailures& failures, ModelChange* change);
   // Returns whether a model is served after the change without the failed ones.
-  bool Remains(ModelChange change, const Failures& failures) const;
+  bool Remains(ModelChange change, const ModelFailures& failures) const;
   void LogWarnings(const Model& model) const;
   void LogChange(const ModelChange& change);
   void LogFailure(const std::string& name, std::optional<int64_t> version,
                   const absl::Status& status);
-  void Note(const Key& key, const std::string& reason);  // an empty reason removes the note
+  void Note(const ModelKey& key, const std::string& reason);  // an empty reason removes the note
   std::optional<ModelRepository> repository() const;
 
   Engine* const engine_;
@@ -164,11 +136,12 @@ class ModelManager {
 
   Mutex turn_mu_;  // held during a whole operation
   std::vector<ModelSpec> models_ ABSL_GUARDED_BY(turn_mu_);
-  std::map<Key, std::string> fingerprints_ ABSL_GUARDED_BY(turn_mu_);  // of the files loaded last
+  std::map<ModelKey, std::string> fingerprints_
+      ABSL_GUARDED_BY(turn_mu_);  // of the files loaded last
 
   mutable Mutex mu_;  // no other lock is taken under it
   std::optional<ModelRepository> repository_ ABSL_GUARDED_BY(mu_);
-  std::map<Key, std::string> notes_ ABSL_GUARDED_BY(mu_);
+  std::map<ModelKey, std::string> notes_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace sluice

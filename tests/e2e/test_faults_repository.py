@@ -215,6 +215,7 @@ def test_bad_model_of_the_repository_is_left_out_at_the_start(daemon, repository
 
     before = answer(served)
     assert served.ready() and (loads("ok"), loads("error")) == (1, 1)
+    assert served.metric("sluice_models_failed") == 1
     with grpcclient.InferenceServerClient(served.admin) as admin:
         state, why = index(admin)["broken", "3"]
         assert state == "UNAVAILABLE" and "safetensors" in why
@@ -235,6 +236,7 @@ def test_bad_model_of_the_repository_is_left_out_at_the_start(daemon, repository
         assert sluice("load", "broken").returncode == 0
         assert index(admin)["broken", "3"] == ("READY", "")
         assert answer(served, "broken") == before
+        assert served.metric("sluice_models_failed") == 0
     _, output = served.stop()
     lines = [line for line in output.splitlines() if " error load failed " in line]
     assert len(lines) == 2 and all("model=broken" in line for line in lines), output

@@ -18,6 +18,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::UnorderedElementsAre;
 
 EngineOptions OfLittleWork() {
   EngineOptions options;
@@ -159,18 +160,31 @@ TEST_F(ModelManagerTest, ACheckReadsTheModelsWithoutAnEngine) {
   AddModel("a");
   AddModel("b/10");
   ModelManager checker(/*engine=*/nullptr, log_.get());
-  const auto checked = checker.Check({}, root_.path());
-  ASSERT_EQ(checked.status(), absl::OkStatus());
-  EXPECT_EQ(checked->models, 2);
+  const ModelManager::Checked checked = checker.Check({}, root_.path());
+  EXPECT_THAT(checked.errors, IsEmpty());
+  EXPECT_EQ(checked.models, 2);
   const auto model = *LoadModel("a", 1, root_.File("a"), {});
-  EXPECT_EQ(checked->weight_bytes, 2 * EstimateWeightMemory(*model)) << "two equal models";
-  EXPECT_EQ(checked->file_bytes, 2 * model->checkpoint.bytes());
-  WriteTestFile(root_.File("a/config.json"), "{}");
-  const absl::Status status = checker.Check({}, root_.path()).status();
+  EXPECT_EQ(checked.weight_bytes, 2 * EstimateWeightMemory(*model)) << "two equal models";
+  EXPECT_EQ(checked.file_bytes, 2 * model->checkpoint.bytes());
+}
+
+TEST_F(ModelManagerTest, ACheckNamesEachModelThatApplyLeavesOut) {
+  AddModel("a");
+  AddModel("short");
+  WriteTestFile(root_.File("short/model.safetensors"), "short");
+  AddModel("link");
+  std::filesystem::remove(root_.File("link/config.json"));
+  std::filesystem::create_symlink("/etc/hostname", root_.File("link/config.json"));
+  std::vector<std::string> errors;
+  for (const absl::Status& error : manager_.Check({}, root_.path()).errors) {
+    errors.emplace_back(error.message());
+  }
+  EXPECT_THAT(errors,
+              UnorderedElementsAre(HasSubstr("model short version 1 from the repository: "),
+                                   HasSubstr("model link version 1 from the repository: ")));
   const auto applied = manager_.Apply({}, root_.path());
   ASSERT_EQ(applied.status(), absl::OkStatus()) << "the other model is served";
-  EXPECT_THAT(applied->failed, ElementsAre("a version 1: " + std::string(status.message())));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("model a version 1"));
+  EXPECT_THAT(applied->failed, UnorderedElementsAre(HasSubstr(errors[0]), HasSubstr(errors[1])));
 }
 
 TEST_F(ModelManagerTest, LoadsADraftModelFirst) {
@@ -251,6 +265,7 @@ TEST_F(ModelManagerTest, ABrokenModelOfTheRepositoryIsLeftOut) {
   EXPECT_EQ(failed, 1);
   EXPECT_THAT(Served(), ElementsAre("a:1"));
   EXPECT_THAT(Index(), ElementsAre("a:1 ready", HasSubstr("worse:1 the last load failed: ")));
+  EXPECT_EQ(manager_.failed_models(), 1);
   EXPECT_EQ(manager_.Load("worse", std::nullopt).code(), absl::StatusCode::kInvalidArgument);
   // A further Apply tries again.
   ASSERT_EQ(manager_.Apply({}, root_.path()).status(), absl::OkStatus());
@@ -259,6 +274,7 @@ TEST_F(ModelManagerTest, ABrokenModelOfTheRepositoryIsLeftOut) {
   AddModel("worse");
   ASSERT_EQ(manager_.Apply({}, root_.path()).status(), absl::OkStatus());
   EXPECT_THAT(Index(), ElementsAre("a:1 ready", "worse:1 ready"));
+  EXPECT_EQ(manager_.failed_models(), 0);
   std::filesystem::remove_all(root_.File("worse"));
   EXPECT_TRUE(manager_.Apply({}, root_.path()).ok());
   EXPECT_THAT(Index(), ElementsAre("a:1 ready")) << "models that failed are forgotten";
@@ -290,6 +306,7 @@ TEST_F(ModelManagerTest, AModelWhoseNewFilesAreBrokenStays) {
                                    HasSubstr("higher:2 the last load failed: "),
                                    HasSubstr("link:1 ready the last load failed: "), "new:1 ready",
                                    HasSubstr("same:1 ready the last load failed: ")));
+  EXPECT_EQ(manager_.failed_models(), 3);
 }
 
 TEST_F(ModelManagerTest, AModelOfTheRepositoryThatCannotBeWarmedUpIsLeftOut) {
