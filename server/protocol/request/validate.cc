@@ -13,148 +13,14 @@
 #include "server/protocol/parameters/parameter_value.h"
 #include "server/protocol/parameters/parameters.h"
 #include "server/protocol/request/item_lists.h"
+#include "server/protocol/request/reply_bound.h"
+#include "server/protocol/request/requested_outputs.h"
 #include "server/protocol/request/token_positions.h"
 #include "server/protocol/tensors/inputs.h"
 #include "server/protocol/text/prompt.h"
 
 namespace sluice {
 namespace {
-
-absl::Status OutputError(absl::string_view name, absl::string_view problem) {
-  return ReasonError(Reason::kOutput, absl::StrCat("output ", Printable(name), " ", problem));
-}
-
-std::string NamesOf(const NamedModel& named) {
-  std::string names;
-  for (const OutputInfo& info : Outputs()) {
-    if (!Has(named, info)) continue;
-    absl::StrAppend(&names, names.empty() ? "" : ", ",
-                    absl::string_view(info.name.data(), info.name.size()));
-  }
-  return names;
-}
-
-// The properties of a request, other than its prompt, that determine its possible outputs.
-struct RequestedExtras {
-  bool top = false;         // num_top_logprobs
-  bool candidates = false;  // candidate_ids
-  bool diverse = false;     // diversity
-  bool located = false;     // each row has the tokens of one text
-  bool similar = false;     // queries and documents
-  bool spans = false;       // spans
-  bool labels = false;      // labels
-};
-
-uint32_t MaskOf(const std::vector<Output>& outputs) {
-  uint32_t mask = 0;
-  for (const Output output : outputs) mask |= InfoOf(output).mask;
-  return mask;
-}
-
-bool IsTop(const OutputInfo& info) { return (info.mask & kOutputTopCandidates) != 0; }
-
-absl::Status CheckNeeds(const OutputInfo& info, absl::string_view name,
-                        const RequestedExtras& extras) {
-  if (IsTop(info) && !extras.top)
-    return OutputError(name, "needs the parameter num_top_logprobs, at least 1");
-  if ((info.mask & kOutputCandidates) != 0 && !extras.candidates) {
-    return OutputError(name, "needs the input candidate_ids");
-  }
-  if (info.output == Output::kTokenOffsets && !extras.located) {
-    return OutputError(name, "needs text_input without text_pair_input");
-  }
-  if (info.output == Output::kMaxSim && !extras.similar) {
-    return OutputError(name, "needs text_input for queries and text_pair_input for documents");
-  }
-  if (extras.similar && info.output != Output::kMaxSim) {
-    return OutputError(name, "cannot be combined with maxsim; request them in two calls");
-  }
-  if ((info.mask & kOutputSpans) != 0 && !extras.spans) {
-    return OutputError(name, "needs the parameter spans");
-  }
-  const bool extracted = (info.mask & kOutputExtraction) != 0;
-  if (extracted && !extras.labels) return OutputError(name, "needs the parameter labels");
-  if (!extracted && extras.labels) {
-    return OutputError(name,
-                       "cannot be combined with the parameter labels; request it in another call");
-  }
-  return absl::OkStatus();
-}
-
-// Returns the outputs of a request that names no outputs.
-std::vector<Output> DefaultOutputs(const NamedModel& named, const RequestedExtras& extras) {
-  if (extras.similar) return {Output::kMaxSim};
-  std::vector<Output> outputs;
-  for (const OutputInfo& info : Outputs()) {
-    const bool top =
-        extras.top && (info.output == Output::kTopIds || info.output == Output::kTopLogprobs);
-    const bool candidates =
-        extras.candidates && (info.output == Output::kCandidateScores ||
-                              (extras.diverse && info.output == Output::kCandidateOrder));
-    if (info.output == Output::kTokenOffsets && !extras.located) continue;
-    const bool spans = extras.spans && (info.mask & kOutputSpans) != 0;
-    if (extras.labels) {
-      if (Has(named, info) && (info.mask & kOutputExtraction) != 0) outputs.push_back(info.output);
-      continue;
-    }
-    if (IsDefaultOf(info, named) || (Has(named, info) && spans) ||
-        (Has(named, info) && (top || candidates))) {
-      outputs.push_back(info.output);
-    }
-  }
-  return outputs;
-}
-
-// Returns the error for an output that the model does not have.
-absl::Status MissingOutput(const std::string& name, const NamedModel& named) {
-  if (named.has_head) {
-    return OutputError(name,
-                       absl::StrCat("is missing, because the adapter has a classifier in ",
-                                    "place of the model's outputs. Request one of ", NamesOf(named),
-                                    ", or name the model or another adapter"));
-  }
-  if (named.classifier.labels > 0 && name == InfoOf(Output::kEmbedding).name) {
-    return OutputError(
-        name, absl::StrCat("is missing, because this model is a classifier or reranker, whose "
-                           "states are not made to be compared. Use another model, set "
-                           "sluice.embedding in its config.json, or request one of ",
-                           NamesOf(named)));
-  }
-  return OutputError(name, absl::StrCat("is unknown to this model, which has ", NamesOf(named)));
-}
-
-absl::Status ReadOutputs(const inference::ModelInferRequest& message, const NamedModel& named,
-                         const RequestedExtras& extras, std::vector<Output>* outputs) {
-  for (const auto& requested : message.outputs()) {
-    const OutputInfo* info = FindOutput(requested.name(), named);
-    if (info == nullptr) return MissingOutput(requested.name(), named);
-    if (!requested.parameters().empty()) {
-      return OutputError(requested.name(), "takes no parameters; remove them");
-    }
-    if (std::count(outputs->begin(), outputs->end(), info->output) != 0) {
-      return OutputError(requested.name(), "appears twice");
-    }
-    SLUICE_RETURN_IF_ERROR(CheckNeeds(*info, requested.name(), extras));
-    outputs->push_back(info->output);
-  }
-  if (outputs->empty()) *outputs = DefaultOutputs(named, extras);
-  const bool extracts = (MaskOf(*outputs) & kOutputExtraction) != 0;
-  if (extras.labels && !extracts) {
-    return ParameterError("labels", "is refused: the model does not extract parts of texts");
-  }
-  if (extracts && !extras.labels) {
-    return ParameterError("labels", "is missing; give the labels of the parts to find");
-  }
-  if (extras.spans && (MaskOf(*outputs) & kOutputSpans) == 0) {
-    return ParameterError("spans", "requires the output span_embeddings; it was not requested");
-  }
-  if (extras.candidates && (MaskOf(*outputs) & kOutputCandidates) == 0) {
-    return InputError(
-        "candidate_ids",
-        "requires the output candidate_scores or candidate_order; neither was requested");
-  }
-  return absl::OkStatus();
-}
 
 // Checks the outputs that the diversity applies to, and their size. `request` has its candidates.
 absl::Status CheckDiversity(const RequestSpec& spec, const Request& request) {
@@ -177,149 +43,6 @@ absl::Status CheckDiversity(const RequestSpec& spec, const Request& request) {
                                    kernels::kMaxDiversePool));
   }
   return absl::OkStatus();
-}
-
-// The numbers that determine the size of a reply, in floating point because their products may
-// overflow integers.
-struct ReplyExtents {
-  const ModelConfig& config;
-  const ClassifierConfig& classifier;
-  double text;  // the most bytes that a token adds to a text
-  double rows;
-  double longest;  // the longest prompt or, with windows, the longest text
-  double generated;
-  double top;
-  double candidates;
-  double embedding;  // values per embedding
-  double terms;      // the most terms of a row's sparse embedding
-  double spans;      // the most spans of a row
-  double extracted;  // the most extracted parts of a row
-};
-
-size_t MostSpans(const RequestSpec& spec) {
-  size_t most = 0;
-  for (const std::vector<TextSpan>& row : spec.states.spans) most = std::max(most, row.size());
-  return most;
-}
-
-int32_t MostExtracted(const Model& model, const ExtractionRules& rules, int32_t words) {
-  const auto& extraction = model.config.serving.extraction;
-  const bool one = rules.overlap == SpanOverlap::kFlat && !rules.multi_label &&
-                   !(extraction && extraction->label_by_label);
-  return one ? std::min(words, kMostExtracted) : kMostExtracted;
-}
-
-ReplyExtents ExtentsOf(const Model& model, const Prompt& prompt, int32_t longest_row,
-                       const RequestSpec& spec, const Request& request) {
-  // Bytes that are not UTF-8 become U+FFFD, of 3 bytes, and some decoders put spaces before tokens.
-  const int64_t longest = model.tokenizer == nullptr ? 0 : model.tokenizer->longest_token_bytes();
-  return {.config = model.config,
-          .classifier = ServedClassifier(spec),
-          .text = static_cast<double>(std::max<int64_t>(longest, 3) + 1),
-          .rows = static_cast<double>(prompt.rows()),
-          .longest = static_cast<double>(longest_row),
-          .generated = static_cast<double>(spec.max_tokens),
-          .top = static_cast<double>(spec.num_top),
-          .candidates = static_cast<double>(request.candidates.values.size()),
-          .embedding = static_cast<double>(
-              spec.states.dimensions > 0 ? spec.states.dimensions : model.config.embedding_size()),
-          .terms = static_cast<double>(spec.states.max_active_dims),
-          .spans = static_cast<double>(MostSpans(spec)),
-          .extracted = static_cast<double>(MostExtracted(model, spec.extraction, longest_row))};
-}
-
-double LongestName(const ClassifierConfig& classifier) {
-  size_t longest = 0;
-  for (const std::string& name : classifier.names) longest = std::max(longest, name.size());
-  return static_cast<double>(longest);
-}
-
-// Returns an upper bound on an output's bytes.
-double OutputBytes(Output output, const ReplyExtents& of) {
-  switch (output) {
-    case Output::kOutputIds:
-    case Output::kLogprobs:
-      return 4 * of.rows * of.generated;
-    case Output::kSequenceLength:
-      return 4 * of.rows;
-    case Output::kFinishReason:
-      return 16 * of.rows;
-    case Output::kTextOutput:
-      return of.rows * (4 + of.text * of.generated);
-    case Output::kOutputBytes:
-      return of.rows * of.generated * (4 + of.text);
-    case Output::kTopBytes:
-      return of.rows * of.generated * of.top * (4 + of.text);
-    case Output::kTopIds:
-    case Output::kTopLogprobs:
-    case Output::kTopScores:
-      return 4 * of.rows * of.generated * of.top;
-    case Output::kLogits:
-      return 4 * of.rows * static_cast<double>(of.config.vocab_size);
-    case Output::kPromptLogprobs:
-      return 4 * of.rows * of.longest;
-    case Output::kEmbedding:
-      return 4 * of.rows * of.embedding;
-    case Output::kScores:
-      return 4 * of.rows * static_cast<double>(of.classifier.labels);
-    case Output::kLabel:
-      return of.rows * (4 + LongestName(of.classifier));
-    case Output::kTokenCount:
-      return 4 * of.rows;
-    case Output::kTokenScores:
-      return 4 * of.rows * of.longest * static_cast<double>(of.classifier.labels);
-    case Output::kTokenLabels:
-      return of.rows * of.longest * (4 + LongestName(of.classifier));
-    case Output::kTokenEmbeddings:
-      return 4 * of.rows * of.longest * static_cast<double>(of.config.token_embedding_size());
-    case Output::kTokenOffsets:
-      return 8 * of.rows * of.longest;
-    case Output::kTokenIds:
-      return 4 * of.rows * of.longest;
-    case Output::kSparseIds:
-    case Output::kSparseWeights:
-      return 4 * of.rows * of.terms;
-    case Output::kVectors:
-      return 4 * of.rows * of.longest * static_cast<double>(of.config.vector_size());
-    case Output::kVectorCount:
-    case Output::kMaxSim:
-    case Output::kSpanCount:
-    case Output::kExtractedCount:
-      return 4 * of.rows;
-    case Output::kExtractedSpans:
-      return 8 * of.rows * of.extracted;
-    case Output::kExtractedLabels:
-    case Output::kExtractedScores:
-      return 4 * of.rows * of.extracted;
-    case Output::kSpanEmbeddings:
-      return 4 * of.rows * of.spans * of.embedding;
-    case Output::kCandidateScores:
-    case Output::kCandidateOrder:
-      return 4 * of.candidates;
-    case Output::kXsaCosSim:
-    case Output::kXsaProjFrac:
-      return 4 * of.rows * (of.longest + of.generated) * static_cast<double>(of.config.layers) *
-             static_cast<double>(of.config.heads);
-  }
-  return 0;
-}
-
-absl::Status CheckReplySize(const ReplyExtents& extents, const RequestLimits& limits,
-                            ReplySpec* reply) {
-  // The bytes in addition to the tensors: the model name, the id and the parameters, and the name,
-  // type and shape of each output.
-  constexpr double kHead = 1024, kOutputHead = 256;
-  double bytes = kHead;
-  for (Output output : reply->outputs) bytes += kOutputHead + OutputBytes(output, extents);
-  if (bytes <= static_cast<double>(limits.max_reply_bytes)) {
-    reply->max_bytes = static_cast<int64_t>(bytes);
-    return absl::OkStatus();
-  }
-  return ReasonError(
-      Reason::kRequest,
-      absl::StrCat("the reply may need ", static_cast<int64_t>(std::min(bytes, 9e18)),
-                   " bytes; the limit is ", limits.max_reply_bytes,
-                   " (server.grpc.max_message_bytes). Request fewer rows, tokens or outputs"));
 }
 
 absl::Status CheckStop(const StopRules& stop, const Model& model) {
@@ -570,7 +293,7 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
                                .similar = similar,
                                .spans = !spec->states.spans.empty(),
                                .labels = !spec->extraction.labels.empty()};
-  SLUICE_RETURN_IF_ERROR(ReadOutputs(message, named, extras, &reply.outputs));
+  SLUICE_ASSIGN_OR_RETURN(reply.outputs, ReadOutputs(message, named, extras));
   SLUICE_RETURN_IF_ERROR(CheckPromptName(message, model, prompt));
   SLUICE_RETURN_IF_ERROR(CheckSpanUnit(*spec, prompt));
   SLUICE_RETURN_IF_ERROR(CheckLabels(*spec, prompt));
@@ -613,8 +336,8 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
   ApplyDefaults(message, call, spec.get(), &reply);
   int32_t longest = prompt.longest();
   if (spec->window_overlap > 0) longest = std::ranges::max(prompt.LengthsOf(reply.windows));
-  SLUICE_RETURN_IF_ERROR(
-      CheckReplySize(ExtentsOf(model, prompt, longest, *spec, request), limits, &reply));
+  SLUICE_ASSIGN_OR_RETURN(reply.max_bytes, BoundReply(*spec, request, reply.outputs, prompt.rows(),
+                                                      longest, limits.max_reply_bytes));
   SLUICE_RETURN_IF_ERROR(prompt.Copy(model, &request));
   if (reports_places && spec->window_overlap == 0) reply.ranges = prompt.Ranges();
   if (extras.spans) {
