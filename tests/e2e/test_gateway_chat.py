@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 
 import pytest
 from conftest import Daemon
@@ -104,14 +105,31 @@ def test_template_outside_of_a_models_folder_refuses_the_tokens_that_the_daemon_
     (model / "tokenizer.json").write_text(json.dumps(
         {"added_tokens": [{"content": "<s>", "special": True}]}))
     alone, message = ChatTemplate.load(template), [{"role": "user", "content": "a<s>"}]
-    alone.check(message)
-    alone.check(message, ["</s>"])
-    with pytest.raises(Refused, match="special token '<s>'"):
-        alone.check(message, ["</s>", "<s>"])
+    assert alone.specials() == [] and alone.prompt(message) == "a<s>"
+    assert alone.specials(["</s>", "<s>"]) == ["</s>", "<s>"]
     with pytest.raises(Refused, match="--tokenizer"):
-        alone.check(message, None)
+        alone.specials(None)
     with pytest.raises(Refused, match="special token"):
         ChatTemplate.load(template, model).prompt([{"role": "user", "content": "a<s>"}])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_special_tokens_are_found_as_by_a_search_for_each(seed):
+    from sluice_client.gateway.render import special_token_in
+
+    draw = random.Random(seed)
+    letters = "<|s>é.*"  # few, so that tokens begin with each other; two with a meaning in patterns
+    specials = ["".join(draw.choices(letters, k=draw.randint(1, draw.choice((3, 90)))))
+                for _ in range(draw.choice((1, 5, 300)))]
+    for _ in range(200):
+        messages = [{field: "".join(draw.choices(letters, k=draw.randint(0, 12)))
+                     for field in ("role", "content")} for _ in range(draw.randint(1, 3))]
+        places = [f"messages[{i}].{field}" for i, message in enumerate(messages)
+                  for field, text in message.items() if any(each in text for each in specials)]
+        found = special_token_in(messages, specials)
+        assert (found[0] if found else None) == (places[0] if places else None), (seed, messages)
+        assert found is None or found[1] in specials
+    assert special_token_in([{"content": "a"}], []) is None
 
 
 @pytest.mark.parametrize(
@@ -134,7 +152,7 @@ def test_time_and_memory_of_a_template_are_limited(template, why):
     async def run():
         good = ChatTemplate("{{ messages[0].content }}")
         renderer = Renderer({"bad": ChatTemplate(template), "good": good}, 4096, 2)
-        rendered = asyncio.ensure_future(renderer.prompt(Caller("a"), "bad", USER))
+        rendered = asyncio.ensure_future(renderer.prompt(Caller("a"), "bad", USER, []))
         served = 0
         while not rendered.done():  # The event loop runs while the template renders.
             await asyncio.sleep(0)
@@ -142,10 +160,12 @@ def test_time_and_memory_of_a_template_are_limited(template, why):
         with pytest.raises(Refused, match=why):
             await rendered
         # A later call has an answer, and so has a call after a cancelled one.
-        cancelled = asyncio.ensure_future(renderer.prompt(Caller("a"), "bad", USER))
+        cancelled = asyncio.ensure_future(renderer.prompt(Caller("a"), "bad", USER, []))
         await asyncio.sleep(0)
         cancelled.cancel()
-        assert await renderer.prompt(Caller("b"), "good", USER) == "hi"
+        assert await renderer.prompt(Caller("b"), "good", USER, ["h<"]) == "hi"
+        with pytest.raises(Refused, match="special token 'h'"):
+            await renderer.prompt(Caller("b"), "good", USER, ["h", "x"])
         renderer.close()
         return served
 

@@ -176,7 +176,7 @@ def handle(path, body, shapes=None):
                           default_model="m")
 
         class Renderer:
-            async def prompt(self, caller, name, messages):
+            async def prompt(self, caller, name, messages, specials):
                 return template.prompt(messages)
 
         gateway.renderer = Renderer()

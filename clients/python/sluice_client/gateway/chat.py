@@ -85,11 +85,9 @@ class ChatTemplate:
             raise ValueError(f"{path} has no chat template (chat_template.jinja or chat_template)")
         return ChatTemplate(source, files, is_model)
 
-    def check(
-        self, messages: Sequence[Mapping[str, str]], served: Optional[Iterable[str]] = ()
-    ) -> None:
-        """Refuses a message that contains a special token of the model. The tokenizer would read it
-        as a special token, so a message could end its own turn and start another.
+    def specials(self, served: Optional[Iterable[str]] = ()) -> list[str]:
+        """Returns the tokens that a message may not contain. The tokenizer would read them as
+        special tokens, so a message could end its own turn and start another.
 
         `served` are the tokens that the daemon lists in addition to those of the files; None if its
         list is too long.
@@ -97,18 +95,12 @@ class ChatTemplate:
         if served is None and not self._whole:
             raise Refused(500, "the special tokens of the model are not known, so a message cannot"
                           " be checked; start the gateway with --tokenizer MODEL=FOLDER", "model")
-        specials = self._specials.union(served or ())
-        for index, message in enumerate(messages):
-            for field, text in message.items():
-                for token in specials:
-                    if token in text:
-                        where = f"messages[{index}].{field}"
-                        raise Refused(400, f"{where} contains the special token {token!r}", where,
-                                      reason="special_token")
+        return sorted(self._specials.union(served or ()))
 
     def prompt(self, messages: Sequence[Mapping[str, str]]) -> str:
         """Returns the prompt for the assistant's next message, rendered in this process."""
-        self.check(messages)
+        if found := render.special_token_in(messages, self.specials()):
+            raise _special_token(*found)
         try:
             return self.without_bos(self._template.render(messages))
         except ValueError as error:
@@ -135,15 +127,14 @@ class Renderer:
         self._turns = Places(1, abort_hold_s=0)
 
     async def prompt(
-        self, caller: Caller, name: str, messages: Sequence[Mapping[str, str]]
+        self, caller: Caller, name: str, messages: Sequence[Mapping[str, str]],
+        specials: Sequence[str],
     ) -> str:
-        """Returns the prompt for the assistant's next message."""
-        template = self._templates[name]
-        template.check(messages)
+        """Returns the prompt for the assistant's next message, which has none of `specials`."""
         if not self._turns.take(caller):
             await self._turns.wait(caller)
         try:
-            rendering = asyncio.ensure_future(self._render(name, messages))
+            rendering = asyncio.ensure_future(self._render([name, messages, specials]))
             try:
                 answer = await asyncio.shield(rendering)
             except asyncio.CancelledError:
@@ -153,16 +144,18 @@ class Renderer:
                 raise
         finally:
             self._turns.give_back(caller)
+        if "special" in answer:
+            raise _special_token(*answer["special"])
         if "error" in answer:
             raise Refused(400, answer["error"], "messages")
-        return template.without_bos(answer["text"])
+        return self._templates[name].without_bos(answer["text"])
 
-    async def _render(self, name: str, messages: Sequence[Mapping[str, str]]) -> Any:
+    async def _render(self, call: Sequence[Any]) -> Any:
         why = "it ended its process"
         try:
             if self._child is None:
                 await asyncio.wait_for(self._start(), _START_TIMEOUT_S)
-            return await asyncio.wait_for(self._exchange([name, messages]), self._timeout_s)
+            return await asyncio.wait_for(self._exchange(call), self._timeout_s)
         except asyncio.TimeoutError:
             why = f"it did not end within {self._timeout_s:g} s (--template-timeout)"
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
@@ -200,6 +193,11 @@ class Renderer:
             self._child.kill()
             self._child.wait()
         self._reader = self._writer = self._child = None
+
+
+def _special_token(where: str, token: str) -> Refused:
+    return Refused(400, f"{where} contains the special token {token!r}", where,
+                   reason="special_token")
 
 
 def _read(file: pathlib.Path) -> Any:

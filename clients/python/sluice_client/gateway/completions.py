@@ -296,8 +296,8 @@ async def chat_completions(gateway: Gateway, call: HttpCall) -> Answer:
         raise await gateway.models.without_template(name, call.options)
     if not messages:
         raise fields.refuse("messages", "is empty")
-    template.check(messages, await gateway.models.special_tokens(name, call.options))
-    prompt = await gateway.renderer.prompt(call.caller, name, messages)
+    specials = template.specials(await gateway.models.special_tokens(name, call.options))
+    prompt = await gateway.renderer.prompt(call.caller, name, messages, specials)
     max_tokens = limit if limit is not None else await gateway.models.room(
         name, prompt, gateway.default_max_tokens, call.options)
     spells = logprobs and await gateway.models.spells(name, call.options)

@@ -6,16 +6,21 @@ or call Python functions. The sandbox limits neither time nor memory. Therefore 
 renders, and the parent ends it if it takes too long.
 
 The child runs this file as a program. It reads lines of JSON and answers each with one line: first
-the templates, then for each call the name of a template and the messages.
+the templates, then for each call the name of a template, the messages, and the special tokens that
+they may not contain.
 """
 
 from __future__ import annotations
 
 import datetime
+import functools
+import itertools
 import json
+import os
+import re
 import resource
 import sys
-from typing import Any, Mapping, Sequence
+from typing import Any, Iterable, Mapping, Optional, Sequence
 
 import jinja2
 from jinja2 import nodes
@@ -24,6 +29,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 _MEMORY_BYTES = 256 << 20  # address space of the child
+_MOST_DEPTH = 50  # of a tree of prefixes; re.compile calls itself for each level
 # The options of a text that ends where the answer begins.
 _ANSWERS: Mapping[str, Any] = {"add_generation_prompt": True}
 
@@ -83,6 +89,38 @@ class Template:
         return "".join(pieces)
 
 
+def special_token_in(
+    messages: Sequence[Mapping[str, str]], specials: Iterable[str]
+) -> Optional[tuple[str, str]]:
+    """Returns the first place with a special token, such as messages[0].content, and the token."""
+    if not specials:
+        return None
+    find = _finder(tuple(specials)).search
+    for i, message in enumerate(messages):
+        for field, text in message.items():
+            if found := find(text):
+                return f"messages[{i}].{field}", found.group()
+    return None
+
+
+@functools.lru_cache(maxsize=16)
+def _finder(texts: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile(_any_of(sorted(texts)))
+
+
+def _any_of(texts: list[str], depth: int = 0) -> str:
+    """Returns the expression of a tree of prefixes, so that the time for a character of a message
+    hardly depends on the number of texts. They are sorted and not empty."""
+    prefix = os.path.commonprefix(texts)
+    if prefix in texts:
+        return re.escape(prefix)
+    if depth == _MOST_DEPTH:
+        return "(?:" + "|".join(map(re.escape, texts)) + ")"
+    groups = itertools.groupby((text[len(prefix):] for text in texts), lambda rest: rest[0])
+    branches = (_any_of(list(rests), depth + 1) for _, rests in groups)
+    return f"{re.escape(prefix)}(?:{'|'.join(branches)})"
+
+
 def _raise(message: str) -> None:
     raise jinja2.TemplateError(message)
 
@@ -113,7 +151,10 @@ def main() -> None:
         _answer({"error": str(error)})
         return
     for line in sys.stdin:
-        name, messages = json.loads(line)
+        name, messages, specials = json.loads(line)
+        if found := special_token_in(messages, specials):
+            _answer({"special": found})
+            continue
         try:
             _answer({"text": templates[name].render(messages)})
         except ValueError as error:
