@@ -86,6 +86,12 @@ def test_chat_equals_the_completion_of_its_rendered_template(client):
     assert [part.choices[0].finish_reason for part in parts][-1] == "length"
 
 
+def test_top_logprobs_without_logprobs_are_refused(gateway):
+    refused = gateway.post("/v1/chat/completions", {
+        "model": "demo", "messages": [{"role": "user", "content": PROMPT}], "top_logprobs": 2})
+    assert refused.status == 400 and refused.json["error"]["param"] == "top_logprobs"
+
+
 @pytest.mark.parametrize("form", ["float", "base64"])
 def test_embeddings_have_the_bits_of_grpc(demo, client, gateway, form):
     inputs = ["And God said", "Jerusalem", "a"]

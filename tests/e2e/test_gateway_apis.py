@@ -123,6 +123,12 @@ def test_tei_predicts_with_probabilities_or_raw_scores(gateway, client):
     assert mixed[0] == ask(gateway, "/predict", {"model": "cross_3", "inputs": QUERY})
     top = ask(gateway, "/", {"model": "cross_3", "inputs": QUERY, "parameters": {"top_k": 1}})
     assert top == mixed[0][:1]
+    for activation in ("none", "softmax", "sigmoid"):
+        scores = client.classify("cross_3", QUERY, activation=activation).scores
+        asked = {"model": "cross_3", "inputs": QUERY,
+                 "parameters": {"function_to_apply": activation}}
+        assert sorted(scores, reverse=True) == [
+            each["score"] for each in ask(gateway, "/predict", asked)], activation
 
 
 def test_independent_labels_have_probabilities_by_sigmoid(gateway, client):
@@ -350,11 +356,17 @@ def test_types_of_embeddings_at_their_limits():
         ("/predict", {"inputs": "a"}, "not a classifier"),
         ("/predict", {"inputs": ["a", "b", "c"], "model": "cross_3"}, "3 texts"),
         ("/predict", {"inputs": [["a"], "b"], "model": "cross_3"}, "mixes"),
+        ("/predict", {"inputs": 5, "model": "cross_3"}, "inputs is not a text"),
+        ("/predict", {"inputs": True, "model": "cross_3"}, "inputs is not a text"),
+        ("/predict", {"inputs": "a", "parameters": {"function_to_apply": "tanh"}}, "softmax"),
         ("/similarity", {"inputs": {"source_sentence": "a", "sentences": []}}, "empty"),
         ("/embed_sparse", {"inputs": "a"}, "sparse_ids"),
         ("/score", {"text_1": "a", "text_2": []}, "text_2 has 0 texts"),
         ("/pooling", {"input": "a", "task": "plugin"}, "task"),
         ("/pooling", {"input": "a", "truncate_prompt_tokens": 5}, "-1"),
+        ("/pooling", {"input": "a", "task": "token_embed", "dimensions": 2}, "task embed"),
+        ("/v1/embeddings", {"model": "cls", "input": [{"text": "a"}]}, "is not a text, a token id"),
+        ("/v1/embeddings", {"model": "cls", "input": [None]}, "is not a text, a token id"),
         ("/v2/embed", {"model": "cls", "texts": ["a"], "embedding_types": ["int4"]}, "ubinary"),
         ("/v2/rerank", {"model": "cls", "query": "a", "documents": ["a"], "rank_fields": ["b"]},
          "rank_fields"),

@@ -341,6 +341,10 @@ def test_a_page_streams_text_if_its_origin_is_allowed(gateway, page, tmp_path):
         browser.show(page + "/", DESKTOP)
         assert browser.value(stream) == expected
         assert not browser.errors
+    exposed = gateway.post("/embed", {"inputs": "a"}, origin=page).headers[
+        "access-control-expose-headers"]
+    assert {"x-request-id", "retry-after", "x-truncated-tokens",
+            "inference-header-content-length"} <= set(exposed.split(", "))
     # Requests from other pages are refused, even those that a browser sends without a preflight.
     refused = gateway.post("/v1/completions", {"model": "demo", "prompt": "a"},
                            origin="http://evil.example", content_type="text/plain")

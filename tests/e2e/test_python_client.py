@@ -127,6 +127,9 @@ def test_scores_and_embeddings_have_the_same_bits_as_with_tritonclient(served, c
             vectors = client.embed("demo", prompts, pooling="mean", normalize=True)
             np.testing.assert_array_equal(np.asarray(vectors), expected["embedding"])
             assert np.float32(vectors.tolist()).tobytes() == expected["embedding"].tobytes()
+            own = np.array(vectors)
+            own /= 2
+            np.testing.assert_array_equal(own, expected["embedding"] / 2)
             assert vectors.row_bytes(1) == expected["embedding"][1].tobytes()
         assert client.embed("demo", rows).prompt_tokens == 8
 

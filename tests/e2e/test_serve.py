@@ -117,7 +117,11 @@ def test_serves_each_model_of_a_folder(programs, tmp_path):
     for name in ("first", "second"):
         shutil.copytree(DEMO, tmp_path / "models" / name,
                         ignore=shutil.ignore_patterns("training", "*.py"))
-    with Serve(programs, tmp_path / "state", tmp_path / "models") as served:
+    # No template, and a proxy that must not get the calls of this host.
+    (tmp_path / "models" / "second" / "tokenizer_config.json").write_text('{"chat_template": null}')
+    proxy = f"http://127.0.0.1:{free_port()}"
+    with Serve(programs, tmp_path / "state", tmp_path / "models", http_proxy=proxy,
+               no_proxy="example.org") as served:
         _, http, _, _, models, _, _ = served.lines()
         assert models == "models: first, second"
         assert complete(http.split()[1], "second")
@@ -183,6 +187,10 @@ def test_arguments_after_gateway_go_to_the_gateway(programs, tmp_path):
     (["--gateway", "--no-such-option"], "unrecognized arguments: --no-such-option"),
     (["--gateway", "--listen", "localhost:1"], "use --host and --http-port before --gateway"),
     (["--", "--device", "cpu", "--gateway", "--daemon", "a:1"], "use --host and --grpc-port"),
+    (["--gateway", "--daemon-connections", "0"], "--daemon-connections: 0 is less than 1"),
+    (["--gateway", "--default-max-tokens", "-1"], "--default-max-tokens: -1 is less than 0"),
+    (["--gateway", "--timeout", "0"], "--timeout: 0 is not a positive time in seconds"),
+    (["--gateway", "--max-timeout", "inf"], "--max-timeout: inf is not a positive time"),
 ])
 def test_wrong_options_of_the_gateway_are_refused_at_once(programs, tmp_path, words, problem):
     with Serve(programs, tmp_path / "state", DEMO, *words) as served:

@@ -26,6 +26,8 @@ import urllib.error
 import urllib.request
 from typing import Any, NoReturn
 
+from . import pair_frame
+
 _POLL_S = 0.02
 _PORTS = ("http_port", "grpc_port", "metrics_port", "admin_port")
 # The daemon closes its calls within 5 s after its drain.
@@ -150,11 +152,9 @@ def _models(
 
 
 def _has_template(folder: pathlib.Path) -> bool:
-    if (folder / "chat_template.jinja").is_file():
-        return True
     try:
-        return "chat_template" in json.loads((folder / "tokenizer_config.json").read_bytes())
-    except (OSError, ValueError):
+        return pair_frame.template_of(folder) is not None
+    except (OSError, ValueError, KeyError, TypeError):
         return False
 
 
@@ -336,6 +336,9 @@ def _serve(
     addresses = _addresses(given, rest)
     http, grpc, metrics, admin = (addresses[name] for name in _PORTS)
     log, ladder = _open_state(given.state, models)
+    # urllib and gRPC would send calls of this host to a proxy of the environment.
+    proxied = os.environ.get("no_proxy") or os.environ.get("NO_PROXY")
+    os.environ["no_proxy"] = ",".join(filter(None, (proxied, given.host)))
     with _Children() as children, log.open("w") as output:
         children.start("the daemon", [
             str(sluiced), "--server.grpc.address", grpc, "--server.metrics.address", metrics,

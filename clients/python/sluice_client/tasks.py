@@ -649,16 +649,16 @@ def recommend(
     """Recommends items that follow a history, the best first; diverse items in selection order."""
     _check_count("count", count, 1)
     inputs = prompt_inputs([history])
-    left_out = sorted(set(exclude))
+    excluded = set(exclude)
     if candidates is None:
-        if left_out:
-            inputs.append(id_rows("exclude_ids", [left_out], len(left_out), -1))
+        if excluded:
+            inputs.append(id_rows("exclude_ids", [sorted(excluded)], len(excluded), -1))
         answer = yield from _infer_head(
             model, inputs, ["top_ids", "top_scores"], options, max_tokens=1, num_top_logprobs=count
         )
         items, scores = (answer.outputs[name].tolist()[0][0] for name in ("top_ids", "top_scores"))
     else:
-        items = [item for item in candidates if item not in set(left_out)]
+        items = [item for item in candidates if item not in excluded]
         inputs.append(id_rows("candidate_ids", [items], len(items), -1))
         answer = yield from _infer_head(
             model, inputs, ["candidate_scores", "candidate_order"], options, max_tokens=0

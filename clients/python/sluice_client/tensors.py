@@ -165,7 +165,9 @@ class Tensor:
         else:
             array = numpy.frombuffer(self.raw, "<" + _FORMATS[self.datatype])
         array = array.reshape(self.shape)
-        return array if dtype is None else array.astype(dtype)
+        if dtype is not None:
+            array = array.astype(dtype, copy=False)
+        return array.copy() if copy else array
 
     def _byte_strings(self) -> Iterator[Value]:
         at = 0

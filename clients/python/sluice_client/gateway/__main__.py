@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import math
 import pathlib
 import re
 import resource
 import signal
 import sys
 from contextlib import AsyncExitStack
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import uvicorn
 import uvloop
@@ -42,6 +43,20 @@ _OTHER_DESCRIPTORS = 128
 # two minutes, in which a daemon that has restarted gets no calls.
 _FIRST_RECONNECT_MS = 100
 _LONGEST_RECONNECT_MS = 2000
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    def integer(text: str) -> int:
+        if int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text} is less than {least}")
+        return int(text)
+    return integer
+
+
+def _positive(text: str) -> float:
+    if not 0 < float(text) < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive time in seconds")
+    return float(text)
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -75,39 +90,39 @@ def arguments() -> argparse.ArgumentParser:
     add("--alias", action="append", default=[], metavar="NAME=MODEL",
         help="a further name of a model, with any of the characters A-Z a-z 0-9 _ . - /, such as"
              " org/model; may be repeated")
-    add("--default-max-tokens", type=int, default=1024, metavar="N",
+    add("--default-max-tokens", type=_at_least(0), default=1024, metavar="N",
         help="most tokens of a chat that sets no limit; fewer if the model has no more positions"
              " after the prompt (default: %(default)s)")
     add("--allow-origin", action="append", default=[], metavar="ORIGIN",
         help="allow browser pages of this origin, such as https://example.org, or * for any; may"
              " be repeated")
-    add("--timeout", type=float, default=limits.timeout_s, metavar="SECONDS",
+    add("--timeout", type=_positive, default=limits.timeout_s, metavar="SECONDS",
         help="deadline of a call that sets none (default: %(default)g)")
-    add("--max-timeout", type=float, default=limits.max_timeout_s, metavar="SECONDS",
+    add("--max-timeout", type=_positive, default=limits.max_timeout_s, metavar="SECONDS",
         help="the longest deadline that a call may set (default: %(default)g)")
-    add("--max-body-bytes", type=int, default=limits.max_body_bytes, metavar="N",
+    add("--max-body-bytes", type=_at_least(1), default=limits.max_body_bytes, metavar="N",
         help="most bytes in the body of a request (default: %(default)s)")
-    add("--max-pending-bytes", type=int, default=limits.max_pending_bytes, metavar="N",
+    add("--max-pending-bytes", type=_at_least(1), default=limits.max_pending_bytes, metavar="N",
         help="estimated memory of all calls in progress; more are refused with 503 or 429"
              " (default: %(default)s)")
-    add("--max-in-flight", type=int, default=limits.max_in_flight, metavar="N",
+    add("--max-in-flight", type=_at_least(1), default=limits.max_in_flight, metavar="N",
         help="most calls in progress; more are refused with 503 or 429 (default: %(default)s)")
-    add("--max-daemon-calls", type=int, default=limits.max_daemon_calls, metavar="N",
+    add("--max-daemon-calls", type=_at_least(1), default=limits.max_daemon_calls, metavar="N",
         help="most calls in progress at the daemon; more wait, and callers take turns"
              " (default: %(default)s)")
-    add("--daemon-connections", type=int, default=4, metavar="N",
+    add("--daemon-connections", type=_at_least(1), default=4, metavar="N",
         help="connections to each address of the daemon (default: %(default)s)")
-    add("--max-connections", type=int, default=4096, metavar="N",
+    add("--max-connections", type=_at_least(1), default=4096, metavar="N",
         help="most open connections (default: %(default)s)")
-    add("--head-timeout", type=float, default=10, metavar="SECONDS",
+    add("--head-timeout", type=_positive, default=10, metavar="SECONDS",
         help="time for the head of a request to arrive (default: %(default)g)")
-    add("--body-timeout", type=float, default=limits.body_timeout_s, metavar="SECONDS",
+    add("--body-timeout", type=_positive, default=limits.body_timeout_s, metavar="SECONDS",
         help="time for the body of a request to arrive (default: %(default)g)")
-    add("--template-timeout", type=float, default=limits.template_timeout_s, metavar="SECONDS",
+    add("--template-timeout", type=_positive, default=limits.template_timeout_s, metavar="SECONDS",
         help="time for a chat template to render (default: %(default)g)")
-    add("--stall-timeout", type=float, default=limits.stall_timeout_s, metavar="SECONDS",
+    add("--stall-timeout", type=_positive, default=limits.stall_timeout_s, metavar="SECONDS",
         help="time for the caller to receive a piece of an answer (default: %(default)g)")
-    add("--drain-timeout", type=int, default=30, metavar="SECONDS",
+    add("--drain-timeout", type=_at_least(0), default=30, metavar="SECONDS",
         help="time for calls to finish after SIGTERM (default: %(default)s)")
     add("--certificate", metavar="FILE", help="certificate of the HTTP listener (TLS)")
     add("--key", metavar="FILE", help="key of the certificate")
@@ -162,6 +177,8 @@ def _templates(
             made[name] = ChatTemplate.load(path, folders.get(name))
         except (OSError, ValueError) as error:
             parser.error(f"--chat {name}={path}: {error}")
+        except (KeyError, TypeError, AttributeError):
+            parser.error(f"--chat {name}={path}: its tokenizer files are not of the expected form")
     return made
 
 

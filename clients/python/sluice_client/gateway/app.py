@@ -131,7 +131,8 @@ def application(gateway: Gateway) -> Any:
         allow_origins=sorted(gateway.origins),
         allow_methods=["GET", "POST"],
         allow_headers=["*"],
-        expose_headers=["x-request-id", "retry-after", "retry-after-ms"],
+        expose_headers=["x-request-id", "retry-after", "retry-after-ms", "x-truncated-tokens",
+                        "inference-header-content-length"],
     )
 
 

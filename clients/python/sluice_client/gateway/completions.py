@@ -290,6 +290,8 @@ async def chat_completions(gateway: Gateway, call: HttpCall) -> Answer:
     limit = fields.integer("max_completion_tokens", fields.integer("max_tokens", None))
     logprobs = fields.flag("logprobs", False)
     top = fields.integer("top_logprobs", 0, 0, _MOST_TOP)
+    if top and not logprobs:
+        raise fields.refuse("top_logprobs", "needs logprobs; send logprobs: true")
     name = fields.text("model", most=256)
     template = gateway.templates.get(name)
     if template is None:

@@ -9,7 +9,7 @@ from typing import Any, Mapping, Optional
 from ..results import TensorInfo
 from ..tensors import DATATYPES, Tensor, element_bytes
 from .call import Answer, Failure, HttpCall, Whole, to_json
-from .hostile import Fields, Refused, parse_object
+from .hostile import Fields, Refused, check_texts, parse_object
 from .serving import Gateway
 
 _MOST_DIMENSIONS = 8
@@ -192,10 +192,10 @@ def _tensor(
         raise fields.refuse("data", f"has a value that is not a valid {datatype}")
     if float in kinds and not all(abs(each) <= sys.float_info.max for each in values):
         raise fields.refuse("data", "has a number that is too large")
+    if datatype == "BYTES":
+        check_texts(fields.path("data"), values)
     try:
         return Tensor.of(name, datatype, shape, values)
-    except UnicodeEncodeError:
-        raise fields.refuse("data", "is not valid Unicode: it has an unpaired surrogate") from None
     except ValueError as wrong:
         raise fields.refuse("data", str(wrong)) from None
 

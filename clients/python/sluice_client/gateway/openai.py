@@ -255,4 +255,6 @@ def prompts_of(fields: Fields, name: str) -> list[Prompt]:
             if not isinstance(each, list) or not each:
                 raise fields.refuse(f"{name}[{i}]", "is not a list of token ids")
         return [check_token_ids(f"{where}[{i}]", each) for i, each in enumerate(value)]
+    if not isinstance(value[0], (int, float)):
+        raise fields.refuse(f"{name}[0]", "is not a text, a token id, or a list of token ids")
     return [check_token_ids(where, value)]

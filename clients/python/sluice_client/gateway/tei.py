@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import aclosing
 from operator import mul
-from typing import Any, Mapping, Optional, Sequence
+from typing import Any, Mapping, Optional, Sequence, get_args
 
 import msgspec
 
@@ -117,19 +117,21 @@ async def predict(
     # huggingface_hub's InferenceClient sends its settings in an object.
     parameters = fields.object("parameters", Fields({}, "parameters"))
     top = parameters.integer("top_k", None, 1)
-    parameters.accept("function_to_apply", "softmax")
+    activation: Optional[Activation] = parameters.word(
+        "function_to_apply", get_args(Activation), None)
     parameters.end()
-    raw = fields.flag("raw_scores", False)
+    if fields.flag("raw_scores", False):
+        activation = "none"
     fields.end()
     is_batch = isinstance(value, list) and bool(value) and isinstance(value[0], list)
     given = value if is_batch else [value]
     check_rows("inputs", given)
-    if not all(isinstance(each, list) for each in value if is_batch):
+    if is_batch and not all(isinstance(each, list) for each in value):
         raise fields.refuse("inputs", "mixes texts and lists; a batch is a list of lists of one or"
                             " two texts")
     rows = [_sequence(f"inputs[{i}]" if is_batch else "inputs", each)
             for i, each in enumerate(given)]
-    classified = await _classify(gateway, call, name, rows, is_batch, raw, options)
+    classified = await _classify(gateway, call, name, rows, is_batch, activation, options)
     answers = [each[:top] for each in classified]
     return Whole(answers if is_batch else answers[0])
 
@@ -143,13 +145,13 @@ def _sequence(where: str, value: Any) -> tuple[str, ...]:
 
 async def _classify(
     gateway: Gateway, call: HttpCall, name: str, rows: Sequence[tuple[str, ...]], is_batch: bool,
-    raw: bool, options: Mapping[str, Any],
+    activation: Optional[Activation], options: Mapping[str, Any],
 ) -> list[list[Mapping[str, Any]]]:
-    """Returns the labels of each row with their scores, the highest first."""
+    """Returns the labels of each row with their scores, the highest first. Without an activation,
+    the scores are probabilities."""
     labels = await gateway.models.labels(name, call.options)
     call.hold(len(rows) * len(labels) * _COST_OF_LABEL)
-    activation: Activation = "none" if raw else await gateway.models.probabilities(
-        name, call.options)
+    activation = activation or await gateway.models.probabilities(name, call.options)
     made: list[Any] = [None] * len(rows)
     for size in (1, 2):  # A request has texts or pairs.
         places = [i for i, row in enumerate(rows) if len(row) == size]

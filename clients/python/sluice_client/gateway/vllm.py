@@ -130,6 +130,8 @@ async def pooling(gateway: Gateway, call: HttpCall) -> Answer:
     options: Mapping[str, Any] = _options(fields, call)
     activates = _activates(fields)
     dimensions = fields.integer("dimensions", None, 1)
+    if dimensions is not None and task != "embed":
+        raise fields.refuse("dimensions", "applies only to the task embed; leave it out")
     fields.accept("encoding_format", "float")
     fields.end()
     result: Any
