@@ -128,19 +128,26 @@ def test_unknown_callers_are_refused_at_their_headers(callers):
             assert end["grpc-status"] == "16" and end["sluice-reason"] == "credential_missing", path
 
 
+def replace(file, text):
+    """Replaces the file in one step, because the daemon may read it at any time."""
+    new = file.with_suffix(".new")
+    new.write_text(text)
+    new.rename(file)
+
+
 def test_replaced_tokens_take_effect_while_the_daemon_serves(callers):
     server = callers(TWO, "--server.auth.anonymous", "false")
     reads = lambda result: server.metric("sluice_secret_reads_total", kind="callers", result=result)
     live = lambda token: call(server, "ServerLive", service_pb2.ServerLiveRequest(), token)[0]
     with undisturbed(server):
-        server.callers.write_text(TWO + "nonsense\n")
+        replace(server.callers, TWO + "nonsense\n")
         wait_until(lambda: reads("error") == 1)
         assert server.metric("sluice_secret_files_valid", kind="callers") == 0
         assert live(ALICE) == live(BOB) == "OK", "the last valid file stays in effect"
-        server.callers.write_text(TWO + f"carol: token:{STRANGER}\n")
+        replace(server.callers, TWO + f"carol: token:{STRANGER}\n")
         wait_until(lambda: live(STRANGER) == "OK")
         assert server.metric("sluice_secret_files_valid", kind="callers") == 1
-        server.callers.write_text(f"alice: token:{ALICE}\n")
+        replace(server.callers, f"alice: token:{ALICE}\n")
         wait_until(lambda: live(BOB) == "UNAUTHENTICATED")
         server.callers.unlink()
         wait_until(lambda: reads("error") == 2)
