@@ -27,8 +27,8 @@ install(RUNTIME_DEPENDENCY_SET libraries
   DESTINATION lib/sluice COMPONENT programs)
 install(FILES models/demo/config.json models/demo/model.safetensors
   DESTINATION share/sluice/models/demo COMPONENT programs)
-install(CODE "execute_process(COMMAND ${SLUICE_PYTHON}
-  ${PROJECT_SOURCE_DIR}/deploy/copy_licences.py \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}\"
+install(CODE "execute_process(COMMAND \"${SLUICE_PYTHON}\"
+  \"${PROJECT_SOURCE_DIR}/deploy/copy_licences.py\" \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}\"
   COMMAND_ERROR_IS_FATAL ANY)" COMPONENT programs)
 
 set(system ${PROJECT_BINARY_DIR}/system)
@@ -46,8 +46,9 @@ file(CONFIGURE OUTPUT ${system}/sluice.yaml CONTENT "${options}" @ONLY)
 install(FILES ${system}/sluiced.service DESTINATION lib/systemd/system COMPONENT system)
 install(FILES ${system}/sluice.yaml DESTINATION /etc/sluice COMPONENT system)
 list(JOIN CMAKE_CROSSCOMPILING_EMULATOR " " emulator)
-install(CODE "execute_process(COMMAND ${SLUICE_PYTHON}
-  ${PROJECT_SOURCE_DIR}/tools/make_man.py --build ${PROJECT_BINARY_DIR} \"--emulator=${emulator}\"
+install(CODE "execute_process(COMMAND \"${SLUICE_PYTHON}\"
+  \"${PROJECT_SOURCE_DIR}/tools/make_man.py\" --build \"${PROJECT_BINARY_DIR}\"
+  \"--emulator=${emulator}\"
   \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/share/man/man1\"
   COMMAND_ERROR_IS_FATAL ANY)" COMPONENT system)
 

@@ -137,7 +137,9 @@ inline constexpr Metric kSequencesRunning{
 inline constexpr Metric kQueuedTokens{"sluice_queued_tokens", "Tokens of the waiting requests."};
 inline constexpr Metric kQueueBytes{"sluice_queue_bytes", "Memory of the waiting requests."};
 inline constexpr Metric kOldestAge{"sluice_queue_oldest_age_seconds",
-                                   "Age of the oldest waiting request."};
+                                   "Age of the oldest sequence in the queue, since it entered the "
+                                   "queue. Requests in the backlog (docs/admission.md) do not "
+                                   "count."};
 inline constexpr Metric kDrain{"sluice_estimated_drain_seconds",
                                "Estimated time to compute the queue; for autoscaling."};
 inline constexpr Metric kTimeToReady{

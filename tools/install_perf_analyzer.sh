@@ -9,5 +9,5 @@ target=$venv/perf_analyzer
 library=$(dirname "$(find "$(realpath "$target")" -name 'libcudart.so.12' | head -n 1)")
 binary=$(find "$(realpath "$target")" -name perf_analyzer -type f | head -n 1)
 chmod +x "$binary"
-printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec %s "$@"\n' "$library" "$binary" >"$venv/bin/perf_analyzer"
+printf '#!/bin/sh\nLD_LIBRARY_PATH="%s" exec "%s" "$@"\n' "$library" "$binary" >"$venv/bin/perf_analyzer"
 chmod +x "$venv/bin/perf_analyzer"

@@ -40,7 +40,7 @@ MONITORED = {"podMonitor": {"enabled": True}, "prometheusRule": {"enabled": True
 BASE = {"config": yaml.safe_load((KUBERNETES / "base" / "sluice.yaml").read_text())}
 CLAIM = {**BASE, "models": {"claim": "sluice-models", "storage": "10Gi"}}
 CPU = {**MONITORED, **CLAIM}
-GPU = {"gpus": 1, "resources": {"memory": "16Gi"}}
+GPU = {"gpus": 1}
 OVERLAYS = {
     "cpu": CPU,
     "gpu": {**CPU, **GPU},
@@ -90,7 +90,9 @@ NEEDS = {"model_fill": ["model_claim"], "envoy_tls": ["envoy"], "client_ca": ["t
          "gateway_tls": ["tls", "gateway"], "gateway_client_tls": ["tls", "gateway", "gateway_tls"]}
 CONFLICTS = (
     {"envoy_sidecar", "envoy"}, {"envoy_sidecar", "tls"}, {"envoy", "tls"},
-    {"inference_pool", "inference_pool_grpc"}, {"inference_pool", "tls"})
+    {"envoy_sidecar", "gateway"}, {"envoy_sidecar", "inference_pool_grpc"},
+    {"inference_pool", "inference_pool_grpc"}, {"inference_pool", "tls"},
+    {"inference_pool_grpc", "tls"})
 
 
 def test_every_overlay_and_component_is_compared():
@@ -554,7 +556,9 @@ def test_policies_follow_the_choice_of_callers(name, prefix, label, default):
     assert callers() == [{**pods, **default}]
     assert callers(anyClient=True) is None
     for selector in ({}, {"matchLabels": {"team": "search"}}):
-        assert callers(namespaceSelector=selector) == [{**pods, "namespaceSelector": selector}]
+        own = [] if prefix else [pods]  # The gateway of the release calls from its namespace.
+        assert callers(namespaceSelector=selector) == [
+            *own, {**pods, "namespaceSelector": selector}]
 
 
 def test_no_policy_is_rendered_if_policies_are_off():
@@ -725,6 +729,9 @@ def test_values_at_their_limits_are_rendered(settings):
 @pytest.mark.parametrize("settings", [
     ("envoy.enabled=true", "envoy.sidecar=true"),
     ("envoy.sidecar=true", "tls.secretName=x"),
+    ("envoy.sidecar=true", "gateway.enabled=true"),
+    ("envoy.sidecar=true", "inferencePool.enabled=true", "inferencePool.grpc=true"),
+    ("inferencePool.enabled=true", "inferencePool.grpc=true", "tls.secretName=x"),
     ("envoy.enabled=true", "tls.secretName=x"),
     ("models.storage=1Gi",),
 ])

@@ -241,6 +241,35 @@ def test_a_container_has_no_privileges_and_bounded_resources(name):
     assert not container["image"].endswith(":latest") and ":" in container["image"]
 
 
+@pytest.mark.parametrize("components", [
+    ("tls", "client_ca", "callers", "gateway", "gateway_tls", "gateway_client_tls"),
+    ("envoy_sidecar", "callers"), ("envoy", "envoy_tls")])
+def test_pods_may_read_the_files_of_their_secrets(variant, components):
+    for manifest in variant("model_claim", *components):
+        if manifest["kind"] != "Deployment":
+            continue
+        pod = manifest["spec"]["template"]["spec"]
+        if any("secret" in each for each in pod.get("volumes", [])):
+            # Kubernetes gives the files to root and to this group.
+            assert "fsGroup" in pod["securityContext"], manifest["metadata"]["name"]
+
+
+def test_the_sidecar_is_reached_by_numbers_of_ports_and_has_time_to_end(variant):
+    """Before Kubernetes 1.33, a Service does not find the named port of a sidecar."""
+    manifests = variant("model_claim", "envoy_sidecar")
+    pod = the("Deployment", manifests)["spec"]["template"]["spec"]
+    envoy = next(each for each in pod["initContainers"] if each["name"] == "envoy")
+    ports = {each["name"]: each["containerPort"] for each in envoy["ports"]}
+    for service in ("sluice", "sluice-headless"):
+        assert the("Service", manifests, service)["spec"]["ports"][0]["targetPort"] == ports["grpc"]
+    calls, scrapes = the("NetworkPolicy", manifests, "sluice")["spec"]["ingress"]
+    assert calls["ports"] == [{"port": ports["grpc"]}]
+    assert {"port": ports["envoy-metrics"]} in scrapes["ports"]
+    drain_s = 20  # of GET /drain, before SIGTERM
+    delay, timeout = drain_seconds("cpu")
+    assert drain_s + delay + timeout + 5 < pod["terminationGracePeriodSeconds"]
+
+
 @pytest.mark.parametrize("name", SCALED)
 def test_selectors_match_the_pods_of_sluice_and_no_others(name):
     manifests = overlay(name)

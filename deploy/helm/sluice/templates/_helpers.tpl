@@ -131,6 +131,11 @@ Applies anyClient and namespaceSelector to a rule of a NetworkPolicy. Arguments:
 {{ $image.repository }}{{ with $image.digest }}@{{ . }}{{ else }}:{{ $image.tag | default (printf "%s%s" (index . 0).Chart.AppVersion (index . 2)) }}{{ end }}
 {{- end -}}
 
+{{/* The memory of a replica. */}}
+{{- define "sluice.memory" -}}
+{{ .Values.resources.memory | default (ternary "16Gi" "2Gi" (gt (int .Values.gpus) 0)) }}
+{{- end -}}
+
 {{/* A duration of the daemon's options in microseconds. */}}
 {{- define "sluice.microseconds" -}}
 {{- $units := dict "" 1 "us" 1 "ms" 1000 "s" 1000000 "min" 60000000 "h" 3600000000 -}}
