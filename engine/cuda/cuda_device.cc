@@ -291,7 +291,8 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index,
                   .architecture = absl::StrCat("sm_", properties.major, properties.minor),
                   .processors = properties.multiProcessorCount,
                   .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem),
-                  .shared_bytes_limit = static_cast<int32_t>(properties.sharedMemPerBlockOptin)};
+                  .shared_bytes_limit = static_cast<int32_t>(properties.sharedMemPerBlockOptin),
+                  .check = options.check};
   cudaMemPool_t pool = nullptr;
   if (properties.memoryPoolsSupported != 0) {
     SLUICE_ASSIGN_OR_RETURN(pool, CreatePool(index));

@@ -13,6 +13,7 @@ absl::StatusOr<int> CudaDeviceCount();
 
 struct CudaDeviceOptions {
   bool spin = false;  // whether waiting for an event polls first, for at most 20 ms
+  CheckEffort check = {};
 };
 
 // Makes the device of GPU `index` and loads all kernels to it. Returns InvalidArgument if there is

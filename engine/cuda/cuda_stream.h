@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
@@ -223,9 +224,13 @@ class CudaStream final : public DeviceStream {
   // Returns whether the kernel's code for this GPU can wait for the previous launch. Code for
   // architectures below 9.0 cannot, even if it is translated for a later one.
   bool CanWait(const kernels::cuda::Kernel& kernel) {
-    cudaFuncAttributes attributes = {};
-    RecordError(cudaFuncGetAttributes(&attributes, kernel.function), kernel.name);
-    return attributes.ptxVersion >= 90;
+    const auto [found, is_new] = can_wait_.try_emplace(kernel.function, false);
+    if (is_new) {
+      cudaFuncAttributes attributes = {};
+      RecordError(cudaFuncGetAttributes(&attributes, kernel.function), kernel.name);
+      found->second = attributes.ptxVersion >= 90;
+    }
+    return found->second;
   }
 
   void Copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
@@ -243,7 +248,8 @@ class CudaStream final : public DeviceStream {
   CudaCore& core_;
   cudaStream_t stream_;
   const DeviceInfo& info_;
-  absl::Status status_;  // the first failure that was not returned yet
+  absl::Status status_;                              // the first failure that was not returned yet
+  absl::flat_hash_map<const void*, bool> can_wait_;  // by the kernel's function
 };
 
 }  // namespace sluice

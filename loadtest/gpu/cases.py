@@ -197,6 +197,16 @@ class Runner:
         """Ends the running case, or else the case that the child should have started."""
         self._finish(End(self._current or (self._left or ["end of the program"])[0], outcome))
 
+    def _end_hung(self):
+        """Ends the running case. The other tests of its suite would probably hang too."""
+        suite, _, test = (self._current or "").partition(".")
+        self._blame(f"hung: no end after {self._limit_s:.0f} s")
+        if not self._one_failure_each or not test:
+            return
+        for name in [each for each in self._left if each.startswith(suite + ".")]:
+            self._report(End(name, "not measured: a test of its suite hung"), 0)
+            self._left.remove(name)
+
     def _follow(self, child):
         """Reads a child's output to its end; returns whether another child should go on."""
         self._begin(None, self._log.mark())
@@ -205,7 +215,7 @@ class Runner:
                 line, mark = child.line(min(self._began + self._limit_s, self._deadline))
             except queue.Empty:
                 if time.monotonic() < self._deadline:
-                    self._blame(f"hung: no end after {self._limit_s:.0f} s")
+                    self._end_hung()
                     return True
                 return False
             if line is None:
