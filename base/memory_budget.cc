@@ -5,10 +5,7 @@ namespace sluice {
 MemoryShare MemoryBudget::Take(std::string_view owner, int64_t bytes) {
   MemoryShare share;
   MutexLock lock(&state_->mu);
-  if (!state_->share.Take(owner, bytes)) {
-    ++state_->refused;
-    return share;
-  }
+  if (!state_->share.Take(owner, bytes)) return share;
   share.state_ = state_;
   share.owner_ = owner;
   share.bytes_ = bytes;
@@ -18,11 +15,6 @@ MemoryShare MemoryBudget::Take(std::string_view owner, int64_t bytes) {
 int64_t MemoryBudget::used() const {
   MutexLock lock(&state_->mu);
   return state_->share.used();
-}
-
-int64_t MemoryBudget::refused() const {
-  MutexLock lock(&state_->mu);
-  return state_->refused;
 }
 
 void MemoryShare::Shrink(int64_t bytes) {

@@ -28,8 +28,6 @@ class MemoryBudget {
 
   int64_t limit() const { return state_->limit; }
   int64_t used() const;
-  // The number of times that Take has returned an empty share.
-  int64_t refused() const;
 
  private:
   friend class MemoryShare;
@@ -38,7 +36,6 @@ class MemoryBudget {
     const int64_t limit;
     Mutex mu;
     FairShare share ABSL_GUARDED_BY(mu);
-    int64_t refused ABSL_GUARDED_BY(mu) = 0;
   };
   const std::shared_ptr<State> state_;  // shares may outlive the budget
 };

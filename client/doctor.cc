@@ -300,7 +300,7 @@ std::vector<Finding> Diagnose(const Observation& observation) {
                         "Counters were not checked. Give --metrics-address HOST:PORT."});
   } else if (observation.metrics.ok()) {
     MetricsReader(observation, &findings).LookAtAll();
-  } else {
+  } else if (!observation.metrics_address.empty()) {
     findings.push_back(
         {Level::kAdvice,
          absl::StrCat("/metrics at ", observation.metrics_address,

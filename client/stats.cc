@@ -25,7 +25,10 @@ std::string MeanMilliseconds(const inference::StatisticDuration& duration) {
 
 std::string Mebibytes(const inference::ModelStatistics& model) {
   uint64_t bytes = 0;
-  for (const auto& usage : model.memory_usage()) bytes += usage.byte_size();
+  for (const auto& usage : model.memory_usage()) {
+    // The system may drop mapped pages of files, and the packed weights count too.
+    if (usage.type() != "mapped") bytes += usage.byte_size();
+  }
   return absl::StrFormat("%.1f", static_cast<double>(bytes) / (1 << 20));
 }
 

@@ -138,10 +138,18 @@ bool IsLoopback(absl::string_view address) {
 
 absl::Status ValidateAdmin(const Config& config, const Origins& origins) {
   const AdminOptions& admin = config.server.admin;
+  const bool identified =
+      !config.server.tls.client_ca_file.empty() || !config.server.auth.anonymous;
+  if (admin.open_to_network) return absl::OkStatus();
+  if (admin.on_grpc_address && !identified && !IsLoopback(config.server.grpc.address)) {
+    return ErrorIn(origins, "server.admin.on_grpc_address",
+                   absl::StrCat("true, and every client that reaches ", config.server.grpc.address,
+                                " can load and unload models. Make callers identify themselves "
+                                "(server.auth.anonymous: false, or server.tls.client_ca_file), or "
+                                "set server.admin.open_to_network"));
+  }
   if (admin.address.empty() || IsLoopback(admin.address)) return absl::OkStatus();
-  const bool guarded =
-      admin.secured && (!config.server.tls.client_ca_file.empty() || !config.server.auth.anonymous);
-  if (guarded || admin.open_to_network) return absl::OkStatus();
+  if (admin.secured && identified) return absl::OkStatus();
   return ErrorIn(origins, "server.admin.address",
                  absl::StrCat(admin.address,
                               " is not a loopback address, and every client that reaches it can "

@@ -2,8 +2,11 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <algorithm>
+
+#include "absl/strings/str_cat.h"
 
 namespace sluice {
 namespace {
@@ -11,6 +14,25 @@ namespace {
 constexpr size_t kNetworkBytes = 8;
 
 }  // namespace
+
+std::string PeerOfSocket(int fd) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "";
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address.ss_family == AF_INET) {
+    const auto* v4 = reinterpret_cast<const sockaddr_in*>(&address);
+    inet_ntop(AF_INET, &v4->sin_addr, text, sizeof text);
+    return absl::StrCat("ipv4:", text, ":", ntohs(v4->sin_port));
+  }
+  const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&address);
+  if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) {
+    inet_ntop(AF_INET, &v6->sin6_addr.s6_addr[12], text, sizeof text);
+    return absl::StrCat("ipv4:", text, ":", ntohs(v6->sin6_port));
+  }
+  inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof text);
+  return absl::StrCat("ipv6:%5B", text, "%5D:", ntohs(v6->sin6_port));
+}
 
 std::string AddressOf(std::string_view peer) {
   constexpr std::string_view kV6 = "ipv6:";

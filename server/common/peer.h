@@ -6,6 +6,9 @@
 
 namespace sluice {
 
+// Returns the remote end of a socket in gRPC's format, or nothing if the socket is not connected.
+std::string PeerOfSocket(int fd);
+
 // Returns the address that counts as one peer, for a remote end in gRPC's format:
 // "ipv4:192.0.2.1:54321" gives "ipv4:192.0.2.1". An IPv6 address gives its network of 64 bits,
 // because a host usually owns all addresses of one: "ipv6:%5B2001:db8::1%5D:54321" gives

@@ -199,11 +199,12 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
   serving = engine.get();
 
   std::optional<Reloader> reloader;     // outlives the server, whose Reload method uses it
-  JobQueue hangups(/*max_waiting=*/1);  // one waiting reload handles all further SIGHUPs
+  // One waiting reload handles all further SIGHUPs.
+  std::optional<JobQueue> hangups(std::in_place, /*max_waiting=*/1);
   const Reload reload = [&reloader] { return reloader->Reload(); };
   std::atomic<bool> loaded = false;
   Termination termination([&] {
-    if (loaded) hangups.Post([&] { reload().status().IgnoreError(); });
+    if (loaded) hangups->Post([&] { reload().status().IgnoreError(); });
   });
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Server> server,
                           Server::Start(server_options, version, engine_options,
@@ -211,6 +212,8 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
                                          &activity, &replies, log.get(), &access}));
   engine_health.Attach(&server->health());
   const absl::Cleanup detach = [&engine_health] { engine_health.Attach(nullptr); };
+  // A reload in progress uses the server. After the signal that ends the daemon, no SIGHUP counts.
+  const absl::Cleanup end_reloads = [&hangups] { hangups.reset(); };
   reloader.emplace(config, read, server.get(), &metrics, log.get());
   {
     const Interruptible loading([&termination] {

@@ -85,14 +85,14 @@ struct Shortage {
   Reason reason;
 };
 
-// Returns an error with the reason of the shortage, or with kRequest if the bytes are more than
-// half of the budget: an owner that takes them in several steps never gets them (FairShare).
 constexpr Shortage kWhileRead = {
     .what = "the request, while it is read,",
     .others = "too many requests of this caller or of all callers are being read",
     .option = "server.memory.limit_bytes",
     .reason = Reason::kMemory};
 
+// Returns an error with the reason of the shortage, or with kRequest if the bytes are more than
+// half of the budget: an owner that takes them in several steps never gets them (FairShare).
 absl::Status NoRoom(const MemoryBudget& budget, int64_t bytes, const Shortage& shortage) {
   const std::string need = absl::StrCat(shortage.what, " may need ", bytes, " bytes; ");
   if (bytes > budget.limit() / 2) {
@@ -165,14 +165,6 @@ CallContext InferenceFrontend::Arrive(const grpc::CallbackServerContext& context
     call.trace = ParseTraceparent({value.data(), value.size()});
   }
   return call;
-}
-
-absl::StatusOr<std::shared_ptr<const Caller>> InferenceFrontend::Identify(
-    const Callers* callers, const grpc::CallbackServerContext& context) {
-  if (callers == nullptr) return std::shared_ptr<const Caller>();
-  absl::StatusOr<std::shared_ptr<const Caller>> caller = callers->Identify(context);
-  if (!caller.ok()) Refuse(caller.status());
-  return caller;
 }
 
 absl::Status InferenceFrontend::Enter(const CallContext& call) {

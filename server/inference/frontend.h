@@ -38,11 +38,6 @@ class InferenceFrontend {
   // Returns the context of a request that arrives now: its time, gRPC deadline, trace and seed.
   CallContext Arrive(const grpc::CallbackServerContext& context) const;
 
-  // Identifies the caller of a request on a stream. Returns nullptr if `callers` is nullptr,
-  // because callers are then not identified. Returns and counts the errors of Callers::Identify.
-  absl::StatusOr<std::shared_ptr<const Caller>> Identify(
-      const Callers* callers, const grpc::CallbackServerContext& context);
-
   // Counts a request against its caller's limit. Returns and counts the errors of
   // Caller::TakeRequest and Overload::Refusal. Should be called before the message is read, if
   // possible.

@@ -130,7 +130,10 @@ void InferenceService::AddModelMethods() {
                                   context_.engine->Resolve(message.name(), message.version()));
         }
         for (const ModelStats& stats : context_.engine->Stats()) {
-          if (only != nullptr && only != stats.model) continue;
+          // Without a version, the statistics of all versions.
+          const bool wanted = only == nullptr || only == stats.model ||
+                              (message.version().empty() && only->name == stats.model->name);
+          if (!wanted) continue;
           *answer->add_model_stats() = context_.statistics->Describe(stats);
         }
         return absl::OkStatus();

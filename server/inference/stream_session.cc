@@ -28,7 +28,9 @@ class StreamInfer final : public StreamSession::Reactor {
  public:
   StreamInfer(const StreamSession::Parts& parts, std::string caller,
               grpc::CallbackServerContext* context)
-      : session_(std::make_shared<StreamSession>(parts, std::move(caller), context, this)) {
+      // Not make_shared: a timer's weak_ptr would keep the session's memory until its time.
+      : session_(std::shared_ptr<StreamSession>(
+            new StreamSession(parts, std::move(caller), context, this))) {
     session_->Start();
   }
 
@@ -97,7 +99,8 @@ void StreamSession::OnRead(bool ok) {
 }
 
 absl::Status StreamSession::Identify(CallContext* call) {
-  SLUICE_ASSIGN_OR_RETURN(call->caller, frontend_->Identify(callers_, *context_));
+  if (callers_ == nullptr) return absl::OkStatus();
+  SLUICE_ASSIGN_OR_RETURN(call->caller, callers_->Identify(*context_));
   return absl::OkStatus();
 }
 

@@ -62,7 +62,7 @@ class StreamSession final : public Delivery, public std::enable_shared_from_this
   // lifetimes.
   struct Parts {
     InferenceFrontend* frontend;
-    const Callers* callers;  // as in Identify
+    const Callers* callers;  // nullptr if callers are not identified
     TransferWatch* idle;
   };
   // `caller` is the name of the caller that opened the stream, or empty.
@@ -99,6 +99,7 @@ class StreamSession final : public Delivery, public std::enable_shared_from_this
     int64_t reply_bytes = 0;
   };
 
+  // Counts its errors, see Callers::Identify.
   absl::Status Identify(CallContext* call);
   // Parses, validates and submits the message that was read, then reads the next one.
   void Prepare(Ticket ticket, CallContext call);

@@ -65,6 +65,13 @@ TEST(Doctor, ReportsNoProblemForAHealthyServer) {
   EXPECT_THAT(text, HasSubstr("0 bad, 0 to consider, 4 good\n"));
 }
 
+TEST(Doctor, DoesNotAdviseMetricsThatTheUserSwitchedOff) {
+  Observation seen = HealthyServer();
+  seen.metrics_address.clear();
+  seen.metrics = absl::FailedPreconditionError("not asked");
+  EXPECT_THAT(DiagnosisText(Diagnose(seen)), HasSubstr("0 bad, 0 to consider"));
+}
+
 struct DoctorRow {
   const char* name;
   std::function<void(Observation*)> spoil;

@@ -199,5 +199,41 @@ const AdminAddressRow kAdminAddressRows[] = {
 };
 SLUICE_TABLE(AdminAddressTable, kAdminAddressRows);
 
+struct AdminAtGrpcRow {
+  const char* name;
+  const char* address;  // of server.grpc
+  std::function<void(ServerOptions*)> change = [](ServerOptions*) {};
+  bool valid = false;
+};
+class AdminAtGrpcTable : public TableTest<AdminAtGrpcRow> {};
+
+TEST_P(AdminAtGrpcTable, TheInferenceAddressMayOfferTheAdminApi) {
+  Config config = Valid();
+  config.server.admin.on_grpc_address = true;
+  config.server.grpc.address = row().address;
+  row().change(&config.server);
+  const absl::Status status = ValidateConfig(config, {});
+  EXPECT_EQ(status.ok(), row().valid) << status;
+  if (!row().valid) {
+    EXPECT_THAT(std::string(status.message()),
+                ::testing::AllOf(::testing::StartsWith("default: server.admin.on_grpc_address: "),
+                                 ::testing::HasSubstr("server.admin.open_to_network")));
+  }
+}
+
+const AdminAtGrpcRow kAdminAtGrpcRows[] = {
+    {.name = "OnlyForThisHost", .address = "127.0.0.1:8001", .valid = true},
+    {.name = "ForAnonymousCallersItIsRefused", .address = "0.0.0.0:8001"},
+    {.name = "ForIdentifiedCallers",
+     .address = "0.0.0.0:8001",
+     .change = RequireCallers,
+     .valid = true},
+    {.name = "ForEveryoneIfOpened",
+     .address = "0.0.0.0:8001",
+     .change = [](ServerOptions* s) { s->admin.open_to_network = true; },
+     .valid = true},
+};
+SLUICE_TABLE(AdminAtGrpcTable, kAdminAtGrpcRows);
+
 }  // namespace
 }  // namespace sluice

@@ -4,6 +4,7 @@ import signal
 import subprocess
 
 import pytest
+import tritonclient.grpc as grpcclient
 from always import undisturbed
 from conftest import DEMO, SLUICE
 from infer import text_inputs
@@ -54,6 +55,18 @@ def to_a_directory(path):
 def to_an_io_error(path):
     path.unlink()
     path.symlink_to("/proc/self/mem")  # Reading this file at offset 0 fails with EIO.
+
+
+def test_a_termination_waits_for_a_reload_in_progress(configured):
+    server, write, _ = configured
+    write("".join(f"  - {{name: more{i}, path: {DEMO}}}\n" for i in range(8)))
+    server.process.send_signal(signal.SIGHUP)
+    with grpcclient.InferenceServerClient(server.admin) as admin:
+        wait_until(lambda: any(model.reason == "loading"
+                               for model in admin.get_model_repository_index().models))
+    server.process.send_signal(signal.SIGTERM)
+    server.process.wait(PATIENCE_S)
+    assert server.process.returncode == 0
 
 
 @pytest.mark.parametrize("spoil, reason", [

@@ -13,6 +13,7 @@
 #include "absl/strings/strip.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "server/common/peer.h"
 
 namespace sluice {
 namespace {
@@ -88,6 +89,7 @@ HttpConnections::HttpConnections(ListeningSockets sockets, Descriptor wake, cons
       wake_(std::move(wake)),
       limits_(limits),
       handlers_(std::move(handlers)),
+      places_(limits.late_answers),
       late_(std::make_unique<JobQueue>(limits.late_answers)),
       thread_([this] { Run(); }) {}
 
@@ -240,20 +242,19 @@ bool HttpConnections::Respond(Id id, std::string_view head, Connection* connecti
   if (const std::optional<HttpResponse> response = handlers_.at_once(*request)) {
     return Send(*response, head_alone, connection);
   }
-  const auto late = std::count_if(connections_.begin(), connections_.end(),
-                                  [](const auto& each) { return each.second.late; });
-  const bool posted =
-      late < limits_.late_answers && late_->Post([this, id, head_alone, request = *request] {
-        HttpResponse response = handlers_.late(request);
-        MutexLock lock(&mu_);
-        answers_.push_back({id, std::move(response), head_alone});
-        Wake();
-      });
+  const auto place =
+      std::make_shared<MemoryShare>(places_.Take(AddressOf(PeerOfSocket(connection->fd.get())), 1));
+  const bool posted = *place && late_->Post([this, id, head_alone, place, request = *request] {
+    HttpResponse response = handlers_.late(request);
+    MutexLock lock(&mu_);
+    answers_.push_back({id, std::move(response), head_alone});
+    Wake();
+  });
   if (!posted) {
     return Send({.status = 503, .body = "too many requests; retry later\n"}, head_alone,
                 connection);
   }
-  connection->late = true;
+  connection->place = place;
   connection->state = Connection::State::kWaiting;
   connection->until = MonoTime::max();
   connection->bytes.clear();
@@ -280,7 +281,7 @@ bool HttpConnections::Write(Connection* connection) {
   if (connection->written < connection->bytes.size()) return true;
   if (shutdown(connection->fd.get(), SHUT_WR) != 0) return false;
   connection->bytes = std::string();
-  connection->late = false;
+  connection->place.reset();
   connection->state = Connection::State::kClosing;
   connection->until = Clock::Real()->Now() + limits_.request_time;
   return true;

@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "base/descriptor.h"
+#include "base/memory_budget.h"
 #include "base/mutex.h"
 #include "base/work_queue.h"
 #include "server/net/grpc_1_51/listening_sockets.h"
@@ -51,7 +52,9 @@ class HttpConnections {
   struct Limits {
     size_t connections = 256;
     size_t head_bytes = 16 << 10;
-    int64_t late_answers = 16;  // answers being made or sent; more are refused with 503
+    // Answers being made or sent, shared among the peers' addresses as by FairShare; more are
+    // refused with 503.
+    int64_t late_answers = 16;
     nanoseconds request_time = std::chrono::seconds(1);  // limit for a request to arrive
     nanoseconds answer_time = std::chrono::seconds(10);  // limit for the peer to read its answer
   };
@@ -81,7 +84,8 @@ class HttpConnections {
     };
     Descriptor fd;
     State state = State::kReading;
-    bool late = false;
+    // Of the late answer. The work that makes it has the place too, even if the peer is gone.
+    std::shared_ptr<MemoryShare> place{};
     MonoTime until{};     // the connection is closed at this time
     std::string bytes{};  // the bytes read so far, or the bytes still to write
     size_t written = 0;
@@ -115,6 +119,7 @@ class HttpConnections {
 
   // Used by the first thread only.
   Connections connections_;
+  MemoryBudget places_;  // of late answers
   Id next_id_ = 0;
   MonoTime accepts_from_{};  // no connection is accepted before; set when descriptors run out
 

@@ -28,9 +28,9 @@ constexpr std::chrono::milliseconds kRetry{100};
 // The minimum time between two passes that forget closed connections. A pass takes about a
 // microsecond per connection, too long to repeat for every new connection in a flood.
 constexpr std::chrono::milliseconds kForgetInterval{50};
-// Descriptors for everything except gRPC's connections: logs, model files, HTTP, epoll and files
-// that libraries open.
-constexpr int64_t kOwnDescriptors = 256;
+// Descriptors for everything except connections of inference: connections for HTTP (256), operators
+// (256) and probes (64); logs, model files, epoll and files that libraries open.
+constexpr int64_t kOwnDescriptors = 256 + 256 + 64 + 256;
 
 int Accept(int listener) {
   if (FaultsOn() &&
@@ -54,26 +54,6 @@ void Discard(int fd) {
   // TCP discards the bytes without copying them.
   while (recv(fd, nullptr, kAtOnce, MSG_TRUNC | MSG_DONTWAIT) > 0) {
   }
-}
-
-// Returns the peer in gRPC's format, or nothing if the socket is not connected.
-std::string PeerOf(int fd) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof address;
-  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "";
-  char text[INET6_ADDRSTRLEN] = "";
-  if (address.ss_family == AF_INET) {
-    const auto* v4 = reinterpret_cast<const sockaddr_in*>(&address);
-    inet_ntop(AF_INET, &v4->sin_addr, text, sizeof text);
-    return absl::StrCat("ipv4:", text, ":", ntohs(v4->sin_port));
-  }
-  const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&address);
-  if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) {
-    inet_ntop(AF_INET, &v6->sin6_addr.s6_addr[12], text, sizeof text);
-    return absl::StrCat("ipv4:", text, ":", ntohs(v6->sin6_port));
-  }
-  inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof text);
-  return absl::StrCat("ipv6:%5B", text, "%5D:", ntohs(v6->sin6_port));
 }
 
 }  // namespace
@@ -141,7 +121,7 @@ void GrpcListener::Take(int listener, Descriptor connection) {
     return;
   }
   const int fd = connection.get();
-  const std::string peer = PeerOf(fd);
+  const std::string peer = PeerOfSocket(fd);
   const std::string host = AddressOf(peer);
   {
     MutexLock lock(&mu_);

@@ -43,7 +43,6 @@ class LiveCalls {
   // Ends the count. Must be called once for each call, with the verdict of Enter.
   void Leave(const std::string& address, Verdict verdict);
 
-  int64_t max() const { return max_; }
   // The number of calls that were refused or closed.
   int64_t refused() const { return refused_.load(std::memory_order_relaxed); }
 

@@ -108,8 +108,10 @@ absl::StatusOr<std::vector<Output>> ReadOutputs(const inference::ModelInferReque
   for (const auto& requested : message.outputs()) {
     const OutputInfo* info = FindOutput(requested.name(), named);
     if (info == nullptr) return MissingOutput(requested.name(), named);
-    if (!requested.parameters().empty()) {
-      return OutputError(requested.name(), "takes no parameters; remove them");
+    for (const auto& [name, unused] : requested.parameters()) {
+      if (name == "binary_data") continue;  // from KServe's clients; outputs are always raw
+      return OutputError(requested.name(), absl::StrCat("has the unknown parameter ",
+                                                        Printable(name), "; remove it"));
     }
     if (std::count(outputs.begin(), outputs.end(), info->output) != 0) {
       return OutputError(requested.name(), "appears twice");

@@ -18,6 +18,7 @@
 #include "server/protocol/request/token_positions.h"
 #include "server/protocol/tensors/inputs.h"
 #include "server/protocol/text/prompt.h"
+#include "server/protocol/text/text_rows.h"
 
 namespace sluice {
 namespace {
@@ -59,6 +60,7 @@ absl::Status ReadPrediction(const Model& model, RequestSpec* spec) {
   auto tokens = model.tokenizer->EncodeBare(spec->prediction, spec->max_tokens);
   SLUICE_RETURN_IF_ERROR(CheckInterruption());
   if (!tokens.ok()) {
+    if (IsRefusalForMemory(tokens.status())) return tokens.status();
     return ParameterError("prediction", absl::StrCat("is refused: ", tokens.status().message()));
   }
   if (std::ssize(*tokens) > spec->max_tokens) tokens->resize(spec->max_tokens);

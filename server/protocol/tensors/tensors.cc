@@ -31,8 +31,11 @@ absl::Status CheckOnlyKind(const InputHeader& header, int64_t typed) {
 }
 
 absl::Status CheckHeader(const InputHeader& header, bool has_raw) {
-  if (!header.parameters().empty()) {
-    return InputError(header.name(), "takes no parameters; remove them");
+  for (const auto& [name, unused] : header.parameters()) {
+    // KServe's clients state the size of raw contents, which the contents have too.
+    if (name == "binary_data_size") continue;
+    return InputError(header.name(),
+                      absl::StrCat("has the unknown parameter ", Printable(name), "; remove it"));
   }
   if (has_raw && header.has_contents()) {
     return InputError(header.name(),

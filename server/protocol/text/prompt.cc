@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/interruption.h"
 #include "base/status_macros.h"
 
 namespace sluice {

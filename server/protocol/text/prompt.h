@@ -80,7 +80,6 @@ class Prompt {
   std::vector<int32_t> TakeLengths() { return std::move(lengths_); }
 
  private:
-  absl::Status EncodeRow(const Model& model, bool cuts, size_t row);
   static absl::StatusOr<Prompt> ReadApart(const InputTensors& inputs, const Model& model,
                                           Extent rows);
   absl::Status ReadLengths(const InputTensor& tensor, int64_t rows, int64_t columns);

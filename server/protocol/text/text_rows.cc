@@ -26,12 +26,6 @@ absl::Status TextError(Input input, int64_t index, absl::string_view problem) {
 // Returns whether a byte of UTF-8 continues a character.
 bool IsContinuation(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
 
-// Returns whether the account of the work's memory has refused the text.
-bool IsRefusalForMemory(const absl::Status& status) {
-  const Reason reason = ReasonOf(status);
-  return reason == Reason::kMemory || reason == Reason::kRequest;
-}
-
 // Returns the number of tokens to keep of a pair's texts of `a` and `b` tokens, at most `most` in
 // total. The longer text is cut to the length of the shorter one before both are cut, as
 // `tokenizers` does.
@@ -47,6 +41,11 @@ std::pair<int64_t, int64_t> LongestFirst(int64_t a, int64_t b, int64_t most) {
 }
 
 }  // namespace
+
+bool IsRefusalForMemory(const absl::Status& status) {
+  const Reason reason = ReasonOf(status);
+  return reason == Reason::kMemory || reason == Reason::kRequest;
+}
 
 absl::StatusOr<TextRows> TextRows::Read(const InputTensors& inputs, const Model& model,
                                         Extent rows) {

@@ -21,6 +21,9 @@
 
 namespace sluice {
 
+// Returns whether a text could not be encoded because the account of the work's memory refused it.
+bool IsRefusalForMemory(const absl::Status& status);
+
 class TextRows {
  public:
   TextRows() = default;

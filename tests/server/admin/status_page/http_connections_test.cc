@@ -27,9 +27,12 @@ using ::testing::StartsWith;
 // A client connection that the test controls.
 class Peer {
  public:
-  explicit Peer(int port) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+  // `last` is the last byte of the peer's address, 127.0.0.1 for example.
+  explicit Peer(int port, uint32_t last = 1) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl((INADDR_LOOPBACK & ~0xFFu) | last);
+    SLUICE_CHECK(bind(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
     address.sin_port = htons(port);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     SLUICE_CHECK(connect(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
@@ -128,7 +131,7 @@ class HttpConnectionsTest : public ::testing::Test {
   int port() const { return http_->port(); }
 
   static constexpr size_t kConnections = 64;
-  static constexpr int64_t kLateAnswers = 4;
+  static constexpr int64_t kLateAnswers = 8;  // one address gets half of them
 
   Gate rendering_;
   std::string body_ = std::string(8 << 20, 'm');
@@ -163,7 +166,7 @@ TEST(HttpConnections, ASilentPeerIsDisconnectedAfterItsTimeout) {
 
 TEST_F(HttpConnectionsTest, SlowPagesDelayNoProbeAndAreLimited) {
   std::vector<std::unique_ptr<Peer>> peers;
-  for (int64_t i = 0; i < kLateAnswers; ++i) {
+  for (int64_t i = 0; i < kLateAnswers / 2; ++i) {
     peers.push_back(std::make_unique<Peer>(port()));
     peers.back()->Say("GET /metrics HTTP/1.1\r\n\r\n");
   }
@@ -178,6 +181,18 @@ TEST_F(HttpConnectionsTest, SlowPagesDelayNoProbeAndAreLimited) {
   }
   rendering_.Open();
   EXPECT_GT(peers.front()->ReadAll().size(), body_.size());
+}
+
+TEST_F(HttpConnectionsTest, OneAddressLeavesAnswersForOthersEvenIfItCloses) {
+  for (int64_t i = 0; i < 4 * kLateAnswers; ++i) Peer(port()).Say("GET /metrics HTTP/1.1\r\n\r\n");
+  rendering_.AwaitArrivals(1);
+  const Peer other(port(), 2);
+  other.Say("GET /metrics HTTP/1.1\r\n\r\n");
+  const Peer first(port());
+  first.Say("GET /metrics HTTP/1.1\r\n\r\n");
+  EXPECT_THAT(first.ReadAll(), StartsWith("HTTP/1.1 503 "));
+  rendering_.Open();
+  EXPECT_THAT(other.ReadAll(), StartsWith("HTTP/1.1 200 "));
 }
 
 TEST_F(HttpConnectionsTest, APeerThatDoesNotReadDelaysNeitherProbesNorTheShutdown) {

@@ -281,7 +281,7 @@ TEST(ReserveDescriptorsTest, ReservesUpToTheHardLimit) {
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   EXPECT_EQ(ReserveDescriptors(10), 10);
   const int64_t most = static_cast<int64_t>(before.rlim_max);
-  EXPECT_EQ(ReserveDescriptors(most), most - 256);
+  EXPECT_EQ(ReserveDescriptors(most), most - 832);
   rlimit after{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &after), 0);
   EXPECT_EQ(after.rlim_cur, before.rlim_max) << "the soft limit was raised";

@@ -151,7 +151,7 @@ std::vector<BadInputRow> BadInputs() {
        .good = ids,
        .spoil =
            [](auto* m) { (*m->mutable_inputs(0)->mutable_parameters())["x"].set_bool_param(true); },
-       .error = "no parameters"},
+       .error = "input input_ids has the unknown parameter \"x\"; remove it"},
       {.name = "ANegativeId",
        .good = ids,
        .spoil = raw(Bytes<int32_t>({1, -1, 3})),

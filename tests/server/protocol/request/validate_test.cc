@@ -136,7 +136,15 @@ TEST(ValidateTest, OutputsAreReturnedInTheOrderRequested) {
               HasSubstr("\"hidden\" is unknown to this model, which has output_ids"));
   ModelInferRequest parameters = message;
   (*parameters.mutable_outputs(0)->mutable_parameters())["classification"].set_int64_param(3);
-  EXPECT_THAT(ErrorOf(parameters), HasSubstr("no parameters"));
+  EXPECT_THAT(ErrorOf(parameters), HasSubstr("the unknown parameter \"classification\""));
+}
+
+TEST(ValidateTest, ParametersThatOnlyStateTheFormOfTensorsHaveNoEffect) {
+  ModelInferRequest message = IdsRequest({1, 2, 3});
+  message.add_outputs()->set_name("logits");
+  (*message.mutable_inputs(0)->mutable_parameters())["binary_data_size"].set_int64_param(12);
+  (*message.mutable_outputs(0)->mutable_parameters())["binary_data"].set_bool_param(true);
+  EXPECT_EQ(Validated(message).status(), absl::OkStatus());
 }
 
 TEST(ValidateTest, DiagnosticsNeedAModelWithXsa) {
