@@ -68,9 +68,10 @@ bool IsIntel() {
 #endif
 }
 
-// The cap of this process, or "". The emulated instructions have no cap.
+// The cap of this process, or "". A cap names sets of x86. It hides neither emulated instructions
+// nor those of ARM64.
 std::string_view Cap() {
-#ifdef SLUICE_AVX512_BY_AVX2
+#if defined(SLUICE_AVX512_BY_AVX2) || defined(__aarch64__)
   return "";
 #else
   const char* const cap = std::getenv(kInstructionCapVariable);

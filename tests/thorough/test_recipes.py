@@ -102,7 +102,7 @@ def test_a_normalizer_needs_no_other_files(copy):
                   "  ASSERT_TRUE(normalizer.ok()) << normalizer.status();\n"
                   '  EXPECT_EQ(*normalizer->Apply("ho"), "ho!");\n}\n\n')
     tree.add_test("tests/engine/model/tokenizer/parts_test.cc",
-                  '#include "engine/model/tokenizer/places.h"',
+                  '#include "engine/model/tokenizer/pattern.h"',
                   '#include "engine/model/tokenizer/normalizer.h"\n')
     tree.build("tokenize_test")
     tree.run("build/release/tests/engine/model/tokenizer/tokenize_test",
