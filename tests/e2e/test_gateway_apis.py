@@ -124,7 +124,7 @@ def test_tei_predicts_with_probabilities_or_raw_scores(gateway, client):
     top = ask(gateway, "/", {"model": "cross_3", "inputs": QUERY, "parameters": {"top_k": 1}})
     assert top == mixed[0][:1]
     for activation in ("none", "softmax", "sigmoid"):
-        scores = client.classify("cross_3", QUERY, activation=activation).scores
+        scores = client.classify("cross_3", [QUERY], activation=activation)[0].scores
         asked = {"model": "cross_3", "inputs": QUERY,
                  "parameters": {"function_to_apply": activation}}
         assert sorted(scores, reverse=True) == [
