@@ -19,8 +19,8 @@ namespace {
 using nlohmann::json;
 
 constexpr int kMaxConfigDepth = 16;
-// The limit for the tables of cosines and sines of all positions: 1 GiB.
-constexpr int64_t kMaxRotations = int64_t{1} << 28;
+// The limit for the values of a table by position: 1 GiB of cosines and sines, or of biases.
+constexpr int64_t kMaxTableValues = int64_t{1} << 28;
 constexpr size_t kMaxEosTokens = 256;
 constexpr size_t kMaxNameBytes = 256;
 
@@ -423,18 +423,29 @@ void CheckExperts(ObjectReader& extensions, const ModelConfig& config) {
 
 void CheckRotations(ObjectReader& root, const ModelConfig& config) {
   const int64_t rotations = config.max_positions * config.rotary_dim();
-  if (rotations <= kMaxRotations) return;
+  if (rotations <= kMaxTableValues) return;
   root.Fail(
       "max_position_embeddings",
       absl::StrCat("times ", config.rotary_dim() == config.head_dim ? "head_dim" : "positions.dims",
-                   " is ", rotations, ", must be at most ", kMaxRotations));
+                   " is ", rotations, ", must be at most ", kMaxTableValues));
 }
 
-// Removes windows that hide no key of any sequence.
+// The table has a bias for each head and each distance in both directions; see BiasByDistance.
+void CheckBiases(ObjectReader& root, const ModelConfig& config) {
+  if (config.relative_bias.buckets == 0 && !config.relative_bias.alibi) return;
+  const int64_t biases = 2 * config.max_positions * config.heads;
+  if (biases <= kMaxTableValues) return;
+  root.Fail(root.Has("n_positions") ? "n_positions" : "max_position_embeddings",
+            absl::StrCat("times 2 times the ", config.heads, " heads is ", biases,
+                         ", must be at most ", kMaxTableValues, " for a bias by distance"));
+}
+
+// Removes windows that hide no key of any sequence. Their layers keep rotary positions of their
+// own.
 void DropIdleWindows(ModelConfig& config) {
   if (config.window < config.max_positions) return;
   config.window = 0;
-  config.windowed.clear();
+  if (!config.local_rope) config.windowed.clear();
 }
 
 bool AnySet(const std::vector<bool>& flags) {
@@ -553,6 +564,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text) {
   CheckMixer(root, extensions, config);
   CheckExperts(extensions, config);
   CheckRotations(root, config);
+  CheckBiases(root, config);
   CheckRotatedHeads(root, extensions, config);
   DropIdleWindows(config);
   config.serving = ReadServing(root, extensions, config, known.architecture->classifier());

@@ -338,9 +338,10 @@ struct ModelConfig {
   bool causal = true;  // if false, every position attends to the whole sequence
   // In layers with a window a position sees the keys that are fewer than `window` positions away.
   int64_t window = 0;
-  std::vector<bool> windowed;  // [layers]; empty for none
-  float score_scale = 0;       // 0 for 1 / sqrt(head_dim)
-  float score_soft_cap = 0;    // 0 for none
+  // [layers] with a window, or with local_rope only if `window` is 0; empty for none.
+  std::vector<bool> windowed;
+  float score_scale = 0;     // 0 for 1 / sqrt(head_dim)
+  float score_soft_cap = 0;  // 0 for none
   RelativeBiasConfig relative_bias;
   DisentangledConfig disentangled;
   bool qk_norm = false;

@@ -194,7 +194,8 @@ void CheckDisentangled(ObjectReader& object, const char* span_key, const char* d
                        ModelConfig& config) {
   DisentangledConfig& wanted = config.disentangled;
   if (config.kv_heads != config.heads) {
-    object.Fail(span_key, "needs as many key and value heads as query heads");
+    object.Fail(span_key, absl::StrCat("needs one KV head for each query head; there are ",
+                                       config.kv_heads, " and ", config.heads));
   }
   if (wanted.max_distance == 0) return;
   const int64_t least = wanted.span / 2 + 2;

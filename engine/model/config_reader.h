@@ -101,6 +101,16 @@ struct RopeKeys {
   double part = 1;
   int64_t dims = 0;            // the number of rotated features, if known
   const char* kind = nullptr;  // a scaling of this family only: "ntk" or "dynamic"
+  // If not 0, longrope reads original_max_position_embeddings next to rope_scaling only, and this
+  // is its default. Otherwise rope_scaling may have it, and max_position_embeddings is the default.
+  int64_t trained_positions = 0;
+};
+
+// The key of the base of layers with a window, and its default.
+struct LocalRopeKeys {
+  const char* theta_key;
+  double theta = 10000;
+  bool scaled = false;  // whether rope_scaling applies to these layers too
 };
 
 // Reads Llama's sizes, its activation, norms and rotary positions.
@@ -109,8 +119,9 @@ void ReadLlamaLike(ObjectReader& root, ModelConfig& config, const RopeKeys& rope
 // Reads the theta and rope_scaling, or rope_parameters. The latter contains both, or an object with
 // both for each type of layers; the type "full_attention" is read.
 void ReadRope(ObjectReader& root, ModelConfig& config, const RopeKeys& keys = {});
-// Reads the base of layers with a window: rope_parameters of "sliding_attention", or `key`.
-void ReadLocalRope(ObjectReader& root, const char* key, ModelConfig& config);
+// Reads the rotary positions of layers with a window: rope_parameters of "sliding_attention", or
+// the base and rope_scaling. Requires that ReadRope has read the other layers.
+void ReadLocalRope(ObjectReader& root, ModelConfig& config, const LocalRopeKeys& keys);
 
 // Reads the layers with a window from `layer_types`. Without this key, a layer has a window if
 // `usual` is true for it.

@@ -69,11 +69,13 @@ std::vector<double> ReadDivisors(ObjectReader& scaling, const char* key, int64_t
 // sluice.long_context, all positions are allowed, and the long factors are used for all of them.
 // transformers instead chooses for each length, so that the keys of a growing sequence would change
 // when it exceeds the length in training.
-void ReadLongRope(ObjectReader& root, ObjectReader& scaling, ModelConfig& config,
-                  RopeConfig& rope) {
-  ObjectReader& owner = scaling.Has("original_max_position_embeddings") ? scaling : root;
-  const int64_t trained = owner.Integer("original_max_position_embeddings", 2, kMaxModelPositions,
-                                        config.max_positions);
+void ReadLongRope(ObjectReader& root, ObjectReader& scaling, int64_t trained_positions,
+                  ModelConfig& config, RopeConfig& rope) {
+  constexpr char kTrained[] = "original_max_position_embeddings";
+  const bool of_class = trained_positions > 0;
+  ObjectReader& owner = !of_class && scaling.Has(kTrained) ? scaling : root;
+  const int64_t trained = owner.Integer(kTrained, 2, kMaxModelPositions,
+                                        of_class ? trained_positions : config.max_positions);
   const double factor =
       scaling.Number("factor", 1e-6, kMaxFactor,
                      static_cast<double>(config.max_positions) / static_cast<double>(trained));
@@ -138,11 +140,11 @@ void WarnAboutRopeKeys(ObjectReader& scaling, ModelConfig& config) {
 }
 
 void ReadScaling(ObjectReader& root, ObjectReader& scaling, ModelConfig& config, RopeConfig& rope,
-                 const char* own_kind = nullptr) {
+                 const RopeKeys& keys = {}) {
   WarnAboutRopeKeys(scaling, config);
   const char* const type = scaling.Has("rope_type") ? "rope_type" : "type";
   std::vector<std::string_view> kinds = {"default", "llama3", "linear", "yarn", "longrope", "su"};
-  if (own_kind != nullptr) kinds.emplace_back(own_kind);
+  if (keys.kind != nullptr) kinds.emplace_back(keys.kind);
   switch (scaling.Choice(type, kinds)) {
     case 1:
       return ReadLlama3(scaling, rope);
@@ -153,7 +155,7 @@ void ReadScaling(ObjectReader& root, ObjectReader& scaling, ModelConfig& config,
       return ReadYarn(scaling, config, rope);
     case 4:
     case 5:
-      return ReadLongRope(root, scaling, config, rope);
+      return ReadLongRope(root, scaling, keys.trained_positions, config, rope);
     case 6:
       return kinds.back() == "ntk" ? ReadNtk(scaling, rope) : ReadAlpha(scaling, rope);
     default:
@@ -191,12 +193,12 @@ void ReadRope(ObjectReader& root, ModelConfig& config, const RopeKeys& keys) {
     root.Fail("head_dim", absl::StrCat("is ", config.head_dim, rotated, ", must be even for RoPE"));
     rope.dims = 2;
   }
-  ReadScaling(root, scaling, config, rope, keys.kind);
+  ReadScaling(root, scaling, config, rope, keys);
 }
 
-void ReadLocalRope(ObjectReader& root, const char* key, ModelConfig& config) {
-  RopeConfig local = {.theta = 10000, .dims = config.rope.dims};
-  local.theta = root.Number(key, 1.0, kMaxTheta, local.theta);
+void ReadLocalRope(ObjectReader& root, ModelConfig& config, const LocalRopeKeys& keys) {
+  const double theta = root.Number(keys.theta_key, 1.0, kMaxTheta, keys.theta);
+  RopeConfig local = {.theta = theta, .dims = config.rope.dims};
   if (root.Has("rope_parameters")) {
     ObjectReader parameters = root.Object("rope_parameters");
     if (!parameters.Has("sliding_attention")) {
@@ -206,6 +208,10 @@ void ReadLocalRope(ObjectReader& root, const char* key, ModelConfig& config) {
     ObjectReader own = parameters.Object("sliding_attention");
     local.theta = own.Number("rope_theta", 1.0, kMaxTheta, local.theta);
     ReadScaling(root, own, config, local);
+  } else if (keys.scaled) {
+    local = config.rope;
+    local.theta = root.Object("rope_scaling").Number("rope_theta", 1.0, kMaxTheta, theta);
+    if (local.yarn && local.theta <= 1) root.Fail(keys.theta_key, "must be above 1 for yarn");
   }
   config.local_rope = std::move(local);
 }

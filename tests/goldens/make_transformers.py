@@ -111,7 +111,11 @@ def gemma3(d: Draw) -> dict:
 def olmo3(d: Draw) -> dict:
     sizes = d.grouped()
     layers = windows(d, sizes["num_hidden_layers"])
-    return sizes | layers | two_bases(layers["layer_types"], 1000.0, 1000.0)
+    bases = two_bases(layers["layer_types"], 50.0, 1000.0)
+    bases["rope_parameters"]["full_attention"] |= {
+        "rope_type": "yarn", "factor": 4.0, "beta_fast": 2.0,
+        "original_max_position_embeddings": 32}
+    return sizes | layers | bases
 
 
 def modernbert(d: Draw) -> dict:

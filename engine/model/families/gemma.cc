@@ -81,7 +81,7 @@ void ReadGemma3(ObjectReader& root, ModelConfig& config) {
       kMaxLayers, 6);
   ReadWindows(root, config, [pattern](int64_t layer) { return (layer + 1) % pattern != 0; });
   if (!config.causal) config.window = config.window / 2 + 1;
-  ReadLocalRope(root, "rope_local_base_freq", config);
+  ReadLocalRope(root, config, {.theta_key = "rope_local_base_freq"});
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // GPT-NeoX and Pythia: attention and MLP in parallel with a norm for each, and rotary positions for
 // a part of a head.
+#include "absl/strings/str_cat.h"
 #include "engine/model/config_reader.h"
 #include "engine/model/families/family.h"
 
@@ -10,6 +11,24 @@ constexpr Architecture kGptNeoXArchitectures[] = {
     {"GPTNeoXForCausalLM", "gpt_neox", OutputKind::kTokens},
     {"GPTNeoXModel", "gpt_neox", OutputKind::kStates},
 };
+constexpr std::string_view kGptNeoXKeys[] = {"partial_rotary_factor"};
+// The defaults of rotary_emb_base and rotary_pct.
+constexpr double kUsualBase = 10000, kUsualPart = 0.25;
+
+// Before version 5, transformers saved the base and the rotated part under two keys each. Each of
+// the second keys must have the value of the first.
+void CheckSecondKeys(ObjectReader& root, const ModelConfig& config) {
+  const auto refuse = [&root](const char* key, double value, const char* first, double usual) {
+    root.Fail(key, absl::StrCat("is ", value, ", which differs from ", first, " (", usual,
+                                " if absent); set both to the same value"));
+  };
+  const double theta = root.Number("rope_theta", 0, 1e12, config.rope.theta);
+  if (theta != config.rope.theta) refuse("rope_theta", theta, "rotary_emb_base", kUsualBase);
+  if (!root.Has("partial_rotary_factor")) return;
+  const double part = root.Number("partial_rotary_factor", 0, 1);
+  const auto dims = static_cast<int64_t>(static_cast<double>(config.head_dim) * part);
+  if (dims != config.rope.dims) refuse("partial_rotary_factor", part, "rotary_pct", kUsualPart);
+}
 
 void ReadGptNeoX(ObjectReader& root, ModelConfig& config) {
   ReadSizes(root, config, {});
@@ -20,7 +39,12 @@ void ReadGptNeoX(ObjectReader& root, ModelConfig& config) {
   config.activation = ReadActivation(root, "hidden_act", "gelu");
   config.parallel_blocks = config.parallel_norms = root.Boolean("use_parallel_residual", true);
   config.tie_word_embeddings = root.Boolean("tie_word_embeddings", false);
-  ReadRope(root, config, {.theta_key = "rotary_emb_base", .part_key = "rotary_pct", .part = 0.25});
+  ReadRope(root, config,
+           {.theta_key = "rotary_emb_base",
+            .theta = kUsualBase,
+            .part_key = "rotary_pct",
+            .part = kUsualPart});
+  CheckSecondKeys(root, config);
 }
 
 }  // namespace
@@ -43,6 +67,7 @@ const ModelFamily kGptNeoXFamily = {
             .head = "embed_out.weight",
         },
     .read = ReadGptNeoX,
+    .own_keys = kGptNeoXKeys,
 };
 
 }  // namespace sluice

@@ -55,7 +55,7 @@ void ReadModernBert(ObjectReader& root, ModelConfig& config) {
   ReadLayerTypes(root, config, [every](int64_t layer) { return layer % every != 0; });
   config.window = root.Integer("local_attention", 2, kMaxModelPositions, 128) / 2 + 1;
   ReadRope(root, config, {.theta_key = "global_rope_theta", .theta = 160000});
-  ReadLocalRope(root, "local_rope_theta", config);
+  ReadLocalRope(root, config, {.theta_key = "local_rope_theta", .scaled = true});
   ReadHeads(root, config);
 }
 

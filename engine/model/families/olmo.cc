@@ -33,10 +33,13 @@ void ReadOlmo(ObjectReader& root, ModelConfig& config, const RopeKeys& rope) {
 
 void ReadOlmo2(ObjectReader& root, ModelConfig& config) { ReadOlmo(root, config, {}); }
 
-// Three of four layers have a window, unless layer_types states otherwise.
+// Three of four layers have a window, unless layer_types states otherwise. Their rotary positions
+// are not scaled.
 void ReadOlmo3(ObjectReader& root, ModelConfig& config) {
-  ReadOlmo(root, config, {.theta = 500000});
+  constexpr double kTheta = 500000;
+  ReadOlmo(root, config, {.theta = kTheta});
   ReadWindows(root, config, [](int64_t layer) { return (layer + 1) % 4 != 0; });
+  ReadLocalRope(root, config, {.theta_key = "rope_theta", .theta = kTheta});
 }
 
 void ReadOlmoe(ObjectReader& root, ModelConfig& config) {

@@ -14,7 +14,8 @@ constexpr Architecture kPhi3Architectures[] = {
 constexpr std::string_view kPhi3Keys[] = {"partial_rotary_factor", "sliding_window"};
 
 void ReadPhi3(ObjectReader& root, ModelConfig& config) {
-  ReadLlamaLike(root, config, {.part_key = "partial_rotary_factor"}, {.eps = 1e-5});
+  ReadLlamaLike(root, config, {.part_key = "partial_rotary_factor", .trained_positions = 4096},
+                {.eps = 1e-5});
   ReadWindows(
       root, config, [](int64_t) { return true; }, /*absent=*/0);
 }

@@ -39,7 +39,7 @@ constexpr std::string_view kQwen3Keys[] = {"layer_types", "sliding_window",
 // from max_window_layers on have it.
 void ReadQwenWindows(ObjectReader& root, ModelConfig& config) {
   if (!root.Boolean("use_sliding_window", false)) return;
-  const int64_t whole = root.Integer("max_window_layers", 0, kMaxLayers, config.layers);
+  const int64_t whole = root.Integer("max_window_layers", 0, kMaxLayers, 28);
   ReadWindows(root, config, [whole](int64_t layer) { return layer >= whole; });
 }
 

@@ -62,6 +62,36 @@ const ConfigLimitRow kConfigLimitRows[] = {
          },
      .limit = 1 << 18,
      .error = "max_position_embeddings times head_dim is 268436480, must be at most 268435456"},
+    {.name = "BiasesByDistance",
+     .patch =
+         [](int64_t positions) {
+           return json{{"architectures", {"SluiceModel"}},
+                       {"max_position_embeddings", positions},
+                       {"num_attention_heads", 512},
+                       {"num_key_value_heads", 512},
+                       {"sluice",
+                        {{"positions", {{"kind", "none"}}},
+                         {"attention", {{"causal", false}, {"alibi", true}}}}}};
+         },
+     .limit = 1 << 18,
+     .error = "max_position_embeddings times 2 times the 512 heads is 268436480, must be at most "
+              "268435456 for a bias by distance"},
+    {.name = "BiasesOfT5ByDistance",
+     .patch =
+         [](int64_t positions) {
+           return json{{"architectures", {"T5EncoderModel"}},
+                       {"d_model", 32},
+                       {"d_ff", 32},
+                       {"d_kv", 8},
+                       {"num_layers", 1},
+                       {"num_heads", 512},
+                       {"n_positions", positions},
+                       {"num_attention_heads", nullptr},
+                       {"head_dim", nullptr},
+                       {"sluice", nullptr}};
+         },
+     .limit = 1 << 18,
+     .error = "n_positions times 2 times the 512 heads is 268436480, must be at most 268435456"},
 };
 SLUICE_TABLE(ConfigLimitTable, kConfigLimitRows);
 

@@ -48,6 +48,15 @@ std::vector<int64_t> WindowsOf(const ModelConfig& config) {
   return windows;
 }
 
+// Returns the rotary positions of each layer.
+std::vector<RopeUse> RopeUsesOf(const ModelConfig& config) {
+  std::vector<RopeUse> uses;
+  for (const GraphOp& op : BuildGraph(config).ops) {
+    if (const auto* rope = std::get_if<RopeStoreOp>(&op)) uses.push_back(rope->rope);
+  }
+  return uses;
+}
+
 TEST(FamilyConfigsTest, ArchitecturesAreNamedOnce) {
   std::set<std::string> names;
   for (const ModelFamily* const family : AllFamilies()) {
@@ -174,6 +183,103 @@ TEST(FamilyConfigsTest, LayersWithAWindowHaveABaseOfTheirOwn) {
   }
 }
 
+TEST(FamilyConfigsTest, LayersOfOlmo3WithAWindowHaveNoScaling) {
+  EXPECT_EQ(ParseFamily("Olmo3ForCausalLM").local_rope.value_or(RopeConfig()).theta, 500000);
+  const ModelConfig config = ParseFamily("Olmo3ForCausalLM", R"(, "sliding_window": 5,
+    "rope_theta": 2000, "rope_scaling": {"rope_type": "yarn", "factor": 8, "attention_factor": 1.25,
+    "original_max_position_embeddings": 16})");
+  EXPECT_EQ(config.rope.theta, 2000);
+  EXPECT_EQ(config.rope.attention_factor, 1.25);
+  ASSERT_TRUE(config.local_rope.has_value());
+  EXPECT_EQ(config.local_rope->attention_factor, 1);
+  const std::vector<double> usual = RopeFrequencies({.theta = 2000}, 6);
+  EXPECT_EQ(RopeFrequencies(*config.local_rope, 6), usual);
+  EXPECT_NE(RopeFrequencies(config.rope, 6), usual);
+  EXPECT_THAT(RopeUsesOf(config),
+              ElementsAre(RopeUse::kLocal, RopeUse::kLocal, RopeUse::kLocal, RopeUse::kMain));
+}
+
+TEST(FamilyConfigsTest, ScalingOfModernBertAppliesToLayersWithAWindow) {
+  const ModelConfig linear = ParseFamily("ModernBertModel", R"(, "global_rope_theta": 1e6,
+    "local_rope_theta": 500, "rope_scaling": {"rope_type": "linear", "factor": 8})");
+  EXPECT_EQ(linear.rope.theta, 1e6);
+  EXPECT_EQ(linear.rope.divisors, (std::vector<double>{8, 8, 8}));
+  EXPECT_EQ(linear.local_rope->theta, 500);
+  EXPECT_EQ(linear.local_rope->divisors, (std::vector<double>{8, 8, 8}));
+  const ModelConfig yarn = ParseFamily("ModernBertModel", R"(, "rope_scaling": {"rope_type": "yarn",
+    "factor": 4, "attention_factor": 1.25, "original_max_position_embeddings": 16,
+    "rope_theta": 700})");
+  EXPECT_EQ(yarn.rope.theta, 700);
+  EXPECT_EQ(yarn.local_rope->theta, 700);
+  EXPECT_EQ(yarn.local_rope->attention_factor, 1.25);
+  ASSERT_TRUE(yarn.local_rope->yarn.has_value());
+  EXPECT_EQ(yarn.local_rope->yarn->factor, 4);
+}
+
+TEST(FamilyConfigsTest, LayersWhoseWindowHidesNothingKeepTheirBase) {
+  const ModelConfig gemma =
+      ParseFamily("Gemma3ForCausalLM", R"(, "sliding_window": 64, "sliding_window_pattern": 2)");
+  const ModelConfig bert = ParseFamily(
+      "ModernBertModel", R"(, "local_attention": 126, "layer_types": ["sliding_attention",
+      "full_attention", "sliding_attention", "full_attention"])");
+  const ModelConfig own = ParseFamily("SluiceForCausalLM", R"(, "sluice": {
+    "positions": {"local_theta": 500}, "attention": {"window": 64, "windowed": [0, 2]}})");
+  for (const ModelConfig& config : {gemma, bert, own}) {
+    EXPECT_THAT(WindowsOf(config), ElementsAre(0, 0, 0, 0)) << config.architecture;
+    EXPECT_EQ(config.windowed_layers(), 0) << config.architecture;
+    EXPECT_THAT(RopeUsesOf(config),
+                ElementsAre(RopeUse::kLocal, RopeUse::kMain, RopeUse::kLocal, RopeUse::kMain))
+        << config.architecture;
+  }
+}
+
+// Files of transformers before version 5 have both keys of each value.
+TEST(FamilyConfigsTest, GptNeoXMayNameItsRotatedPartAndItsBaseTwice) {
+  const ModelConfig config = ParseFamily("GPTNeoXForCausalLM", R"(, "rotary_pct": 0.7,
+    "partial_rotary_factor": 0.7, "rotary_emb_base": 500, "rope_theta": 500)");
+  EXPECT_EQ(config.rope.dims, 4);
+  EXPECT_EQ(config.rope.theta, 500);
+}
+
+TEST(FamilyConfigsTest, WindowsOfQwenBeginAtLayer28UnlessTheFileNamesTheLayer) {
+  for (const char* const architecture : {"Qwen2ForCausalLM", "Qwen3ForCausalLM"}) {
+    const auto windows = [architecture](const char* more) {
+      const auto config = ParseModelConfig(absl::StrCat(R"({"architectures": [")", architecture,
+                                                        R"("], "vocab_size": 50, "hidden_size": 24,
+          "num_hidden_layers": 30, "num_attention_heads": 4, "num_key_value_heads": 2,
+          "intermediate_size": 40, "max_position_embeddings": 64, "sliding_window": 8,
+          "use_sliding_window": true)",
+                                                        more, "}"));
+      EXPECT_TRUE(config.ok()) << config.status();
+      return WindowsOf(*config);
+    };
+    std::vector<int64_t> expected(28, 0);
+    expected.insert(expected.end(), {8, 8});
+    EXPECT_EQ(windows(""), expected) << architecture;
+    expected[27] = 8;
+    EXPECT_EQ(windows(R"(, "max_window_layers": 27)"), expected) << architecture;
+  }
+}
+
+// The class of Phi-3 has the length in training as a key of its own, whose default is 4096.
+TEST(FamilyConfigsTest, TheTrainedLengthOfPhi3IsNextToTheScaling) {
+  const auto parse = [](const char* trained) {
+    const auto config = ParseModelConfig(absl::StrCat(
+        R"({"architectures": ["Phi3ForCausalLM"], "vocab_size": 50, "hidden_size": 24,
+        "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 40,
+        "max_position_embeddings": 8192, "rope_scaling": {"type": "longrope",
+        "original_max_position_embeddings": 32, "short_factor": [1, 2, 3],
+        "long_factor": [4, 5, 6]})",
+        trained, "}"));
+    EXPECT_TRUE(config.ok()) << config.status();
+    return *config;
+  };
+  const ModelConfig usual = parse("");
+  EXPECT_EQ(usual.max_positions, 4096);
+  EXPECT_NEAR(usual.rope.attention_factor, std::sqrt(13.0 / 12), 1e-12);  // 1 + ln 2 / ln 4096
+  EXPECT_EQ(parse(R"(, "original_max_position_embeddings": 64)").max_positions, 64);
+}
+
 TEST(FamilyConfigsTest, LongRopeTakesTheShortFactorsUpToTheTrainedLength) {
   const std::string scaling = R"(, "original_max_position_embeddings": 16, "rope_scaling":
     {"type": "longrope", "short_factor": [1, 2, 3], "long_factor": [4, 5, 6]})";
@@ -190,12 +296,8 @@ TEST(FamilyConfigsTest, LongRopeTakesTheShortFactorsUpToTheTrainedLength) {
 TEST(FamilyConfigsTest, SmolLm3LeavesSomeLayersWithoutPositions) {
   const ModelConfig config =
       ParseFamily("SmolLM3ForCausalLM", R"(, "no_rope_layers": [1, 0, 1, 0])");
-  std::vector<RopeUse> uses;
-  for (const GraphOp& op : BuildGraph(config).ops) {
-    if (const auto* rope = std::get_if<RopeStoreOp>(&op)) uses.push_back(rope->rope);
-  }
-  EXPECT_EQ(uses,
-            (std::vector<RopeUse>{RopeUse::kMain, RopeUse::kNone, RopeUse::kMain, RopeUse::kNone}));
+  EXPECT_THAT(RopeUsesOf(config),
+              ElementsAre(RopeUse::kMain, RopeUse::kNone, RopeUse::kMain, RopeUse::kNone));
 }
 
 TEST(FamilyConfigsTest, AClassifierOfACausalModelScoresTheLastState) {
@@ -480,6 +582,21 @@ const BadFamilyRow kRefusedFamilyRows[] = {
      .text = Config("Phi3ForCausalLM", R"(, "rope_scaling": {"type": "longrope",
        "short_factor": [1, 2], "long_factor": [1, 2]})"),
      .error = "rope_scaling.short_factor must be a list of 3 positive numbers"},
+    {.name = "OneSetOfRopeParametersOfOlmo3IsRefused",
+     .text = Config("Olmo3ForCausalLM",
+                    R"(, "rope_parameters": {"rope_type": "default", "rope_theta": 10000})"),
+     .error = "rope_parameters must have the parameters of sliding_attention"},
+    {.name = "YarnOfModernBertWithASmallLocalBaseIsRefused",
+     .text = Config("ModernBertModel", R"(, "local_rope_theta": 1, "rope_scaling":
+       {"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 16})"),
+     .error = "local_rope_theta must be above 1 for yarn"},
+    {.name = "AnotherRotatedPartOfGptNeoXUnderItsSecondKeyIsRefused",
+     .text = Config("GPTNeoXForCausalLM", R"(, "rotary_pct": 0.7, "partial_rotary_factor": 0.4)"),
+     .error = "partial_rotary_factor is 0.4, which differs from rotary_pct (0.25 if absent); set "
+              "both to the same value"},
+    {.name = "AnotherBaseOfGptNeoXUnderItsSecondKeyIsRefused",
+     .text = Config("GPTNeoXForCausalLM", R"(, "rotary_pct": 0.7, "rope_theta": 500)"),
+     .error = "rope_theta is 500, which differs from rotary_emb_base (10000 if absent)"},
     {.name = "OptWithPostNormIsRefused",
      .text = Config("OPTForCausalLM", R"(, "ffn_dim": 40, "do_layer_norm_before": false)"),
      .error = "do_layer_norm_before must be true"},
@@ -645,8 +762,8 @@ const BadFamilyRow kRefusedFamilyRows[] = {
     {.name = "DisentangledAttentionOfGroupedQueriesIsRefused",
      .text = Config("SluiceForCausalLM", R"(, "sluice": {"attention": {"causal": false,
        "disentangled": {"span": 8}}})"),
-     .error =
-         "sluice.attention.disentangled.span needs as many key and value heads as query heads"},
+     .error = "sluice.attention.disentangled.span needs one KV head for each query head; there are "
+              "2 and 4"},
     {.name = "AMaximumDistanceWithinTheFirstHalfOfTheSpanIsRefused",
      .text = R"({"architectures": ["SluiceForCausalLM"], "vocab_size": 50, "hidden_size": 24,
        "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 40,
