@@ -31,6 +31,7 @@ absl::Status FindOutputHeads(Model* model) {
   for (const GraphOp& op : model->graph.ops) {
     const auto* head = std::get_if<HeadOp>(&op);
     if (head == nullptr) continue;
+    SLUICE_RETURN_IF_ERROR(CheckStoredHead(*model, *head));
     // An error is not returned here: a backend reads the same tensors and reports it.
     absl::StatusOr<ItemHead> found = ItemHead::Find(model->config, *head, model->checkpoint);
     if (classifier.logits) SLUICE_RETURN_IF_ERROR(found.status());

@@ -190,6 +190,18 @@ absl::Status StoredMatricesError(const TensorPart& part) {
                    "layer or of experts must be stored in floats"));
 }
 
+absl::Status CheckStoredHead(const Model& model, const HeadOp& op) {
+  const std::string& name = op.weight.name;
+  if (model.checkpoint.Has(name) ||
+      !IsStoredInInt4(model.checkpoint, model.config.stored_quantization, name)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("tensor ", name,
+                   " is stored in int4, which is not supported for a head; quantise the model "
+                   "without its head"));
+}
+
 bool AnyIn(const Model& model, Quantization quantization) {
   return std::ranges::any_of(model.graph.ops, [&](const GraphOp& op) {
     const auto* const linear = std::get_if<LinearOp>(&op);

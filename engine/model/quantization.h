@@ -57,7 +57,7 @@ struct StoredQuantization {
     kInt8,    // compressed-tensors, int-quantized
     kPacked,  // compressed-tensors, pack-quantized
     kAwq,
-    kGptq,    // zero points are stored minus one
+    kGptq,    // words of zero points are stored minus 0x11111111
     kGptqV2,  // zero points are stored unchanged
   };
   Format format = Format::kNone;
@@ -86,6 +86,8 @@ WeightPrecision PrecisionOf(const Model& model, const HeadOp& op);
 absl::Status CheckStoredLayout(const TensorPart& part, MatrixLayout layout);
 // Returns the error for a tensor with several matrices that is stored quantised.
 absl::Status StoredMatricesError(const TensorPart& part);
+// Returns InvalidArgument if the head is stored in int4.
+absl::Status CheckStoredHead(const Model& model, const HeadOp& op);
 // Returns whether any op of the model multiplies weights in this quantisation.
 bool AnyIn(const Model& model, Quantization quantization);
 inline bool AnyQuantized(const Model& model) {

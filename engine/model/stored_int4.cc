@@ -16,6 +16,9 @@ using Format = StoredQuantization::Format;
 constexpr int64_t kPerWord = 8, kBits = 4, kMaxGroup = 128;
 // The column of each code of a word of AWQ.
 constexpr int64_t kAwqOrder[kPerWord] = {0, 2, 4, 6, 1, 3, 5, 7};
+// Version 1 of GPTQ subtracts this from each word of zero points. A zero point of 0 then borrows
+// from the next code.
+constexpr uint32_t kGptqOffset = 0x11111111;
 
 std::string LayerOf(const std::string& weight) {
   constexpr absl::string_view kSuffix = ".weight";
@@ -29,8 +32,9 @@ uint32_t WordOf(const Tensor& words, int64_t i) {
   return word;
 }
 
-uint8_t CodeOf(const Tensor& words, int64_t word, int64_t place) {
-  return WordOf(words, word) >> (kBits * place) & 15;
+// Adds `offset` to the word first.
+uint8_t CodeOf(const Tensor& words, int64_t word, int64_t place, uint32_t offset = 0) {
+  return (WordOf(words, word) + offset) >> (kBits * place) & 15;
 }
 
 // The tensors of a layer.
@@ -104,7 +108,7 @@ uint8_t ZeroAt(const Layer& layer, Format format, int64_t c, int64_t g) {
       return CodeOf(layer.zeros, by_group,
                     std::find(kAwqOrder, kAwqOrder + kPerWord, c % kPerWord) - kAwqOrder);
     case Format::kGptq:
-      return CodeOf(layer.zeros, by_group, c % kPerWord) + 1;
+      return CodeOf(layer.zeros, by_group, c % kPerWord, kGptqOffset);
     case Format::kGptqV2:
       return CodeOf(layer.zeros, by_group, c % kPerWord);
     default:

@@ -10,7 +10,7 @@
 //     NAME.scales [groups, out]
 //   GPTQ
 //     NAME.qweight [in / 8, out], along `in`
-//     NAME.qzeros [groups, out / 8], along `out`
+//     NAME.qzeros [groups, out / 8], along `out`; in version 1 each word less 0x11111111
 //     NAME.scales [groups, out]
 //     NAME.g_idx [in], the group of each row
 //

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -135,6 +136,17 @@ TensorBytes WordsOfColumns(const std::string& name, int64_t rows, int64_t cols,
   return tensor;
 }
 
+// Version 1 of GPTQ subtracts 1 from all zero points of a word at once. A zero point of 0 borrows
+// from the next one.
+void SubtractFromWords(uint32_t offset, TensorBytes& tensor) {
+  for (size_t at = 0; at < tensor.data.size(); at += sizeof(uint32_t)) {
+    uint32_t word;
+    std::memcpy(&word, tensor.data.data() + at, sizeof(word));
+    word -= offset;
+    std::memcpy(tensor.data.data() + at, &word, sizeof(word));
+  }
+}
+
 void AddLayer(const std::string& method, const std::string& weight,
               const std::vector<Int4Column>& columns, std::vector<TensorBytes>& tensors) {
   constexpr int kInOrder[] = {0, 1, 2, 3, 4, 5, 6, 7}, kAwqOrder[] = {0, 2, 4, 6, 1, 3, 5, 7};
@@ -143,9 +155,7 @@ void AddLayer(const std::string& method, const std::string& weight,
   const int64_t groups = std::ssize(columns[0].scales);
   const bool packed = method.starts_with("Packed"), awq = method == "Awq";
   const auto code = [&](int64_t c, int64_t i) { return columns[c].codes[i]; };
-  const auto zero = [&](int64_t g, int64_t c) {
-    return static_cast<uint8_t>(columns[c].zeros[g] - (method == "Gptq" ? 1 : 0));
-  };
+  const auto zero = [&](int64_t g, int64_t c) { return columns[c].zeros[g]; };
   TensorBytes scales{layer + (packed ? ".weight_scale" : ".scales"), "F32", {}, ""};
   scales.shape = packed ? std::vector<int64_t>{out, groups} : std::vector<int64_t>{groups, out};
   for (int64_t i = 0; i < out * groups; ++i) {
@@ -166,6 +176,7 @@ void AddLayer(const std::string& method, const std::string& weight,
   tensors.push_back(awq ? Words(layer + ".qweight", in, out, kAwqOrder, by_row)
                         : WordsOfColumns(layer + ".qweight", in, out, by_row));
   tensors.push_back(Words(layer + ".qzeros", groups, out, awq ? kAwqOrder : kInOrder, zero));
+  if (method == "Gptq") SubtractFromWords(0x11111111, tensors.back());
   if (awq) return;
   TensorBytes order{layer + ".g_idx", "I32", {in}, ""};
   for (int64_t i = 0; i < in; ++i) {
@@ -193,7 +204,7 @@ Layers WriteCheckpoint(const Method& method, std::mt19937_64& random, const std:
       for (int64_t i = 0; i < in; ++i) column.codes.push_back(random() % 16);
       for (int64_t g = 0; g < in / group; ++g) {
         column.scales.push_back(std::ldexp(1.0f + random() % 100, -14));
-        column.zeros.push_back(method.zeros ? 1 + random() % 15 : 8);
+        column.zeros.push_back(method.zeros ? random() % 16 : 8);
       }
       columns.push_back(std::move(column));
     }
@@ -294,6 +305,10 @@ TEST(Int4ModelErrors, NameTheTensor) {
               HasSubstr("tensor " + q +
                         ".g_idx puts row 2 into group 1: groups of rows that are "
                         "not neighbours (act-order) are not supported"));
+  EXPECT_THAT(
+      error(gptq, [](auto& tensors) { Named(tensors, "lm_head.weight").name = "lm_head.qweight"; }),
+      HasSubstr("tensor lm_head.weight is stored in int4, which is not supported for a "
+                "head; quantise the model without its head"));
 }
 
 std::string ProfileName(const ::testing::TestParamInfo<std::string>& param) {
