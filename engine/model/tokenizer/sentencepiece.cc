@@ -192,25 +192,24 @@ std::unique_ptr<const SubwordModel> MakeBpe(const SentencePieceFile& file) {
   return MakeScoredBpe(std::move(pieces));
 }
 
-// The score of a user-defined piece is so high that it is always taken.
+// A user-defined piece scores 0.1 for each byte after the first, as in SentencePiece 0.2.3. It is
+// preferred to pieces of other types. Up to version 0.2.1 it scored about -0.1.
 std::unique_ptr<const SubwordModel> MakeUnigramModel(const SentencePieceFile& file) {
   UnigramPieces pieces;
   pieces.vocabulary = file.vocabulary;
   pieces.scores = file.scores;
   pieces.segmented = OfTypes(file, {Type::kNormal, Type::kUserDefined});
   double lowest = 0;
-  double highest = 0;
   bool any = false;
   for (size_t id = 0; id < file.scores.size(); ++id) {
     if (file.types[id] != Type::kNormal) continue;
     lowest = any ? std::min(lowest, file.scores[id]) : file.scores[id];
-    highest = any ? std::max(highest, file.scores[id]) : file.scores[id];
     any = true;
   }
   for (int32_t id = 0; id < file.vocabulary.end(); ++id) {
     if (file.TypeOf(id) != Type::kUserDefined) continue;
     const auto bytes = static_cast<double>(file.vocabulary.TextOf(id).size());
-    pieces.scores[id] = bytes * highest - 0.1;
+    pieces.scores[id] = 0.1 * (bytes - 1);
   }
   pieces.unknown_score = lowest - kUnknownPenalty;
   pieces.unknown = file.unknown;

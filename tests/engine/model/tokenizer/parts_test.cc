@@ -188,6 +188,22 @@ TEST(SentencePieceTest, TheScoreOfUnknownCharactersFollowsNormalPieces) {
   EXPECT_THAT((*tokenizer)->Encode("xa").value(), ElementsAre(2));
 }
 
+// A user-defined piece of two bytes scores 0.1. The results are SentencePiece's, version 0.2.3.
+TEST(SentencePieceTest, UserDefinedPiecesArePreferredToLowerScores) {
+  constexpr char kNormal = 1, kUnknown = 2, kUserDefined = 4;
+  const std::string no_space_before("\x1A\x02\x18\x00", 4);
+  const auto tokenizer = ParseSentencePiece(
+      PieceOf("<unk>", 0, kUnknown) + PieceOf("a", -1, kNormal) + PieceOf("b", -1, kNormal) +
+          PieceOf("abc", -0.875f, kNormal) + PieceOf("c", -1, kNormal) +
+          PieceOf("ab", 0, kUserDefined) + PieceOf("abd", -0.9375f, kNormal) +
+          PieceOf("d", -1, kNormal) + no_space_before,
+      {});
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_THAT((*tokenizer)->Encode("ab").value(), ElementsAre(5));
+  EXPECT_THAT((*tokenizer)->Encode("abd").value(), ElementsAre(5, 7));
+  EXPECT_THAT((*tokenizer)->Encode("abc").value(), ElementsAre(3));
+}
+
 struct AddedTokenRow {
   const char* name;
   const char* flags;  // of the token "|"
