@@ -23,8 +23,8 @@ bool BelongsToModel(const std::string& name) {
          name == "special_tokens_map.json" || name == "modules.json" ||
          name == "config_sentence_transformers.json" || name == "router_config.json" ||
          name == "artifact.metadata" || name == "adapter_config.json" ||
-         name.starts_with("sentence_") || name.starts_with("tokenizer") ||
-         name.find(".safetensors") != std::string::npos;
+         name == "pair_frame.json" || name.starts_with("sentence_") ||
+         name.starts_with("tokenizer") || name.find(".safetensors") != std::string::npos;
 }
 
 // Returns whether `name` is a folder name of sentence-transformers, such as 1_Pooling, or

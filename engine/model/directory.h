@@ -76,8 +76,8 @@ class Directory {
 
   // Returns a text that changes when a file of a model in the directory is replaced or written. It
   // has the places, sizes and times of config.json, the safetensors, the files of the tokenizer,
-  // and the files of sentence-transformers, including its numbered folders, also of the folder
-  // "labels".
+  // pair_frame.json, and the files of sentence-transformers, including its numbered folders, also
+  // of the folder "labels".
   absl::StatusOr<std::string> Fingerprint() const;
 
  private:

@@ -159,7 +159,7 @@ TEST_F(SentenceFilesTest, ChangesOfTheFilesChangeTheFingerprint) {
   for (const char* const name :
        {"modules.json", "1_Pooling/config.json", "config.json", "generation_config.json",
         "special_tokens_map.json", "config_sentence_transformers.json", "sentence_bert_config.json",
-        "tokenizer.json", "model.safetensors", "model.safetensors.index.json",
+        "tokenizer.json", "model.safetensors", "model.safetensors.index.json", "pair_frame.json",
         "labels/tokenizer.json", "labels/2_Dense/model.safetensors"}) {
     const std::string before = *directory->Fingerprint();
     std::ofstream(folder_.File(name), std::ios::app) << " ";
