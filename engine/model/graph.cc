@@ -164,21 +164,21 @@ class Builder : private GraphWriter {
     return config_.norm.depth_scale ? static_cast<float>(1 / std::sqrt(layer + 1.0)) : 1.0f;
   }
 
-  // Adds the output of `projection` for `in` to the residual, after the norm `behind` if it is not
-  // empty.
-  void AddBranch(int32_t layer, Projection projection, BufferId in, bool bias, const char* behind,
-                 const char* scale) {
+  // Adds the output of `projection` for `in` to the residual. If PostNorm(), the norm `post_norm`
+  // is applied first.
+  void AddBranch(int32_t layer, Projection projection, BufferId in, bool bias,
+                 const char* post_norm, const char* scale) {
     Project(layer, projection, in, BranchOut(), bias, branch_ == kNoBuffer);
-    EndBranch(layer, behind, scale);
+    EndBranch(layer, post_norm, scale);
   }
 
   // Returns the buffer that the last op of a branch writes, or adds to if it is the residual.
   BufferId BranchOut() const { return branch_ == kNoBuffer ? residual_ : branch_; }
 
   // Adds the branch to the residual if its last op has not done this.
-  void EndBranch(int32_t layer, const char* behind, const char* scale) {
+  void EndBranch(int32_t layer, const char* post_norm, const char* scale) {
     if (branch_ == kNoBuffer) return;
-    if (PostNorm()) Norm(branch_, branch_, LayerPrefix(layer) + behind, NormScale(layer));
+    if (PostNorm()) Norm(branch_, branch_, LayerPrefix(layer) + post_norm, NormScale(layer));
     AddScaled(residual_, branch_,
               config_.branch_scale ? TensorPart{LayerPrefix(layer) + scale, {config_.hidden_size}}
                                    : TensorPart{});

@@ -92,7 +92,7 @@ double Activate(PoolerActivation activation, double value) {
     case PoolerActivation::kRelu:
       return std::max(value, 0.0);
     case PoolerActivation::kGelu:
-      return value / 2 * std::erfc(-value * std::numbers::sqrt2 / 2);
+      return Gelu(value);
   }
   return value;
 }
@@ -110,6 +110,8 @@ void LayerNorm(double eps, std::span<const float> weight, std::span<const float>
 }
 
 }  // namespace
+
+double Gelu(double x) { return x / 2 * std::erfc(-x * std::numbers::sqrt2 / 2); }
 
 absl::StatusOr<StoredLinear> StoredLinear::Find(const Checkpoint& checkpoint,
                                                 const std::string& weight, const std::string& bias,

@@ -33,6 +33,9 @@ inline void Undivided(int64_t n, int64_t /*grain*/,
   if (n > 0) body(0, n);
 }
 
+// Returns x (1 + erf(x / sqrt(2))) / 2 without cancellation at negative x.
+double Gelu(double x);
+
 // A matrix [rows, width] with an optional bias [rows].
 class StoredLinear {
  public:

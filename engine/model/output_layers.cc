@@ -20,7 +20,7 @@ double Evaluate(DenseFunction function, double x) {
     case DenseFunction::kRelu:
       return x > 0 ? x : 0;
     case DenseFunction::kGelu:
-      return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
+      return Gelu(x);
     case DenseFunction::kSigmoid:
       return 1 / (1 + std::exp(-x));
     case DenseFunction::kSilu:

@@ -85,9 +85,8 @@ void TextStream::Finish(std::string* text) {
   Show(held_.size(), text);
 }
 
-// Settles the first `tokens` tokens of the window. Of the tokens settled before, keeps only as many
-// of the last ones as give the settled tokens a text. Without such a text, the following text would
-// be decoded as the beginning of a text.
+// Settles the first `tokens` tokens of the window. Keeps the fewest settled tokens that decode to
+// some text. Otherwise the next text would be decoded as the beginning of a text.
 void TextStream::Settle(size_t tokens) {
   size_t begin = settled_;
   const auto size = [&] {

@@ -166,7 +166,7 @@ class Step {
        std::span<const AttentionSequence> sequences, const AttentionSizes& sizes, float* scratch)
       : kernels_(simd::AttentionFor(context.profile, kv.type)),
         pool_(*context.pool),
-        plan_(args.choice, sizes, sequences),
+        schedule_(args.choice, sizes, sequences),
         multiply_adds_(WorkOfAttention(sequences, sizes,
                                        args.relative == nullptr ? 0 : args.relative->tables())),
         layout_(LayOutScratch(args.choice, sizes)),
@@ -212,14 +212,14 @@ class Step {
                   .parts = nullptr} {}
 
   void Run() {
-    const int64_t items = plan_.items(), queries = plan_.divided_queries();
+    const int64_t items = schedule_.items(), queries = schedule_.divided_queries();
     const auto run = [this](int64_t begin, int64_t end, int worker) {
       RunItems(begin, end, worker);
     };
-    pool_.ParallelFor(items, plan_.GrainOf(items), multiply_adds_, run);
+    pool_.ParallelFor(items, schedule_.GrainOf(items), multiply_adds_, run);
     const auto fold = [this](int64_t begin, int64_t end, int worker) {
       HeldHead held = NothingHeld(worker);
-      plan_.ForDividedQueries(begin, end, [&](const AttentionItem& item, int64_t index) {
+      schedule_.ForDividedQueries(begin, end, [&](const AttentionItem& item, int64_t index) {
         simd::AttentionBlock block = BlockOf(item);
         block.own_values = scratch_ + worker * layout_.worker_floats + layout_.own_values;
         if (args_.xsa != XsaForm::kOff) {
@@ -229,7 +229,7 @@ class Step {
         kernels_.fold(block, index);
       });
     };
-    pool_.ParallelFor(queries, plan_.GrainOf(queries), multiply_adds_, fold);
+    pool_.ParallelFor(queries, schedule_.GrainOf(queries), multiply_adds_, fold);
   }
 
  private:
@@ -343,7 +343,7 @@ class Step {
       block.own_values = mine + layout_.own_values;
       kernels_.attend(block);
     };
-    plan_.ForItems(begin, end, [&](const AttentionItem& item) {
+    schedule_.ForItems(begin, end, [&](const AttentionItem& item) {
       Fetch(item);
       if (now.sequence != nullptr) attend();
       now = item;
@@ -353,7 +353,7 @@ class Step {
 
   const simd::AttentionKernels& kernels_;
   ThreadPool& pool_;
-  const AttentionSchedule plan_;
+  const AttentionSchedule schedule_;
   const int64_t multiply_adds_;
   const ScratchLayout layout_;
   const Profile profile_;

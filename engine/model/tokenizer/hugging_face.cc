@@ -93,7 +93,7 @@ class HuggingFaceTokenizer final : public Tokenizer {
       return Count();
     }
   };
-  // The error of a visit that ends a search because there are enough tokens. Nobody else sees it.
+  // The error of a visit that ends a search because there are enough tokens. EncodeText drops it.
   static absl::Status Enough() { return absl::OutOfRangeError("enough tokens"); }
 
   absl::StatusOr<std::vector<int32_t>> EncodeText(std::string_view text, int64_t most,
