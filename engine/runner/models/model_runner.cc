@@ -357,10 +357,8 @@ void ModelRunner::GiveUp(const Heartbeat::Sample& sample) {
     state_.ending = true;
     left = state_.requests.TakeAll(HungError());
   }
-  // The step may still write to the requests' replies, so they end with empty replies.
-  for (const std::unique_ptr<ActiveRequest>& request : left) {
-    loop_.EndRequest(request.get(), Reply());
-  }
+  // Requests that ended before the step hung keep their status and reply.
+  for (const std::unique_ptr<ActiveRequest>& request : left) loop_.EndRequest(request.get());
   MutexLock lock(&state_.mu);
   state_.ending = false;
   lost_ = std::move(left);

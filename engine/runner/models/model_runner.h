@@ -86,7 +86,7 @@ class ModelRunner {
 
   const Heartbeat& heartbeat() const { return heartbeat_; }
   // Refuses every request from now on. If the step in `sample` is still running, ends every request
-  // with Unavailable.
+  // that has not ended before with Unavailable.
   void GiveUp(const Heartbeat::Sample& sample);
 
  private:

@@ -87,7 +87,7 @@ class RequestTable {
   // by all such requests.
   bool has_ended() const { return !ended_.empty(); }
   void TakeEnded(Requests* taken);
-  // Fails all requests and takes them. Requests with rows in a step come last.
+  // Fails all requests that have not ended, and takes all. Requests with rows in a step come last.
   Requests TakeAll(const absl::Status& status);
 
   bool empty() const { return requests_.empty() && ended_.empty(); }

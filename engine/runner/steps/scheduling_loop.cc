@@ -117,9 +117,8 @@ bool SchedulingLoop::Decide(MonoTime now) {
 
 void SchedulingLoop::EndFinished() {
   for (std::unique_ptr<ActiveRequest>& request : finished_) {
-    request->CompleteReply();
     request->trace.ended_together = std::ssize(finished_);
-    EndRequest(request.get(), std::move(request->reply));
+    EndRequest(request.get());
   }
   finished_.clear();
   MutexLock lock(&state_->mu);
@@ -127,7 +126,13 @@ void SchedulingLoop::EndFinished() {
   if (state_->requests.empty()) state_->idle.SignalAll();
 }
 
-void SchedulingLoop::EndRequest(ActiveRequest* request, Reply reply) {
+void SchedulingLoop::EndRequest(ActiveRequest* request) {
+  Reply reply;
+  // An abandoned step may still write to the reply of a request that failed.
+  if (request->status.ok()) {
+    request->CompleteReply();
+    reply = std::move(request->reply);
+  }
   request->trace.done = clock_->Now();
   for (const RequestRow& row : request->rows) {
     request->trace.reused_tokens += row.reused_tokens;

@@ -31,9 +31,10 @@ class SchedulingLoop {
   // Ends the thread. Requires that all requests have ended, or that the thread was abandoned.
   void Stop();
 
-  // Reports the end of a request to the observer, the history and the request's sink. Called by the
-  // scheduling thread, or by the thread that has abandoned it.
-  void EndRequest(ActiveRequest* request, Reply reply);
+  // Reports the end of a request to the observer, the history and the request's sink. The sink of a
+  // request that failed receives an empty reply. Called by the scheduling thread, or by the thread
+  // that has abandoned it.
+  void EndRequest(ActiveRequest* request);
 
  private:
   enum class NextAction { kLaunch, kFinish, kDeliver, kEnd, kScore, kReleasePlans, kTrim, kStop };

@@ -167,6 +167,38 @@ TEST(FailingDevice, AHungReplayEndsTheRequestsOfItsModelOnly) {
   }
 }
 
+// Two requests share a step, which runs again in halves. The first half succeeds, and the second
+// half hangs.
+TEST(FailingDevice, ARequestThatEndedBeforeAHangKeepsItsAnswer) {
+  Gate first_step, second_half;
+  {
+    Harness harness(Watched());
+    harness.HoldReplaysAt(&first_step);
+    const auto first = harness.Submit(harness.MakeRequest({{1}}));
+    first_step.AwaitArrivals(1);
+    const auto ended = harness.Submit(harness.MakeRequest({{2}}));
+    const auto hung = harness.Submit(harness.MakeRequest({{3}}));
+    harness.backend.OnReplay([&second_half](const RecordedBatch& batch) {
+      if (batch.sequences.size() > 1) return absl::ResourceExhaustedError("out of pages");
+      if (batch.sequences[0][0] == 3) second_half.Pass();
+      return absl::OkStatus();
+    });
+    first_step.Open();
+    first->AwaitDone();
+    second_half.AwaitArrivals(1);
+    Outlast(&harness);
+    hung->AwaitDone();
+    EXPECT_EQ(ReasonOf(hung->status()), Reason::kHung);
+    EXPECT_TRUE(hung->reply().finish.empty());
+    ended->AwaitDone();
+    EXPECT_TRUE(ended->status().ok()) << ended->status();
+    EXPECT_EQ(ended->row_tokens(0), Greedy({2}, 1));
+    EXPECT_EQ(ended->reply().finish, std::vector<FinishReason>{FinishReason::kLength});
+    EXPECT_EQ(harness.observer.done(absl::StatusCode::kOk), 2);
+    second_half.Open();
+  }
+}
+
 TEST(FailingDevice, AHangOutsideAReplayIsReported) {
   class HangingSink : public RecordingSink {
    public:
