@@ -121,9 +121,10 @@ class VirtualRun {
 
   void QueueNext(MonoTime now) {
     while (Deferring()) {
-      const Backlog::Entry entry = admission_->TakeNext(now);
-      WaitingSequence* const sequence = &live_[entry.id].sequence;
-      if (admission_->IsReachable(entry, scheduler_, scheduler_.queue().running(), now)) {
+      const AdmissionControl::Taken next =
+          admission_->TakeNext(scheduler_, scheduler_.queue().running(), now);
+      WaitingSequence* const sequence = &live_[next.id].sequence;
+      if (next.reachable) {
         sequence->queued = now;
         return scheduler_.Arrive(sequence);
       }

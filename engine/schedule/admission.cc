@@ -146,9 +146,17 @@ void AdmissionBudget::Add(const RequestLoad& load, int64_t sign, Bounds* total) 
   total->requests += sign;
   total->tokens += sign * load.tokens;
   total->bytes += sign * load.bytes;
-  total->candidates += sign * load.candidates;
-  total->of_level[load.priority - 1] += sign * load.candidates;
   SLUICE_CHECK(total->requests >= 0 && total->tokens >= 0 && total->bytes >= 0);
+}
+
+void AdmissionBudget::CountCandidates(const RequestLoad& load, int64_t sign) {
+  const auto count = [&](Bounds* bounds) {
+    bounds->candidates += sign * load.candidates;
+    bounds->of_level[load.priority - 1] += sign * load.candidates;
+    SLUICE_CHECK(bounds->of_level[load.priority - 1] >= 0);
+  };
+  count(&total_);
+  if (SharesAmongCallers(load)) count(&callers_.at(load.caller));
 }
 
 int64_t AdmissionBudget::CandidatesAhead(const RequestLoad& load) const {
@@ -163,7 +171,7 @@ int64_t AdmissionBudget::CandidatesAhead(const RequestLoad& load) const {
   return std::min(all, up_to_level(own->second) * std::ssize(callers_));
 }
 
-absl::Status AdmissionBudget::Take(const RequestLoad& load) {
+absl::Status AdmissionBudget::TakeRoom(const RequestLoad& load) {
   if (load.tokens > options_.max_tokens) {
     return TooLarge(kTokensOption, options_.max_tokens, "tokens", load.tokens);
   }
@@ -180,14 +188,26 @@ absl::Status AdmissionBudget::Take(const RequestLoad& load) {
   return absl::OkStatus();
 }
 
+absl::Status AdmissionBudget::Take(const RequestLoad& load) {
+  SLUICE_RETURN_IF_ERROR(TakeRoom(load));
+  CountCandidates(load, 1);
+  return absl::OkStatus();
+}
+
 absl::Status AdmissionBudget::TakeDeferred(const RequestLoad& load) {
   SLUICE_RETURN_IF_ERROR(CheckDeferred(load));
-  SLUICE_RETURN_IF_ERROR(Take(load));
+  SLUICE_RETURN_IF_ERROR(TakeRoom(load));
   Add(load, 1, &deferred_);
   return absl::OkStatus();
 }
 
+void AdmissionBudget::Release(const RequestLoad& load) {
+  Add(load, -1, &deferred_);
+  CountCandidates(load, 1);
+}
+
 void AdmissionBudget::Return(const RequestLoad& load) {
+  CountCandidates(load, -1);
   Add(load, -1, &total_);
   if (!SharesAmongCallers(load)) return;
   const auto own = callers_.find(load.caller);

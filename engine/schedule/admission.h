@@ -44,16 +44,22 @@ class AdmissionBudget {
   absl::Status Take(const RequestLoad& load);
   void Return(const RequestLoad& load);
   // Like Take, but the load waits in the backlog until Release. All such loads together use at most
-  // a part of each limit, so that they never fill the queue.
+  // a part of each limit, so that they never fill the queue. Until Release, the candidates of the
+  // load are not counted, because they are scored only after that. Release must be called before
+  // Return.
   absl::Status TakeDeferred(const RequestLoad& load);
   // Returns whether TakeDeferred could succeed if no other load were deferred.
   bool IsDeferrable(const RequestLoad& load) const;
-  void Release(const RequestLoad& load) { Add(load, -1, &deferred_); }
+  // Returns whether TakeDeferred refuses every load of this level, because there are too many.
+  bool DeferredIsFull(int priority) const {
+    return deferred_.requests >= DeferredBoundsOf(priority).requests;
+  }
+  void Release(const RequestLoad& load);
 
   // Returns whether the number of requests has reached the limit of this level.
   bool IsFull(int priority) const { return total_.requests >= BoundsOf(priority).requests; }
   int64_t bytes() const { return total_.bytes; }
-  int64_t candidates() const { return total_.candidates; }
+  int64_t candidates() const { return total_.candidates; }  // of all loads that are not deferred
   // Returns the number of candidates that are scored before candidates of a new load: those of the
   // same or a more urgent level, and at most the caller's own ones once for each caller.
   int64_t CandidatesAhead(const RequestLoad& load) const;
@@ -71,7 +77,8 @@ class AdmissionBudget {
     int64_t requests = 0;
     int64_t tokens = 0;
     int64_t bytes = 0;
-    int64_t candidates = 0;                           // not limited
+    // Not limited, and 0 in deferred loads.
+    int64_t candidates = 0;
     std::array<int64_t, kPriorityLevels> of_level{};  // the candidates of each level
   };
   // Return the limits of a level, and their part for deferred loads.
@@ -85,7 +92,12 @@ class AdmissionBudget {
   absl::Status CheckTotal(const RequestLoad& load) const;
   absl::Status CheckDeferred(const RequestLoad& load) const;
   absl::Status CheckShare(const RequestLoad& load, const Bounds& own) const;
+  // Adds a load without its candidates.
   static void Add(const RequestLoad& load, int64_t sign, Bounds* total);
+  // Adds the candidates of a load to the total and to its caller's bounds.
+  void CountCandidates(const RequestLoad& load, int64_t sign);
+  // Like Take, but without the candidates.
+  absl::Status TakeRoom(const RequestLoad& load);
   bool SharesAmongCallers(const RequestLoad& load) const {
     return options_.max_caller_share < 1 && !load.caller.empty();
   }

@@ -67,7 +67,6 @@ Admission AdmissionControl::Reserve(const Applicant& applicant, const Scheduler&
   }
   const RequestLoad& load = applicant.load;
   const nanoseconds allowed = applicant.deadline - now;
-  StandingRefusals& standing = standing_[load.priority - 1];
   bool all_wait = false;
   const bool waits = WaitsTooLong(applicant, running, scheduler, now, &all_wait);
   const bool patient = dated && max_wait_ > nanoseconds(0) && allowed > MaxWait(load.priority) &&
@@ -76,16 +75,11 @@ Admission AdmissionControl::Reserve(const Applicant& applicant, const Scheduler&
       patient && !backlog_.empty() && backlog_.Next().deadline <= applicant.deadline;
   if (patient && (waits || after_next)) {
     decision.gives_place = !waits && after_next;
-    decision.refusal = TakeDeferred(applicant, scheduler, decision.needed, now);
+    decision.refusal = TakeDeferred(applicant, scheduler, decision.needed, now, all_wait);
     decision.deferred = decision.refusal.ok();
-    if (decision.refusal.ok()) return decision;
-    // The forecast depends on the caller's own requests.
-    const bool same = standing.patient_caller == applicant.caller;
-    standing.patience = same ? std::max(standing.patience, allowed) : allowed;
-    standing.patient = decision.refusal;
-    standing.patient_caller = applicant.caller;
     return decision;
   }
+  StandingRefusals& standing = standing_[load.priority - 1];
   if (waits) {
     decision.refusal = TooLongError(max_wait_, load.priority, MaxWait(load.priority));
     if (all_wait) {
@@ -102,11 +96,29 @@ Admission AdmissionControl::Reserve(const Applicant& applicant, const Scheduler&
 }
 
 absl::Status AdmissionControl::TakeDeferred(const Applicant& applicant, const Scheduler& scheduler,
-                                            nanoseconds needed, MonoTime now) {
-  const nanoseconds wait = MaxWait(applicant.load.priority) +
-                           backlog_.TimeUntil(EntryOf(applicant, scheduler, needed), now) + needed;
-  if (kDeferMargin * Seconds(wait) > Seconds(applicant.deadline - now)) return UnreachableError();
-  return budget_.TakeDeferred(applicant.load);
+                                            nanoseconds needed, MonoTime now, bool all_wait) {
+  const RequestLoad& load = applicant.load;
+  const nanoseconds allowed = applicant.deadline - now;
+  const nanoseconds wait =
+      MaxWait(load.priority) + backlog_.TimeUntil(EntryOf(applicant, scheduler, needed), now);
+  const auto exceeds = [&](nanoseconds time) {
+    return kDeferMargin * Seconds(time) > Seconds(allowed);
+  };
+  const bool late = exceeds(wait + needed);
+  absl::Status refusal = late ? UnreachableError() : budget_.TakeDeferred(load);
+  // Another request may need less time and less room.
+  const bool holds = late ? exceeds(wait) : !refusal.ok() && budget_.DeferredIsFull(load.priority);
+  if (!all_wait || !holds) return refusal;
+  StandingRefusals& standing = standing_[load.priority - 1];
+  // The forecast depends on the caller's own requests.
+  const bool same = !standing.patient.ok() && standing.patient_caller == applicant.caller;
+  if (same && allowed < standing.patience) return refusal;
+  standing.patient = refusal;
+  standing.patient_caller = applicant.caller;
+  standing.patience = allowed;
+  // Requests that are due earlier wait less in the backlog, but count in its number of requests.
+  standing.patient_from = late ? applicant.deadline : MonoTime::min();
+  return refusal;
 }
 
 Backlog::Entry AdmissionControl::EntryOf(const Applicant& applicant, const Scheduler& scheduler,
@@ -117,7 +129,7 @@ Backlog::Entry AdmissionControl::EntryOf(const Applicant& applicant, const Sched
           .deadline = applicant.deadline,
           .caller = applicant.caller,
           .rows = applicant.rows,
-          .service = scheduler.ServiceOf(tokens),
+          .service = scheduler.ServiceOf(tokens) + TimeOfScores(applicant.load.candidates),
           .needed = needed};
 }
 
@@ -128,20 +140,18 @@ void AdmissionControl::Defer(uint64_t id, const Applicant& applicant, const Sche
   backlog_.Add(entry, now);
 }
 
-Backlog::Entry AdmissionControl::TakeNext(MonoTime now) {
-  Backlog::Entry entry = backlog_.TakeNext(now);
+AdmissionControl::Taken AdmissionControl::TakeNext(const Scheduler& scheduler, int64_t running,
+                                                   MonoTime now) {
+  const Backlog::Entry entry = backlog_.TakeNext(now);
+  // Before Release, its own candidates are not ahead of it.
+  const nanoseconds wait = WaitOf(entry.load, entry.caller, running, scheduler, now);
   budget_.Release(entry.load);
-  return entry;
+  Reconsider();
+  return {.id = entry.id, .reachable = wait + entry.needed <= entry.deadline - now};
 }
 
 void AdmissionControl::Leave(uint64_t id) {
   if (const auto entry = backlog_.Remove(id)) budget_.Release(entry->load);
-}
-
-bool AdmissionControl::IsReachable(const Backlog::Entry& entry, const Scheduler& scheduler,
-                                   int64_t running, MonoTime now) const {
-  return WaitOf(entry.load, entry.caller, running, scheduler, now) + entry.needed <=
-         entry.deadline - now;
 }
 
 bool AdmissionControl::HasRoomForNext(const Scheduler& scheduler, int64_t running,
@@ -175,7 +185,8 @@ absl::Status AdmissionControl::Standing(uint32_t caller, int priority, MonoTime 
   if (deadline == MonoTime::max()) {
     return caller == standing.undated_caller ? standing.undated : absl::OkStatus();
   }
-  const bool covered = caller == standing.patient_caller && deadline - now <= standing.patience;
+  const bool covered = caller == standing.patient_caller && deadline >= standing.patient_from &&
+                       deadline - now <= standing.patience;
   return covered ? standing.patient : absl::OkStatus();
 }
 

@@ -119,11 +119,13 @@ class AdmissionControl {
   void Defer(uint64_t id, const Applicant& applicant, const Scheduler& scheduler,
              const Admission& decision, MonoTime now);
   const Backlog& backlog() const { return backlog_; }
-  // Takes the next request of the backlog, which enters the queue.
-  Backlog::Entry TakeNext(MonoTime now);
-  // Returns whether a request that was taken can still end before its deadline.
-  bool IsReachable(const Backlog::Entry& entry, const Scheduler& scheduler, int64_t running,
-                   MonoTime now) const;
+  // Takes the next request of the backlog. It should enter the queue if its deadline is reachable,
+  // and fail otherwise.
+  struct Taken {
+    uint64_t id = 0;
+    bool reachable = false;
+  };
+  Taken TakeNext(const Scheduler& scheduler, int64_t running, MonoTime now);
   // Removes a request from the backlog, if it is there, because it ends.
   void Leave(uint64_t id);
   // Returns whether the backlog has a request, and less than a full batch is ahead of its place in
@@ -132,10 +134,11 @@ class AdmissionControl {
 
   // Returns the refusal that applies to every request of this caller, priority and deadline, or OK.
   // There is one if Reserve has refused such a request because of the wait or the number of
-  // requests. It holds until Reconsider, because more requests do not change it.
+  // requests, and not because of its size. It holds until Reconsider, because more requests do not
+  // change it.
   absl::Status Standing(uint32_t caller, int priority, MonoTime deadline, MonoTime now) const;
-  // Forgets such refusals. Called when the queue becomes shorter: a step begins, or a request has
-  // ended.
+  // Forgets such refusals. Called when the queue or the backlog becomes shorter: a step begins, a
+  // request leaves the backlog, or a request has ended.
   void Reconsider() { standing_.fill({}); }
 
   // A number of scored candidates, and the time that this took.
@@ -179,20 +182,23 @@ class AdmissionControl {
   // Returns the entry of a request, without its id.
   Backlog::Entry EntryOf(const Applicant& applicant, const Scheduler& scheduler,
                          nanoseconds needed) const;
-  // Takes the load of a request for the backlog, or refuses it.
+  // Takes the load of a request for the backlog, or refuses it. `all_wait` is whether all requests
+  // of its caller and level would wait for too long in the queue.
   absl::Status TakeDeferred(const Applicant& applicant, const Scheduler& scheduler,
-                            nanoseconds needed, MonoTime now);
+                            nanoseconds needed, MonoTime now, bool all_wait);
 
   // The last refusals of a level that apply to others; OK if there are none.
   struct StandingRefusals {
     absl::Status any{};  // of every request that may wait for longer than max_wait
     // Of requests of the callers without a deadline, and of those that may wait for longer than
-    // max_wait, but not for longer than `patience`.
+    // max_wait, but not for longer than `patience`, and whose deadlines are not before
+    // `patient_from`.
     absl::Status undated{};
     uint32_t undated_caller = 0;
     absl::Status patient{};
     uint32_t patient_caller = 0;
     nanoseconds patience{0};
+    MonoTime patient_from{};
   };
 
   const Options options_;

@@ -23,10 +23,11 @@ class Backlog {
     uint64_t id = 0;     // unique
     RequestLoad load{};  // of the request
     MonoTime deadline{};
-    uint32_t caller = 0;     // see WaitingSequence
-    int64_t rows = 1;        // of the request
-    nanoseconds service{0};  // the device time that it needs, in full batches
-    nanoseconds needed{0};   // the forecast from its place in the queue to its end
+    uint32_t caller = 0;  // see WaitingSequence
+    int64_t rows = 1;     // of the request
+    // The device time that it needs, in full batches, and the time to score its candidates.
+    nanoseconds service{0};
+    nanoseconds needed{0};  // the forecast from its place in the queue to its end
   };
 
   explicit Backlog(nanoseconds priority_step) : priority_step_(priority_step) {}

@@ -61,9 +61,10 @@ void RequestTable::AdapterReady(ActiveRequest* request) {
 
 void RequestTable::QueueNext(MonoTime now) {
   while (!admission_->backlog().empty()) {
-    const Backlog::Entry entry = admission_->TakeNext(now);
-    ActiveRequest* const request = Find(entry.id);
-    if (admission_->IsReachable(entry, scheduler_->scheduler(), running_sequences(), now)) {
+    const AdmissionControl::Taken next =
+        admission_->TakeNext(scheduler_->scheduler(), running_sequences(), now);
+    ActiveRequest* const request = Find(next.id);
+    if (next.reachable) {
       for (RequestRow& row : request->rows) row.queued = now;
       return Enqueue(request);
     }

@@ -346,7 +346,7 @@ TEST(AdmissionControl, AfterAnOverloadTheWaitIsWithinTheLimit) {
         scheduler.Arrive(&arrived);
       };
       const auto take_next = [&] {
-        const uint64_t id = admission.TakeNext(now).id;
+        const uint64_t id = admission.TakeNext(scheduler, 0, now).id;
         enqueue(deferred[id]);
       };
       if (decision.gives_place) take_next();
@@ -428,6 +428,117 @@ TEST(AdmissionControl, CandidatesOfOthersDelayOnlyRequestsAfterThem) {
   EXPECT_TRUE(admits(3, "other")) << "it takes its turn";
   EXPECT_FALSE(admits(3, "")) << "callers are not identified";
   EXPECT_TRUE(admits(2, "")) << "it is more urgent";
+}
+
+// A queue of 60 ms, which is longer than the requests of these tests may wait.
+struct LongQueue {
+  LongQueue() {
+    sequence.tokens = 60;
+    sequence.queued = kNow;
+    sequence.priority = 1;
+    sequence.caller = 7;
+    scheduler.Arrive(&sequence);
+  }
+
+  // Reserves an applicant's load and defers it. Returns the refusal.
+  absl::Status Defer(uint64_t id, const Applicant& applicant, AdmissionControl* admission) {
+    const Admission decision = admission->Reserve(applicant, scheduler, 0, kNow);
+    if (!decision.refusal.ok()) return decision.refusal;
+    EXPECT_TRUE(decision.deferred);
+    admission->Defer(id, applicant, scheduler, decision, kNow);
+    return absl::OkStatus();
+  }
+
+  Scheduler scheduler = SchedulerWithCosts();
+  WaitingSequence sequence;
+};
+
+// The candidates of each request take 60 ms, longer than the wait that its level allows.
+TEST(AdmissionControl, CandidatesOfDeferredRequestsAreAheadOfNoOther) {
+  LongQueue queue;
+  AdmissionControl admission({.queue = {.max_wait_us = 50'000}});
+  admission.Learn(AdmissionControl::ScoredCandidates{.count = 100, .duration = milliseconds(6)});
+  const Applicant applicant{.load = {.tokens = 5, .candidates = 1000, .caller = "scorer"},
+                            .caller = 1,
+                            .deadline = kNow + std::chrono::minutes(1),
+                            .prompt_tokens = 4};
+  constexpr uint64_t kRequests = 20;
+  for (uint64_t id = 0; id < kRequests; ++id) {
+    ASSERT_TRUE(queue.Defer(id, applicant, &admission).ok()) << id;
+  }
+  queue.scheduler.Remove(&queue.sequence);
+  EXPECT_EQ(admission.Wait(0, queue.scheduler), nanoseconds(0));
+  for (uint64_t id = 0; id < kRequests; ++id) {
+    ASSERT_TRUE(admission.HasRoomForNext(queue.scheduler, 0, kNow)) << "the device is idle";
+    // Its own candidates are in the forecast of its end, once.
+    const MonoTime latest = applicant.deadline - milliseconds(61);
+    EXPECT_TRUE(admission.TakeNext(queue.scheduler, 0, latest).reachable);
+    EXPECT_EQ(admission.Wait(0, queue.scheduler), milliseconds(60));
+    EXPECT_FALSE(admission.HasRoomForNext(queue.scheduler, 0, kNow));
+    admission.Return(applicant.load);
+  }
+  EXPECT_FALSE(admission.HasRoomForNext(queue.scheduler, 0, kNow)) << "the backlog is empty";
+  EXPECT_EQ(admission.Wait(0, queue.scheduler), nanoseconds(0));
+}
+
+// The backlog is emptied one by one, and scoring takes 60 ms for each request.
+TEST(AdmissionControl, TheWaitInTheBacklogIncludesCandidates) {
+  LongQueue queue;
+  AdmissionControl admission({.queue = {.max_wait_us = 50'000}});
+  admission.Learn(AdmissionControl::ScoredCandidates{.count = 100, .duration = milliseconds(6)});
+  const Applicant applicant{.load = {.tokens = 5, .candidates = 1000},
+                            .deadline = kNow + std::chrono::seconds(3),
+                            .prompt_tokens = 4};
+  uint64_t deferred = 0;
+  while (deferred < 1000 && queue.Defer(deferred, applicant, &admission).ok()) ++deferred;
+  EXPECT_NEAR(static_cast<double>(deferred), 30, 3) << "two seconds at 64 ms each";
+}
+
+// Requests of one caller are refused for their own size, which another request may not have.
+TEST(AdmissionControl, ARefusalForTheSizeOfAPatientRequestIsNotKept) {
+  LongQueue queue;
+  AdmissionControl admission(
+      {.queue = {.max_tokens = 20, .max_wait_us = 50'000, .priority_share = 1}});
+  admission.Learn(AdmissionControl::ScoredCandidates{.count = 100, .duration = milliseconds(6)});
+  const auto applicant = [](int64_t tokens, int64_t candidates = 0) {
+    return Applicant{.load = {.tokens = tokens, .candidates = candidates},
+                     .deadline = kNow + std::chrono::seconds(2),
+                     .prompt_tokens = 1};
+  };
+  const auto stands = [&] {
+    return !admission.Standing(0, kDefaultPriority, kNow + std::chrono::seconds(2), kNow).ok();
+  };
+  ASSERT_TRUE(queue.Defer(1, applicant(6), &admission).ok());
+  EXPECT_EQ(ReasonOf(queue.Defer(2, applicant(5), &admission)), Reason::kQueueFull);
+  EXPECT_FALSE(stands()) << "a request of four tokens fits";
+  EXPECT_EQ(ReasonOf(queue.Defer(2, applicant(1, 25'000), &admission)),
+            Reason::kDeadlineUnreachable);
+  EXPECT_FALSE(stands()) << "a request with fewer candidates ends in time";
+  EXPECT_TRUE(queue.Defer(2, applicant(4), &admission).ok());
+}
+
+// Each request takes two seconds of the device.
+TEST(AdmissionControl, ARefusalForTheWaitInTheBacklogHoldsForLaterDeadlines) {
+  LongQueue queue;
+  AdmissionControl admission({.queue = {.max_wait_us = 50'000}});
+  const auto applicant = [](milliseconds patience) {
+    return Applicant{.load = {.tokens = 5}, .deadline = kNow + patience, .prompt_tokens = 2000};
+  };
+  ASSERT_TRUE(queue.Defer(1, applicant(std::chrono::seconds(10)), &admission).ok());
+  ASSERT_TRUE(queue.Defer(2, applicant(std::chrono::seconds(2)), &admission).ok())
+      << "it is due before the other";
+  const auto standing = [&](milliseconds patience, MonoTime now) {
+    return admission.Standing(0, kDefaultPriority, now + patience, now);
+  };
+  const milliseconds patience(2001);
+  const absl::Status late = queue.Defer(3, applicant(patience), &admission);
+  EXPECT_EQ(ReasonOf(late), Reason::kDeadlineUnreachable);
+  EXPECT_EQ(standing(patience, kNow), late);
+  EXPECT_EQ(standing(patience - milliseconds(1), kNow + milliseconds(1)), late);
+  EXPECT_TRUE(standing(patience - milliseconds(1), kNow).ok()) << "fewer may be ahead";
+  EXPECT_TRUE(standing(patience + milliseconds(1), kNow).ok()) << "it may wait for longer";
+  admission.TakeNext(queue.scheduler, 0, kNow);
+  EXPECT_TRUE(standing(patience, kNow).ok()) << "the backlog is shorter";
 }
 
 TEST(AdmissionControl, ReturningALoadMakesRoom) {
@@ -572,7 +683,7 @@ TEST(AdmissionControl, TheBacklogUsesHalfOfEachLimit) {
     EXPECT_TRUE(decision.deferred) << "the first two have left the backlog";
     admission.Defer(id, applicant, scheduler, decision, kNow);
     if (id == 0) {
-      EXPECT_EQ(admission.TakeNext(kNow).id, 0u);
+      EXPECT_EQ(admission.TakeNext(scheduler, 0, kNow).id, 0u);
     }
     if (id == 1) admission.Leave(1);
   }

@@ -237,6 +237,28 @@ TEST(RequestTable, ADeferredRequestEntersTheQueueWhenThereIsRoom) {
   }
 }
 
+// Its prompt waits for 24 ms of work, and its candidates take 60 ms.
+TEST(RequestTable, ADeferredRequestWithCandidatesEntersTheQueueInTime) {
+  Deferring d;
+  {
+    MutexLock lock(&d.parts.state.mu);
+    d.parts.state.requests.Fail(d.parts.state.requests.Find(d.deferred), absl::CancelledError(""));
+    d.parts.state.admission.Learn(AdmissionControl::ScoredCandidates{
+        .count = 1000, .duration = std::chrono::milliseconds(60)});
+  }
+  Request request = RequestOf(d.parts.model, {{3, 4}}, 0);
+  request.deadline = d.parts.clock.Now() + std::chrono::seconds(10);
+  request.outputs = kOutputCandidates;
+  request.candidates = {.values = std::vector<int32_t>(1000, 5), .begin = {0, 1000}};
+  const RequestId id = d.parts.Admit(std::move(request));
+  MutexLock lock(&d.parts.state.mu);
+  d.parts.clock.Advance(std::chrono::seconds(10) - std::chrono::milliseconds(110));
+  d.parts.state.requests.QueueNext(d.parts.clock.Now());
+  const ActiveRequest* const queued = d.parts.state.requests.Find(id);
+  ASSERT_NE(queued, nullptr) << "it was refused";
+  EXPECT_EQ(queued->rows[0].state(), SequenceState::kQueued);
+}
+
 TEST(RequestTable, ADeferredRequestExpiresAtItsDeadline) {
   Deferring d;
   MutexLock lock(&d.parts.state.mu);
