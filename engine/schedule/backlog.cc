@@ -28,6 +28,7 @@ void Backlog::Add(const Entry& entry, MonoTime now) {
   if (empty()) {
     share_ = 1;
     shared_at_ = now;
+    finish_times_.Clear();
   }
   SLUICE_CHECK(entries_.emplace(entry.id, entry).second);
   const Key key{entry.deadline, entry.id};
@@ -37,7 +38,7 @@ void Backlog::Add(const Entry& entry, MonoTime now) {
   const FlowKey flow_key{entry.caller, entry.load.priority};
   Flow& flow = flows_[flow_key];
   if (flow.keys.empty()) {
-    flow.start = virtual_now_;
+    flow.start = finish_times_.StartOf(flow_key, virtual_now_);
     turns_.insert({Place(flow_key, flow), flow_key});
   }
   flow.keys.insert(key);
@@ -52,6 +53,7 @@ void Backlog::Erase(const Entry& entry) {
   flow->second.due.Erase(key);
   if (flow->second.keys.empty()) {
     turns_.erase({Place(flow_key, flow->second), flow_key});
+    finish_times_.Set(flow_key, flow->second.start, virtual_now_);
     flows_.erase(flow);
   }
   deadlines_.erase(key);

@@ -11,12 +11,14 @@
 #include "base/clock.h"
 #include "engine/schedule/admission.h"
 #include "engine/schedule/due_totals.h"
+#include "engine/schedule/finish_times.h"
 
 namespace sluice {
 
 // The callers with entries take turns, so that each gets the same device time (start-time fair
-// queueing, as in FairOrder). A less urgent level is `priority_step` later. Within a caller's turn,
-// the earliest deadline is first. Every operation is O(log n). Not thread-safe.
+// queueing, as in FairOrder). While the backlog is not empty, a caller keeps its place in the turns
+// even if its last entry is taken. A less urgent level is `priority_step` later. Within a caller's
+// turn, the earliest deadline is first. Every operation is O(log n) amortised. Not thread-safe.
 class Backlog {
  public:
   struct Entry {
@@ -57,18 +59,17 @@ class Backlog {
   nanoseconds TimeUntil(const Entry& entry, MonoTime now) const;
 
  private:
-  using Key = DueTotals::Key;                // a deadline and the id
-  using FlowKey = std::pair<uint32_t, int>;  // the caller and the level
+  using Key = DueTotals::Key;  // a deadline and the id
   struct Flow {
     absl::btree_set<Key> keys;
-    DueTotals due;         // the service of its entries, in nanoseconds, as tokens
-    nanoseconds start{0};  // virtual: the beginning of its next turn
+    DueTotals due;     // the service of its entries, in nanoseconds, as tokens
+    MonoTime start{};  // virtual: the beginning of its next turn
   };
 
   // Returns the recent share of the device, 0 to about 1.
   double Share(MonoTime now) const;
   void Erase(const Entry& entry);
-  nanoseconds Place(const FlowKey& key, const Flow& flow) const {
+  MonoTime Place(const FlowKey& key, const Flow& flow) const {
     return flow.start + (key.second - 1) * priority_step_;
   }
 
@@ -76,9 +77,10 @@ class Backlog {
   absl::flat_hash_map<uint64_t, Entry> entries_;
   absl::btree_set<Key> deadlines_;
   absl::flat_hash_map<FlowKey, Flow> flows_;  // flows with entries
-  absl::btree_set<std::pair<nanoseconds, FlowKey>> turns_;
-  nanoseconds virtual_now_{0};  // the start of the turn that was taken last
-  nanoseconds service_{0};      // of all entries
+  FinishTimes finish_times_;                  // of flows without entries
+  absl::btree_set<std::pair<MonoTime, FlowKey>> turns_;
+  MonoTime virtual_now_{};  // the start of the turn that was taken last
+  nanoseconds service_{0};  // of all entries
   int64_t rows_ = 0;
   // The share of the device at `shared_at_`: a decayed mean. It begins at 1 with the first entry.
   double share_ = 1;

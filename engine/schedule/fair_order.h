@@ -3,10 +3,9 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "base/clock.h"
+#include "engine/schedule/finish_times.h"
 #include "engine/schedule/queue.h"
 
 namespace sluice {
@@ -23,9 +22,7 @@ class FairOrder {
   // `idle` is whether no other sequence waits.
   MonoTime PlaceOf(uint32_t caller, int priority, MonoTime now, bool idle) const {
     if (caller == 0) return now;
-    const auto busy = busy_until_.find(Flow{caller, priority});
-    const MonoTime virtual_now = idle ? std::max(now_, now) : now_;
-    return busy == busy_until_.end() ? virtual_now : std::max(virtual_now, busy->second);
+    return busy_until_.StartOf({caller, priority}, idle ? std::max(now_, now) : now_);
   }
 
   // Sets the place in the order of an arriving sequence that needs the device for `service`. `idle`
@@ -33,9 +30,9 @@ class FairOrder {
   void Arrive(nanoseconds service, bool idle, WaitingSequence* sequence) {
     if (sequence->caller == 0) return;
     if (idle) now_ = std::max(now_, sequence->queued);
-    MonoTime& busy_until = busy_until_[Flow{sequence->caller, sequence->priority}];
-    const MonoTime start = std::max(now_, busy_until);
-    busy_until = start + service;
+    const FlowKey flow{sequence->caller, sequence->priority};
+    const MonoTime start = busy_until_.StartOf(flow, now_);
+    busy_until_.Set(flow, start + service, now_);
     sequence->deferred = start - sequence->queued;
   }
 
@@ -47,10 +44,8 @@ class FairOrder {
   }
 
  private:
-  using Flow = std::pair<uint32_t, int>;  // the caller and the level
-
   MonoTime now_{};  // virtual: the start of the sequence that began last
-  absl::flat_hash_map<Flow, MonoTime> busy_until_;  // virtual
+  FinishTimes busy_until_;
 };
 
 }  // namespace sluice

@@ -58,6 +58,29 @@ TEST(Backlog, CallersTakeTurnsByDeviceTime) {
   EXPECT_THAT(TakeAll(&backlog), ElementsAre(10, 20, 11, 12, 13, 21));
 }
 
+// A caller sends each request after its last one was taken. Another caller has many entries.
+TEST(Backlog, ACallerWithoutEntriesKeepsItsPlaceInTheTurns) {
+  Backlog backlog(seconds(1));
+  for (uint64_t id = 10; id < 30; ++id) backlog.Add(EntryOf(id, seconds(60), 1), kNow);
+  int taken = 0;
+  bool waits = false;
+  for (uint64_t turn = 0; turn < 20; ++turn) {
+    if (!waits) backlog.Add(EntryOf(100 + turn, seconds(60), 2, 2, milliseconds(30)), kNow);
+    waits = backlog.TakeNext(kNow).caller != 2;
+    if (!waits) ++taken;
+  }
+  EXPECT_EQ(taken, 5) << "each takes as long as three of the others";
+}
+
+TEST(Backlog, AnEmptyBacklogForgetsTheTurns) {
+  Backlog backlog(seconds(1));
+  backlog.Add(EntryOf(1, seconds(60), 1, 2, seconds(30)), kNow);
+  EXPECT_EQ(backlog.TakeNext(kNow).id, 1u);
+  backlog.Add(EntryOf(2, seconds(60), 1), kNow);
+  backlog.Add(EntryOf(3, seconds(60), 2), kNow);
+  EXPECT_THAT(TakeAll(&backlog), ElementsAre(2, 3));
+}
+
 TEST(Backlog, AnUrgentLevelIsAheadByThePriorityStep) {
   Backlog backlog(milliseconds(25));
   for (uint64_t id = 10; id < 14; ++id) backlog.Add(EntryOf(id, seconds(5), 0, 1), kNow);
