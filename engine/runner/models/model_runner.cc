@@ -209,12 +209,15 @@ Admission ModelRunner::Reserve(const Applicant& applicant, MonoTime now) {
 
 void ModelRunner::SeparatePrefixes(ActiveRequest* active) {
   if (!private_prefixes_ && active->adapter == nullptr) return;
+  // Without pages of others, the request needs no number.
+  if (private_prefixes_ && active->request.anonymous) {
+    return active->SeparatePrefixes(0, /*reuse=*/false);
+  }
   std::string owner = private_prefixes_ ? active->request.turn_owner() : "";
   // No name of an owner contains the zero.
   if (active->adapter != nullptr)
     owner.append(1, '\0').append(absl::StrCat(active->adapter->number));
-  active->SeparatePrefixes(callers_.Of(owner),
-                           /*reuse=*/!private_prefixes_ || !active->request.anonymous);
+  active->SeparatePrefixes(callers_.Of(owner), /*reuse=*/true);
 }
 
 absl::StatusOr<RequestId> ModelRunner::Submit(Request request, std::shared_ptr<Sink> sink,
