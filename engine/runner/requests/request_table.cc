@@ -7,13 +7,9 @@ namespace sluice {
 
 RequestId RequestTable::Admit(std::unique_ptr<ActiveRequest> request) noexcept {
   request->id = ++last_id_;
-  if (scheduler_->reuses_prefixes() && request->rows.size() > 1) {
-    request->held_until = request->SharedTokens(scheduler_->kv().page_tokens());
-  }
   for (RequestRow& row : request->rows) {
     row.ticket = ++last_ticket_;
     row.expected_steps = 1 + admission_->LaterSteps(row.generation.limit);
-    row.kv.shared = request->held_until;
     UpdateRemaining(&row);
   }
   const RequestId id = request->id;
@@ -40,7 +36,12 @@ void RequestTable::Enqueue(ActiveRequest* request) {
     }
     return;
   }
+  // An adapter that was awaited decides whether rows share pages.
+  if (scheduler_->reuses_prefixes() && request->rows.size() > 1) {
+    request->held_until = request->SharedTokens(scheduler_->kv().page_tokens());
+  }
   for (RequestRow& row : request->rows) {
+    row.kv.shared = request->held_until;
     if (request->held_until > 0 && row.index > 0) continue;
     scheduler_->Arrive(&row);
     UpdateRemaining(&row);

@@ -42,7 +42,8 @@ struct RunnerParts {
     request.deadline = deadline;
     return Admit(std::move(request));
   }
-  RequestId Admit(Request request) {
+  // If `awaits_adapter`, the request waits until its test calls AdapterReady.
+  RequestId Admit(Request request, bool awaits_adapter = false) {
     sink = std::make_shared<RecordingSink>();
     MutexLock lock(&state.mu);
     const Admission admission =
@@ -52,6 +53,7 @@ struct RunnerParts {
     auto active =
         std::make_unique<ActiveRequest>(std::move(request), sink, clock.Now(), clock.Now());
     active->admission = admission;
+    active->awaits_adapter = awaits_adapter;
     for (RequestRow& row : active->rows) row.kv.ids.reserve(64);
     return state.requests.Admit(std::move(active));
   }

@@ -196,6 +196,24 @@ TEST(RequestTable, TakeAllFailsTheRequestsThatHaveNotEnded) {
   EXPECT_EQ(parts.state.admission.bytes(), 0);
 }
 
+// The rows have a prefix of two pages. Once the adapter is known, they may share pages or not.
+TEST(RequestTable, RowsAreHeldOnlyIfTheyMaySharePagesWithTheirAdapter) {
+  for (const bool reuse : {false, true}) {
+    SCOPED_TRACE(reuse);
+    RunnerParts parts;
+    const std::vector<std::vector<int32_t>> rows(3, std::vector<int32_t>(9, 7));
+    const RequestId id = parts.Admit(RequestOf(parts.model, rows, 1), /*awaits_adapter=*/true);
+    MutexLock lock(&parts.state.mu);
+    ActiveRequest* const request = parts.state.requests.Find(id);
+    request->SeparatePrefixes(5, reuse);
+    parts.state.requests.AdapterReady(request);
+    EXPECT_EQ(request->rows[0].state(), SequenceState::kQueued);
+    for (const int row : {1, 2}) {
+      EXPECT_EQ(request->rows[row].state(), reuse ? SequenceState::kHeld : SequenceState::kQueued);
+    }
+  }
+}
+
 struct Deferring {
   Deferring() {
     parts.LearnCosts();
