@@ -179,7 +179,7 @@ bool StepPipeline::DraftTokens(InFlightStep* step) {
 }
 
 // Finds the vectors of labels of requests that begin with this step, and computes those that are
-// not kept. Sets *status after an error of the device.
+// not kept. Sets *status after an error of the device. Returns false after a hang.
 bool StepPipeline::EncodeLabels(InFlightStep* step, absl::Status* status) {
   LabelEncoder& encoder = *prepared_.labels;
   for (RequestRow* row : step->rows) {
@@ -210,7 +210,8 @@ bool StepPipeline::Launch(InFlightStep* step) {
     if (!EncodeLabels(step, &status)) return false;
     if (!status.ok()) {
       step->running = rows;
-      FailStep(step, status);
+      records_.RecordOutcome(status, /*split=*/false);
+      FailStep(step, StepError(status));
       return true;
     }
   }

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/reason.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runner/harness.h"
 
@@ -229,6 +231,21 @@ TEST_F(EncodedLabelsTest, AFailureOfTheEncoderEndsTheRequestAndNoLaterOne) {
   const auto again = Submit({"city"}, {2});
   again->AwaitDone();
   EXPECT_TRUE(again->status().ok()) << again->status();
+}
+
+TEST_F(EncodedLabelsTest, AFailureOfTheEncoderIsCountedAndHasAReason) {
+  const auto fail = [this](const absl::Status& error) {
+    backend_.OnReplay([error](const RecordedBatch&) { return error; });
+    const auto failed = Submit({"city"}, {2});
+    failed->AwaitDone();
+    return ReasonOf(failed->status());
+  };
+  EXPECT_EQ(fail(absl::UnavailableError("an illegal access")), Reason::kDeviceLost);
+  EXPECT_EQ(fail(absl::ResourceExhaustedError("out of memory")), Reason::kDeviceMemory);
+  EXPECT_THAT(observer_.step_failures(), testing::ElementsAre(1, 2));
+  backend_.OnReplay(nullptr);
+  Submit({"city"}, {2})->AwaitDone();
+  EXPECT_EQ(observer_.recoveries(), 1);
 }
 
 // The first model would otherwise take the memory of the second one's encoder.
