@@ -136,14 +136,14 @@ std::vector<Bucket> PlanCache::Awaited() const {
   return buckets;
 }
 
-std::optional<Bucket> PlanCache::MostAsked() const {
+std::optional<Bucket> PlanCache::MostRequested() const {
   MutexLock lock(&mu_);
   std::optional<Bucket> most;
-  int64_t most_asked = -1;
+  int64_t most_lookups = -1;
   for (const auto& [bucket, use] : snapshot_->awaited) {
-    if (use->asked() <= most_asked) continue;
+    if (use->awaited_lookups() <= most_lookups) continue;
     most = bucket;
-    most_asked = use->asked();
+    most_lookups = use->awaited_lookups();
   }
   return most;
 }
@@ -258,9 +258,9 @@ PlanCache::Found PlanCache::Reader::Find(const Bucket& wanted, const StepNeeds& 
     return Fallback(needs, cost, Lookup::kMissGuard);
   }
   const auto& awaited = snapshot_->awaited;
-  const auto asked = std::partition_point(awaited.begin(), awaited.end(),
-                                          [&](const auto& entry) { return entry.first < wanted; });
-  if (asked != awaited.end() && asked->first == wanted) asked->second->Ask();
+  const auto requested = std::partition_point(
+      awaited.begin(), awaited.end(), [&](const auto& entry) { return entry.first < wanted; });
+  if (requested != awaited.end() && requested->first == wanted) requested->second->CountLookup();
   const auto& withdrawn = snapshot_->withdrawn;
   const bool evicted = std::binary_search(withdrawn.begin(), withdrawn.end(), wanted);
   return Fallback(needs, cost, evicted ? Lookup::kMissEvicted : Lookup::kMissNotPrepared);

@@ -39,8 +39,8 @@ class BucketUse {
   // Called by one thread.
   void Record(const BatchTrace& batch);
   // Counts a step that ran in another bucket because this bucket's plan was not ready yet.
-  void Ask() { asked_.fetch_add(1, std::memory_order_relaxed); }
-  int64_t asked() const { return asked_.load(std::memory_order_relaxed); }
+  void CountLookup() { awaited_lookups_.fetch_add(1, std::memory_order_relaxed); }
+  int64_t awaited_lookups() const { return awaited_lookups_.load(std::memory_order_relaxed); }
   // Returns the counts; the other fields have their defaults.
   BucketStats Stats(const Bucket& bucket) const;
 
@@ -51,7 +51,7 @@ class BucketUse {
   std::atomic<int64_t> useful_tokens_{0};
   std::atomic<int64_t> computed_tokens_{0};
   std::atomic<int64_t> sequences_{0};
-  std::atomic<int64_t> asked_{0};
+  std::atomic<int64_t> awaited_lookups_{0};
   std::atomic<MonoTime::rep> last_used_{0};
 };
 
@@ -101,7 +101,7 @@ class PlanCache {
   std::vector<Bucket> Awaited() const;  // ascending
   // Returns the awaited bucket with the most lookups, the smallest one if several are equal, or
   // nullopt if no bucket is awaited.
-  std::optional<Bucket> MostAsked() const;
+  std::optional<Bucket> MostRequested() const;
 
   // Withdraws a published plan, or a bucket that is awaited or whose preparation failed. A reader
   // that found the plan may use it until its next lookup.

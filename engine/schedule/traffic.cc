@@ -47,7 +47,8 @@ void DecayedHistogram::Rescale() {
 std::vector<TokenWeight> DecayedHistogram::Entries() const {
   std::vector<TokenWeight> entries;
   entries.reserve(scaled_.size());
-  for (const auto& [tokens, count] : scaled_) entries.push_back({tokens, count * Shrink()});
+  const double shrink = Shrink();
+  for (const auto& [tokens, count] : scaled_) entries.push_back({tokens, count * shrink});
   return entries;
 }
 

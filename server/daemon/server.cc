@@ -24,7 +24,7 @@ namespace {
 // The minimum time for sending replies after the engine has drained.
 constexpr std::chrono::seconds kReplyGrace{1};
 
-SecurityEvents TellOf(const std::string& callers_file, Metrics* metrics, Clock* clock, Log* log) {
+SecurityEvents EventsOf(const std::string& callers_file, Metrics* metrics, Clock* clock, Log* log) {
   const auto refusals = std::make_shared<RefusalLog>("refused a call: its caller is unknown", log);
   return {.certificate =
               [metrics, log](const absl::Status& outcome, const TlsIdentity& shown) {
@@ -144,7 +144,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   SLUICE_ASSIGN_OR_RETURN(
       auto security,
       Security::Open(options, parts.clock,
-                     TellOf(options.auth.callers_file, parts.metrics, parts.clock, parts.log)));
+                     EventsOf(options.auth.callers_file, parts.metrics, parts.clock, parts.log)));
   const ServerOptions shared = WithMemoryShares(options);
   std::unique_ptr<Server> server(new Server(
       shared, version, WithMemoryShares(engine_options, shared.memory.limit_bytes, /*models=*/1),

@@ -167,18 +167,19 @@ CallContext InferenceFrontend::Arrive(const grpc::CallbackServerContext& context
   return call;
 }
 
-absl::Status InferenceFrontend::Enter(const CallContext& call) {
+absl::Status InferenceFrontend::Enter(CallContext* call) {
+  call->owner = OwnerOf(*call);
   if (context_.overload.refuses_requests()) {
     absl::Status status = context_.overload.Refusal();
     Refuse(status);
-    LogRefusal(status, call);
+    LogRefusal(status, *call);
     return status;
   }
-  if (call.caller == nullptr) return absl::OkStatus();
-  absl::Status status = call.caller->TakeRequest(call.received);
+  if (call->caller == nullptr) return absl::OkStatus();
+  absl::Status status = call->caller->TakeRequest(call->received);
   if (!status.ok()) {
     Refuse(status);
-    LogRefusal(status, call);
+    LogRefusal(status, *call);
   }
   return status;
 }
@@ -190,7 +191,7 @@ absl::Status InferenceFrontend::CheckQueue(const grpc::ByteBuffer& bytes, const 
       PeekAtRequest({reinterpret_cast<const char*>(slice.begin()), slice.size()});
   if (!peek.has_value()) return absl::OkStatus();
   const int most_urgent = call.caller == nullptr ? call.max_priority : call.caller->max_priority();
-  return context_.engine->StandingRefusal(peek->model_name, peek->model_version, OwnerOf(call),
+  return context_.engine->StandingRefusal(peek->model_name, peek->model_version, call.owner,
                                           std::max(kDefaultPriority, most_urgent), call.received,
                                           call.rpc_deadline);
 }
@@ -217,7 +218,7 @@ absl::Status InferenceFrontend::PrepareLater(const CallContext& call,
     });
     prepare();
   };
-  if (preparations_.Post(OwnerOf(call), std::move(job))) return absl::OkStatus();
+  if (preparations_.Post(call.owner, std::move(job))) return absl::OkStatus();
   absl::Status status =
       ReasonError(Reason::kTooBusy, "too many messages are waiting to be read; retry later");
   Refuse(status);
@@ -230,7 +231,7 @@ absl::Status InferenceFrontend::Read(const grpc::ByteBuffer& bytes, const CallCo
   const auto admit = [&](const WireCost& cost) {
     if (bytes.Length() <= kBytesAtOnce) return absl::OkStatus();
     const int64_t needed = kCopies * cost.bytes;
-    *parsed = context_.parsed.Take(OwnerOf(call), needed);
+    *parsed = context_.parsed.Take(call.owner, needed);
     return *parsed ? absl::OkStatus() : NoRoom(context_.parsed, needed, kWhileRead);
   };
   absl::Status status = OrOutOfMemory([&] { return Parse(bytes, message, wire_limits(), admit); });
@@ -243,7 +244,7 @@ absl::Status InferenceFrontend::Read(const grpc::ByteBuffer& bytes, const CallCo
 
 absl::StatusOr<RequestId> InferenceFrontend::Submit(const inference::ModelInferRequest& message,
                                                     CallContext call, MakeSink make_sink) {
-  const WorkMemoryAccount account(&context_.parsed, OwnerOf(call), [this](int64_t bytes) {
+  const WorkMemoryAccount account(&context_.parsed, call.owner, [this](int64_t bytes) {
     return NoRoom(context_.parsed, bytes, kWhileRead);
   });
   int64_t taken = 0;  // tokens taken from the caller's limit; returned if the request is refused
@@ -257,7 +258,7 @@ absl::StatusOr<RequestId> InferenceFrontend::Submit(const inference::ModelInferR
       context_.OnRejected(model->name, ReasonOf(valid.status()));
       return valid.status();
     }
-    MemoryShare unread = context_.unread.Take(OwnerOf(call), valid->reply.max_bytes);
+    MemoryShare unread = context_.unread.Take(call.owner, valid->reply.max_bytes);
     if (!unread) return RefuseUnread(*model, valid->reply.max_bytes);
     return Engine::Submission{std::move(valid->request),
                               make_sink(std::move(valid->reply), std::move(unread))};
@@ -300,7 +301,7 @@ absl::StatusOr<ValidRequest> InferenceFrontend::ValidateAndCharge(
   }
   *taken = tokens;
   valid.request.caller = caller.name();
-  valid.request.owner = OwnerOf(*call);
+  valid.request.owner = call->owner;
   valid.request.anonymous = caller.name() == kAnonymous;
   return valid;
 }

@@ -38,10 +38,10 @@ class InferenceFrontend {
   // Returns the context of a request that arrives now: its time, gRPC deadline, trace and seed.
   CallContext Arrive(const grpc::CallbackServerContext& context) const;
 
-  // Counts a request against its caller's limit. Returns and counts the errors of
-  // Caller::TakeRequest and Overload::Refusal. Should be called before the message is read, if
-  // possible.
-  absl::Status Enter(const CallContext& call);
+  // Sets the owner of the call, and counts a request against its caller's limit. Returns and counts
+  // the errors of Caller::TakeRequest and Overload::Refusal. Called after the caller was identified
+  // and before the functions below. Should be called before the message is read, if possible.
+  absl::Status Enter(CallContext* call);
 
   // If a few fields of the message already show that the engine would refuse it because its queue
   // is full, returns and counts that error. Such a message is refused without being parsed, even if

@@ -70,8 +70,8 @@ class Health::Watcher final : public grpc::ServerBidiReactor<Bytes, Bytes> {
   void NotifyLocked() {
     if (!watching_ || writing_ || !health_->watchers_.contains(this)) return;
     const Health::Status now = health_->StatusOf(service_);
-    if (told_ == now) return;
-    told_ = now;
+    if (sent_ == now) return;
+    sent_ = now;
     writing_ = true;
     HealthCheckResponse response;
     response.set_status(now);
@@ -117,7 +117,7 @@ class Health::Watcher final : public grpc::ServerBidiReactor<Bytes, Bytes> {
   Bytes response_;  // belongs to the write in progress
   bool watching_ = false;
   bool writing_ = false;
-  std::optional<Health::Status> told_;
+  std::optional<Health::Status> sent_;
 };
 
 Health::Health(TransferWatch* transfers)

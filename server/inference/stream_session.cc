@@ -84,7 +84,7 @@ void StreamSession::OnRead(bool ok) {
   }
   CallContext call = frontend_->Arrive(*context_);
   absl::Status entered = Identify(&call);
-  if (entered.ok()) entered = frontend_->Enter(call);
+  if (entered.ok()) entered = frontend_->Enter(&call);
   if (!entered.ok()) return RefuseRead(ticket, entered, IdOf(incoming_));
   if (InferenceFrontend::IsQuick(incoming_)) return Prepare(ticket, std::move(call));
   const auto self = shared_from_this();

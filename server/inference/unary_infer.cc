@@ -88,7 +88,7 @@ class UnaryInfer final : public grpc::ServerUnaryReactor {
   void Start(const grpc::ByteBuffer& bytes, std::shared_ptr<const Caller> caller) {
     CallContext call = frontend_->Arrive(*context_);
     call.caller = std::move(caller);
-    if (absl::Status status = frontend_->Enter(call); !status.ok()) return End(status);
+    if (absl::Status status = frontend_->Enter(&call); !status.ok()) return End(status);
     if (absl::Status status = frontend_->CheckQueue(bytes, call); !status.ok()) return End(status);
     const auto sink = std::make_shared<UnarySink>(frontend_, call.rpc_deadline, this);
     sink_ = sink;

@@ -92,11 +92,11 @@ def test_a_name_with_an_adapter_is_ready_only_if_it_is_loaded(daemon_of_adapters
     assert client.get_model_metadata("lm:style").name == "lm"
 
 
-def test_unknown_adapter_is_not_found_and_the_error_lists_the_loaded_ones(daemon_of_adapters):
+def test_unknown_adapter_is_not_found_and_the_error_lists_the_known_ones(daemon_of_adapters):
     with pytest.raises(InferenceServerException) as refused:
         infer(daemon_of_adapters.client(), ids_inputs([[1]]), model="lm:other")
     assert refused.value.status() == "StatusCode.NOT_FOUND"
-    assert "model lm has no adapter 'other'; loaded: code.v2, law, style" in str(refused.value)
+    assert "model lm has no adapter 'other'; known: code.v2, law, style" in str(refused.value)
 
 
 def test_adapters_are_loaded_and_unloaded_under_load_without_a_failed_call(
@@ -461,7 +461,7 @@ def test_an_unknown_task_is_refused_with_the_list_of_tasks(jina):
         vectors_of(jina, text_inputs("law"), "jina:retrieval")
     assert refused.value.status() == "StatusCode.NOT_FOUND"
     assert refused.value.message() == (
-        f"model jina has no adapter 'retrieval'; loaded: {', '.join(sorted(TASKS))}")
+        f"model jina has no adapter 'retrieval'; known: {', '.join(sorted(TASKS))}")
 
 
 def test_rerank_embeds_queries_and_documents_by_their_tasks(jina):

@@ -13,7 +13,7 @@ namespace sluice {
 
 LaterPlans::LaterPlans(ModelRunner* runner, int64_t memory_limit_bytes, Observer* observer)
     : runner_(runner), limit_bytes_(memory_limit_bytes), observer_(observer) {
-  if (runner_->plans()->MostAsked().has_value()) thread_ = std::thread([this] { Run(); });
+  if (runner_->plans()->MostRequested().has_value()) thread_ = std::thread([this] { Run(); });
 }
 
 void LaterPlans::Finish() {
@@ -30,7 +30,7 @@ void LaterPlans::Run() {
   LowerThreadPriority();
   PlanCache* const plans = runner_->plans();
   while (!stopping_) {
-    const std::optional<Bucket> bucket = plans->MostAsked();
+    const std::optional<Bucket> bucket = plans->MostRequested();
     if (!bucket.has_value()) return;
     const absl::Status status = Prepare(*bucket);
     if (status.ok()) continue;

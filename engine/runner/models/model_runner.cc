@@ -230,9 +230,11 @@ absl::StatusOr<RequestId> ModelRunner::Submit(Request request, std::shared_ptr<S
   absl::Status refusal =
       ExamineRequest(request, model_->config.max_positions, now, model_->config.only_length());
   if (!refusal.ok()) return Refuse(std::move(refusal));
-  const std::string name = request.spec->adapter, caller = request.turn_owner();
+  const std::string name = request.spec->adapter;
+  std::string caller;  // if the request names an adapter
   std::shared_ptr<const ServedAdapter> adapter;
   if (!name.empty()) {
+    caller = request.turn_owner();
     auto found = prepared_.adapters->Use(name, caller);
     if (!found.ok()) return Refuse(found.status());
     adapter = *std::move(found);

@@ -393,12 +393,12 @@ absl::Status AdapterTable::NotFound(std::string_view name) const {
   size_t named = 0;
   for (const auto& [each, entry] : entries_) {
     if (named++ == kNamed) break;
-    absl::StrAppend(&names, named == 1 ? "; loaded: " : ", ", each);
+    absl::StrAppend(&names, named == 1 ? "; known: " : ", ", each);
   }
   return absl::NotFoundError(absl::StrCat(
       "model ", model_, " has no adapter '",
       absl::CHexEscape(absl::string_view(name.data(), name.size())), "'",
-      entries_.empty() ? "; none is loaded" : names, entries_.size() > kNamed ? ", ..." : ""));
+      entries_.empty() ? "; it has none" : names, entries_.size() > kNamed ? ", ..." : ""));
 }
 
 }  // namespace sluice

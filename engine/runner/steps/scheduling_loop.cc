@@ -62,7 +62,7 @@ SchedulingLoop::NextAction SchedulingLoop::NextWork() {
   while (true) {
     const MonoTime now = clock_->Now();
     state_->requests.ExpireWaiting(now);
-    const bool all_told = !pipeline_.has_undelivered() && !state_->requests.has_ended();
+    const bool all_delivered = !pipeline_.has_undelivered() && !state_->requests.has_ended();
     // A draft model works before its step starts, so results are delivered first.
     const bool device_idle =
         pipeline_.runs_ahead() && !pipeline_.has_step_under_way() && !pipeline_.has_draft_model();
@@ -71,7 +71,7 @@ SchedulingLoop::NextAction SchedulingLoop::NextWork() {
     // If the host computes steps, a step under way has only been laid out.
     const bool score =
         pipeline_.scorer().IsDue(under_way) && (pipeline_.runs_ahead() || !under_way);
-    const bool may_launch = device_idle || (all_told && (pipeline_.runs_ahead() || !score));
+    const bool may_launch = device_idle || (all_delivered && (pipeline_.runs_ahead() || !score));
     if (may_launch && pipeline_.MayDecide(now) && Decide(now)) return NextAction::kLaunch;
     if (pipeline_.has_undelivered()) return NextAction::kDeliver;
     if (state_->requests.has_ended()) {

@@ -40,6 +40,7 @@ struct CallContext {
   int max_priority = 1;    // the most urgent level allowed for the caller
   int64_t fresh_seed = 0;  // >= 0, from entropy; used if the request needs a seed and has none
   std::shared_ptr<const Caller> caller{};  // nullptr if callers are not identified
+  std::string owner{};                     // for taking turns; set by InferenceFrontend::Enter
   std::shared_ptr<const Model> model{};    // the model named by the message
   // The classifier of the adapter named by the message; nullptr if it has none of its own.
   std::shared_ptr<const ClassifierConfig> head{};

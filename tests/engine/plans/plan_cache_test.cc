@@ -97,7 +97,7 @@ TEST_F(PlanCacheTest, AwaitedBucketsAreOrderedByTheirMissedLookups) {
   ASSERT_TRUE(cache_->Prepare(huge).ok());
   cache_->Await(std::vector<Bucket>{kSmall, kMiddle, kLarge});
   PlanCache::Reader reader(cache_.get());
-  EXPECT_EQ(cache_->MostAsked(), kSmall) << "the smallest if several are equal";
+  EXPECT_EQ(cache_->MostRequested(), kSmall) << "the smallest if several are equal";
   EXPECT_EQ(Find(&reader, kMiddle).lookup, Lookup::kMissNotPrepared);
   for (int i = 0; i < 2; ++i) {
     const PlanCache::Found found = Find(&reader, kLarge);
@@ -106,16 +106,16 @@ TEST_F(PlanCacheTest, AwaitedBucketsAreOrderedByTheirMissedLookups) {
   }
   EXPECT_EQ(cache_->Stats().size(), 4u);
   EXPECT_FALSE(cache_->Stats().front().ready);
-  EXPECT_EQ(cache_->MostAsked(), kLarge);
+  EXPECT_EQ(cache_->MostRequested(), kLarge);
   ASSERT_TRUE(cache_->Prepare(kLarge).ok());
   EXPECT_EQ(Find(&reader, kLarge).lookup, Lookup::kHit);
-  EXPECT_EQ(cache_->MostAsked(), kMiddle);
+  EXPECT_EQ(cache_->MostRequested(), kMiddle);
   cache_->Withdraw(kMiddle);
   EXPECT_EQ(Find(&reader, kMiddle).lookup, Lookup::kMissEvicted);
   backend_.OnPrepare([](const Bucket&) { return absl::InternalError("cannot be built"); });
   EXPECT_EQ(cache_->Awaited(), std::vector<Bucket>{kSmall});
   EXPECT_FALSE(cache_->Prepare(kSmall).ok());
-  EXPECT_EQ(cache_->MostAsked(), std::nullopt) << "a failed bucket is no longer awaited";
+  EXPECT_EQ(cache_->MostRequested(), std::nullopt) << "a failed bucket is no longer awaited";
 }
 
 TEST_F(PlanCacheTest, PreparesEachBucketOnceAndReportsIt) {

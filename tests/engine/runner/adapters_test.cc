@@ -104,7 +104,7 @@ TEST_F(AdaptersInTheEngine, PagesAreReusedOnlyByRequestsOfTheSameAdapter) {
   }
 }
 
-TEST_F(AdaptersInTheEngine, AnUnknownAdapterIsNotFoundAndTheErrorNamesTheLoadedOnes) {
+TEST_F(AdaptersInTheEngine, AnUnknownAdapterIsNotFoundAndTheErrorNamesTheKnownOnes) {
   RecordingObserver observer;
   const auto engine = Serve({}, &observer);
   EXPECT_EQ(*engine->Resolve("random:7", ""), model_);
@@ -112,7 +112,7 @@ TEST_F(AdaptersInTheEngine, AnUnknownAdapterIsNotFoundAndTheErrorNamesTheLoadedO
   const absl::Status resolved = engine->Resolve("random:none", "").status();
   EXPECT_EQ(resolved.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(resolved.message()),
-              HasSubstr("model random has no adapter 'none'; loaded: 0, 1, 10, 11, "));
+              HasSubstr("model random has no adapter 'none'; known: 0, 1, 10, 11, "));
   EXPECT_EQ(engine->Resolve("none:7", "").status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(engine->Resolve("random:", "").status().code(), absl::StatusCode::kNotFound);
   const auto sink = std::make_shared<RecordingSink>();
@@ -305,7 +305,7 @@ TEST_F(AdaptersInTheEngine, AModelWithoutAFolderOfAdaptersHasNone) {
   const auto engine = Engine::Create({}, backend_.get(), Clock::Real(), &observer);
   ASSERT_TRUE(engine->Serve(testing::RandomModel(testing::TinyConfig(2), 3)).ok());
   EXPECT_THAT(std::string(engine->Resolve("random:0", "").status().message()),
-              HasSubstr("model random has no adapter '0'; none is loaded"));
+              HasSubstr("model random has no adapter '0'; it has none"));
   const auto served = engine->Resolve("random", "").value();
   const absl::Status refused = engine->LoadAdapter(*served, model_->adapters[0]);
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);

@@ -176,6 +176,7 @@ class RequestsOutOfMemoryTest : public ::testing::Test {
     CallContext call;
     call.received = Clock::Real()->Now();
     call.peer = "ipv4:127.0.0.1:1";
+    call.owner = "127.0.0.1";
     inference::ModelInferRequest message;
     MemoryShare parsed;
     const FailingAllocation failing(failing_allocation, NotSurvived);
