@@ -58,7 +58,7 @@ inline constexpr InstructionSets kHasArm64Matrices = 1u << 9;  // I8MM
 
 // Tests set this environment variable to hide instruction sets from the process, so that it behaves
 // as on an older processor. Its value is one of the caps of Capped. With another value, the process
-// prints an error and ends with status 2.
+// prints an error and ends with status 2. A cap names sets of x86; on ARM64 it has no effect.
 inline constexpr char kInstructionCapVariable[] = "SLUICE_TEST_ISA";
 
 // Returns the sets of `has` that the cap keeps: "avx2" keeps AVX2, "avxvnni" also AVX-VNNI,
