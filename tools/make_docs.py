@@ -367,7 +367,7 @@ def gateway_defaults():
     options = (folder / "__main__.py").read_text()
     of_option = {}
     for name, value in re.findall(
-        r'add\("(--[\w-]+)", type=\w+, default=(?:limits\.)?([\w.]+)', options
+        r'add\("(--[\w-]+)", type=[\w()]+, default=(?:limits\.)?([\w.]+)', options
     ):
         of_option[name] = of_field.get(value, value)
     return {**of_field, **of_option}

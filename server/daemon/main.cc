@@ -198,7 +198,7 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
       Engine::Create(engine_options, backend, Clock::Real(), &observers);
   serving = engine.get();
 
-  std::optional<Reloader> reloader;     // outlives the server, whose Reload method uses it
+  std::optional<Reloader> reloader;  // outlives the server, whose Reload method uses it
   // One waiting reload handles all further SIGHUPs.
   std::optional<JobQueue> hangups(std::in_place, /*max_waiting=*/1);
   const Reload reload = [&reloader] { return reloader->Reload(); };
