@@ -169,7 +169,7 @@ pack() {
     *) tar -czf "$1" -C "$folder" . ;;
   esac || return 1
   ls -l "$1"
-  if [ "$(stat -c %s "$1")" -gt $most_pack_bytes ]; then
+  if ! $rehearse && [ "$(stat -c %s "$1")" -gt $most_pack_bytes ]; then
     echo "gpu_check: the pack is larger than $most_pack_bytes bytes; give it a name that ends in .xz to compress it better" >&2
     return 1
   fi

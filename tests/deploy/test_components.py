@@ -109,7 +109,8 @@ def test_kserve_routes_both_protocols_to_one_service():
     arguments = dict(each.split("=", 1) for each in gateway["args"])
     assert arguments["--listen"] == f"0.0.0.0:{rest['containerPort']}"
     assert arguments["--daemon"] == f"localhost:{grpc['containerPort']}"
-    assert gateway["readinessProbe"]["httpGet"]["port"] == rest["containerPort"]
+    # Callers cannot fill the port of the probes.
+    assert arguments["--metrics"] == f"0.0.0.0:{gateway['readinessProbe']['httpGet']['port']}"
 
 
 def test_the_canary_serves_the_same_name_and_gets_a_part_of_the_calls():

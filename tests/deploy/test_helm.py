@@ -655,7 +655,7 @@ def test_the_gateway_calls_a_daemon_with_tls_by_tls():
     (["gateway.enabled=true", "tls.secretName=s", "tls.clientCaSecretName=c"],
      ["gateway.clientTlsSecretName"]),
     (["gateway.enabled=true", "gateway.clientTlsSecretName=s"], ["needs tls.secretName"]),
-    (["inferencePool.enabled=true", "tls.secretName=s"], ["inferencePool.grpc"]),
+    (["inferencePool.enabled=true", "tls.secretName=s"], ["Unset tls.secretName"]),
     (["terminationGracePeriodSeconds=45"], ["terminationGracePeriodSeconds is 45", "take 45 s"]),
     (["config.server.lifecycle.drain_timeout=70s"], ["terminationGracePeriodSeconds", "85 s"]),
     (["config.server.lifecycle.drain_timeout=1min"], ["terminationGracePeriodSeconds", "75 s"]),

@@ -90,9 +90,9 @@ def test_only_envoy_is_reachable_from_outside(manifests, pod, config):
     upstream = endpoint["endpoint"]["address"]["socket_address"]
     assert address == f"{upstream['address']}:{upstream['port_value']}" == "127.0.0.1:8001"
     ingress = the("NetworkPolicy", manifests, "sluice")["spec"]["ingress"]
-    assert ingress[0] == {"ports": [{"port": "grpc"}]}
+    assert ingress[0] == {"ports": [{"port": port}]}
     for name in ("sluice", "sluice-headless"):
-        assert the("Service", manifests, name)["spec"]["ports"][0]["targetPort"] == "grpc"
+        assert the("Service", manifests, name)["spec"]["ports"][0]["targetPort"] == port
 
 
 def test_envoy_limits_fit_the_daemons_limits(pod, config):

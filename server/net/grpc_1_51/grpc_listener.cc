@@ -31,6 +31,8 @@ constexpr std::chrono::milliseconds kForgetInterval{50};
 // Descriptors for everything except connections of inference: connections for HTTP (256), operators
 // (256) and probes (64); logs, model files, epoll and files that libraries open.
 constexpr int64_t kOwnDescriptors = 256 + 256 + 64 + 256;
+// One of so many descriptors is for connections of inference, however few there are.
+constexpr int64_t kLeastShare = 8;
 
 int Accept(int listener) {
   if (FaultsOn() &&
@@ -222,7 +224,8 @@ int64_t ReserveDescriptors(int64_t connections) {
     if (setrlimit(RLIMIT_NOFILE, &limit) != 0) getrlimit(RLIMIT_NOFILE, &limit);
   }
   if (limit.rlim_cur >= wanted) return connections;
-  return std::max<int64_t>(static_cast<int64_t>(limit.rlim_cur) - kOwnDescriptors, 1);
+  const auto all = static_cast<int64_t>(limit.rlim_cur);
+  return std::max<int64_t>(all - kOwnDescriptors, all / kLeastShare);
 }
 
 }  // namespace sluice
