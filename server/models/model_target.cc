@@ -19,8 +19,6 @@ namespace {
 
 constexpr char kRepository[] = "the repository";
 
-std::string Text(const absl::Status& status) { return std::string(status.message()); }
-
 // Returns whether the folder could not be examined. It may still contain a model.
 bool IsUnread(const absl::Status& status) {
   return absl::IsUnknown(status) || absl::IsResourceExhausted(status);
@@ -109,7 +107,7 @@ absl::StatusOr<ModelTarget> FromSpec(const ModelSpec& spec) {
   if (!fingerprint.ok()) {
     const bool hub = absl::IsNotFound(fingerprint.status()) && LooksLikeHubId(spec.path);
     return absl::Status(fingerprint.status().code(),
-                        absl::StrCat("model ", spec.name, ": ", Text(fingerprint.status()),
+                        absl::StrCat("model ", spec.name, ": ", fingerprint.status().message(),
                                      hub ? HubHint(spec.path) : ""));
   }
   ModelOptions options;
@@ -184,7 +182,7 @@ absl::StatusOr<std::optional<ModelRepository>> OpenRepository(const std::string&
   absl::StatusOr<ModelRepository> root = ModelRepository::Open(path);
   if (root.ok()) return *std::move(root);
   return absl::Status(root.status().code(),
-                      absl::StrCat("model_repository: ", Text(root.status())));
+                      absl::StrCat("model_repository: ", root.status().message()));
 }
 
 absl::StatusOr<std::vector<ModelTarget>> FindTargets(
@@ -206,10 +204,11 @@ absl::StatusOr<std::vector<ModelTarget>> FindTargets(
   for (const ModelRepository::Found& found : list) {
     if (IsUnread(found.status)) {
       return absl::UnavailableError(
-          absl::StrCat("model_repository: ", found.name, ": ", Text(found.status)));
+          absl::StrCat("model_repository: ", found.name, ": ", found.status.message()));
     }
     if (!found.status.ok()) {
-      log->Warn("not a model", {{"name", found.name}, {"reason", Text(found.status)}});
+      log->Warn("not a model",
+                {{"name", found.name}, {"reason", std::string(found.status.message())}});
       continue;
     }
     if (names.contains(found.name)) {
@@ -282,7 +281,7 @@ absl::Status OfModel(const ModelKey& key, absl::string_view place, const absl::S
 absl::Status MissingFile(const ModelTarget& target, const absl::Status& status) {
   if (target.place == kRepository) return status;
   return absl::NotFoundError(
-      absl::StrCat(Text(status), RepositoryHint(target.folder, target.place)));
+      absl::StrCat(status.message(), RepositoryHint(target.folder, target.place)));
 }
 
 absl::Status NoSuchName(absl::string_view kind, const std::string& name,

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <functional>
 
+#include "absl/strings/str_cat.h"
 #include "tests/support/table.h"
 
 namespace sluice {
@@ -152,6 +153,7 @@ struct AdminAddressRow {
   const char* address;
   std::function<void(ServerOptions*)> change = [](ServerOptions*) {};
   bool valid = false;
+  const char* option = "server.admin.address";  // that is wrong
 };
 class AdminAddressTable : public TableTest<AdminAddressRow> {};
 
@@ -162,15 +164,24 @@ TEST_P(AdminAddressTable, ANonLoopbackAddressMustBeSecuredOrOpened) {
   const absl::Status status = ValidateConfig(config, {});
   EXPECT_EQ(status.ok(), row().valid) << status;
   if (!row().valid) {
-    EXPECT_THAT(std::string(status.message()),
-                ::testing::AllOf(::testing::StartsWith("default: server.admin.address: "),
-                                 ::testing::HasSubstr("server.admin.open_to_network")));
+    EXPECT_THAT(
+        std::string(status.message()),
+        ::testing::AllOf(::testing::StartsWith(absl::StrCat("default: ", row().option, ": ")),
+                         ::testing::HasSubstr("server.admin.open_to_network")));
   }
 }
 
 void RequireCallers(ServerOptions* server) {
   server->admin.secured = true;
   server->auth = {.callers_file = "callers", .anonymous = false};
+}
+
+// Offers the admin API at the address for inference.
+std::function<void(ServerOptions*)> AtGrpc(const char* address) {
+  return [address](ServerOptions* server) {
+    server->admin.on_grpc_address = true;
+    server->grpc.address = address;
+  };
 }
 
 const AdminAddressRow kAdminAddressRows[] = {
@@ -196,44 +207,32 @@ const AdminAddressRow kAdminAddressRows[] = {
            RequireCallers(s);
            s->admin.secured = false;
          }},
+    {.name = "TheLoopbackForInferenceIsServed",
+     .address = "",
+     .change = AtGrpc("127.0.0.1:8001"),
+     .valid = true},
+    {.name = "InferenceOfAnonymousCallersIsRefused",
+     .address = "",
+     .change = AtGrpc("0.0.0.0:8001"),
+     .option = "server.admin.on_grpc_address"},
+    {.name = "InferenceOfIdentifiedCallersIsServed",
+     .address = "",
+     .change =
+         [](ServerOptions* s) {
+           AtGrpc("0.0.0.0:8001")(s);
+           RequireCallers(s);
+         },
+     .valid = true},
+    {.name = "InferenceOpenToNetworkIsServed",
+     .address = "",
+     .change =
+         [](ServerOptions* s) {
+           AtGrpc("0.0.0.0:8001")(s);
+           s->admin.open_to_network = true;
+         },
+     .valid = true},
 };
 SLUICE_TABLE(AdminAddressTable, kAdminAddressRows);
-
-struct AdminAtGrpcRow {
-  const char* name;
-  const char* address;  // of server.grpc
-  std::function<void(ServerOptions*)> change = [](ServerOptions*) {};
-  bool valid = false;
-};
-class AdminAtGrpcTable : public TableTest<AdminAtGrpcRow> {};
-
-TEST_P(AdminAtGrpcTable, TheInferenceAddressMayOfferTheAdminApi) {
-  Config config = Valid();
-  config.server.admin.on_grpc_address = true;
-  config.server.grpc.address = row().address;
-  row().change(&config.server);
-  const absl::Status status = ValidateConfig(config, {});
-  EXPECT_EQ(status.ok(), row().valid) << status;
-  if (!row().valid) {
-    EXPECT_THAT(std::string(status.message()),
-                ::testing::AllOf(::testing::StartsWith("default: server.admin.on_grpc_address: "),
-                                 ::testing::HasSubstr("server.admin.open_to_network")));
-  }
-}
-
-const AdminAtGrpcRow kAdminAtGrpcRows[] = {
-    {.name = "OnlyForThisHost", .address = "127.0.0.1:8001", .valid = true},
-    {.name = "ForAnonymousCallersItIsRefused", .address = "0.0.0.0:8001"},
-    {.name = "ForIdentifiedCallers",
-     .address = "0.0.0.0:8001",
-     .change = RequireCallers,
-     .valid = true},
-    {.name = "ForEveryoneIfOpened",
-     .address = "0.0.0.0:8001",
-     .change = [](ServerOptions* s) { s->admin.open_to_network = true; },
-     .valid = true},
-};
-SLUICE_TABLE(AdminAtGrpcTable, kAdminAtGrpcRows);
 
 }  // namespace
 }  // namespace sluice

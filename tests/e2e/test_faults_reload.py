@@ -62,8 +62,11 @@ def test_a_termination_waits_for_a_reload_in_progress(configured):
     write("".join(f"  - {{name: more{i}, path: {DEMO}}}\n" for i in range(8)))
     server.process.send_signal(signal.SIGHUP)
     with grpcclient.InferenceServerClient(server.admin) as admin:
-        wait_until(lambda: any(model.reason == "loading"
-                               for model in admin.get_model_repository_index().models))
+        def has_begun():
+            models = admin.get_model_repository_index().models
+            return any(model.reason == "loading" for model in models) or reloads(server, "ok")
+
+        wait_until(has_begun)
     server.process.send_signal(signal.SIGTERM)
     server.process.wait(PATIENCE_S)
     assert server.process.returncode == 0
