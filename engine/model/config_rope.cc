@@ -76,9 +76,11 @@ void ReadLongRope(ObjectReader& root, ObjectReader& scaling, int64_t trained_pos
   ObjectReader& owner = !of_class && scaling.Has(kTrained) ? scaling : root;
   const int64_t trained = owner.Integer(kTrained, 2, kMaxModelPositions,
                                         of_class ? trained_positions : config.max_positions);
-  const double factor =
-      scaling.Number("factor", 1e-6, kMaxFactor,
-                     static_cast<double>(config.max_positions) / static_cast<double>(trained));
+  // The rope of another kind of layers may have limited config.max_positions already.
+  const int64_t published =
+      root.Integer("max_position_embeddings", 1, kMaxModelPositions, config.max_positions);
+  const double factor = scaling.Number(
+      "factor", 1e-6, kMaxFactor, static_cast<double>(published) / static_cast<double>(trained));
   rope.attention_factor = scaling.Number(
       "attention_factor", 1e-6, kMaxFactor,
       factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(static_cast<double>(trained))));

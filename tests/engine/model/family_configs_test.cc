@@ -183,6 +183,20 @@ TEST(FamilyConfigsTest, LayersWithAWindowHaveABaseOfTheirOwn) {
   }
 }
 
+TEST(FamilyConfigsTest, BothKindsOfLayersHaveTheFactorOfThePublishedPositions) {
+  const std::string scaling = R"({"rope_type": "longrope", "original_max_position_embeddings": 16,
+      "short_factor": [1, 2, 3], "long_factor": [4, 5, 6]})";
+  const ModelConfig config = ParseFamily(
+      "Gemma3ForCausalLM",
+      absl::StrCat(
+          R"(, "sliding_window": 7, "head_dim": 6, "rope_parameters": {"full_attention": )",
+          scaling, R"(, "sliding_attention": )", scaling, "}"));
+  EXPECT_EQ(config.max_positions, 16);
+  ASSERT_TRUE(config.local_rope.has_value());
+  EXPECT_NEAR(config.rope.attention_factor, 1.2247448713915890, 1e-12);  // sqrt(1 + ln 4 / ln 16)
+  EXPECT_EQ(config.local_rope->attention_factor, config.rope.attention_factor);
+}
+
 TEST(FamilyConfigsTest, LayersOfOlmo3WithAWindowHaveNoScaling) {
   EXPECT_EQ(ParseFamily("Olmo3ForCausalLM").local_rope.value_or(RopeConfig()).theta, 500000);
   const ModelConfig config = ParseFamily("Olmo3ForCausalLM", R"(, "sliding_window": 5,
