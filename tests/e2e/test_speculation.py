@@ -4,11 +4,13 @@ import json
 import subprocess
 import urllib.request
 
+import numpy as np
 import openai
 import pytest
 import sluice_client
 from conftest import DEMO, ROOT, SLUICE, SLUICED, Daemon
 from gateway import TEMPLATE, Gateway
+from tiny_model import write_safetensors
 from waiting import PATIENCE_S, wait_until
 
 PROMPT = "And it came to pass"
@@ -49,6 +51,14 @@ def test_answers_are_the_same_with_and_without_drafts(drafting):
                                        **options))
             assert "".join(part.text for part in parts) == plain.text
             assert [each for part in parts for each in part.logprobs] == plain.logprobs
+
+        def drafts():  # The measured costs may be against drafts while the machine is busy.
+            answer = client.generate("demo", PROMPT, max_tokens=120, seed=3, temperature=0.7,
+                                     prediction=plain.text)
+            assert figures(answer) == figures(plain)
+            return answer.accepted_tokens > 0
+
+        wait_until(drafts)
 
 
 def test_every_count_shows_forced_drafts(drafting):
@@ -127,25 +137,58 @@ def write_models(path, *models):
     return str(path)
 
 
+def write_deeper(folder, layers):
+    """Writes the demo model with more layers, which add zero to its states. So the demo model's
+    tokens are right drafts, and take a small part of the time."""
+    config = json.loads((DEMO / "config.json").read_text())
+    first = config["num_hidden_layers"]
+    config["num_hidden_layers"] += layers
+    content = (DEMO / "model.safetensors").read_bytes()
+    begin = 8 + int.from_bytes(content[:8], "little")
+    tensors = {}
+    for name, each in json.loads(content[8:begin]).items():
+        if name == "__metadata__":
+            continue
+        assert each["dtype"] == "BF16"
+        tensors[name] = np.frombuffer(
+            content, np.uint16, np.prod(each["shape"], dtype=int), begin + each["data_offsets"][0]
+        ).reshape(each["shape"])
+    last = f"model.layers.{first - 1}."
+    for name, tensor in list(tensors.items()):
+        for layer in range(first, first + layers) if name.startswith(last) else ():
+            adds = "o_proj" in name or "down_proj" in name
+            tensors[name.replace(last, f"model.layers.{layer}.")] = tensor * (0 if adds else 1)
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    write_safetensors(folder / "model.safetensors", tensors, "BF16")
+    return folder
+
+
 def test_a_model_of_the_configuration_drafts(tmp_path):
     config = write_models(
         tmp_path / "sluiced.yaml",
-        f"{{name: large, path: {DEMO}, speculation: {{draft: small, tokens: 3}}}}",
+        f"{{name: large, path: {write_deeper(tmp_path / 'deeper', 30)},"
+        " speculation: {draft: small, tokens: 3}}",
         f"{{name: small, path: {DEMO}}}")
     daemon = Daemon("--config", config, models=())
     try:
         with sluice_client.Client(daemon.grpc) as client:
             options = {"max_tokens": 60, "temperature": 0.7, "seed": 5}
             plain = client.generate("large", PROMPT, speculation=False, **options)
-            answer = client.generate("large", PROMPT, request_id="drafted", **options)
-        assert figures(answer) == figures(plain)
-        # Whether the model drafts depends on the times of its steps; it then has the right tokens.
-        assert answer.accepted_tokens == answer.drafted_tokens
+            answers = []
+
+            def drafts():  # The measured costs may be against drafts while the machine is busy.
+                answers.append(client.generate("large", PROMPT, request_id="drafted", **options))
+                assert figures(answers[-1]) == figures(plain)
+                assert answers[-1].accepted_tokens == answers[-1].drafted_tokens
+                return answers[-1].drafted_tokens > 0
+
+            wait_until(drafts)
         told = json.loads(
             sluice("explain", "drafted", "--json", "--server", daemon.admin).stdout)
-        assert told["draft_source"] in ("", "model")
+        assert told["draft_source"] == "model"
         assert daemon.metric("sluice_draft_tokens_total", model="large", source="model",
-                             result="accepted") == answer.accepted_tokens
+                             result="accepted") == sum(each.accepted_tokens for each in answers)
     finally:
         status, output = daemon.stop()
     assert status == 0, output

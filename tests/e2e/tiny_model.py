@@ -39,11 +39,11 @@ def draw_tensors(seed, head, classifier, positions, vocab):
     return tensors
 
 
-def write_safetensors(path, tensors):
+def write_safetensors(path, tensors, dtype="F32"):
     header, offset = {}, 0
     for name, tensor in tensors.items():
         header[name] = {
-            "dtype": "F32",
+            "dtype": dtype,
             "shape": tensor.shape,
             "data_offsets": [offset, offset + tensor.nbytes],
         }
