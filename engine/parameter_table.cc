@@ -208,6 +208,11 @@ constexpr ParameterInfo kTable[] = {
      .field = FIELD(prompt_name),
      .if_absent = "the model's default_prompt_name; without it none",
      .help = "The name of the model's prompt to put before each text; an empty name means none."},
+    {.name = "add_special_tokens",
+     .field = FIELD(add_special_tokens),
+     .help = "Whether the tokens of the tokenizer's template, such as bos, are put around each "
+             "text. If false, the text itself must have those that the model needs, as the "
+             "prompts of chat templates do."},
     {.name = "instruction",
      .field = FIELD(instruction),
      .range = {.max = 16384},

@@ -165,8 +165,9 @@ struct RequestSpec {
   StopRules stop;
   StateRules states;
   ExtractionRules extraction;
-  std::string prompt_name;  // name of the prompt put before its texts; empty: none
-  std::string instruction;  // of a framed pair, instead of the prompt; empty: none
+  std::string prompt_name;         // name of the prompt put before its texts; empty: none
+  bool add_special_tokens = true;  // whether rows have the tokens of the tokenizer's template
+  std::string instruction;         // of a framed pair, instead of the prompt; empty: none
   Truncation truncate = Truncation::kError;
   // The number of tokens that neighbouring windows of a text share. The rows of the request are
   // then the windows. 0: texts are not read in windows.

@@ -15,7 +15,7 @@ constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 constexpr size_t kMaxUnsettled = 3;
 // The most tokens in a row that have no text of their own: spaces, which a decoder drops at the
 // beginning of a text.
-constexpr size_t kMaxSettled = 8;
+constexpr size_t kMaxSettled = TextStream::kMostBefore;
 
 // Returns the length of the characters that begin with `lead`, or 0 if none does.
 size_t CharacterBytes(unsigned char lead) {
@@ -52,8 +52,18 @@ std::string_view From(const std::string& text, size_t begin) {
 }  // namespace
 
 TextStream::TextStream(const Tokenizer* tokenizer, std::shared_ptr<const StopTexts> stops,
-                       int32_t min_tokens)
-    : tokenizer_(tokenizer), stops_(std::move(stops)), min_tokens_(min_tokens) {}
+                       int32_t min_tokens, std::span<const int32_t> before)
+    : tokenizer_(tokenizer), stops_(std::move(stops)), min_tokens_(min_tokens) {
+  const auto last = before.last(std::min(before.size(), kMaxSettled));
+  window_.assign(last.begin(), last.end());
+  settled_ = window_.size();
+  Settle(settled_);
+  // The row would change the text before it by completing a character.
+  if (tokenizer_->DecodeBytes(window_).ends_with(kReplacement)) {
+    window_.clear();
+    settled_ = settled_bytes_ = 0;
+  }
+}
 
 void TextStream::Append(int32_t token, std::string* text) {
   if (stopped_) return;

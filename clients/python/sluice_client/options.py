@@ -59,6 +59,7 @@ class GenerateOptions(PromptOptions, total=False):
     num_top_logprobs: int
     speculation: bool
     prediction: str
+    add_special_tokens: bool
 
 
 class ExtractOptions(PromptOptions, total=False):
@@ -97,6 +98,7 @@ class TokenizeOptions(PromptOptions, total=False):
     """How texts are encoded; docs/api.md describes the parameters."""
 
     prompt_name: str
+    add_special_tokens: bool
 
 
 class SparseOptions(PromptOptions, total=False):

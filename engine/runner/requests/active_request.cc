@@ -357,9 +357,10 @@ void ActiveRequest::PrepareGeneration(RequestRow* row) {
     row->generation.tokens.assign(row->history.begin(), row->history.end());
     row->history = row->generation.tokens;
   }
+  // Vectors have no tokens.
+  const std::span<const int32_t> prompt =
+      request.inputs.empty() ? row->history : std::span<const int32_t>();
   if (RowEdits::Wanted(*request.spec)) {
-    const std::span<const int32_t> prompt =
-        request.inputs.empty() ? row->history : std::span<const int32_t>();
     row->generation.edits = std::make_unique<RowEdits>(*request.spec, prompt, row->generation.limit,
                                                        MaxDrafted(request));
   }
@@ -371,8 +372,8 @@ void ActiveRequest::PrepareGeneration(RequestRow* row) {
     row->draft_kind = source == nullptr ? DraftKind::kModel : source->kind();
   }
   if (stop_texts_ != nullptr) {
-    row->generation.text = std::make_unique<TextStream>(request.spec->model->tokenizer.get(),
-                                                        stop_texts_, request.spec->stop.min_tokens);
+    row->generation.text = std::make_unique<TextStream>(
+        request.spec->model->tokenizer.get(), stop_texts_, request.spec->stop.min_tokens, prompt);
   }
   if (Wants(kOutputTopCandidates)) {
     const RequestSpec& spec = *request.spec;

@@ -113,21 +113,6 @@ struct Reading {
   }
 };
 
-// Returns an error if the parameters leave no token to draw.
-absl::Status CheckChoice(const RequestSpec& spec, const ModelConfig& config) {
-  const std::vector<int32_t> forbidden = ForbiddenTokens(spec, config);
-  const std::vector<int32_t>& allowed = spec.edits.allowed;
-  const auto free = [&](int32_t token) {
-    return !std::binary_search(forbidden.begin(), forbidden.end(), token);
-  };
-  const bool any = allowed.empty() ? std::ssize(forbidden) < config.vocab_size
-                                   : std::any_of(allowed.begin(), allowed.end(), free);
-  if (any) return absl::OkStatus();
-  return ParameterError(allowed.empty() ? "logit_bias" : "allowed_token_ids",
-                        "leaves no token to draw. Allow more tokens: logit_bias bans tokens, and "
-                        "min_tokens bans tokens that would end a row");
-}
-
 absl::Status CheckNamesPrompt(const RequestSpec& spec, const ServingConfig& serving) {
   if (spec.prompt_name.empty() || serving.FindPrompt(spec.prompt_name) != nullptr) {
     return absl::OkStatus();
@@ -159,6 +144,20 @@ absl::Status CheckTogether(const RequestSpec& spec, const ModelConfig& config) {
 }
 
 }  // namespace
+
+absl::Status CheckChoice(const RequestSpec& spec, const ModelConfig& config) {
+  const std::vector<int32_t> forbidden = ForbiddenTokens(spec, config);
+  const std::vector<int32_t>& allowed = spec.edits.allowed;
+  const auto free = [&](int32_t token) {
+    return !std::binary_search(forbidden.begin(), forbidden.end(), token);
+  };
+  const bool any = allowed.empty() ? std::ssize(forbidden) < config.vocab_size
+                                   : std::any_of(allowed.begin(), allowed.end(), free);
+  if (any) return absl::OkStatus();
+  return ParameterError(allowed.empty() ? "logit_bias" : "allowed_token_ids",
+                        "leaves no token to draw. Allow more tokens: logit_bias bans tokens, and "
+                        "min_tokens bans tokens that would end a row");
+}
 
 std::vector<int32_t> ForbiddenTokens(const RequestSpec& spec, const ModelConfig& config) {
   std::vector<int32_t> tokens;

@@ -22,6 +22,9 @@ using ParameterMap = google::protobuf::Map<std::string, inference::InferParamete
 // stop texts need.
 absl::Status ReadParameters(const ParameterMap& map, const ModelConfig& config, RequestSpec* spec);
 
+// Returns an error if the parameters leave no token to draw. ReadParameters checks this too.
+absl::Status CheckChoice(const RequestSpec& spec, const ModelConfig& config);
+
 // Returns the tokens that no row may draw, ascending and distinct: tokens banned by a bias, and
 // tokens that would end a row before min_tokens. Tokens that the request excludes for single rows
 // are not included.

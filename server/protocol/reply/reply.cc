@@ -470,8 +470,10 @@ ReplyBuilder::ReplyBuilder(ReplySpec spec)
   const auto stops = std::make_shared<const StopTexts>(spec_.request->stop.texts);
   texts_.reserve(sent_.size());
   for (size_t row = 0; row < sent_.size(); ++row) {
+    const std::span<const int32_t> before =
+        spec_.before.empty() ? std::span<const int32_t>() : spec_.before[row];
     texts_.emplace_back(spec_.request->model->tokenizer.get(), stops,
-                        spec_.request->stop.min_tokens);
+                        spec_.request->stop.min_tokens, before);
   }
 }
 

@@ -46,9 +46,25 @@ absl::Status CheckDiversity(const RequestSpec& spec, const Request& request) {
   return absl::OkStatus();
 }
 
-absl::Status CheckStop(const StopRules& stop, const Model& model) {
-  if (stop.texts.empty() || model.tokenizer != nullptr) return absl::OkStatus();
-  return ParameterError("stop", "the model has no tokenizer; use stop_token_ids");
+// Generated text has no special tokens, so a stop text that names one ends rows before the token.
+absl::Status ReadStop(const Model& model, RequestSpec* spec) {
+  StopRules* const stop = &spec->stop;
+  if (stop->texts.empty()) return absl::OkStatus();
+  if (model.tokenizer == nullptr) {
+    return ParameterError("stop", "the model has no tokenizer; use stop_token_ids");
+  }
+  const size_t given = stop->ids.size();
+  for (const std::string& text : stop->texts) {
+    const int32_t id = model.tokenizer->IdOf(text);
+    if (id < 0 || id >= model.config.vocab_size) continue;
+    const std::vector<std::string> specials = model.tokenizer->special_texts();
+    if (std::ranges::find(specials, text) != specials.end()) stop->ids.push_back(id);
+  }
+  if (stop->ids.size() == given) return absl::OkStatus();
+  std::ranges::sort(stop->ids);
+  const auto repeated = std::ranges::unique(stop->ids);
+  stop->ids.erase(repeated.begin(), repeated.end());
+  return CheckChoice(*spec, model.config);
 }
 
 // Reads the tokens of the predicted answer, at most as many as the answer may have.
@@ -164,6 +180,18 @@ absl::Status CheckLabels(const RequestSpec& spec, const Prompt& prompt) {
   return absl::OkStatus();
 }
 
+// Leaves out the tokens of the tokenizer's template if the request asks for it.
+absl::Status ApplyTemplate(const RequestSpec& spec, Prompt* prompt) {
+  if (spec.add_special_tokens) return absl::OkStatus();
+  if (!prompt->takes_prompt() || !spec.extraction.labels.empty()) {
+    return ParameterError("add_special_tokens",
+                          "is false, which needs text_input without text_pair_input and labels; "
+                          "leave the parameter out");
+  }
+  prompt->LeaveOutTemplate();
+  return absl::OkStatus();
+}
+
 // Checks that the prompt takes the parameters prompt_name and instruction, if they are given.
 absl::Status CheckPromptName(const inference::ModelInferRequest& message, const Model& model,
                              const Prompt& prompt) {
@@ -250,6 +278,20 @@ bool ComparesVectors(const inference::ModelInferRequest& message, const InputTen
   });
 }
 
+// Returns the last tokens of each prompt, which affect the text of the answer.
+std::vector<std::vector<int32_t>> TokensBefore(const Request& request,
+                                               const std::vector<int32_t>& lengths) {
+  std::vector<std::vector<int32_t>> before;
+  if (!request.inputs.empty()) return before;
+  std::span<const int32_t> rest = request.tokens;
+  for (const int32_t length : lengths) {
+    const auto last = rest.first(length).last(std::min<size_t>(length, TextStream::kMostBefore));
+    before.emplace_back(last.begin(), last.end());
+    rest = rest.subspan(length);
+  }
+  return before;
+}
+
 // Takes the positions of labels and words, and the places of words.
 void TakeWords(const Prompt& prompt, Request* request, ReplySpec* reply) {
   request->vectors.begin.push_back(0);
@@ -299,6 +341,7 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
   SLUICE_RETURN_IF_ERROR(CheckPromptName(message, model, prompt));
   SLUICE_RETURN_IF_ERROR(CheckSpanUnit(*spec, prompt));
   SLUICE_RETURN_IF_ERROR(CheckLabels(*spec, prompt));
+  SLUICE_RETURN_IF_ERROR(ApplyTemplate(*spec, &prompt));
   if (const int64_t least = prompt.LeastEncoded(model); least > 0 && call.before_encoding) {
     SLUICE_RETURN_IF_ERROR(call.before_encoding(least));
   }
@@ -317,7 +360,7 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
     SLUICE_RETURN_IF_ERROR(prompt.Encode(PromptText(*spec, model, prompt), spec->states.task,
                                          spec->truncate, located, spec->window_overlap > 0, model));
   }
-  SLUICE_RETURN_IF_ERROR(CheckStop(spec->stop, model));
+  SLUICE_RETURN_IF_ERROR(ReadStop(model, spec.get()));
   if ((request.outputs & kOutputTokens) == 0 && !message.parameters().contains("max_tokens")) {
     spec->max_tokens = 0;
   }
@@ -341,6 +384,7 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
   SLUICE_ASSIGN_OR_RETURN(reply.max_bytes, BoundReply(*spec, request, reply.outputs, prompt.rows(),
                                                       longest, limits.max_reply_bytes));
   SLUICE_RETURN_IF_ERROR(prompt.Copy(model, &request));
+  if (requested(Output::kTextOutput)) reply.before = TokensBefore(request, prompt.lengths());
   if (reports_places && spec->window_overlap == 0) reply.ranges = prompt.Ranges();
   if (extras.spans) {
     const SpanTexts texts{

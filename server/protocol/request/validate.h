@@ -55,6 +55,7 @@ struct ReplySpec {
   std::optional<int64_t> drawn_seed = std::nullopt;  // the seed to return, if one was drawn
   std::vector<ByteRange> ranges = {};                // byte range of each token, for token_offsets
   std::vector<int32_t> token_ids = {};               // of all rows, for token_ids
+  std::vector<std::vector<int32_t>> before = {};     // of each row, see TextStream; or empty
   std::vector<int32_t> vector_counts = {};           // of each row, for vectors
   std::vector<int32_t> span_counts = {};             // of each row, for span_embeddings
   std::vector<std::vector<TextSpan>> words = {};     // of each row, for extracted_spans

@@ -35,6 +35,8 @@ class Prompt {
 
   // Returns whether one of the model's prompts can be put before this prompt.
   bool takes_prompt() const { return texts_.rows() > 0 && !texts_.pairs() && queries() == 0; }
+  // Leaves out the tokens of the tokenizer's template. Requires takes_prompt().
+  void LeaveOutTemplate() { texts_.LeaveOutTemplate(); }
   // Returns whether the rows are the model's frame with a query and a document each.
   bool framed() const { return texts_.framed(); }
   // Returns a lower bound on the tokens of the encoded texts, from their bytes; 0 for other

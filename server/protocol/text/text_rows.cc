@@ -82,7 +82,7 @@ const Tokenizer& TextRows::RowTokenizer() const {
 
 const TextTemplate& TextRows::RowTemplate() const {
   static const TextTemplate* const only = new TextTemplate(TextTemplate::TextOnly());
-  if (framed()) return *only;
+  if (framed() || bare_) return *only;
   const TextTemplates& templates = model_->tokenizer->templates();
   if (pairs()) return *templates.pair;
   return rules_ != nullptr && rules_->single ? *rules_->single : templates.single;

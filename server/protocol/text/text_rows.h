@@ -39,6 +39,8 @@ class TextRows {
   bool pairs() const { return texts_.size() > 1; }
   bool framed() const { return frame_ != nullptr; }
 
+  // Leaves out the template's tokens. Requires that no text is part of a pair.
+  void LeaveOutTemplate() { bare_ = true; }
   // Returns the bytes of the texts that Encode will encode. A frame's constant text is not counted.
   int64_t bytes() const;
   // Encodes each text once, with `prompt` before each text that is not part of a pair. Texts that
@@ -137,6 +139,7 @@ class TextRows {
   const Tokenizer& RowTokenizer() const;
 
   const Model* model_ = nullptr;
+  bool bare_ = false;                 // whether the template's tokens are left out
   const PairFrame* frame_ = nullptr;  // of pairs; belongs to the model
   std::string instruction_;
   std::optional<std::vector<int32_t>> tail_;  // of the frame, once it is needed

@@ -123,8 +123,9 @@ struct Streamed {
 };
 
 Streamed Stream(const Tokenizer& tokenizer, std::span<const int32_t> tokens,
-                const std::vector<std::string>& stops = {}, int32_t min_tokens = 0) {
-  TextStream stream(&tokenizer, std::make_shared<const StopTexts>(stops), min_tokens);
+                const std::vector<std::string>& stops = {}, int32_t min_tokens = 0,
+                std::span<const int32_t> before = {}) {
+  TextStream stream(&tokenizer, std::make_shared<const StopTexts>(stops), min_tokens, before);
   Streamed out;
   for (const int32_t token : tokens) {
     stream.Append(token, &out.pieces.emplace_back());
@@ -425,6 +426,38 @@ TEST_F(DependentDecodeTest, StopsSpanTokensWhoseTextDependsOnOthers) {
   EXPECT_EQ(Stream(tokenizer_, tokens, {" END"}).text(), "Hello world");
   EXPECT_EQ(Stream(tokenizer_, std::vector<int32_t>{kSpaceEnd, kMark}, {" END"}).text(), "END!")
       << "the space at the beginning of the text is dropped";
+}
+
+TEST_F(DependentDecodeTest, AnAnswerContinuesTheTextBeforeIt) {
+  const auto stream = [&](std::vector<int32_t> before, std::vector<int32_t> tokens,
+                          const std::vector<std::string>& stops = {}) {
+    return Stream(tokenizer_, tokens, stops, 0, before).text();
+  };
+  EXPECT_EQ(stream({kHello}, {kWorld, kIng}), " worlding");
+  EXPECT_EQ(stream({kHello, kSpace}, {kWorld}), " world");
+  EXPECT_EQ(stream({kHello, SpaceAndByteTokenizer::kControl}, {kWorld}), " world");
+  EXPECT_EQ(stream({SpaceAndByteTokenizer::kControl}, {kWorld}), "world");
+  EXPECT_EQ(stream({kHello}, {kSpaceEnd, kMark}, {" END"}), "");
+  EXPECT_EQ(stream({kHello}, {0xE4, 0xBD, 0xA0}), "你");
+  // The first token does not complete a character of the text before it.
+  EXPECT_EQ(stream({0xE4, 0xBD}, {kWorld}), "world");
+}
+
+TEST_F(DependentDecodeTest, ATextAndItsContinuationAddUpToTheWholeText) {
+  for (uint64_t seed = 0; seed < 1000; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    std::vector<int32_t> tokens;
+    for (size_t i = 0; i < 12; ++i) tokens.push_back(static_cast<int32_t>(257 + random() % 7));
+    const std::span<const int32_t> before = std::span(tokens).first(random() % 12);
+    const std::span<const int32_t> answer = std::span(tokens).subspan(before.size());
+    for (const bool drops_all : {false, true}) {
+      const SpaceAndByteTokenizer tokenizer(pieces_, drops_all);
+      const std::string text = tokenizer.Decode(before);
+      if (text.empty() && !before.empty()) continue;  // The whole text drops the spaces.
+      ASSERT_EQ(text + Stream(tokenizer, answer, {}, 0, before).text(), tokenizer.Decode(tokens));
+    }
+  }
 }
 
 TEST_F(DependentDecodeTest, PiecesOfRandomTokensAddUpToTheWholeText) {

@@ -126,6 +126,48 @@ TEST_P(PairGoldenTest, PairsGetTheTemplateTypesAndCutsOfTheOriginal) {
   EXPECT_GT(cut, 100);
 }
 
+class SpecialTokensTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(SpecialTokensTest, ATextMayBeEncodedWithoutThem) {
+  const auto model = Encoder(GetParam());
+  ModelInferRequest message = Texts({"hello world, hello"}, {});
+  auto& parameters = *message.mutable_parameters();
+  const std::vector<int32_t> around = Valid(model, message).tokens;
+  parameters["add_special_tokens"].set_bool_param(false);
+  const std::vector<int32_t> bare = *model->tokenizer->EncodeBare("hello world, hello", 1000);
+  ASSERT_GT(bare.size(), 3u);
+  EXPECT_EQ(Valid(model, message).tokens, bare);
+  EXPECT_EQ(around.size() - bare.size(), model->tokenizer->templates().single.specials());
+  parameters["truncate"].set_string_param("left");
+  model->config.max_positions = 3;
+  EXPECT_EQ(Valid(model, message).tokens, std::vector<int32_t>(bare.end() - 3, bare.end()));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, SpecialTokensTest,
+                         ::testing::Values("bert_uncased", "gpt2", "llama2", "roberta", "xlm"),
+                         [](const auto& param) { return param.param; });
+
+TEST(SpecialTokensTest, PairsNeedThem) {
+  ModelInferRequest message = Texts({"a"}, {"b"});
+  (*message.mutable_parameters())["add_special_tokens"].set_bool_param(false);
+  EXPECT_THAT(ErrorOf(Encoder("bert_uncased"), message),
+              HasSubstr("parameter add_special_tokens is false, which needs text_input"));
+}
+
+TEST(StopTextsTest, ASpecialTokenEndsRowsByItsId) {
+  const auto model = Encoder("llama2");
+  model->config.causal = model->config.has_lm_head = true;
+  ModelInferRequest message = Texts({"a"}, {});
+  auto& parameters = *message.mutable_parameters();
+  parameters["stop"].set_string_param(R"(["</s>", "x", "<s>", "</s>"])");
+  parameters["stop_token_ids"].set_string_param("[2, 7]");
+  EXPECT_THAT(Valid(model, message).spec->stop.ids, ElementsAre(1, 2, 7));
+  parameters["max_tokens"].set_int64_param(2);
+  parameters["min_tokens"].set_int64_param(1);
+  parameters["allowed_token_ids"].set_string_param("[1]");
+  EXPECT_THAT(ErrorOf(model, message), HasSubstr("allowed_token_ids leaves no token to draw"));
+}
+
 INSTANTIATE_TEST_SUITE_P(All, PairGoldenTest, ::testing::ValuesIn(TokenizersWith(true)),
                          [](const auto& param) { return param.param; });
 
