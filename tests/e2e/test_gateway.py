@@ -42,7 +42,8 @@ def test_completions_have_the_bits_of_grpc(demo, gateway, client):
 
     assert choice.logprobs.tokens == [text(each) for each in expected["output_ids"][0]]
     assert [list(each) for each in choice.logprobs.top_logprobs] == [
-        list(dict.fromkeys(map(text, top))) for top in expected["top_ids"][0]]
+        list(dict.fromkeys(map(text, (*top, drawn))))
+        for top, drawn in zip(expected["top_ids"][0], expected["output_ids"][0])]
     assert choice.logprobs.text_offset == list(range(20))
     usage = answer.usage
     assert (usage.prompt_tokens, usage.completion_tokens) == (len(PROMPT) + 1, 20)
@@ -414,12 +415,39 @@ def test_a_chat_without_a_limit_ends_at_the_last_position_at_most(gateway):
         "model": "demo", "messages": [{"role": "user", "content": "x" * 300}]})
     assert long.status == 400 and long.json["error"]["code"] == "context_length_exceeded"
     assert "max_tokens is" not in long.json["error"]["message"]
+    cut = gateway.post("/v1/chat/completions", {
+        "model": "demo", "messages": [{"role": "user", "content": "x" * 300}], "truncate": "left",
+        "logit_bias": {"256": -100}, "ignore_eos": True}).json["usage"]
+    assert cut["completion_tokens"] == 128 and cut["total_tokens"] == 257, cut
+
+
+def test_the_logprobs_of_a_completion_have_the_drawn_tokens(gateway):
+    for top in (0, 1):
+        logprobs = gateway.post("/v1/completions", {
+            "model": "demo", "prompt": "In the", "max_tokens": 30, "seed": 1, "temperature": 2,
+            "logprobs": top}).json["choices"][0]["logprobs"]
+        drawn = list(zip(logprobs["tokens"], logprobs["token_logprobs"]))
+        assert len(drawn) == 30
+        assert [(token, tops[token]) for (token, _), tops in zip(drawn, logprobs["top_logprobs"])
+                ] == drawn
+        assert {len(each) for each in logprobs["top_logprobs"]} <= {1, 1 + top}
+
+
+def test_offsets_of_tokens_count_characters():
+    from sluice_client.gateway.completions import _Place, _Token
+
+    place, offsets = _Place(), []
+    for piece in (b"\xc3", b"\xa9", b"!", b" \xe2", b"\x82\xac", b"a"):
+        offsets.append(place.offset)
+        place.move(_Token(0, 0, piece))
+    assert offsets == [0, 0, 1, 2, 3, 4] and place.offset == len("é! €a")
 
 
 def test_a_top_p_of_zero_takes_the_most_likely_token(gateway):
     asked = {"model": "demo", "prompt": "In the", "max_tokens": 8}
     greedy = gateway.post("/v1/completions", {**asked, "temperature": 0}).json["choices"]
     assert gateway.post("/v1/completions", {**asked, "top_p": 0}).json["choices"] == greedy
+    assert gateway.post("/v1/completions", {**asked, "temperature": 1e-7}).json["choices"] == greedy
 
 
 def test_a_path_without_its_prefix_names_the_whole_path(gateway):

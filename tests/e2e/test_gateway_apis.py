@@ -15,6 +15,7 @@ from sluice_client.gateway.hostile import Refused
 from sluice_client.gateway.openai import encoded, integers
 from sluice_client.gateway.call import HttpCall
 from sluice_client.tensors import Tensor
+from tiny_model import TOKENIZERS, TinyModel
 
 TEXTS = ["a b c", "no more", "d"]
 QUERY = "a b"
@@ -206,6 +207,32 @@ def test_tokens_are_those_that_the_model_reads(served, gateway, client):
     assert ask(gateway, "/tokenize", {"model": "demo", "prompt": "a"})["max_model_len"] == 256
     cut = client.tokenize("demo", "a" * 300, truncate="right")
     assert len(cut[0]) == 256 and cut.truncated_tokens == 45
+
+
+def test_tokens_without_places_are_not_special(tmp_path):
+    """White space has no place in a text, and no token of a SentencePiece model has one."""
+    models = []
+    for name, file in (("llama2.json", "tokenizer.json"), ("bpe.model", "tokenizer.model")):
+        folder = TinyModel(tmp_path / name, seed=1, vocab=1000, positions=64).directory
+        shutil.copy(TOKENIZERS / name, folder / file)
+        if file == "tokenizer.model":
+            (folder / "tokenizer_config.json").write_text('{"add_bos_token": true}')
+        models.append((file, folder))
+    served = Daemon(models=models)
+    with Gateway(served) as gateway, Client(served.grpc) as client:
+        for model, _ in models:
+            text = "a\n\nb\n"
+            (row,) = client.tokenize(model, [text], add_special_tokens=False)
+            bare = [each.id for each in row]
+            asked = {"model": model, "prompt": text}
+            without = ask(gateway, "/tokenize", {**asked, "add_special_tokens": False})
+            assert without["tokens"] == bare
+            assert ask(gateway, "/tokenize", asked)["tokens"] == [1, *bare]
+            (tei,) = ask(gateway, "/tokenize", {"model": model, "inputs": text})
+            assert [each["special"] for each in tei] == [True] + [False] * len(bare)
+            assert any(each["start"] is None for each in tei[1:])
+    status, output = served.stop()
+    assert status == 0, output
 
 
 def test_tei_describes_the_model(gateway):

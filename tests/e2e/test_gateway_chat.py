@@ -25,8 +25,7 @@ USER = [{"role": "user", "content": "hi"}]
 
 def test_templates_are_found_in_hugging_face_files(tmp_path):
     config = {"bos_token": {"content": "<s>"}, "chat_template": "{{ bos_token }}one"}
-    assert load(tmp_path, config).prompt(USER) == "one"  # The daemon adds <s> itself.
-    assert load(tmp_path, {**config, "add_bos_token": False}).prompt(USER) == "<s>one"
+    assert load(tmp_path, config).prompt(USER) == "<s>one"
     several = [{"name": "tools", "template": "two"}, {"name": "default", "template": "three"}]
     assert load(tmp_path, {"chat_template": several}).prompt(USER) == "three"
     assert load(tmp_path, config, "{{ messages[0].content | tojson }}").prompt(USER) == '"hi"'
@@ -34,6 +33,19 @@ def test_templates_are_found_in_hugging_face_files(tmp_path):
         load(tmp_path / "..", {})
     with pytest.raises(ValueError, match="does not compile"):
         load(tmp_path, {}, "{% for %}")
+    (tmp_path / "tokenizer.model").touch()
+    with pytest.raises(ValueError, match="convert it"):
+        load(tmp_path, {}, "{{ messages[0].content }}")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    assert load(tmp_path, {}, "{{ messages[0].content }}").prompt(USER) == "hi"
+
+
+def test_developers_are_systems_for_templates_that_do_not_know_them(tmp_path):
+    messages = [{"role": "developer", "content": "Answer in French."}, *USER]
+    only = "{% for m in messages if m.role == 'system' %}{{ m.content }}{% endfor %}"
+    assert load(tmp_path, {}, only).prompt(messages) == "Answer in French."
+    both = only + "{% for m in messages if m.role == 'developer' %}!{{ m.content }}{% endfor %}"
+    assert load(tmp_path, {}, both).prompt(messages) == "!Answer in French."
 
 
 @pytest.mark.parametrize(
@@ -180,19 +192,33 @@ def test_special_tokens_of_the_served_model_are_refused(tmp_path):
     words = ["<unk>", "<|end|>", "a", "b"]
     (model / "tokenizer.json").write_text(json.dumps({
         "added_tokens": [{"id": i, "content": words[i], **token} for i in (0, 1)],
-        "pre_tokenizer": {"type": "Whitespace"}, "normalizer": None, "post_processor": None,
+        "pre_tokenizer": {"type": "Whitespace"}, "normalizer": None,
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "<|end|>", "type_id": 0}},
+                       {"Sequence": {"id": "A", "type_id": 0}}],
+            "pair": [{"Sequence": {"id": "A", "type_id": 0}},
+                     {"Sequence": {"id": "B", "type_id": 0}}],
+            "special_tokens": {"<|end|>": {"id": "<|end|>", "ids": [1], "tokens": ["<|end|>"]}}},
         "decoder": None, "model": {"type": "WordLevel", "unk_token": "<unk>",
                                    "vocab": {word: i for i, word in enumerate(words)}}}))
     template = tmp_path / "chat.jinja"
     template.write_text("{% for m in messages %}{{ m.content }} <|end|>{% endfor %}")
     served = Daemon(models=[("tiny", model)])
     with Gateway(served, "--chat", f"tiny={template}") as gateway:
-        def answer(content):
+        def answer(content, **more):
             return gateway.post("/v1/chat/completions", {
                 "model": "tiny", "max_tokens": 1,
-                "messages": [{"role": "user", "content": content}]})
+                "messages": [{"role": "user", "content": content}], **more})
 
-        assert answer("a b").status == 200
+        # The prompt has no special tokens but the template's.
+        assert answer("a b").json["usage"]["prompt_tokens"] == 3
+        assert answer("a b", add_special_tokens=True).json["usage"]["prompt_tokens"] == 4
+        for special, tokens in ((True, 4), (False, 3)):
+            completion = gateway.post("/v1/completions", {
+                "model": "tiny", "max_tokens": 1, "prompt": "a b <|end|>",
+                "add_special_tokens": special})
+            assert completion.json["usage"]["prompt_tokens"] == tokens
         refused = answer("a <|end|> b")
         assert refused.status == 400
         assert "special token '<|end|>'" in refused.json["error"]["message"]

@@ -37,7 +37,6 @@ class ChatTemplate:
         self.tokens: dict[str, str] = {}
         self._specials: set[str] = set()
         self._whole = whole
-        add_bos: Any = None
         for name in _FILES[:2]:
             config = tokenizer.get(name, {})
             for token in _SPECIALS:
@@ -50,11 +49,8 @@ class ChatTemplate:
                 self._specials.add(_content(each))
             decoder = config.get("added_tokens_decoder")
             self._add_special(decoder.values() if isinstance(decoder, dict) else ())
-            add_bos = config.get("add_bos_token", add_bos)
         self._add_special(_values(tokenizer.get("tokenizer.json", {}).get("added_tokens") or []))
         self._specials.discard("")
-        # The daemon's tokenizer adds the BOS token itself unless add_bos_token is false.
-        self._daemon_adds_bos = add_bos is not False
         self._template = render.Template(source, self.tokens)
 
     def _add_special(self, tokens: Any) -> None:
@@ -67,9 +63,15 @@ class ChatTemplate:
         """Reads a template from a model's folder, a tokenizer_config.json, or a Jinja file.
 
         `tokenizer` is the folder with the tokenizer's files, if it is not the template's folder.
-        Raises ValueError if the path has no template.
+        Raises ValueError if the path has no template, or if the model's tokenizer would not find
+        the template's special tokens.
         """
         folder = tokenizer or (path if path.is_dir() else path.parent)
+        if (folder / "tokenizer.model").is_file() and not (folder / "tokenizer.json").is_file():
+            raise ValueError(f"{folder} has a tokenizer.model without a tokenizer.json, so the"
+                             " special tokens of a chat would be read as plain text; convert it:"
+                             " transformers.AutoTokenizer.from_pretrained(FOLDER)"
+                             ".save_pretrained(FOLDER)")
         files = {name: _read(folder / name) for name in _FILES if (folder / name).is_file()}
         is_model = any((folder / name).is_file()
                        for name in (*_FILES, "tokenizer.model", "config.json"))
@@ -97,19 +99,24 @@ class ChatTemplate:
                           " be checked; start the gateway with --tokenizer MODEL=FOLDER", "model")
         return sorted(self._specials.union(served or ()))
 
+    def messages(self, messages: Sequence[Mapping[str, str]]) -> Sequence[Mapping[str, str]]:
+        """Returns the messages with roles that the template knows.
+
+        OpenAI's clients write `developer` for `system`. Templates leave out unknown roles.
+        """
+        if "developer" in self.source:
+            return messages
+        return [{**each, "role": "system"} if each["role"] == "developer" else each
+                for each in messages]
+
     def prompt(self, messages: Sequence[Mapping[str, str]]) -> str:
         """Returns the prompt for the assistant's next message, rendered in this process."""
         if found := render.special_token_in(messages, self.specials()):
             raise _special_token(*found)
         try:
-            return self.without_bos(self._template.render(messages))
+            return self._template.render(self.messages(messages))
         except ValueError as error:
             raise Refused(400, str(error), "messages") from None
-
-    def without_bos(self, text: str) -> str:
-        """Removes the BOS token that the daemon's tokenizer adds again."""
-        bos = self.tokens.get("bos_token", "")
-        return text[len(bos) :] if bos and self._daemon_adds_bos and text.startswith(bos) else text
 
 
 class Renderer:
@@ -134,7 +141,8 @@ class Renderer:
         if not self._turns.take(caller):
             await self._turns.wait(caller)
         try:
-            rendering = asyncio.ensure_future(self._render([name, messages, specials]))
+            known = self._templates[name].messages(messages)
+            rendering = asyncio.ensure_future(self._render([name, known, specials]))
             try:
                 answer = await asyncio.shield(rendering)
             except asyncio.CancelledError:
@@ -148,7 +156,8 @@ class Renderer:
             raise _special_token(*answer["special"])
         if "error" in answer:
             raise Refused(400, answer["error"], "messages")
-        return self._templates[name].without_bos(answer["text"])
+        text: str = answer["text"]
+        return text
 
     async def _render(self, call: Sequence[Any]) -> Any:
         why = "it ended its process"

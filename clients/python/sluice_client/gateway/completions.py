@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import time
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import (
     Any,
     AsyncGenerator,
@@ -34,7 +35,7 @@ from .hostile import (
     parse_object,
     size_of_prompt,
 )
-from .openai import prompt_options, prompts_of
+from .openai import prompt_options, prompts_of, truncation_of
 from .serving import Gateway
 
 # The answers of one call that the daemon computes at the same time, and the bytes of their prompts.
@@ -45,6 +46,7 @@ _MOST_STOPS = 16
 _MOST_TOP = 20
 _MOST_PREDICTION = 65536  # bytes
 _SEEDS = 2**64
+_LEAST_TEMPERATURE = 0.001  # of the daemon, except for 0
 # Bytes of an answer, of a generated token, and of each of its candidates, until the answer has been
 # encoded.
 _COST_OF_ANSWER = 3000
@@ -94,6 +96,7 @@ def _job(
     max_tokens: int,
     num_top: Optional[int],
     token_bytes: bool,
+    add_special_tokens: Optional[bool],
 ) -> _Job:
     """Reads the fields common to both APIs, and refuses the remaining ones. `num_top` is None if
     no logprobs are requested."""
@@ -114,7 +117,10 @@ def _job(
     temperature, top_p = fields.number("temperature", 1.0), fields.number("top_p", None)
     if top_p == 0:  # OpenAI's API takes 0 for the most likely token.
         temperature, top_p = 0.0, None
+    if 0 < temperature < _LEAST_TEMPERATURE:  # Clients write a tiny number for 0.
+        temperature = 0.0
     options = {
+        "add_special_tokens": add_special_tokens,
         "temperature": temperature,
         "top_p": top_p,
         "presence_penalty": fields.number("presence_penalty", None),
@@ -240,18 +246,16 @@ async def completions(gateway: Gateway, call: HttpCall) -> Answer:
     fields.accept("suffix", "")
     name = fields.text("model", most=256)
     spells = num_top is not None and await gateway.models.spells(name, call.options)
-    job = _job(gateway, call, fields, name, prompts, max_tokens, num_top, spells)
+    special = fields.flag("add_special_tokens", None)
+    job = _job(gateway, call, fields, name, prompts, max_tokens, num_top, spells, special)
     await gateway.models.check_token_ids(job.model, prompts, "prompt", call.options)
-    offsets = [0] * job.answers  # of the next part of each answer
+    places = [_Place() for _ in range(job.answers)]
 
     def choice(index: int, part: Generation) -> Mapping[str, Any]:
-        logprobs = None
-        if num_top is not None:
-            logprobs, offsets[index] = _completion_logprobs(part, offsets[index])
         return {
             "index": index,
             "text": part.text,
-            "logprobs": logprobs,
+            "logprobs": None if num_top is None else _completion_logprobs(part, places[index]),
             "finish_reason": job.finish_reason(part),
         }
 
@@ -262,24 +266,38 @@ async def completions(gateway: Gateway, call: HttpCall) -> Answer:
     return Whole({**head, "choices": choices, "usage": usage.shown(job.choices)})
 
 
-def _completion_logprobs(part: Generation, offset: int) -> tuple[Mapping[str, Any], int]:
-    """Returns the logprobs of a part, and the offset of the next part. `offset` is the number of
-    characters of the tokens before it."""
+@dataclass
+class _Place:
+    """The place in the text of an answer where its next token begins."""
+
+    offset: int = 0  # in characters
+    _decoder: codecs.IncrementalDecoder = field(
+        default_factory=lambda: codecs.getincrementaldecoder("utf-8")(errors="replace"))
+
+    def move(self, token: _Token) -> None:
+        text = token.text if token.bytes is None else self._decoder.decode(token.bytes)
+        self.offset += len(text)
+
+
+def _completion_logprobs(part: Generation, place: _Place) -> Mapping[str, Any]:
+    """Returns the logprobs of a part of an answer that begins at `place`, and moves it to the end
+    of the part."""
     texts, offsets, tops = [], [], []
     for token, candidates in _tokens(part):
         texts.append(token.text)
-        offsets.append(offset)
-        offset += len(token.text)
+        offsets.append(place.offset)
+        place.move(token)
         top: dict[str, float] = {}
-        for each in candidates:  # Of two candidates with one text, the likelier one is first.
+        # Of two candidates with one text, the likelier one is first. The drawn token may be none.
+        for each in (*candidates, token):
             top.setdefault(each.text, each.logprob)
         tops.append(top)
     return {
         "tokens": texts,
         "token_logprobs": part.logprobs,
-        "top_logprobs": tops if part.top else None,
+        "top_logprobs": tops,
         "text_offset": offsets,
-    }, offset
+    }
 
 
 async def chat_completions(gateway: Gateway, call: HttpCall) -> Answer:
@@ -298,13 +316,18 @@ async def chat_completions(gateway: Gateway, call: HttpCall) -> Answer:
         raise await gateway.models.without_template(name, call.options)
     if not messages:
         raise fields.refuse("messages", "is empty")
-    specials = template.specials(await gateway.models.special_tokens(name, call.options))
-    prompt = await gateway.renderer.prompt(call.caller, name, messages, specials)
+    served = await gateway.models.special_tokens(name, call.options)
+    prompt = await gateway.renderer.prompt(
+        call.caller, name, messages, template.specials(served))
+    # The template writes all special tokens, unless the tokenizer finds none in texts.
+    special = fields.flag("add_special_tokens", None if served == [] else False)
     max_tokens = limit if limit is not None else await gateway.models.room(
-        name, prompt, gateway.default_max_tokens, call.options)
+        name, prompt, gateway.default_max_tokens,
+        truncation_of(fields.copy()) in ("left", "right"),
+        {**call.options, "add_special_tokens": special})
     spells = logprobs and await gateway.models.spells(name, call.options)
-    job = _job(
-        gateway, call, fields, name, [prompt], max_tokens, top if logprobs else None, spells)
+    job = _job(gateway, call, fields, name, [prompt], max_tokens, top if logprobs else None,
+               spells, special)
 
     def contents(part: Generation) -> Optional[Mapping[str, Any]]:
         return {"content": _chat_logprobs(part), "refusal": None} if logprobs else None

@@ -103,10 +103,14 @@ class Models:
                           "model")
 
     async def room(
-        self, name: str, prompt: Prompt, most: int, options: Mapping[str, Any]
+        self, name: str, prompt: Prompt, most: int, cuts: bool, options: Mapping[str, Any]
     ) -> int:
-        """Returns how many tokens, up to `most`, can follow a prompt; 1 if it is too long."""
-        positions = int((await self.info(name, options)).properties.get("max_positions", 0))
+        """Returns how many tokens, up to `most`, can follow a prompt; 1 if it is too long.
+
+        If the daemon `cuts` long prompts, room for an answer is half of the positions.
+        """
+        served = {key: value for key, value in options.items() if key != "add_special_tokens"}
+        positions = int((await self.info(name, served)).properties.get("max_positions", 0))
         if not positions or not isinstance(prompt, str):
             return most
         # A token has at least one byte, except for a few special ones.
@@ -114,7 +118,8 @@ class Models:
             return most
         # A text that is too long is cut, and then leaves no room.
         (tokens,) = await self._client.tokenize(name, [prompt], truncate="right", **options)
-        return max(1, min(most, positions + 1 - len(tokens)))
+        least = max(1, positions // 2) if cuts else 1
+        return min(most, max(least, positions + 1 - len(tokens)))
 
     async def spells(self, name: str, options: Mapping[str, Any]) -> bool:
         """Returns whether the model states the bytes of generated tokens: it has a tokenizer."""

@@ -216,12 +216,6 @@ async def similarity(
     return Whole(cosines, headers=cut_header(embedded))
 
 
-def _without_special(row: Sequence[Token]) -> Sequence[Token]:
-    """Leaves out the tokens before and after a text."""
-    inside = [i for i, each in enumerate(row) if each.begin >= 0]
-    return row[inside[0] : inside[-1] + 1] if inside else []
-
-
 async def tokens_of(
     gateway: Gateway, call: HttpCall, name: str, texts: Sequence[str], special: bool,
     prompt_name: Optional[str] = None,
@@ -232,9 +226,17 @@ async def tokens_of(
     # A token has a byte of the text, or is special. The rows are padded to the longest.
     sizes = [min(len(each.encode()) + _SPECIAL_TOKENS, most) for each in texts]
     call.hold(sum(sizes) * _COST_OF_TOKEN + len(sizes) * max(sizes) * _COST_OF_PADDING)
-    options = {**call.options, "truncate": "error", "prompt_name": prompt_name}
-    rows = await gateway.client.tokenize(name, texts, **options)
-    return list(rows) if special else [_without_special(row) for row in rows]
+    return list(await gateway.client.tokenize(
+        name, texts, truncate="error", prompt_name=prompt_name, add_special_tokens=special,
+        **call.options))
+
+
+def _specials(row: Sequence[Token], bare: Sequence[Token]) -> list[bool]:
+    """Returns which tokens of a row the tokenizer's template puts around the `bare` ones."""
+    ids, text = [each.id for each in row], [each.id for each in bare]
+    starts = range(len(ids) - len(text) + 1)
+    before = next((i for i in starts if ids[i : i + len(text)] == text), 0)
+    return [not before <= i < before + len(text) for i in range(len(ids))]
 
 
 async def tokenize(gateway: Gateway, call: HttpCall, fields: Fields) -> Answer:
@@ -248,12 +250,13 @@ async def tokenize(gateway: Gateway, call: HttpCall, fields: Fields) -> Answer:
     prompt_name = fields.text("prompt_name", None, most=256)
     fields.end()
     rows = await tokens_of(gateway, call, name, texts, special, prompt_name)
+    bare = await tokens_of(gateway, call, name, texts, False, prompt_name) if special else rows
     return Whole([
         [{"id": each.id, "text": text[each.begin : each.end] if each.begin >= 0 else "",
-          "special": each.begin < 0, "start": None if each.begin < 0 else each.begin,
+          "special": added, "start": None if each.begin < 0 else each.begin,
           "stop": None if each.begin < 0 else each.end}
-         for each in row]
-        for text, row in zip(texts, rows)
+         for each, added in zip(row, _specials(row, own))]
+        for text, row, own in zip(texts, rows, bare)
     ])
 
 
