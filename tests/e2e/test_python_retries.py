@@ -1,5 +1,9 @@
 """Tests the retries and deadlines of the Python client against a scripted server."""
 
+import copy
+import math
+import pickle
+
 import pytest
 from conftest import free_port
 from python_clients import connect, no_call_left, time_moved_by  # noqa: F401
@@ -101,13 +105,27 @@ def test_overloaded_daemon_is_called_until_the_deadline(connect):
 
 def test_delay_of_a_refusal_is_spread_and_kept_before_the_deadline():
     full = errors.Overloaded("full", "RESOURCE_EXHAUSTED", "queue_full", 2.0)
-    assert Retry().delay_s(full, 1000, 10, lambda: 0) == 2.0
-    assert Retry().delay_s(full, 1000, 10, lambda: 0.5) == pytest.approx(2.1)
-    assert Retry().delay_s(full, 1, 2.05, lambda: 0.5) is None
-    assert NEVER.delay_s(full, 1, 10) is None
+    assert Retry().delay_s(full, 1000, 0, 10, lambda: 0) == 2.0
+    assert Retry().delay_s(full, 1000, 0, 10, lambda: 0.5) == pytest.approx(2.1)
+    assert Retry().delay_s(full, 1, 0, 2.05, lambda: 0.5) is None
+    assert NEVER.delay_s(full, 1, 0, 10) is None
     away = errors.Unavailable("away", "UNAVAILABLE")
-    assert Retry().delay_s(away, 3, 10, lambda: 0) == 0
-    assert Retry().delay_s(away, 4, 10, lambda: 0) is None
+    assert Retry().delay_s(away, 3, 3, 10, lambda: 0) == 0
+    assert Retry().delay_s(away, 4, 4, 10, lambda: 0) is None
+
+
+def test_refusals_for_overload_do_not_count_as_an_unavailable_daemon(connect):
+    refusals = [Refusal("RESOURCE_EXHAUSTED", 1)] * 5 + [Refusal("UNAVAILABLE")]
+    with ScriptedServer(*refusals, "answer") as server, connect(server.address) as client:
+        assert client.generate("demo", "a", max_tokens=1).text == "answer"
+    away = errors.Unavailable("away", "UNAVAILABLE")
+    assert Retry().delay_s(away, 6, 1, 10, lambda: 1) == Retry().backoff_s
+    assert Retry(attempts=6).delay_s(away, 6, 1, 10) is None
+
+
+def test_backoff_of_many_attempts_is_the_longest_one():
+    away = errors.Unavailable("away", "UNAVAILABLE")
+    assert Retry(attempts=10**6).delay_s(away, 2000, 2000, 100, lambda: 1) == Retry().max_backoff_s
 
 
 def test_deadline_of_a_call_limits_all_its_requests_and_the_default_limits_each():
@@ -134,9 +152,47 @@ def test_deadline_of_a_call_limits_all_its_requests_and_the_default_limits_each(
 def test_backoff_grows_up_to_its_limit_and_ends():
     retry = Retry(attempts=4, backoff_s=1, max_backoff_s=3)
     away = errors.Unavailable("away", "UNAVAILABLE")
-    waits = [retry.delay_s(away, attempt, 100, lambda: 0.5) for attempt in (1, 2, 3, 4)]
+    waits = [retry.delay_s(away, attempt, attempt, 100, lambda: 0.5) for attempt in (1, 2, 3, 4)]
     assert waits == [0.5, 1, 1.5, None]
-    assert retry.delay_s(away, 1, 0.4, lambda: 0.5) is None
+    assert retry.delay_s(away, 1, 1, 0.4, lambda: 0.5) is None
+
+
+@pytest.mark.parametrize("timeout_s", [math.inf, 1e10, pytest.param(10**400, id="1e400")])
+def test_call_may_have_any_long_deadline(connect, timeout_s):
+    with ScriptedServer("one", ["two"], "three") as server:
+        with connect(server.address) as client:
+            assert client.generate("m", "a", max_tokens=1, timeout_s=timeout_s).text == "one"
+            parts = client.stream("m", "a", max_tokens=1, timeout_s=timeout_s)
+            assert [each.text for each in parts] == ["two"]
+        with connect(server.address, timeout_s=timeout_s) as client:
+            assert client.generate("m", "a", max_tokens=1).text == "three"
+    assert min(server.times_left) > 1e7
+
+
+def test_deadline_that_is_not_a_number_is_refused(connect):
+    with ScriptedServer() as server, connect(server.address) as client:
+        with pytest.raises(ValueError, match="timeout_s is NaN"):
+            client.generate("m", "a", max_tokens=1, timeout_s=math.nan)
+    with pytest.raises(ValueError, match="timeout_s is nan"):
+        connect(server.address, timeout_s=math.nan)
+
+
+@pytest.mark.parametrize("token", ["secret\n", "s\u00e9cret", "sec\tret"])
+def test_token_that_cannot_be_sent_is_refused_and_not_shown(connect, token):
+    with pytest.raises(ValueError, match="^token: character . of [67] is .*strip") as error:
+        connect("localhost:1", token=token)
+    assert token.strip() not in str(error.value)
+    with pytest.raises(TypeError, match="^token is of type bytes"):
+        connect("localhost:1", token=b"secret")
+
+
+@pytest.mark.parametrize("kind", [errors.SluiceError, *errors.SluiceError.__subclasses__()])
+def test_errors_can_be_pickled_and_copied(kind):
+    made = kind("the text", "NOT_FOUND", "a_reason", 1.5)
+    made.item, made.is_local = 3, True
+    pickled = [pickle.dumps(made, each) for each in range(pickle.HIGHEST_PROTOCOL + 1)]
+    for back in [*map(pickle.loads, pickled), copy.copy(made)]:
+        assert type(back) is kind and str(back) == "the text" and vars(back) == vars(made)
 
 
 def test_errors_of_the_client_have_a_reason_and_name_the_deadline(connect):
