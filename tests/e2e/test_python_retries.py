@@ -1,15 +1,20 @@
 """Tests the retries and deadlines of the Python client against a scripted server."""
 
+import asyncio
+import concurrent.futures
 import copy
 import math
 import pickle
+import threading
+import types
 
 import pytest
 from conftest import free_port
 from python_clients import connect, no_call_left, time_moved_by  # noqa: F401
 from scripted_server import Refusal, ScriptedServer
-from sluice_client import NEVER, Client, Retry, errors
+from sluice_client import NEVER, AsyncClient, Client, Retry, _protocol, aio, errors
 from sluice_client._channel import Attempts, Defaults
+from waiting import PATIENCE_S
 
 
 def test_call_is_retried_after_the_push_back_delay(connect):
@@ -220,6 +225,149 @@ def test_call_after_close_states_that_the_client_is_closed(connect):
             client.generate("demo", "a", max_tokens=1)
         with pytest.raises(errors.SluiceError, match="the client is closed"):
             list(client.stream("demo", "a", max_tokens=1))
+
+
+class Held:
+    """A server whose calls do not end. The stream of a call has one part."""
+
+    def __init__(self):
+        self.arrived, self._ended = threading.Event(), threading.Event()
+        self._server = ScriptedServer(self, infer=self._infer)
+        self.address = self._server.address
+
+    def _infer(self, _, context):
+        context.add_callback(self._ended.set)
+        self.arrived.set()
+        assert self._ended.wait(PATIENCE_S)
+
+    def parts(self):
+        yield "one"
+        self.arrived.set()
+        assert self._ended.wait(PATIENCE_S)
+
+    def __enter__(self):
+        self._server.script = [Parts(self)]
+        return self
+
+    def __exit__(self, *_):
+        self._ended.set()
+        self._server.__exit__()
+
+
+class Parts(list):
+    """The parts of a stream that does not end."""
+
+    def __init__(self, held):
+        self._held = held
+
+    def __iter__(self):
+        return self._held.parts()
+
+
+CALLS = {
+    "one answer": lambda client: client.generate("m", "a", max_tokens=1),
+    "a list": lambda client: client.embed("m", ["a"] * 200),
+    "a stream": lambda client: list(client.stream("m", "a", max_tokens=2)),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_call_in_progress_at_close_states_that_the_client_was_closed(connect, call):
+    with Held() as server, connect(server.address) as client, \
+            concurrent.futures.ThreadPoolExecutor() as threads:
+        answer = threads.submit(CALLS[call], client)
+        assert server.arrived.wait(PATIENCE_S)
+        client.close()
+        with pytest.raises(errors.Cancelled, match="closed during the call"):
+            answer.result(PATIENCE_S)
+
+
+def test_close_during_a_call_fails_the_task_group_of_the_call():
+    async def run(server):
+        client = AsyncClient(server.address)
+
+        async def close():
+            await asyncio.to_thread(server.arrived.wait, PATIENCE_S)
+            await client.close()
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(client.generate("m", "a", max_tokens=1))
+            group.create_task(close())
+
+    with Held() as server, pytest.raises(ExceptionGroup) as group:
+        asyncio.run(run(server))
+    assert [*map(type, group.value.exceptions)] == [errors.Cancelled]
+
+
+def test_task_that_is_cancelled_before_close_is_cancelled():
+    async def run(server):
+        client = AsyncClient(server.address)
+        call = asyncio.ensure_future(client.generate("m", "a", max_tokens=1))
+        await asyncio.to_thread(server.arrived.wait, PATIENCE_S)
+        call.cancel()
+        await client.close()
+        await asyncio.wait({call})
+        return call.cancelled()
+
+    with Held() as server:
+        assert asyncio.run(run(server))
+
+
+@pytest.fixture(params=["this Python", "Python 3.10"])
+def version(request, monkeypatch):
+    if request.param == "Python 3.10":
+        monkeypatch.setattr(aio, "sys", types.SimpleNamespace(version_info=(3, 10)))
+
+
+async def iterations(count):
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("after", range(8))
+def test_call_that_is_cancelled_as_it_gets_a_slot_is_not_made(version, after):
+    """The cancellation arrives `after` iterations of the event loop after the slot is free."""
+    async def run():
+        client, made, gate = AsyncClient("localhost:1", max_in_flight=1), [], asyncio.Event()
+
+        async def infer(*_, **__):
+            made.append(None)
+            await (gate if len(made) == 1 else asyncio.Event()).wait()
+            raise errors.NotFound("no such model", "NOT_FOUND")
+
+        client._connected().unary[_protocol.MODEL_INFER] = infer
+        first, second = (asyncio.ensure_future(client.generate(
+            "m", "a", max_tokens=1, timeout_s=PATIENCE_S)) for _ in range(2))
+        await iterations(20)
+        with pytest.raises(errors.DeadlineExceeded, match="max_in_flight"):
+            await client.generate("m", "a", max_tokens=1, timeout_s=0.001)
+        assert len(made) == 1
+        gate.set()
+        await iterations(after)
+        second.cancel()
+        await iterations(20)
+        assert second.cancelled() and not client._slots.locked()
+        assert isinstance(first.exception(), errors.NotFound)
+        await client.close()
+
+    asyncio.run(run())
+
+
+def test_cancellation_is_kept_if_the_work_ends_in_the_same_iteration(version):
+    async def run():
+        ended = asyncio.get_running_loop().create_future()
+
+        async def work():
+            await ended
+
+        task = asyncio.ensure_future(aio.within(PATIENCE_S, work()))
+        await iterations(5)
+        ended.set_result(None)
+        task.cancel()
+        await asyncio.wait({task})
+        assert task.cancelled()
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("address", ["localhost", "10.0.0.1", "dns:///sluice-headless"])

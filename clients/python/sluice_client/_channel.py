@@ -180,6 +180,14 @@ def closed() -> SluiceError:
                        " inside of the with block", "FAILED_PRECONDITION", "failed_precondition")
 
 
+def cut_off(error: Optional[SluiceError] = None) -> SluiceError:
+    """Returns the error of a call that ended, with `error` if given, when its client was closed."""
+    if error is not None and not is_away(error):
+        return error
+    return Cancelled("the client was closed during the call; close it after its calls have ended",
+                     "CANCELLED")
+
+
 def _check_token(token: Any) -> None:
     """Raises an error for a token that cannot be sent. The error does not contain the token."""
     if token is None:

@@ -11,14 +11,14 @@ from typing import Any, AsyncGenerator, AsyncIterator, Iterator, Mapping, Option
 
 from .. import _protocol, tasks
 from .._channel import Attempts
-from ..aio import AsyncClient
+from ..aio import AsyncClient, within
 from ..errors import NotFound, SluiceError, Unavailable, is_away, late
 from ..options import Prompt
 from ..results import Generation
 from ..retry import Retry
 from .call import HttpCall
 from .fairness import Caller, Places
-from .hostile import Refused, within
+from .hostile import Refused
 
 # Bytes of an answer of the daemon, of its tensors, and of their copies, for each of its bytes.
 _COST_OF_ANSWER_BYTE = 4
