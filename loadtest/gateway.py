@@ -10,6 +10,7 @@ the gateway of another version are compared as well, at the same daemon.
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import pathlib
@@ -42,10 +43,25 @@ def free_port():
 
 
 class Process:
+    """A program that runs until the end of the context, and is ready when this is constructed."""
+
     def __init__(self, command, ready, client=CLIENT):
         environment = {**os.environ, "PYTHONPATH": str(client)}
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL,
                                         stderr=subprocess.DEVNULL, env=environment)
+        try:
+            self._await(ready, command)
+        except BaseException:
+            self.stop()
+            raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def _await(self, ready, command):
         give_up = time.monotonic() + 120
         while True:
             try:
@@ -220,28 +236,25 @@ def main():
     reporting.add_options(parser)
     options = parser.parse_args()
     grpc_address, metrics = (f"127.0.0.1:{free_port()}" for _ in range(2))
-    daemon = Process([options.sluiced, "--model", f"demo={options.model}", "--server.grpc.address",
-                      grpc_address, "--server.metrics.address", metrics, "--server.admin.address=",
-                      # Otherwise the second variant of a round would reuse the first one's prompts.
-                      "--engine.kv.prefix-reuse=false"],
-                     f"http://{metrics}/readyz")
     folders = {"HTTP": CLIENT, **({OTHER: options.other} if options.other else {})}
     gateways = {}
-    for way, folder in folders.items():
-        http_address = f"127.0.0.1:{free_port()}"
-        command = [sys.executable, "-m", "sluice_client.gateway", "--daemon", grpc_address,
-                   "--listen", http_address]
-        gateways[way] = Process(command, f"http://{http_address}/readyz", folder), http_address
 
     async def collect():
         return [row async for row in measure(options, daemon, gateways, grpc_address)]
 
-    try:
+    with contextlib.ExitStack() as started:
+        daemon = started.enter_context(Process(
+            [options.sluiced, "--model", f"demo={options.model}", "--server.grpc.address",
+             grpc_address, "--server.metrics.address", metrics, "--server.admin.address=",
+             # Otherwise the second variant of a round would reuse the first one's prompts.
+             "--engine.kv.prefix-reuse=false"], f"http://{metrics}/readyz"))
+        for way, folder in folders.items():
+            http_address = f"127.0.0.1:{free_port()}"
+            command = [sys.executable, "-m", "sluice_client.gateway", "--daemon", grpc_address,
+                       "--listen", http_address]
+            gateway = Process(command, f"http://{http_address}/readyz", folder)
+            gateways[way] = started.enter_context(gateway), http_address
         rows = asyncio.run(collect())
-    finally:
-        for gateway, _ in gateways.values():
-            gateway.stop()
-        daemon.stop()
     summary = medians(rows)
     report = {"processor": reporting.processor(), "processors": os.cpu_count(),
               "seconds": options.seconds, "rounds": options.rounds, "bytes": options.bytes,

@@ -260,16 +260,13 @@ def main():
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     grpc_address, http_address, metrics, probes = (f"127.0.0.1:{free_port()}" for _ in range(4))
-    daemon = Process([options.sluiced, "--model", f"demo={options.model}", "--server.grpc.address",
-                      grpc_address, "--server.metrics.address", metrics, "--server.admin.address="],
-                     f"http://{metrics}/readyz")
-    gateway = Process([sys.executable, "-m", "sluice_client.gateway", "--daemon", grpc_address,
-                       "--listen", http_address, "--metrics", probes], f"http://{probes}/readyz")
-    try:
+    of_daemon = [options.sluiced, "--model", f"demo={options.model}", "--server.grpc.address",
+                 grpc_address, "--server.metrics.address", metrics, "--server.admin.address="]
+    of_gateway = [sys.executable, "-m", "sluice_client.gateway", "--daemon", grpc_address,
+                  "--listen", http_address, "--metrics", probes]
+    with (Process(of_daemon, f"http://{metrics}/readyz"),
+          Process(of_gateway, f"http://{probes}/readyz") as gateway):
         report = asyncio.run(measure(options, http_address, gateway))
-    finally:
-        gateway.stop()
-        daemon.stop()
     reporting.write(options, report, table(report))
     if report["failed"] or options.max_ratio and report["ratio"] > options.max_ratio:
         sys.exit(f"gateway_hostile.py: {report['failed']} honest calls failed"

@@ -63,6 +63,15 @@ def test_missing_network_is_one_line_with_a_remedy(raised):
     assert "no route to host" in done.stderr and "HTTPS_PROXY" in done.stderr
 
 
+def test_ctrl_c_during_a_download_ends_without_a_traceback():
+    program = ("import sys, types; hub = types.ModuleType('huggingface_hub');"
+               "hub.HfApi = lambda: (_ for _ in ()).throw(KeyboardInterrupt());"
+               "sys.modules['huggingface_hub'] = hub; sys.argv[1:] = ['a/b'];"
+               "from sluice_client import pull; pull.main()")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_a_reranker_gets_its_frame(tmp_path):
     for name in ("qwen3", "mxbai"):
         folder = tmp_path / name

@@ -181,6 +181,14 @@ def test_one_tensor_and_one_output_name_are_lists_of_one(served, connect):
         assert list(client.infer("demo", one, outputs="embedding").outputs) == ["embedding"]
 
 
+def test_one_stop_text_may_look_like_json(served, connect):
+    with connect(served.grpc) as client:
+        whole = client.generate("demo", PROMPT, max_tokens=30).text
+        assert "a" in whole and "[" not in whole
+        for text in ("[INST]", '["a"]'):
+            assert client.generate("demo", PROMPT, max_tokens=30, stop=text).text == whole
+
+
 def test_any_iterable_of_texts_is_a_list_of_prompts(served, connect):
     texts = ["And God said", "Jerusalem"]
     with connect(served.grpc) as client:
@@ -431,6 +439,10 @@ def test_models_metadata_and_readiness_are_returned(served, connect):
         (lambda c: c.embed("demo", [[1], {"text": "a"}]), TypeError, "'text': 'a'"),
         (lambda c: c.score("demo", ["a", "b"]), TypeError, "text or a list of token ids"),
         (lambda c: c.classify("classifier", ("a", "b")), TypeError, "list of one pair"),
+        (lambda c: c.classify("classifier", [()]), errors.InvalidArgument,
+         "input_ids|input_lengths"),
+        (lambda c: c.classify("classifier", [(1, "b")]), TypeError, "expected a pair of texts"),
+        (lambda c: c.generate("demo", "a", max_tokens=None), TypeError, "parameter max_tokens"),
         (lambda c: c.infer("demo", {"text_input": ["a"]}), TypeError, "Tensor.of"),
         (lambda c: c.infer("demo", [["a"]]), TypeError, "Tensor.of"),
         (lambda c: c.embed("demo", []), ValueError, "empty"),

@@ -1,5 +1,7 @@
 """Tests the options, tensors and types of the Python client, without a daemon."""
 
+import fractions
+import json
 import random
 import re
 import subprocess
@@ -10,7 +12,7 @@ import pytest
 import tritonclient.grpc as grpcclient
 from conftest import CLIENT, ROOT
 from sluice_client import Client, Tensor, options
-from sluice_client.messages import prompt_list
+from sluice_client.messages import generate_request, prompt_list
 
 
 def test_options_match_the_parameters_of_the_daemon():
@@ -80,6 +82,42 @@ def test_bfloat16_is_rounded_to_nearest(value, bits):
 def test_invalid_input_of_a_list_is_named_by_its_index(bad, error, problem):
     with pytest.raises(error, match=rf"input \[1500\] {problem}|input \[1500\] .*{problem}"):
         prompt_list(["a"] * 1500 + [bad, "b"])
+
+
+def parameter(name, value):
+    request = generate_request("m", "p", 1, False, {name: value})
+    sent = request.parameters[name]
+    return getattr(sent, sent.WhichOneof("parameter_choice"))
+
+
+@pytest.mark.parametrize("value, sent", [
+    (np.int64(5), 5),
+    (np.uint64(2**64 - 1), 2**64 - 1),
+    (np.float32(0.5), 0.5),
+    (np.float64(0.5), 0.5),
+    (np.bool_(True), True),
+    (np.str_("a"), "a"),
+    (fractions.Fraction(1, 2), 0.5),
+    (np.array([1, 2]), "[1, 2]"),
+    ([np.int32(1), 2], "[1, 2]"),
+    ((each for each in (1, 2)), "[1, 2]"),
+    ([np.array([[0, 1]]), [(2, 3)]], "[[[0, 1]], [[2, 3]]]"),
+    ({np.int64(7): np.float32(0.5)}, '{"7": 0.5}'),
+])
+def test_numbers_and_arrays_of_numpy_are_parameters(value, sent):
+    made = parameter("x", value)
+    assert made == sent and type(made) is type(sent)
+
+
+@pytest.mark.parametrize("value", [b"a", [b"a"], object(), {"a": object()}, [None, {1j}]])
+def test_value_that_is_not_a_parameter_is_refused_by_name(value):
+    with pytest.raises(TypeError, match="^parameter x is .*expected a boolean, a number"):
+        parameter("x", value)
+
+
+@pytest.mark.parametrize("text", ["[INST]", '["a"]', "a"])
+def test_stop_text_is_sent_as_a_list(text):
+    assert json.loads(parameter("stop", text)) == [text]
 
 
 CALLS_OF_LISTS = {

@@ -279,6 +279,15 @@ def test_without_the_program_the_client_says_how_to_get_it(tmp_path):
     assert run.returncode == 2 and "pip install './clients/python[gateway]'" in run.stderr
 
 
+def test_ctrl_c_while_a_model_is_checked_ends_without_a_traceback(programs, tmp_path):
+    (programs / "sluiced").unlink()
+    (programs / "sluiced").write_text(f"#!/bin/sh\n: > {tmp_path}/started\nexec sleep 1000\n")
+    (programs / "sluiced").chmod(0o755)
+    with Serve(programs, tmp_path / "state", DEMO) as served:
+        wait_until((tmp_path / "started").exists)
+        assert served.stop() == (130, "")
+
+
 def test_help_lists_the_command_and_its_own_help_lists_its_options(programs):
     def printed(*words):
         return subprocess.run([SLUICE, *words], capture_output=True, text=True, check=True,

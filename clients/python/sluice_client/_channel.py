@@ -11,13 +11,15 @@ from typing import Any, Mapping, NamedTuple, Optional, Sequence, Union
 
 import grpc
 
-from .errors import Cancelled, DeadlineExceeded, SluiceError, Unavailable, late
+from .errors import Cancelled, DeadlineExceeded, SluiceError, Unavailable, is_away, late
 from .retry import Retry
 
 # The daemon limits the size of messages, so the client does not. By default, the time between two
 # attempts to connect grows to two minutes, in which a daemon that has restarted gets no calls.
 _OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1),
             ("grpc.max_reconnect_backoff_ms", 5000)]
+
+_LONGEST_S = 1e8  # three years; gRPC fails at once with some longer deadlines
 
 # How callers of the Python client avoid DeadlineExceeded. The gateway replaces these words.
 LONGER = "give the call a longer deadline (timeout_s)"
@@ -84,6 +86,7 @@ class Defaults(NamedTuple):
         if timeout_s is not None and not (_is_number(timeout_s) and timeout_s > 0):
             raise ValueError(f"timeout_s is {timeout_s!r}; expected a positive number of seconds,"
                              " or None")
+        _check_token(token)
         if not isinstance(retry, Retry):
             raise TypeError(f"retry is {retry!r}; expected a Retry, such as Retry(attempts=3)")
         return Defaults(address, timeout_s, token, retry)
@@ -103,7 +106,7 @@ class Attempts:
         self._timeout_s: Optional[float] = (
             options["timeout_s"] if self._is_whole else defaults.timeout_s)
         self._until = _from_now(self._timeout_s) if self._is_whole else None
-        self._made = 0
+        self._failures = self._away = 0
         self.is_part = False  # whether the request is a part of a list
         self.metadata = [*options.get("metadata", ())]
         if defaults.token is not None:
@@ -121,7 +124,7 @@ class Attempts:
 
     def begin(self) -> None:
         """Starts a request of the call."""
-        self._made = 0
+        self._failures = self._away = 0
         if not self._is_whole:
             self._until = _from_now(self._timeout_s)
 
@@ -140,9 +143,10 @@ class Attempts:
 
     def delay_s(self, error: SluiceError) -> float:
         """Returns the seconds to wait before the next attempt; raises `error` if there is none."""
-        self._made += 1
+        self._failures += 1
+        self._away += is_away(error)
         left = float("inf") if self._until is None else self._until - time.monotonic()
-        delay = self._defaults.retry.delay_s(error, self._made, left)
+        delay = self._defaults.retry.delay_s(error, self._failures, self._away, left)
         if delay is None:
             raise self.explained(error)
         return delay
@@ -176,6 +180,27 @@ def closed() -> SluiceError:
                        " inside of the with block", "FAILED_PRECONDITION", "failed_precondition")
 
 
+def cut_off(error: Optional[SluiceError] = None) -> SluiceError:
+    """Returns the error of a call that ended, with `error` if given, when its client was closed."""
+    if error is not None and not is_away(error):
+        return error
+    return Cancelled("the client was closed during the call; close it after its calls have ended",
+                     "CANCELLED")
+
+
+def _check_token(token: Any) -> None:
+    """Raises an error for a token that cannot be sent. The error does not contain the token."""
+    if token is None:
+        return
+    if not isinstance(token, str):
+        raise TypeError(f"token is of type {type(token).__name__}; expected a str, or None")
+    for i, each in enumerate(token):
+        if not " " <= each <= "~":
+            raise ValueError(f"token: character {i} of {len(token)} is a line break or is not"
+                             " printable ASCII. If the token is read from a file, remove its line"
+                             " break with strip()")
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
@@ -185,4 +210,6 @@ def _from_now(seconds: Optional[float]) -> Optional[float]:
         return None
     if not _is_number(seconds):
         raise TypeError(f"timeout_s must be a number of seconds or None, not {seconds!r}")
-    return time.monotonic() + float(seconds)
+    if seconds != seconds:
+        raise ValueError("timeout_s is NaN; expected a number of seconds, or None")
+    return time.monotonic() + float(min(seconds, _LONGEST_S))

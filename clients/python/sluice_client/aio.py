@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from functools import partial
 from typing import (
     TYPE_CHECKING,
     Any,
     AsyncGenerator,
+    Coroutine,
     Iterable,
     Mapping,
     Optional,
@@ -20,7 +22,7 @@ import grpc.aio
 
 from . import _protocol, messages, results, tasks
 from . import options as kinds
-from ._channel import Attempts, Defaults, Tls, closed, open_channel
+from ._channel import Attempts, Defaults, Tls, closed, cut_off, open_channel
 from .errors import SluiceError, error_of_rpc, late
 from .retry import Retry
 from .tasks import T, Task
@@ -29,6 +31,40 @@ from .zero_shot import TEMPLATE
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+
+async def within(seconds: Optional[float], work: Coroutine[Any, Any, T]) -> T:
+    """Returns the result of `work`, or raises asyncio.TimeoutError after `seconds`, if given.
+
+    Before Python 3.12, asyncio.wait_for ignores a cancellation that arrives after `work` has ended.
+    """
+    if sys.version_info >= (3, 11):
+        async with asyncio.timeout(seconds):
+            return await work
+    if seconds is None:
+        return await work
+    task, is_late = asyncio.current_task(), False
+
+    def end() -> None:
+        nonlocal is_late
+        assert task is not None
+        is_late = task.cancel()
+
+    timer = asyncio.get_running_loop().call_later(seconds, end)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if is_late:
+            raise asyncio.TimeoutError from None
+        raise
+    finally:
+        timer.cancel()
+
+
+def _is_cancelled() -> bool:
+    """Returns whether the current task is being cancelled. In Python 3.10, always returns true."""
+    task = asyncio.current_task()
+    return sys.version_info < (3, 11) or task is None or task.cancelling() > 0
 
 
 class _Connection:
@@ -85,7 +121,10 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Closes the connection. Calls in progress are cancelled."""
+        """Closes the connection. Calls in progress raise Cancelled.
+
+        In Python 3.10, they raise asyncio.CancelledError.
+        """
         self._closed = True
         if self._connection is not None:
             await self._connection.channel.close()
@@ -342,7 +381,7 @@ class AsyncClient:
             await self._slots.acquire()
             return
         try:
-            await asyncio.wait_for(self._slots.acquire(), attempts.queue_s())
+            await within(attempts.queue_s(), self._slots.acquire())
         except asyncio.TimeoutError:
             raise late("the deadline passed while the client's earlier calls were in flight"
                        " (max_in_flight)") from None
@@ -356,12 +395,20 @@ class AsyncClient:
                 return await self._connected().unary[call.method](
                     call.request, timeout=attempts.remaining_s(), metadata=attempts.metadata
                 )
+            except asyncio.CancelledError:
+                self._check_open()
+                raise
             except grpc.RpcError as caught:
                 error = error_of_rpc(caught)
                 if self._closed:
-                    raise error from None
+                    raise cut_off(error) from None
                 delay = attempts.delay_s(error)
             await asyncio.sleep(delay)
+
+    def _check_open(self) -> None:
+        """Raises Cancelled if `close` has ended a call of this task."""
+        if self._closed and not _is_cancelled():
+            raise cut_off() from None
 
     async def _parts(
         self, request: _protocol.Message, options: Mapping[str, Any]
@@ -389,9 +436,14 @@ class AsyncClient:
                             slots = None
                         yield part
                     return
+                except asyncio.CancelledError:
+                    self._check_open()
+                    raise
                 except (grpc.RpcError, SluiceError) as caught:
                     error = caught if isinstance(caught, SluiceError) else error_of_rpc(caught)
-                    if begun or self._closed:
+                    if self._closed:
+                        raise cut_off(error) from None
+                    if begun:
                         raise attempts.explained(error) from None
                     delay = attempts.delay_s(await self._finish(
                         tasks.error_without_head(request.model_name, error, options), attempts))

@@ -11,7 +11,7 @@ import grpc
 
 from . import _protocol, messages, results, tasks
 from . import options as kinds
-from ._channel import Attempts, Defaults, Tls, closed, open_channel
+from ._channel import Attempts, Defaults, Tls, closed, cut_off, open_channel
 from .errors import SluiceError, error_of_rpc
 from .retry import Retry
 from .tasks import T, Task
@@ -88,7 +88,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Closes the connection. Calls in progress are cancelled."""
+        """Closes the connection. Calls in progress raise Cancelled."""
         self._closed = True
         self._channel.close()
 
@@ -344,7 +344,7 @@ class Client:
             except grpc.FutureCancelledError as caught:
                 raise caught.with_traceback(None)  # See _parts: its traceback has the call, too.
             if self._closed:
-                raise error
+                raise cut_off(error)
             delay = attempts.delay_s(error)
             if in_flight is None:
                 time.sleep(delay)
@@ -379,7 +379,9 @@ class Client:
             finally:
                 call.cancel()
                 del call
-            if begun or self._closed:
+            if self._closed:
+                raise cut_off(error)
+            if begun:
                 raise attempts.explained(error)
             time.sleep(attempts.delay_s(self._finish(
                 tasks.error_without_head(request.model_name, error, options), attempts)))

@@ -31,6 +31,14 @@ class SluiceError(Exception):
         self.item: Optional[int] = None
         self.is_local = False  # gRPC or the client made this error, not the daemon
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By default, pickle calls the class with the message only.
+        return _unpickled, (type(self), self.args), self.__dict__
+
+
+def _unpickled(kind: type[SluiceError], args: tuple[Any, ...]) -> SluiceError:
+    return kind.__new__(kind, *args)
+
 
 class InvalidArgument(SluiceError):
     """The request is malformed; the message names the field and its limit."""

@@ -56,20 +56,40 @@ def _tensors(inputs: Any) -> list[Tensor]:
 
 def _set_parameter(parameter: Message, name: str, value: Any) -> None:
     """Sets a parameter of a request. Lists and maps are sent as JSON (see docs/api.md)."""
-    if isinstance(value, bool):
-        parameter.bool_param = value
-    elif isinstance(value, int):
-        if not -(2**63) <= value < 2**64:
-            raise ValueError(f"parameter {name}: {value} does not fit in 64 bits")
-        setattr(parameter, "int64_param" if value <= MAX_INT64 else "uint64_param", value)
-    elif isinstance(value, float):
-        parameter.double_param = value
-    elif isinstance(value, str):
-        parameter.string_param = value
-    elif isinstance(value, Mapping):
-        parameter.string_param = json.dumps({str(key): each for key, each in value.items()})
+    try:
+        plain = _plain(value)
+        if not isinstance(plain, (bool, int, float, str)):
+            plain = json.dumps(plain, default=_plain)
+    except TypeError as error:
+        raise TypeError(f"parameter {name} is {repr(value)[:100]}; expected a boolean, a number, a"
+                        f" text, or a list or map of these: {error}") from None
+    if isinstance(plain, bool):
+        parameter.bool_param = plain
+    elif isinstance(plain, int):
+        if not -(2**63) <= plain < 2**64:
+            raise ValueError(f"parameter {name}: {plain} does not fit in 64 bits")
+        setattr(parameter, "int64_param" if plain <= MAX_INT64 else "uint64_param", plain)
+    elif isinstance(plain, float):
+        parameter.double_param = plain
     else:
-        parameter.string_param = json.dumps(list(value))
+        parameter.string_param = plain
+
+
+def _plain(value: Any) -> Any:
+    """Returns a value, such as an array or a number of numpy, as a type that JSON has."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real):
+        return float(value)
+    if isinstance(value, Mapping):
+        return {str(key): each for key, each in value.items()}
+    if isinstance(value, Iterable) and not isinstance(value, bytes):
+        return list(value)
+    raise TypeError(f"a value of type {type(value).__name__} cannot be sent")
 
 
 def answer_of(response: Message) -> Answer:

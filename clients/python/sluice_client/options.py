@@ -135,6 +135,8 @@ _CALL_OPTIONS = frozenset(CallOptions.__annotations__) - {"priority"}
 
 def parameters_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the options of a call that are sent as request parameters."""
+    if isinstance(stop := options.get("stop"), str):
+        options = {**options, "stop": [stop]}  # The daemon reads a text that begins with [ as JSON.
     return {
         name: value
         for name, value in options.items()

@@ -78,6 +78,13 @@ def write_frame(repository: str, folder: pathlib.Path) -> str:
 
 
 def main() -> None:
+    try:
+        _main()
+    except KeyboardInterrupt:
+        sys.exit(130)  # the exit status of shells after SIGINT
+
+
+def _main() -> None:
     parser = arguments()
     given = parser.parse_args()
     name = given.repository.rpartition("/")[2]

@@ -10,6 +10,7 @@ from .errors import Overloaded, SluiceError, is_away
 
 _UNAVAILABLE_ATTEMPTS = 4
 _SPREAD = 0.1  # of the delay in a refusal
+_MOST_DOUBLED = 64  # times that the delay doubles
 
 
 @dataclass(frozen=True)
@@ -42,24 +43,28 @@ class Retry:
     def delay_s(
         self,
         error: SluiceError,
-        attempt: int,
+        failures: int,
+        away: int,
         remaining_s: float,
         draw: Callable[[], float] = random.random,
     ) -> Optional[float]:
         """Returns the seconds to wait before the next attempt, or None if there is none.
 
-        `attempt` is the number of attempts made so far. `draw` returns a number in [0, 1).
+        `failures` is the number of attempts made so far, and `away` the number of those that failed
+        because the daemon was unavailable. `draw` returns a number in [0, 1).
         """
         most = self.attempts
         if isinstance(error, Overloaded) and error.retry_after_s is not None:
             # Calls that were refused together are not repeated together.
             delay = error.retry_after_s * (1 + _SPREAD * draw())
         elif is_away(error):
-            most = most or _UNAVAILABLE_ATTEMPTS
-            delay = draw() * min(self.backoff_s * 2 ** (attempt - 1), self.max_backoff_s)
+            if most is None and away >= _UNAVAILABLE_ATTEMPTS:
+                return None
+            doubled = 2.0 ** min(away - 1, _MOST_DOUBLED)
+            delay = draw() * min(self.backoff_s * doubled, self.max_backoff_s)
         else:
             return None
-        if most is not None and attempt >= most:
+        if most is not None and failures >= most:
             return None
         return delay if delay < remaining_s else None
 

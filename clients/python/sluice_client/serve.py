@@ -379,7 +379,10 @@ def main() -> None:
     if importlib.util.find_spec("uvicorn") is None:
         _fail("the gateway's packages are missing. Run pip install './clients/python[gateway]' in"
               " Sluice's repository.")
-    _serve(given, parts["--"], parts["--gateway"])
+    try:
+        _serve(given, parts["--"], parts["--gateway"])
+    except KeyboardInterrupt:
+        sys.exit(130)  # the exit status of shells after SIGINT
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import numbers
 from operator import length_hint, mul
 from typing import (
     Any,
@@ -378,7 +379,7 @@ def classify(
         raise TypeError("the inputs are a tuple of two texts; pass a list of one pair, [(a, b)], or"
                         " of two texts, [a, b]")
     rows: list[Any] = prompt_list(inputs)  # type: ignore[arg-type]
-    pairs = [isinstance(each, tuple) and is_text(each[0]) for each in rows]
+    pairs = [isinstance(each, tuple) and any(map(is_text, each)) for each in rows]
     if any(pairs) and not all(pairs):
         raise TypeError("the inputs mix pairs and single prompts; send them in two calls")
 
@@ -524,7 +525,7 @@ def rerank(
 
 
 def _check_count(name: str, value: Any, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
         raise ValueError(f"{name} is {value!r}; expected an integer of at least {least}")
 
 

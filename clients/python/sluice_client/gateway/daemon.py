@@ -11,14 +11,14 @@ from typing import Any, AsyncGenerator, AsyncIterator, Iterator, Mapping, Option
 
 from .. import _protocol, tasks
 from .._channel import Attempts
-from ..aio import AsyncClient
-from ..errors import NotFound, SluiceError, Unavailable, late
+from ..aio import AsyncClient, within
+from ..errors import NotFound, SluiceError, Unavailable, is_away, late
 from ..options import Prompt
 from ..results import Generation
 from ..retry import Retry
 from .call import HttpCall
 from .fairness import Caller, Places
-from .hostile import Refused, within
+from .hostile import Refused
 
 # Bytes of an answer of the daemon, of its tensors, and of their copies, for each of its bytes.
 _COST_OF_ANSWER_BYTE = 4
@@ -81,16 +81,18 @@ class CallersClient(AsyncClient):
 
     async def _answer(self, call: tasks.Call, attempts: Attempts) -> _protocol.Message:
         attempts.begin()
-        left_s, made = attempts.remaining_s(), 0
+        left_s, failures, away = attempts.remaining_s(), 0, 0
         until = math.inf if left_s is None else time.monotonic() + left_s
         while True:
             try:
                 return await self._attempt(call, attempts)
             except SluiceError as error:
-                made += 1
+                failures += 1
+                away += is_away(error)
                 delay_s = None
                 if attempts.is_part:
-                    delay_s = _RETRY_OF_PARTS.delay_s(error, made, until - time.monotonic())
+                    delay_s = _RETRY_OF_PARTS.delay_s(
+                        error, failures, away, until - time.monotonic())
                 if delay_s is None:
                     raise
             await asyncio.sleep(delay_s)  # without a place

@@ -15,15 +15,14 @@ from typing import (
     Any,
     Awaitable,
     Callable,
-    Coroutine,
     Iterable,
     Mapping,
     Optional,
     Sequence,
-    TypeVar,
 )
 
-T = TypeVar("T")
+from ..aio import within
+
 Receive = Callable[[], Awaitable[Any]]
 
 
@@ -91,14 +90,6 @@ async def read_body(
             408, f"the body did not arrive within {limits.body_timeout_s:g} s (--body-timeout)",
             reason="slow"
         ) from None
-
-
-async def within(seconds: Optional[float], work: Coroutine[Any, Any, T]) -> T:
-    """Returns the result of `work`, or raises asyncio.TimeoutError after `seconds`, if given."""
-    if sys.version_info >= (3, 11):
-        async with asyncio.timeout(seconds):  # needs no task of its own, unlike wait_for
-            return await work
-    return await asyncio.wait_for(work, seconds)
 
 
 async def _read(

@@ -17,14 +17,14 @@ from typing import Any, Callable, Coroutine, Mapping, Optional, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from ..aio import AsyncClient
+from ..aio import AsyncClient, within
 from ..errors import NotFound, late
 from .call import GONE, Answer, Api, Events, Failure, HttpCall, Whole
 from .chat import ChatTemplate, Renderer
 from .daemon import Admin, CallersClient, Connections, Readiness, not_ready
 from .fairness import Account, Caller, Refusals, Turns, caller_of
 from .head import Head, call_options, check_head, head_of, request_id_of
-from .hostile import Disconnected, Limits, Refused, read_body, within
+from .hostile import Disconnected, Limits, Refused, read_body
 from .models import Models
 from .protocol import CONNECTION, Connection
 from .tracing import Span, Tracing

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Callable, Coroutine, Mapping, Optional, Union
 
+from ..aio import within
 from .call import GONE, Whole, to_json
 from .head import is_printable
-from .hostile import within
 from .protocol import Connection
 
 Send = Callable[[Any], Coroutine[Any, Any, None]]
