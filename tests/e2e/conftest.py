@@ -25,7 +25,7 @@ CLIENT = ROOT / "clients" / "python"
 sys.path.insert(0, str(CLIENT))
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 from instruction_sets import pytest_collection_modifyitems, pytest_configure  # noqa: F401
-from ports import first_free
+from ports import free_port
 
 os.environ["PYTHONPATH"] = str(CLIENT)
 # `./test --sanitize` sets SLUICE_TEST_SANITIZED. Programs are then slower and use more memory.
@@ -50,22 +50,6 @@ def first_seed(request):
     seed = random.randrange(1 << 30) if given is None else given
     print(f"--first-seed {seed}")
     return seed
-
-
-# Each test process has its own range of ports, below the kernel's range for outgoing connections.
-PORTS = itertools.cycle(
-    range(
-        *(
-            20000 + 2000 * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) + i)
-            for i in range(2)
-        )
-    )
-)
-
-
-def free_port():
-    """Returns a free loopback port that no other test process uses."""
-    return first_free(PORTS)
 
 
 class EndedEarly(AssertionError):
