@@ -30,8 +30,7 @@ def server():
                     "--server.grpc.connection.keepalive-time", "1s",
                     "--server.grpc.connection.keepalive-timeout", "3s")
     yield daemon
-    status, output = daemon.stop()
-    assert status == 0, output
+    daemon.stop()
 
 
 @pytest.fixture

@@ -48,8 +48,8 @@ class Life:
         try:
             self._serve(server)
         finally:
-            self.status, output = server.stop()
-            self.told += output
+            self.told += server.stop(status=None)
+            self.status = server.process.returncode
 
     def _command(self, *arguments):
         run = sluice(*arguments, "--server", self.server.admin)
