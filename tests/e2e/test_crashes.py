@@ -17,7 +17,7 @@ from failing_files import FailingFiles
 from histories import Load, answers_alone, violations
 from test_buckets import sluice
 from test_histories import drawn_asks
-from waiting import PATIENCE_S, pause
+from waiting import PATIENCE_S, pause, wait_until
 
 SIMULATE = BUILD / "loadtest" / "simulate" / "sluice-simulate"
 # The n-th operation on the ladder file is chosen from this many: a few at start, four per write.
@@ -76,6 +76,9 @@ class Crashing:
                 self.counted["reloaded"] += sluice("reload", "--server",
                                                    server.admin).returncode == 0
 
+    def changes(self):
+        return self.counted["kept"] + self.counted["reloaded"]
+
     def repeat_an_answer(self):
         """Appends the log line of a request that is answered a second time."""
         text = self._log.read_text()
@@ -98,10 +101,17 @@ class Crashing:
 
 
 def crash_at_any_time(crashing, draw, asks, alone):
-    """Kills a daemon after a random time under load."""
+    """Kills a daemon under load, a random time after it has kept a ladder or reloaded."""
     server = crashing.start()
-    played(crashing, draw, asks, alone, server, lambda: (pause(draw.uniform(0, 0.5)),
-                                                         server.process.kill()))
+    before = crashing.changes()
+
+    def end():
+        wait_until(lambda: crashing.changes() > before, what="no ladder was kept, and no reload "
+                                                             "succeeded")
+        pause(draw.uniform(0, 0.5))
+        server.process.kill()
+
+    played(crashing, draw, asks, alone, server, end)
 
 
 def crash_at_an_operation(crashing, draw, asks, alone):
