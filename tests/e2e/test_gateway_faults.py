@@ -115,6 +115,6 @@ def test_the_gateway_connects_again_soon_after_a_long_outage():
         host, port = listener.getsockname()
         with Gateway(f"{host}:{port}", "--daemon-connections", 1):
             while attempts < 10:
-                listener.settimeout(20)
+                listener.settimeout(PATIENCE_S)
                 listener.accept()[0].close()
                 attempts += 1
