@@ -149,6 +149,14 @@ def attack(server):
         thread.join()
 
 
+def refused(server):
+    """Returns how often calls and connections were refused because a limit was reached."""
+    reasons = "queue_full", "too_busy", "memory", "unread_answers"
+    return (sum(server.metric("sluice_rejected_total", reason=reason) for reason in reasons)
+            + server.metric("sluice_calls_refused_total")
+            + server.metric("sluice_connections_refused_total"))
+
+
 def serves_again(server):
     wait_until(lambda: server.metric("sluice_memory_overload") == 0, what="memory is short")
     await_balance(server)  # rows still in the queue would lengthen forecasts
@@ -162,6 +170,8 @@ def test_memory_stays_within_the_plan_under_attack(daemon):
                     "--server.grpc.transfer-timeout", "5s")
     limit = plan(server)["all"]
     attack(server)
+    # The unread answers would need several times their limit.
+    assert refused(server) > 0
     if not SANITIZED:
         assert resident(server, "VmHWM") <= limit
     serves_again(server)
@@ -175,7 +185,9 @@ def test_the_kernel_ends_no_daemon_that_follows_its_cgroup(daemon, limit):
         server = daemon("--server.grpc.transfer-timeout", "5s", before=cgroup.command())
         assert plan(server)["all"] == limit
         for _ in range(2):
+            before = refused(server)
             attack(server)
+            assert refused(server) > before
             serves_again(server)
         server.stop()
         assert cgroup.kills() == 0
