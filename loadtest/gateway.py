@@ -16,7 +16,6 @@ import os
 import pathlib
 import random
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -25,21 +24,16 @@ import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CLIENT = ROOT / "clients" / "python"
-sys.path[:0] = [str(CLIENT), str(ROOT / "loadtest")]
+sys.path[:0] = [str(CLIENT), str(ROOT / "loadtest"), str(ROOT / "tests" / "support")]
 
 import reporting  # noqa: E402
+from ports import free_port  # noqa: E402
 from sluice_client import AsyncClient  # noqa: E402
 
 IN_FLIGHT = (1, 64)
 OTHER = "HTTP, other version"
 TASKS = ("embed", "generate")
 TICKS = os.sysconf("SC_CLK_TCK")
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Process:

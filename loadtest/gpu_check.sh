@@ -54,7 +54,7 @@ readonly emulator_targets=(gpu_bench_emulated kernels_cuda_test cuda_backend_tes
 readonly names=(gpu_bench kernels_test backend_test)
 readonly server_targets=(sluiced sluice sluice-analysis sluice-load)
 # The files that the programs read, relative to the root of the sources.
-readonly data=(loadtest/gpu_check.sh loadtest/gpu models/demo tests/goldens)
+readonly data=(loadtest/gpu_check.sh loadtest/gpu models/demo tests/goldens tests/support/ports.py)
 # The Debian packages with headers and libraries for building the programs.
 readonly packages=(libabsl-dev libgmock-dev libgtest-dev libicu-dev nlohmann-json3-dev)
 readonly most_pack_bytes=$((56 << 20))  # 64 MiB without the sources, which travel too

@@ -168,9 +168,9 @@ def main():
     before = usage(daemon.process.pid)[1]
     samples, clients = soak(daemon, arguments.seconds, arguments.seed)
     after, even = settle(daemon, before)
-    status, _ = daemon.stop()
+    daemon.stop(status=None)
     fit = trend(samples)
-    found = list(problems(clients, fit, before, after, even, status))
+    found = list(problems(clients, fit, before, after, even, daemon.process.returncode))
     facts = [
         ("verdict", "failed: " + "; ".join(found) if found else "passed"),
         ("time", f"{samples[-1][0] / 60:.1f} min, seed {arguments.seed}"),

@@ -8,6 +8,7 @@ local or at origin, only uncommitted changes count.
 import argparse
 import pathlib
 import subprocess
+import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Folders that are covered by the tests of other folders.
@@ -20,8 +21,14 @@ COVERED_BY = {
 
 
 def git(*arguments, check=True):
-    return subprocess.run(["git", *arguments], cwd=ROOT, check=check, capture_output=True,
-                          text=True).stdout
+    """Returns git's output. Ends the program with git's error if git fails, unless not `check`."""
+    try:
+        return subprocess.run(["git", *arguments], cwd=ROOT, check=check, capture_output=True,
+                              text=True).stdout
+    except (OSError, subprocess.CalledProcessError) as error:
+        reason = getattr(error, "stderr", None) or str(error)
+        sys.exit(f"changed.py: git cannot list the changed files: {reason.strip()}\n"
+                 "Correct this, or run ./test without --quick, which needs no list.")
 
 
 def changed_files():

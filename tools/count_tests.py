@@ -7,7 +7,9 @@ SLUICE_TEST_ISA hides it. Set SLUICE_TEST_ISA to the same value as for the tests
 tests count as skipped.
 
 A program that ctest ran (see --ctest) counts as the tests of its own report, if --reports has one.
-If the program failed although none of its tests did, one more test counts as failed.
+If the program failed although none of its tests did, one more test counts as failed. A program
+whose report has no test, for example because its filter matches none, counts as one failed test.
+So do reports without any test.
 """
 
 import argparse
@@ -44,7 +46,8 @@ def of_program(report, outcome):
     if not report.exists():
         return [outcome]
     tests = [each for _, each in outcomes(report)]
-    return tests + ["failed"] if outcome == "failed" and "failed" not in tests else tests
+    failed_after_them = outcome == "failed" and "failed" not in tests
+    return tests + ["failed"] if failed_after_them or not tests else tests
 
 
 def main():
@@ -62,6 +65,8 @@ def main():
     if options.ctest:
         for program, outcome in outcomes(options.ctest):
             found.update(of_program(options.reports / f"{program}.xml", outcome))
+    if not found:
+        found["failed"] = 1
     print(found.total(), found["failed"], found["skipped"], found["not applicable"])
 
 

@@ -1,13 +1,17 @@
 """The daemon under load: reloads, reviews, faults and the end, each with its expected outcome."""
 
 import json
+import pathlib
 import signal
-import socket
 import subprocess
+import sys
 import time
 import urllib.request
 
 from cases import End
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "support"))
+from ports import free_port  # noqa: E402
 
 DEMO = "models/demo"  # below the root of the sources, or of the unpacked programs
 # A fault that makes a step's kernel access a bad address, so that the device itself fails.
@@ -26,12 +30,6 @@ class NotMeasured(Exception):
 def expect(condition, text):
     if not condition:
         raise Failed(text)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Daemon:

@@ -73,12 +73,12 @@ void AddCallbacks(const CallbackTimes& times, MetricSnapshot* snapshot) {
 
 }  // namespace
 
-std::vector<prometheus::MetricFamily> EdgeMetrics(const ServingContext& context,
-                                                  const GrpcPorts& ports, const Callers& callers,
-                                                  const MemoryLimits& limits) {
+std::vector<prometheus::MetricFamily> EdgeMetrics(
+    const ServingContext& context, std::span<const std::pair<const char*, PortStats>> ports,
+    const Callers& callers, const MemoryLimits& limits) {
   MetricSnapshot snapshot;
   snapshot.Gauge(metric::kInstanceInfo, {{"id", context.instance}}, 1);
-  for (const auto& [name, stats] : ports.Stats()) AddListener(name, stats, &snapshot);
+  for (const auto& [name, stats] : ports) AddListener(name, stats, &snapshot);
   AddCallbacks(CallbackTimes::OfProcess(), &snapshot);
   snapshot.Counter(metric::kTransfersCancelled, {},
                    static_cast<double>(context.inference.transfers.cancelled() +

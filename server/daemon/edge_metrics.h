@@ -1,6 +1,8 @@
 // Metrics of connections, calls, callers and memory, counted by the server.
 #pragma once
 
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "prometheus/metric_family.h"
@@ -11,9 +13,9 @@
 
 namespace sluice {
 
-// Returns the current counts.
-std::vector<prometheus::MetricFamily> EdgeMetrics(const ServingContext& context,
-                                                  const GrpcPorts& ports, const Callers& callers,
-                                                  const MemoryLimits& limits);
+// Returns the current counts. `ports` are GrpcPorts::Stats.
+std::vector<prometheus::MetricFamily> EdgeMetrics(
+    const ServingContext& context, std::span<const std::pair<const char*, PortStats>> ports,
+    const Callers& callers, const MemoryLimits& limits);
 
 }  // namespace sluice

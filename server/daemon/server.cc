@@ -186,7 +186,7 @@ RecentActivity::Refusals Server::Refused() const {
 std::string Server::RenderMetrics() const {
   std::vector<prometheus::MetricFamily> all =
       EngineMetrics(*context_.engine, context_.log->dropped());
-  std::ranges::move(EdgeMetrics(context_, ports_, *security_->callers(), memory_limits()),
+  std::ranges::move(EdgeMetrics(context_, ports_.Stats(), *security_->callers(), memory_limits()),
                     std::back_inserter(all));
   return context_.metrics->Render(std::move(all));
 }

@@ -1,6 +1,5 @@
 """Starts real daemons, Envoy and Prometheus on free local ports."""
 
-import itertools
 import json
 import os
 import pathlib
@@ -16,7 +15,7 @@ import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
-from ports import first_free
+from ports import free_port
 
 DEPLOY = ROOT / "deploy"
 BUILD = pathlib.Path(os.environ.get("SLUICE_BUILD_DIR", ROOT / "build" / "release"))
@@ -36,15 +35,6 @@ def tool(name):
         path
     ), f"{name} is missing; see tools/packages-test-run.txt and tools/requirements-test.txt"
     return path
-
-
-# The end-to-end tests run at the same time and use higher ports.
-PORTS = itertools.cycle(range(12000, 18000))
-
-
-def free_port():
-    """Returns a free loopback port, a different one each time."""
-    return first_free(PORTS)
 
 
 def wait_until(condition, what, within_s=PATIENCE_S):

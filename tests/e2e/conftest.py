@@ -1,6 +1,6 @@
 """Fixtures that start real daemons on free ports for real clients, without mocks."""
 
-import itertools
+import contextlib
 import os
 import pathlib
 import random
@@ -25,7 +25,7 @@ CLIENT = ROOT / "clients" / "python"
 sys.path.insert(0, str(CLIENT))
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 from instruction_sets import pytest_collection_modifyitems, pytest_configure  # noqa: F401
-from ports import first_free
+from ports import free_port
 
 os.environ["PYTHONPATH"] = str(CLIENT)
 # `./test --sanitize` sets SLUICE_TEST_SANITIZED. Programs are then slower and use more memory.
@@ -52,22 +52,6 @@ def first_seed(request):
     return seed
 
 
-# Each test process has its own range of ports, below the kernel's range for outgoing connections.
-PORTS = itertools.cycle(
-    range(
-        *(
-            20000 + 2000 * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) + i)
-            for i in range(2)
-        )
-    )
-)
-
-
-def free_port():
-    """Returns a free loopback port that no other test process uses."""
-    return first_free(PORTS)
-
-
 class EndedEarly(AssertionError):
     """A daemon that ended before it was ready."""
 
@@ -83,7 +67,10 @@ class Daemon:
     lists the faults to inject, in the syntax of base/fault_injection.h. `variables` are added to
     the environment. If `log` is given, the output goes to this file. `before` is the start of the
     command, a program that runs the rest. The constructor returns when the daemon answers the path
-    `awaited`."""
+    `awaited`. As a context, the daemon must end with status 0, unless the test has called `stop` or
+    `await_end`."""
+
+    ended = False  # whether the exit status was checked
 
     def __init__(self, *options, models=(("demo", DEMO),), descriptors=None, faults="",
                  grpc=None, variables=None, log=None, awaited="/readyz", before=()):
@@ -166,36 +153,44 @@ class Daemon:
             if sample == name and set(labels.items()) <= set(pairs)
         )
 
-    def stop(self):
-        """Sends SIGTERM and returns the exit status and the output."""
+    def stop(self, status=0):
+        """Sends SIGTERM, checks the exit status unless it is None, and returns the output."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
+        return self.await_end(status)
+
+    def kill(self):
+        self.process.kill()
+        self.await_end(-signal.SIGKILL)
+
+    def await_end(self, status):
+        """Waits for the end, checks the exit status and returns the output, except from a log."""
         output, _ = self.process.communicate(timeout=PATIENCE_S)
-        return self.process.returncode, output
+        self.ended = True
+        assert status in (None, self.process.returncode), (
+            f"exit status {self.process.returncode}, expected {status}; {output}")
+        return output
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if not self.ended:
+            self.stop()
 
 
 @pytest.fixture(scope="session")
 def demo():
     """One daemon with the demo model, shared by all tests that do not change it."""
-    daemon = Daemon()
-    yield daemon
-    status, output = daemon.stop()
-    assert status == 0, output
+    with Daemon() as daemon:
+        yield daemon
 
 
 @pytest.fixture
 def daemon():
-    """Starts daemons for one test and stops them after it."""
-    started = []
-
-    def start(*options, **named):
-        started.append(Daemon(*options, **named))
-        return started[-1]
-
-    yield start
-    for each in started:
-        if each.process.poll() is None:
-            each.stop()
+    """Starts daemons for one test. They must end with status 0 (see Daemon)."""
+    with contextlib.ExitStack() as started:
+        yield lambda *options, **named: started.enter_context(Daemon(*options, **named))
 
 
 @pytest.fixture

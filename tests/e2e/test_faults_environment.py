@@ -57,8 +57,7 @@ def test_steps_of_the_wall_clock_end_no_call_and_no_stream(daemon, tmp_path):
             assert 1 not in stream.resets and "grpc-status" not in stream.headers[1]
         assert server.ready()
         clock.step(30 * DAY_S)
-        status, _ = server.stop()
-    assert status == 0
+        server.stop()
     log = (tmp_path / "log").read_text()
     # The library works: the log has the days of the steps, give or take one for the time zone.
     assert any(8 <= each <= 11 for each in days_of(log)), days_of(log)

@@ -53,18 +53,16 @@ def test_sigterm_waits_for_accepted_requests_but_not_for_hung_calls(daemon, gate
         held_step.open()
         assert all(same(call.end(), alone) for call in (*accepted, late))
         held.end()
-        output, _ = server.process.communicate(timeout=PATIENCE_S)
+        server.await_end(0)
         never_ends.set()
         assert hung.code() is not grpc.StatusCode.OK
-    assert server.process.returncode == 0, output
 
 
 def test_a_hung_device_does_not_delay_the_shutdown(daemon):
     server = daemon("--server.lifecycle.drain-timeout", "500ms", faults="replay@hang:hang")
     call = Call(server, "hang")
     wait_until(lambda: server.metric("sluice_requests_running") > 0)
-    status, output = server.stop()
-    assert status == 70, output
+    server.stop(70)
     assert call.status() == "UNAVAILABLE"
 
 
@@ -96,8 +94,7 @@ def test_no_call_fails_when_one_of_two_replicas_restarts(daemon):
         wait_until(
             lambda: all(replica.metric("sluice_admitted_total") > 10 for replica in replicas)
         )
-        status, output = replicas[0].stop()
-        assert status == 0, output
+        replicas[0].stop()
         replicas[0] = daemon(*options, grpc=replicas[0].grpc)
         wait_until(lambda: replicas[0].metric("sluice_admitted_total") > 10 or failures)
         stop.set()
@@ -172,8 +169,7 @@ def test_unwritable_files_are_reported_and_do_not_stop_the_daemon(daemon, tmp_pa
     with undisturbed(server), server.client() as client:
         for _ in range(20):
             infer(client, INPUTS, max_tokens=20)
-    status, output = server.stop()
-    assert status == 0, output
+    output = server.stop()
     assert "the journal loses lines" in output
     assert re.search(r"ladder file.*/removed/ladder", output), output
 

@@ -131,7 +131,7 @@ def test_a_reload_changes_the_share_of_requests_in_the_access_log(configured):
     asked("unseen", 0)
     asked("seen", 1)
     asked("unseen-again", 0)
-    _, log = server.stop()
+    log = server.stop()
     assert "id=seen " in log
     assert "unseen" not in log
 
@@ -143,7 +143,7 @@ def test_a_hangup_logs_applied_options_and_those_that_need_a_restart(configured)
         "engine:\n  batch: {max_batch_sequences: 9}\n"
     )
     hangup(server)
-    _, log = server.stop()
+    log = server.stop()
     assert "reloaded applied=server.grpc.max_rows\n" in log
     assert (
         "changed options need a restart "

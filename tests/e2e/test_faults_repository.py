@@ -82,7 +82,7 @@ def test_a_bad_version_is_refused_and_the_old_one_serves(daemon, repository, spo
     assert answer(served) == before
     assert served.metric("sluice_model_loads_total", result="error") == 1
     assert served.metric("sluice_model_loads_total", result="ok") == 1  # the start
-    _, output = served.stop()
+    output = served.stop()
     lines = [line for line in output.splitlines() if " error load failed " in line]
     assert len(lines) == 1 and "model=demo" in lines[0] and reason in lines[0], output
 
@@ -237,7 +237,7 @@ def test_bad_model_of_the_repository_is_left_out_at_the_start(daemon, repository
         assert index(admin)["broken", "3"] == ("READY", "")
         assert answer(served, "broken") == before
         assert served.metric("sluice_models_failed") == 0
-    _, output = served.stop()
+    output = served.stop()
     lines = [line for line in output.splitlines() if " error load failed " in line]
     assert len(lines) == 2 and all("model=broken" in line for line in lines), output
 

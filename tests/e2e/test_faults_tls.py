@@ -34,15 +34,9 @@ def files(tmp_path, authority):
 
 @pytest.fixture
 def secure(authority):
-    started = []
-
-    def start(*options):
-        started.append(SecureDaemon(authority.certificate, *options))
-        return started[-1]
-
-    yield start
-    for each in started:
-        each.stop()
+    with contextlib.ExitStack() as started:
+        yield lambda *options: started.enter_context(
+            SecureDaemon(authority.certificate, *options))
 
 
 def reads(server, result):
@@ -327,7 +321,7 @@ def test_failed_handshakes_are_counted_and_logged_with_the_peer(secure, files, a
         wait_until(lambda reason=reason: failed_handshakes(server, reason) == 1, what=reason)
     server.own = authority.pair()
     assert live(server) and sum(failed_handshakes(server, reason) for reason in cases) == 3
-    _, output = server.stop()
+    output = server.stop()
     lines = [line for line in output.splitlines() if "a TLS handshake failed" in line]
     # At most one line a second.
     assert "peer=ipv4:127.0.0.2 listener=grpc reason=refused detail=" in lines[0], output

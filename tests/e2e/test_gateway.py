@@ -17,7 +17,7 @@ from gateway_fixtures import client, gateway, page, template
 from infer import ids_inputs, infer, text_inputs
 from sentence_models import SENTENCES
 from tiny_model import TinyModel
-from waiting import PATIENCE_S
+from waiting import PATIENCE_S, wait_until
 
 PROMPT = "And it came to pass"
 
@@ -454,6 +454,22 @@ def test_a_path_without_its_prefix_names_the_whole_path(gateway):
     for path in ("/embeddings", "/chat/completions"):
         refused = gateway.post(path, {})
         assert refused.status == 404 and f"use /v1{path} " in refused.json["error"]["message"]
+
+
+def test_calls_are_counted_and_timed_by_route(demo):
+    with Gateway(demo) as gateway:
+        for body, count in (({"prompt": "a", "max_tokens": 1}, 2), ({}, 3)):
+            for _ in range(count):
+                gateway.post("/v1/completions", {"model": "demo", **body})
+        samples = {
+            'sluice_gateway_requests_total{code="200",route="/v1/completions"}': 2,
+            'sluice_gateway_requests_total{code="400",route="/v1/completions"}': 3,
+            'sluice_gateway_request_duration_seconds_count{route="/v1/completions"}': 5,
+        }
+        # A call is counted after its answer was sent.
+        wait_until(lambda: {each: gateway.metric(each) for each in samples} == samples)
+        assert gateway.metric(
+            'sluice_gateway_request_duration_seconds_sum{route="/v1/completions"}') > 0
 
 
 def test_each_call_is_logged_on_request(demo):

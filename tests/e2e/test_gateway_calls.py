@@ -218,6 +218,18 @@ def test_gateway_uses_tls_on_both_sides(tmp_path):
         server.stop()
 
 
+def test_a_daemon_that_an_authority_of_the_system_signed_is_reached_with_tls(tmp_path, monkeypatch):
+    authority = Authority()
+    files = Files(tmp_path, authority)
+    monkeypatch.setenv("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", str(files.ca))
+    with SecureDaemon(authority.certificate, *files.options()) as server:
+        for options, status in ((["--daemon-tls"], 200), ([], 503)):
+            with Gateway(server, *options) as gateway:
+                answer = gateway.post("/v1/completions",
+                                      {"model": "demo", "prompt": "a", "max_tokens": 1})
+                assert answer.status == status, answer.body
+
+
 def test_callers_that_the_daemon_does_not_know_are_counted_and_logged_with_their_address(
     daemon, tmp_path
 ):

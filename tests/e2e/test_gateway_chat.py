@@ -223,3 +223,14 @@ def test_special_tokens_of_the_served_model_are_refused(tmp_path):
         assert refused.status == 400
         assert "special token '<|end|>'" in refused.json["error"]["message"]
     served.stop()
+
+
+def test_the_time_of_a_template_is_an_option(demo, tmp_path):
+    template = tmp_path / "chat.jinja"
+    template.write_text("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}"
+                        "{% endfor %}")
+    with Gateway(demo, "--chat", f"demo={template}", "--template-timeout", 0.25) as gateway:
+        refused = gateway.post("/v1/chat/completions", {"model": "demo", "messages": USER})
+    assert refused.status == 400
+    assert ("it did not end within 0.25 s (--template-timeout)"
+            in refused.json["error"]["message"]), refused.body

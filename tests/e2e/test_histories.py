@@ -56,13 +56,11 @@ class Served:
 
 
 def kill(served, draw):
-    served.daemon.process.kill()
-    served.daemon.process.communicate(timeout=PATIENCE_S)
+    served.daemon.kill()
 
 
 def drain(served, draw):
-    status, output = served.daemon.stop()
-    assert status == 0, output
+    served.daemon.stop()
 
 
 def reload(served, draw):
@@ -139,8 +137,7 @@ def test_disturbed_daemon_keeps_every_guarantee(daemon, tmp_path, request, first
         counted.update(call.ends[0][0] for call in calls)
     print(dict(counted))
     served.running()
-    status, output = served.daemon.stop()
-    assert status == 0, output
+    served.daemon.stop()
 
 
 # Changes to an undisturbed history. The checker must detect each of them.

@@ -150,9 +150,9 @@ def test_a_choice_that_a_full_disk_does_not_keep_is_an_error(daemon, tmp_path):
     assert model["ladder_options"]["ratio"] == "3"
     assert model["ladder_kept"] == {"strategy": "geometric", "ratio": "2"}
     full.unlink()
-    assert served.stop()[0] == 0  # writes the file, with the choice that is kept
+    served.stop()  # writes the file, with the choice that is kept
     served = start()
     assert buckets(served)["ladder_options"]["ratio"] == "2"
     assert keep(served, "3").returncode == 0
-    assert served.stop()[0] == 0
+    served.stop()
     assert buckets(start())["ladder_options"]["ratio"] == "3"

@@ -38,8 +38,7 @@ class Served:
 def served(tmp_path_factory):
     started = Served(tmp_path_factory.mktemp("models"))
     yield started
-    status, output = started.daemon.stop()
-    assert status == 0, output
+    started.daemon.stop()
 
 
 def softmax(x):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, free_port
 from infer import ids_inputs, infer
+from waiting import PATIENCE_S
 
 PEERS = ROOT / "loadtest" / "peers"
 sys.path += [str(PEERS), str(PEERS / "serve")]
@@ -133,7 +134,7 @@ def test_minimal_server_answers_and_answers_are_compared(tmp_path):
         [sys.executable, str(script), address], address, [0], 1, tmp_path / "log"
     )
     try:
-        server.wait_ready(30)
+        server.wait_ready(PATIENCE_S)
         server.suspend()
         server.resume()
         asked = answers.prompts(1, (3, 9), 50)
@@ -149,7 +150,7 @@ def test_the_reason_why_a_server_ended_is_reported(tmp_path):
     server = servers.Server([sys.executable, "-c", "import sys; sys.exit('no such weights')"],
                             f"127.0.0.1:{free_port()}", [0], 1, tmp_path / "log")
     with pytest.raises(servers.NotStarted, match="ended with 1: no such weights"):
-        server.wait_ready(30)
+        server.wait_ready(PATIENCE_S)
     server.stop()
 
 

@@ -86,8 +86,7 @@ def test_quantised_model_is_invariant_and_shows_its_precision(daemon, demo, tmp_
     server = daemon("--config", config_of_quantised_demo(tmp_path, quantization), models=())
     assert 1e-4 < distance_of_invariant_answers(server, demo) < most_moved
     assert re.search(rf"^  profile +\S+{suffix}$", named_models(server), re.M)
-    status, output = server.stop()
-    assert status == 0, output
+    output = server.stop()
     assert suffix in next(line for line in output.splitlines() if "model ready" in line)
 
 
@@ -125,7 +124,7 @@ def test_a_profile_that_the_cap_hides_is_refused(daemon, cap, profile):
 def test_a_capped_daemon_logs_the_cap_and_serves_avx2(daemon):
     server = daemon("--cpu.profile", "auto", variables={"SLUICE_TEST_ISA": "avx2"})
     assert server.metric("sluice_backend_info", profile="cpu-avx2-f32") == 1
-    _, output = server.stop()
+    output = server.stop()
     assert "A TEST CAP IS ON" in output
 
 

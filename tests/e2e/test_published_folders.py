@@ -108,10 +108,8 @@ def folders(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def served(folders):
-    daemon = Daemon(models=list(folders.items()))
-    yield daemon
-    if daemon.process.poll() is None:
-        daemon.stop()
+    with Daemon(models=list(folders.items())) as daemon:
+        yield daemon
 
 
 def embedding(served, model, row, **parameters):
@@ -125,7 +123,7 @@ def test_all_folders_load_and_ignored_parts_are_logged(folders):
     with daemon.client() as client:
         for name in folders:
             assert client.is_model_ready(name), name
-    _, output = daemon.stop()
+    output = daemon.stop()
     warnings = [line for line in output.splitlines() if "ignored" in line and "model=hub" in line]
     assert len(warnings) == 2, output
     assert "eos_token_id names 50256" in warnings[0] and "max_position_embedings" in warnings[1]

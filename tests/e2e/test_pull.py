@@ -50,6 +50,32 @@ def test_missing_library_is_named():
     assert done.returncode == 1 and "./clients/python[hub]" in done.stderr
 
 
+def test_the_files_of_the_given_revision_are_downloaded(tmp_path):
+    program = """
+import sys, types
+hub = types.ModuleType("huggingface_hub")
+class HfApi:
+    def model_info(self, repository, revision):
+        print(repository, revision)
+        files = [types.SimpleNamespace(rfilename=name)
+                 for name in ("config.json", "model.safetensors", "README.md")]
+        return types.SimpleNamespace(sha="0123abcd", siblings=files)
+def download(repository, revision, local_dir, allow_patterns):
+    print(repository, revision, *allow_patterns)
+    local_dir.mkdir()
+hub.HfApi, hub.snapshot_download = HfApi, download
+sys.modules["huggingface_hub"] = hub
+from sluice_client import pull
+pull.main()
+"""
+    done = subprocess.run([sys.executable, "-c", program, "a/b", "--revision", "v1.2", "--to",
+                           tmp_path / "b"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "a/b v1.2", "a/b 0123abcd config.json model.safetensors",
+        f"sluiced --model b={tmp_path / 'b'}"]
+
+
 @pytest.mark.parametrize("raised", ["RuntimeError('no route\\nto host')",
                                     "OSError('no route to host')"])
 def test_missing_network_is_one_line_with_a_remedy(raised):

@@ -48,8 +48,7 @@ def served(tmp_path_factory, embeds):
         ]
     )
     yield daemon
-    status, output = daemon.stop()
-    assert status == 0, output
+    daemon.stop()
 
 
 PROMPT = "And it came to pass"

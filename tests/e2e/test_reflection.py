@@ -21,7 +21,7 @@ REFLECT = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 def server():
     daemon = Daemon("--server.grpc.reflection", "true")
     yield daemon
-    assert daemon.stop()[0] == 0
+    daemon.stop()
 
 
 def varint(number):

@@ -26,8 +26,7 @@ SPARSE = ["sparse_ids", "sparse_weights"]
 def daemon():
     daemon = Daemon(models=[(name, GOLDENS / name) for name in (*COLBERTS, "m3")])
     yield daemon
-    status, output = daemon.stop()
-    assert status == 0, output
+    daemon.stop()
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +39,7 @@ def served(daemon):
 def routed():
     daemon = Daemon(models=[("router", GOLDENS / "router")])
     yield daemon
-    status, output = daemon.stop()
-    assert status == 0, output
+    daemon.stop()
 
 
 def pairs(queries, documents):

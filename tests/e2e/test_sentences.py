@@ -40,8 +40,7 @@ def address(tmp_path_factory):
     others.append(("without_segments", without_segments(folder / "without_segments")))
     daemon = Daemon(models=[*models, *others])
     yield daemon.grpc
-    status, output = daemon.stop()
-    assert status == 0, output
+    daemon.stop()
 
 
 @pytest.fixture(scope="module")
@@ -274,7 +273,7 @@ def test_multi_vector_model_returns_an_embedding_per_token(tmp_path):
         states = infer(client, text_inputs(*TEXTS[:3]), ["token_embeddings", "embedding"],
                        model="plain")
         alone = infer(client, text_inputs(TEXTS[1]), outputs, "vectors")["token_embeddings"][0]
-    assert daemon.stop()[0] == 0
+    daemon.stop()
     assert {*default} == {"vectors", "vector_count"}
     np.testing.assert_array_equal(default["vectors"], answer["token_embeddings"])
     np.testing.assert_array_equal(states["token_embeddings"][:, 0], states["embedding"])

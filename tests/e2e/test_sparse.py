@@ -58,8 +58,7 @@ def served(model):
                {"model_type": "SparseEncoder", "similarity_fn_name": "dot", "prompts": {}})
     daemon = Daemon(models=[("mlm", model.directory), ("splade", splade)])
     yield daemon
-    status, output = daemon.stop()
-    assert status == 0, output
+    daemon.stop()
 
 
 def test_weights_equal_numpy_for_one_text_and_for_a_batch(model, served):

@@ -186,7 +186,7 @@ def test_text_from_the_daemon_is_escaped(demo, browser):
     open_page(browser, demo, "phone")
     with demo.client() as client:
         infer(client, ids_inputs([[256, 65]]), max_tokens=0)
-    with urllib.request.urlopen(f"http://{demo.http}/status.json", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{demo.http}/status.json", timeout=PATIENCE_S) as answer:
         status = json.load(answer)
     hostile = "<img src=x onerror='document.title=1'>\"&amp;</script>" + "long" * 40
     spoil(status, hostile)
@@ -204,7 +204,7 @@ def test_state_of_a_bucket_fits_a_phone(demo, browser, state):
     open_page(browser, demo, "phone")
     with demo.client() as client:
         infer(client, ids_inputs([[256, 65]]), max_tokens=0)
-    with urllib.request.urlopen(f"http://{demo.http}/status.json", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{demo.http}/status.json", timeout=PATIENCE_S) as answer:
         status = json.load(answer)
     for bucket in status["models"][0]["buckets"]:
         bucket.update(state, bucket="262144x1024p", batches=123456789, cost=0.123)

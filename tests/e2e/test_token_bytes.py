@@ -16,8 +16,7 @@ def served(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     daemon = Daemon(models=[(name, lay(folder / name, name, 128)) for name in NAMES])
     yield daemon
-    status, output = daemon.stop()
-    assert status == 0, output
+    daemon.stop()
 
 
 def special_names(name):

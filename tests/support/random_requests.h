@@ -48,10 +48,15 @@ inline Request RandomRequest(const std::shared_ptr<const Model>& model, std::mt1
   return request;
 }
 
-// Submits a request. The engine must admit it.
+// Submits a request. The engine must admit it. If the engine refuses it, the test fails, and the
+// request ends with the engine's error, so that AwaitDone returns.
 inline std::shared_ptr<RecordingSink> SubmitTo(Engine* engine, const Request& request) {
   auto sink = std::make_shared<RecordingSink>(request.spec->num_top);
-  EXPECT_TRUE(engine->Submit(request, sink, Clock::Real()->Now()).ok());
+  const auto submitted = engine->Submit(request, sink, Clock::Real()->Now());
+  if (!submitted.ok()) {
+    ADD_FAILURE() << submitted.status();
+    sink->OnDone(submitted.status(), {}, {});
+  }
   return sink;
 }
 

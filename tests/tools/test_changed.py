@@ -1,6 +1,8 @@
 """Tests which files ./test --quick considers changed, and which tests cover them."""
 
+import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -74,3 +76,26 @@ def test_commits_that_main_received_later_do_not_count(repository):
     git("commit", "-am", "later")
     git("switch", "topic")
     assert changed.changed_files() == []
+
+
+@pytest.mark.parametrize("git, reason", [
+    (None, "No such file or directory: 'git'"),
+    ("echo 'fatal: detected dubious ownership' >&2; exit 128", "fatal: detected dubious ownership"),
+], ids=["git is missing", "git refuses the repository"])
+def test_quick_run_fails_before_the_build_if_git_fails(tmp_path, git, reason):
+    (tmp_path / "tools").mkdir()
+    for name in ("test", "tools/common.sh", "tools/changed.py"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in ("bash", "dirname"):
+        (programs / name).symlink_to(shutil.which(name))
+    (programs / "python3").symlink_to(sys.executable)
+    if git:
+        (programs / "git").write_text(f"#!/bin/sh\n{git}\n")
+        (programs / "git").chmod(0o755)
+    run = subprocess.run(["./test", "--quick"], cwd=tmp_path, capture_output=True, text=True,
+                         env={**os.environ, "PATH": str(programs)})
+    assert run.returncode == 1 and reason in run.stderr, run.stderr
+    assert "run ./test without --quick" in run.stderr
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["programs", "test", "tools"]

@@ -32,7 +32,7 @@ def count(*arguments, cap):
 
 
 @pytest.mark.parametrize("cap, cases, expected", [
-    pytest.param("", [], "0 0 0 0", id="no test"),
+    pytest.param("", [], "1 1 0 0", id="no test"),
     pytest.param("", [PASSED, PASSED], "2 0 0 0", id="two tests pass"),
     pytest.param("", [PASSED, FAILED, ERROR], "3 2 0 0", id="a failure and an error"),
     pytest.param("avx2", [PASSED, NOT_APPLICABLE], "2 0 0 1", id="the cap hides the set"),
@@ -63,7 +63,10 @@ def test_a_report_has_four_numbers(tmp_path, cap, cases, expected):
     pytest.param("run", [PASSED, NOT_APPLICABLE], "2 0 0 1", id="each of its tests counts"),
     pytest.param("fail", [PASSED, FAILED], "2 1 0 0", id="a test of a program failed"),
     pytest.param("fail", [PASSED, NOT_APPLICABLE], "3 1 0 1", id="the program failed after them"),
-    pytest.param("fail", None, "1 1 0 0", id="a program without a report"),
+    pytest.param("fail", None, "1 1 0 0", id="a failed program without a report"),
+    pytest.param("run", None, "1 0 0 0", id="a program without a report"),
+    pytest.param("run", [], "1 1 0 0", id="a filter that matches no test"),
+    pytest.param("fail", [], "1 1 0 0", id="a failed program without a test"),
 ])
 def test_a_program_of_ctest_counts_as_its_tests(tmp_path, status, cases, expected):
     programs = tmp_path / "ctest.xml"
@@ -71,3 +74,18 @@ def test_a_program_of_ctest_counts_as_its_tests(tmp_path, status, cases, expecte
     if cases is not None:
         (tmp_path / "program.xml").write_text(f"<testsuite>{''.join(cases)}</testsuite>")
     assert count("--ctest", programs, "--reports", tmp_path, cap="avx2") == expected + "\n"
+
+
+def test_each_shard_of_a_program_must_have_a_test(tmp_path):
+    programs = tmp_path / "ctest.xml"
+    programs.write_text("<testsuite><testcase name='a_1' status='run'/>"
+                        "<testcase name='a_2' status='run'/></testsuite>")
+    (tmp_path / "a_1.xml").write_text(f"<testsuite>{PASSED}{PASSED}</testsuite>")
+    (tmp_path / "a_2.xml").write_text("<testsuites/>")
+    assert count("--ctest", programs, "--reports", tmp_path, cap="") == "3 1 0 0\n"
+
+
+def test_reports_without_any_test_are_one_failure(tmp_path):
+    programs = tmp_path / "ctest.xml"
+    programs.write_text("<testsuite/>")
+    assert count("--ctest", programs, "--reports", tmp_path, cap="") == "1 1 0 0\n"

@@ -29,7 +29,7 @@ bool IsProvided(const std::byte* at) {
 
 // Returns whether the providing thread provides the memory, even on a slow machine.
 bool BecomesProvided(const std::byte* at) {
-  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::minutes(3);
   while (!IsProvided(at)) {
     if (std::chrono::steady_clock::now() > give_up) return false;
     std::this_thread::yield();

@@ -1,5 +1,6 @@
 // Runs adapters through the engine on the CPU.
 #include <gmock/gmock.h>
+#include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -119,6 +120,18 @@ TEST_F(AdaptersInTheEngine, AnUnknownAdapterIsNotFoundAndTheErrorNamesTheKnownOn
   const auto refused = engine->Submit(Prompt("none"), sink, Clock::Real()->Now());
   EXPECT_EQ(refused.status(), resolved);
   EXPECT_EQ(observer.rejected(Reason::kNotFound), 1);
+}
+
+TEST_F(AdaptersInTheEngine, ARefusedRequestOfATestFailsTheTestAndEnds) {
+  RecordingObserver observer;
+  const auto engine = Serve({}, &observer);
+  ::testing::TestPartResultArray failures;
+  {
+    const ::testing::ScopedFakeTestPartResultReporter reporter(&failures);
+    SubmitTo(engine.get(), Prompt("none"))->AwaitDone();
+  }
+  ASSERT_EQ(failures.size(), 1);
+  EXPECT_THAT(failures.GetTestPartResult(0).message(), HasSubstr("has no adapter 'none'"));
 }
 
 // Waiting and running requests finish on an adapter that is unloaded. Its pages are not reused by a
@@ -259,7 +272,7 @@ TEST_F(EvictedAdapters, DelayNoOtherRequestWhileTheirLoadIsBlocked) {
     EXPECT_EQ(sink->status(), absl::OkStatus()) << other;
   }
   Request expiring = Small("5");
-  expiring.deadline = Clock::Real()->Now() + std::chrono::milliseconds(5);
+  expiring.deadline = Clock::Real()->Now() + std::chrono::seconds(1);
   const auto expired = SubmitTo(engine_.get(), expiring);
   expired->AwaitDone();
   EXPECT_EQ(expired->status().code(), absl::StatusCode::kDeadlineExceeded);

@@ -14,6 +14,12 @@
 #include "tests/server/protocol/messages.h"
 
 namespace sluice::testing {
+namespace {
+
+// The limit of every wait. A wait ends with its event, so only a failing test waits this long.
+constexpr std::chrono::minutes kPatience(3);
+
+}  // namespace
 
 TestDaemon::Options::Options() : model(TextModel()) {
   server.grpc.address = "127.0.0.1:0";
@@ -60,6 +66,12 @@ std::unique_ptr<inference::GRPCInferenceService::Stub> TestDaemon::Stub() const 
   return inference::GRPCInferenceService::NewStub(Channel());
 }
 
+std::unique_ptr<inference::GRPCInferenceService::Stub> TestDaemon::ConnectedStub() const {
+  const auto channel = Channel();
+  EXPECT_TRUE(channel->WaitForConnected(std::chrono::system_clock::now() + kPatience));
+  return inference::GRPCInferenceService::NewStub(channel);
+}
+
 grpc::Status TestDaemon::Infer(const inference::ModelInferRequest& request,
                                inference::ModelInferResponse* response,
                                grpc::ClientContext* context) const {
@@ -83,12 +95,18 @@ double TestDaemon::Metric(const std::string& name, const std::string& label) con
 
 void TestDaemon::AwaitMetric(const std::string& name, double value,
                              const std::string& label) const {
-  while (Metric(name, label) != value) std::this_thread::yield();
+  const auto give_up = std::chrono::steady_clock::now() + kPatience;
+  for (double last = Metric(name, label); last != value; last = Metric(name, label)) {
+    if (std::chrono::steady_clock::now() > give_up) {
+      FAIL() << name << " {" << label << "} is " << last << ", expected " << value;
+    }
+    std::this_thread::yield();
+  }
 }
 
 void TestDaemon::ExpectBalanced() const {
   // The metrics count the end of a request slightly later than the engine's own counts.
-  const auto give_up = std::chrono::steady_clock::now() + std::chrono::minutes(3);
+  const auto give_up = std::chrono::steady_clock::now() + kPatience;
   std::map<std::string, double> samples;
   double admitted = 0, ended = 0;
   do {

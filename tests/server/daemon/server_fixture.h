@@ -45,6 +45,8 @@ class TestDaemon {
   std::string address() const;
   std::shared_ptr<grpc::Channel> Channel(const grpc::ChannelArguments& arguments = {}) const;
   std::unique_ptr<inference::GRPCInferenceService::Stub> Stub() const;
+  // Returns a stub whose connection exists, for calls with a short deadline.
+  std::unique_ptr<inference::GRPCInferenceService::Stub> ConnectedStub() const;
 
   // Makes a unary call with `request` unchanged.
   grpc::Status Infer(const inference::ModelInferRequest& request,
@@ -54,7 +56,7 @@ class TestDaemon {
   // Returns all samples of /metrics, by HTTP if the daemon serves it.
   std::map<std::string, double> Scrape() const;
   double Metric(const std::string& name, const std::string& label = "") const;
-  // Waits until the sum of `name` is `value`.
+  // Waits until the sum of `name` is `value`. The test fails after three minutes.
   void AwaitMetric(const std::string& name, double value, const std::string& label = "") const;
   // Expects equal numbers of admitted and ended requests, and no request in the engine.
   void ExpectBalanced() const;

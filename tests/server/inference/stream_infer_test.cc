@@ -206,9 +206,10 @@ TEST_F(StreamInferTest, AStreamEndsAtItsDeadline) {
     gate.Pass();
     return absl::OkStatus();
   });
+  const auto stub = daemon_.ConnectedStub();
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(1));
-  auto stream = stub_->ModelStreamInfer(&context);
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(3));
+  auto stream = stub->ModelStreamInfer(&context);
   stream->Write(Named("", {1}));
   gate.AwaitArrivals(1);
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);

@@ -63,6 +63,61 @@ TEST(EngineMetricsTest, CollectsKvPagesAndSequences) {
   }
 }
 
+TEST(EngineMetricsTest, CollectsTheQueueTheLadderAndTheTraffic) {
+  testing::ScriptedEngine engine;
+  ModelStats stats;
+  stats.queued_tokens = 1;
+  stats.queued_bytes = 2;
+  stats.oldest_age = std::chrono::seconds(3);
+  stats.estimated_drain = std::chrono::seconds(4);
+  stats.plan_memory_bytes = 5;
+  stats.time_to_ready = std::chrono::seconds(6);
+  stats.steps = 7;
+  stats.ladder_changes = {
+      .added = 8, .removed = 9, .merged = 10, .split = 11, .evicted = 12, .reviews = 13};
+  stats.traffic.shape_entropy_bits = 14;
+  stats.traffic.length_entropy_bits = 15;
+  stats.traffic.arrivals = {.sequences_per_second = 16, .tokens_per_second = 17};
+  stats.buckets = {{.bucket = {.tokens = 64, .sequences = 8},
+                    .ready = true,
+                    .batches = 1,
+                    .memory_bytes = 18,
+                    .activation_bytes = 19,
+                    .cost_seconds = 20}};
+  engine.SetStats(stats);
+  const auto samples = testing::ParseSamples(
+      Metrics("cpu", "1.2.3").Render(EngineMetrics(engine, /*log_dropped=*/0)));
+  const std::map<std::pair<std::string, std::string>, double> expected = {
+      {{"sluice_queued_tokens", ""}, 1},
+      {{"sluice_queue_bytes", ""}, 2},
+      {{"sluice_queue_oldest_age_seconds", ""}, 3},
+      {{"sluice_estimated_drain_seconds", ""}, 4},
+      {{"sluice_plan_memory_bytes", ""}, 5},
+      {{"sluice_device_memory_bytes", "state=\"plans\""}, 5},
+      {{"sluice_time_to_ready_seconds", ""}, 6},
+      {{"sluice_engine_steps_total", ""}, 7},
+      {{"sluice_ladder_changes_total", "kind=\"added\""}, 8},
+      {{"sluice_ladder_changes_total", "kind=\"removed\""}, 9},
+      {{"sluice_ladder_changes_total", "kind=\"merged\""}, 10},
+      {{"sluice_ladder_changes_total", "kind=\"split\""}, 11},
+      {{"sluice_ladder_evictions_total", ""}, 12},
+      {{"sluice_ladder_reviews_total", ""}, 13},
+      {{"sluice_shape_entropy_bits", ""}, 14},
+      {{"sluice_length_entropy_bits", ""}, 15},
+      {{"sluice_arrival_sequences_per_second", ""}, 16},
+      {{"sluice_arrival_tokens_per_second", ""}, 17},
+      {{"sluice_bucket_capacity_tokens", "bucket=\"64x8\""}, 64},
+      {{"sluice_bucket_capacity_rows", "bucket=\"64x8\""}, 8},
+      {{"sluice_bucket_memory_bytes", "bucket=\"64x8\""}, 18},
+      {{"sluice_bucket_activation_bytes", "bucket=\"64x8\""}, 19},
+      {{"sluice_bucket_cost_seconds", "bucket=\"64x8\""}, 20},
+      {{"sluice_bucket_ready", "bucket=\"64x8\""}, 1},
+  };
+  for (const auto& [series, value] : expected) {
+    EXPECT_EQ(SumOf(samples, series.first, series.second), value) << series.first << series.second;
+  }
+}
+
 TEST(EngineMetricsTest, CollectsAdaptersAndListsThemForTheEndpointPicker) {
   testing::ScriptedEngine engine;
   ModelStats stats;
