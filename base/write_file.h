@@ -14,4 +14,8 @@ namespace sluice {
 // closed. A part of the text may then be in the file.
 absl::Status WriteFile(const std::string& path, std::string_view text);
 
+// Returns an error if WriteFile would fail for this path: a folder is missing or read-only, or the
+// path is a folder. Changes nothing. Later changes and a full disk are not foreseen.
+absl::Status CheckWritable(const std::string& path);
+
 }  // namespace sluice

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -48,12 +49,27 @@ struct Flags {
   PlanFlags plan;
 };
 
-// Gives values readable names for the help, which would otherwise show C++ types.
-void NameValues(CLI::App* app) {
+// CLI11 splits a word in brackets at its commas if its option takes several values. It does not do
+// so if this character precedes the word.
+constexpr char kGuard = '\x01';
+
+std::string Guarded(std::string word) {
+  if (word.starts_with('[')) word.insert(word.begin(), kGuard);
+  return word;
+}
+
+std::string Unguarded(std::string word) {
+  if (word.size() > 1 && word[0] == kGuard && word[1] == '[') word.erase(0, 1);
+  return word;
+}
+
+// Gives values readable names for the help, which would otherwise show C++ types, and removes their
+// guards.
+void CompleteValues(CLI::App* app) {
   for (CLI::Option* option : app->get_options()) {
-    if (option->get_expected_max() > 0) option->type_name("VALUE");
+    if (option->get_expected_max() > 0) option->type_name("VALUE")->transform(Unguarded);
   }
-  for (CLI::App* command : app->get_subcommands({})) NameValues(command);
+  for (CLI::App* command : app->get_subcommands({})) CompleteValues(command);
 }
 
 void AddFlags(Flags* flags, Arguments* arguments, CLI::App* app) {
@@ -120,7 +136,7 @@ void AddFlags(Flags* flags, Arguments* arguments, CLI::App* app) {
   AddQuantizeCommand(arguments, app);
   AddPlanCommands(&flags->plan, app);
   app->require_subcommand(0, 1);
-  NameValues(app);
+  CompleteValues(app);
 }
 
 std::string OnHostOf(const std::string& server, int port) {
@@ -212,7 +228,8 @@ absl::Status Complete(const Flags& flags, const CLI::App& app, Arguments* argume
 // Returns an error that lists, in their order, the arguments that no command takes, and a flag with
 // a name similar to the first one.
 absl::Status UnexpectedArguments(const CLI::App& app) {
-  const std::vector<std::string> extras = app.remaining(/*recurse=*/true);
+  std::vector<std::string> extras = app.remaining(/*recurse=*/true);
+  std::transform(extras.begin(), extras.end(), extras.begin(), Unguarded);
   std::vector<std::string> flags;
   std::vector<const CLI::App*> commands = {&app};
   for (const CLI::App* command : app.get_subcommands()) commands.push_back(command);
@@ -253,8 +270,10 @@ absl::StatusOr<Arguments> ParseArguments(int argc, const char* const* argv,
   CLI::App app(kDescription, "sluice");
   Arguments arguments;
   AddFlags(&flags, &arguments, &app);
+  std::vector<std::string> words;  // the last one first
+  for (int i = argc - 1; i > 0; --i) words.push_back(Guarded(argv[i]));
   try {
-    app.parse(argc, argv);
+    app.parse(std::move(words));
   } catch (const CLI::CallForHelp&) {
     return Print(app.help());
   } catch (const CLI::CallForVersion& version) {

@@ -138,6 +138,7 @@ int RunFile(const Arguments& arguments, const Connection& connection, const Cons
   RequestLines lines(from_file ? &file : console.in, arguments.infer.file);
   const RunCounts counts =
       FileRun(arguments, connection, console, &lines, std::move(defaults)).Run();
+  if (!lines.status().ok()) return UsageError(lines.status(), console);
   return counts.errors == 0 ? kExitOk : kExitFailed;
 }
 

@@ -33,9 +33,7 @@ std::optional<RequestLine> RequestLines::Next() {
     if (total_bytes_ > 0) {
       line.share_read = static_cast<double>(bytes_read_) / static_cast<double>(total_bytes_);
     }
-    if (in_.bad()) {
-      line.status = Error("cannot be read");
-    } else if (too_long) {
+    if (too_long) {
       line.status = Error(absl::StrCat("longer than ", kMaxLineBytes, " bytes"));
     } else if (absl::StripAsciiWhitespace(line.text).empty()) {
       continue;
@@ -63,8 +61,12 @@ bool RequestLines::Read(std::string* text, bool* too_long) {
       *too_long = true;
     }
   }
-  // The last line may have no line break. After a read error, return true to report the error.
-  return !text->empty() || in_.bad();
+  if (in_.bad()) {
+    ++number_;
+    status_ = Error("cannot be read");
+    return false;
+  }
+  return !text->empty();  // the last line may have no line break
 }
 
 }  // namespace sluice::client

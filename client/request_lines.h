@@ -14,7 +14,7 @@ namespace sluice::client {
 struct RequestLine {
   int64_t number = 0;  // from 1
   std::string text;
-  absl::Status status;               // an error if the line is too long or cannot be read
+  absl::Status status;               // an error if the line is too long
   std::optional<double> share_read;  // of the whole input, if its size is known
 };
 
@@ -26,12 +26,15 @@ class RequestLines {
 
   RequestLines(std::istream* in, std::string name);
 
-  // Returns the next line, or nothing at the end.
+  // Returns the next line, or nothing at the end and after a failed read.
   std::optional<RequestLine> Next();
+  // Returns the error of the read that ended the lines, or OK.
+  absl::Status status() const { return status_; }
 
  private:
   absl::Status Error(absl::string_view problem) const;
-  // Returns false at the end of the input. Skips the part of a line beyond the limit.
+  // Returns false at the end of the input and after a failed read. Skips the part of a line beyond
+  // the limit.
   bool Read(std::string* text, bool* too_long);
 
   std::istream& in_;
@@ -39,6 +42,7 @@ class RequestLines {
   int64_t number_ = 0;
   int64_t bytes_read_ = 0;
   int64_t total_bytes_ = 0;  // 0 if not known
+  absl::Status status_;
 };
 
 }  // namespace sluice::client

@@ -5,6 +5,8 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "client/request.h"
@@ -149,11 +151,41 @@ int32_t BytesBefore(const std::string& text, int32_t characters) {
   return static_cast<int32_t>(at);
 }
 
+// Returns the error with the index of the text among all texts, if it names a text by its row of
+// the part that begins after `first` texts: `input text_input [3] has ...`. If the part's texts are
+// the second texts of one `partner`, row 0 of text_input is the partner, and the later rows are the
+// part's texts.
+absl::Status NamingText(const absl::Status& error, size_t first, bool partner) {
+  const absl::string_view message = error.message();
+  absl::string_view name = "text_input";
+  if (absl::StartsWith(message, "input text_pair_input [")) {
+    name = "text_pair_input";
+  } else if (!absl::StartsWith(message, "input text_input [")) {
+    return error;
+  }
+  const size_t begin = message.find('[') + 1, end = message.find(']');
+  size_t row = 0;
+  if (end == message.npos || !absl::SimpleAtoi(message.substr(begin, end - begin), &row)) {
+    return error;
+  }
+  // A pair that is too long has the row of its second text.
+  if (partner && name == "text_input" && !absl::StrContains(message, " with its pair")) {
+    if (row == 0) return error;
+    name = "text_pair_input";
+    --row;
+  }
+  absl::Status named(error.code(),
+                     absl::StrCat("input ", name, " [", first + row, message.substr(end)));
+  error.ForEachPayload(
+      [&](absl::string_view type, const absl::Cord& payload) { named.SetPayload(type, payload); });
+  return named;
+}
+
 // Calls the model for the texts in parts of at most kRowsAtOnce. `fill` puts a part into a request,
-// and `take` takes its rows from the response.
+// and `take` takes its rows from the response. `partner` is as in NamingText.
 absl::Status ForParts(
     const Connection& connection, const inference::ModelInferRequest& base,
-    const std::vector<std::string>& texts,
+    const std::vector<std::string>& texts, bool partner,
     const std::function<void(const std::vector<std::string>&, inference::ModelInferRequest*)>& fill,
     const std::function<absl::Status(const inference::ModelInferResponse&, size_t)>& take) {
   for (size_t first = 0; first < texts.size(); first += kRowsAtOnce) {
@@ -161,8 +193,9 @@ absl::Status ForParts(
     const auto begin = texts.begin() + static_cast<int64_t>(first);
     inference::ModelInferRequest request = base;
     fill({begin, begin + static_cast<int64_t>(rows)}, &request);
-    SLUICE_ASSIGN_OR_RETURN(const auto response, connection.Infer(request));
-    SLUICE_RETURN_IF_ERROR(take(response, rows));
+    const auto response = connection.Infer(request);
+    if (!response.ok()) return NamingText(response.status(), first, partner);
+    SLUICE_RETURN_IF_ERROR(take(*response, rows));
   }
   return absl::OkStatus();
 }
@@ -176,7 +209,7 @@ absl::StatusOr<std::vector<std::vector<Value>>> RowsOf(
                            std::vector<std::vector<Value>>*)) {
   std::vector<std::vector<Value>> all;
   SLUICE_RETURN_IF_ERROR(ForParts(
-      connection, base, texts,
+      connection, base, texts, /*partner=*/false,
       [](const std::vector<std::string>& part, inference::ModelInferRequest* filled) {
         SetTexts("text_input", part, filled);
       },
@@ -197,14 +230,15 @@ bool Lists(const inference::ModelMetadataResponse& metadata, const char* propert
 }
 
 // Selects how a request embeds queries or documents: by the adapter of a task of the model's
-// checkpoint, or by the prompt of this name, if the model has it.
+// checkpoint, or by the prompt of this name, if the model has it. A model with neither a prompt for
+// queries nor one for documents keeps its default prompt.
 void SetSide(const inference::ModelMetadataResponse& metadata, const char* task,
              const std::string& prompt, inference::ModelInferRequest* request) {
   const bool tasks = Lists(metadata, "task_adapters", "retrieval.query") &&
                      Lists(metadata, "task_adapters", "retrieval.passage");
   if (tasks && request->model_name().find(':') == std::string::npos) {
     request->set_model_name(absl::StrCat(request->model_name(), ":", task));
-  } else {
+  } else if (Lists(metadata, "prompts", "query") || Lists(metadata, "prompts", "document")) {
     (*request->mutable_parameters())["prompt_name"].set_string_param(
         Lists(metadata, "prompts", prompt) ? prompt : "");
   }
@@ -252,7 +286,7 @@ absl::StatusOr<TextRows> CallForTexts(const Connection& connection, const TextCa
                                       const std::vector<std::string>& texts) {
   TextRows all;
   SLUICE_RETURN_IF_ERROR(ForParts(
-      connection, call.request, texts,
+      connection, call.request, texts, call.partner != nullptr && call.partner_first,
       [&](const std::vector<std::string>& part, inference::ModelInferRequest* request) {
         // Generating models return embeddings only if the request names that output.
         if (call.output == "embedding") request->add_outputs()->set_name(call.output);

@@ -20,6 +20,7 @@ import time
 from dataclasses import asdict, dataclass
 
 import numpy as np
+import sluice_load
 import tritonclient.grpc as grpcclient
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -82,11 +83,8 @@ class SluiceLoad:
                    "--arrivals", "trace", "--lengths", "trace", "--trace", trace, "--cap",
                    options.cap + 1, "--max-tokens", 1, "--vocab", options.vocab, "--warm-up", 0,
                    "--duration", f"{duration:.6f}", "--objective-ms", options.objective_ms,
-                   "--quiet", "--out", out]
-        ended = subprocess.run([str(part) for part in command], capture_output=True, text=True)
-        if ended.returncode > 1:
-            raise RuntimeError(ended.stderr)
-        phase = json.loads(out.read_text())["phases"][0]
+                   "--quiet"]
+        phase = sluice_load.report_of(command, out)["phases"][0]
         return Result(phase["calls"], phase["outcomes"]["ok"] / plan.seconds,
                       phase["latency_ms"]["p50"], phase["latency_ms"]["p99"],
                       phase["within_objective"])

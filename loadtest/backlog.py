@@ -16,17 +16,15 @@ answer, in the processor time that the client and the daemon's refusals leave to
 two machines.
 """
 
-import json
 import os
 import pathlib
 import random
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 
 import reporting
+import sluice_load
 from overload import Daemon, parser_of
 
 BEFORE_S = 3  # seconds of the steady load before the overload
@@ -75,20 +73,17 @@ class Calls:
         command = [
             self.options.sluice_load, "run", "--server", self.daemon.grpc, "--max-tokens",
             self.options.tokens, "--cap", "256", "--duration", seconds, "--drain", "60", "--seed",
-            seed, "--quiet", "--out", self.out, *load]
+            seed, "--quiet", *load]
         if self.options.tokens > 0:
             command += ["--parameter", "ignore_eos", "true"]
         if self.options.streaming:
             command.append("--streaming")
-        process = subprocess.Popen([str(part) for part in command], stderr=subprocess.PIPE)
+        run = sluice_load.Run(command, self.out)
         time.sleep(usage_from)
-        usage = Usage(self.daemon.process.pid, process.pid)
+        usage = Usage(self.daemon.process.pid, run.process.pid)
         time.sleep(usage_to - usage_from)
         processors = usage.processors()
-        _, errors = process.communicate()
-        if process.returncode > 1:
-            sys.exit(f"backlog.py: {errors.decode()}")
-        return json.loads(self.out.read_text()), processors
+        return run.report(), processors
 
     def lengths(self):
         return max(self.options.prompt // 2, 1), self.options.prompt

@@ -16,6 +16,7 @@ import tempfile
 import time
 
 import reporting
+import sluice_load
 from ready import Daemon
 
 CHOICES = (
@@ -28,18 +29,12 @@ CHOICES = (
 )
 
 
-def load(options, daemon, seconds, *more):
-    return subprocess.Popen(
+def load(options, daemon, seconds, *more, out=None):
+    return sluice_load.Run(
         [options.sluice_load, "run", "--server", daemon.grpc, "--model", "m", "--rate",
-         str(options.rate), "--lengths", options.lengths, "--max-tokens", str(options.tokens),
-         "--outputs", "prompt_logprobs", "--duration", str(seconds), "--warm-up", "0", "--seed",
-         "7", "--quiet", *more], stderr=subprocess.PIPE, text=True)
-
-
-def finish(running):
-    _, errors = running.communicate()
-    if running.returncode > 1:
-        sys.exit(f"ladders.py: {errors}")
+         options.rate, "--lengths", options.lengths, "--max-tokens", options.tokens, "--outputs",
+         "prompt_logprobs", "--duration", seconds, "--warm-up", 0, "--seed", 7, "--quiet", *more],
+        out)
 
 
 def choose(options, daemon, choice):
@@ -59,18 +54,16 @@ def measure(options):
         book, out = pathlib.Path(scratch, "answers"), pathlib.Path(scratch, "load.json")
         daemon = Daemon(options.sluiced, options.model, "--server.admin.on-grpc-address=true")
         try:
-            finish(load(options, daemon, options.seconds, "--record", str(book)))
-            running = load(options, daemon, options.seconds, "--check", str(book), "--out",
-                           str(out))
+            load(options, daemon, options.seconds, "--record", book).report()
+            running = load(options, daemon, options.seconds, "--check", book, out=out)
             choices = []
             for choice in itertools.cycle(CHOICES):
-                if running.poll() is not None:
+                if running.process.poll() is not None:
                     break
                 choices.append(choose(options, daemon, choice))
-            finish(running)
+            report = running.report()
         finally:
             daemon.stop()
-        report = json.loads(out.read_text())
     phase = report["phases"][0]
     return {"benchmark": "ladders", "commit": report["commit"], "host": report["host"],
             "rate": options.rate, "lengths": options.lengths, "tokens": options.tokens,

@@ -9,10 +9,10 @@ the process memory are counted in excess of a daemon that serves the small demo 
 import argparse
 import json
 import pathlib
-import subprocess
 import sys
 
 import reporting
+import sluice_load
 from ready import Daemon
 
 USES = ("weights", "plans", "activations", "kv")
@@ -27,12 +27,10 @@ def readings(daemon):
 
 
 def send(options, daemon, length, seed):
-    ended = subprocess.run(
-        [options.sluice_load, "run", "--server", daemon.grpc, "--model", "m", "--concurrency", "4",
-         "--lengths", f"fixed:{length}", "--max-tokens", "1", "--duration", "2", "--warm-up", "0",
-         "--variants", "64", "--seed", str(seed), "--quiet"], capture_output=True, text=True)
-    if ended.returncode > 1:
-        sys.exit(f"memory.py: {ended.stderr}")
+    sluice_load.report_of(
+        [options.sluice_load, "run", "--server", daemon.grpc, "--model", "m", "--concurrency", 4,
+         "--lengths", f"fixed:{length}", "--max-tokens", 1, "--duration", 2, "--warm-up", 0,
+         "--variants", 64, "--seed", seed, "--quiet"])
 
 
 def fill(options, directory, kv, most_rounds=100):
@@ -57,6 +55,7 @@ def table(options, base, rows):
         f"{options.label}. The memory of a daemon whose KV pages are full, in excess of a daemon "
         "with the demo model whose pages are also full. Resident memory excludes mapped files "
         "(`sluice_memory_bytes{use=\"all\"}`). In MiB.", "",
+        "| model | limit of KV pages | weights | activations | plans | KV | account | resident | "
         "account / resident |", "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:

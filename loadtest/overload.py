@@ -8,7 +8,6 @@ so that other work on the machine affects all of them. The figures are medians o
 """
 
 import argparse
-import json
 import pathlib
 import select
 import signal
@@ -21,6 +20,7 @@ import time
 import urllib.request
 
 import reporting
+import sluice_load
 
 SHARES = (0.7, 0.85, 1.0)
 OVERLOADS = (2, 10)
@@ -72,11 +72,8 @@ class Load:
             self.daemon.http, "--lengths", f"uniform:{options.prompt // 2}:{options.prompt}",
             "--max-tokens", options.tokens, "--parameter", "ignore_eos", "true", "--cap", "256",
             "--duration", options.seconds, "--warm-up", options.warm_up, "--drain", "20",
-            "--seed", seed, "--quiet", "--out", self.out, *load]
-        ended = subprocess.run([str(part) for part in command], capture_output=True, text=True)
-        if ended.returncode > 1:
-            sys.exit(f"overload.py: {ended.stderr}")
-        return json.loads(self.out.read_text())
+            "--seed", seed, "--quiet", *load]
+        return sluice_load.report_of(command, self.out)
 
     def closed(self, seed):
         return self.run(seed, "--concurrency", self.options.concurrency)

@@ -33,6 +33,7 @@ import checkpoint  # noqa: E402
 import lora  # noqa: E402
 import reporting  # noqa: E402
 import servers  # noqa: E402
+import sluice_load  # noqa: E402
 import why_tables  # noqa: E402
 import workloads  # noqa: E402
 
@@ -84,11 +85,8 @@ class Run:
             workloads.CAP + 64, "--max-tokens", 1, "--outputs", "output_ids", "--vocab",
             SHAPE.vocab, "--adapters", options.adapters, "--seed", seed, "--warm-up", 0,
             "--duration", seconds, "--objective-ms", objective_ms, "--min-duration", 1, "--quiet",
-            "--out", out, *load]
-        ended = subprocess.run([str(part) for part in command], capture_output=True, text=True)
-        if ended.returncode > 1:
-            sys.exit(f"predictions.py: sluice-load: {ended.stderr}")
-        return json.loads(out.read_text())["phases"][0]
+            *load]
+        return sluice_load.report_of(command, out)["phases"][0]
 
     def tool(self, name: str, *arguments) -> str:
         folder = "size" if name == "sluice-size" else "simulate"

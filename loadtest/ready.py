@@ -23,6 +23,7 @@ import time
 import urllib.request
 
 import reporting
+import sluice_load
 
 
 class Daemon:
@@ -61,14 +62,10 @@ class Model:
 
 def run_load(options, daemon, model, scratch):
     out = pathlib.Path(scratch, "load.json")
-    ended = subprocess.run(
+    report = sluice_load.report_of(
         [options.sluice_load, "run", "--server", daemon.grpc, "--model", "m", "--rate", model.rate,
          "--lengths", model.lengths, "--max-tokens", model.tokens, *model.outputs, "--duration",
-         str(options.seconds), "--warm-up", "0", "--seed", "1", "--quiet", "--out", str(out)],
-        capture_output=True, text=True)
-    if ended.returncode > 1:
-        sys.exit(f"ready.py: {ended.stderr}")
-    report = json.loads(out.read_text())
+         options.seconds, "--warm-up", 0, "--seed", 1, "--quiet"], out)
     phase = report["phases"][0]
     return {"p50_ms": phase["latency_ms"]["p50"], "p99_ms": phase["latency_ms"]["p99"],
             "outcomes": phase["outcomes"], "lateness_p99_ms": phase["lateness_ms"]["p99"],

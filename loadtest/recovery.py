@@ -17,12 +17,10 @@ import argparse
 import asyncio
 import contextlib
 import dataclasses
-import json
 import multiprocessing
 import pathlib
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -34,6 +32,7 @@ from tritonclient.grpc import service_pb2
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "deploy"))  # before the package in Envoy's wheel
 import reporting  # noqa: E402
+import sluice_load  # noqa: E402
 from envoy import Envoy  # noqa: E402
 from lateness import IN_TIME, LATE, Call, figures  # noqa: E402
 from processes import BUILD, DEMO, Daemon, wait_until  # noqa: E402
@@ -148,16 +147,16 @@ class Measurement:
     def _steady(self, address: str, rate: float, seconds: float, seed: int) -> Sender:
         return Sender(address, self._traffic, seed, rate, seconds, 60)
 
-    def _flood(self, address: str, rate: float, deadline_s: float, seed: int) -> subprocess.Popen:
+    def _flood(self, address: str, rate: float, deadline_s: float, seed: int) -> sluice_load.Run:
         """Starts the overload with sluice-load, because Python cannot send calls at this rate."""
         traffic, options = self._traffic, self._options
-        return subprocess.Popen([str(part) for part in (
+        return sluice_load.Run((
             SLUICE_LOAD, "run", "--server", address, "--arrivals", "constant", "--rate", rate,
             "--duration", options.seconds, "--warm-up", 0, "--deadline-ms", 1e3 * deadline_s,
             "--lengths", f"uniform:{traffic.prompt // 2}:{traffic.prompt}",
             "--cap", traffic.prompt + traffic.tokens, "--max-tokens", traffic.tokens,
-            "--parameter", "ignore_eos", "true", "--variants", 16, "--seed", seed, "--quiet",
-            "--out", self._folder / "flood.json")])
+            "--parameter", "ignore_eos", "true", "--variants", 16, "--seed", seed, "--quiet"),
+            self._folder / "flood.json")
 
     def overload(self, deadline_s: float, seed: int, *flags: str,
                  callers: int | None = None) -> dict:
@@ -175,9 +174,7 @@ class Measurement:
             left = {each: daemon.metric(f"sluice_requests_{each}")
                     for each in ("waiting", "running")}
             calls = steady.calls()
-            if flood.wait() > 1:
-                sys.exit("recovery.py: sluice-load failed")
-        sent = json.loads((self._folder / "flood.json").read_text())["phases"][0]
+            sent = flood.report()["phases"][0]
         return figures(calls, begin, begin + options.seconds) | {
             "capacity_per_s": capacity, "flood_per_s": sent["offered_per_s"],
             "flood_answered_per_s": sent["answered_per_s"], "left": left,

@@ -9,7 +9,6 @@ NAME.json and NAME.html.
 """
 
 import argparse
-import json
 import os
 import pathlib
 import subprocess
@@ -21,6 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "loadtest" / "peers"))
 import checkpoint  # noqa: E402
 import servers  # noqa: E402
+import sluice_load  # noqa: E402
 import workloads  # noqa: E402
 
 SHARES = (0.3, 0.5, 0.7, 0.85, 1.0, 1.15)
@@ -103,11 +103,8 @@ def run_load(page: Page, options: argparse.Namespace, daemon: Daemon, trace: pat
         "--trace", trace, "--cap", page.cap, "--max-tokens", page.max_tokens, "--parameter",
         "ignore_eos", "true", "--vocab", page.vocab, "--variants", 1 << 20, "--objective-ms",
         page.objective_ms, "--percentile", page.percentile, "--min-calls", page.min_calls,
-        "--warm-up", WARM_UP_S, "--duration", seconds, "--label", page.label, "--out", out, *load]
-    ended = subprocess.run([str(part) for part in command])
-    if ended.returncode > 1:
-        sys.exit(f"report_pages.py: sluice-load ended with {ended.returncode}")
-    return json.loads(out.read_text())
+        "--warm-up", WARM_UP_S, "--duration", seconds, "--label", page.label, *load]
+    return sluice_load.Run(command, out, shows=True).report()
 
 
 def rates(capacity: float) -> str:

@@ -10,6 +10,7 @@ open, or an admitted request did not end.
 
 import argparse
 import csv
+import http.client
 import pathlib
 import sys
 import threading
@@ -41,6 +42,9 @@ WARM_UP = 0.25
 # The most that the fitted line may rise over the remaining time, as a share of the used memory.
 MOST_GROWTH = 0.03
 WINDOWS = 10
+SAMPLES_EVERY_S = 1.0
+# The errors of reading a process that has ended.
+GONE = (OSError, KeyError, http.client.HTTPException)
 # gRPC closes abandoned connections within this time.
 SETTLE_S = 20
 
@@ -74,25 +78,27 @@ def sample(daemon, start, clients):
 
 
 def soak(daemon, seconds, seed):
-    """Returns the samples of the run and its clients after it."""
+    """Returns the samples of the run, its clients after it, and the error of a sample or None."""
     clients = [kind(daemon, seed + i) for i, kind in enumerate(soak_clients.KINDS)]
+    start = time.monotonic()
+    samples, failure = [sample(daemon, start, clients)], None
     for client in clients:
         client.thread.start()
-    samples = []
-    start = time.monotonic()
     tick = threading.Event()  # never set; used for waiting only
     try:
         while (left := start + seconds - time.monotonic()) > 0 and daemon.process.poll() is None:
-            samples.append(sample(daemon, start, clients))
             if any(client.failure for client in clients):
                 break
-            tick.wait(min(1.0, left))
+            tick.wait(min(SAMPLES_EVERY_S, left))
+            samples.append(sample(daemon, start, clients))
+    except GONE as error:
+        failure = error
     finally:
         for client in clients:
             client.stopped.set()
         for client in clients:
             client.thread.join()
-    return samples, clients
+    return samples, clients, failure
 
 
 def trend(samples):
@@ -103,22 +109,32 @@ def trend(samples):
     # The windows have nearly the same size, because the minimum of few samples may be too high.
     windows = np.array_split(np.array(settled)[:, :2], min(WINDOWS, len(settled)))
     least = [min(window, key=lambda row: row[1]) for window in windows]
+    if len(least) == 1:
+        return (tuple(map(float, least[0])),) * 2
     slope, base = np.polyfit([row[0] for row in least], [row[1] for row in least], 1)
     return tuple((float(t), float(base + slope * t)) for t in (settled[0][0], settled[-1][0]))
 
 
 def settle(daemon, descriptors):
-    """Returns (open descriptors, whether every request has ended) after the clients have left."""
+    """Returns (open descriptors, whether every request has ended) after the clients have left.
+    Returns (0, False) if the daemon has ended.
+    """
     give_up = time.monotonic() + SETTLE_S
     tick = threading.Event()
-    while True:
-        now = usage(daemon.process.pid)[1], balanced(daemon)
+    while daemon.process.poll() is None:
+        try:
+            now = usage(daemon.process.pid)[1], balanced(daemon)
+        except GONE:
+            break
         if (now[0] <= descriptors and now[1]) or time.monotonic() > give_up:
             return now
         tick.wait(0.2)
+    return 0, False
 
 
-def problems(clients, fit, before, after, even, status):
+def problems(clients, failure, fit, before, after, even, status):
+    if failure:
+        yield f"a sample failed: {failure!r}"
     for client in clients:
         if client.failure:
             yield f"{client.thread.name}: {client.failure!r}"
@@ -166,11 +182,11 @@ def main():
 
     daemon = Daemon("--server.log.level", "error")  # the log is not read
     before = usage(daemon.process.pid)[1]
-    samples, clients = soak(daemon, arguments.seconds, arguments.seed)
+    samples, clients, failure = soak(daemon, arguments.seconds, arguments.seed)
     after, even = settle(daemon, before)
     daemon.stop(status=None)
     fit = trend(samples)
-    found = list(problems(clients, fit, before, after, even, daemon.process.returncode))
+    found = list(problems(clients, failure, fit, before, after, even, daemon.process.returncode))
     facts = [
         ("verdict", "failed: " + "; ".join(found) if found else "passed"),
         ("time", f"{samples[-1][0] / 60:.1f} min, seed {arguments.seed}"),

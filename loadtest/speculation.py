@@ -16,8 +16,8 @@ the daemon, with and without drafts for the stream.
 """
 
 import argparse
+import concurrent.futures
 import dataclasses
-import json
 import pathlib
 import random
 import statistics
@@ -30,11 +30,13 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "deploy"))
 sys.path.insert(0, str(ROOT / "clients" / "python"))
 import reporting  # noqa: E402
+from lateness import percentile  # noqa: E402
 from processes import DEMO, Daemon  # noqa: E402
 from sluice_client import Client  # noqa: E402
 
 KINDS = ("code editing", "summarisation", "chat", "random")
 LOADS = (0.3, 0.8)
+MOST_CALLS = 512  # in flight; a later call waits, which counts as its latency
 
 
 def printable(source: random.Random, count: int) -> str:
@@ -122,7 +124,7 @@ class Stream:
 def others(client: Client, options, load: float, speculation: bool, rate: float) -> float:
     """Returns the 99th percentile of the latency of requests next to a stream, in seconds."""
     source = random.Random(f"{load}")
-    stop, latencies = threading.Event(), []
+    stop = threading.Event()
 
     def stream():
         texts = random.Random(1)
@@ -130,40 +132,42 @@ def others(client: Client, options, load: float, speculation: bool, rate: float)
             client.generate("model", "ab" * 8 + printable(texts, 16), max_tokens=options.tokens,
                             ignore_eos=True, speculation=speculation)
 
-    def one():
-        began = time.perf_counter()
+    def one(due):
         client.generate("model", "once upon", max_tokens=8, ignore_eos=True, speculation=False)
-        latencies.append(time.perf_counter() - began)
+        return time.perf_counter() - due
 
-    streaming = threading.Thread(target=stream)
-    streaming.start()
-    calls, end = [], time.perf_counter() + options.seconds
-    while time.perf_counter() < end:
-        time.sleep(source.expovariate(load * rate))
-        calls.append(threading.Thread(target=one))
-        calls[-1].start()
-    for call in calls:
-        call.join()
-    stop.set()
-    streaming.join()
-    return statistics.quantiles(latencies, n=100)[98]
+    with concurrent.futures.ThreadPoolExecutor(MOST_CALLS) as pool:
+        streaming = pool.submit(stream)
+        try:
+            calls, end = [], time.perf_counter() + options.seconds
+            while not calls or time.perf_counter() < end:
+                time.sleep(source.expovariate(load * rate))
+                calls.append(pool.submit(one, time.perf_counter()))
+            concurrent.futures.wait(calls)
+        finally:
+            stop.set()
+    streaming.result()
+    return p99(calls)
+
+
+def p99(calls: list[concurrent.futures.Future]) -> float:
+    """Returns the 99th percentile of the results. Raises the exception of a call that failed."""
+    return percentile([call.result() for call in calls], 0.99)
 
 
 def saturation(client: Client, seconds: float) -> float:
     """Returns the rate of short requests of eight callers, in requests per second."""
-    end, counts = time.perf_counter() + seconds, [0] * 8
+    end = time.perf_counter() + seconds
 
-    def caller(index):
+    def calls(_):
+        count = 0
         while time.perf_counter() < end:
             client.generate("model", "once upon", max_tokens=8, ignore_eos=True, speculation=False)
-            counts[index] += 1
+            count += 1
+        return count
 
-    callers = [threading.Thread(target=caller, args=(index,)) for index in range(len(counts))]
-    for each in callers:
-        each.start()
-    for each in callers:
-        each.join()
-    return sum(counts) / seconds
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        return sum(pool.map(calls, range(8))) / seconds
 
 
 def table(report: dict) -> str:

@@ -116,6 +116,7 @@ class Load:
         seconds = 1.5 if check.rehearsal else 5
         self._daemon = daemon
         self._path = check.results.raw / f"load_{check.case}.json"
+        self._path.unlink(missing_ok=True)
         command = [
             check.program("sluice-load"), "run", "--server", daemon.grpc, "--concurrency",
             "4" if check.rehearsal else "64", "--max-tokens", "8", "--warm-up", "0",

@@ -68,7 +68,8 @@ void AddWhat(CLI::App* app, SessionOptions& options) {
       ->default_str("0");
   app->add_option("--parameter", options.payload.parameters,
                   "NAME VALUE of the request; repeatable")
-      ->type_name("NAME VALUE");
+      ->type_name("NAME VALUE")
+      ->allow_extra_args(false);  // otherwise a value in brackets would be split as a list
   app->add_option("--outputs", options.payload.outputs, "outputs to request; default: the server's")
       ->delimiter(',');
   app->add_option("--input", options.payload.input, "tensor of token ids")->capture_default_str();

@@ -19,7 +19,8 @@ std::string LengthsName(const std::string& lengths) {
 
 json ArrivalsJson(const SessionOptions& options) {
   const WorkloadOptions& workload = options.workload;
-  if (!options.concurrencies.empty()) return {{"kind", "closed loop"}};
+  // With rates as well, the closed loops follow the open ones; each phase states its loop.
+  if (options.rates.empty() && !options.concurrencies.empty()) return {{"kind", "closed loop"}};
   json arrivals = {{"kind", NameOf(workload.arrivals)}};
   if (workload.arrivals == ArrivalKind::kBursty) {
     arrivals["burst_factor"] = workload.burst_factor;

@@ -74,6 +74,12 @@ absl::StatusOr<Reading> ParseReading(const std::string& page, const std::string&
   return reading;
 }
 
+absl::StatusOr<Reading> ReadMetrics(const std::string& address, const std::string& model) {
+  SLUICE_ASSIGN_OR_RETURN(const std::string page,
+                          client::HttpGet(address, "/metrics", absl::Seconds(5)));
+  return ParseReading(page, model);
+}
+
 MetricsWatch::MetricsWatch(std::string address, std::string model)
     : address_(std::move(address)),
       model_(std::move(model)),
@@ -96,9 +102,7 @@ absl::StatusOr<std::vector<Reading>> MetricsWatch::Stop() {
 
 absl::Status MetricsWatch::Take() {
   const double at_s = Seconds(Clock::Real()->Now() - start_);
-  SLUICE_ASSIGN_OR_RETURN(const std::string page,
-                          client::HttpGet(address_, "/metrics", absl::Seconds(5)));
-  SLUICE_ASSIGN_OR_RETURN(Reading reading, ParseReading(page, model_));
+  SLUICE_ASSIGN_OR_RETURN(Reading reading, ReadMetrics(address_, model_));
   reading.at_s = at_s;
   readings_.push_back(std::move(reading));
   return absl::OkStatus();

@@ -47,6 +47,9 @@ struct Reading {
 // Returns InvalidArgument if `page` is not a metrics page of Sluice with a model `model`.
 absl::StatusOr<Reading> ParseReading(const std::string& page, const std::string& model);
 
+// Reads the page at `address`, HOST:PORT, once.
+absl::StatusOr<Reading> ReadMetrics(const std::string& address, const std::string& model);
+
 // Reads the page once a second on a thread of its own, from construction until Stop().
 class MetricsWatch {
  public:

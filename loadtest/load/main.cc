@@ -23,16 +23,18 @@ int Fail(const absl::Status& status) {
 
 int Run(const Arguments& arguments) {
   std::ostream* progress = arguments.quiet ? nullptr : &std::cerr;
-  const absl::StatusOr<nlohmann::json> report =
-      RunSession(arguments.session, progress, isatty(STDERR_FILENO) == 1);
-  if (!report.ok()) return Fail(report.status());
   if (!arguments.out.empty()) {
+    if (absl::Status status = CheckWritable(arguments.out); !status.ok()) return Fail(status);
+  }
+  EndedSession ended = RunSession(arguments.session, progress, isatty(STDERR_FILENO) == 1);
+  if (!arguments.out.empty() && !ended.report.is_null()) {
     // The messages of servers may contain invalid UTF-8.
     const std::string text =
-        report->dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-    if (absl::Status status = WriteFile(arguments.out, text); !status.ok()) return Fail(status);
+        ended.report.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+    ended.status.Update(WriteFile(arguments.out, text));
   }
-  return AllValid(*report) ? kExitValid : kExitInvalid;
+  if (!ended.status.ok()) return Fail(ended.status);
+  return AllValid(ended.report) ? kExitValid : kExitInvalid;
 }
 
 int Report(const Arguments& arguments) {

@@ -47,17 +47,25 @@ class Session {
   absl::Status Prepare();
   // Runs all phases.
   absl::Status Run();
+  // Returns the report of the phases that have ended.
   json Report() const;
 
  private:
   absl::Status ReadFiles();
+  // Checks that every phase has requests and that the answers can be written.
+  absl::Status CheckOptions() const;
+  absl::Status CheckMetrics() const;
   absl::Status FindPeak();
+  std::vector<Load> Loads() const;
+  nanoseconds Length() const { return options_.warm_up + options_.duration; }
+  absl::StatusOr<std::vector<Arrival>> Schedule(const Load& load) const;
   // Runs a phase, adds it to the report and returns whether it met the objective.
   absl::StatusOr<bool> RunPhase(const Load& load);
   // Runs a phase. If metrics are requested, starts `watch` right before the first request.
   absl::StatusOr<PhaseData> Measure(const Load& load, std::unique_ptr<MetricsWatch>& watch);
-  absl::Status AddServer(MetricsWatch& watch, const PhaseData& data, json& phase,
-                         std::optional<Reconciliation>& counts) const;
+  // Adds the daemon's readings to the phase. Returns its counts, or the error of the readings.
+  absl::StatusOr<Reconciliation> AddServer(MetricsWatch& watch, const PhaseData& data,
+                                           json& phase) const;
   void Say(const Load& load, const json& phase) const;
   absl::Status WriteAnswers() const;
 
@@ -76,8 +84,10 @@ class Session {
 
 absl::Status Session::Prepare() {
   SLUICE_RETURN_IF_ERROR(ReadFiles());
+  SLUICE_RETURN_IF_ERROR(CheckOptions());
   SLUICE_ASSIGN_OR_RETURN(channels_, Connect(options_.address, options_.connection,
                                              options_.channels, std::chrono::seconds(10)));
+  SLUICE_RETURN_IF_ERROR(CheckMetrics());
   // The report names the server. A server without this method is measured without its name.
   const auto stub = inference::GRPCInferenceService::NewStub(channels_[0]);
   grpc::ClientContext context;
@@ -115,26 +125,57 @@ absl::Status Session::ReadFiles() {
   return absl::OkStatus();
 }
 
-absl::Status Session::Run() {
-  if (options_.find_peak) {
-    SLUICE_RETURN_IF_ERROR(FindPeak());
-  } else {
-    std::vector<Load> loads;
-    loads.reserve(options_.rates.size() + options_.concurrencies.size());
-    for (double rate : options_.rates) loads.push_back({rate, 0});
-    for (int concurrency : options_.concurrencies) loads.push_back({0, concurrency});
-    if (loads.empty()) loads.emplace_back();
-    for (const Load& load : loads) {
-      SLUICE_RETURN_IF_ERROR(RunPhase(load).status());
+absl::Status Session::CheckOptions() const {
+  for (const Load& load : Loads()) {
+    SLUICE_ASSIGN_OR_RETURN(const std::vector<Arrival> arrivals, Schedule(load));
+    if (arrivals.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "no request arrives in the phase ", load.Title(), "; raise the rate or the duration"));
     }
   }
-  return WriteAnswers();
+  return options_.record_path.empty() ? absl::OkStatus() : CheckWritable(options_.record_path);
+}
+
+absl::Status Session::CheckMetrics() const {
+  if (options_.metrics_url.empty()) return absl::OkStatus();
+  const absl::Status status =
+      ReadMetrics(HostPort(options_.metrics_url), options_.payload.model).status();
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat("metrics: ", status.message()));
+}
+
+// Returns the loads of the phases. A search has only its first.
+std::vector<Load> Session::Loads() const {
+  if (options_.find_peak) return {{options_.rates.empty() ? 16 : options_.rates[0], 0}};
+  std::vector<Load> loads;
+  loads.reserve(options_.rates.size() + options_.concurrencies.size());
+  for (double rate : options_.rates) loads.push_back({rate, 0});
+  for (int concurrency : options_.concurrencies) loads.push_back({0, concurrency});
+  if (loads.empty()) loads.emplace_back();
+  return loads;
+}
+
+absl::Status Session::Run() {
+  absl::Status status;
+  if (options_.find_peak) {
+    status = FindPeak();
+  } else {
+    for (const Load& load : Loads()) {
+      status = RunPhase(load).status();
+      if (!status.ok()) break;
+    }
+  }
+  if (!phases_.empty()) status.Update(WriteAnswers());
+  return status;
 }
 
 absl::Status Session::FindPeak() {
-  PeakSearch search(options_.rates.empty() ? 16 : options_.rates[0], options_.peak_tolerance);
+  PeakSearch search(Loads().front().rate, options_.peak_tolerance);
   while (!search.done()) {
-    SLUICE_ASSIGN_OR_RETURN(const bool met, RunPhase({search.next_rate(), 0}));
+    const Load load{search.next_rate(), 0};
+    SLUICE_ASSIGN_OR_RETURN(const std::vector<Arrival> arrivals, Schedule(load));
+    if (arrivals.empty()) break;  // no rate meets the objective
+    SLUICE_ASSIGN_OR_RETURN(const bool met, RunPhase(load));
     search.Report(met);
   }
   peak_ = {{"rate_per_s", search.peak()}, {"tolerance", options_.peak_tolerance}};
@@ -146,27 +187,27 @@ absl::Status Session::FindPeak() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<PhaseData> Session::Measure(const Load& load, std::unique_ptr<MetricsWatch>& watch) {
-  const nanoseconds length = options_.warm_up + options_.duration;
+absl::StatusOr<std::vector<Arrival>> Session::Schedule(const Load& load) const {
   // A closed loop takes its lengths from a schedule too, and ignores the times.
-  SLUICE_ASSIGN_OR_RETURN(
-      const std::vector<Arrival> arrivals,
-      load.concurrency > 0
-          ? MakeSchedule(options_.workload, trace_, 10'000, std::chrono::seconds(1))
-          : MakeSchedule(options_.workload, trace_, load.rate, length));
-  if (arrivals.empty()) return absl::InvalidArgumentError("no request arrives in this duration");
+  return load.concurrency > 0
+             ? MakeSchedule(options_.workload, trace_, 10'000, std::chrono::seconds(1))
+             : MakeSchedule(options_.workload, trace_, load.rate, Length());
+}
+
+absl::StatusOr<PhaseData> Session::Measure(const Load& load, std::unique_ptr<MetricsWatch>& watch) {
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<Arrival> arrivals, Schedule(load));
   SLUICE_ASSIGN_OR_RETURN(const std::vector<uint32_t> payloads, pool_.Assign(arrivals));
   if (answers_) answers_->Prepare(pool_.payloads());
   if (!options_.metrics_url.empty()) {
     watch = std::make_unique<MetricsWatch>(HostPort(options_.metrics_url), options_.payload.model);
   }
   Live live;
-  const Progress progress(out_, terminal_, load.Title(), length, &live);
+  const Progress progress(out_, terminal_, load.Title(), Length(), &live);
   if (load.concurrency > 0) {
-    return RunClosedLoop(options_.run, channels_, pool_, payloads, load.concurrency, length,
+    return RunClosedLoop(options_.run, channels_, pool_, payloads, load.concurrency, Length(),
                          answers_.get(), &live);
   }
-  return RunOpenLoop(options_.run, channels_, pool_, arrivals, payloads, length, answers_.get(),
+  return RunOpenLoop(options_.run, channels_, pool_, arrivals, payloads, Length(), answers_.get(),
                      &live);
 }
 
@@ -179,11 +220,15 @@ absl::StatusOr<bool> Session::RunPhase(const Load& load) {
   if (load.concurrency > 0) phase["concurrency"] = load.concurrency;
   if (load.rate > 0) phase["rate_per_s"] = load.rate;
   std::optional<Reconciliation> counts;
+  absl::Status metrics;
   if (watch) {
-    SLUICE_RETURN_IF_ERROR(AddServer(*watch, data, phase, counts));
+    const absl::StatusOr<Reconciliation> added = AddServer(*watch, data, phase);
+    metrics = added.status();
+    if (added.ok()) counts = *added;
   }
-  const std::vector<std::string> reasons = ReasonsAgainst(
-      options_.limits, options_.objective, options_.duration, stats, data.cpu, counts);
+  std::vector<std::string> reasons = ReasonsAgainst(options_.limits, options_.objective,
+                                                    options_.duration, stats, data.cpu, counts);
+  if (!metrics.ok()) reasons.push_back(absl::StrCat("metrics: ", metrics.message()));
   phase["verdict"] = reasons.empty() ? "VALID" : "INVALID";
   phase["reasons"] = reasons;
   Say(load, phase);
@@ -191,18 +236,15 @@ absl::StatusOr<bool> Session::RunPhase(const Load& load) {
   return stats.meets_objective;
 }
 
-absl::Status Session::AddServer(MetricsWatch& watch, const PhaseData& data, json& phase,
-                                std::optional<Reconciliation>& counts) const {
-  const absl::StatusOr<std::vector<Reading>> readings = watch.Stop();
-  if (!readings.ok()) {
-    return absl::Status(readings.status().code(),
-                        absl::StrCat("metrics: ", readings.status().message()));
-  }
+absl::StatusOr<Reconciliation> Session::AddServer(MetricsWatch& watch, const PhaseData& data,
+                                                  json& phase) const {
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<Reading> readings, watch.Stop());
   int64_t ok = 0;
   for (const CallRecord& call : data.calls) ok += call.outcome == Outcome::kOk ? 1 : 0;
-  counts = Reconcile(readings->front(), readings->back(), ok, std::ssize(data.calls) - ok);
-  phase["server"] = ServerJson(*readings, *counts);
-  return absl::OkStatus();
+  const Reconciliation counts =
+      Reconcile(readings.front(), readings.back(), ok, std::ssize(data.calls) - ok);
+  phase["server"] = ServerJson(readings, counts);
+  return counts;
 }
 
 void Session::Say(const Load& load, const json& phase) const {
@@ -259,11 +301,17 @@ json Session::Report() const {
 
 }  // namespace
 
-absl::StatusOr<json> RunSession(const SessionOptions& options, std::ostream* out, bool terminal) {
+EndedSession RunSession(const SessionOptions& options, std::ostream* out, bool terminal) {
   Session session(options, out, terminal);
-  SLUICE_RETURN_IF_ERROR(session.Prepare());
-  SLUICE_RETURN_IF_ERROR(session.Run());
-  return session.Report();
+  EndedSession ended;
+  ended.status = session.Prepare();
+  if (!ended.status.ok()) return ended;
+  ended.status = session.Run();
+  json report = session.Report();
+  if (report["phases"].empty()) return ended;
+  if (!ended.status.ok()) report["error"] = std::string(ended.status.message());
+  ended.report = std::move(report);
+  return ended;
 }
 
 bool AllValid(const json& report) {

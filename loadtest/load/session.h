@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "client/credentials.h"
 #include "loadtest/load/arrivals.h"
 #include "loadtest/load/payload.h"
@@ -23,9 +23,9 @@ struct SessionOptions {
   int channels = 4;
   std::string metrics_url;  // HOST:PORT or http://HOST:PORT/metrics of sluiced; empty if not read
 
-  // The loads to run: the rates in turn, or the concurrencies in turn, or a search that starts at
-  // the only rate. If all are empty and the kind is ArrivalKind::kTrace, the trace runs at its own
-  // speed.
+  // The loads to run: the rates in turn and then the concurrencies in turn, or a search that starts
+  // at the first rate. If all are empty and the kind is ArrivalKind::kTrace, the trace runs at its
+  // own speed.
   std::vector<double> rates;
   std::vector<int> concurrencies;
   bool find_peak = false;
@@ -45,11 +45,17 @@ struct SessionOptions {
   std::string label;        // names the run; empty means the commit
 };
 
-// Runs the session and returns its report. `out`, which may be null, receives progress and a line
-// per phase; `terminal` is as for Progress. Returns InvalidArgument that names a wrong option or
-// file, and Unavailable if there is no server.
-absl::StatusOr<nlohmann::json> RunSession(const SessionOptions& options, std::ostream* out,
-                                          bool terminal);
+// A session that has ended.
+struct EndedSession {
+  absl::Status status;
+  // With an error, it has the phases that ended before, and is null if there are none.
+  nlohmann::json report;
+};
+
+// Runs the session. `out`, which may be null, receives progress and a line per phase; `terminal` is
+// as for Progress. Returns InvalidArgument that names a wrong option or file, and Unavailable if
+// there is no server. Options and files are checked before the server is called.
+EndedSession RunSession(const SessionOptions& options, std::ostream* out, bool terminal);
 
 // Returns the options as the report states them, without those that do not apply.
 nlohmann::json ConfigurationJson(const SessionOptions& options);

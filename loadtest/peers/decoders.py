@@ -15,7 +15,6 @@ requirements-encoders.txt.
 
 import argparse
 import contextlib
-import json
 import os
 import pathlib
 import statistics
@@ -36,6 +35,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.append(str(HERE.parent))
 import reporting  # noqa: E402
+import sluice_load  # noqa: E402
 
 NAME = "llama"
 VOCABULARY = 32000
@@ -103,12 +103,10 @@ class Sluice:
                    self._server.address, "--model", NAME, "--outputs", "output_ids", "--parameter",
                    "ignore_eos", "true", "--cap", TEXT, "--vocab", VOCABULARY, "--variants",
                    1 << 12, "--seed", seed, "--warm-up", 0.5, "--duration", seconds,
-                   "--min-duration", seconds - 0.1, "--min-calls", 1, "--quiet", "--out", self._out,
-                   "--lengths", lengths, "--max-tokens", new, "--concurrency", at_once]
-        ended = subprocess.run(list(map(str, command)), capture_output=True, text=True)
-        if ended.returncode > 1:
-            raise RuntimeError(ended.stderr)
-        latency_ms = json.loads(self._out.read_text())["phases"][0]["latency_ms"]["mean"]
+                   "--min-duration", seconds - 0.1, "--min-calls", 1, "--quiet", "--lengths",
+                   lengths, "--max-tokens", new, "--concurrency", at_once]
+        phase = sluice_load.report_of(command, self._out)["phases"][0]
+        latency_ms = phase["latency_ms"]["mean"]
         if not latency_ms:
             raise RuntimeError(f"no call was answered within {seconds:g} s; raise --seconds")
         # By Little's law. A count of the few calls that end within the seconds would be coarse.

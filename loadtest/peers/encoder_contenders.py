@@ -1,9 +1,8 @@
 """The contenders of encoders.py: servers that sluice-load calls, and libraries in process."""
 
 import contextlib
-import json
 import pathlib
-import subprocess
+import sys
 
 import isa
 import numpy as np
@@ -12,6 +11,9 @@ import tritonclient.grpc as grpcclient
 from contest import Failed, Library
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent))
+import sluice_load  # noqa: E402
+
 FIXED = [101, 7, 2003, 30521, 1, 999, 5000, 102]  # as in serve/encoder_peer.py
 NAME = "encoder"
 VOCABULARY = 30522
@@ -67,11 +69,11 @@ class Server:
                    output_of(options), "--lengths", options.traffic.spec, "--cap",
                    options.traffic.cap, "--vocab", VOCABULARY, "--variants", 1 << 12, "--seed",
                    seed, "--warm-up", 0, "--duration", seconds, "--min-duration", seconds - 0.1,
-                   "--min-calls", 1, "--quiet", "--out", self._out, *load]
-        ended = subprocess.run(list(map(str, command)), capture_output=True, text=True)
-        if ended.returncode > 1:
-            raise Failed(f"{ended.stderr.strip()} ({self._server.state()})")
-        phase = json.loads(self._out.read_text())["phases"][0]
+                   "--min-calls", 1, "--quiet", *load]
+        try:
+            phase = sluice_load.report_of(command, self._out)["phases"][0]
+        except RuntimeError as error:
+            raise Failed(f"{error} ({self._server.state()})") from error
         # The processor time covers all answers, including answers after the last second.
         cpu_s = self._server.cpu_seconds() - before
         return phase, {

@@ -1,14 +1,16 @@
 """Plans the phases, their order and their duration, and runs one of them with sluice-load."""
 
-import json
 import pathlib
-import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from arms import MODEL
 from servers import Server
 from workloads import CAP, Workload
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+import sluice_load  # noqa: E402
 
 OWN_SHARE = 0.8  # the offered share of the server's own closed-loop rate
 COMMON_SHARE = 0.7  # the share of the best server's closed-loop rate, offered to all
@@ -67,12 +69,10 @@ class Client:
             "--max-tokens", workload.max_tokens, "--vocab", self._vocabulary, "--variants", 1 << 20,
             "--seed", phase.seed, "--warm-up", WARM_UP_S, "--duration", f"{seconds:.2f}",
             "--min-duration", f"{seconds - 0.1:.2f}", "--min-calls", 1, "--percentile", PERCENTILE,
-            "--objective-ms", workload.objective_ms, "--quiet", "--out", self._out, *phase.load]
+            "--objective-ms", workload.objective_ms, "--quiet", *phase.load]
         before = server.cpu_seconds()
-        ended = subprocess.run([str(part) for part in command], capture_output=True, text=True)
-        if ended.returncode > 1:
-            raise RuntimeError(f"sluice-load: {ended.stderr.strip()}")
-        return json.loads(self._out.read_text()) | {"cpu_s": server.cpu_seconds() - before}
+        report = sluice_load.report_of(command, self._out)
+        return report | {"cpu_s": server.cpu_seconds() - before}
 
 
 def figures(report: dict) -> dict:

@@ -81,8 +81,8 @@ class Fleet {
     BinAt(Seconds(arrived - MonoTime())).latencies.push_back(Seconds(end - arrived));
   }
 
-  // Runs the scrapes and syncs up to `time`. A scrape runs before a sync at the same time, so that
-  // the autoscaler uses it.
+  // Runs the scrapes and syncs up to `time`. A sync runs before a scrape at the same time, so the
+  // autoscaler uses the scrape before that.
   void AdvanceTo(double time) {
     while (std::min(next_scrape_, next_sync_) <= time) {
       const double now = std::min(next_scrape_, next_sync_);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <random>
 #include <string>
 
@@ -41,6 +42,22 @@ TEST(WriteFileTest, AFullDiskIsAnErrorForTextsOfEveryLength) {
 TEST(WriteFileTest, AFolderThatIsMissingIsAnError) {
   const absl::Status written = WriteFile("/proc/no/such/file", "x");
   EXPECT_EQ(written.code(), absl::StatusCode::kNotFound);
+}
+
+TEST(CheckWritableTest, ForeseesTheErrorsOfWriteFileAndChangesNothing) {
+  const TemporaryDirectory directory;
+  const std::string file = directory.File("file");
+  for (const std::string& path : {file, directory.File("missing/file"), directory.File("."),
+                                  file + "/below", std::string("/dev/null"), std::string()}) {
+    const absl::Status foreseen = CheckWritable(path);
+    EXPECT_FALSE(std::filesystem::exists(file)) << path;
+    EXPECT_EQ(foreseen, WriteFile(path, "x")) << path;
+    std::filesystem::remove(file);
+  }
+  ASSERT_TRUE(WriteFile(file, "kept").ok());
+  EXPECT_TRUE(CheckWritable(file).ok());
+  EXPECT_EQ(*ReadFile(file), "kept");
+  EXPECT_EQ(CheckWritable(file + "/below"), WriteFile(file + "/below", "x"));
 }
 
 }  // namespace

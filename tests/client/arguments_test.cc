@@ -36,6 +36,32 @@ TEST(ParseArguments, ReadsTheCommandsThatManageADaemon) {
               HasSubstr("--model-version"));
 }
 
+TEST(ParseArguments, WordsInBracketsAreNotTakenForLists) {
+  using Texts = std::vector<std::string>;
+  const auto embed = Parse({"embed", "[CLS] Hello, world [SEP]", "[]", "[a,b", "plain"});
+  ASSERT_TRUE(embed.ok()) << embed.status();
+  EXPECT_EQ(embed->task.texts, (Texts{"[CLS] Hello, world [SEP]", "[]", "[a,b", "plain"}));
+  const auto rerank = Parse({"rerank", "[who, when]", "[a, b]", "[c]"});
+  ASSERT_TRUE(rerank.ok()) << rerank.status();
+  EXPECT_EQ(rerank->task.query, "[who, when]");
+  EXPECT_EQ(rerank->task.texts, (Texts{"[a, b]", "[c]"}));
+  const auto labels =
+      Parse({"classify", "[a, b]", "--candidate-label", "[x, y]", "--candidate-label=[z, z]"});
+  ASSERT_TRUE(labels.ok()) << labels.status();
+  EXPECT_EQ(labels->task.texts, (Texts{"[a, b]"}));
+  EXPECT_EQ(labels->task.zero_shot.labels, (Texts{"[x, y]", "[z, z]"}));
+  const auto pair = Parse({"classify", "--pair", "[p, q]", "[a, b]"});
+  EXPECT_EQ(pair->task.pair, "[p, q]");
+  EXPECT_EQ(pair->task.texts, (Texts{"[a, b]"}));
+  EXPECT_EQ(Parse({"tag", "--", "[a, b]", "-[c, d]"})->task.texts, (Texts{"[a, b]", "-[c, d]"}));
+  const auto extract = Parse({"extract", "[a, b]", "--labels", "[x, y]"});
+  EXPECT_EQ(extract->task.texts, (Texts{"[a, b]"}));
+  EXPECT_EQ(extract->task.request.parameters().at("labels").string_param(), "[\"[x, y]\"]");
+  EXPECT_EQ(Parse({"infer", "--file", "[f]"})->infer.file, "[f]");
+  EXPECT_THAT(std::string(Parse({"models", "[a, b]"}).status().message()),
+              HasSubstr("unexpected: [a, b]"));
+}
+
 TEST(ParseArguments, FlagsThatNeedTlsImplyIt) {
   EXPECT_FALSE(Parse({"models"})->connection.tls);
   EXPECT_TRUE(Parse({"models", "--tls"})->connection.tls);

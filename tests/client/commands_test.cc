@@ -207,9 +207,14 @@ TEST_F(CommandsTest, ReadsAFileAndShowsProgressOnATerminal) {
   std::filesystem::remove(path);
   EXPECT_EQ(RunWith({"infer", "--file", path}), kExitUsage);
   EXPECT_THAT(error_, HasSubstr(path));
-  EXPECT_EQ(RunWith({"infer", "--file", testing::TempDir()}), kExitFailed);
-  EXPECT_EQ(OutLines()[0]["error"]["message"],
-            absl::StrCat(testing::TempDir(), ":1: cannot be read"));
+}
+
+TEST_F(CommandsTest, AFileThatCannotBeReadIsAUsageErrorAndNotAFailedRequest) {
+  EXPECT_EQ(RunWith({"infer", "--file", testing::TempDir()}), kExitUsage);
+  EXPECT_EQ(out_, "");
+  EXPECT_THAT(error_, HasSubstr(absl::StrCat(testing::TempDir(), ":1: cannot be read\n")));
+  EXPECT_THAT(error_, HasSubstr("requests  0 in "));
+  EXPECT_THAT(error_, HasSubstr(" 0 failed\n"));
 }
 
 TEST_F(CommandsTest, ModelsListsModelsWithAndWithoutMetadata) {

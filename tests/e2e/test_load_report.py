@@ -93,3 +93,10 @@ def check_table(browser, reports):
         rounding = 0.0501 if median < 1 else 0.00501
         assert float(row[3]) == pytest.approx(median, rel=rounding)
         assert row[-1] == phase["verdict"] == "INVALID"
+
+
+def test_a_report_that_cannot_be_written_is_an_error_before_the_connection(tmp_path):
+    run = subprocess.run([SLUICE_LOAD, "run", "--server", "127.0.0.1:1", "--rate", "5", "--out",
+                          tmp_path / "missing" / "x.json"],
+                         capture_output=True, text=True, timeout=PATIENCE_S)
+    assert run.returncode == 2 and "cannot write" in run.stderr, run.stderr

@@ -123,8 +123,8 @@ struct ActiveRequest {
 
   bool Wants(OutputMask output) const { return (request.outputs & output) != 0; }
   // Returns the number of leading tokens that all rows share, if a separate step for them is
-  // worthwhile: it must save at least half of the prompts' tokens, and the shared tokens must fill
-  // a page of `page_tokens`. Otherwise returns 0.
+  // worthwhile: it must save at least half of the prompts' tokens or 256 tokens, and the shared
+  // tokens must fill a page of `page_tokens`. Otherwise returns 0.
   int32_t SharedTokens(int32_t page_tokens) const;
   // Makes its prompts reuse only pages of requests with the same number (caller_numbers.h), and no
   // pages without `reuse`. Called at most once.

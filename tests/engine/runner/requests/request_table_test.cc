@@ -1,14 +1,17 @@
 // Compares a RequestTable under random operations with a simple model of the state of each request.
 #include "engine/runner/requests/request_table.h"
 
+#include <algorithm>
 #include <chrono>
 #include <map>
+#include <memory>
 #include <random>
 #include <vector>
 
 #include "base/reason.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runner/runner_parts.h"
+#include "tests/support/table.h"
 
 namespace sluice {
 namespace {
@@ -213,6 +216,42 @@ TEST(RequestTable, RowsAreHeldOnlyIfTheyMaySharePagesWithTheirAdapter) {
     }
   }
 }
+
+struct SharedRow {
+  const char* name;
+  int rows = 2;
+  int common = 0, tokens = 0;  // at the beginning of each row, and in all of it
+  int32_t shared = 0;
+};
+class SharedTokensTable : public TableTest<SharedRow> {};
+
+TEST_P(SharedTokensTable, AreComputedOnceIfThatSavesEnough) {
+  std::vector<std::vector<int32_t>> rows(row().rows, std::vector<int32_t>(row().tokens, 7));
+  for (int32_t i = 0; i < row().rows; ++i) {
+    std::fill(rows[i].begin() + row().common, rows[i].end(), 10 + i);
+  }
+  ModelConfig config = FakeConfig();
+  config.max_positions = 1024;
+  const ActiveRequest request(RequestOf(FakeModel(config), rows, 1),
+                              std::make_shared<RecordingSink>(), MonoTime(), MonoTime());
+  EXPECT_EQ(request.SharedTokens(/*page_tokens=*/16), row().shared);
+}
+
+const SharedRow kSharedRows[] = {
+    {.name = "HalfOfTheTokens", .rows = 3, .common = 24, .tokens = 32, .shared = 24},
+    {.name = "FewerThanHalf", .rows = 3, .common = 23, .tokens = 32},
+    {.name = "TokensOfAStepAreEnough", .rows = 8, .common = 100, .tokens = 1000, .shared = 100},
+    {.name = "ExactlyTheTokensOfAStep", .rows = 5, .common = 64, .tokens = 1000, .shared = 64},
+    {.name = "OneTokenPerRowFewer", .rows = 5, .common = 63, .tokens = 1000},
+    {.name = "LessThanAPage", .rows = 100, .common = 15, .tokens = 16},
+    {.name = "AtLeastOneTokenOfARowIsComputed",
+     .rows = 4,
+     .common = 32,
+     .tokens = 32,
+     .shared = 31},
+    {.name = "NoneOfOneRow", .rows = 1, .common = 40, .tokens = 40},
+};
+SLUICE_TABLE(SharedTokensTable, kSharedRows);
 
 struct Deferring {
   Deferring() {
