@@ -42,7 +42,9 @@ absl::StatusOr<std::unique_ptr<ExecutionSlot>> ExecutionSlot::Create(
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Slot> slot,
                           executable->CreateSlot(capacity, options.pages));
   std::shared_ptr<const SpanHead> spans;
-  if (model->spans) spans = std::make_shared<const SpanHead>(*model);
+  if (model->spans) {
+    spans = std::make_shared<const SpanHead>(*model, executable->host_profile());
+  }
   return std::unique_ptr<ExecutionSlot>(
       new ExecutionSlot(executable, model, capacity, options, std::move(slot), std::move(spans)));
 }
