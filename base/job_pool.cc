@@ -4,7 +4,11 @@
 
 namespace sluice {
 
-JobPool::JobPool(const Options& options) : places_(options.max_waiting) {
+JobPool::JobPool(int64_t max_waiting) : places_(max_waiting) {}
+
+// If a thread cannot be started, the destructor ends the others, because the other constructor has
+// completed.
+JobPool::JobPool(const Options& options) : JobPool(options.max_waiting) {
   threads_.reserve(options.threads);
   for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { Loop(); });
 }

@@ -39,6 +39,7 @@ class JobPool {
   int64_t waiting() const;
 
  private:
+  explicit JobPool(int64_t max_waiting);
   void Loop();
   // Returns an empty function when the pool ends.
   Job AwaitJob();

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,10 @@
 #include "engine/step_description.h"
 
 namespace sluice {
+
+namespace kernels {
+enum class Profile;
+}
 
 struct BackendInfo {
   std::string device;   // "cpu" or "cuda:N"; a label of every metric
@@ -125,6 +130,9 @@ class ExecutableModel {
   // Returns the model's own numerics profile, which lists the precision of each product; empty if
   // it is the backend's.
   virtual std::string profile() const { return ""; }
+  // Returns the CPU profile of the dense layers that the host computes in f32 after the model's
+  // states; nullopt for the best f32 profile of the machine.
+  virtual std::optional<sluice::kernels::Profile> host_profile() const { return std::nullopt; }
   // Returns the chosen kernel implementations, such as "attention portable; products hopper"; empty
   // if there is no choice.
   virtual std::string kernels() const { return ""; }

@@ -15,6 +15,10 @@ constexpr int64_t DTypeBytes(DType dtype) {
   return dtype == DType::kI8 ? 1 : 2;
 }
 
+// The most rows of a matrix in int8. With more, sums of products of at most 128 * 128 each may
+// exceed int32_t.
+inline constexpr int64_t kMaxInt8Depth = int64_t{1} << 17;
+
 // Returns element `i` of a little-endian array of `dtype`, widened, which is exact.
 // `data` need not be aligned.
 float LoadAsFloat(const void* data, DType dtype, int64_t i);

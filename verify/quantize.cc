@@ -74,8 +74,9 @@ class Quantizer {
       : model_(std::move(model)), entering_(std::move(entering)), options_(options) {
     for (const GraphOp& op : model_->graph.ops) {
       const auto* const linear = std::get_if<LinearOp>(&op);
-      const bool stored =
-          linear != nullptr && linear->one_matrix() && linear->layout == MatrixLayout::kOutIn;
+      const bool stored = linear != nullptr && linear->one_matrix() &&
+                          linear->layout == MatrixLayout::kOutIn &&
+                          model_->graph.buffers[linear->in].width <= kernels::kMaxInt8Depth;
       if (stored && linear->weight.run == 0) candidates_.insert(linear->weight.name);
     }
     // A tensor is not quantised if it is also read in another layout, by the head, or by the

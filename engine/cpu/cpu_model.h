@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "engine/backend.h"
 #include "engine/cpu/lower.h"
@@ -25,6 +26,7 @@ class CpuModel final : public ExecutableModel {
   int64_t weight_bytes() const override { return lowered_.weight_bytes; }
   std::string algorithms() const override;
   std::string profile() const override;
+  std::optional<sluice::kernels::Profile> host_profile() const override { return context_.profile; }
   AttentionVariant attention() const override { return attention_.variant; }
   absl::StatusOr<std::unique_ptr<const LoadedAdapter>> LoadAdapter(
       const Adapter& adapter) const override;

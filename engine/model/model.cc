@@ -252,6 +252,7 @@ absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, 
   model->speculation = options.speculation;
   model->draft = options.draft;
   model->adapter_memory_bytes = options.adapter_memory_bytes;
+  SLUICE_RETURN_IF_ERROR(CheckInt8Depth(*model));
   SLUICE_RETURN_IF_ERROR(LoadOutputLayers(directory, transformer, options.weights, model.get()));
   SLUICE_RETURN_IF_ERROR(FindOutputHeads(model.get()));
   SLUICE_RETURN_IF_ERROR(LoadTextFiles(transformer, model.get()));

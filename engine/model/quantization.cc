@@ -8,6 +8,7 @@
 #include "base/json_reader.h"
 #include "engine/model/model.h"
 #include "engine/model/stored_int4.h"
+#include "kernels/dtype.h"
 
 namespace sluice {
 namespace {
@@ -188,6 +189,23 @@ absl::Status StoredMatricesError(const TensorPart& part) {
   return absl::InvalidArgumentError(
       absl::StrCat("tensor ", part.name, " is stored quantised; the matrices of a position-wise ",
                    "layer or of experts must be stored in floats"));
+}
+
+absl::Status CheckInt8Depth(const Model& model) {
+  for (const GraphOp& op : model.graph.ops) {
+    const auto* const linear = std::get_if<LinearOp>(&op);
+    if (linear == nullptr) continue;
+    const int64_t inputs = model.graph.buffers[linear->in].width;
+    if (inputs <= kernels::kMaxInt8Depth) continue;
+    const WeightPrecision precision = PrecisionOf(model, *linear);
+    if (precision.quantization != Quantization::kInt8) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor ", linear->weight.name, " has ", inputs,
+                     " inputs; a layer in int8 has at most ", kernels::kMaxInt8Depth, ". ",
+                     precision.stored ? "Quantise the checkpoint without this layer"
+                                      : "Set quantization to none or int4"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckStoredHead(const Model& model, const HeadOp& op) {

@@ -86,6 +86,8 @@ WeightPrecision PrecisionOf(const Model& model, const HeadOp& op);
 absl::Status CheckStoredLayout(const TensorPart& part, MatrixLayout layout);
 // Returns the error for a tensor with several matrices that is stored quantised.
 absl::Status StoredMatricesError(const TensorPart& part);
+// Returns InvalidArgument if a layer in int8 has more inputs than kernels::kMaxInt8Depth.
+absl::Status CheckInt8Depth(const Model& model);
 // Returns InvalidArgument if the head is stored in int4.
 absl::Status CheckStoredHead(const Model& model, const HeadOp& op);
 // Returns whether any op of the model multiplies weights in this quantisation.

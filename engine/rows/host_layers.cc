@@ -19,8 +19,9 @@ void Relu(std::span<float> values) {
 
 float Sigmoid(float x) { return static_cast<float>(1 / (1 + std::exp(-double{x}))); }
 
-HostLayers::HostLayers()
-    : profile_(kernels::BestProfile()), thread_(std::make_unique<kernels::ThreadPool>(1)) {}
+HostLayers::HostLayers(std::optional<kernels::Profile> profile)
+    : profile_(profile ? *profile : kernels::BestProfile()),
+      thread_(std::make_unique<kernels::ThreadPool>(1)) {}
 
 HostLayers::Layer HostLayers::Pack(const float* data, int64_t out, int64_t in,
                                    std::span<const float> bias) const {

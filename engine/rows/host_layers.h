@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -33,7 +34,8 @@ class HostLayers {
     Layer in, out;
   };
 
-  HostLayers();
+  // Without a profile, uses the best f32 profile of the machine.
+  explicit HostLayers(std::optional<kernels::Profile> profile);
 
   // Packs a matrix [out, in] with its bias; `data` is read during the call only.
   Layer Pack(const float* data, int64_t out, int64_t in, std::span<const float> bias) const;

@@ -60,11 +60,12 @@ std::vector<ExtractedSpan> ChooseSpans(std::vector<ExtractedSpan> candidates, in
   return chosen;
 }
 
-SpanHead::SpanHead(const Model& model)
+SpanHead::SpanHead(const Model& model, std::optional<kernels::Profile> profile)
     : width_(model.config.serving.extraction->width),
       max_width_(model.config.serving.extraction->max_width),
       label_by_label_(model.config.serving.extraction->label_by_label),
       labels_in_row_(model.config.serving.extraction->labels_in_row()),
+      layers_(profile),
       label_(model.config.serving.extraction->label_head, model.spans->label, layers_) {
   const SpanWeights& weights = *model.spans;
   if (weights.projection) projection_ = layers_.Pack(*weights.projection);

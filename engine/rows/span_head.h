@@ -38,8 +38,8 @@ std::vector<ExtractedSpan> ChooseSpans(std::vector<ExtractedSpan> candidates, in
 // Immutable; thread-safe.
 class SpanHead {
  public:
-  // Packs the weights of the model, which must have a SpanWeights.
-  explicit SpanHead(const Model& model);
+  // Packs the weights of the model, which must have a SpanWeights. For `profile`, see HostLayers.
+  SpanHead(const Model& model, std::optional<kernels::Profile> profile);
 
   // Returns the most memory of a row for each of its words.
   static int64_t WordBytes(const ModelConfig& config, const ExtractionRules& rules);

@@ -14,6 +14,10 @@ constexpr int64_t kCacheLine = 16;  // floats; keeps workers off each other's ca
 
 int64_t RoundUp(int64_t n, int64_t step) { return CeilDiv(n, step) * step; }
 
+// Returns a row stride of at least `n` floats: an odd number of cache lines, so that values of
+// neighbouring rows do not share a cache set.
+int64_t OddLines(int64_t n) { return (CeilDiv(n, kCacheLine) | 1) * kCacheLine; }
+
 // The offsets of all parts of the scratch memory, in floats.
 struct ScratchLayout {
   int64_t record_stride;
@@ -38,9 +42,10 @@ KvLayer PagesOfHead(const AttentionSizes& sizes) {
   return {nullptr, nullptr, /*kv_heads=*/1, sizes.head_dim, sizes.kv_type};
 }
 
-// Returns the row stride of products with tables of relative positions.
+// Returns the row stride of products with tables of relative positions. A few distances may need
+// all rows of a table, because neighbouring distances may have rows that are far apart.
 int64_t RelativeStride(const AttentionSizes& sizes) {
-  return RoundUp(MaxProductColumns(sizes.relative_rows, 2 * sizes.max_context), kCacheLine);
+  return sizes.relative_rows == 0 ? 0 : OddLines(sizes.relative_rows);
 }
 
 ScratchLayout LayOutScratch(const AttentionChoice& choice, const AttentionSizes& sizes) {
@@ -48,9 +53,7 @@ ScratchLayout LayOutScratch(const AttentionChoice& choice, const AttentionSizes&
   layout.record_stride = RoundUp(sizes.head_dim + simd::kRecordTail, kCacheLine);
   const bool all_scores = choice.order == AttentionOrder::kTwoPass;
   const int64_t context = RoundUp(sizes.max_context, kPageTokens);
-  // An odd number of cache lines, so that the queries' scores of a key do not share a cache set.
-  const int64_t scores = all_scores ? context : std::min(context, kSegmentTokens);
-  layout.score_stride = (RoundUp(scores, kCacheLine) / kCacheLine | 1) * kCacheLine;
+  layout.score_stride = OddLines(all_scores ? context : std::min(context, kSegmentTokens));
   layout.queries = simd::kAttentionTile * layout.score_stride;
   layout.segment_sums = layout.queries + CeilDiv(sizes.head_dim, simd::kQueryRun) *
                                              simd::kAttentionTile * simd::kQueryRun;

@@ -167,7 +167,10 @@ template <typename MatrixOf>
 class Blocks {
  public:
   Blocks(const Context& context, std::span<const RowGroup> groups, const MatrixOf& matrix_of)
-      : context_(context), groups_(groups), matrix_of_(matrix_of) {
+      : context_(context),
+        groups_(groups),
+        matrix_of_(matrix_of),
+        threads_(context.pool->running()) {
     int64_t rows = 1;
     const PackedWeights* sized = nullptr;
     for (const RowGroup& group : groups) {
@@ -186,6 +189,7 @@ class Blocks {
 
   int64_t count() const { return count_; }
   int64_t products() const { return products_; }  // multiply-adds
+  int threads() const { return threads_; }
 
   // Calls run(group, matrix, first row, rows, first column, columns) for the units [begin, end).
   template <typename Run>
@@ -220,7 +224,7 @@ class Blocks {
       if (matrix.weights == nullptr) continue;
       if (!SameShape(sized, matrix.weights)) {
         sizes = ChooseBlocks(Multiplier(context_, *matrix.weights), matrix.weights->n(),
-                             row_blocks_, context_.pool->running());
+                             row_blocks_, threads_);
       }
       sized = matrix.weights;
       if (!use(group, matrix, sizes)) return;
@@ -230,6 +234,8 @@ class Blocks {
   const Context& context_;
   const std::span<const RowGroup> groups_;
   const MatrixOf& matrix_of_;
+  // The running threads, read once: all calls of ForEachGroup must choose the same sizes.
+  const int threads_;
   int64_t row_blocks_ = 0, count_ = 0, products_ = 0;
 };
 
@@ -255,7 +261,7 @@ void MultiplyGroups(const Context& context, std::span<const RowGroup> groups, co
                   args);
   };
   const int64_t grain =
-      std::max<int64_t>(1, blocks.count() / (context.pool->running() * kRangesPerThread));
+      std::max<int64_t>(1, blocks.count() / (blocks.threads() * kRangesPerThread));
   context.pool->ParallelFor(
       blocks.count(), grain, blocks.products(),
       [&](int64_t begin, int64_t end, int) { blocks.ForEach(begin, end, run); });

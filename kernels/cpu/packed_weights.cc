@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdlib>
 #include <limits>
+#include <new>
 #include <span>
 #include <vector>
 
@@ -213,7 +214,7 @@ PackedWeights::PackedWeights(const Shape& shape, WeightFormat format, int64_t wi
 
 PackedWeights::Memory PackedWeights::Allocate(int64_t bytes) {
   Memory memory(static_cast<std::byte*>(AllocateMemory(bytes)));
-  SLUICE_CHECK(memory != nullptr);
+  if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
 

@@ -167,12 +167,12 @@ Profile StoredPrecisionProfile() {
 absl::StatusOr<Profile> ParseProfile(std::string_view name) {
   if (name == "auto") return StoredPrecisionProfile();
   if (name == "f32") return BestProfile();
-  if (name == "bf16" && ProfileSupported(Profile::kAmxBf16)) return Profile::kAmxBf16;
-  if (name == "bf16") name = ProfileName(Profile::kAvx512Bf16);
+  const bool bf16 = name == "bf16";
+  if (bf16 && ProfileSupported(Profile::kAmxBf16)) return Profile::kAmxBf16;
   std::string known = "auto, f32, bf16";
   for (Profile profile : kProfiles) {
     known.append(", ").append(ProfileName(profile));
-    if (name != ProfileName(profile)) continue;
+    if (name != ProfileName(profile) && !(bf16 && profile == Profile::kAvx512Bf16)) continue;
     if (ProfileSupported(profile)) return profile;
     std::string error =
         "numerics profile '" + std::string(name) + "' needs instructions that this machine lacks";
@@ -180,6 +180,7 @@ absl::StatusOr<Profile> ParseProfile(std::string_view name) {
       error.append(" or that ").append(kInstructionCapVariable).append("=").append(Cap());
       error.append(" hides");
     }
+    error.append("; use auto or f32");
     return absl::FailedPreconditionError(error);
   }
   return absl::InvalidArgumentError("unknown numerics profile '" + std::string(name) +

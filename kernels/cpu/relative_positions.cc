@@ -11,9 +11,6 @@
 namespace sluice::kernels {
 namespace {
 
-// The most columns of a panel of f32 in any profile.
-constexpr int64_t kMaxPanelColumns = 64;
-
 // Packs a table [rows, heads, head_dim] as a matrix [head_dim -> rows] for each head.
 PackedWeights PackTable(const Context& context, int32_t heads, int32_t head_dim,
                         std::span<const float> table) {
@@ -51,15 +48,11 @@ int64_t RelativePositions::bytes() const {
   return keys_.bytes() + queries_.bytes() + std::ssize(row_of_) * kSizeOf<int32_t>;
 }
 
-int64_t MaxProductColumns(int64_t rows, int64_t distances) {
-  return std::min(rows, distances + kMaxPanelColumns);
-}
-
 int64_t MultiplyByTable(Profile profile, const PackedWeights& table, int32_t head, TableRows range,
                         const StepRows& rows, float* out, int64_t out_stride) {
   const simd::Table& kernels = simd::TableFor(profile);
-  SLUICE_CHECK(kernels.panel_cols <= kMaxPanelColumns && range.past <= table.n());
   const int64_t first = range.first / kernels.panel_cols * kernels.panel_cols;
+  SLUICE_CHECK(range.past <= table.n() && range.past - first <= out_stride);
   for (int64_t begin = 0, past; begin < rows.count; begin = past) {
     past = begin + 1;
     while (past < rows.count && rows.rows[past] == rows.rows[past - 1] + 1) ++past;

@@ -54,10 +54,6 @@ class RelativePositions {
   int64_t rows_;
 };
 
-// Returns the most columns of the products with a table of `rows` rows, for rows whose distances
-// from each other take `distances` values.
-int64_t MaxProductColumns(int64_t rows, int64_t distances);
-
 // Some rows of a step: row i is at x + rows[i] * stride.
 struct StepRows {
   const float* x;
@@ -68,7 +64,8 @@ struct StepRows {
 
 // Multiplies rows with rows of a head's table, and perhaps with some rows before these: column 0 of
 // `out`, [count, out_stride], is the product with the returned row of the table. Each product is
-// one sum over ascending features, so it does not depend on the other rows.
+// one sum over ascending features, so it does not depend on the other rows. An out_stride of the
+// table's rows is enough for every range.
 int64_t MultiplyByTable(Profile profile, const PackedWeights& table, int32_t head, TableRows range,
                         const StepRows& rows, float* out, int64_t out_stride);
 

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "kernels/cpu/log_sum.h"
 #include "kernels/cpu/logit_edits.h"
+#include "kernels/cpu/math.h"
 #include "kernels/cpu/simd/dispatch.h"
 #include "kernels/philox.h"
 
@@ -110,16 +111,16 @@ struct Range {
 Range Typical(const float* weights, int64_t count, double total, float typical_p) {
   double mean = 0;
   for (int64_t i = 0; i < count && weights[i] > 0; ++i) {
-    mean += weights[i] / total * std::log(double{weights[i]});
+    mean += weights[i] / total * Log(double{weights[i]});
   }
   int64_t split = 0;
-  while (split < count && std::log(double{weights[split]}) >= mean) ++split;
+  while (split < count && Log(double{weights[split]}) >= mean) ++split;
   Range range = {split, split, 0};
   double last = 0;  // the distance of the latest candidate
   while (range.begin > 0 || range.end < count) {
-    const double above = range.begin > 0 ? std::log(double{weights[range.begin - 1]}) - mean
+    const double above = range.begin > 0 ? Log(double{weights[range.begin - 1]}) - mean
                                          : std::numeric_limits<double>::infinity();
-    const double below = range.end < count ? mean - std::log(double{weights[range.end]})
+    const double below = range.end < count ? mean - Log(double{weights[range.end]})
                                            : std::numeric_limits<double>::infinity();
     const double distance = std::min(above, below);
     if (range.weight >= typical_p * total && distance > last) break;

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -48,7 +50,11 @@ struct ThreadPool::State {
   // workers that are about to find the gate closed.
   static constexpr int32_t kClosed = 1 << 30;
 
-  explicit State(int threads) : count(threads), running(threads) {
+  explicit State(int threads) : count(threads), running(threads) {}
+
+  // Starts the workers. If one cannot be started, throws; the destructor ends the others.
+  void Start() {
+    workers.reserve(count - 1);
     for (int worker = 1; worker < count; ++worker) {
       workers.emplace_back([this, worker] { WorkerLoop(worker); });
     }
@@ -94,13 +100,19 @@ struct ThreadPool::State {
   }
 
   void Work(int worker) {
-    for (int64_t begin = next.fetch_add(grain, std::memory_order_relaxed); begin < n;
-         begin = next.fetch_add(grain, std::memory_order_relaxed)) {
-      (*body)(begin, std::min(begin + grain, n), worker);
+    try {
+      for (int64_t begin = next.fetch_add(grain, std::memory_order_relaxed); begin < n;
+           begin = next.fetch_add(grain, std::memory_order_relaxed)) {
+        (*body)(begin, std::min(begin + grain, n), worker);
+      }
+    } catch (...) {
+      next.store(n, std::memory_order_relaxed);
+      if (!failed.exchange(true, std::memory_order_relaxed)) failure = std::current_exception();
     }
   }
 
-  // Runs the published job from `begin` on. Requires call_mu.
+  // Runs the published job from `begin` on. Throws the first exception of its body. Requires
+  // call_mu.
   void Run(int64_t begin) {
     next.store(begin, std::memory_order_relaxed);
     gate.fetch_and(~kClosed, std::memory_order_release);
@@ -112,6 +124,9 @@ struct ThreadPool::State {
       const int32_t inside = gate.load(std::memory_order_acquire);
       if (inside != kClosed) gate.wait(inside, std::memory_order_acquire);
     }
+    if (!failed.load(std::memory_order_relaxed)) return;
+    failed.store(false, std::memory_order_relaxed);
+    std::rethrow_exception(std::exchange(failure, nullptr));
   }
 
   const int count;
@@ -126,6 +141,11 @@ struct ThreadPool::State {
   int64_t n = 0;
   int64_t grain = 1;
 
+  // The first exception of the job's body. The thread that sets `failed` writes it, and the caller
+  // reads it once no worker is inside.
+  std::atomic<bool> failed{false};
+  std::exception_ptr failure;
+
   alignas(64) std::atomic<int64_t> next{0};  // first index not yet taken
   alignas(64) std::atomic<int32_t> gate{kClosed};
   alignas(64) std::atomic<uint32_t> epoch{0};
@@ -136,6 +156,7 @@ struct ThreadPool::State {
 ThreadPool::ThreadPool(int threads, int64_t least_shared) : least_shared_(least_shared) {
   SLUICE_CHECK(threads >= 1);
   state_ = std::make_unique<State>(threads);
+  state_->Start();
 }
 
 ThreadPool::~ThreadPool() = default;

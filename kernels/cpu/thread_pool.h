@@ -16,7 +16,8 @@ namespace sluice::kernels {
 //     time. Other callers run their ranges on their own threads until the pool's threads are free.
 //     So a model that is warmed up, or has long steps, does not delay short steps of another one.
 //   * It returns when every index is processed; the workers' writes happen-before its return.
-//   * `body` must not throw and must not call ParallelFor on the same pool.
+//   * `body` must not call ParallelFor on the same pool. If it throws, no thread begins another
+//     range, and the call throws the first exception once all threads have left `body`.
 //   * A call allocates nothing. Idle workers sleep after a short spin.
 //   * The division of indices into ranges never influences results: kernels split over rows, heads
 //     and output columns, never over a sum.

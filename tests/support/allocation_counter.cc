@@ -17,13 +17,17 @@ std::atomic<int64_t> allocations_of_all = 0;
 thread_local int64_t live_bytes = 0;  // may be negative: another thread may free memory
 thread_local int64_t peak_bytes = 0;
 
+// Counts an allocation. Returns whether it fails.
+bool CountFails() {
+  if (++allocations == failing_allocation && (is_spared == nullptr || !is_spared())) return true;
+  allocations_of_all.fetch_add(1, std::memory_order_relaxed);
+  return false;
+}
+
 // Returns nullptr if there is no memory.
 void* TryAllocate(size_t bytes, size_t alignment) {
-  if (++allocations == failing_allocation && (is_spared == nullptr || !is_spared())) return nullptr;
-  allocations_of_all.fetch_add(1, std::memory_order_relaxed);
-  // aligned_alloc requires a multiple of the alignment.
-  void* const memory =
-      std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  if (CountFails()) return nullptr;
+  void* const memory = memalign(alignment, bytes);
   live_bytes += static_cast<int64_t>(malloc_usable_size(memory));
   peak_bytes = std::max(peak_bytes, live_bytes);
   return memory;
@@ -53,6 +57,10 @@ void* operator new[](size_t bytes, std::align_val_t alignment) {
 // Used by std::stable_sort, for example.
 void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
   return TryAllocate(bytes, alignof(std::max_align_t));
+}
+// Used by kernels::AllocateMemory.
+extern "C" void* aligned_alloc(size_t alignment, size_t bytes) noexcept {
+  return CountFails() ? nullptr : memalign(alignment, bytes);
 }
 void operator delete(void* memory) noexcept { Free(memory); }
 void operator delete[](void* memory) noexcept { Free(memory); }

@@ -1,4 +1,5 @@
-// Counts calls of operator new in the test binary that links allocation_counter.cc.
+// Counts calls of operator new and aligned_alloc in the test binary that links
+// allocation_counter.cc.
 #pragma once
 
 #include <cstdint>

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/size_of.h"
 #include "base/status_macros.h"
 #include "engine/rows/padding.h"
 #include "engine/rows/sparse_terms.h"
@@ -41,7 +42,9 @@ absl::StatusOr<std::unique_ptr<ExecutionSlot>> ExecutionSlot::Create(
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Slot> slot,
                           executable->CreateSlot(capacity, options.pages));
   std::shared_ptr<const SpanHead> spans;
-  if (model->spans) spans = std::make_shared<const SpanHead>(*model);
+  if (model->spans) {
+    spans = std::make_shared<const SpanHead>(*model, executable->host_profile());
+  }
   return std::unique_ptr<ExecutionSlot>(
       new ExecutionSlot(executable, model, capacity, options, std::move(slot), std::move(spans)));
 }
@@ -105,9 +108,8 @@ void ExecutionSlot::Assign(std::span<RequestRow* const> rows, const Bucket& buck
   }
   if (bucket.padded()) FillRectangle(bucket);
   const int64_t width = model_->config.hidden_size;
-  if (std::ssize(state_values_) < std::ssize(states_) * width)
-    state_values_.resize(states_.size() * width);
-  for (size_t s = 0; s < states_.size(); ++s) states_[s].out = state_values_.data() + s * width;
+  double* const state_values = state_values_.Use(states_.size() * width);
+  for (size_t s = 0; s < states_.size(); ++s) states_[s].out = state_values + s * width;
   batch_.Assign(sequences_, sampled_, executable_->row_order(), states_);
   if (diagnostics_wanted_) AttachDiagnostics();
 }
@@ -265,14 +267,26 @@ void ExecutionSlot::AppendStates(const RequestRow& row, int32_t sequence) {
 
 void ExecutionSlot::AttachDiagnostics() {
   const ModelConfig& config = model_->config;
-  const int64_t most = config.layers * capacity_.tokens * config.heads;
   const int64_t live = config.layers * batch_.tokens() * config.heads;
-  for (std::vector<float>* buffer : {&xsa_cos_sim_, &xsa_proj_frac_}) {
-    buffer->reserve(most);
-    buffer->assign(live, 0.0f);  // layers without XSA do not write their part
-  }
-  batch_.xsa_cos_sim = xsa_cos_sim_.data();
-  batch_.xsa_proj_frac = xsa_proj_frac_.data();
+  // Layers without XSA do not write their part.
+  const auto zeros = [live](StepBuffer<float>* buffer) {
+    float* const values = buffer->Use(live);
+    std::fill_n(values, live, 0.0f);
+    return values;
+  };
+  batch_.xsa_cos_sim = zeros(&xsa_cos_sim_);
+  batch_.xsa_proj_frac = zeros(&xsa_proj_frac_);
+}
+
+bool ExecutionSlot::TrimBuffers() {
+  const bool states = state_values_.Trim();
+  const bool cos_sim = xsa_cos_sim_.Trim(), proj_frac = xsa_proj_frac_.Trim();
+  return states || cos_sim || proj_frac;
+}
+
+int64_t ExecutionSlot::buffer_bytes() const {
+  return state_values_.held() * kSizeOf<double> +
+         (xsa_cos_sim_.held() + xsa_proj_frac_.held()) * kSizeOf<float>;
 }
 
 ExecutionSlot::Result ExecutionSlot::Collect(size_t i) {
@@ -329,7 +343,7 @@ bool ExecutionSlot::CollectStates(size_t i) {
   for (const StateSum& sum : std::span(states_).subspan(begin, count)) {
     wanted_states_.push_back({sum.position, sum.count, sum.largest});
   }
-  const auto sums = std::span<const double>(state_values_).subspan(begin * width, count * width);
+  const std::span<const double> sums(state_values_.data() + begin * width, count * width);
   if (!row->outputs.states->Take(wanted_states_, sums, divide)) return false;
   const int32_t step_end = row_steps_[i].first_position + row_steps_[i].tokens;
   if (step_end != row->prompt.length) return true;

@@ -13,6 +13,7 @@
 #include "engine/options.h"
 #include "engine/rows/span_head.h"
 #include "engine/runner/requests/active_request.h"
+#include "engine/runner/steps/step_buffer.h"
 #include "engine/step_batch.h"
 
 namespace sluice {
@@ -73,8 +74,13 @@ class ExecutionSlot {
   int32_t useful_tokens() const { return useful_tokens_; }
   int32_t computed_tokens() const { return batch_.tokens(); }
   SlotMemory memory() const { return slot_->memory(); }
-  // See Slot.
+  // See Slot. Slots that share a backend's slot call it for one of them only.
   bool Trim() { return slot_->Trim(); }
+  // Frees memory of the host for states and diagnostics that no step has used since the previous
+  // call. Returns whether a later call may free more. Requires that no step is in progress.
+  bool TrimBuffers();
+  // Returns the bytes of that memory.
+  int64_t buffer_bytes() const;
 
  private:
   ExecutionSlot(const ExecutableModel* executable, const Model* model, const Bucket& capacity,
@@ -131,9 +137,9 @@ class ExecutionSlot {
   std::vector<StateSum> states_;
   std::vector<RowStates::Positions> wanted_states_;  // scratch
   std::vector<size_t> states_begin_;                 // [rows + 1], into states_
-  std::vector<double> state_values_;                 // [states, hidden]
-  std::vector<float> xsa_cos_sim_;                   // [layers, tokens, heads] by row of the step
-  std::vector<float> xsa_proj_frac_;                 // like xsa_cos_sim_
+  StepBuffer<double> state_values_;                  // [states, hidden]
+  StepBuffer<float> xsa_cos_sim_;                    // [layers, tokens, heads] by row of the step
+  StepBuffer<float> xsa_proj_frac_;                  // like xsa_cos_sim_
 };
 
 }  // namespace sluice

@@ -144,7 +144,8 @@ void StepPipeline::ReleaseStalePlans() {
 }
 
 void StepPipeline::Trim() {
-  const bool again = prepared_.slots.front()->Trim();
+  bool again = prepared_.slots.front()->Trim();
+  for (const std::unique_ptr<ExecutionSlot>& slot : prepared_.slots) again |= slot->TrimBuffers();
   trim_at_ = again ? clock_->Now() + kTrimInterval : MonoTime::max();
 }
 

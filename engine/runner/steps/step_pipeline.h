@@ -70,7 +70,8 @@ class StepPipeline {
 
   // Returns when Trim is due; MonoTime::max() if nothing has run since all memory was freed.
   MonoTime trim_at() const { return trim_at_; }
-  // Frees activation memory; see Slot::Trim. Requires that no step is in progress.
+  // Frees memory that no step has used since the previous call, of activations and of the slots'
+  // buffers. Requires that no step is in progress.
   void Trim();
 
   // HasStalePlans returns whether the pipeline still holds withdrawn plans; ReleaseStalePlans

@@ -53,6 +53,16 @@ TEST(CpuModelProfile, ProfileOfAModelWithoutBF16OmitsBF16) {
   }
 }
 
+TEST(CpuModelProfile, TheHostComputesUnderTheForcedProfile) {
+  const auto model = RandomModel(TinyConfig(1), 1);
+  for (const kernels::Profile profile : kernels::kProfiles) {
+    if (!kernels::ProfileSupported(profile)) continue;
+    const std::string name(kernels::ProfileName(profile));
+    Runner runner(model, {.threads = 1, .profile = name}, {4, 1});
+    EXPECT_EQ(runner.executable().host_profile(), profile) << name;
+  }
+}
+
 // Returns the error of loading a model. Its weights were written for the config `written`; its
 // config.json was replaced by the one of `loaded`.
 std::string LoadError(const ModelConfig& written, const ModelConfig& loaded) {

@@ -5,9 +5,13 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "engine/model/config.h"
+#include "engine/model/model.h"
+#include "kernels/dtype.h"
 #include "tests/support/checkpoint_writer.h"
 #include "tests/support/table.h"
+#include "tests/support/temporary_directory.h"
 
 namespace sluice::testing {
 namespace {
@@ -230,6 +234,59 @@ const Int4Row kInt4Rows[] = {
               "\"gptq_v2\""},
 };
 SLUICE_TABLE(Int4Table, kInt4Rows);
+
+constexpr char kDeepest[] = "model.layers.0.mlp.down_proj.weight";
+
+// Returns a model whose deepest layer has this number of inputs.
+Model ModelOfDepth(int64_t depth, Quantization quantization) {
+  Model model;
+  model.config = TinyConfig(1);
+  model.config.intermediate_size = depth;
+  model.config.quantization.projections = quantization;
+  model.graph = BuildGraph(model.config);
+  return model;
+}
+
+std::string DepthError(int64_t depth, const std::string& remedy) {
+  return absl::StrCat("tensor ", kDeepest, " has ", depth,
+                      " inputs; a layer in int8 has at most 131072. ", remedy);
+}
+
+TEST(CheckInt8DepthTest, RefusesALayerWhoseSumsMayOverflow) {
+  constexpr int64_t kMost = kernels::kMaxInt8Depth;
+  EXPECT_EQ(CheckInt8Depth(ModelOfDepth(kMost, Quantization::kInt8)), absl::OkStatus());
+  EXPECT_EQ(CheckInt8Depth(ModelOfDepth(kMost + 1, Quantization::kNone)), absl::OkStatus());
+  EXPECT_EQ(CheckInt8Depth(ModelOfDepth(kMost + 1, Quantization::kInt4)), absl::OkStatus());
+  EXPECT_EQ(CheckInt8Depth(ModelOfDepth(kMost + 1, Quantization::kInt8)).message(),
+            DepthError(kMost + 1, "Set quantization to none or int4"));
+}
+
+TEST(CheckInt8DepthTest, RefusesAStoredLayerWhoseSumsMayOverflow) {
+  constexpr int64_t kMost = kernels::kMaxInt8Depth;
+  const TemporaryDirectory directory;
+  WriteTestFile(directory.File("model.safetensors"),
+                SafetensorsFile(std::vector<TensorBytes>{{kDeepest, "I8", {1}, "1"}}));
+  for (const int64_t depth : {kMost, kMost + 1}) {
+    Model model = ModelOfDepth(depth, Quantization::kNone);
+    model.checkpoint = Checkpoint::OpenFile(directory.File("model.safetensors")).value();
+    EXPECT_EQ(
+        CheckInt8Depth(model).message(),
+        depth == kMost ? "" : DepthError(depth, "Quantise the checkpoint without this layer"));
+  }
+}
+
+TEST(LoadModelTest, RefusesInt8LayersWhoseSumsMayOverflow) {
+  ModelConfig config = TinyConfig(1);
+  config.intermediate_size = kernels::kMaxInt8Depth + 1;
+  config.quantization.projections = Quantization::kInt8;
+  const TemporaryDirectory directory;
+  WriteTestFile(directory.File("config.json"), ConfigJson(config));
+  // The check needs no tensor.
+  WriteTestFile(directory.File("model.safetensors"),
+                SafetensorsFile(std::vector<TensorBytes>{{"other", "BF16", {1}, "11"}}));
+  EXPECT_EQ(LoadModel("m", 1, directory.path()).status().message(),
+            DepthError(config.intermediate_size, "Set quantization to none or int4"));
+}
 
 TEST(QuantizationConfigTest, TheHeadIsOnlyQuantisedWithTheProjections) {
   EXPECT_EQ(Parse(nullptr, {{"quantize_head", true}}).status().message(),

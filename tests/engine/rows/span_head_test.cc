@@ -327,6 +327,26 @@ double ThresholdFor(std::vector<ExtractedSpan> parts, std::mt19937* random) {
 constexpr LabelHeadKind kLabelHeads[] = {LabelHeadKind::kProjection, LabelHeadKind::kRecurrent,
                                          LabelHeadKind::kAttention};
 
+// The portable profile rounds each product and each sum; the others fuse them.
+TEST(HostLayersTest, AForcedProfileDecidesTheBits) {
+  std::mt19937 random(1);
+  std::uniform_real_distribution<float> value(-1, 1);
+  constexpr int64_t kIn = 100, kOut = 30;
+  std::vector<float> weights(kOut * kIn), row(kIn);
+  for (float& x : weights) x = value(random);
+  for (float& x : row) x = value(random);
+  const HostLayers layers(kernels::Profile::kPortableF32);
+  const Floats found = layers.Apply(layers.Pack(weights.data(), kOut, kIn, {}), row);
+  for (int64_t i = 0; i < kOut; ++i) {
+    volatile float sum = 0, product = 0;
+    for (int64_t j = 0; j < kIn; ++j) {
+      product = row[j] * weights[i * kIn + j];
+      sum = sum + product;
+    }
+    EXPECT_EQ(found[i], sum) << i;
+  }
+}
+
 TEST(SpanHeadTest, PartsAndScoresEqualTheFormula) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE(seed);
@@ -351,7 +371,8 @@ TEST(SpanHeadTest, PartsAndScoresEqualTheFormula) {
     std::vector<ExtractedSpan> expected = head.AllParts(states, labels);
     if (expected.empty()) {
       std::vector<ExtractedSpan> found;
-      ASSERT_TRUE(SpanHead(head.model()).Extract(rules, {}, states, Undivided, &found));
+      ASSERT_TRUE(
+          SpanHead(head.model(), std::nullopt).Extract(rules, {}, states, Undivided, &found));
       EXPECT_TRUE(found.empty());
       ++closed;
       continue;
@@ -362,7 +383,7 @@ TEST(SpanHeadTest, PartsAndScoresEqualTheFormula) {
     std::erase_if(expected, [&](const auto& part) { return part.score <= rules.threshold; });
     expected = ChosenPairByPair(std::move(expected), rules);
     std::vector<ExtractedSpan> found;
-    ASSERT_TRUE(SpanHead(head.model()).Extract(rules, {}, states, Undivided, &found));
+    ASSERT_TRUE(SpanHead(head.model(), std::nullopt).Extract(rules, {}, states, Undivided, &found));
     ASSERT_EQ(found.size(), expected.size()) << "draw " << draw;
     for (size_t i = 0; i < found.size(); ++i) {
       EXPECT_NEAR(found[i].score, expected[i].score, 1e-5) << "draw " << draw << ", part " << i;
@@ -382,7 +403,7 @@ TEST(SpanHeadTest, StatesThatAreNotFiniteAreReported) {
   states[5] = NAN;
   std::vector<ExtractedSpan> found;
   const ExtractionRules rules{.labels = {"a"}};
-  EXPECT_FALSE(SpanHead(head.model()).Extract(rules, {}, states, Undivided, &found));
+  EXPECT_FALSE(SpanHead(head.model(), std::nullopt).Extract(rules, {}, states, Undivided, &found));
 }
 
 TEST(SpanHeadTest, LabelsOutsideOfARowGiveTheSameParts) {
@@ -395,11 +416,12 @@ TEST(SpanHeadTest, LabelsOutsideOfARowGiveTheSameParts) {
     rules.threshold = 0;
     const std::vector<float> states = head.DrawValues((labels + 9) * 6);
     std::vector<ExtractedSpan> in_row, outside;
-    ASSERT_TRUE(SpanHead(head.model()).Extract(rules, {}, states, Undivided, &in_row));
+    ASSERT_TRUE(
+        SpanHead(head.model(), std::nullopt).Extract(rules, {}, states, Undivided, &in_row));
     head.TakeLabelsOutOfRows();
     const std::span<const float> all = states;
     ASSERT_TRUE(
-        SpanHead(head.model())
+        SpanHead(head.model(), std::nullopt)
             .Extract(rules, all.first(labels * 6), all.subspan(labels * 6), Undivided, &outside));
     EXPECT_FALSE(in_row.empty());
     EXPECT_EQ(in_row, outside) << "seed " << seed << ", draw " << draw;
@@ -415,7 +437,7 @@ TEST(SpanHeadTest, AGateOpensUnlessItsFirstClassIsLargest) {
   for (int draw = 0; draw < 2000 && !(open && closed); ++draw) {
     const std::vector<float> states = head.DrawValues(3 * 4, 4);
     std::vector<ExtractedSpan> found;
-    ASSERT_TRUE(SpanHead(head.model()).Extract(rules, {}, states, Undivided, &found));
+    ASSERT_TRUE(SpanHead(head.model(), std::nullopt).Extract(rules, {}, states, Undivided, &found));
     EXPECT_EQ(found.empty(), head.AllParts(states, 1).empty());
     (found.empty() ? closed : open) = true;
   }
@@ -427,7 +449,8 @@ TEST(SpanHeadTest, ATextWithoutWordsHasNoParts) {
   DrawnHead head({.hidden = 4, .width = 4, .lstm_layers = 1, .max_width = 2}, &random);
   std::vector<ExtractedSpan> found;
   const ExtractionRules rules{.labels = {"a"}, .threshold = 0};
-  EXPECT_TRUE(SpanHead(head.model()).Extract(rules, {}, head.DrawValues(4), Undivided, &found));
+  EXPECT_TRUE(SpanHead(head.model(), std::nullopt)
+                  .Extract(rules, {}, head.DrawValues(4), Undivided, &found));
   EXPECT_TRUE(found.empty());
 }
 

@@ -44,7 +44,8 @@ inline std::optional<RelativePositions> PackRelative(const Context& context,
       queries, std::vector<int32_t>(tables.row_of.begin(), tables.row_of.end()));
 }
 
-// All unused places of the pages and of the scratch are NaN.
+// All unused places of the pages and of the scratch are NaN. Expects that memory behind the scratch
+// is not written.
 inline AttentionOutputs<float> RunAttention(const Context& context, std::mt19937_64& random,
                                             const reference::AttentionShape& shape,
                                             const std::vector<SequenceCase<float>>& cases,
@@ -90,7 +91,8 @@ inline AttentionOutputs<float> RunAttention(const Context& context, std::mt19937
   std::vector<float> out(q.size(), kPoison);
   std::vector<float> cos_sim(layout.rows.size() * shape.q_heads, kPoison), proj_frac(cos_sim);
   const std::optional<RelativePositions> relative = PackRelative(context, shape);
-  std::vector<float> scratch(
+  constexpr int64_t kBehind = 4096;
+  const int64_t scratch_floats =
       AttentionScratchFloats(choice, {.q_heads = static_cast<int32_t>(shape.q_heads),
                                       .kv_heads = static_cast<int32_t>(shape.kv_heads),
                                       .head_dim = static_cast<int32_t>(dim),
@@ -100,8 +102,8 @@ inline AttentionOutputs<float> RunAttention(const Context& context, std::mt19937
                                       .window = static_cast<int32_t>(shape.window),
                                       .kv_type = type,
                                       .of_rows = keys_in != KeysIn::kPages,
-                                      .relative_rows = relative ? relative->rows() : 0}),
-      kPoison);
+                                      .relative_rows = relative ? relative->rows() : 0});
+  std::vector<float> scratch(scratch_floats + kBehind, kPoison);
   const bool in_place = random() % 2 == 0;
   Attention(context,
             {.q = q.data(),
@@ -124,6 +126,8 @@ inline AttentionOutputs<float> RunAttention(const Context& context, std::mt19937
              .proj_frac = xsa.diagnostics ? proj_frac.data() : nullptr,
              .choice = choice},
             kv, sequences, max_context, scratch.data());
+  EXPECT_TRUE(std::all_of(scratch.begin() + scratch_floats, scratch.end(),
+                          [](float x) { return std::isnan(x); }));
   return {RowsBySequence(layout, cases, in_place ? q : out, q_width),
           RowsBySequence(layout, cases, cos_sim, shape.q_heads),
           RowsBySequence(layout, cases, proj_frac, shape.q_heads)};

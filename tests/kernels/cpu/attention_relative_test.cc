@@ -67,6 +67,35 @@ TEST_P(AttentionRelativeTest, EqualsTheReferenceUpTo512TokensOfHeadsOf64) {
   ExpectAttentionEqualsReference(Runner(), heads.shape, Draw(heads.shape, lengths), false, {});
 }
 
+// Tables whose rows are logarithmic after half the span, so that neighbouring distances may have
+// rows that are not neighbours. The length is one that reaches many of them.
+struct SparseRows {
+  int64_t span, max_distance;
+  int32_t length;
+};
+constexpr SparseRows kSparseRows[] = {
+    {256, 160, 160}, {512, 384, 384}, {512, 512, 368}, {1024, 1024, 728}};
+
+TEST_P(AttentionRelativeTest, TablesWithMoreRowsThanDistancesEqualTheReferenceInAnyBatch) {
+  SCOPED_TRACE(seed_);
+  for (const auto& [span, max_distance, length] : kSparseRows) {
+    SCOPED_TRACE(testing::Message() << "span " << span << ", maximum distance " << max_distance);
+    const auto half = static_cast<double>(span) / 2;
+    const double growth = std::pow((static_cast<double>(max_distance) - 1) / half, 1 / (half - 1));
+    const int32_t longer = 2 * length;
+    const RelativeHeads heads(random_, 1, 8, span, growth, longer);
+    const std::vector<Sequence> cases = Draw(heads.shape, {length, longer});
+    const std::vector<Sequence> alone = {cases[0]};
+    ExpectAttentionEqualsReference(Runner(), heads.shape, alone, false, {});
+    const auto run = [&](const std::vector<Sequence>& sequences) {
+      return RunAttention(Two(), random_, heads.shape, sequences, false, {}, {}, KvType::kF32,
+                          KeysIn::kOrderedRows)
+          .out[0];
+    };
+    EXPECT_TRUE(SameBits(run(alone), run(cases)));
+  }
+}
+
 TEST_P(AttentionRelativeTest, EqualsTheReferenceAcrossSegmentsWithCapsBiasesAndWindows) {
   SCOPED_TRACE(seed_);
   for (const int64_t window : {0, 40, 600}) {

@@ -1,5 +1,6 @@
 #include "kernels/cpu/gemm.h"
 
+#include <atomic>
 #include <bit>
 #include <cstring>
 
@@ -185,6 +186,35 @@ TEST_P(GemmTest, MatricesOfDifferentSizesGiveTheBitsOfTheirOwnProducts) {
     }
     EXPECT_EQ(out, expected);
   }
+}
+
+// A change of the CPU quota changes the number of running threads during a step.
+TEST_P(GemmTest, AChangeOfTheRunningThreadsDuringAProductChangesNoBits) {
+  std::mt19937_64 random(22);
+  constexpr int64_t kRows = 40, kK = 64, kN = 4096;
+  constexpr int kThreads = 8, kFewThreads = 2;
+  const Weights weights = MakeWeights(random, DType::kBF16, 1, kK, kN, true);
+  const PackedWeights packed = PackedWeights::Pack(One(), weights.source);
+  const std::vector<float> x = RandomFloats(random, kRows * kK);
+  ThreadPool pool(kThreads);
+  const RowGroup group = {.matrix = 0, .first_row = 0, .count = kRows};
+  const auto multiply = [&](int threads, int later_threads) {
+    std::vector<float> out(kRows * kN, kPoison);
+    pool.SetRunning(threads);
+    // The product is divided during the first two calls, and computed during the others.
+    std::atomic<int> calls{0};
+    const auto weights_of = [&](const RowGroup&) {
+      if (++calls == 3) pool.SetRunning(later_threads);
+      return &packed;
+    };
+    GroupedGemm({GetParam(), &pool}, weights_of, {&group, 1},
+                {x.data(), kK, nullptr, 0, out.data(), kN, false});
+    return out;
+  };
+  const std::vector<float> expected = multiply(kThreads, kThreads);
+  EXPECT_TRUE(std::ranges::none_of(expected, [](float y) { return std::isnan(y); }));
+  EXPECT_EQ(multiply(kThreads, kFewThreads), expected);
+  EXPECT_EQ(multiply(kFewThreads, kThreads), expected);
 }
 
 TEST_P(GemmTest, GroupsSortedByPositionEqualTheEinsum) {

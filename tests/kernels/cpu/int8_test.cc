@@ -87,6 +87,19 @@ TEST_P(Int8Test, QuantisedRowsHaveTheScalesOfTheReference) {
 
 TEST_P(Int8Test, TheLargestSumsDoNotSaturate) { ExpectInt8SumsDoNotSaturate<float>(Run()); }
 
+TEST_P(Int8Test, TheLargestSumsOfStoredValuesDoNotOverflow) {
+  constexpr int64_t kColumns = 3;
+  Int8Inputs<float> in = {.rows = 2,
+                          .k = kMaxInt8Depth,
+                          .n = kColumns,
+                          .x = std::vector<float>(2 * kMaxInt8Depth, 1.0f),
+                          .stored = std::vector<int8_t>(kColumns * kMaxInt8Depth, -128),
+                          .scales = std::vector<float>(kColumns, 0.5f)};
+  std::fill_n(in.x.begin(), kMaxInt8Depth, -1.0f);
+  std::fill_n(in.stored.begin(), kMaxInt8Depth, int8_t{127});
+  ExpectInt8EqualsReference(Run(), in);
+}
+
 TEST_P(Int8Test, GroupsUseTheirPositionsMatrix) {
   SCOPED_TRACE(Trace());
   const Matrices weights(Two(), random_, 7, 70, 45, false);

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <string>
+#include <string_view>
 
 #include "tests/kernels/cpu/op_test.h"
 
@@ -81,6 +83,16 @@ TEST(ProfileTest, ReportsTheProfilesThatThisMachineCannotTest) {
   EXPECT_TRUE(ProfileSupported(Profile::kPortableF32));
 }
 
+// Returns the error for the name of a profile that this machine cannot run.
+absl::Status LacksInstructions(std::string_view name) {
+  std::string error =
+      "numerics profile '" + std::string(name) + "' needs instructions that this machine lacks";
+  if (const char* const cap = std::getenv(kInstructionCapVariable); cap != nullptr && *cap != 0) {
+    error.append(" or that SLUICE_TEST_ISA=").append(cap).append(" hides");
+  }
+  return absl::FailedPreconditionError(error + "; use auto or f32");
+}
+
 TEST(ProfileTest, ParsesTheNamesThatItPrints) {
   for (Profile profile : kProfiles) {
     const absl::StatusOr<Profile> parsed = ParseProfile(ProfileName(profile));
@@ -88,7 +100,7 @@ TEST(ProfileTest, ParsesTheNamesThatItPrints) {
       ASSERT_TRUE(parsed.ok()) << parsed.status();
       EXPECT_EQ(*parsed, profile);
     } else {
-      EXPECT_EQ(parsed.status().code(), absl::StatusCode::kFailedPrecondition);
+      EXPECT_EQ(parsed.status(), LacksInstructions(ProfileName(profile)));
     }
   }
 }
@@ -119,7 +131,7 @@ TEST(ProfileTest, BF16IsTheLastSupportedProfileIfItMultipliesInBF16) {
   if (MultipliesInBf16(last)) {
     EXPECT_EQ(profile.value(), last);
   } else {
-    EXPECT_EQ(profile.status().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_EQ(profile.status(), LacksInstructions("bf16"));
   }
 }
 

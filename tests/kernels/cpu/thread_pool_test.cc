@@ -7,8 +7,12 @@
 #include <chrono>
 #include <future>
 #include <numeric>
+#include <stdexcept>
+#include <system_error>
 #include <thread>
 #include <vector>
+
+#include "tests/support/thread_limit.h"
 
 namespace sluice::kernels {
 namespace {
@@ -208,6 +212,48 @@ TEST_P(ThreadPoolTest, TheNumberMayChangeDuringCalls) {
   }
   stop = true;
   resizes.join();
+}
+
+// The exception comes from the caller, from a worker, or from several threads.
+TEST_P(ThreadPoolTest, AnExceptionReachesTheCallerOnceNoThreadIsInside) {
+  constexpr int kMany = 10'000'000;
+  ThreadPool pool(GetParam());
+  for (int job = 0; job < 300; ++job) {
+    const int thrower = job % (GetParam() + 1);  // the number after the last thread: all threads
+    std::atomic<int> inside{0}, begun{0};
+    std::atomic<bool> threw{false};
+    try {
+      pool.ParallelFor(1000, 1, [&](int64_t, int64_t, int worker) {
+        ++inside;
+        if (++begun == 1) {
+          // The first part continues until another thread has a part, too.
+          for (int i = 0; GetParam() > 1 && i < kMany && begun == 1; ++i) {
+            std::this_thread::yield();
+          }
+        }
+        --inside;
+        if (worker != thrower && thrower != GetParam()) return;
+        threw = true;
+        throw std::runtime_error("job");
+      });
+      EXPECT_FALSE(threw);
+    } catch (const std::runtime_error& thrown) {
+      EXPECT_TRUE(threw);
+      EXPECT_STREQ(thrown.what(), "job");
+    }
+    EXPECT_EQ(inside, 0);
+    std::vector<int> visits(64, 0);
+    pool.ParallelFor(64, 1, [&](int64_t begin, int64_t, int) { ++visits[begin]; });
+    ASSERT_EQ(visits, std::vector<int>(64, 1));
+  }
+}
+
+TEST_P(ThreadPoolTest, APoolWithoutAllOfItsThreadsEndsThoseItHas) {
+  for (int threads = 0; threads + 1 < GetParam() && threads < 3; ++threads) {
+    const ThreadLimit limit(threads);
+    EXPECT_THROW(ThreadPool{GetParam()}, std::system_error);
+  }
+  EXPECT_EQ(ThreadPool(GetParam()).threads(), GetParam());
 }
 
 TEST_P(ThreadPoolTest, CanBeDestroyedWhetherOrNotItEverRan) {

@@ -1,5 +1,6 @@
-// Makes allocations of reloads, loads and requests fail, one at a time. The operation must fail
-// with an error, change and lose nothing, and the daemon must continue to serve.
+// Makes allocations of reloads, loads and requests fail, one at a time, and the start of threads.
+// The operation must fail with an error, change and lose nothing, and the daemon must continue to
+// serve.
 //
 // Allocations are left out if libraries crash or leak memory when they fail: growing hash tables
 // and trees of Debian's Abseil, and the destructor of JSON values. Allocations of other threads,
@@ -28,6 +29,7 @@
 #include "tests/support/checkpoint_writer.h"
 #include "tests/support/recording_observer.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/support/thread_limit.h"
 
 // Called by LeakSanitizer. If a repeated field cannot grow, Protobuf leaks the new element.
 extern "C" const char* __lsan_default_suppressions();
@@ -41,6 +43,7 @@ namespace {
 
 using ::testing::AnyOf;
 using ::testing::Eq;
+using ::testing::HasSubstr;
 
 // Returns whether the allocation belongs to a growing hash table or tree or to the destruction of a
 // JSON value. The binary exports its symbols for this.
@@ -139,6 +142,28 @@ TEST_F(OutOfMemoryTest, AReloadThatFailsChangesNothing) {
   EXPECT_GT(failed, 100);
   EXPECT_TRUE(reload(changed).ok());
   EXPECT_EQ(daemon_.engine().Models().size(), 2u);
+}
+
+TEST_F(OutOfMemoryTest, AReloadThatCannotStartAThreadChangesNothing) {
+  constexpr int kMostThreads = 20;
+  on_disk_.models = {{"first", directory_.path(), 1}, {"second", directory_.path(), 1}};
+  absl::Status status = absl::UnknownError("");
+  int threads = 0;
+  for (; threads < kMostThreads; ++threads) {
+    SCOPED_TRACE(threads);
+    {
+      const ThreadLimit limit(threads);
+      status = reloader_->Reload().status();
+    }
+    if (status.ok()) break;
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+    EXPECT_THAT(status.message(), HasSubstr("no more threads can be started"));
+    const std::vector<std::shared_ptr<const Model>> models = daemon_.engine().Models();
+    ASSERT_EQ(models.size(), 1u);
+    EXPECT_EQ(models[0]->name, "m");
+  }
+  EXPECT_EQ(status, absl::OkStatus());
+  EXPECT_GT(threads, 0);
 }
 
 TEST_F(OutOfMemoryTest, AConfigurationThatCannotBeReadIsAnError) {

@@ -181,6 +181,30 @@ TEST_P(ExecutionSlotTest, ContinuesInThePagesOfTheRow) {
   }
 }
 
+TEST_P(ExecutionSlotTest, TrimFreesBuffersThatNoRecentStepUsed) {
+  const auto run = [&](const std::vector<int32_t>& tokens) {
+    const auto active = Make({tokens}, 1, kEverything);
+    std::vector<RequestRow*> rows = {&active->rows[0]};
+    slot_->Assign(rows, kLargest);
+    ASSERT_TRUE(slot_->Replay(*plan_).ok());
+    ASSERT_TRUE(slot_->Collect(0).finite);
+    ExpectPrompt(*active, 0);
+  };
+  EXPECT_FALSE(slot_->TrimBuffers());
+  run(std::vector<int32_t>(20, 3));
+  const int64_t most = slot_->buffer_bytes();
+  EXPECT_GT(most, 0);
+  run({4, 5});
+  EXPECT_TRUE(slot_->TrimBuffers());
+  EXPECT_EQ(slot_->buffer_bytes(), most) << "the largest step was since the start";
+  run({4, 5});
+  EXPECT_TRUE(slot_->TrimBuffers());
+  EXPECT_EQ(slot_->buffer_bytes(), most / 10);
+  EXPECT_FALSE(slot_->TrimBuffers()) << "nothing ran since";
+  EXPECT_EQ(slot_->buffer_bytes(), 0);
+  run(std::vector<int32_t>(20, 3));
+}
+
 TEST_P(ExecutionSlotTest, HoldsTheMaximumOfPagesAndSampledRows) {
   // Each of these rows leaves three of the four tokens of its last page unused.
   const auto active = Make(

@@ -113,6 +113,22 @@ TEST(StepPipeline, AGeneratingRowIsAlsoInTheStepAhead) {
   EXPECT_EQ(parts.backend.batches().size(), 3u);
 }
 
+TEST(StepPipeline, TrimFreesTheBuffersOfAllSlots) {
+  RunnerParts parts(SmallOptions(), {.steps_ahead = 1});
+  Request request = RequestOf(parts.model, {{5, 6}}, 2);
+  request.outputs |= kOutputDiagnostics;
+  parts.Admit(std::move(request));
+  LaunchTwoAndFinishOne(&parts);
+  ASSERT_TRUE(parts.pipeline.FinishOldest());
+  parts.pipeline.DeliverFinished();
+  for (const auto& slot : parts.prepared.slots) EXPECT_GT(slot->buffer_bytes(), 0);
+  parts.pipeline.Trim();
+  EXPECT_LT(parts.pipeline.trim_at(), MonoTime::max());
+  parts.pipeline.Trim();
+  EXPECT_EQ(parts.pipeline.trim_at(), MonoTime::max());
+  for (const auto& slot : parts.prepared.slots) EXPECT_EQ(slot->buffer_bytes(), 0);
+}
+
 TEST(StepPipeline, NoStepAheadIfADrawDependsOnTheLastToken) {
   RunnerParts parts(SmallOptions(), {.steps_ahead = 1});
   Request request = RequestOf(parts.model, {{5, 6}}, 3);
