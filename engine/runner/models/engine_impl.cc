@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstddef>
 #include <iterator>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -44,10 +45,10 @@ LadderChoice LadderOf(const ModelChange& change, const Model* model) {
   return found == change.ladders.end() ? LadderChoice() : found->second;
 }
 
-// Returns the file of a served model: `path` for the first slot, `path` and the slot's number for
-// others.
-std::string PathOf(const std::string& path, size_t slot) {
-  return path.empty() || slot == 0 ? path : absl::StrCat(path, ".", slot);
+// Returns the file of the model with this number: `path` for the first one, `path` and the number
+// for others.
+std::string PathOf(const std::string& path, size_t number) {
+  return path.empty() || number == 0 ? path : absl::StrCat(path, ".", number);
 }
 
 // Returns the options, with the device's preferred values for options that are left to the device.
@@ -72,8 +73,6 @@ class EngineImpl : public Engine {
     MutexLock exchanging(&exchange_mu_);  // one warm-up at a time
     std::vector<ModelTable::Addition> added;
     added.reserve(change.serve.size());
-    std::vector<ModelTable::Place> places;
-    places.reserve(change.serve.size());
     std::vector<std::shared_ptr<const Model>> withdraw = change.withdraw;
     absl::Status status;
     WarmUpRoom room{.models = std::ssize(change.serve), .free_bytes = backend_->FreeMemory()};
@@ -96,13 +95,19 @@ class EngineImpl : public Engine {
       if (!status.ok()) break;
       room.free_bytes -= MemoryOf(*added.back().model, /*own_draft=*/room.draft == nullptr);
     }
-    for (const ModelTable::Addition& addition : added) places.push_back(addition.place);
     if (status.ok()) {
-      status = OrOutOfMemory([&] { return table_.Exchange(std::move(added), withdraw); });
+      status = OrOutOfMemory([&] {
+        for (const ModelTable::Addition& addition : added) {
+          ForEachOf(*addition.model->model(), &ServedModel::HandOverJournal);
+        }
+        return table_.Exchange(std::move(added), withdraw);
+      });
     }
-    if (!status.ok()) {
-      added.clear();  // before their places are reused
-      for (const ModelTable::Place& place : places) table_.Return(place);
+    // The models that are served now write their files: the added ones or, if they are left out or
+    // after an error, the former ones.
+    for (const std::shared_ptr<const Model>& model : change.serve) {
+      const ModelTable::Lease served = table_.Find(model->name, model->version);
+      if (served != nullptr) served->StartWriting();
     }
     if (draining_) StopAdmission();  // draining may have begun during the warm-up
     return status;
@@ -244,23 +249,35 @@ class EngineImpl : public Engine {
  private:
   // Warms up while the other models serve. Requires that `added` has room.
   absl::Status Prepare(const std::shared_ptr<const Model>& model, const LadderChoice& ladder,
-                       const WarmUpRoom& room, std::vector<ModelTable::Addition>* added) {
+                       const WarmUpRoom& room, std::vector<ModelTable::Addition>* added)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(exchange_mu_) {
     EngineOptions options = options_;
     SLUICE_ASSIGN_OR_RETURN(options.ladder, Apply(ladder, options.ladder));
-    const ModelTable::Place place = table_.Reserve();
+    const RequestId first_id = table_.NextFirstId();
+    const size_t number =
+        file_numbers_.try_emplace({model->name, model->version}, file_numbers_.size())
+            .first->second;
+    options.ladder.file = PathOf(options_.ladder.file, number);
+    options.history.journal = PathOf(options_.history.journal, number);
+    ForEachOf(*model, &ServedModel::HandOverLadder);
     absl::StatusOr<std::unique_ptr<ServedModel>> served = OrOutOfMemory([&] {
-      options.ladder.file = PathOf(options_.ladder.file, place.slot);
-      options.history.journal = PathOf(options_.history.journal, place.slot);
-      return ServedModel::Create(place.first_id, model, options, backend_, clock_, observer_, room);
+      return ServedModel::Create(first_id, model, options, backend_, clock_, observer_, room);
     });
     if (!served.ok()) {
-      table_.Return(place);
       return absl::Status(served.status().code(),
                           absl::StrCat("model ", Quoted(model->name), " version ", model->version,
                                        ": ", served.status().message()));
     }
-    added->push_back({place, *std::move(served)});
+    added->push_back({first_id, *std::move(served)});
     return absl::OkStatus();
+  }
+
+  // Calls `act` for the models with this name and version, also for withdrawn ones.
+  void ForEachOf(const Model& model, void (ServedModel::*act)()) const {
+    for (const ModelTable::Lease& each : table_.All()) {
+      const Model& other = *each->model();
+      if (other.name == model.name && other.version == model.version) ((*each).*act)();
+    }
   }
 
   // Returns whether the change is made without the model, whose preparation returned `prepared`.
@@ -360,6 +377,9 @@ class EngineImpl : public Engine {
   Observer* const observer_;
 
   Mutex exchange_mu_;
+  // The numbers of the files of each name and version, in the order of their first loads. A model
+  // that is loaded again has the same files.
+  std::map<std::pair<std::string, int64_t>, size_t> file_numbers_ ABSL_GUARDED_BY(exchange_mu_);
   std::atomic<bool> draining_ = false;
   ModelTable table_;
 };

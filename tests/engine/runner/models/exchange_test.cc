@@ -5,11 +5,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/interruption.h"
+#include "engine/journal/journal_reader.h"
+#include "engine/journal/journal_replay.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runner/harness.h"
 #include "tests/support/gate.h"
 #include "tests/support/request_spec.h"
+#include "tests/support/temporary_directory.h"
 
 namespace sluice {
 namespace {
@@ -170,18 +173,48 @@ TEST(Exchange, AnUnknownSnapshotChangesNothing) {
   EXPECT_THAT(harness.engine->Models(), UnorderedElementsAre(harness.model));
 }
 
-TEST(Exchange, ModelsThatExistAtTheSameTimeHaveDifferentFiles) {
+TEST(Exchange, AReplacementContinuesTheJournalWhileTheFormerModelStillRuns) {
+  const TemporaryDirectory directory;
   EngineOptions options = SmallOptions();
-  options.history.journal = ::testing::TempDir() + "/exchange_journal";
-  Gate gate;
-  Harness harness(options);
-  HoldAt(&gate, &harness);
-  const auto running = harness.Submit(harness.MakeRequest({{kHeld}}));
-  gate.AwaitArrivals(1);
-  // The first model's journal is still open.
-  EXPECT_TRUE(harness.engine->Serve(FakeModel(FakeConfig())).ok());
-  gate.Open();
-  running->AwaitDone();
+  options.history.journal = directory.File("journal");
+  {
+    Gate gate;
+    Harness harness(options);
+    HoldAt(&gate, &harness);
+    const auto running = harness.Submit(harness.MakeRequest({{kHeld}}, /*max_tokens=*/3));
+    gate.AwaitArrivals(1);
+    const auto successor = FakeModel(FakeConfig());
+    ASSERT_TRUE(harness.engine->Serve(successor).ok());
+    harness.Submit(RequestOf(successor, {{1, 2}}, /*max_tokens=*/3))->AwaitDone();
+    gate.Open();
+    running->AwaitDone();
+  }
+  auto reader = JournalReader::Open(options.history.journal);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  const auto replayed = ReplayJournal(&*reader);
+  ASSERT_TRUE(replayed.ok()) << replayed.status();
+  EXPECT_EQ(replayed->runs, 2);
+  EXPECT_EQ(replayed->arrivals, 2);
+}
+
+TEST(Exchange, AfterAFailedLoadTheServedModelContinuesItsJournal) {
+  const TemporaryDirectory directory;
+  EngineOptions options = SmallOptions();
+  options.history.journal = directory.File("journal");
+  {
+    Harness harness(options);
+    harness.Submit(harness.MakeRequest({{1}}))->AwaitDone();
+    const ModelChange change = {.serve = {FakeModel(FakeConfig())},
+                                .withdraw = {FakeModel(FakeConfig())}};  // not served
+    EXPECT_EQ(harness.engine->Exchange(change).code(), absl::StatusCode::kNotFound);
+    harness.Submit(harness.MakeRequest({{2}}))->AwaitDone();
+  }
+  auto reader = JournalReader::Open(options.history.journal);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  const auto replayed = ReplayJournal(&*reader);
+  ASSERT_TRUE(replayed.ok()) << replayed.status();
+  EXPECT_EQ(replayed->runs, 1);
+  EXPECT_EQ(replayed->arrivals, 2);
 }
 
 // A caller that resolves and submits again after NotFound is always served, even while models are
