@@ -38,6 +38,7 @@
 #include "server/daemon/server.h"
 #include "server/daemon/service_manager.h"
 #include "server/daemon/tuning.h"
+#include "server/models/model_target.h"
 #include "server/observe/access_log.h"
 #include "server/observe/engine_log.h"
 #include "server/observe/metrics.h"
@@ -160,18 +161,18 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
               {{"variable", kernels::kInstructionCapVariable}, {"value", cap}});
   }
   const ServerOptions server_options = WithMemoryShares(config.server);
+  const int64_t configured_models = CountModels(config.models, config.model_repository);
   EngineOptions engine_options =
-      WithMemoryShares(config.engine, server_options.memory.limit_bytes, std::ssize(config.models));
+      WithMemoryShares(config.engine, server_options.memory.limit_bytes, configured_models);
   // If callers are not identified, all of them count as one.
   if (config.server.auth.callers_file.empty()) engine_options.kv.private_prefixes = false;
   const Engine* serving = nullptr;
   const int cpus_at_start = kernels::AvailableCpus();
   std::atomic<int64_t> memory_limit = server_options.memory.limit_bytes;
   const auto limits_without_models = [&](int64_t process_bytes) {
-    const int64_t served = serving == nullptr ? 0 : std::ssize(serving->Models());
+    const int64_t served = serving == nullptr ? 0 : serving->MostModels();
     return ComputeMemoryLimits(server_options, engine_options.queue.max_bytes,
-                               std::max<int64_t>(std::ssize(config.models), served + 1),
-                               process_bytes);
+                               std::max<int64_t>({configured_models, served, 1}), process_bytes);
   };
   const int64_t bytes_at_start = ResidentBytes();
   const auto free_memory = [&] {

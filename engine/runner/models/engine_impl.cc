@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -71,6 +72,8 @@ class EngineImpl : public Engine {
 
   absl::Status Exchange(const ModelChange& change) override {
     MutexLock exchanging(&exchange_mu_);  // one warm-up at a time
+    models_after_exchange_ = ModelsAfter(change);
+    const absl::Cleanup end = [this] { models_after_exchange_ = 0; };
     std::vector<ModelTable::Addition> added;
     added.reserve(change.serve.size());
     std::vector<std::shared_ptr<const Model>> withdraw = change.withdraw;
@@ -130,6 +133,10 @@ class EngineImpl : public Engine {
     std::vector<std::shared_ptr<const Model>> models;
     for (const ModelTable::Lease& served : table_.Served()) models.push_back(served->model());
     return models;
+  }
+
+  int64_t MostModels() const override {
+    return std::max<int64_t>(std::ssize(table_.Served()), models_after_exchange_);
   }
 
   absl::Status LoadAdapter(const Model& model, const AdapterSource& adapter) override {
@@ -272,6 +279,21 @@ class EngineImpl : public Engine {
     return absl::OkStatus();
   }
 
+  // Returns the number of models that are served after the change.
+  int64_t ModelsAfter(const ModelChange& change) const {
+    const std::vector<ModelTable::Lease> served = table_.Served();
+    const auto left = std::ranges::count_if(served, [&](const ModelTable::Lease& each) {
+      const Model& model = *each->model();
+      const bool replaced = std::ranges::any_of(change.serve, [&](const auto& other) {
+        return other->name == model.name && other->version == model.version;
+      });
+      const bool withdrawn =
+          std::ranges::find(change.withdraw, each->model()) != change.withdraw.end();
+      return !replaced && !withdrawn;
+    });
+    return left + std::ssize(change.serve);
+  }
+
   // Calls `act` for the models with this name and version, also for withdrawn ones.
   void ForEachOf(const Model& model, void (ServedModel::*act)()) const {
     for (const ModelTable::Lease& each : table_.All()) {
@@ -380,6 +402,7 @@ class EngineImpl : public Engine {
   // The numbers of the files of each name and version, in the order of their first loads. A model
   // that is loaded again has the same files.
   std::map<std::pair<std::string, int64_t>, size_t> file_numbers_ ABSL_GUARDED_BY(exchange_mu_);
+  std::atomic<int64_t> models_after_exchange_ = 0;  // 0: no exchange is in progress
   std::atomic<bool> draining_ = false;
   ModelTable table_;
 };

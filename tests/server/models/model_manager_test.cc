@@ -5,6 +5,7 @@
 #include "engine/step_description.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/models/model_target.h"
 #include "server/models/repository_calls.h"
 #include "tests/support/checkpoint_writer.h"
 #include "tests/support/fake_backend.h"
@@ -107,6 +108,17 @@ TEST_F(ModelManagerTest, ServesTheListedModelsAndTheHighestVersions) {
       << "two directories with one name";
   EXPECT_EQ(manager_.Apply({}, "").status(), absl::OkStatus());
   EXPECT_THAT(Served(), IsEmpty());
+}
+
+TEST_F(ModelManagerTest, CountsTheModelsOfTheListAndOfTheRepository) {
+  AddModel("a");
+  AddModel("b/2");
+  AddModel("b/10");
+  std::filesystem::create_directories(root_.File("no-model"));
+  const std::vector<ModelSpec> listed = {{"x", "/a", 1}, {"y", "/b", 1}};
+  EXPECT_EQ(CountModels(listed, root_.path()), 4);
+  EXPECT_EQ(CountModels(listed, ""), 2);
+  EXPECT_EQ(CountModels(listed, root_.File("absent")), 2);
 }
 
 TEST_F(ModelManagerTest, ANameOfTheHubIsExplained) {

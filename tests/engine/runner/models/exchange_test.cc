@@ -163,6 +163,28 @@ TEST(Exchange, ModelsThatAreServedTogetherFitTheFreeMemory) {
   EXPECT_LE(used, kFree);
 }
 
+TEST(Exchange, AModelInPreparationCountsAsServed) {
+  Harness harness;
+  const auto other = FakeModel(FakeConfig(), "other");
+  ASSERT_TRUE(harness.engine->Serve(other).ok());
+  std::vector<int64_t> counts;
+  const auto count_during = [&](const ModelChange& change) {
+    counts.clear();
+    EXPECT_TRUE(harness.engine->Exchange(change).ok());
+    return counts.empty() ? 0 : counts.front();
+  };
+  harness.backend.OnPrepare([&](const Bucket&) {
+    counts.push_back(harness.engine->MostModels());
+    return absl::OkStatus();
+  });
+  const auto named = [](const char* name) { return FakeModel(FakeConfig(), name); };
+  EXPECT_EQ(count_during({.serve = {named("a"), named("b"), named("c")}, .withdraw = {other}}), 4);
+  EXPECT_EQ(harness.engine->MostModels(), 4);
+  EXPECT_EQ(count_during({.serve = {named("a")}, .withdraw = {}}), 4) << "it replaces a model";
+  EXPECT_EQ(count_during({.serve = {named("d")}, .withdraw = {harness.model}}), 4);
+  EXPECT_EQ(count_during({.serve = {named("e")}, .withdraw = {}}), 5);
+}
+
 TEST(Exchange, AnUnknownSnapshotChangesNothing) {
   Harness harness;
   const auto twin = FakeModel(FakeConfig());  // has the name and version of the served model
