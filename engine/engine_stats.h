@@ -143,7 +143,7 @@ struct AdapterTableStats {
   // The adapters that requests used first, and the sums of the others and of unloaded adapters.
   std::vector<AdapterStats> named{};
   AdapterStats others{};
-  std::vector<std::string> loaded{};   // those in memory; the ones that were used last
+  std::vector<std::string> loaded{};   // those in memory that were used last, in alphabetical order
   std::vector<std::string> waiting{};  // those that requests wait for
 };
 

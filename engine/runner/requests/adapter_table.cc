@@ -366,6 +366,7 @@ AdapterTableStats AdapterTable::Stats() const {
     if (std::ssize(stats.loaded) == AdapterTableStats::kMaxListed) break;
     stats.loaded.push_back(std::move(name));
   }
+  std::ranges::sort(stats.loaded);  // a use must not change the label of a metric
   stats.waiting.resize(std::min<size_t>(stats.waiting.size(), AdapterTableStats::kMaxListed));
   return stats;
 }

@@ -413,6 +413,16 @@ TEST_F(SmallTable, EvictsTheLeastRecentlyUsed) {
   EXPECT_FALSE(Call("d", "x")) << "was used before a and b";
 }
 
+TEST_F(SmallTable, ListsTheLoadedAdaptersInTheSameOrderAfterAnyUse) {
+  for (const char* name : {"b", "a", "c"}) Load(name, 25);
+  const std::vector<std::string> expected = {"a", "b", "c"};
+  EXPECT_EQ(table_.Stats().loaded, expected);
+  EXPECT_TRUE(Call("a", "x"));
+  EXPECT_EQ(table_.Stats().loaded, expected);
+  EXPECT_TRUE(Call("b", "x"));
+  EXPECT_EQ(table_.Stats().loaded, expected);
+}
+
 // A caller that cycles through many adapters evicts its own once it owns as much as the others.
 TEST_F(SmallTable, ACallerThatCyclesThroughAdaptersLeavesTheOthersTheirShare) {
   for (int i = 0; i < 20; ++i) Load(absl::StrCat("many", i), 10);
