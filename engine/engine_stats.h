@@ -123,6 +123,10 @@ struct AdapterCounts {
     evictions += other.evictions;
     return *this;
   }
+  AdapterCounts operator-(const AdapterCounts& other) const {
+    return {requests - other.requests, tokens - other.tokens, loads - other.loads,
+            evictions - other.evictions};
+  }
 };
 
 struct AdapterStats {
@@ -140,7 +144,8 @@ struct AdapterTableStats {
   int64_t limit_bytes = 0;  // the most bytes; 0 if the model takes no adapters
   int64_t known = 0;
   int64_t capacity = 0;  // about the number of adapters that fit in the limit
-  // The adapters that requests used first, and the sums of the others and of unloaded adapters.
+  // The adapters that requests used first, with their counts since then, and the sums of all other
+  // counts: of other adapters, of unloaded adapters, and from before an adapter was named.
   std::vector<AdapterStats> named{};
   AdapterStats others{};
   std::vector<std::string> loaded{};   // those in memory that were used last, in alphabetical order
