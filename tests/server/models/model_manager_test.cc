@@ -440,6 +440,22 @@ TEST_F(ModelManagerTest, AFolderOfModelFoldersIsRefusedWithTheOptionForAReposito
   EXPECT_THAT(apply("broken"), Not(HasSubstr("--model-repository")));
 }
 
+TEST_F(ModelManagerTest, AnInterruptedLoadChangesNothing) {
+  AddModel("a");
+  bool ending = false;
+  ModelManager manager(engine_.get(), log_.get(), FileAccess::kMap, [&ending] {
+    return ending ? absl::CancelledError("the process ends") : absl::OkStatus();
+  });
+  ASSERT_EQ(manager.Apply({}, root_.path()).status(), absl::OkStatus());
+  const auto served = Find("a");
+  AddModel("b");
+  ending = true;
+  EXPECT_EQ(manager.Load("a", {}).code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(manager.Apply({}, root_.path()).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(Find("a"), served);
+  EXPECT_EQ(Find("b"), nullptr);
+}
+
 TEST_F(ModelManagerTest, AFailedReloadKeepsTheServedModel) {
   AddModel("m");
   ASSERT_TRUE(manager_.Apply({}, root_.path()).ok());
