@@ -161,9 +161,10 @@ struct ModelStats {
   int64_t running_requests = 0;
   int64_t waiting_sequences = 0;  // rows that hold no KV pages
   int64_t running_sequences = 0;  // rows that hold pages or are in the current step
-  int64_t queued_tokens = 0;      // the tokens of the waiting sequences' next steps
+  int64_t queued_tokens = 0;      // of the next steps of all sequences in the queue
   int64_t queued_bytes = 0;       // the memory of requests that wait or run
-  nanoseconds oldest_age{0};      // of the oldest waiting request in the queue, not in the backlog
+  // Of the oldest sequence in the queue that holds no pages. The backlog does not count.
+  nanoseconds oldest_age{0};
   // The time to compute all admitted requests at the measured costs, if none ends before
   // max_tokens.
   nanoseconds estimated_drain{0};
