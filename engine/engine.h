@@ -98,6 +98,9 @@ class Engine {
   // Like Resolve, with the adapter's classifier.
   virtual absl::StatusOr<Named> Find(std::string_view name, std::string_view version) const;
   virtual std::vector<std::shared_ptr<const Model>> Models() const = 0;
+  // Returns the number of served models, or the number after an Exchange in progress if that is
+  // larger.
+  virtual int64_t MostModels() const { return std::ssize(Models()); }
 
   // Serves an adapter of a served snapshot, in place of the one with its name. The requests of a
   // replaced or unloaded adapter finish on it. An adapter may be evicted from memory and is then

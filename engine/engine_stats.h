@@ -123,6 +123,10 @@ struct AdapterCounts {
     evictions += other.evictions;
     return *this;
   }
+  AdapterCounts operator-(const AdapterCounts& other) const {
+    return {requests - other.requests, tokens - other.tokens, loads - other.loads,
+            evictions - other.evictions};
+  }
 };
 
 struct AdapterStats {
@@ -140,10 +144,11 @@ struct AdapterTableStats {
   int64_t limit_bytes = 0;  // the most bytes; 0 if the model takes no adapters
   int64_t known = 0;
   int64_t capacity = 0;  // about the number of adapters that fit in the limit
-  // The adapters that requests used first, and the sums of the others and of unloaded adapters.
+  // The adapters that requests used first, with their counts since then, and the sums of all other
+  // counts: of other adapters, of unloaded adapters, and from before an adapter was named.
   std::vector<AdapterStats> named{};
   AdapterStats others{};
-  std::vector<std::string> loaded{};   // those in memory; the ones that were used last
+  std::vector<std::string> loaded{};   // those in memory that were used last, in alphabetical order
   std::vector<std::string> waiting{};  // those that requests wait for
 };
 
@@ -156,9 +161,10 @@ struct ModelStats {
   int64_t running_requests = 0;
   int64_t waiting_sequences = 0;  // rows that hold no KV pages
   int64_t running_sequences = 0;  // rows that hold pages or are in the current step
-  int64_t queued_tokens = 0;      // the tokens of the waiting sequences' next steps
+  int64_t queued_tokens = 0;      // of the next steps of all sequences in the queue
   int64_t queued_bytes = 0;       // the memory of requests that wait or run
-  nanoseconds oldest_age{0};      // of the oldest waiting request in the queue, not in the backlog
+  // Of the oldest sequence in the queue that holds no pages. The backlog does not count.
+  nanoseconds oldest_age{0};
   // The time to compute all admitted requests at the measured costs, if none ends before
   // max_tokens.
   nanoseconds estimated_drain{0};

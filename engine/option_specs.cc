@@ -245,9 +245,9 @@ template <>
 const std::vector<OptionSpec<HistoryOptions>>& OptionSpecs<HistoryOptions>() {
   using S = HistoryOptions;
   static const auto& specs = *new auto(SpecsOfAllMembers<S>({
-      Advanced(SLUICE_OPTION(requests, Count(0, 1'000'000),
+      Advanced(SLUICE_OPTION(requests, Count(0, 65'536),
                              "Number of finished requests of each model that `sluice explain` can "
-                             "explain.")),
+                             "explain. Each takes up to about 10 KB.")),
       SLUICE_OPTION(journal, Path{},
                     "File for the journal of arrivals, decisions and measured steps, for the "
                     "simulator and for sizing. It contains sizes and times, but no payload. A "

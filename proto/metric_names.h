@@ -134,12 +134,17 @@ inline constexpr Metric kSequencesWaiting{"sluice_sequences_waiting",
                                           "Rows that hold no KV pages and wait for a step."};
 inline constexpr Metric kSequencesRunning{
     "sluice_sequences_running", "Rows that hold KV pages, or are computed by the current step."};
-inline constexpr Metric kQueuedTokens{"sluice_queued_tokens", "Tokens of the waiting requests."};
-inline constexpr Metric kQueueBytes{"sluice_queue_bytes", "Memory of the waiting requests."};
-inline constexpr Metric kOldestAge{"sluice_queue_oldest_age_seconds",
-                                   "Age of the oldest sequence in the queue, since it entered the "
-                                   "queue. Requests in the backlog (docs/admission.md) do not "
-                                   "count."};
+inline constexpr Metric kQueuedTokens{
+    "sluice_queued_tokens",
+    "Tokens of the next steps of the sequences in the queue, also of running sequences between two "
+    "steps. Requests in the backlog (docs/admission.md) do not count."};
+inline constexpr Metric kQueueBytes{
+    "sluice_queue_bytes",
+    "Memory of the waiting and running requests, with their longest replies."};
+inline constexpr Metric kOldestAge{
+    "sluice_queue_oldest_age_seconds",
+    "Age of the oldest sequence in the queue that holds no KV pages, since its request entered the "
+    "queue. Running sequences and requests in the backlog (docs/admission.md) do not count."};
 inline constexpr Metric kDrain{"sluice_estimated_drain_seconds",
                                "Estimated time to compute the queue; for autoscaling."};
 inline constexpr Metric kTimeToReady{

@@ -55,7 +55,10 @@ struct RequestHistory {
 class DecisionHistory {
  public:
   // Keeps at most `requests` requests; may be 0.
-  explicit DecisionHistory(size_t requests) : capacity_(requests) {}
+  explicit DecisionHistory(size_t requests) : capacity_(requests) {
+    hashes_.reserve(requests);
+    explanations_.reserve(requests);
+  }
 
   // Adds a request that ended. A request without an id is not kept.
   void Add(const Request& request, const absl::Status& status, const RequestTrace& trace,
@@ -67,7 +70,8 @@ class DecisionHistory {
  private:
   const size_t capacity_;
   mutable Mutex mu_;
-  size_t next_ ABSL_GUARDED_BY(mu_) = 0;                        // index of the next entry
+  size_t next_ ABSL_GUARDED_BY(mu_) = 0;  // index of the next entry
+  // Their memory is reserved, because Add runs on the scheduling thread.
   std::vector<size_t> hashes_ ABSL_GUARDED_BY(mu_);             // of the ids, for Find
   std::vector<Explanation> explanations_ ABSL_GUARDED_BY(mu_);  // with the same indices
 };

@@ -139,26 +139,24 @@ absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(const std::string& path, 
         absl::StrCat("engine.history.journal: ", path,
                      " is not a journal; name a journal or a file that does not exist"));
   }
-  const int64_t bytes = file.get() < 0 ? -1 : CutToLines(file.get());
-  if (bytes < 0) {
+  if (file.get() < 0) {
     return absl::UnavailableError(
         absl::StrCat("engine.history.journal: ", path, ": ", std::strerror(errno)));
   }
-  std::unique_ptr<Journal> journal(new Journal(path, std::move(file), bytes, start.most_bytes,
+  std::unique_ptr<Journal> journal(new Journal(path, std::move(file), start.most_bytes,
                                                std::move(notice), std::move(write_failed)));
   const std::string line = StartLine(start);
   journal->Append(line.size(), [&](std::string* out) { out->append(line); });
   return journal;
 }
 
-Journal::Journal(std::string path, Descriptor file, int64_t bytes, int64_t most_bytes,
+Journal::Journal(std::string path, Descriptor file, int64_t most_bytes,
                  std::function<void(std::string_view)> notice, std::function<void()> write_failed)
     : path_(std::move(path)),
       file_(std::move(file)),
       most_bytes_(most_bytes),
       notice_(std::move(notice)),
-      write_failed_(std::move(write_failed)),
-      bytes_(bytes) {
+      write_failed_(std::move(write_failed)) {
   buffer_.reserve(kBufferBytes);
   writing_.reserve(kBufferBytes);
   writer_.emplace(Clock::Real(), /*first=*/MonoTime::max(), [this] {
@@ -172,10 +170,30 @@ Journal::~Journal() {
   WriteLines();
 }
 
+void Journal::StartWriting() {
+  {
+    MutexLock lock(&mu_);
+    state_ = Writing::kOn;
+  }
+  writer_->Wake();
+}
+
+void Journal::StopWriting() {
+  {
+    MutexLock lock(&mu_);
+    if (state_ != Writing::kOn) return;
+    state_ = Writing::kStopped;
+  }
+  WriteLines();
+  MutexLock lock(&file_mu_);
+  bytes_ = -1;
+}
+
 template <typename Write>
 void Journal::Append(size_t most_bytes, const Write& write) {
   MutexLock lock(&mu_);
-  if (buffer_.capacity() - buffer_.size() < most_bytes + kPlainLine) {
+  const bool full = buffer_.capacity() - buffer_.size() < most_bytes + kPlainLine;
+  if (full || state_ == Writing::kStopped) {
     ++unwritten_gap_;
     ++dropped_lines_;
     return;
@@ -279,10 +297,11 @@ int64_t Journal::dropped_lines() const {
 }
 
 void Journal::WriteLines() {
+  MutexLock writing(&file_mu_);
   for (;;) {
     {
       MutexLock lock(&mu_);
-      if (buffer_.empty()) return;
+      if (buffer_.empty() || state_ == Writing::kNotYet) return;
       writing_.swap(buffer_);
     }
     const absl::Status written = WriteAll(writing_);
@@ -301,6 +320,12 @@ void Journal::WriteLines() {
 }
 
 absl::Status Journal::WriteAll(std::string_view lines) {
+  if (bytes_ < 0) bytes_ = CutToLines(file_.get());
+  if (bytes_ < 0) {
+    const std::string error = std::strerror(errno);
+    write_failed_();
+    return absl::UnavailableError(absl::StrCat("cannot cut off a partial line: ", error));
+  }
   if (bytes_ + std::ssize(lines) > most_bytes_) {
     bytes_ = most_bytes_;  // do not append later lines that are short enough to fit
     return absl::ResourceExhaustedError(

@@ -29,6 +29,9 @@ namespace sluice {
 //     continues. The file always consists of whole lines: a partial line, written now or by an
 //     earlier process, is cut off.
 //   * Once the file has `most_bytes`, further lines are dropped and counted in the same way.
+//   * Several journals may have the same file, but only one of them may write at a time: from
+//     StartWriting to StopWriting or to its end. Lines before StartWriting stay in the buffer.
+//     Lines after StopWriting are dropped and counted.
 //   * The destructor writes the buffered lines.
 class Journal : public SchedulerObserver {
  public:
@@ -42,13 +45,17 @@ class Journal : public SchedulerObserver {
     CostState costs;
     int64_t most_bytes = std::numeric_limits<int64_t>::max();  // of the file
   };
-  // Opens `path` for appending, cuts off a line without an end, and writes the start line. Returns
-  // Unavailable with the path in the message. Both functions are called on the writing thread:
-  // `notice` once, when lines are first lost, and `write_failed` after each write that failed.
+  // Opens `path` for appending, and puts the start line into the buffer. Returns Unavailable with
+  // the path in the message. Both functions are called by the thread that writes: `notice` once,
+  // when lines are first lost, and `write_failed` after each write that failed.
   static absl::StatusOr<std::unique_ptr<Journal>> Open(
       const std::string& path, const Start& start, std::function<void(std::string_view)> notice,
       std::function<void()> write_failed = [] {});
   ~Journal() override;
+
+  // The first write cuts off a line without an end. StopWriting writes the buffered lines.
+  void StartWriting();
+  void StopWriting();
 
   void OnPush(const WaitingSequence& sequence, bool arrival) override;
   void OnRemove(const WaitingSequence& sequence) override;
@@ -63,16 +70,16 @@ class Journal : public SchedulerObserver {
  private:
   class Line;
 
-  Journal(std::string path, Descriptor file, int64_t bytes, int64_t most_bytes,
+  Journal(std::string path, Descriptor file, int64_t most_bytes,
           std::function<void(std::string_view)> notice, std::function<void()> write_failed);
 
   // Calls `write` to append a line of at most `most_bytes` to the buffer, or counts it as dropped.
   template <typename Write>
   void Append(size_t most_bytes, const Write& write);
-  // Empties the buffer. Called by the writing thread, and once after it has ended.
+  // Empties the buffer, if writing has started.
   void WriteLines();
   // Writes all of `lines`. After an error, undoes a partial write if possible.
-  absl::Status WriteAll(std::string_view lines);
+  absl::Status WriteAll(std::string_view lines) ABSL_EXCLUSIVE_LOCKS_REQUIRED(file_mu_);
 
   const std::string path_;
   const Descriptor file_;
@@ -80,15 +87,17 @@ class Journal : public SchedulerObserver {
   const std::function<void(std::string_view)> notice_;
   const std::function<void()> write_failed_;
 
+  Mutex file_mu_;  // held while lines are written; taken before mu_
+  std::string writing_ ABSL_GUARDED_BY(file_mu_);
+  int64_t bytes_ ABSL_GUARDED_BY(file_mu_) = -1;  // of the file; -1: it is not examined yet
+  bool noticed_loss_ ABSL_GUARDED_BY(file_mu_) = false;
+
+  enum class Writing { kNotYet, kOn, kStopped };
   mutable Mutex mu_;
+  Writing state_ ABSL_GUARDED_BY(mu_) = Writing::kNotYet;
   std::string buffer_ ABSL_GUARDED_BY(mu_);         // whole lines, within its capacity
   int64_t unwritten_gap_ ABSL_GUARDED_BY(mu_) = 0;  // lines lost since the last dropped line
   int64_t dropped_lines_ ABSL_GUARDED_BY(mu_) = 0;
-
-  // Used only by WriteLines.
-  std::string writing_;
-  int64_t bytes_;  // of the file
-  bool noticed_loss_ = false;
 
   std::optional<PeriodicThread> writer_;  // woken when the buffer is no longer empty
 };

@@ -47,6 +47,7 @@ void SequenceQueue::EraseFromIndices(const WaitingSequence& sequence) {
 void SequenceQueue::AddStep(WaitingSequence* sequence) {
   tokens_ += sequence->tokens;
   if (!sequence->running) {
+    waiting_arrivals_.emplace(sequence->queued, sequence->ticket);
     later_steps_ += sequence->expected_steps - 1;
     fresh_.Insert(OrderKey(*sequence), int64_t{sequence->tokens} + sequence->later_tokens);
     if (sequence->deadline == MonoTime::max()) return;
@@ -61,6 +62,7 @@ void SequenceQueue::AddStep(WaitingSequence* sequence) {
 void SequenceQueue::EraseStep(const WaitingSequence& sequence) {
   tokens_ -= sequence.tokens;
   if (!sequence.running) {
+    waiting_arrivals_.erase({sequence.queued, sequence.ticket});
     later_steps_ -= sequence.expected_steps - 1;
     fresh_.Erase(OrderKey(sequence));
     if (sequence.deadline == MonoTime::max()) return;
@@ -118,6 +120,10 @@ WaitingSequence* SequenceQueue::Expired(MonoTime now) const {
 
 MonoTime SequenceQueue::OldestArrival() const {
   return arrivals_.empty() ? MonoTime::max() : arrivals_.begin()->first;
+}
+
+MonoTime SequenceQueue::OldestWaiting() const {
+  return waiting_arrivals_.empty() ? MonoTime::max() : waiting_arrivals_.begin()->first;
 }
 
 DueTotals::Total SequenceQueue::PromptsDueBy(MonoTime deadline, int priority) const {

@@ -63,6 +63,8 @@ class SequenceQueue {
 
   // Returns the earliest arrival, or MonoTime::max() if the queue is empty.
   MonoTime OldestArrival() const;
+  // Returns the earliest arrival of the sequences that are not running, or MonoTime::max().
+  MonoTime OldestWaiting() const;
 
   bool empty() const { return order_.empty(); }
   int64_t size() const { return std::ssize(order_); }
@@ -88,6 +90,7 @@ class SequenceQueue {
   using Allocator = std::pmr::polymorphic_allocator<T>;
   using Index = absl::btree_map<Key, WaitingSequence*, std::less<Key>,
                                 Allocator<std::pair<const Key, WaitingSequence*>>>;
+  using Arrivals = absl::btree_set<Key, std::less<Key>, Allocator<Key>>;
 
   Key OrderKey(const WaitingSequence& sequence) const {
     const MonoTime arrival = sequence.queued + sequence.deferred;
@@ -103,8 +106,9 @@ class SequenceQueue {
   Index order_{Allocator<Index::value_type>(&nodes_)};
   Index deadlines_{Allocator<Index::value_type>(&nodes_)};  // finite ones only
   Index running_{Allocator<Index::value_type>(&nodes_)};
-  absl::btree_set<Key, std::less<Key>, Allocator<Key>> arrivals_{Allocator<Key>(&nodes_)};
-  std::array<DueTotals, kPriorityLevels> due_;  // of prompts that have not begun, by level
+  Arrivals arrivals_{Allocator<Key>(&nodes_)};
+  Arrivals waiting_arrivals_{Allocator<Key>(&nodes_)};  // of sequences that are not running
+  std::array<DueTotals, kPriorityLevels> due_;          // of prompts that have not begun, by level
   int64_t tokens_ = 0;
   DueTotals fresh_;  // the prompts that have not begun, by their places in the order
   int64_t later_steps_ = 0;

@@ -20,6 +20,7 @@
 #include "server/common/memory_limits.h"
 #include "server/daemon/device.h"
 #include "server/models/model_manager.h"
+#include "server/models/model_target.h"
 #include "server/security/security.h"
 
 namespace sluice {
@@ -84,11 +85,11 @@ ConfigCheck CheckConfig(const Config& config) {
     if (!status.ok()) check.errors.push_back(status);
   };
   const ServerOptions options = WithMemoryShares(config.server);
-  const EngineOptions engine =
-      WithMemoryShares(config.engine, options.memory.limit_bytes, std::ssize(config.models));
+  const int64_t models = CountModels(config.models, config.model_repository);
+  const EngineOptions engine = WithMemoryShares(config.engine, options.memory.limit_bytes, models);
   const auto limits_now = [&] {
-    return ComputeMemoryLimits(options, engine.queue.max_bytes,
-                               std::max<int64_t>(std::ssize(config.models), 1), ResidentBytes());
+    return ComputeMemoryLimits(options, engine.queue.max_bytes, std::max<int64_t>(models, 1),
+                               ResidentBytes());
   };
   const absl::Status enough = limits_now().Check();
   add(enough);

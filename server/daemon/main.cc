@@ -13,7 +13,6 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/fault_injection.h"
-#include "base/interruption.h"
 #include "base/mapped_files.h"
 #include "base/out_of_memory.h"
 #include "base/periodic_thread.h"
@@ -38,6 +37,7 @@
 #include "server/daemon/server.h"
 #include "server/daemon/service_manager.h"
 #include "server/daemon/tuning.h"
+#include "server/models/model_target.h"
 #include "server/observe/access_log.h"
 #include "server/observe/engine_log.h"
 #include "server/observe/metrics.h"
@@ -160,18 +160,18 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
               {{"variable", kernels::kInstructionCapVariable}, {"value", cap}});
   }
   const ServerOptions server_options = WithMemoryShares(config.server);
+  const int64_t configured_models = CountModels(config.models, config.model_repository);
   EngineOptions engine_options =
-      WithMemoryShares(config.engine, server_options.memory.limit_bytes, std::ssize(config.models));
+      WithMemoryShares(config.engine, server_options.memory.limit_bytes, configured_models);
   // If callers are not identified, all of them count as one.
   if (config.server.auth.callers_file.empty()) engine_options.kv.private_prefixes = false;
   const Engine* serving = nullptr;
   const int cpus_at_start = kernels::AvailableCpus();
   std::atomic<int64_t> memory_limit = server_options.memory.limit_bytes;
   const auto limits_without_models = [&](int64_t process_bytes) {
-    const int64_t served = serving == nullptr ? 0 : std::ssize(serving->Models());
+    const int64_t served = serving == nullptr ? 0 : serving->MostModels();
     return ComputeMemoryLimits(server_options, engine_options.queue.max_bytes,
-                               std::max<int64_t>(std::ssize(config.models), served + 1),
-                               process_bytes);
+                               std::max<int64_t>({configured_models, served, 1}), process_bytes);
   };
   const int64_t bytes_at_start = ResidentBytes();
   const auto free_memory = [&] {
@@ -206,28 +206,27 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
   Termination termination([&] {
     if (loaded) hangups->Post([&] { reload().status().IgnoreError(); });
   });
-  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Server> server,
-                          Server::Start(server_options, version, engine_options,
-                                        {engine.get(), Clock::Real(), &metrics, &statistics,
-                                         &activity, &replies, log.get(), &access}));
+  const auto interrupted = [&termination] {
+    return termination.requested()
+               ? absl::CancelledError("the process received a termination signal")
+               : absl::OkStatus();
+  };
+  SLUICE_ASSIGN_OR_RETURN(
+      std::unique_ptr<Server> server,
+      Server::Start(server_options, version, engine_options,
+                    {engine.get(), Clock::Real(), &metrics, &statistics, &activity, &replies,
+                     log.get(), &access, ResidentBytes, interrupted}));
   engine_health.Attach(&server->health());
   const absl::Cleanup detach = [&engine_health] { engine_health.Attach(nullptr); };
   // A reload in progress uses the server. After the signal that ends the daemon, no SIGHUP counts.
   const absl::Cleanup end_reloads = [&hangups] { hangups.reset(); };
   reloader.emplace(config, read, server.get(), &metrics, log.get());
-  {
-    const Interruptible loading([&termination] {
-      return termination.requested()
-                 ? absl::CancelledError("the process received a termination signal")
-                 : absl::OkStatus();
-    });
-    const absl::Status status = reloader->LoadModels();
-    if (termination.requested()) {
-      log->Info("the daemon ended while it was loading models", {{"signal", termination.Await()}});
-      return absl::OkStatus();
-    }
-    SLUICE_RETURN_IF_ERROR(WithLimits(status, limits_without_models(bytes_at_start)));
+  const absl::Status loaded_models = reloader->LoadModels();
+  if (termination.requested()) {
+    log->Info("the daemon ended while it was loading models", {{"signal", termination.Await()}});
+    return absl::OkStatus();
   }
+  SLUICE_RETURN_IF_ERROR(WithLimits(loaded_models, limits_without_models(bytes_at_start)));
   SLUICE_RETURN_IF_ERROR(server->memory_limits().Check());
   log->Info("memory limits", {{"limits", server->memory_limits().Text()}});
   const auto is_served = [&engine](std::string_view name, int64_t number) {

@@ -79,7 +79,8 @@ ServingContext::ServingContext(const ServerOptions& options, std::string daemon_
                     [this](int64_t bytes) {
                       admin.transfers.CutLargest(bytes - inference.transfers.CutLargest(bytes));
                     }}),
-      models(engine, log, options.memory.copy_weights ? FileAccess::kCopy : FileAccess::kMap),
+      models(engine, log, options.memory.copy_weights ? FileAccess::kCopy : FileAccess::kMap,
+             interrupted),
       loads(std::in_place, kMaxWaitingLoads),
       lookups(kMaxWaitingLookups) {}
 

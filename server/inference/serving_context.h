@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "base/clock.h"
 #include "base/memory_budget.h"
 #include "base/resident_memory.h"
@@ -43,6 +44,8 @@ struct ServerParts {
   Log* log = nullptr;
   AccessLog* access = nullptr;
   std::function<int64_t()> resident = ResidentBytes;  // the memory of the process
+  // Returns an error if loads of models must end, because the process does.
+  std::function<absl::Status()> interrupted = [] { return absl::OkStatus(); };
 };
 
 // Every part is thread-safe.

@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/interruption.h"
 #include "base/out_of_memory.h"
 #include "base/status_macros.h"
 #include "base/text_wrap.h"
@@ -101,6 +102,7 @@ ModelManager::Checked ModelManager::Check(const std::vector<ModelSpec>& models,
 absl::StatusOr<ModelManager::Changes> ModelManager::Apply(const std::vector<ModelSpec>& models,
                                                           const std::string& repository) {
   MutexLock turn(&turn_mu_);
+  const Interruptible scope(interrupted_);
   ModelFailures failures;
   absl::StatusOr<Changes> changes = ApplyInTurn(models, repository, &failures);
   if (!changes.ok() || !changes->loaded.empty()) on_load_(changes.ok());
@@ -181,6 +183,7 @@ absl::Status ModelManager::LoadAdapterOf(const Model& model, const std::string& 
 absl::Status ModelManager::Load(const std::string& name, std::optional<int64_t> version,
                                 const std::string& path) {
   MutexLock turn(&turn_mu_);
+  const Interruptible scope(interrupted_);
   const absl::Status status = LoadInTurn(name, version, path);
   on_load_(status.ok());
   if (!status.ok()) LogFailure(name, version, status);
@@ -305,6 +308,7 @@ absl::StatusOr<ModelManager::Changes> ModelManager::Serve(
 absl::Status ModelManager::LoadAll(const std::vector<ModelTarget>& targets, ModelChange* change,
                                    ModelFailures* failures) const {
   for (const ModelTarget& target : targets) {
+    SLUICE_RETURN_IF_ERROR(CheckInterruption());
     absl::StatusOr<std::shared_ptr<const Model>> model =
         OrOutOfMemory([&] { return LoadTarget(target, *change); });
     if (!model.ok()) {

@@ -26,9 +26,12 @@ namespace sluice {
 // are served as before. Index reads the disk, but does not wait for the other three.
 class ModelManager {
  public:
-  // Neither is owned; both outlive the manager. `weights` selects how weight files are read.
-  ModelManager(Engine* engine, Log* log, FileAccess weights = FileAccess::kMap)
-      : engine_(engine), log_(log), weights_(weights) {}
+  // Neither is owned; both outlive the manager. `weights` selects how weight files are read. Apply
+  // and Load end early with the error of `interrupted`, which they call now and then.
+  ModelManager(
+      Engine* engine, Log* log, FileAccess weights = FileAccess::kMap,
+      std::function<absl::Status()> interrupted = [] { return absl::OkStatus(); })
+      : engine_(engine), log_(log), weights_(weights), interrupted_(std::move(interrupted)) {}
 
   // Sets the function that is called after each change of the served models, and after each Apply.
   // Must be called before the other methods.
@@ -133,6 +136,7 @@ class ModelManager {
   std::function<void()> on_change_ = [] {};
   std::function<void(bool ok)> on_load_ = [](bool) {};
   const FileAccess weights_;
+  const std::function<absl::Status()> interrupted_;
 
   Mutex turn_mu_;  // held during a whole operation
   std::vector<ModelSpec> models_ ABSL_GUARDED_BY(turn_mu_);

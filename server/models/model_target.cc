@@ -185,6 +185,12 @@ absl::StatusOr<std::optional<ModelRepository>> OpenRepository(const std::string&
                       absl::StrCat("model_repository: ", root.status().message()));
 }
 
+int64_t CountModels(const std::vector<ModelSpec>& models, const std::string& path) {
+  const absl::StatusOr<std::optional<ModelRepository>> repository = OpenRepository(path);
+  const bool lists = repository.ok() && repository->has_value();
+  return std::ssize(models) + (lists ? std::ssize(NamesIn(**repository)) : 0);
+}
+
 absl::StatusOr<std::vector<ModelTarget>> FindTargets(
     const std::vector<ModelSpec>& models, const std::optional<ModelRepository>& repository,
     ModelFailures* failures, Log* log) {

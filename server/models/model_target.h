@@ -41,6 +41,10 @@ using ModelFailures = std::vector<ModelFailure>;
 // Returns the repository at `path`, or nothing if the path is empty.
 absl::StatusOr<std::optional<ModelRepository>> OpenRepository(const std::string& path);
 
+// Returns the number of `models` and of the models in the repository at `path`, which may be empty.
+// The models of a repository that cannot be read do not count.
+int64_t CountModels(const std::vector<ModelSpec>& models, const std::string& path);
+
 // Returns `models` and the highest version of each model in the repository. Draft models come
 // first, and the fingerprint of a model covers its draft model. Models of the repository are not
 // required, except the draft models of `models`; one that cannot be read is added to `failures`.

@@ -53,6 +53,22 @@ def test_cluster_configuration_is_valid(tmp_path):
     promtool("check", "config", path)
 
 
+@pytest.mark.parametrize("path", [
+    "prometheus/prometheus.yml", "prometheus/prometheus_kubernetes.yml",
+    "kubernetes/components/monitoring/pod_monitor.yaml",
+    "kubernetes/overlays/kserve/pod_monitor.yaml"])
+def test_scrapes_of_daemons_drop_the_list_of_adapters(path):
+    """Each change of the list would be a new series."""
+    config = yaml.safe_load((DEPLOY / path).read_text())
+    if "spec" in config:
+        scrape, = config["spec"]["podMetricsEndpoints"]
+        rules, label = scrape["metricRelabelings"], "sourceLabels"
+    else:
+        scrape = next(each for each in config["scrape_configs"] if each["job_name"] == "sluice")
+        rules, label = scrape["metric_relabel_configs"], "source_labels"
+    assert rules == [{label: ["__name__"], "regex": "sluice_lora_requests_info", "action": "drop"}]
+
+
 @pytest.mark.parametrize("path", RULE_TESTS, ids=lambda path: path.stem)
 def test_alerts_fire_and_stay_silent(path):
     promtool("test", "rules", path)

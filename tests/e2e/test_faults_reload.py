@@ -4,11 +4,10 @@ import signal
 import subprocess
 
 import pytest
-import tritonclient.grpc as grpcclient
 from always import undisturbed
 from conftest import DEMO, SLUICE
 from infer import text_inputs
-from waiting import PATIENCE_S, wait_until
+from waiting import PATIENCE_S, Gate, wait_until
 
 
 @pytest.fixture
@@ -57,19 +56,29 @@ def to_an_io_error(path):
     path.symlink_to("/proc/self/mem")  # Reading this file at offset 0 fails with EIO.
 
 
-def test_a_termination_waits_for_a_reload_in_progress(configured):
-    server, write, _ = configured
-    write("".join(f"  - {{name: more{i}, path: {DEMO}}}\n" for i in range(8)))
-    server.process.send_signal(signal.SIGHUP)
-    with grpcclient.InferenceServerClient(server.admin) as admin:
-        def has_begun():
-            models = admin.get_model_repository_index().models
-            return any(model.reason == "loading" for model in models) or reloads(server, "ok")
-
-        wait_until(has_begun)
+@pytest.mark.parametrize("begin", [
+    lambda server: server.process.send_signal(signal.SIGHUP),
+    lambda server: subprocess.Popen([SLUICE, "load", "demo", "--server", server.admin],
+                                    stderr=subprocess.DEVNULL),
+], ids=["reload", "load"])
+def test_a_termination_ends_a_load_in_progress(daemon, tmp_path, begin):
+    path, gate = tmp_path / "sluice.yaml", Gate(tmp_path / "gate")
+    models = f"models:\n  - {{name: demo, path: {DEMO}}}\n"
+    path.write_text(models)
+    # The drain would end the process if the load took longer.
+    server = daemon("--config", str(path), "--server.lifecycle.drain-timeout", f"{PATIENCE_S}s",
+                    models=(), faults=f"load:delay=0*1;load:{gate}*1")
+    path.write_text(f"{models}  - {{name: more, path: {DEMO}}}\n")
+    load = begin(server)
+    gate.await_met()
     server.process.send_signal(signal.SIGTERM)
-    server.process.wait(PATIENCE_S)
-    assert server.process.returncode == 0
+    wait_until(lambda: not server.ready())
+    gate.open()
+    output, _ = server.process.communicate(timeout=PATIENCE_S)
+    assert server.process.returncode == 0, output
+    assert "the process received a termination signal" in output
+    if load:
+        assert load.wait(PATIENCE_S) == 1
 
 
 @pytest.mark.parametrize("spoil, reason", [

@@ -18,6 +18,7 @@ from infer import ids_inputs, infer, logits_message, tensor
 from instruction_sets import needs
 from limits import MIB, resident
 from test_recommender import RECOMMENDER
+from tiny_model import TinyModel
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 from waiting import PATIENCE_S, wait_until
@@ -60,6 +61,22 @@ def test_models_that_start_together_share_a_small_memory(daemon):
         for name in names:
             answer = infer(client, ids_inputs([[65, 110]]), model=name, max_tokens=4)
             assert answer["output_ids"].shape == (1, 4)
+
+
+def test_models_of_a_repository_share_a_small_memory(daemon, tmp_path):
+    names = [f"model{index}" for index in range(6)]
+    for name in names:
+        TinyModel(tmp_path / name, seed=1)
+    options = ["--model-repository", str(tmp_path), LIMIT, "1GiB", "--cpu.threads", "1"]
+    checked = subprocess.run([SLUICED, *options, "--check"], capture_output=True, text=True,
+                             timeout=PATIENCE_S, check=False)
+    assert checked.returncode == 0 and "models: 6." in checked.stdout, checked
+    server = daemon(*options, models=[])
+    lines = plan(server)
+    assert lines["queue"] <= lines.pop("all") // 16
+    with server.client() as client:
+        index = client.get_model_repository_index().models
+    assert {model.name for model in index if model.state == "READY"} == set(names), index
 
 
 @pytest.mark.parametrize("options, words", [

@@ -30,6 +30,7 @@ inline void RecordRun(std::span<const Arrival> arrivals, const BatchOptions& bat
                              .costs = CostModel(rows).state()};
   auto journal = Journal::Open(path, start, [](std::string_view) {});
   ASSERT_TRUE(journal.ok()) << journal.status();
+  (*journal)->StartWriting();
   const auto ladder = BuildLadder(
       {.strategy = StrategyKind::kGeometric},
       {.max_tokens = batch.max_batch_tokens, .max_sequences = batch.max_batch_sequences});

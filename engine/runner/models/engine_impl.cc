@@ -5,10 +5,12 @@
 #include <charconv>
 #include <cstddef>
 #include <iterator>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -44,10 +46,10 @@ LadderChoice LadderOf(const ModelChange& change, const Model* model) {
   return found == change.ladders.end() ? LadderChoice() : found->second;
 }
 
-// Returns the file of a served model: `path` for the first slot, `path` and the slot's number for
-// others.
-std::string PathOf(const std::string& path, size_t slot) {
-  return path.empty() || slot == 0 ? path : absl::StrCat(path, ".", slot);
+// Returns the file of the model with this number: `path` for the first one, `path` and the number
+// for others.
+std::string PathOf(const std::string& path, size_t number) {
+  return path.empty() || number == 0 ? path : absl::StrCat(path, ".", number);
 }
 
 // Returns the options, with the device's preferred values for options that are left to the device.
@@ -70,10 +72,10 @@ class EngineImpl : public Engine {
 
   absl::Status Exchange(const ModelChange& change) override {
     MutexLock exchanging(&exchange_mu_);  // one warm-up at a time
+    models_after_exchange_ = ModelsAfter(change);
+    const absl::Cleanup end = [this] { models_after_exchange_ = 0; };
     std::vector<ModelTable::Addition> added;
     added.reserve(change.serve.size());
-    std::vector<ModelTable::Place> places;
-    places.reserve(change.serve.size());
     std::vector<std::shared_ptr<const Model>> withdraw = change.withdraw;
     absl::Status status;
     WarmUpRoom room{.models = std::ssize(change.serve), .free_bytes = backend_->FreeMemory()};
@@ -96,13 +98,19 @@ class EngineImpl : public Engine {
       if (!status.ok()) break;
       room.free_bytes -= MemoryOf(*added.back().model, /*own_draft=*/room.draft == nullptr);
     }
-    for (const ModelTable::Addition& addition : added) places.push_back(addition.place);
     if (status.ok()) {
-      status = OrOutOfMemory([&] { return table_.Exchange(std::move(added), withdraw); });
+      status = OrOutOfMemory([&] {
+        for (const ModelTable::Addition& addition : added) {
+          ForEachOf(*addition.model->model(), &ServedModel::HandOverJournal);
+        }
+        return table_.Exchange(std::move(added), withdraw);
+      });
     }
-    if (!status.ok()) {
-      added.clear();  // before their places are reused
-      for (const ModelTable::Place& place : places) table_.Return(place);
+    // The models that are served now write their files: the added ones or, if they are left out or
+    // after an error, the former ones.
+    for (const std::shared_ptr<const Model>& model : change.serve) {
+      const ModelTable::Lease served = table_.Find(model->name, model->version);
+      if (served != nullptr) served->StartWriting();
     }
     if (draining_) StopAdmission();  // draining may have begun during the warm-up
     return status;
@@ -125,6 +133,10 @@ class EngineImpl : public Engine {
     std::vector<std::shared_ptr<const Model>> models;
     for (const ModelTable::Lease& served : table_.Served()) models.push_back(served->model());
     return models;
+  }
+
+  int64_t MostModels() const override {
+    return std::max<int64_t>(std::ssize(table_.Served()), models_after_exchange_);
   }
 
   absl::Status LoadAdapter(const Model& model, const AdapterSource& adapter) override {
@@ -244,23 +256,50 @@ class EngineImpl : public Engine {
  private:
   // Warms up while the other models serve. Requires that `added` has room.
   absl::Status Prepare(const std::shared_ptr<const Model>& model, const LadderChoice& ladder,
-                       const WarmUpRoom& room, std::vector<ModelTable::Addition>* added) {
+                       const WarmUpRoom& room, std::vector<ModelTable::Addition>* added)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(exchange_mu_) {
     EngineOptions options = options_;
     SLUICE_ASSIGN_OR_RETURN(options.ladder, Apply(ladder, options.ladder));
-    const ModelTable::Place place = table_.Reserve();
+    const RequestId first_id = table_.NextFirstId();
+    const size_t number =
+        file_numbers_.try_emplace({model->name, model->version}, file_numbers_.size())
+            .first->second;
+    options.ladder.file = PathOf(options_.ladder.file, number);
+    options.history.journal = PathOf(options_.history.journal, number);
+    ForEachOf(*model, &ServedModel::HandOverLadder);
     absl::StatusOr<std::unique_ptr<ServedModel>> served = OrOutOfMemory([&] {
-      options.ladder.file = PathOf(options_.ladder.file, place.slot);
-      options.history.journal = PathOf(options_.history.journal, place.slot);
-      return ServedModel::Create(place.first_id, model, options, backend_, clock_, observer_, room);
+      return ServedModel::Create(first_id, model, options, backend_, clock_, observer_, room);
     });
     if (!served.ok()) {
-      table_.Return(place);
       return absl::Status(served.status().code(),
                           absl::StrCat("model ", Quoted(model->name), " version ", model->version,
                                        ": ", served.status().message()));
     }
-    added->push_back({place, *std::move(served)});
+    added->push_back({first_id, *std::move(served)});
     return absl::OkStatus();
+  }
+
+  // Returns the number of models that are served after the change.
+  int64_t ModelsAfter(const ModelChange& change) const {
+    const std::vector<ModelTable::Lease> served = table_.Served();
+    const auto left = std::ranges::count_if(served, [&](const ModelTable::Lease& each) {
+      const Model& model = *each->model();
+      const bool replaced = std::ranges::any_of(change.serve, [&](const auto& other) {
+        return other->name == model.name && other->version == model.version;
+      });
+      const bool withdrawn =
+          std::ranges::find(change.withdraw, each->model()) != change.withdraw.end();
+      return !replaced && !withdrawn;
+    });
+    return left + std::ssize(change.serve);
+  }
+
+  // Calls `act` for the models with this name and version, also for withdrawn ones.
+  void ForEachOf(const Model& model, void (ServedModel::*act)()) const {
+    for (const ModelTable::Lease& each : table_.All()) {
+      const Model& other = *each->model();
+      if (other.name == model.name && other.version == model.version) ((*each).*act)();
+    }
   }
 
   // Returns whether the change is made without the model, whose preparation returned `prepared`.
@@ -360,6 +399,10 @@ class EngineImpl : public Engine {
   Observer* const observer_;
 
   Mutex exchange_mu_;
+  // The numbers of the files of each name and version, in the order of their first loads. A model
+  // that is loaded again has the same files.
+  std::map<std::pair<std::string, int64_t>, size_t> file_numbers_ ABSL_GUARDED_BY(exchange_mu_);
+  std::atomic<int64_t> models_after_exchange_ = 0;  // 0: no exchange is in progress
   std::atomic<bool> draining_ = false;
   ModelTable table_;
 };

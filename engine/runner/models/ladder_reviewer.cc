@@ -258,8 +258,25 @@ void LadderReviewer::Describe(ModelStats* stats) const {
   stats->ladder_kept = kept_;
 }
 
+void LadderReviewer::StartWriting() {
+  MutexLock lock(&file_mu_);
+  writes_ = true;
+}
+
+void LadderReviewer::HandOver() {
+  MutexLock lock(&file_mu_);
+  SaveLocked().IgnoreError();
+  writes_ = false;
+}
+
 absl::Status LadderReviewer::Save() {
+  MutexLock lock(&file_mu_);
+  return SaveLocked();
+}
+
+absl::Status LadderReviewer::SaveLocked() {
   if (!file_) return absl::OkStatus();
+  if (!writes_) return absl::FailedPreconditionError("the model is being loaded again");
   const ModelRunner::ReviewState state = runner_->StateForReview();
   LadderChoice kept;
   {

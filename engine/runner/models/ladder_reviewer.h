@@ -26,17 +26,23 @@ namespace sluice {
 //     that are no longer needed are withdrawn. While the plans of both ladders exist, they may
 //     exceed memory_limit_bytes.
 //
-// Lock order: turn_mu_, then the runner's or the plan cache's lock. No other lock is taken under
-// mu_.
+// Lock order: turn_mu_, then file_mu_, then the runner's or the plan cache's lock. No other lock is
+// taken under mu_.
 class LadderReviewer {
  public:
-  // Nothing is owned; all pointers outlive the reviewer. Without a `file` no file is written.
+  // Nothing is owned; all pointers outlive the reviewer. Without a `file` no file is written, and
+  // with one nothing is written before StartWriting.
   // Requires that `kept`, the choice in the file, can be applied to the options.
   LadderReviewer(ModelRunner* runner, LaterPlans* later_plans, const EngineOptions& options,
                  std::optional<LadderFile> file, LadderChoice kept, Clock* clock,
                  Observer* observer);
   // Waits for a review in progress, and writes the ladder and the costs to the file.
   ~LadderReviewer();
+
+  // HandOver writes the file for a reviewer that is about to read it. No later change of the ladder
+  // is written until StartWriting, and Choose does not keep any.
+  void StartWriting();
+  void HandOver();
 
   // Reviews the ladder, and returns once a changed ladder is in use or none was found. Returns
   // FailedPrecondition for a policy whose ladder is fixed.
@@ -66,8 +72,10 @@ class LadderReviewer {
   absl::Status Prepare(const Ladder& present, const Ladder& ladder);
   void Withdraw(const Ladder& former, const Ladder& ladder);
   void Count(const ReviewReport& report, int64_t evicted);
-  // Writes the file, if there is one. Reports an error to the observer, too.
+  // Writes the file, if there is one. Reports an error to the observer, too. Returns
+  // FailedPrecondition if the file is not this reviewer's to write.
   absl::Status Save();
+  absl::Status SaveLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(file_mu_);
 
   ModelRunner* const runner_;
   LaterPlans* const later_plans_;
@@ -77,6 +85,9 @@ class LadderReviewer {
   Observer* const observer_;
 
   Mutex turn_mu_;  // held for a whole review
+
+  Mutex file_mu_;  // held while the file is written
+  bool writes_ ABSL_GUARDED_BY(file_mu_) = false;
 
   mutable Mutex mu_;
   LadderChanges changes_ ABSL_GUARDED_BY(mu_);

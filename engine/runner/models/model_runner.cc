@@ -98,7 +98,7 @@ double FullRate(const CostModel& costs, const Bucket& largest) {
 void DescribeQueue(const SequenceQueue& queue, MonoTime now, ModelStats* stats) {
   stats->waiting_sequences = queue.size() - queue.running();
   stats->queued_tokens = queue.tokens();
-  if (!queue.empty()) stats->oldest_age = std::max(now - queue.OldestArrival(), nanoseconds(0));
+  stats->oldest_age = now - std::min(queue.OldestWaiting(), now);
 }
 
 }  // namespace

@@ -19,18 +19,9 @@ uint64_t NumberOf(RequestId id) { return id >> kSerialBits; }
 
 }  // namespace
 
-ModelTable::Place ModelTable::Reserve() {
+RequestId ModelTable::NextFirstId() {
   MutexLock lock(&mu_);
-  const auto free = std::find(slots_.begin(), slots_.end(), false);
-  const auto slot = static_cast<size_t>(free - slots_.begin());
-  if (free == slots_.end()) slots_.push_back(false);
-  slots_[slot] = true;
-  return {(next_number_++ % kNumbers) << kSerialBits, slot};
-}
-
-void ModelTable::Return(const Place& place) {
-  MutexLock lock(&mu_);
-  slots_[place.slot] = false;
+  return (next_number_++ % kNumbers) << kSerialBits;
 }
 
 ModelTable::Lent ModelTable::Lend(ServedModel* model) {
@@ -56,7 +47,7 @@ absl::Status ModelTable::Exchange(std::vector<Addition> added,
   next.reserve(added.size());
   for (Addition& addition : added) {
     auto entry = std::make_unique<Entry>();
-    entry->place = addition.place;
+    entry->first_id = addition.first_id;
     entry->model = std::move(addition.model);
     entry->lent = Lend(entry->model.get());
     entry->next = Lend(entry->model.get());
@@ -136,7 +127,7 @@ ModelTable::Lease ModelTable::FindSnapshot(const Model* model) const {
 }
 
 ModelTable::Lease ModelTable::FindRequest(RequestId id) const {
-  return Where([id](const Entry& entry) { return NumberOf(entry.place.first_id) == NumberOf(id); });
+  return Where([id](const Entry& entry) { return NumberOf(entry.first_id) == NumberOf(id); });
 }
 
 std::vector<ModelTable::Lease> ModelTable::Served() const {
@@ -158,12 +149,12 @@ std::vector<ModelTable::Lease> ModelTable::All() const {
 
 void ModelTable::Destroy(Entry* entry) {
   AwaitEnd(entry);
+  // While it can still be found, so that a load of the same model reads the file afterwards.
+  entry->model->HandOverLadder();
+  entry->model->HandOverJournal();
   std::unique_ptr<Entry> removed = Remove(entry);
   removed->lent.lease = nullptr;
   removed->lent.loan->AwaitReturn();  // leases from FindRequest or All
-  const Place place = removed->place;
-  removed = nullptr;
-  Return(place);
 }
 
 void ModelTable::AwaitEnd(Entry* entry) {

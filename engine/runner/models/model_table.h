@@ -26,24 +26,16 @@ namespace sluice {
 class ModelTable {
  public:
   using Lease = std::shared_ptr<ServedModel>;
-  // The numbers that belong to one model. The ids of its requests are above first_id. `slot` is a
-  // small number that is unique among the models in the table.
-  struct Place {
-    RequestId first_id;
-    size_t slot;
-  };
   struct Addition {
-    Place place;
+    RequestId first_id;
     std::unique_ptr<ServedModel> model;
   };
 
   // The destructor waits for the requests of withdrawn models. Requires that no lease is held.
   ModelTable() : withdrawn_({}, [this](Entry*& entry) { Destroy(entry); }) {}
 
-  // Reserves a place for a model that is about to be added. The place becomes free when the model
-  // is destroyed, or when Return is called.
-  Place Reserve();
-  void Return(const Place& place);
+  // Returns an id for a model that is about to be added. The ids of its requests are above it.
+  RequestId NextFirstId();
 
   // Adds models, each replacing the model with the same name and version, and withdraws snapshots.
   // After an error nothing is changed: returns NotFound if a snapshot to withdraw is not served,
@@ -77,7 +69,7 @@ class ModelTable {
     Lease lease;  // callers get copies
   };
   struct Entry {
-    Place place;
+    RequestId first_id;
     std::unique_ptr<ServedModel> model;
     Lent lent;
     Lent next;  // replaces `lent` on withdrawal, which must not allocate
@@ -97,7 +89,6 @@ class ModelTable {
 
   mutable Mutex mu_;
   std::vector<std::unique_ptr<Entry>> entries_ ABSL_GUARDED_BY(mu_);
-  std::vector<bool> slots_ ABSL_GUARDED_BY(mu_);  // whether each slot is taken
   uint64_t next_number_ ABSL_GUARDED_BY(mu_) = 0;
 
   WorkQueue<Entry*> withdrawn_;  // last: its thread starts when everything else is built

@@ -61,6 +61,15 @@ ServedModel::ServedModel(RequestId first_id, std::shared_ptr<const Model> model,
                     });
 }
 
+void ServedModel::StartWriting() {
+  reviewer_.StartWriting();
+  if (journal_ != nullptr) journal_->StartWriting();
+}
+
+void ServedModel::HandOverJournal() {
+  if (journal_ != nullptr) journal_->StopWriting();
+}
+
 ModelStats ServedModel::Stats() const {
   ModelStats stats = runner_.Stats();
   const int64_t at_warm_up = stats.ladder_changes.evicted;

@@ -35,6 +35,13 @@ class ServedModel {
 
   ModelStats Stats() const;
 
+  // A model writes its ladder file and its journal from StartWriting until it hands them over or is
+  // destroyed. Only one of the models with these files writes at a time. Lines for the journal that
+  // come before StartWriting are kept for it; lines after HandOverJournal are dropped.
+  void StartWriting();
+  void HandOverLadder() { reviewer_.HandOver(); }
+  void HandOverJournal();
+
  private:
   ServedModel(RequestId first_id, std::shared_ptr<const Model> model, PreparedModel prepared,
               std::optional<LadderFile> file, LadderChoice kept, std::unique_ptr<Journal> journal,

@@ -194,7 +194,7 @@ absl::Status AdapterTable::Unload(std::string_view name) {
   if (found == entries_.end()) return NotFound(name);
   const std::vector<RequestId> waiting = std::move(found->second.waiting);
   Evict(&found->second, &unloaded);
-  forgotten_ += CountsOf(*found->second.use);
+  forgotten_ += CountsOf(*found->second.use) - found->second.before_named;
   if (found->second.named) --named_;
   entries_.erase(found);
   std::erase_if(wanted_, [&](const Wanted& wanted) { return wanted.name == name; });
@@ -236,6 +236,8 @@ absl::StatusOr<std::shared_ptr<const ServedAdapter>> AdapterTable::Use(std::stri
   if (!entry.named && named_ < AdapterTableStats::kMaxNamed) {
     entry.named = true;
     ++named_;
+    entry.before_named = CountsOf(*entry.use);
+    forgotten_ += entry.before_named;  // the counts of the others never decrease
   }
   return entry.loaded;
 }
@@ -348,7 +350,7 @@ AdapterTableStats AdapterTable::Stats() const {
   for (const auto& [name, entry] : entries_) {
     AdapterStats& own = entry.named ? stats.named.emplace_back() : stats.others;
     if (entry.named) own.name = name;
-    own.counts += CountsOf(*entry.use);
+    own.counts += CountsOf(*entry.use) - entry.before_named;
     if (entry.loaded != nullptr) {
       own.bytes += entry.loaded->bytes();
       loaded.emplace_back(entry.last_use, name);
@@ -366,6 +368,7 @@ AdapterTableStats AdapterTable::Stats() const {
     if (std::ssize(stats.loaded) == AdapterTableStats::kMaxListed) break;
     stats.loaded.push_back(std::move(name));
   }
+  std::ranges::sort(stats.loaded);  // a use must not change the label of a metric
   stats.waiting.resize(std::min<size_t>(stats.waiting.size(), AdapterTableStats::kMaxListed));
   return stats;
 }

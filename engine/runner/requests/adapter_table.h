@@ -145,6 +145,7 @@ class AdapterTable {
     MonoTime last_time{};
     std::shared_ptr<AdapterUse> use = std::make_shared<AdapterUse>();
     bool named = false;              // whether its statistics are listed by its name
+    AdapterCounts before_named;      // the part of its counts that forgotten_ has
     std::vector<RequestId> waiting;  // if there are any, it is in wanted_
   };
   // A load that requests wait for.
@@ -193,7 +194,8 @@ class AdapterTable {
   int64_t leaving_ ABSL_GUARDED_BY(mu_) = 0;        // the part of used_ that requests still use
   std::deque<Wanted> wanted_ ABSL_GUARDED_BY(mu_);  // by rounds, then by arrival
   size_t named_ ABSL_GUARDED_BY(mu_) = 0;
-  AdapterCounts forgotten_ ABSL_GUARDED_BY(mu_);  // of adapters that were unloaded
+  // The counts of adapters that were unloaded, and of others from before they were named.
+  AdapterCounts forgotten_ ABSL_GUARDED_BY(mu_);
   std::vector<std::pair<RequestId, absl::Status>> failed_ ABSL_GUARDED_BY(mu_);  // to be delivered
   std::map<std::string, Entry, std::less<>> entries_ ABSL_GUARDED_BY(mu_);
 };

@@ -1,7 +1,9 @@
 #include "engine/journal/decision_history.h"
 
+#include "engine/option_specs.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runner/harness.h"
+#include "tests/support/allocation_counter.h"
 #include "tests/support/gate.h"
 #include "tests/support/request_spec.h"
 
@@ -132,6 +134,21 @@ TEST_F(DecisionHistoryTest, KeepsNothingIfTheCapacityIsZeroOrTheIdIsEmpty) {
   EXPECT_FALSE(none.Find("a").ok());
   Add(&some, "", 1);
   EXPECT_FALSE(some.Find("").ok());
+}
+
+TEST_F(DecisionHistoryTest, GrowsWithoutMovingItsRequests) {
+  constexpr int kRequests = 1024;
+  DecisionHistory history(kRequests);
+  const MemoryPeak peak;
+  for (int i = 0; i < kRequests; ++i) Add(&history, "id", 1);
+  EXPECT_LT(peak.bytes(), kRequests * static_cast<int64_t>(sizeof(Explanation)) / 4);
+}
+
+TEST(HistoryOptions, TheLargestHistoryTakesLessThanAGibibyte) {
+  constexpr int64_t kBytes = sizeof(Explanation) + RequestHistory::kSteps * sizeof(ExplainedStep) +
+                             RequestHistory::kWaits * sizeof(ExplainedWait);
+  EXPECT_LT(kBytes, 11'000) << "as the help text says";
+  EXPECT_LT(OptionSpecOf<HistoryOptions>("requests").integer->max * kBytes, 1 << 30);
 }
 
 TEST(Explain, ListsEveryStepOfTheRequestAndItsCoBatchedRequests) {

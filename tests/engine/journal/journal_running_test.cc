@@ -143,6 +143,7 @@ class JournalRunningTest : public ::testing::Test {
                                .costs = CostModel().state()};
     auto journal = Journal::Open(Path(), start, [](std::string_view) {});
     ASSERT_TRUE(journal.ok()) << journal.status();
+    (*journal)->StartWriting();
     Traffic traffic(seed, options, journal->get());
     traffic.Run(rounds);
     preemptions_ += traffic.preemptions();

@@ -54,6 +54,13 @@ class NaiveQueue {
     for (const auto* sequence : sequences_) oldest = std::min(oldest, sequence->queued);
     return oldest;
   }
+  MonoTime OldestWaiting() const {
+    MonoTime oldest = MonoTime::max();
+    for (const auto* sequence : sequences_) {
+      if (!sequence->running) oldest = std::min(oldest, sequence->queued);
+    }
+    return oldest;
+  }
   std::vector<WaitingSequence*> Running() const {
     std::vector<WaitingSequence*> running = Ordered();
     std::erase_if(running, [](const auto* sequence) { return !sequence->running; });
@@ -94,6 +101,7 @@ void ExpectSame(const SequenceQueue& queue, const NaiveQueue& naive, size_t wind
   EXPECT_EQ(queue.tokens(), naive.tokens());
   EXPECT_EQ(queue.EarliestDeadline(), naive.EarliestDeadline());
   EXPECT_EQ(queue.OldestArrival(), naive.OldestArrival());
+  EXPECT_EQ(queue.OldestWaiting(), naive.OldestWaiting());
   const std::vector<WaitingSequence*> running = naive.Running();
   queue.Running(&front);
   EXPECT_EQ(front, running);

@@ -5,6 +5,7 @@
 #include "engine/step_description.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/models/model_target.h"
 #include "server/models/repository_calls.h"
 #include "tests/support/checkpoint_writer.h"
 #include "tests/support/fake_backend.h"
@@ -107,6 +108,17 @@ TEST_F(ModelManagerTest, ServesTheListedModelsAndTheHighestVersions) {
       << "two directories with one name";
   EXPECT_EQ(manager_.Apply({}, "").status(), absl::OkStatus());
   EXPECT_THAT(Served(), IsEmpty());
+}
+
+TEST_F(ModelManagerTest, CountsTheModelsOfTheListAndOfTheRepository) {
+  AddModel("a");
+  AddModel("b/2");
+  AddModel("b/10");
+  std::filesystem::create_directories(root_.File("no-model"));
+  const std::vector<ModelSpec> listed = {{"x", "/a", 1}, {"y", "/b", 1}};
+  EXPECT_EQ(CountModels(listed, root_.path()), 4);
+  EXPECT_EQ(CountModels(listed, ""), 2);
+  EXPECT_EQ(CountModels(listed, root_.File("absent")), 2);
 }
 
 TEST_F(ModelManagerTest, ANameOfTheHubIsExplained) {
@@ -426,6 +438,22 @@ TEST_F(ModelManagerTest, AFolderOfModelFoldersIsRefusedWithTheOptionForAReposito
   AddModel("broken/inner");
   std::filesystem::remove(root_.File("broken/model.safetensors"));
   EXPECT_THAT(apply("broken"), Not(HasSubstr("--model-repository")));
+}
+
+TEST_F(ModelManagerTest, AnInterruptedLoadChangesNothing) {
+  AddModel("a");
+  bool ending = false;
+  ModelManager manager(engine_.get(), log_.get(), FileAccess::kMap, [&ending] {
+    return ending ? absl::CancelledError("the process ends") : absl::OkStatus();
+  });
+  ASSERT_EQ(manager.Apply({}, root_.path()).status(), absl::OkStatus());
+  const auto served = Find("a");
+  AddModel("b");
+  ending = true;
+  EXPECT_EQ(manager.Load("a", {}).code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(manager.Apply({}, root_.path()).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(Find("a"), served);
+  EXPECT_EQ(Find("b"), nullptr);
 }
 
 TEST_F(ModelManagerTest, AFailedReloadKeepsTheServedModel) {

@@ -5,11 +5,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/interruption.h"
+#include "engine/journal/journal_reader.h"
+#include "engine/journal/journal_replay.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runner/harness.h"
 #include "tests/support/gate.h"
 #include "tests/support/request_spec.h"
+#include "tests/support/temporary_directory.h"
 
 namespace sluice {
 namespace {
@@ -160,6 +163,28 @@ TEST(Exchange, ModelsThatAreServedTogetherFitTheFreeMemory) {
   EXPECT_LE(used, kFree);
 }
 
+TEST(Exchange, AModelInPreparationCountsAsServed) {
+  Harness harness;
+  const auto other = FakeModel(FakeConfig(), "other");
+  ASSERT_TRUE(harness.engine->Serve(other).ok());
+  std::vector<int64_t> counts;
+  const auto count_during = [&](const ModelChange& change) {
+    counts.clear();
+    EXPECT_TRUE(harness.engine->Exchange(change).ok());
+    return counts.empty() ? 0 : counts.front();
+  };
+  harness.backend.OnPrepare([&](const Bucket&) {
+    counts.push_back(harness.engine->MostModels());
+    return absl::OkStatus();
+  });
+  const auto named = [](const char* name) { return FakeModel(FakeConfig(), name); };
+  EXPECT_EQ(count_during({.serve = {named("a"), named("b"), named("c")}, .withdraw = {other}}), 4);
+  EXPECT_EQ(harness.engine->MostModels(), 4);
+  EXPECT_EQ(count_during({.serve = {named("a")}, .withdraw = {}}), 4) << "it replaces a model";
+  EXPECT_EQ(count_during({.serve = {named("d")}, .withdraw = {harness.model}}), 4);
+  EXPECT_EQ(count_during({.serve = {named("e")}, .withdraw = {}}), 5);
+}
+
 TEST(Exchange, AnUnknownSnapshotChangesNothing) {
   Harness harness;
   const auto twin = FakeModel(FakeConfig());  // has the name and version of the served model
@@ -170,18 +195,48 @@ TEST(Exchange, AnUnknownSnapshotChangesNothing) {
   EXPECT_THAT(harness.engine->Models(), UnorderedElementsAre(harness.model));
 }
 
-TEST(Exchange, ModelsThatExistAtTheSameTimeHaveDifferentFiles) {
+TEST(Exchange, AReplacementContinuesTheJournalWhileTheFormerModelStillRuns) {
+  const TemporaryDirectory directory;
   EngineOptions options = SmallOptions();
-  options.history.journal = ::testing::TempDir() + "/exchange_journal";
-  Gate gate;
-  Harness harness(options);
-  HoldAt(&gate, &harness);
-  const auto running = harness.Submit(harness.MakeRequest({{kHeld}}));
-  gate.AwaitArrivals(1);
-  // The first model's journal is still open.
-  EXPECT_TRUE(harness.engine->Serve(FakeModel(FakeConfig())).ok());
-  gate.Open();
-  running->AwaitDone();
+  options.history.journal = directory.File("journal");
+  {
+    Gate gate;
+    Harness harness(options);
+    HoldAt(&gate, &harness);
+    const auto running = harness.Submit(harness.MakeRequest({{kHeld}}, /*max_tokens=*/3));
+    gate.AwaitArrivals(1);
+    const auto successor = FakeModel(FakeConfig());
+    ASSERT_TRUE(harness.engine->Serve(successor).ok());
+    harness.Submit(RequestOf(successor, {{1, 2}}, /*max_tokens=*/3))->AwaitDone();
+    gate.Open();
+    running->AwaitDone();
+  }
+  auto reader = JournalReader::Open(options.history.journal);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  const auto replayed = ReplayJournal(&*reader);
+  ASSERT_TRUE(replayed.ok()) << replayed.status();
+  EXPECT_EQ(replayed->runs, 2);
+  EXPECT_EQ(replayed->arrivals, 2);
+}
+
+TEST(Exchange, AfterAFailedLoadTheServedModelContinuesItsJournal) {
+  const TemporaryDirectory directory;
+  EngineOptions options = SmallOptions();
+  options.history.journal = directory.File("journal");
+  {
+    Harness harness(options);
+    harness.Submit(harness.MakeRequest({{1}}))->AwaitDone();
+    const ModelChange change = {.serve = {FakeModel(FakeConfig())},
+                                .withdraw = {FakeModel(FakeConfig())}};  // not served
+    EXPECT_EQ(harness.engine->Exchange(change).code(), absl::StatusCode::kNotFound);
+    harness.Submit(harness.MakeRequest({{2}}))->AwaitDone();
+  }
+  auto reader = JournalReader::Open(options.history.journal);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  const auto replayed = ReplayJournal(&*reader);
+  ASSERT_TRUE(replayed.ok()) << replayed.status();
+  EXPECT_EQ(replayed->runs, 1);
+  EXPECT_EQ(replayed->arrivals, 2);
 }
 
 // A caller that resolves and submits again after NotFound is always served, even while models are

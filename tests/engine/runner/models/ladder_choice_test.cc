@@ -202,6 +202,41 @@ TEST_F(LadderKeptTest, IsUsedAfterARestartOnlyIfItIsKept) {
   EXPECT_EQ(AfterRestart().strategy, StrategyKind::kAdaptive);
 }
 
+TEST_F(LadderKeptTest, IsUsedAfterTheModelIsLoadedAgain) {
+  const LadderChoice choice = {{"strategy", "geometric"}, {"ratio", "2"}};
+  {
+    ReviewedEngine served(options_);
+    ASSERT_TRUE(served.engine->ChooseLadder("fake", "", choice, /*keep=*/true).ok());
+    ASSERT_TRUE(served.engine->Serve(FakeModel(FakeConfig())).ok());
+    EXPECT_EQ(served.engine->Stats()[0].ladder_kept, choice);
+    EXPECT_EQ(served.engine->Stats()[0].ladder_options.ratio, 2);
+    ASSERT_TRUE(
+        served.engine->ChooseLadder("fake", "", {{"strategy", "geometric"}, {"ratio", "3"}}, true)
+            .ok());
+  }
+  EXPECT_EQ(AfterRestart().ratio, 3) << "the replaced model did not write the file at its end";
+}
+
+TEST_F(LadderKeptTest, IsRefusedWhileTheModelIsLoadedAgain) {
+  ReviewedEngine served(options_);
+  const LadderChoice choice = {{"strategy", "geometric"}, {"ratio", "2"}};
+  absl::Status during;
+  bool choosing = false;  // the choice prepares plans, too
+  served.backend.OnPrepare([&](const Bucket&) {
+    if (choosing) return absl::OkStatus();
+    choosing = true;
+    during = served.engine->ChooseLadder("fake", "", choice, /*keep=*/true).status();
+    choosing = false;
+    return absl::DataLossError("the load fails");
+  });
+  EXPECT_EQ(served.engine->Serve(FakeModel(FakeConfig())).code(), absl::StatusCode::kDataLoss);
+  served.backend.OnPrepare([](const Bucket&) { return absl::OkStatus(); });
+  EXPECT_THAT(std::string(during.message()), HasSubstr("the model is being loaded again"));
+  EXPECT_THAT(served.engine->Stats()[0].ladder_kept, ::testing::IsEmpty());
+  EXPECT_TRUE(served.engine->ChooseLadder("fake", "", choice, /*keep=*/true).ok())
+      << "after a load that failed, the served model writes its file again";
+}
+
 TEST_F(LadderKeptTest, AChoiceThatCannotBeWrittenIsAnErrorAndIsNeverKept) {
   const TemporaryDirectory directory;
   const std::string folder = directory.File("folder"), moved = directory.File("moved");

@@ -65,6 +65,7 @@ TEST(RunnerStats, FollowsRequestsFromTheQueueThroughAStepToTheirEnd) {
   EXPECT_EQ(stats.running_sequences, 2);  // its rows hold pages
   EXPECT_EQ(stats.waiting_sequences, 0);
   EXPECT_EQ(stats.queued_tokens, 2);  // one token for each of them
+  EXPECT_EQ(stats.oldest_age, nanoseconds(0)) << "they do not wait";
   EXPECT_GT(stats.kv.held, 0);
   const auto used = std::count_if(stats.buckets.begin(), stats.buckets.end(),
                                   [](const BucketStats& bucket) { return bucket.batches == 1; });

@@ -413,6 +413,46 @@ TEST_F(SmallTable, EvictsTheLeastRecentlyUsed) {
   EXPECT_FALSE(Call("d", "x")) << "was used before a and b";
 }
 
+TEST_F(SmallTable, ListsTheLoadedAdaptersInTheSameOrderAfterAnyUse) {
+  for (const char* name : {"b", "a", "c"}) Load(name, 25);
+  const std::vector<std::string> expected = {"a", "b", "c"};
+  EXPECT_EQ(table_.Stats().loaded, expected);
+  EXPECT_TRUE(Call("a", "x"));
+  EXPECT_EQ(table_.Stats().loaded, expected);
+  EXPECT_TRUE(Call("b", "x"));
+  EXPECT_EQ(table_.Stats().loaded, expected);
+}
+
+TEST_F(SmallTable, TheCountsOfTheOthersNeverDecrease) {
+  constexpr int64_t kMany = AdapterTableStats::kMaxNamed + 8;
+  const auto name = [](int64_t i) { return absl::StrCat("a", i); };
+  int64_t others = 0;
+  // Checks the counts after `expected` loads.
+  const auto check = [&](int64_t expected) {
+    const AdapterTableStats stats = table_.Stats();
+    EXPECT_GE(stats.others.counts.loads, others);
+    others = stats.others.counts.loads;
+    int64_t loads = others;
+    for (const AdapterStats& each : stats.named) loads += each.counts.loads;
+    EXPECT_EQ(loads, expected);
+  };
+  for (int64_t i = 0; i < kMany; ++i) {
+    Load(name(i), 1);
+    check(i + 1);
+  }
+  for (int64_t i = 0; i < kMany; ++i) {
+    EXPECT_TRUE(Call(name(i), "x"));
+    check(kMany);
+  }
+  Load(name(0), 1);
+  check(kMany + 1);
+  EXPECT_EQ(others, kMany) << "the last load counts for a series of its own";
+  for (int64_t i = 0; i < kMany; i += 2) {
+    EXPECT_EQ(table_.Unload(name(i)), absl::OkStatus());
+    check(kMany + 1);
+  }
+}
+
 // A caller that cycles through many adapters evicts its own once it owns as much as the others.
 TEST_F(SmallTable, ACallerThatCyclesThroughAdaptersLeavesTheOthersTheirShare) {
   for (int i = 0; i < 20; ++i) Load(absl::StrCat("many", i), 10);
