@@ -45,22 +45,27 @@ void LookAtModels(const Observation& seen, Findings* findings) {
     const std::string name = Printable(
         model.version().empty() ? model.name()
                                 : absl::StrCat(model.name(), " version ", model.version()));
-    if (model.state() == "READY") {
-      ready.push_back(name);
+    const bool served = model.state() == "READY";
+    if (served) ready.push_back(name);
+    if (model.reason() == "loading") {
+      findings->push_back({Level::kGood, absl::StrCat("loading: ", name)});
+    } else if (model.reason().empty() || model.reason() == "not loaded") {
+      continue;
     } else if (model.version().empty()) {  // a folder that is not a model
       findings->push_back({Level::kAdvice,
                            absl::StrCat("the model repository has a folder that is not a model: ",
                                         name, seen.full_reasons ? ", " : "",
                                         seen.full_reasons ? Printable(model.reason()) : ""),
                            "Move the folder out of model_repository, or make it a model."});
-    } else if (!model.reason().empty() && model.reason() != "not loaded") {
-      findings->push_back({Level::kBad,
-                           absl::StrCat("model ", name, ": ", Printable(model.state()), ", ",
-                                        Printable(model.reason())),
-                           seen.full_reasons
-                               ? "Fix the cause that the reason names, then run sluice load."
-                               : "Give --admin HOST:PORT (server.admin.address) to see the "
-                                 "reason. Fix its cause, then run sluice load."});
+    } else {
+      findings->push_back(
+          {Level::kBad,
+           absl::StrCat("model ", name, ": ",
+                        served ? "served from its previous files" : Printable(model.state()), ", ",
+                        Printable(model.reason())),
+           seen.full_reasons ? "Fix the cause that the reason names, then run sluice load."
+                             : "Give --admin HOST:PORT (server.admin.address) to see the "
+                               "reason. Fix its cause, then run sluice load."});
     }
   }
   if (ready.empty()) {
