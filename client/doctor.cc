@@ -32,7 +32,7 @@ void LookAtServer(const Observation& seen, Findings* findings) {
   } else if (!*seen.ready) {
     findings->push_back({Level::kBad, absl::StrCat("the server at ", seen.server, " is not ready"),
                          "It is loading models, warming up or draining; see its log. If several "
-                         "steps in a row failed, restart it."});
+                         "steps in a row failed, load the model again (sluice load)."});
   } else {
     findings->push_back({Level::kGood, absl::StrCat("the server at ", seen.server, " is ready")});
   }

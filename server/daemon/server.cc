@@ -133,6 +133,7 @@ absl::StatusOr<std::function<void()>> Server::Prepare(const ServerOptions& optio
 
 Phase Server::phase() const {
   if (context_.health.ready()) return Phase::kServing;
+  if (context_.health.failing()) return Phase::kFailing;
   if (context_.health.running()) return Phase::kEmpty;
   return draining_ ? Phase::kDraining : Phase::kStarting;
 }

@@ -270,10 +270,8 @@ absl::StatusOr<RequestId> InferenceFrontend::Submit(const inference::ModelInferR
   if (id.ok()) return id;
   LogRefusal(id.status(), call);
   if (call.model == nullptr) {
-    const absl::Status status =
-        context_.health.running()
-            ? id.status()
-            : ReasonError(Reason::kUnavailable, "the daemon is not ready or is draining");
+    const absl::Status running = context_.health.CheckRunning();
+    const absl::Status status = running.ok() ? id.status() : running;
     context_.OnRejected("", ReasonOf(status));
     return status;
   }
