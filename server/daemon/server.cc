@@ -147,6 +147,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
       Security::Open(options, parts.clock,
                      EventsOf(options.auth.callers_file, parts.metrics, parts.clock, parts.log)));
   const ServerOptions shared = WithMemoryShares(options);
+  SLUICE_RETURN_IF_ERROR(CheckMessageSize(shared.grpc));
   std::unique_ptr<Server> server(new Server(
       shared, version, WithMemoryShares(engine_options, shared.memory.limit_bytes, /*models=*/1),
       parts, std::move(security)));
