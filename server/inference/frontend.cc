@@ -267,7 +267,10 @@ absl::StatusOr<RequestId> InferenceFrontend::Submit(const inference::ModelInferR
     return context_.engine->ResolveAndSubmit(message.model_name(), message.model_version(), make,
                                              call.received);
   });
-  if (id.ok()) return id;
+  if (id.ok()) {
+    if (taken > 0) call.caller->CountTokens(taken);
+    return id;
+  }
   LogRefusal(id.status(), call);
   if (call.model == nullptr) {
     const absl::Status running = context_.health.CheckRunning();
