@@ -199,6 +199,14 @@ class MetricsReader {
                             "sluice explain ID shows where such a request spent its time."});
     }
     LookAtWrites("journal", "engine.history.journal", "steps are missing in the journal");
+    if (const double lost = Sum(metric::kJournalLinesDropped);
+        lost > 0 && Sum(metric::kFileWriteErrors, {{"file", "journal"}}) == 0) {
+      findings_->push_back(
+          {Level::kAdvice,
+           absl::StrFormat("%.0f lines are missing in the file of engine.history.journal", lost),
+           "The log has the reason. Write to a faster disk, or raise "
+           "engine.history.journal_bytes, and restart the server."});
+    }
     LookAtWrites("ladder", "engine.ladder.file",
                  "a restart uses an older ladder and measures again");
     if (const double dropped = Sum(metric::kLogDropped); dropped > 0) {

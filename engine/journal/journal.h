@@ -42,12 +42,17 @@ class Journal : public SchedulerObserver {
     CostState costs;
     int64_t most_bytes = std::numeric_limits<int64_t>::max();  // of the file
   };
+  // Called on the writing thread.
+  struct Callbacks {
+    // With a sentence when lines are lost: once, and again after lines were written without a loss.
+    std::function<void(std::string_view)> notice = [](std::string_view) {};
+    std::function<void()> write_failed = [] {};                // after each write that failed
+    std::function<void(int64_t)> lines_lost = [](int64_t) {};  // with the number of further ones
+  };
   // Opens `path` for appending, cuts off a line without an end, and writes the start line. Returns
-  // Unavailable with the path in the message. Both functions are called on the writing thread:
-  // `notice` once, when lines are first lost, and `write_failed` after each write that failed.
-  static absl::StatusOr<std::unique_ptr<Journal>> Open(
-      const std::string& path, const Start& start, std::function<void(std::string_view)> notice,
-      std::function<void()> write_failed = [] {});
+  // Unavailable with the path in the message.
+  static absl::StatusOr<std::unique_ptr<Journal>> Open(const std::string& path, const Start& start,
+                                                       Callbacks callbacks);
   ~Journal() override;
 
   void OnPush(const WaitingSequence& sequence, bool arrival) override;
@@ -64,7 +69,7 @@ class Journal : public SchedulerObserver {
   class Line;
 
   Journal(std::string path, Descriptor file, int64_t bytes, int64_t most_bytes,
-          std::function<void(std::string_view)> notice, std::function<void()> write_failed);
+          Callbacks callbacks);
 
   // Calls `write` to append a line of at most `most_bytes` to the buffer, or counts it as dropped.
   template <typename Write>
@@ -77,18 +82,18 @@ class Journal : public SchedulerObserver {
   const std::string path_;
   const Descriptor file_;
   const int64_t most_bytes_;
-  const std::function<void(std::string_view)> notice_;
-  const std::function<void()> write_failed_;
+  const Callbacks callbacks_;
 
   mutable Mutex mu_;
   std::string buffer_ ABSL_GUARDED_BY(mu_);         // whole lines, within its capacity
   int64_t unwritten_gap_ ABSL_GUARDED_BY(mu_) = 0;  // lines lost since the last dropped line
   int64_t dropped_lines_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t reported_lines_ ABSL_GUARDED_BY(mu_) = 0;  // of the dropped ones
 
   // Used only by WriteLines.
   std::string writing_;
-  int64_t bytes_;  // of the file
-  bool noticed_loss_ = false;
+  int64_t bytes_;              // of the file
+  bool noticed_loss_ = false;  // since lines were last written without a loss
 
   std::optional<PeriodicThread> writer_;  // woken when the buffer is no longer empty
 };

@@ -241,9 +241,14 @@ const DoctorRow kDoctorRows[] = {
     {"AFullDiskUnderTheJournal",
      [](auto* seen) {
        AddSample("sluice_file_write_errors_total", {{"file", "journal"}}, 3, seen);
+       AddSample("sluice_journal_lines_dropped_total", {}, 70, seen);
        AddSample("sluice_file_write_errors_total", {{"file", "ladder"}}, 0, seen);
      },
      Level::kAdvice, "3 writes to the file of engine.history.journal failed"},
+    {"AJournalThatIsFull",
+     [](auto* seen) { AddSample("sluice_journal_lines_dropped_total", {}, 70, seen); },
+     Level::kAdvice, "70 lines are missing in the file of engine.history.journal",
+     "engine.history.journal_bytes"},
     {"AFullDiskUnderTheLadder",
      [](auto* seen) {
        AddSample("sluice_file_write_errors_total", {{"file", "journal"}}, 0, seen);
