@@ -32,7 +32,7 @@ void LookAtServer(const Observation& seen, Findings* findings) {
   } else if (!*seen.ready) {
     findings->push_back({Level::kBad, absl::StrCat("the server at ", seen.server, " is not ready"),
                          "It is loading models, warming up or draining; see its log. If several "
-                         "steps in a row failed, restart it."});
+                         "steps in a row failed, load the model again (sluice load)."});
   } else {
     findings->push_back({Level::kGood, absl::StrCat("the server at ", seen.server, " is ready")});
   }
@@ -45,22 +45,27 @@ void LookAtModels(const Observation& seen, Findings* findings) {
     const std::string name = Printable(
         model.version().empty() ? model.name()
                                 : absl::StrCat(model.name(), " version ", model.version()));
-    if (model.state() == "READY") {
-      ready.push_back(name);
+    const bool served = model.state() == "READY";
+    if (served) ready.push_back(name);
+    if (model.reason() == "loading") {
+      findings->push_back({Level::kGood, absl::StrCat("loading: ", name)});
+    } else if (model.reason().empty() || model.reason() == "not loaded") {
+      continue;
     } else if (model.version().empty()) {  // a folder that is not a model
       findings->push_back({Level::kAdvice,
                            absl::StrCat("the model repository has a folder that is not a model: ",
                                         name, seen.full_reasons ? ", " : "",
                                         seen.full_reasons ? Printable(model.reason()) : ""),
                            "Move the folder out of model_repository, or make it a model."});
-    } else if (!model.reason().empty() && model.reason() != "not loaded") {
-      findings->push_back({Level::kBad,
-                           absl::StrCat("model ", name, ": ", Printable(model.state()), ", ",
-                                        Printable(model.reason())),
-                           seen.full_reasons
-                               ? "Fix the cause that the reason names, then run sluice load."
-                               : "Give --admin HOST:PORT (server.admin.address) to see the "
-                                 "reason. Fix its cause, then run sluice load."});
+    } else {
+      findings->push_back(
+          {Level::kBad,
+           absl::StrCat("model ", name, ": ",
+                        served ? "served from its previous files" : Printable(model.state()), ", ",
+                        Printable(model.reason())),
+           seen.full_reasons ? "Fix the cause that the reason names, then run sluice load."
+                             : "Give --admin HOST:PORT (server.admin.address) to see the "
+                               "reason. Fix its cause, then run sluice load."});
     }
   }
   if (ready.empty()) {
@@ -194,6 +199,14 @@ class MetricsReader {
                             "sluice explain ID shows where such a request spent its time."});
     }
     LookAtWrites("journal", "engine.history.journal", "steps are missing in the journal");
+    if (const double lost = Sum(metric::kJournalLinesDropped);
+        lost > 0 && Sum(metric::kFileWriteErrors, {{"file", "journal"}}) == 0) {
+      findings_->push_back(
+          {Level::kAdvice,
+           absl::StrFormat("%.0f lines are missing in the file of engine.history.journal", lost),
+           "The log has the reason. Write to a faster disk, or raise "
+           "engine.history.journal_bytes, and restart the server."});
+    }
     LookAtWrites("ladder", "engine.ladder.file",
                  "a restart uses an older ladder and measures again");
     if (const double dropped = Sum(metric::kLogDropped); dropped > 0) {

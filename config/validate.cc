@@ -159,11 +159,13 @@ absl::Status ValidateAdmin(const Config& config, const Origins& origins) {
 
 absl::Status ValidateServer(const Config& config, const Origins& origins) {
   const GrpcOptions& grpc = config.server.grpc;
-  if (grpc.memory_quota_bytes != 0 && grpc.memory_quota_bytes < grpc.max_message_bytes) {
+  const int64_t counted = CountedQuota(grpc.memory_quota_bytes);
+  if (grpc.memory_quota_bytes != 0 && counted < grpc.max_message_bytes) {
     return ErrorIn(origins, "server.grpc.memory_quota_bytes",
-                   absl::StrFormat("%d is below server.grpc.max_message_bytes, %d, so the largest "
-                                   "message could never be received",
-                                   grpc.memory_quota_bytes, grpc.max_message_bytes));
+                   absl::StrFormat("%d leaves %d bytes for messages, less than "
+                                   "server.grpc.max_message_bytes, %d, so the largest message "
+                                   "could never be received",
+                                   grpc.memory_quota_bytes, counted, grpc.max_message_bytes));
   }
   return ValidateAddresses(config, origins);
 }

@@ -221,6 +221,9 @@ class Backend {
   // Follows the number of CPUs that the process may use. Later steps use that many threads, unless
   // an option sets their number. Returns the number of threads in use, or 0 if it is fixed.
   virtual int FollowCpus(int cpus) { return 0; }
+  // Returns the bytes of a KV page of a model, all layers together, or 0 if they are known only
+  // after Load.
+  virtual int64_t PageBytes(const ModelConfig& config) const { return 0; }
   // Checks and packs the weights. If a tensor is missing or has a wrong shape, returns
   // InvalidArgument with its name.
   virtual absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(

@@ -66,6 +66,12 @@ struct ModelChange {
   std::function<bool(const Model&, const absl::Status&)> leave_out{};
 };
 
+// Returns the error of Exchange for a model that the options rule out on the backend, as far as it
+// can be known without the weights and the free memory. The message names the option. `ladder` is
+// the model's own.
+absl::Status CheckOptions(const EngineOptions& options, const Model& model,
+                          const LadderChoice& ladder, const Backend& backend);
+
 class Engine {
  public:
   // `backend`, `clock` and `observer` are not owned and outlive the engine.

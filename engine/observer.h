@@ -76,12 +76,15 @@ class Observer {
   // written, or lines of the journal.
   virtual void OnNotice(const Model& model, std::string_view notice) {}
   // A write to a file failed, for example because the disk is full. OnNotice has the reason, for
-  // the journal only of the first failure.
+  // the journal only of the first failure in a row.
   virtual void OnWriteFailed(WrittenFile file) {}
+  // The journal lost `lines` further lines, because the disk is too slow or full or the file has
+  // reached its largest size.
+  virtual void OnJournalLinesLost(int64_t lines) {}
   // A replay failed. `failed` is the number of consecutive failed steps, including this one. Steps
   // that are tried again in parts do not count.
   virtual void OnStepFailed(const Model& model, const absl::Status& status, int64_t failed) {}
-  // A step succeeded after one or more failed steps.
+  // A step succeeded after one or more failed steps, or the model was withdrawn after them.
   virtual void OnStepsRecovered(const Model& model) {}
   // The scheduling thread hangs, on its device or elsewhere, and will not recover. Called once,
   // before its requests end.

@@ -285,7 +285,8 @@ const std::vector<OptionSpec<WatchdogOptions>>& OptionSpecs<WatchdogOptions>() {
                           "of the process, so that responses and logs can be sent.")),
       Advanced(SLUICE_OPTION(failed_steps, Count(0, 1'000'000),
                              "After this many consecutive failed steps of a model, the daemon is "
-                             "not ready until a step succeeds. 0: it stays ready.")),
+                             "not ready until a step succeeds, or the model is loaded again or "
+                             "unloaded. 0: it stays ready.")),
   }));
   return specs;
 }

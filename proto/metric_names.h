@@ -217,6 +217,10 @@ inline constexpr Metric kFileWriteErrors{
     "sluice_file_write_errors_total",
     "Writes to files that failed, for example because the disk was full, by file: journal "
     "(engine.history.journal) or ladder (engine.ladder.file)."};
+inline constexpr Metric kJournalLinesDropped{
+    "sluice_journal_lines_dropped_total",
+    "Lines missing in the journals because the disk was too slow or full, or because a journal "
+    "reached engine.history.journal_bytes."};
 inline constexpr Metric kReloadSuccess{
     "sluice_config_reload_success",
     "1 if the last reload of the configuration succeeded or there was no reload, else 0."};

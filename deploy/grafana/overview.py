@@ -169,6 +169,11 @@ DASHBOARD = Dashboard(
                      "{{pod}} {{file}}"),
                 ),
                 series(
+                    "Lost lines of the journal",
+                    "short",
+                    (rate("sluice_journal_lines_dropped_total", DAEMON, "pod"), "{{pod}}"),
+                ),
+                series(
                     "Versions of the daemon",
                     "none",
                     (f"count by (version) (sluice_build_info{DAEMON})", "{{version}}"),

@@ -10,6 +10,7 @@
 #include "base/error_at.h"
 #include "base/status_macros.h"
 #include "engine/cpu/cpu_model.h"
+#include "engine/cpu/cpu_slot.h"
 #include "engine/cpu/lower.h"
 #include "engine/cpu/select_attention.h"
 #include "engine/step_description.h"
@@ -72,6 +73,8 @@ class CpuBackend final : public Backend {
     pool_.SetRunning(cpus);
     return pool_.running();
   }
+
+  int64_t PageBytes(const ModelConfig& config) const override { return CpuSlot::PageBytes(config); }
 
   absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(
       std::shared_ptr<const Model> model) override {

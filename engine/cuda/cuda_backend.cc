@@ -101,6 +101,11 @@ class CudaBackend final : public Backend {
   const BackendInfo& info() const override { return info_; }
   int64_t FreeMemory() const override { return device_->FreeMemory(); }
 
+  int64_t PageBytes(const ModelConfig& config) const override {
+    return half_ ? CudaSlot<kernels::cuda::BFloat16>::PageBytes(config)
+                 : CudaSlot<float>::PageBytes(config);
+  }
+
   absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(
       std::shared_ptr<const Model> model) override {
     SLUICE_RETURN_IF_ERROR(CheckSupport(*model));

@@ -131,8 +131,7 @@ class Journal::Line {
 };
 
 absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(const std::string& path, const Start& start,
-                                                       std::function<void(std::string_view)> notice,
-                                                       std::function<void()> write_failed) {
+                                                       Callbacks callbacks) {
   Descriptor file(open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0644));
   if (file.get() >= 0 && !MayBeJournal(file.get())) {
     return absl::FailedPreconditionError(
@@ -143,20 +142,18 @@ absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(const std::string& path, 
     return absl::UnavailableError(
         absl::StrCat("engine.history.journal: ", path, ": ", std::strerror(errno)));
   }
-  std::unique_ptr<Journal> journal(new Journal(path, std::move(file), start.most_bytes,
-                                               std::move(notice), std::move(write_failed)));
+  std::unique_ptr<Journal> journal(
+      new Journal(path, std::move(file), start.most_bytes, std::move(callbacks)));
   const std::string line = StartLine(start);
   journal->Append(line.size(), [&](std::string* out) { out->append(line); });
   return journal;
 }
 
-Journal::Journal(std::string path, Descriptor file, int64_t most_bytes,
-                 std::function<void(std::string_view)> notice, std::function<void()> write_failed)
+Journal::Journal(std::string path, Descriptor file, int64_t most_bytes, Callbacks callbacks)
     : path_(std::move(path)),
       file_(std::move(file)),
       most_bytes_(most_bytes),
-      notice_(std::move(notice)),
-      write_failed_(std::move(write_failed)) {
+      callbacks_(std::move(callbacks)) {
   buffer_.reserve(kBufferBytes);
   writing_.reserve(kBufferBytes);
   writer_.emplace(Clock::Real(), /*first=*/MonoTime::max(), [this] {
@@ -305,17 +302,18 @@ void Journal::WriteLines() {
       writing_.swap(buffer_);
     }
     const absl::Status written = WriteAll(writing_);
-    const int64_t lost = written.ok() ? 0 : std::count(writing_.begin(), writing_.end(), '\n');
+    int64_t lost = written.ok() ? 0 : std::count(writing_.begin(), writing_.end(), '\n');
     writing_.clear();
     {
       MutexLock lock(&mu_);
       unwritten_gap_ += lost;
       dropped_lines_ += lost;
-      if (dropped_lines_ == 0 || noticed_loss_) continue;
+      lost = dropped_lines_ - std::exchange(reported_lines_, dropped_lines_);
     }
-    noticed_loss_ = true;
-    notice_(absl::StrCat("the journal loses lines: ", path_, ": ",
-                         written.ok() ? "the disk is too slow" : written.message()));
+    if (lost > 0) callbacks_.lines_lost(lost);
+    if (std::exchange(noticed_loss_, lost > 0) || lost == 0) continue;
+    callbacks_.notice(absl::StrCat("the journal loses lines: ", path_, ": ",
+                                   written.ok() ? "the disk is too slow" : written.message()));
   }
 }
 
@@ -323,7 +321,7 @@ absl::Status Journal::WriteAll(std::string_view lines) {
   if (bytes_ < 0) bytes_ = CutToLines(file_.get());
   if (bytes_ < 0) {
     const std::string error = std::strerror(errno);
-    write_failed_();
+    callbacks_.write_failed();
     return absl::UnavailableError(absl::StrCat("cannot cut off a partial line: ", error));
   }
   if (bytes_ + std::ssize(lines) > most_bytes_) {
@@ -345,7 +343,7 @@ absl::Status Journal::WriteAll(std::string_view lines) {
     bytes_ += std::ssize(lines);
     return status;
   }
-  write_failed_();
+  callbacks_.write_failed();
   if (rest.size() < lines.size() && ftruncate(file_.get(), bytes_) != 0) {
     bytes_ = most_bytes_;  // lines after a partial line could not be read
   }

@@ -45,12 +45,17 @@ class Journal : public SchedulerObserver {
     CostState costs;
     int64_t most_bytes = std::numeric_limits<int64_t>::max();  // of the file
   };
+  // Called on the writing thread.
+  struct Callbacks {
+    // With a sentence when lines are lost: once, and again after lines were written without a loss.
+    std::function<void(std::string_view)> notice = [](std::string_view) {};
+    std::function<void()> write_failed = [] {};                // after each write that failed
+    std::function<void(int64_t)> lines_lost = [](int64_t) {};  // with the number of further ones
+  };
   // Opens `path` for appending, and puts the start line into the buffer. Returns Unavailable with
-  // the path in the message. Both functions are called by the thread that writes: `notice` once,
-  // when lines are first lost, and `write_failed` after each write that failed.
-  static absl::StatusOr<std::unique_ptr<Journal>> Open(
-      const std::string& path, const Start& start, std::function<void(std::string_view)> notice,
-      std::function<void()> write_failed = [] {});
+  // the path in the message.
+  static absl::StatusOr<std::unique_ptr<Journal>> Open(const std::string& path, const Start& start,
+                                                       Callbacks callbacks);
   ~Journal() override;
 
   // The first write cuts off a line without an end. StopWriting writes the buffered lines.
@@ -70,8 +75,7 @@ class Journal : public SchedulerObserver {
  private:
   class Line;
 
-  Journal(std::string path, Descriptor file, int64_t most_bytes,
-          std::function<void(std::string_view)> notice, std::function<void()> write_failed);
+  Journal(std::string path, Descriptor file, int64_t most_bytes, Callbacks callbacks);
 
   // Calls `write` to append a line of at most `most_bytes` to the buffer, or counts it as dropped.
   template <typename Write>
@@ -84,8 +88,7 @@ class Journal : public SchedulerObserver {
   const std::string path_;
   const Descriptor file_;
   const int64_t most_bytes_;
-  const std::function<void(std::string_view)> notice_;
-  const std::function<void()> write_failed_;
+  const Callbacks callbacks_;
 
   Mutex file_mu_;  // held while lines are written; taken before mu_
   std::string writing_ ABSL_GUARDED_BY(file_mu_);
@@ -98,6 +101,7 @@ class Journal : public SchedulerObserver {
   std::string buffer_ ABSL_GUARDED_BY(mu_);         // whole lines, within its capacity
   int64_t unwritten_gap_ ABSL_GUARDED_BY(mu_) = 0;  // lines lost since the last dropped line
   int64_t dropped_lines_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t reported_lines_ ABSL_GUARDED_BY(mu_) = 0;  // of the dropped ones
 
   std::optional<PeriodicThread> writer_;  // woken when the buffer is no longer empty
 };

@@ -134,64 +134,61 @@ MappedFile::~MappedFile() {
 }
 
 absl::StatusOr<Directory> Directory::Open(const std::string& path) {
-  Descriptor directory(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const Descriptor directory(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (directory.get() < 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot open directory ", Shown(path)));
   }
-  RootedPath place = RootedPathOf(PathOf(directory, path));
+  const RootedPath place = RootedPathOf(PathOf(directory, path));
   SLUICE_ASSIGN_OR_RETURN(auto root, RootDirectory::Open(place.root));
-  return Directory(std::move(directory), std::move(root), std::move(place.below));
+  return OpenBeneath(std::move(root), place.below);
 }
 
 bool Directory::IsAt(const std::string& path) const {
   struct stat own, other;
-  return fstat(descriptor_.get(), &own) == 0 && stat(path.c_str(), &other) == 0 &&
+  return fstat(descriptor().get(), &own) == 0 && stat(path.c_str(), &other) == 0 &&
          own.st_dev == other.st_dev && own.st_ino == other.st_ino;
 }
 
-std::string Directory::Place() const { return PathOf(descriptor_, path_); }
+std::string Directory::Place() const { return PathOf(descriptor(), folder_.path); }
 
 absl::StatusOr<Directory> Directory::OpenBeneath(std::shared_ptr<const RootDirectory> root,
                                                  const std::string& path) {
-  SLUICE_ASSIGN_OR_RETURN(Descriptor descriptor, root->OpenBeneath(path, O_RDONLY | O_DIRECTORY));
-  return Directory(std::move(descriptor), std::move(root), path);
+  SLUICE_ASSIGN_OR_RETURN(Folder folder, root->OpenFolder(path));
+  return Directory(std::move(root), std::move(folder));
 }
 
-std::string Directory::PathOfEntry(const std::string& name) const {
-  return path_.empty() ? name : absl::StrCat(path_, "/", name);
-}
-
-absl::StatusOr<Descriptor> Directory::OpenEntry(const std::string& name, int flags) const {
+absl::StatusOr<Descriptor> Directory::OpenEntry(const std::string& name) const {
   SLUICE_RETURN_IF_ERROR(CheckPlainName(name));
-  return root_->OpenBeneath(PathOfEntry(name), flags);
+  return root_->OpenBeneath(name, O_RDONLY, folder_);
 }
 
 absl::StatusOr<std::vector<std::string>> Directory::List(size_t most) const {
-  return ListNames(descriptor_, path_.empty() ? "." : path_, most);
+  return ListNames(descriptor(), folder_.path.empty() ? "." : folder_.path, most);
 }
 
 absl::StatusOr<Directory> Directory::OpenFolder(const std::string& name) const {
-  SLUICE_ASSIGN_OR_RETURN(Descriptor descriptor, OpenEntry(name, O_RDONLY | O_DIRECTORY));
-  return Directory(std::move(descriptor), root_, PathOfEntry(name));
+  SLUICE_RETURN_IF_ERROR(CheckPlainName(name));
+  SLUICE_ASSIGN_OR_RETURN(Folder folder, root_->OpenFolder(name, folder_));
+  return Directory(root_, std::move(folder));
 }
 
 // Returns true for a link, although Map may refuse it.
 bool Directory::Has(const std::string& name) const {
   struct stat info;
   return CheckPlainName(name).ok() &&
-         fstatat(descriptor_.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
+         fstatat(descriptor().get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 absl::StatusOr<std::shared_ptr<const MappedFile>> Directory::Map(const std::string& name,
                                                                  FileAccess access) const {
-  SLUICE_ASSIGN_OR_RETURN(const Descriptor file, OpenEntry(name, O_RDONLY));
+  SLUICE_ASSIGN_OR_RETURN(const Descriptor file, OpenEntry(name));
   return MappedFile::Map(file, name, access);
 }
 
 absl::Status Directory::AppendFingerprint(const std::string& folder,
                                           std::string* fingerprint) const {
   SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> names,
-                          ListNames(descriptor_, folder, kMaxModelFiles));
+                          ListNames(descriptor(), folder, kMaxModelFiles));
   for (const std::string& name : names) {
     if (HoldsPart(folder, name)) {
       const absl::StatusOr<Directory> inner = OpenFolder(name);
@@ -202,7 +199,7 @@ absl::Status Directory::AppendFingerprint(const std::string& folder,
       }
     }
     if (!BelongsToModel(name)) continue;
-    const absl::StatusOr<Descriptor> file = OpenEntry(name, O_RDONLY);
+    const absl::StatusOr<Descriptor> file = OpenEntry(name);
     struct stat info {};
     if (!file.ok() || fstat(file->get(), &info) != 0) continue;  // loading reports the error
     absl::StrAppend(fingerprint, folder, name, ":", info.st_dev, ":", info.st_ino, ":",
@@ -218,7 +215,7 @@ absl::StatusOr<std::string> Directory::Fingerprint() const {
 }
 
 absl::StatusOr<std::string> Directory::Read(const std::string& name, size_t max_bytes) const {
-  SLUICE_ASSIGN_OR_RETURN(const Descriptor file, OpenEntry(name, O_RDONLY));
+  SLUICE_ASSIGN_OR_RETURN(const Descriptor file, OpenEntry(name));
   SLUICE_ASSIGN_OR_RETURN(const size_t size, SizeOf(file, name));
   if (size > max_bytes) {
     return absl::InvalidArgumentError(

@@ -47,16 +47,17 @@ class MappedFile {
   MappingName name_;
 };
 
-// An open directory. Errors name the file. A name must be a direct entry: ".", "..", a name with a
-// slash, and an entry that is not a regular file are InvalidArgument. A symbolic link may lead to
-// any place below the root directory; otherwise it is InvalidArgument too.
+// An open directory. It stays the same one if the names and links that led to it change. Errors
+// name the file. A name must be a direct entry: ".", "..", a name with a slash, and an entry that
+// is not a regular file are InvalidArgument. A symbolic link may lead to any place below the root
+// directory; otherwise it is InvalidArgument too.
 class Directory {
  public:
   // The root is the directory itself. For a snapshot in the cache of the Hugging Face Hub,
   // `models--*/snapshots/*`, it is the folder `models--*`: the files of a snapshot are links to
   // blobs in that folder.
   static absl::StatusOr<Directory> Open(const std::string& path);
-  // Opens `path` as RootDirectory does.
+  // Opens the directory `path` below `root`.
   static absl::StatusOr<Directory> OpenBeneath(std::shared_ptr<const RootDirectory> root,
                                                const std::string& path);
 
@@ -81,16 +82,14 @@ class Directory {
   absl::StatusOr<std::string> Fingerprint() const;
 
  private:
-  Directory(Descriptor descriptor, std::shared_ptr<const RootDirectory> root, std::string path)
-      : descriptor_(std::move(descriptor)), root_(std::move(root)), path_(std::move(path)) {}
-  // Returns the path of an entry below the root.
-  std::string PathOfEntry(const std::string& name) const;
-  absl::StatusOr<Descriptor> OpenEntry(const std::string& name, int flags) const;
+  Directory(std::shared_ptr<const RootDirectory> root, Folder folder)
+      : root_(std::move(root)), folder_(std::move(folder)) {}
+  const Descriptor& descriptor() const { return root_->DescriptorOf(folder_); }
+  absl::StatusOr<Descriptor> OpenEntry(const std::string& name) const;
   absl::Status AppendFingerprint(const std::string& folder, std::string* fingerprint) const;
 
-  Descriptor descriptor_;
   std::shared_ptr<const RootDirectory> root_;
-  std::string path_;  // of this directory, below the root; empty for the root itself
+  Folder folder_;
 };
 
 }  // namespace sluice

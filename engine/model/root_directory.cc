@@ -26,12 +26,35 @@ std::string ShownPath(std::string_view path) {
   return absl::CHexEscape(absl::string_view(path.data(), std::min<size_t>(path.size(), 255)));
 }
 
+absl::Status CheckRelative(std::string_view path) {
+  if (path.find('\0') == std::string_view::npos && !path.starts_with('/')) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", ShownPath(path), "\" is not a path below the root directory"));
+}
+
+// Returns the path of an entry of `folder`.
+std::string PathIn(const Folder& folder, std::string_view entry) {
+  const absl::string_view name(entry.data(), entry.size());
+  if (folder.path.empty() || name.empty()) return absl::StrCat(folder.path, name);
+  return absl::StrCat(folder.path, "/", name);
+}
+
 // One walk. Its place is the top of a stack of directories, so that ".." leads back to the
 // directory of the previous component, even if names have changed since.
 class Walk {
  public:
-  Walk(int root, std::string_view path, int flags) : root_(root), path_(path), flags_(flags) {
-    Prepend(path);
+  // `path` is for messages; the walk follows `ahead`, which starts at `from`.
+  Walk(int root, const Folder& from, std::string_view path, std::string_view ahead, int flags)
+      : root_(root), path_(path), flags_(flags), stack_(from.trail) {
+    Prepend(ahead);
+  }
+
+  // Walks to a directory, and returns the open directories that lead to it from the root.
+  absl::StatusOr<std::vector<std::shared_ptr<const Descriptor>>> RunToFolder() {
+    ahead_.emplace_back(".");  // the last name is a directory to pass through, too
+    SLUICE_ASSIGN_OR_RETURN(Descriptor opened, Run());
+    if (!stack_.empty()) stack_.back() = std::make_shared<const Descriptor>(std::move(opened));
+    return std::move(stack_);
   }
 
   absl::StatusOr<Descriptor> Run() {
@@ -55,14 +78,14 @@ class Walk {
         return absl::InvalidArgumentError(
             absl::StrCat(ShownPath(path_), " is nested deeper than ", kMaxFolders, " folders"));
       } else {
-        stack_.push_back(std::move(next));
+        stack_.push_back(std::make_shared<const Descriptor>(std::move(next)));
       }
     }
     return Opened(".");
   }
 
  private:
-  int here() const { return stack_.empty() ? root_ : stack_.back().get(); }
+  int here() const { return stack_.empty() ? root_ : stack_.back()->get(); }
 
   void Prepend(std::string_view path) {
     const std::vector<std::string> parts =
@@ -110,7 +133,7 @@ class Walk {
   const int root_;
   const std::string_view path_;
   const int flags_;
-  std::vector<Descriptor> stack_;
+  std::vector<std::shared_ptr<const Descriptor>> stack_;
   std::deque<std::string> ahead_;
   std::string last_link_;
   int links_ = 0;
@@ -126,12 +149,24 @@ absl::StatusOr<std::shared_ptr<const RootDirectory>> RootDirectory::Open(const s
   return std::shared_ptr<const RootDirectory>(new RootDirectory(std::move(root)));
 }
 
-absl::StatusOr<Descriptor> RootDirectory::OpenBeneath(std::string_view path, int flags) const {
-  if (path.find('\0') != std::string_view::npos || path.starts_with('/')) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"", ShownPath(path), "\" is not a path below the root directory"));
-  }
-  return Walk(root_.get(), path, flags).Run();
+absl::StatusOr<Descriptor> RootDirectory::OpenBeneath(std::string_view path, int flags,
+                                                      const Folder& from) const {
+  SLUICE_RETURN_IF_ERROR(CheckRelative(path));
+  return Walk(root_.get(), from, PathIn(from, path), path, flags).Run();
+}
+
+absl::StatusOr<Folder> RootDirectory::OpenFolder(const std::string& path,
+                                                 const Folder& from) const {
+  SLUICE_RETURN_IF_ERROR(CheckRelative(path));
+  Folder folder{.path = PathIn(from, path), .trail = {}};
+  SLUICE_ASSIGN_OR_RETURN(
+      folder.trail,
+      Walk(root_.get(), from, folder.path, path, O_RDONLY | O_DIRECTORY).RunToFolder());
+  return folder;
+}
+
+const Descriptor& RootDirectory::DescriptorOf(const Folder& folder) const {
+  return folder.trail.empty() ? root_ : *folder.trail.back();
 }
 
 absl::StatusOr<std::vector<std::string>> RootDirectory::List(std::string_view path,

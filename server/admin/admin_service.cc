@@ -64,18 +64,12 @@ absl::Status AdminService::FillBuckets(const GetBucketsRequest& request,
   return absl::OkStatus();
 }
 
-absl::Status AdminService::Ready() const {
-  return context_.health.running()
-             ? absl::OkStatus()
-             : absl::UnavailableError("the daemon is not ready or is draining");
-}
-
 void AdminService::AddLadderMethods() {
   Answer<GetBucketsRequest, GetBucketsResponse>(
       "GetBuckets",
       [this](const auto& message, auto* answer) { return FillBuckets(message, answer); });
   AnswerLater<RunReviewRequest, RunReviewResponse>(
-      "RunReview", [this] { return Ready(); }, &reviewer_,
+      "RunReview", [this] { return context_.health.CheckRunning(); }, &reviewer_,
       [engine = context_.engine](const auto& message, auto* answer) {
         const absl::StatusOr<ReviewReport> report =
             engine->Review(message.model_name(), message.model_version(), message.force());
@@ -83,7 +77,7 @@ void AdminService::AddLadderMethods() {
         return report.status();
       });
   AnswerLater<SetLadderRequest, RunReviewResponse>(
-      "SetLadder", [this] { return Ready(); }, &reviewer_,
+      "SetLadder", [this] { return context_.health.CheckRunning(); }, &reviewer_,
       [engine = context_.engine](const auto& message, auto* answer) {
         const LadderChoice choice(message.options().begin(), message.options().end());
         SLUICE_ASSIGN_OR_RETURN(const ReviewReport report,
@@ -93,7 +87,7 @@ void AdminService::AddLadderMethods() {
         return absl::OkStatus();
       });
   AnswerLater<TryStrategiesRequest, TryStrategiesResponse>(
-      "TryStrategies", [this] { return Ready(); }, &reviewer_,
+      "TryStrategies", [this] { return context_.health.CheckRunning(); }, &reviewer_,
       [engine = context_.engine](const auto& message, auto* answer) {
         SLUICE_ASSIGN_OR_RETURN(
             const StrategyTrials trials,
@@ -105,7 +99,7 @@ void AdminService::AddLadderMethods() {
 
 void AdminService::AddOtherMethods() {
   AnswerLater<DescribeStepRequest, DescribeStepResponse>(
-      "DescribeStep", [this] { return Ready(); }, &describer_,
+      "DescribeStep", [this] { return context_.health.CheckRunning(); }, &describer_,
       [engine = context_.engine](const auto& message, auto* answer) {
         const StepSizes step = {.sequences = message.sequences(),
                                 .tokens = message.tokens(),
@@ -132,9 +126,11 @@ void AdminService::AddOtherMethods() {
       });
   AnswerLater<ReloadRequest, ReloadResponse>(
       "Reload",
+      // SetReload is called before the daemon is running, so the handler is read only afterwards.
       [this] {
-        return *reload_ == nullptr ? absl::UnavailableError("the daemon cannot reload yet")
-                                   : Ready();
+        SLUICE_RETURN_IF_ERROR(context_.health.CheckRunning());
+        return *reload_ == nullptr ? absl::UnavailableError("the daemon cannot reload")
+                                   : absl::OkStatus();
       },
       &*context_.loads,
       [reload = reload_](const auto& message, auto* answer) {

@@ -42,7 +42,6 @@ class AdminService final : public AnsweringService {
   void AddOtherMethods();
   absl::Status FillBuckets(const admin::v1::GetBucketsRequest& request,
                            admin::v1::GetBucketsResponse* response) const;
-  absl::Status Ready() const;
 
   ServingContext& context_;
   const std::shared_ptr<Reload> reload_ = std::make_shared<Reload>();  // reloads share it

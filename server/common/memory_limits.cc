@@ -77,13 +77,28 @@ int64_t ProcessMemoryLimit(const MemoryOptions& options, FileReader read) {
 ServerOptions WithMemoryShares(ServerOptions options) {
   options.memory.limit_bytes = ProcessMemoryLimit(options.memory);
   const int64_t limit = options.memory.limit_bytes;
-  if (options.grpc.memory_quota_bytes == 0) options.grpc.memory_quota_bytes = limit / 4;
+  if (options.grpc.memory_quota_bytes == 0) {
+    options.grpc.memory_quota_bytes = limit / 4;
+    int64_t& message = options.grpc.max_message_bytes;
+    const bool chosen = message != GrpcOptions().max_message_bytes;
+    if (!chosen) message = std::min(message, CountedQuota(options.grpc.memory_quota_bytes));
+  }
   if (options.grpc.max_unread_bytes == 0) options.grpc.max_unread_bytes = limit / 8;
   if (options.grpc.max_calls == 0) {
     options.grpc.max_calls =
         std::max<int64_t>(limit / kCallsShare / kBytesPerCall / kKindsOfCalls, 1);
   }
   return options;
+}
+
+absl::Status CheckMessageSize(const GrpcOptions& options) {
+  const int64_t most = CountedQuota(options.memory_quota_bytes);
+  if (options.max_message_bytes <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "server.grpc.max_message_bytes is ", options.max_message_bytes, ", but only ", most,
+      " bytes are for messages: 80 % of server.grpc.memory_quota_bytes, which by default is a "
+      "quarter of server.memory.limit_bytes. Lower server.grpc.max_message_bytes to this number, "
+      "or raise one of the others"));
 }
 
 EngineOptions WithMemoryShares(EngineOptions options, int64_t limit, int64_t models) {

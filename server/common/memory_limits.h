@@ -43,9 +43,14 @@ struct MemoryLimits {
 // Returns limit_bytes or, if it is 0, the memory of the cgroup or the machine.
 int64_t ProcessMemoryLimit(const MemoryOptions& options, FileReader read = ReadSystemFile);
 
-// Replaces each 0 that stands for a share of the memory by the number of bytes.
+// Replaces each 0 that stands for a share of the memory by the number of bytes. If the default of
+// max_message_bytes does not fit the quota, lowers it.
 ServerOptions WithMemoryShares(ServerOptions options);
 EngineOptions WithMemoryShares(EngineOptions options, int64_t limit, int64_t models);
+
+// Returns InvalidArgument if a message of max_message_bytes does not fit gRPC's quota, so that it
+// could never be received. Requires that `options` are WithMemoryShares.
+absl::Status CheckMessageSize(const GrpcOptions& options);
 
 // Returns the number of threads that read messages: half of the machine's, so that steps get the
 // other half. It is at least two, so that one slow text does not stop all others.

@@ -177,7 +177,9 @@ const std::vector<OptionSpec<GrpcOptions>>& OptionSpecs<GrpcOptions>() {
                     "shared."),
       SLUICE_OPTION(
           max_message_bytes, Size(1 << 10, (int64_t{1} << 31) - 1),
-          "The largest request or response message; larger ones end with RESOURCE_EXHAUSTED."),
+          "The largest request or response message; larger ones end with RESOURCE_EXHAUSTED. If "
+          "the default does not fit four fifths of the default of memory_quota_bytes, it is "
+          "lowered to them."),
       Advanced(SLUICE_OPTION(memory_quota_bytes, Size(0, 16 * kTebibyte),
                              "Memory that gRPC may use for all calls together. At the limit calls "
                              "are refused or slowed down. 0: a quarter of "

@@ -67,6 +67,9 @@ struct GrpcOptions {
   ConnectionOptions connection;
 };
 
+// Returns the part of memory_quota_bytes that gRPC counts; the rest is allocation overhead.
+inline int64_t CountedQuota(int64_t quota_bytes) { return quota_bytes / 100 * 80; }
+
 // The calls that change the daemon: all calls of sluice.admin.v1, and loading and unloading models.
 struct AdminOptions {
   std::string address = "127.0.0.1:8003";

@@ -28,26 +28,30 @@ namespace {
 
 // Returns the errors of each model by itself, or those of all together if there are none.
 std::vector<absl::Status> ModelErrors(const Config& config, std::vector<absl::Status> together,
+                                      const ModelManager::CheckModel& check_model,
                                       ModelManager* manager) {
   std::vector<absl::Status> errors;
   for (ModelSpec model : config.models) {
     model.speculation = {};  // A draft model is another model of the list.
-    std::ranges::move(manager->Check({model}, /*repository=*/"").errors,
+    std::ranges::move(manager->Check({model}, /*repository=*/"", check_model).errors,
                       std::back_inserter(errors));
   }
-  std::ranges::move(manager->Check({}, config.model_repository).errors, std::back_inserter(errors));
+  std::ranges::move(manager->Check({}, config.model_repository, check_model).errors,
+                    std::back_inserter(errors));
   return errors.empty() ? together : errors;
 }
 
-void CheckModels(const Config& config, Log* log, ConfigCheck* check) {
+void CheckModels(const Config& config, const ModelManager::CheckModel& check_model, Log* log,
+                 ConfigCheck* check) {
   const absl::Status status = OrOutOfMemory([&] {
     ModelManager manager(/*engine=*/nullptr, log);
-    ModelManager::Checked models = manager.Check(config.models, config.model_repository);
+    ModelManager::Checked models =
+        manager.Check(config.models, config.model_repository, check_model);
     if (models.errors.empty()) {
       check->models = std::move(models);
       return absl::OkStatus();
     }
-    std::ranges::move(ModelErrors(config, std::move(models.errors), &manager),
+    std::ranges::move(ModelErrors(config, std::move(models.errors), check_model, &manager),
                       std::back_inserter(check->errors));
     return absl::OkStatus();
   });
@@ -91,6 +95,7 @@ ConfigCheck CheckConfig(const Config& config) {
     return ComputeMemoryLimits(options, engine.queue.max_bytes, std::max<int64_t>(models, 1),
                                ResidentBytes());
   };
+  add(CheckMessageSize(options.grpc));
   const absl::Status enough = limits_now().Check();
   add(enough);
   add(CheckFiles(config));
@@ -99,7 +104,10 @@ ConfigCheck CheckConfig(const Config& config) {
   for (const absl::Status& error : Security::ErrorsOf(config.server)) add(error);
   const absl::StatusOr<std::unique_ptr<Log>> log = Log::Create(config.server.log);
   add(log.status());
-  if (log.ok()) CheckModels(config, log->get(), &check);
+  const auto check_model = [&](const Model& model, const LadderChoice& ladder) {
+    return chosen.ok() ? CheckOptions(engine, model, ladder, *chosen->backend) : absl::OkStatus();
+  };
+  if (log.ok()) CheckModels(config, check_model, log->get(), &check);
   if (enough.ok() && chosen.ok() && chosen->backend->info().device == "cpu") {
     const int64_t copied = config.server.memory.copy_weights ? check.models.file_bytes : 0;
     // By now the process has the device's threads and has read the models, as when the daemon packs

@@ -7,10 +7,10 @@ namespace sluice {
 void EngineHealth::Attach(Health* health) {
   MutexLock lock(&mu_);
   health_ = health;
-  Tell();
+  UpdateHealth();
 }
 
-void EngineHealth::Tell() {
+void EngineHealth::UpdateHealth() {
   if (health_ == nullptr) return;
   health_->SetFailing(!failing_.empty());
   if (ending_) health_->SetHung();
@@ -31,15 +31,15 @@ void EngineHealth::OnStepFailed(const Model& model, const absl::Status& status, 
                                                {"failed", failed},
                                                {"error", std::string(status.message())}});
   MutexLock lock(&mu_);
-  failing_.emplace(model.name, model.version);
-  Tell();
+  failing_.insert(&model);
+  UpdateHealth();
 }
 
 void EngineHealth::OnStepsRecovered(const Model& model) {
   MutexLock lock(&mu_);
-  if (failing_.erase({model.name, model.version}) == 0) return;
-  log_->Info("steps succeed again", {{"model", model.name}, {"version", model.version}});
-  Tell();
+  if (failing_.erase(&model) == 0) return;
+  log_->Info("steps no longer fail", {{"model", model.name}, {"version", model.version}});
+  UpdateHealth();
 }
 
 void EngineHealth::OnHang(const Model& model, const Hang& hang) {
@@ -58,7 +58,7 @@ void EngineHealth::End() {
     MutexLock lock(&mu_);
     if (ending_) return;
     ending_ = true;
-    Tell();
+    UpdateHealth();
   }
   on_end_();
 }

@@ -3,8 +3,6 @@
 
 #include <functional>
 #include <set>
-#include <string>
-#include <utility>
 
 #include "base/mutex.h"
 #include "engine/observer.h"
@@ -14,9 +12,9 @@
 namespace sluice {
 
 // Observes failures of the engine. If consecutive steps of a model fail, the daemon is not ready
-// until one of the model's steps succeeds. If a model hangs or its device is lost, the daemon is
-// neither ready nor live; `on_end` is called once and soon ends the process. Thread-safe. Owns
-// nothing.
+// until one of the model's steps succeeds, or the model is replaced or unloaded. If a model hangs
+// or its device is lost, the daemon is neither ready nor live; `on_end` is called once and soon
+// ends the process. Thread-safe. Owns nothing.
 class EngineHealth final : public Observer {
  public:
   // `failed_steps` is described in WatchdogOptions. `log` outlives this object.
@@ -33,7 +31,7 @@ class EngineHealth final : public Observer {
 
  private:
   void End();
-  void Tell() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void UpdateHealth() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const int64_t failed_steps_;
   Log* const log_;
@@ -41,8 +39,9 @@ class EngineHealth final : public Observer {
 
   Mutex mu_;  // taken before the mutex of Health
   Health* health_ ABSL_GUARDED_BY(mu_) = nullptr;
-  // The names and versions of the models whose steps fail.
-  std::set<std::pair<std::string, int64_t>> failing_ ABSL_GUARDED_BY(mu_);
+  // The models whose steps fail. A failing model and the one that replaces it have the same name
+  // and version.
+  std::set<const Model*> failing_ ABSL_GUARDED_BY(mu_);
   bool ending_ ABSL_GUARDED_BY(mu_) = false;
 };
 

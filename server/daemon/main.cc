@@ -202,9 +202,15 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
   // One waiting reload handles all further SIGHUPs.
   std::optional<JobQueue> hangups(std::in_place, /*max_waiting=*/1);
   const Reload reload = [&reloader] { return reloader->Reload(); };
-  std::atomic<bool> loaded = false;
+  // A SIGHUP during the start leads to a reload after it.
+  std::atomic<bool> loaded = false, hung_up = false;
+  const auto handle_hangup = [&] {
+    if (!loaded || !hung_up.exchange(false)) return;
+    hangups->Post([&] { reload().status().IgnoreError(); });
+  };
   Termination termination([&] {
-    if (loaded) hangups->Post([&] { reload().status().IgnoreError(); });
+    hung_up = true;
+    handle_hangup();
   });
   const auto interrupted = [&termination] {
     return termination.requested()
@@ -265,6 +271,7 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
   ReportStart(*server, ready, version, config.server.log.format, *log);
   NotifyServiceManager("READY=1");
   loaded = true;
+  handle_hangup();
 
   const int signal = termination.Await();
   log->Info("draining", {{"signal", signal}});

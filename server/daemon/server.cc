@@ -133,6 +133,7 @@ absl::StatusOr<std::function<void()>> Server::Prepare(const ServerOptions& optio
 
 Phase Server::phase() const {
   if (context_.health.ready()) return Phase::kServing;
+  if (context_.health.failing()) return Phase::kFailing;
   if (context_.health.running()) return Phase::kEmpty;
   return draining_ ? Phase::kDraining : Phase::kStarting;
 }
@@ -146,6 +147,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
       Security::Open(options, parts.clock,
                      EventsOf(options.auth.callers_file, parts.metrics, parts.clock, parts.log)));
   const ServerOptions shared = WithMemoryShares(options);
+  SLUICE_RETURN_IF_ERROR(CheckMessageSize(shared.grpc));
   std::unique_ptr<Server> server(new Server(
       shared, version, WithMemoryShares(engine_options, shared.memory.limit_bytes, /*models=*/1),
       parts, std::move(security)));

@@ -267,13 +267,14 @@ absl::StatusOr<RequestId> InferenceFrontend::Submit(const inference::ModelInferR
     return context_.engine->ResolveAndSubmit(message.model_name(), message.model_version(), make,
                                              call.received);
   });
-  if (id.ok()) return id;
+  if (id.ok()) {
+    if (taken > 0) call.caller->CountTokens(taken);
+    return id;
+  }
   LogRefusal(id.status(), call);
   if (call.model == nullptr) {
-    const absl::Status status =
-        context_.health.running()
-            ? id.status()
-            : ReasonError(Reason::kUnavailable, "the daemon is not ready or is draining");
+    const absl::Status running = context_.health.CheckRunning();
+    const absl::Status status = running.ok() ? id.status() : running;
     context_.OnRejected("", ReasonOf(status));
     return status;
   }

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/reason.h"
 #include "server/calls/wire.h"
 #include "server/common/callback_times.h"
 #include "server/common/peer.h"
@@ -152,6 +153,16 @@ void Health::SetHung() { Set(&hung_, true); }
 bool Health::running() const {
   MutexLock lock(&mu_);
   return RunningLocked();
+}
+
+absl::Status Health::CheckRunning() const {
+  if (running()) return absl::OkStatus();
+  return ReasonError(Reason::kUnavailable, "the daemon is starting, draining or about to exit");
+}
+
+bool Health::failing() const {
+  MutexLock lock(&mu_);
+  return RunningLocked() && failing_;
 }
 
 bool Health::ready() const {

@@ -13,6 +13,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
 #include "base/mutex.h"
 #include "proto/health.pb.h"
 #include "server/net/grpc_1_51/streamed_unary.h"
@@ -33,11 +34,15 @@ class Health final : public StreamedUnaryService {
 
   // Sets the readiness, which is initially false. Watchers are notified of each change that lasts.
   void SetReady(bool ready);
-  // Returns whether SetReady(true) was called and the engine is healthy. The daemon then manages
-  // models.
+  // Returns whether the last call of SetReady was SetReady(true) and the engine does not hang. The
+  // daemon then manages models, even if their steps fail.
   bool running() const;
-  // Returns whether the daemon is running and not without models.
+  // Returns OK if the daemon is running, and Unavailable otherwise.
+  absl::Status CheckRunning() const;
+  // Returns whether the daemon is running, no steps are failing and it is not without models.
   bool ready() const;
+  // Returns whether the daemon is running and steps are failing.
+  bool failing() const;
 
   // Sets whether steps of the engine are failing. While they fail, the server is not ready.
   // Initially false.
@@ -61,11 +66,9 @@ class Health final : public StreamedUnaryService {
   // Returns SERVICE_UNKNOWN for a name that is not served.
   Status StatusOf(std::string_view service) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Set(bool* flag, bool value);
-  bool RunningLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return ready_ && !failing_ && !hung_;
-  }
+  bool RunningLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return ready_ && !hung_; }
   bool ReadyLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return RunningLocked() && !without_models_;
+    return RunningLocked() && !failing_ && !without_models_;
   }
 
   mutable Mutex mu_;

@@ -146,8 +146,7 @@ absl::Status InferenceService::MayManage() const {
         "models can be loaded and unloaded only at the daemon's admin address, "
         "server.admin.address");
   }
-  if (context_.health.running()) return absl::OkStatus();
-  return absl::UnavailableError("the daemon is not ready or is draining");
+  return context_.health.CheckRunning();
 }
 
 void InferenceService::AddRepositoryMethods() {

@@ -19,8 +19,6 @@
 namespace sluice {
 namespace {
 
-constexpr char kLoading[] = "loading";
-constexpr char kNotLoaded[] = "not loaded";
 constexpr char kFailed[] = "the last load failed: ";
 
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
@@ -68,7 +66,7 @@ absl::StatusOr<std::shared_ptr<const Model>> ModelManager::FindDraft(
 }
 
 ModelManager::Checked ModelManager::Check(const std::vector<ModelSpec>& models,
-                                          const std::string& repository) {
+                                          const std::string& repository, const CheckModel& check) {
   Checked checked;
   ModelFailures failures;
   const auto read = [&]() -> absl::Status {
@@ -78,7 +76,8 @@ ModelManager::Checked ModelManager::Check(const std::vector<ModelSpec>& models,
                             FindTargets(models, opened, &failures, log_));
     checked.models = std::ssize(targets);
     ModelChange change;
-    SLUICE_RETURN_IF_ERROR(LoadAll(targets, &change, &failures));
+    const ModelTarget* failed = nullptr;
+    SLUICE_RETURN_IF_ERROR(LoadAll(targets, &change, &failures, &failed));
     for (const std::shared_ptr<const Model>& model : change.serve) {
       LogWarnings(*model);
       const absl::Status status = CheckTensors(*model);
@@ -86,6 +85,11 @@ ModelManager::Checked ModelManager::Check(const std::vector<ModelSpec>& models,
         failures.push_back(
             {{},
              absl::Status(status.code(), absl::StrCat("model ", model->name, ": ", Text(status)))});
+      } else if (check != nullptr) {
+        const auto ladder = change.ladders.find(model.get());
+        const absl::Status further =
+            check(*model, ladder == change.ladders.end() ? LadderChoice() : ladder->second);
+        if (!further.ok()) failures.push_back({{}, further});
       }
       checked.weight_bytes += EstimateServedWeightMemory(*model);
       checked.file_bytes += model->checkpoint.bytes();
@@ -213,7 +217,9 @@ absl::Status ModelManager::LoadInTurn(const std::string& name, std::optional<int
   std::vector<ModelTarget> targets;
   targets.push_back(std::move(target));
   ModelFailures none;  // the only target is required
-  return Serve(targets, std::move(withdraw), &none).status();
+  SLUICE_RETURN_IF_ERROR(Serve(targets, std::move(withdraw), &none).status());
+  if (!version.has_value()) Forget(name, version);  // of versions that this one replaces
+  return absl::OkStatus();
 }
 
 absl::Status ModelManager::Unload(const std::string& name, std::optional<int64_t> version) {
@@ -238,6 +244,7 @@ absl::Status ModelManager::Unload(const std::string& name, std::optional<int64_t
                             : NoVersion(name, version, "is served", versions);
   }
   SLUICE_RETURN_IF_ERROR(engine_->Exchange(change));
+  Forget(name, version);
   on_change_();
   LogChange(change);
   return absl::OkStatus();
@@ -269,16 +276,22 @@ absl::StatusOr<ModelManager::Changes> ModelManager::Serve(
     ModelFailures* failures) {
   Changes changes;
   if (targets.empty() && withdraw.empty() && failures->empty()) return changes;
-  for (const ModelTarget& target : targets) Note(target.key, kLoading);
+  std::map<ModelKey, std::string> earlier;  // notes
+  for (const ModelTarget& target : targets) earlier[target.key] = Note(target.key, kLoading);
+  const ModelTarget* failed = nullptr;  // the model that ends the operation
   ModelChange change{.serve = {}, .withdraw = std::move(withdraw)};
   change.leave_out = [&](const Model& model, const absl::Status& status) {
     const ModelKey key(model.name, model.version);
-    if (!MayLeaveOut(*std::ranges::find(targets, key, &ModelTarget::key), status)) return false;
+    const ModelTarget& target = *std::ranges::find(targets, key, &ModelTarget::key);
+    if (!MayLeaveOut(target, status)) {
+      failed = &target;
+      return false;
+    }
     failures->push_back({key, status});
     return Remains(change, *failures);
   };
   const absl::Status status = OrOutOfMemory([&] {
-    SLUICE_RETURN_IF_ERROR(LoadAll(targets, &change, failures));
+    SLUICE_RETURN_IF_ERROR(LoadAll(targets, &change, failures, &failed));
     LeaveOut(*failures, &change);
     if (!failures->empty() && !Remains(change, *failures)) return failures->front().status;
     return engine_->Exchange(change);
@@ -289,8 +302,14 @@ absl::StatusOr<ModelManager::Changes> ModelManager::Serve(
     for (const ModelTarget& target : targets) {
       const bool left_out =
           std::ranges::find(*failures, target.key, &ModelFailure::key) != failures->end();
-      if (status.ok() && !left_out) fingerprints_[target.key] = target.fingerprint;
-      if (!left_out) Note(target.key, status.ok() ? "" : absl::StrCat(kFailed, Text(status)));
+      if (left_out) continue;
+      if (status.ok()) {
+        fingerprints_[target.key] = target.fingerprint;
+        Note(target.key, "");
+      } else {
+        const bool own = &target == failed || targets.size() == 1;
+        Note(target.key, own ? absl::StrCat(kFailed, Text(status)) : earlier[target.key]);
+      }
     }
     if (!status.ok()) return absl::OkStatus();
     LeaveOut(*failures, &change);
@@ -306,15 +325,18 @@ absl::StatusOr<ModelManager::Changes> ModelManager::Serve(
 }
 
 absl::Status ModelManager::LoadAll(const std::vector<ModelTarget>& targets, ModelChange* change,
-                                   ModelFailures* failures) const {
+                                   ModelFailures* failures, const ModelTarget** failed) const {
   for (const ModelTarget& target : targets) {
     SLUICE_RETURN_IF_ERROR(CheckInterruption());
     absl::StatusOr<std::shared_ptr<const Model>> model =
         OrOutOfMemory([&] { return LoadTarget(target, *change); });
     if (!model.ok()) {
-      const absl::Status failed = OfModel(target.key, target.place, model.status());
-      if (!MayLeaveOut(target, failed)) return failed;
-      failures->push_back({target.key, failed});
+      const absl::Status status = OfModel(target.key, target.place, model.status());
+      if (!MayLeaveOut(target, status)) {
+        *failed = &target;
+        return status;
+      }
+      failures->push_back({target.key, status});
       continue;
     }
     if (!target.ladder.empty()) change->ladders[model->get()] = target.ladder;
@@ -332,7 +354,11 @@ absl::StatusOr<std::shared_ptr<const Model>> ModelManager::LoadTarget(
   }
   absl::StatusOr<std::shared_ptr<const Model>> model =
       LoadModel(target.key.first, target.key.second, target.folder, options);
-  return absl::IsNotFound(model.status()) ? MissingFile(target, model.status()) : std::move(model);
+  if (absl::IsNotFound(model.status())) return MissingFile(target, model.status());
+  SLUICE_RETURN_IF_ERROR(model.status());
+  SLUICE_ASSIGN_OR_RETURN(const std::string files, target.folder.Fingerprint());
+  if (files == target.files) return model;
+  return absl::UnavailableError("its files were replaced while they were read; load it again");
 }
 
 void ModelManager::LogFailure(const std::string& name, std::optional<int64_t> version,
@@ -369,13 +395,24 @@ void ModelManager::LogChange(const ModelChange& change) {
   }
 }
 
-void ModelManager::Note(const ModelKey& key, const std::string& reason) {
+std::string ModelManager::Note(const ModelKey& key, const std::string& reason) {
   MutexLock lock(&mu_);
-  if (reason.empty()) {
-    notes_.erase(key);
-  } else {
+  const auto note = notes_.find(key);
+  std::string previous = note == notes_.end() ? "" : std::move(note->second);
+  if (!reason.empty()) {
     notes_[key] = reason;
+  } else if (note != notes_.end()) {
+    notes_.erase(note);
   }
+  return previous;
+}
+
+void ModelManager::Forget(const std::string& name, std::optional<int64_t> version) {
+  MutexLock lock(&mu_);
+  std::erase_if(notes_, [&](const auto& note) {
+    const ModelKey& key = note.first;
+    return key.first == name && (!version || key.second == *version);
+  });
 }
 
 int64_t ModelManager::failed_models() const {

@@ -69,9 +69,12 @@ class ModelManager {
     // Of each model that Apply would leave out, and the one that Apply would return.
     std::vector<absl::Status> errors;
   };
+  // A further check of a model with its own ladder. The error names the model.
+  using CheckModel = std::function<absl::Status(const Model&, const LadderChoice&)>;
   // Reads the configuration, the tokenizer and the headers of the weights of the models that Apply
-  // would serve. Needs no engine.
-  Checked Check(const std::vector<ModelSpec>& models, const std::string& repository);
+  // would serve, and calls `check` for each that can be read. Needs no engine.
+  Checked Check(const std::vector<ModelSpec>& models, const std::string& repository,
+                const CheckModel& check = nullptr);
 
   // Loads the named model from the configuration or the repository, even if it is already served,
   // with the adapters in its folder. Without a version, loads the highest one, which then replaces
@@ -82,14 +85,19 @@ class ModelManager {
                     const std::string& path = "");
 
   // Stops serving the version, or all versions of the name if none is given; for a name
-  // MODEL:ADAPTER, the adapter. Returns NotFound if there is no such model or adapter.
+  // MODEL:ADAPTER, the adapter. Forgets failed loads of these versions. Returns NotFound if there
+  // is no such model or adapter.
   absl::Status Unload(const std::string& name, std::optional<int64_t> version);
+
+  // The reasons of an entry whose load did not fail.
+  static constexpr char kLoading[] = "loading";
+  static constexpr char kNotLoaded[] = "not loaded";
 
   struct Entry {
     std::string name;
     int64_t version;  // 0 if no version can be loaded
     bool ready;
-    std::string reason;  // why it is not ready, or why its last load failed
+    std::string reason;  // why it is not ready, or why its last load failed; kLoading if it loads
   };
   absl::StatusOr<std::vector<Entry>> Index();
 
@@ -111,12 +119,14 @@ class ModelManager {
                                                               std::optional<int64_t> version) const;
   absl::Status LoadAdapterOf(const Model& model, const std::string& name, const std::string& path)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_mu_);
-  // Adds the models that it leaves out to `failures`, which may have some.
+  // Adds the models that it leaves out to `failures`, which may have some. After an error, only the
+  // model that caused it counts as failed.
   absl::StatusOr<Changes> Serve(const std::vector<ModelTarget>& targets,
                                 std::vector<std::shared_ptr<const Model>> withdraw,
                                 ModelFailures* failures) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_mu_);
+  // After an error of a model, `*failed` is the model.
   absl::Status LoadAll(const std::vector<ModelTarget>& targets, ModelChange* change,
-                       ModelFailures* failures) const;
+                       ModelFailures* failures, const ModelTarget** failed) const;
   absl::StatusOr<std::shared_ptr<const Model>> LoadTarget(const ModelTarget& target,
                                                           const ModelChange& change) const;
   static bool MayLeaveOut(const ModelTarget& target, const absl::Status& status);
@@ -128,7 +138,10 @@ class ModelManager {
   void LogChange(const ModelChange& change);
   void LogFailure(const std::string& name, std::optional<int64_t> version,
                   const absl::Status& status);
-  void Note(const ModelKey& key, const std::string& reason);  // an empty reason removes the note
+  // Sets the note of a model, or removes it if `reason` is empty. Returns the previous note.
+  std::string Note(const ModelKey& key, const std::string& reason);
+  // Removes the notes of the version, or of all versions of the name if none is given.
+  void Forget(const std::string& name, std::optional<int64_t> version);
   std::optional<ModelRepository> repository() const;
 
   Engine* const engine_;

@@ -100,7 +100,9 @@ absl::Status AppendAdapters(const Directory& model, const std::string& path,
 absl::StatusOr<ModelTarget> FromSpec(const ModelSpec& spec) {
   absl::StatusOr<Directory> folder = Directory::Open(spec.path);
   absl::StatusOr<std::string> fingerprint = folder.ok() ? folder->Fingerprint() : folder.status();
+  std::string files;
   if (fingerprint.ok()) {
+    files = *fingerprint;
     const absl::Status adapters = AppendAdapters(*folder, spec.adapters, &*fingerprint);
     if (!adapters.ok()) fingerprint = adapters;
   }
@@ -127,18 +129,27 @@ absl::StatusOr<ModelTarget> FromSpec(const ModelSpec& spec) {
   if (!spec.ladder.empty()) {
     absl::StrAppend(&*fingerprint, " ladder ", LadderChoiceValue().Format(spec.ladder));
   }
-  return ModelTarget{{spec.name, spec.version}, spec.path, *std::move(folder),
-                     *std::move(fingerprint),   options,   spec.ladder};
+  return ModelTarget{.key = {spec.name, spec.version},
+                     .place = spec.path,
+                     .folder = *std::move(folder),
+                     .files = std::move(files),
+                     .fingerprint = *std::move(fingerprint),
+                     .options = options,
+                     .ladder = spec.ladder};
 }
 
 absl::StatusOr<ModelTarget> FromRepository(const ModelRepository& repository,
                                            const ModelRepository::Found& found, int64_t version) {
   absl::StatusOr<Directory> folder = repository.Folder(found, version);
-  SLUICE_ASSIGN_OR_RETURN(std::string fingerprint,
+  SLUICE_ASSIGN_OR_RETURN(const std::string files,
                           folder.ok() ? folder->Fingerprint() : folder.status());
+  std::string fingerprint = files;
   SLUICE_RETURN_IF_ERROR(AppendAdapters(*folder, /*path=*/"", &fingerprint));
-  return ModelTarget{
-      {found.name, version}, kRepository, *std::move(folder), std::move(fingerprint)};
+  return ModelTarget{.key = {found.name, version},
+                     .place = kRepository,
+                     .folder = *std::move(folder),
+                     .files = files,
+                     .fingerprint = std::move(fingerprint)};
 }
 
 absl::Status PutDraftsFirst(std::vector<ModelTarget>* targets) {

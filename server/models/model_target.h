@@ -25,7 +25,8 @@ struct ModelTarget {
   ModelKey key;
   std::string place;  // the location of the model, for messages
   Directory folder;
-  std::string fingerprint;  // of the files and the options
+  std::string files;        // the fingerprint of the folder
+  std::string fingerprint;  // of the files, the adapters and the options
   ModelOptions options{};
   LadderChoice ladder{};
   bool required = true;  // whether no other model is served if this one cannot be loaded

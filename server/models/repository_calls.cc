@@ -112,10 +112,10 @@ absl::Status ListModels(const inference::RepositoryIndexRequest& request, ModelM
     model->set_name(entry.name);
     if (entry.version != 0) model->set_version(absl::StrCat(entry.version));
     model->set_state(entry.ready ? "READY" : "UNAVAILABLE");
-    const bool in_full = entry.reason.empty() || reasons == Reasons::kInFull;
-    model->set_reason(
-        in_full ? entry.reason
-                : "its files are refused, or it is not loaded; the admin address has the reason");
+    const bool in_full = entry.reason.empty() || entry.reason == ModelManager::kLoading ||
+                         entry.reason == ModelManager::kNotLoaded || reasons == Reasons::kInFull;
+    model->set_reason(in_full ? entry.reason
+                              : "its files are refused; the admin address has the reason");
   }
   return absl::OkStatus();
 }

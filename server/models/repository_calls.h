@@ -16,8 +16,8 @@ absl::Status LoadModelOf(const inference::RepositoryModelLoadRequest& request,
 absl::Status UnloadModelOf(const inference::RepositoryModelUnloadRequest& request,
                            ModelManager* models);
 
-// How much a listing reveals about a model that is not served or whose newer files are refused.
-// Reasons contain paths of the daemon's host, so callers that may only infer do not get them.
+// How much a listing reveals about a model whose files are refused. Reasons contain paths of the
+// daemon's host, so callers that may only infer do not get them.
 enum class Reasons { kInFull, kInAWord };
 
 // Lists the models. Models that are not served are UNAVAILABLE with a reason; `ready` leaves them

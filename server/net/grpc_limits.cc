@@ -18,9 +18,6 @@ constexpr int kPingStrikes = 2;
 // of calls.
 constexpr int kMostBytesOfRead = 64 << 10;
 
-// The share of its memory that gRPC counts; the rest is allocation overhead.
-constexpr int64_t kCountedPercent = 80;
-
 // Rounds up to milliseconds. Converts 0 to gRPC's value for "never".
 int Milliseconds(int64_t us) {
   if (us == 0) return INT_MAX;
@@ -31,7 +28,7 @@ void LimitMemory(const GrpcOptions& options, grpc::ServerBuilder* builder) {
   // A message limit does not limit memory, because data is buffered before its length is checked.
   grpc::ResourceQuota quota("sluice");
   if (options.memory_quota_bytes > 0) {
-    quota.Resize(options.memory_quota_bytes / 100 * kCountedPercent);
+    quota.Resize(CountedQuota(options.memory_quota_bytes));
   }
   builder->SetResourceQuota(quota);
   builder->SetMaxReceiveMessageSize(options.max_message_bytes);

@@ -107,6 +107,7 @@ struct Metrics::Families {
   prometheus::Family<Counter>& write_errors = AddCounter(metric::kFileWriteErrors);
   Counter& journal_errors = write_errors.Add({{"file", "journal"}});
   Counter& ladder_errors = write_errors.Add({{"file", "ladder"}});
+  Counter& journal_lines = AddCounter(metric::kJournalLinesDropped).Add({});
   Gauge& reload_success = AddGauge(metric::kReloadSuccess).Add({});
   prometheus::Family<Gauge>& needs_restart = AddGauge(metric::kNeedsRestart);
   prometheus::Family<Gauge>& certificate_expiry = AddGauge(metric::kCertificateExpiry);
@@ -296,6 +297,10 @@ void Metrics::OnLoad(bool ok) { (ok ? families_->loads_ok : families_->loads_fai
 void Metrics::OnWriteFailed(WrittenFile file) {
   (file == WrittenFile::kJournal ? families_->journal_errors : families_->ladder_errors)
       .Increment();
+}
+
+void Metrics::OnJournalLinesLost(int64_t lines) {
+  families_->journal_lines.Increment(static_cast<double>(lines));
 }
 
 void Metrics::OnSecretRead(std::string_view kind, bool ok) {

@@ -36,6 +36,7 @@ class Metrics final : public Observer {
   void OnPlan(const PlanTrace& trace) override;
   void OnNoPlan(const Model& model, Lookup lookup) override;
   void OnWriteFailed(WrittenFile file) override;
+  void OnJournalLinesLost(int64_t lines) override;
   void OnStepFailed(const Model& model, const absl::Status& status, int64_t failed) override;
   void OnHang(const Model& model, const Hang& hang) override;
   // Drops the series of models in the same way as PerModel::Retire.

@@ -47,6 +47,9 @@ class Observers final : public Observer {
   void OnWriteFailed(WrittenFile file) override {
     for (Observer* observer : observers_) observer->OnWriteFailed(file);
   }
+  void OnJournalLinesLost(int64_t lines) override {
+    for (Observer* observer : observers_) observer->OnJournalLinesLost(lines);
+  }
   void OnStepFailed(const Model& model, const absl::Status& status, int64_t failed) override {
     for (Observer* observer : observers_) observer->OnStepFailed(model, status, failed);
   }

@@ -89,14 +89,15 @@ absl::Status Caller::TakeRequest(MonoTime now) const {
 absl::Status Caller::TakeTokens(int64_t tokens, MonoTime now) const {
   const BucketRate rate = Tokens();
   const nanoseconds wait = account_->tokens.Take(static_cast<double>(tokens), rate, now);
-  if (wait != nanoseconds(0)) return Refuse("tokens", rate, wait);
-  account_->admitted_tokens.fetch_add(tokens, std::memory_order_relaxed);
-  return absl::OkStatus();
+  return wait == nanoseconds(0) ? absl::OkStatus() : Refuse("tokens", rate, wait);
 }
 
 void Caller::ReturnTokens(int64_t tokens) const {
   account_->tokens.Return(static_cast<double>(tokens), Tokens());
-  account_->admitted_tokens.fetch_sub(tokens, std::memory_order_relaxed);
+}
+
+void Caller::CountTokens(int64_t tokens) const {
+  account_->admitted_tokens.fetch_add(tokens, std::memory_order_relaxed);
 }
 
 absl::StatusOr<std::unique_ptr<Callers>> Callers::Open(const AuthOptions& auth,

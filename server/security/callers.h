@@ -74,6 +74,8 @@ class Caller {
   // Returns the tokens of a request that the engine did not accept. Uses the present limit, even if
   // it has changed since they were taken.
   void ReturnTokens(int64_t tokens) const;
+  // Counts the tokens of a request that the engine accepted.
+  void CountTokens(int64_t tokens) const;
 
  private:
   BucketRate Requests() const;

@@ -72,6 +72,20 @@ TEST(Doctor, DoesNotAdviseMetricsThatTheUserSwitchedOff) {
   EXPECT_THAT(DiagnosisText(Diagnose(seen)), HasSubstr("0 bad, 0 to consider"));
 }
 
+TEST(Doctor, ALoadInProgressIsNoProblem) {
+  Observation seen = HealthyServer();
+  seen.index->mutable_models(0)->set_reason("loading");  // again; it is served at the same time
+  auto* model = seen.index->add_models();
+  model->set_name("next");
+  model->set_version("2");
+  model->set_state("UNAVAILABLE");
+  model->set_reason("loading");
+  const std::string text = DiagnosisText(Diagnose(seen));
+  EXPECT_THAT(text, HasSubstr("0 bad, 0 to consider"));
+  EXPECT_THAT(text, HasSubstr("good    loading: demo version 1"));
+  EXPECT_THAT(text, HasSubstr("good    loading: next version 2"));
+}
+
 struct DoctorRow {
   const char* name;
   std::function<void(Observation*)> spoil;
@@ -119,6 +133,12 @@ const DoctorRow kDoctorRows[] = {
        model->set_reason("no config.json");
      },
      Level::kBad, "model bad\\x1b version 2: UNAVAILABLE, no config.json"},
+    {"AServedModelWhoseNewFilesAreRefused",
+     [](auto* seen) {
+       seen->index->mutable_models(0)->set_reason("the last load failed: no config.json");
+     },
+     Level::kBad,
+     "model demo version 1: served from its previous files, the last load failed: no config.json"},
     {"AModelThatFailedWithoutTheAdminAddress",
      [](auto* seen) {
        auto* model = seen->index->add_models();
@@ -221,9 +241,14 @@ const DoctorRow kDoctorRows[] = {
     {"AFullDiskUnderTheJournal",
      [](auto* seen) {
        AddSample("sluice_file_write_errors_total", {{"file", "journal"}}, 3, seen);
+       AddSample("sluice_journal_lines_dropped_total", {}, 70, seen);
        AddSample("sluice_file_write_errors_total", {{"file", "ladder"}}, 0, seen);
      },
      Level::kAdvice, "3 writes to the file of engine.history.journal failed"},
+    {"AJournalThatIsFull",
+     [](auto* seen) { AddSample("sluice_journal_lines_dropped_total", {}, 70, seen); },
+     Level::kAdvice, "70 lines are missing in the file of engine.history.journal",
+     "engine.history.journal_bytes"},
     {"AFullDiskUnderTheLadder",
      [](auto* seen) {
        AddSample("sluice_file_write_errors_total", {{"file", "journal"}}, 0, seen);

@@ -23,10 +23,13 @@ TEST(ValidateConfig, AcceptsDefaultsWithAModel) {
   EXPECT_EQ(ValidateConfig(Valid(), {}), absl::OkStatus());
 }
 
-TEST(ValidateConfig, AQuotaOfExactlyTheLargestMessageIsAccepted) {
+TEST(ValidateConfig, AQuotaThatCountsExactlyTheLargestMessageIsAccepted) {
   Config config = Valid();
-  config.server.grpc.memory_quota_bytes = config.server.grpc.max_message_bytes;
+  config.server.grpc.max_message_bytes = 8000;
+  config.server.grpc.memory_quota_bytes = 10'000;
   EXPECT_EQ(ValidateConfig(config, {}), absl::OkStatus());
+  config.server.grpc.max_message_bytes = 8001;
+  EXPECT_NE(ValidateConfig(config, {}), absl::OkStatus());
 }
 
 TEST(ValidateConfig, ARepositoryMayBeEmpty) {
@@ -113,8 +116,8 @@ const ConfigClashRow kConfigClashRows[] = {
      .spoil = [](Config* c) { c->engine.ladder.file = c->engine.history.journal = "x.jsonl"; }},
     {.name = "AQuotaBelowAMessage",
      .message =
-         "default: server.grpc.memory_quota_bytes: 1000 is below server.grpc.max_message_bytes, "
-         "67108864, so the largest message could never be received",
+         "default: server.grpc.memory_quota_bytes: 1000 leaves 800 bytes for messages, less than "
+         "server.grpc.max_message_bytes, 67108864, so the largest message could never be received",
      .spoil = [](Config* c) { c->server.grpc.memory_quota_bytes = 1000; }},
     {.name = "MetricsAtTheGrpcAddress",
      .message = "default: server.metrics.address: \"0.0.0.0:8001\" is also server.grpc.address; "

@@ -33,6 +33,11 @@ def test_the_unit_is_valid(unit):
     assert result.returncode == 0 and not result.stderr, result.stderr
 
 
+def test_a_reload_of_the_unit_sends_the_signal_that_reloads_the_configuration():
+    (command,) = re.findall(r"^ExecReload=(.*)$", UNIT.read_text(), re.M)
+    assert command == "/bin/kill -HUP $MAINPID"
+
+
 def test_the_exposure_of_the_unit_is_low(unit):
     """The exposure is at most 1.5 of 10 on systemd's scale; network access and others remain."""
     result = analyze("security", "--offline=true", "--threshold=15", unit)

@@ -1,10 +1,13 @@
 """Tests that failing requests, callers and devices do not affect other requests."""
 
+import json
 import os
 import subprocess
+import urllib.request
 
 import numpy as np
 import pytest
+import tritonclient.grpc as grpcclient
 from always import await_balance, undisturbed
 from calls import POISON, Call, poisonous_model, trailers
 from conftest import DEMO, SLUICED
@@ -204,6 +207,28 @@ def test_daemon_is_not_ready_after_repeated_device_failures(daemon):
     assert server.live()
     assert Call(server).status() == "OK"
     wait_until(server.ready)
+    await_balance(server)
+
+
+def test_a_failing_model_can_be_loaded_again_or_unloaded(daemon):
+    server = daemon("--engine.watchdog.failed-steps", "2", models=(("demo", DEMO), ("b", DEMO)),
+                    faults="replay@bad:fail=internal*4")
+
+    def fail():
+        for _ in range(2):
+            assert Call(server, "bad").status() == "INTERNAL"
+        wait_until(lambda: not server.ready())
+        address = f"http://{server.http}/status.json"
+        with urllib.request.urlopen(address, timeout=PATIENCE_S) as page:
+            assert json.load(page)["daemon"]["phase"] == "failing"
+
+    with grpcclient.InferenceServerClient(server.admin) as admin:
+        fail()
+        admin.load_model("demo")
+        wait_until(server.ready)
+        fail()
+        admin.unload_model("demo")
+        wait_until(server.ready)
     await_balance(server)
 
 

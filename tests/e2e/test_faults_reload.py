@@ -81,6 +81,19 @@ def test_a_termination_ends_a_load_in_progress(daemon, tmp_path, begin):
         assert load.wait(PATIENCE_S) == 1
 
 
+def test_a_hangup_during_the_start_reloads_after_it(daemon, gate, tmp_path):
+    path, loading = tmp_path / "sluice.yaml", gate("loading")
+    models = f"models:\n  - {{name: demo, path: {DEMO}}}\n"
+    path.write_text(models)
+    server = daemon("--config", str(path), models=(), faults=f"load:{loading}*1", awaited="/livez")
+    loading.await_met()
+    path.write_text(models + "server:\n  log: {level: warn}\n")
+    server.process.send_signal(signal.SIGHUP)
+    loading.open()
+    wait_until(lambda: reloads(server, "ok") == 1)
+    assert reload(server).stdout == "reloaded; no option and no model changed\n"
+
+
 @pytest.mark.parametrize("spoil, reason", [
     (lambda path: path.write_text("models: [\n"), "sluice.yaml"),
     (lambda path: path.write_text("server:\n  grpcc: {}\n"), "unknown key"),

@@ -163,10 +163,18 @@ def written(tmp_path, text):
     lambda tmp_path: ["--engine.history.journal", tmp_path / "absent" / "journal"],
     lambda tmp_path: ["--engine.ladder.file", tmp_path],
     lambda tmp_path: ["--engine.ladder.file", tmp_path / "absent" / "ladder"],
+    lambda tmp_path: ["--engine.ladder.strategy", "fixed", "--engine.ladder.fixed-tokens",
+                      "16,9999"],
+    lambda tmp_path: ["--engine.batch.policy", "fifo_packed", "--engine.batch.max-batch-tokens",
+                      "64"],
+    lambda tmp_path: ["--engine.kv.memory-bytes", "1MiB"],
+    lambda tmp_path: ["--server.grpc.max-message-bytes", "1GiB", "--server.memory.limit-bytes",
+                      "2GiB"],
     lambda tmp_path: ["--server.memory.limit-bytes", "1MiB"],
 ], ids=["no callers file", "malformed callers file", "no certificate", "half of a certificate",
         "profile", "device", "no folder for the journal", "ladder file",
-        "no folder for the ladder file", "memory"])
+        "no folder for the ladder file", "a bucket above the maximum", "a step below a sequence",
+        "too few KV pages", "a message above the quota", "memory"])
 def test_check_reports_the_error_of_the_start(tmp_path, options):
     given = without_ports(*map(str, options(tmp_path)))
     checked, started = run(*given, "--check"), run(*given)

@@ -64,6 +64,7 @@ class FakeBackend : public Backend {
 
   const BackendInfo& info() const override { return info_; }
   int64_t FreeMemory() const override { return options_.free_memory; }
+  int64_t PageBytes(const ModelConfig& config) const override { return info_.page_tokens; }
   absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(
       std::shared_ptr<const Model> model) override;
 

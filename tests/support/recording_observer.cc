@@ -52,6 +52,11 @@ void RecordingObserver::OnWriteFailed(WrittenFile file) {
   ++failed_writes_[file];
 }
 
+void RecordingObserver::OnJournalLinesLost(int64_t lines) {
+  MutexLock lock(&mu_);
+  lost_lines_ += lines;
+}
+
 void RecordingObserver::OnNoPlan(const Model& model, Lookup lookup) {
   MutexLock lock(&mu_);
   without_plan_.push_back(lookup);
@@ -136,6 +141,11 @@ int RecordingObserver::failed_writes(WrittenFile file) const {
   MutexLock lock(&mu_);
   const auto found = failed_writes_.find(file);
   return found == failed_writes_.end() ? 0 : found->second;
+}
+
+int64_t RecordingObserver::lost_lines() const {
+  MutexLock lock(&mu_);
+  return lost_lines_;
 }
 
 std::vector<std::string> RecordingObserver::notices() const {

@@ -23,6 +23,7 @@ class RecordingObserver : public Observer {
   void OnReview(const Model& model, const ReviewReport& report) override;
   void OnNotice(const Model& model, std::string_view notice) override;
   void OnWriteFailed(WrittenFile file) override;
+  void OnJournalLinesLost(int64_t lines) override;
   void OnStepFailed(const Model& model, const absl::Status& status, int64_t failed) override;
   void OnStepsRecovered(const Model& model) override;
   void OnHang(const Model& model, const Hang& hang) override;
@@ -38,6 +39,7 @@ class RecordingObserver : public Observer {
   std::vector<ReviewReport> reviews() const;
   std::vector<std::string> notices() const;
   int failed_writes(WrittenFile file) const;
+  int64_t lost_lines() const;
   std::vector<int64_t> step_failures() const;  // one entry per call of OnStepFailed
   int recoveries() const;
   std::vector<std::string> hangs() const;  // names of models
@@ -56,6 +58,7 @@ class RecordingObserver : public Observer {
   std::vector<ReviewReport> reviews_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> notices_ ABSL_GUARDED_BY(mu_);
   std::map<WrittenFile, int> failed_writes_ ABSL_GUARDED_BY(mu_);
+  int64_t lost_lines_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<int64_t> step_failures_ ABSL_GUARDED_BY(mu_);
   int recoveries_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<std::string> hangs_ ABSL_GUARDED_BY(mu_);

@@ -59,6 +59,11 @@ EngineOptions OnDevice(EngineOptions options, const BackendInfo& info) {
   return options;
 }
 
+absl::Status OfModel(const Model& model, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat("model ", Quoted(model.name), " version ",
+                                                  model.version, ": ", status.message()));
+}
+
 // Lock order: exchange_mu_, the table's, a runner's own.
 class EngineImpl : public Engine {
  public:
@@ -271,9 +276,7 @@ class EngineImpl : public Engine {
       return ServedModel::Create(first_id, model, options, backend_, clock_, observer_, room);
     });
     if (!served.ok()) {
-      return absl::Status(served.status().code(),
-                          absl::StrCat("model ", Quoted(model->name), " version ", model->version,
-                                       ": ", served.status().message()));
+      return OfModel(*model, served.status());
     }
     added->push_back({first_id, *std::move(served)});
     return absl::OkStatus();
@@ -408,6 +411,14 @@ class EngineImpl : public Engine {
 };
 
 }  // namespace
+
+absl::Status CheckOptions(const EngineOptions& options, const Model& model,
+                          const LadderChoice& ladder, const Backend& backend) {
+  EngineOptions own = OnDevice(options, backend.info());
+  SLUICE_ASSIGN_OR_RETURN(own.ladder, Apply(ladder, own.ladder));
+  const absl::Status status = CheckOptions(own, model, backend);
+  return status.ok() ? status : OfModel(model, status);
+}
 
 std::unique_ptr<Engine> Engine::Create(const EngineOptions& options, Backend* backend, Clock* clock,
                                        Observer* observer) {

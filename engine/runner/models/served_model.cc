@@ -23,8 +23,9 @@ absl::StatusOr<std::unique_ptr<Journal>> OpenJournal(const std::shared_ptr<const
        .batch = options.batch,
        .costs = prepared.costs.state(),
        .most_bytes = options.history.journal_bytes},
-      [model, observer](std::string_view notice) { observer->OnNotice(*model, notice); },
-      [observer] { observer->OnWriteFailed(WrittenFile::kJournal); });
+      {.notice = [model, observer](std::string_view notice) { observer->OnNotice(*model, notice); },
+       .write_failed = [observer] { observer->OnWriteFailed(WrittenFile::kJournal); },
+       .lines_lost = [observer](int64_t lines) { observer->OnJournalLinesLost(lines); }});
 }
 
 }  // namespace

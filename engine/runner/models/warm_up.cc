@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/error_at.h"
 #include "base/fault_injection.h"
 #include "base/status_macros.h"
 #include "engine/option_specs.h"
@@ -55,6 +56,48 @@ absl::StatusOr<int32_t> MaxBatchTokens(const BatchOptions& options, const ModelC
   return static_cast<int32_t>(limit);
 }
 
+// Returns the bounds of the model's ladders, before the free memory lowers them. Returns
+// InvalidArgument, which names the option, if an option is out of range for the model.
+absl::StatusOr<LadderLimits> LimitsOf(const EngineOptions& options, const Model& model,
+                                      const BackendInfo& info) {
+  SLUICE_ASSIGN_OR_RETURN(const int32_t max_tokens, MaxBatchTokens(options.batch, model.config));
+  if (model.draft != nullptr && !KeepsPages(options.batch, model.config)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("speculation.draft is ", model.draft->name, ", but engine.batch.policy ",
+                     NameOf(options.batch.policy).data(),
+                     " keeps no KV pages, so no token can be drafted. Set engine.batch.policy to "
+                     "packed, or remove speculation.draft"));
+  }
+  const LadderLimits limits = {.max_tokens = max_tokens,
+                               .max_sequences = options.batch.max_batch_sequences,
+                               .rows = {},
+                               .max_positions = static_cast<int32_t>(model.config.max_positions),
+                               .max_buckets = info.max_buckets};
+  const absl::Status ladder = BuildLadder(options.ladder, options.batch.policy, limits).status();
+  if (!ladder.ok()) return ErrorAt("engine.ladder, or the model's own ladder", ladder);
+  return limits;
+}
+
+// Returns the fewest pages that a model needs for its largest step and its longest sequence.
+int32_t LeastPages(const Bucket& capacity, const ModelConfig& config, int32_t page_tokens) {
+  return std::max<int64_t>(MaxPages(capacity, page_tokens),
+                           (config.max_positions + page_tokens - 1) / page_tokens);
+}
+
+// Returns InvalidArgument if engine.kv.memory_bytes is set and is too small.
+absl::Status CheckPages(const KvOptions& options, const ModelConfig& config, const Bucket& capacity,
+                        int32_t page_tokens, int64_t page_bytes) {
+  if (options.memory_bytes == 0 || page_bytes == 0) return absl::OkStatus();
+  const int64_t pages = options.memory_bytes / page_bytes;
+  const int64_t least = LeastPages(capacity, config, page_tokens);
+  if (pages >= least) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "engine.kv.memory_bytes of ", options.memory_bytes, " holds ", pages, " pages of ",
+      page_bytes, " bytes; the minimum is ", least, " pages, ", least * page_bytes,
+      " bytes, for the largest step (", capacity.tokens, " tokens) and the longest sequence (",
+      config.max_positions, " tokens). Set it to at least ", least * page_bytes, ", or to 0"));
+}
+
 // Returns the tokens of the largest bucket whose activations fit memory_limit_bytes. This is the
 // maximum in `limits`, or less if neither the options nor the model require it.
 int32_t TokensWithinLimit(const EngineOptions& options, const ModelConfig& config,
@@ -84,10 +127,9 @@ int64_t FittingTokens(const EngineOptions& options, const ModelConfig& config,
                       const ExecutableModel& executable, Bucket capacity, int32_t page_tokens,
                       int64_t bytes) {
   const int64_t least = LeastTokens(options.batch, config);
-  const int64_t sequence = (config.max_positions + page_tokens - 1) / page_tokens;
   for (; capacity.tokens >= least; capacity.tokens /= 2) {
     capacity.sequences = std::min(capacity.sequences, capacity.tokens);
-    const int64_t pages = std::max<int64_t>(MaxPages(capacity, page_tokens), sequence);
+    const int64_t pages = LeastPages(capacity, config, page_tokens);
     const int64_t kv = std::max(pages * executable.page_bytes(), options.kv.memory_bytes);
     if (executable.activation_bytes(capacity) + kv <= bytes) return capacity.tokens;
   }
@@ -202,27 +244,20 @@ absl::StatusOr<PagedScheduler::Options> PageOptionsFor(const EngineOptions& opti
   const Bucket capacity = ExecutionSlot::CapacityOf(ladder);
   const int64_t page_bytes = executable.page_bytes();
   const int64_t sequence = (config.max_positions + info.page_tokens - 1) / info.page_tokens;
-  const int32_t step_pages = MaxPages(capacity, info.page_tokens);
-  const int32_t least = std::max<int64_t>(step_pages, sequence);
+  const int32_t least = LeastPages(capacity, config, info.page_tokens);
   PagedScheduler::Options kv{.keeps_pages = KeepsPages(options.batch, config),
                              .pages = least,
-                             .step_pages = step_pages,
+                             .step_pages = MaxPages(capacity, info.page_tokens),
                              .page_tokens = info.page_tokens,
                              .attention_window = AttentionWindow(config),
                              .prefix_reuse = options.kv.prefix_reuse};
   if (!kv.keeps_pages) return kv;
+  SLUICE_RETURN_IF_ERROR(CheckPages(options.kv, config, capacity, info.page_tokens, page_bytes));
   int64_t pages = options.kv.memory_bytes / page_bytes;
   if (options.kv.memory_bytes == 0) {
     const int64_t left = std::max<int64_t>(share - executable.activation_bytes(capacity), 0);
     pages = std::clamp<int64_t>(left / 100 * info.kv_memory_percent / page_bytes, least,
                                 std::max<int64_t>(capacity.sequences * sequence, least));
-  }
-  if (pages < least) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "engine.kv.memory_bytes of ", options.kv.memory_bytes, " holds ", pages, " pages of ",
-        page_bytes, " bytes; the minimum is ", least, " pages, ", least * page_bytes,
-        " bytes, for the largest step (", capacity.tokens, " tokens) and the longest sequence (",
-        config.max_positions, " tokens). Set it to at least ", least * page_bytes, ", or to 0"));
   }
   kv.pages = std::min<int64_t>(pages, kMaxPages);
   return kv;
@@ -327,28 +362,27 @@ absl::Status MeetStartFault(FaultPoint point) {
 
 }  // namespace
 
+absl::Status CheckOptions(const EngineOptions& options, const Model& model,
+                          const Backend& backend) {
+  SLUICE_ASSIGN_OR_RETURN(LadderLimits limits, LimitsOf(options, model, backend.info()));
+  if (!KeepsPages(options.batch, model.config)) return absl::OkStatus();
+  if (options.batch.max_batch_tokens == 0 && options.ladder.memory_limit_bytes > 0) {
+    // How far the limit lowers the largest step is known once the model is loaded.
+    limits.max_tokens = std::min(limits.max_tokens, options.ladder.min_tokens);
+  }
+  return CheckPages(options.kv, model.config,
+                    {.tokens = limits.max_tokens, .sequences = limits.max_sequences},
+                    backend.info().page_tokens, backend.PageBytes(model.config));
+}
+
 absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
                                      const EngineOptions& options, Backend* backend, Clock* clock,
                                      Observer* observer, const WarmUpRoom& room) {
   const MonoTime begin = clock->Now();
   const BackendInfo& info = backend->info();
-  SLUICE_ASSIGN_OR_RETURN(const int32_t max_tokens, MaxBatchTokens(options.batch, model->config));
-  if (model->draft != nullptr && !KeepsPages(options.batch, model->config)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("speculation.draft is ", model->draft->name, ", but engine.batch.policy ",
-                     NameOf(options.batch.policy).data(),
-                     " keeps no KV pages, so no token can be drafted. Set engine.batch.policy to "
-                     "packed, or remove speculation.draft"));
-  }
   PreparedModel prepared;
-  prepared.limits = {.max_tokens = max_tokens,
-                     .max_sequences = options.batch.max_batch_sequences,
-                     .rows = {},
-                     .max_positions = static_cast<int32_t>(model->config.max_positions),
-                     .max_buckets = info.max_buckets};
   // An option that is out of range is reported before the weights are packed.
-  SLUICE_RETURN_IF_ERROR(
-      BuildLadder(options.ladder, options.batch.policy, prepared.limits).status());
+  SLUICE_ASSIGN_OR_RETURN(prepared.limits, LimitsOf(options, *model, info));
 
   SLUICE_RETURN_IF_ERROR(MeetStartFault(FaultPoint::kLoad));
   SLUICE_ASSIGN_OR_RETURN(prepared.executable, backend->Load(model));

@@ -27,6 +27,10 @@ struct WarmUpRoom {
   std::shared_ptr<const ExecutableModel> draft = nullptr;
 };
 
+// Returns the InvalidArgument of WarmUp as far as it follows from the options, the model's
+// configuration and the device.
+absl::Status CheckOptions(const EngineOptions& options, const Model& model, const Backend& backend);
+
 // Loads a model and prepares it. After loading, takes options.ladder.warm_up_us, or longer if the
 // largest plan and the smallest steps need more. The remaining buckets are left to LaterPlans, but
 // a padded ladder is prepared completely. If the ladder file applies, starts with its ladder (for

@@ -21,11 +21,14 @@ StepRecords::StepRecords(const Model* model, ComputedRows rows, Observer* observ
                          const RecentWaits* waits)
     : model_(model), rows_(std::move(rows)), observer_(observer), waits_(waits) {}
 
+StepRecords::~StepRecords() { EndFailures(); }
+
+void StepRecords::EndFailures() {
+  if (std::exchange(failed_steps_, 0) > 0) observer_->OnStepsRecovered(*model_);
+}
+
 void StepRecords::RecordOutcome(const absl::Status& status, bool split) {
-  if (status.ok()) {
-    if (std::exchange(failed_steps_, 0) > 0) observer_->OnStepsRecovered(*model_);
-    return;
-  }
+  if (status.ok()) return EndFailures();
   if (!split) ++failed_steps_;
   observer_->OnStepFailed(*model_, status, failed_steps_);
 }

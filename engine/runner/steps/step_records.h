@@ -17,6 +17,9 @@ class StepRecords {
  public:
   // Nothing is owned; all pointers outlive the object. `rows` are the model's on its device.
   StepRecords(const Model* model, ComputedRows rows, Observer* observer, const RecentWaits* waits);
+  ~StepRecords();  // reports that failed steps are over
+  StepRecords(const StepRecords&) = delete;
+  StepRecords& operator=(const StepRecords&) = delete;
 
   // Reports the outcome of a step to the observer. A step that is `split` after an error does not
   // count as a failure.
@@ -31,6 +34,7 @@ class StepRecords {
   BatchTrace TraceOf(const InFlightStep& step) const;
 
  private:
+  void EndFailures();
   bool IsLatest(std::span<RequestRow* const> rows) const;
 
   const Model* const model_;

@@ -21,12 +21,15 @@
 namespace sluice {
 
 // The daemon's phase, as its health service reports it. It is ready only in kServing. In kEmpty it
-// has no model. kDraining is final.
-enum class Phase { kStarting, kEmpty, kServing, kDraining };
+// has no model, and in kFailing the steps of a model fail. kDraining is final.
+enum class Phase { kStarting, kEmpty, kServing, kFailing, kDraining };
 constexpr auto EnumNamesOf(Phase) {
   using enum Phase;
-  return EnumNameTable<Phase>(
-      {{kStarting, "starting"}, {kEmpty, "empty"}, {kServing, "serving"}, {kDraining, "draining"}});
+  return EnumNameTable<Phase>({{kStarting, "starting"},
+                               {kEmpty, "empty"},
+                               {kServing, "serving"},
+                               {kFailing, "failing"},
+                               {kDraining, "draining"}});
 }
 
 struct DaemonStatus {

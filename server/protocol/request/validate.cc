@@ -342,9 +342,6 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
   SLUICE_RETURN_IF_ERROR(CheckSpanUnit(*spec, prompt));
   SLUICE_RETURN_IF_ERROR(CheckLabels(*spec, prompt));
   SLUICE_RETURN_IF_ERROR(ApplyTemplate(*spec, &prompt));
-  if (const int64_t least = prompt.LeastEncoded(model); least > 0 && call.before_encoding) {
-    SLUICE_RETURN_IF_ERROR(call.before_encoding(least));
-  }
   const auto requested = [&reply](Output output) {
     return std::find(reply.outputs.begin(), reply.outputs.end(), output) != reply.outputs.end();
   };
@@ -354,6 +351,9 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
   request.outputs = MaskOf(reply.outputs);
   SLUICE_RETURN_IF_ERROR(CheckWindows(message, inputs, *spec, prompt, request.outputs, token_ids));
   if (spec->window_overlap > 0) spec->truncate = Truncation::kRight;  // no row is cut
+  if (const int64_t least = prompt.LeastEncoded(model); least > 0 && call.before_encoding) {
+    SLUICE_RETURN_IF_ERROR(call.before_encoding(least));
+  }
   if (extras.labels) {
     SLUICE_RETURN_IF_ERROR(prompt.EncodeWords(spec->extraction.labels, spec->truncate));
   } else {

@@ -44,7 +44,8 @@ struct CallContext {
   std::shared_ptr<const Model> model{};    // the model named by the message
   // The classifier of the adapter named by the message; nullptr if it has none of its own.
   std::shared_ptr<const ClassifierConfig> head{};
-  // Called before texts are encoded, with a lower bound on their tokens. May refuse the request.
+  // Called directly before texts are encoded, with a lower bound on their tokens. May refuse the
+  // request.
   std::function<absl::Status(int64_t tokens)> before_encoding{};
 };
 

@@ -141,7 +141,7 @@ class JournalRunningTest : public ::testing::Test {
                                .half_life = std::chrono::minutes(5),
                                .batch = options,
                                .costs = CostModel().state()};
-    auto journal = Journal::Open(Path(), start, [](std::string_view) {});
+    auto journal = Journal::Open(Path(), start, {});
     ASSERT_TRUE(journal.ok()) << journal.status();
     (*journal)->StartWriting();
     Traffic traffic(seed, options, journal->get());

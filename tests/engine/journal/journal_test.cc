@@ -1,6 +1,11 @@
 #include "engine/journal/journal.h"
 
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <filesystem>
 #include <random>
+#include <thread>
 
 #include "base/status_macros.h"
 #include "engine/journal/journal_reader.h"
@@ -102,7 +107,7 @@ TEST(Journal, AFileThatIsNotAJournalKeepsItsContents) {
   options.history.journal = directory.File("notes");
   for (const std::string contents : {"notes without a newline", "{\"batch\":1}", "a\nb\n"}) {
     WriteTestFile(options.history.journal, contents);
-    const auto journal = Journal::Open(options.history.journal, {}, [](std::string_view) {});
+    const auto journal = Journal::Open(options.history.journal, {}, {});
     EXPECT_THAT(std::string(journal.status().message()), HasSubstr("is not a journal"));
     EXPECT_EQ(ReadTestFile(options.history.journal), contents);
   }
@@ -195,6 +200,43 @@ TEST(Journal, AFullDiskLosesLinesButNoRequestFails) {
               HasSubstr("the journal loses lines: /dev/full: cannot write: No space left"));
   EXPECT_GT(harness.observer.failed_writes(WrittenFile::kJournal), 0);
   EXPECT_EQ(harness.observer.failed_writes(WrittenFile::kLadder), 0);
+  EXPECT_GT(harness.observer.lost_lines(), 50);
+}
+
+// While the limit on the size of files is the size of the journal, every write to it fails.
+TEST(Journal, EachSeriesOfLossesHasANotice) {
+  TemporaryDirectory directory;
+  EngineOptions options = SmallOptions();
+  options.history.journal = directory.File("journal");
+  signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  Harness harness(options);
+  const auto size = [&] { return std::filesystem::file_size(options.history.journal); };
+  const auto serve = [&] { harness.Submit(harness.MakeRequest({{1}}))->AwaitDone(); };
+  const auto write = [&] {
+    const auto old_size = size();
+    serve();
+    while (size() == old_size) std::this_thread::yield();
+  };
+  const auto lose = [&] {
+    rlimit full = before;
+    full.rlim_cur = size();
+    setrlimit(RLIMIT_FSIZE, &full);
+    for (int i = 0; i < 2; ++i) {
+      const int64_t lost = harness.observer.lost_lines();
+      serve();
+      while (harness.observer.lost_lines() == lost) std::this_thread::yield();
+    }
+    setrlimit(RLIMIT_FSIZE, &before);
+  };
+  write();
+  EXPECT_EQ(harness.observer.lost_lines(), 0);
+  lose();
+  EXPECT_EQ(harness.observer.notices().size(), 1u);
+  write();
+  lose();
+  EXPECT_EQ(harness.observer.notices().size(), 2u);
 }
 
 class JournalFileTest : public ::testing::Test {

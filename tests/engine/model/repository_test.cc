@@ -75,6 +75,30 @@ TEST_F(RepositoryTest, FollowsTheLinksOfAKubernetesVolume) {
   }
 }
 
+TEST_F(RepositoryTest, AFolderStaysTheSameIfTheLinkToItChanges) {
+  AddModel("store/.v1", 1);
+  AddModel("store/.v2", 2);
+  const auto link = [&](const std::string& name, const std::string& target) {
+    std::filesystem::create_symlink(target, root_.File("new"));
+    std::filesystem::rename(root_.File("new"), root_.File(name));
+  };
+  link("m", "store/.v1");
+  link("store/.v1/words.txt", "../shared.txt");
+  WriteTestFile(root_.File("store/shared.txt"), "shared");
+  const ModelRepository repository = Open();
+  const auto folder = repository.Folder(*repository.Find("m"), 1);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  const std::string fingerprint = *folder->Fingerprint();
+  link("m", "store/.v2");
+  EXPECT_EQ(*folder->Fingerprint(), fingerprint);
+  EXPECT_NE(*repository.Folder(*repository.Find("m"), 1)->Fingerprint(), fingerprint);
+  const auto weights = folder->Map("model.safetensors");
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  EXPECT_EQ((*weights)->bytes(),
+            (*MappedFile::Open(root_.File("store/.v1/model.safetensors")))->bytes());
+  EXPECT_EQ(*folder->Read("words.txt", 99), "shared") << "links start at the folder's own place";
+}
+
 TEST_F(RepositoryTest, RefusesLinksThatLeaveTheRepository) {
   const TemporaryDirectory outside;
   testing::WriteModel(testing::TinyConfig(), 1, kernels::DType::kF32, outside.path());

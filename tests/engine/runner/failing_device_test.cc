@@ -113,6 +113,27 @@ TEST(FailingDevice, FailedStepsAreCountedUntilOneSucceeds) {
   EXPECT_THAT(harness.observer.step_failures(), ::testing::ElementsAre(1, 2, 3, 0, 1, 2));
 }
 
+// The failures of a model end with it, also if it is replaced by a model of the same name.
+TEST(FailingDevice, AModelThatIsReplacedOrWithdrawnFailsNoLonger) {
+  Harness harness;
+  const auto fail = [&] {
+    harness.backend.OnReplay([](const RecordedBatch&) { return absl::InternalError("lost"); });
+    harness.Submit(harness.MakeRequest({{1}}))->AwaitDone();
+    harness.backend.OnReplay(nullptr);
+  };
+  const int plans = harness.backend.live_plans();
+  fail();
+  const auto twin = FakeModel(FakeConfig());
+  ASSERT_EQ(harness.engine->Exchange({.serve = {twin}, .withdraw = {}}), absl::OkStatus());
+  harness.backend.AwaitLivePlans(plans);  // the old model is freed
+  EXPECT_EQ(harness.observer.recoveries(), 1);
+  harness.model = twin;
+  fail();
+  ASSERT_EQ(harness.engine->Exchange({.serve = {}, .withdraw = {twin}}), absl::OkStatus());
+  harness.backend.AwaitLivePlans(0);
+  EXPECT_EQ(harness.observer.recoveries(), 2);
+}
+
 EngineOptions Watched() {
   EngineOptions options = SmallOptions();
   options.watchdog.hang_us = 80'000;

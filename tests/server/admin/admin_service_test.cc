@@ -353,6 +353,27 @@ TEST_F(SlowReviewTest, StepsAreDescribedWhileAReviewRuns) {
   EXPECT_TRUE(running->status.get().ok());
 }
 
+TEST_F(SlowReviewTest, ModelsAreManagedWhileStepsFail) {
+  context_.health.SetFailing(true);
+  engine_.gate.Open();
+  const auto call = Start();
+  EXPECT_TRUE(call->status.get().ok());
+}
+
+TEST_F(SlowReviewTest, AReloadIsRefusedUntilTheServerIsReady) {
+  const auto reload = [&] {
+    grpc::ClientContext context;
+    v1::ReloadResponse response;
+    return stub_->Reload(&context, v1::ReloadRequest(), &response);
+  };
+  context_.health.SetReady(false);
+  EXPECT_EQ(reload().error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(reload().error_message(), HasSubstr("starting")) << "the handler is not read yet";
+  service_.SetReload([] { return ReloadReport(); });
+  context_.health.SetReady(true);
+  EXPECT_TRUE(reload().ok());
+}
+
 TEST_F(SlowReviewTest, ReviewsAreUnavailableUntilTheServerIsReady) {
   context_.health.SetReady(false);
   const auto call = Start();

@@ -34,6 +34,24 @@ TEST(MemoryLimitsTest, TheDefaultsAreSharesOfTheLimitAndFitIt) {
   EXPECT_GT(ProcessMemoryLimit({}), 64 * kMiB) << "the memory of the machine or the cgroup";
 }
 
+TEST(MemoryLimitsTest, TheLargestMessageFitsTheQuota) {
+  EXPECT_EQ(Limited(2048 * kMiB).grpc.max_message_bytes, 64 * kMiB);
+  for (const int64_t mib : {64, 256, 319, 2048}) {
+    const GrpcOptions options = Limited(mib * kMiB).grpc;
+    EXPECT_LE(options.max_message_bytes, options.memory_quota_bytes / 5 * 4) << mib;
+    EXPECT_EQ(CheckMessageSize(options), absl::OkStatus()) << mib;
+  }
+  ServerOptions chosen;
+  chosen.memory.limit_bytes = 2048 * kMiB;
+  chosen.grpc.max_message_bytes = 409 * kMiB;
+  EXPECT_EQ(CheckMessageSize(WithMemoryShares(chosen).grpc), absl::OkStatus());
+  chosen.grpc.max_message_bytes = 1024 * kMiB;
+  const absl::Status status = CheckMessageSize(WithMemoryShares(chosen).grpc);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("max_message_bytes is 1073741824, but only 429496720 bytes"));
+}
+
 TEST(MemoryLimitsTest, TheQueuesOfAllModelsShareASixteenth) {
   for (const int64_t models : {1, 4, 5, 20, 100}) {
     const ServerOptions options = Limited(2048 * kMiB);

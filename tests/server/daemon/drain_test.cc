@@ -43,6 +43,12 @@ class DrainTest : public ::testing::Test {
   TestDaemon daemon_;
 };
 
+TEST_F(DrainTest, TheStatusShowsThatStepsFail) {
+  daemon_.server().health().SetFailing(true);
+  EXPECT_THAT(HttpGet(daemon_.server().http_port(), "/status.json").body, HasSubstr("\"failing\""));
+  EXPECT_EQ(HttpGet(daemon_.server().http_port(), "/readyz").status, 503);
+}
+
 TEST_F(DrainTest, AcceptedRequestsFinishAndNewOnesAreRefused) {
   std::vector<std::future<grpc::Status>> accepted;
   for (int i = 0; i < 20; ++i) accepted.push_back(InferLater(daemon_, {i}));

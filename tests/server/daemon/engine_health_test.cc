@@ -48,6 +48,17 @@ TEST_F(EngineHealthTest, SeveralFailuresInARowMakeTheDaemonNotReady) {
   EXPECT_TRUE(health_.ready());
 }
 
+// A model is still served while the model that replaces it starts to serve.
+TEST_F(EngineHealthTest, TheEndOfAReplacedModelDoesNotHideFailuresOfItsSuccessor) {
+  const std::shared_ptr<const Model> successor = FakeModel(FakeConfig(), "one");
+  Fail(*one_, 3);
+  Fail(*successor, 3);
+  observer_->OnStepsRecovered(*one_);
+  EXPECT_FALSE(health_.ready());
+  observer_->OnStepsRecovered(*successor);
+  EXPECT_TRUE(health_.ready());
+}
+
 TEST_F(EngineHealthTest, FailuresDoNotUndoADrain) {
   health_.SetReady(false);
   Fail(*one_, 3);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "server/common/status.h"
 #include "tests/server/daemon/lazy_call.h"
 #include "tests/server/daemon/server_fixture.h"
@@ -29,6 +30,7 @@ class OverloadedDaemonTest : public ::testing::Test {
     TestDaemon::Options options = TestDaemon::Options::WithHttp();
     options.server.memory.limit_bytes = kLimit;
     options.server.grpc.max_rows = 4096;
+    options.server.grpc.health_address = "127.0.0.1:0";
     options.server.grpc.max_unread_bytes = 16 << 20;
     // At 95 %, answers of 5 % in total are cut, which is less than the largest answer of the tests.
     options.resident = [this] {
@@ -40,6 +42,18 @@ class OverloadedDaemonTest : public ::testing::Test {
   void Take(int percent, double level) {
     resident_ = kLimit / 100 * percent;
     daemon_.AwaitMetric("sluice_memory_overload", level);
+  }
+  // Returns whether the daemon reports over a new connection that it is live.
+  bool IsHealthy() {
+    const auto stub = grpc::health::v1::Health::NewStub(
+        grpc::CreateChannel(absl::StrCat("127.0.0.1:", daemon_.server().health_port()),
+                            grpc::InsecureChannelCredentials()));
+    grpc::ClientContext context;
+    grpc::health::v1::HealthCheckRequest request;
+    request.set_service(std::string(kLivenessService));
+    grpc::health::v1::HealthCheckResponse response;
+    return stub->Check(&context, request, &response).ok() &&
+           response.status() == grpc::health::v1::HealthCheckResponse::SERVING;
   }
   std::shared_ptr<grpc::Channel> Channel() const {
     grpc::ChannelArguments arguments;
@@ -71,6 +85,7 @@ TEST_F(OverloadedDaemonTest, ConnectionsAreRefusedFirstAndThenRequests) {
   EXPECT_EQ(daemon_.Infer(IdsRequest({1}), &response, &refused).error_code(),
             grpc::StatusCode::UNAVAILABLE);
   EXPECT_GE(daemon_.Metric("sluice_connections_refused_total", "reason=\"memory\""), 1);
+  EXPECT_TRUE(IsHealthy()) << "probes use a connection of their own";
   Take(91, 2);
   grpc::ClientContext context;
   const grpc::Status status = infer(&context);

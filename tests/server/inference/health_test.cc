@@ -85,7 +85,10 @@ TEST_F(HealthTest, IsNotReadyIfFailingAndNotLiveIfHung) {
   health_.SetFailing(true);
   EXPECT_EQ(StatusOf(""), HealthCheckResponse::NOT_SERVING);
   EXPECT_EQ(StatusOf("sluice.liveness"), HealthCheckResponse::SERVING);
+  EXPECT_TRUE(health_.failing());
+  EXPECT_EQ(health_.CheckRunning(), absl::OkStatus()) << "a failing model can be replaced";
   health_.SetFailing(false);
+  EXPECT_FALSE(health_.failing());
   EXPECT_EQ(StatusOf(""), HealthCheckResponse::SERVING);
   grpc::ClientContext context;
   auto watch = Watch(&context, "sluice.liveness");
@@ -96,6 +99,7 @@ TEST_F(HealthTest, IsNotReadyIfFailingAndNotLiveIfHung) {
   ASSERT_TRUE(watch->Read(&response));
   EXPECT_EQ(response.status(), HealthCheckResponse::NOT_SERVING);
   EXPECT_EQ(StatusOf("sluice.readiness"), HealthCheckResponse::NOT_SERVING);
+  EXPECT_EQ(health_.CheckRunning().code(), absl::StatusCode::kUnavailable);
   context.TryCancel();
 }
 

@@ -210,6 +210,33 @@ TEST_F(PreparationTest, ACallerIsChargedForItsTextBeforeEncoding) {
   EXPECT_EQ(daemon_->Metric("sluice_rejected_total", "reason=\"rate_limited\""), 1);
 }
 
+// The bucket holds at most five tokens. A text of 5000 bytes has at least four.
+TEST_F(PreparationTest, ARequestThatIsRefusedBeforeEncodingCostsNothing) {
+  Start("anonymous: none tokens_per_second=1e-9 tokens_burst=5");
+  state_->open = true;
+  ModelInferRequest request = TextRequest(kLongText);
+  testing::SetInt(&request, "window_overlap", 1);  // needs other outputs
+  ModelInferResponse response;
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(daemon_->Infer(request, &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  }
+  EXPECT_EQ(state_->begun, 0);
+  EXPECT_TRUE(Send()->status.get().ok());
+}
+
+TEST_F(PreparationTest, OnlyTokensOfAdmittedRequestsAreCounted) {
+  Start("anonymous: none tokens_per_second=1000");
+  state_->open = true;
+  ModelInferRequest request = TextRequest(kLongText);
+  testing::AddInput(&request, "candidate_ids", "INT64", {1, 1}, testing::Bytes<int64_t>({9999}));
+  ModelInferResponse response;
+  EXPECT_EQ(daemon_->Infer(request, &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(state_->begun, 1) << "it was refused after its text was encoded";
+  EXPECT_EQ(daemon_->Metric("sluice_caller_tokens_total"), 0);
+  EXPECT_TRUE(Send()->status.get().ok());
+  daemon_->AwaitMetric("sluice_caller_tokens_total", 2);  // a prompt token and a generated one
+}
+
 // Callbacks read only short messages without texts.
 TEST_F(PreparationTest, NoCallbackReadsALongMessageOrAText) {
   Start();

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "base/interruption.h"
 #include "engine/step_description.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -91,6 +92,10 @@ TEST_F(ModelManagerTest, AnIndexShowsNoPathsToCallersThatMayOnlyInfer) {
   EXPECT_THAT(word, HasSubstr("the admin address has the reason"));
   EXPECT_EQ(word.find('.'), std::string::npos) << word;
   EXPECT_EQ(word.find('/'), std::string::npos) << word;
+  AddModel("b/1");
+  AddModel("a/2");
+  EXPECT_EQ(manager_.Load("a", 2), absl::OkStatus());
+  EXPECT_EQ(ReasonsOf(&manager_, Reasons::kInAWord), "\n\nnot loaded\n");
 }
 
 TEST_F(ModelManagerTest, ServesTheListedModelsAndTheHighestVersions) {
@@ -454,6 +459,79 @@ TEST_F(ModelManagerTest, AnInterruptedLoadChangesNothing) {
   EXPECT_EQ(manager.Apply({}, root_.path()).status().code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(Find("a"), served);
   EXPECT_EQ(Find("b"), nullptr);
+}
+
+TEST_F(ModelManagerTest, ALoadForgetsTheFailedVersionThatItReplaces) {
+  AddModel("m/1");
+  ASSERT_TRUE(manager_.Apply({}, root_.path()).ok());
+  AddModel("m/2");
+  WriteTestFile(root_.File("m/2/config.json"), "{}");
+  EXPECT_FALSE(manager_.Load("m", std::nullopt).ok());
+  EXPECT_EQ(manager_.failed_models(), 1);
+  EXPECT_EQ(manager_.Load("m", 1), absl::OkStatus());
+  EXPECT_EQ(manager_.failed_models(), 1) << "version 2 is still to be repaired";
+  std::filesystem::remove_all(root_.File("m/2"));
+  EXPECT_EQ(manager_.Load("m", std::nullopt), absl::OkStatus());
+  EXPECT_EQ(manager_.failed_models(), 0);
+  EXPECT_THAT(Index(), ElementsAre("m:1 ready"));
+}
+
+TEST_F(ModelManagerTest, AnUnloadForgetsFailedLoads) {
+  AddModel("a");
+  AddModel("m");
+  ASSERT_TRUE(manager_.Apply({}, root_.path()).ok());
+  WriteTestFile(root_.File("m/config.json"), "{}");
+  EXPECT_FALSE(manager_.Load("m", std::nullopt).ok());
+  EXPECT_EQ(manager_.failed_models(), 1);
+  EXPECT_EQ(manager_.Unload("m", std::nullopt), absl::OkStatus());
+  EXPECT_EQ(manager_.failed_models(), 0);
+  EXPECT_THAT(Index(), ElementsAre("a:1 ready", "m:1 not loaded"));
+}
+
+TEST_F(ModelManagerTest, AFailedReloadBlamesOnlyTheModelThatFailed) {
+  std::vector<ModelSpec> models;
+  for (const char* name : {"a", "b", "c"}) {
+    AddModel(name);
+    models.push_back({.name = name, .path = root_.File(name)});
+  }
+  WriteTestFile(root_.File("b/model.safetensors"), "short");
+  EXPECT_FALSE(manager_.Apply(models, "").ok());
+  EXPECT_THAT(Index(), ElementsAre(HasSubstr("b:1 the last load failed: ")));
+  AddModel("b");
+  int prepared = 0;
+  backend_.OnPrepare([&](const Bucket&) {
+    return ++prepared == 1 ? absl::InternalError("no such kernel") : absl::OkStatus();
+  });
+  EXPECT_FALSE(manager_.Apply(models, "").ok());
+  EXPECT_THAT(Index(), ElementsAre(HasSubstr("a:1 the last load failed: "),
+                                   HasSubstr("b:1 the last load failed: ")))
+      << "b was not loaded again";
+  EXPECT_EQ(manager_.failed_models(), 2);
+}
+
+// The tokenizer calls the check after the weights have been opened.
+TEST_F(ModelManagerTest, AModelWhoseFilesAreReplacedDuringTheLoadIsRefused) {
+  AddModel("m");
+  AddModel("new", 2);
+  WriteTestFile(root_.File("m/tokenizer.json"), R"({
+    "added_tokens": [{"id": 2, "content": "<s>", "special": true}],
+    "pre_tokenizer": {"type": "WhitespaceSplit"},
+    "model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1, "<s>": 2}, "unk_token": "a"}})");
+  ASSERT_TRUE(manager_.Apply({}, root_.path()).ok());
+  const auto served = Find("m");
+  {
+    const Interruptible scope([&] {
+      std::error_code no_more;
+      std::filesystem::rename(root_.File("new/model.safetensors"),
+                              root_.File("m/model.safetensors"), no_more);
+      return absl::OkStatus();
+    });
+    const absl::Status status = manager_.Load("m", std::nullopt);
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("replaced while they were read"));
+  }
+  EXPECT_EQ(Find("m"), served);
+  EXPECT_EQ(manager_.Load("m", std::nullopt), absl::OkStatus());
 }
 
 TEST_F(ModelManagerTest, AFailedReloadKeepsTheServedModel) {

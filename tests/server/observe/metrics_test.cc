@@ -130,6 +130,12 @@ TEST_F(MetricsTest, CountsFailedWritesByFile) {
   EXPECT_EQ(Sum("sluice_file_write_errors_total", "file=\"ladder\""), 2);
 }
 
+TEST_F(MetricsTest, CountsLostLinesOfJournals) {
+  EXPECT_EQ(Samples().count("sluice_journal_lines_dropped_total"), 1);
+  for (const int64_t lines : {3, 4}) metrics_.OnJournalLinesLost(lines);
+  EXPECT_EQ(Sum("sluice_journal_lines_dropped_total"), 7);
+}
+
 TEST_F(MetricsTest, CountsBatchesAndPlans) {
   BatchTrace batch{.model = model_.get(),
                    .bucket = {64, 8},

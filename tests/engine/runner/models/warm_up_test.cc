@@ -340,6 +340,32 @@ TEST_F(WarmUpTest, ErrorsNameTheInvalidOption) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("max_positions"));
 }
 
+TEST_F(WarmUpTest, ACheckOfTheOptionsFindsTheErrorsThatNeedNoWeights) {
+  const auto expect_the_same = [&](const EngineOptions& options, const char* named) {
+    const absl::Status checked = CheckOptions(options, *model_, backend_);
+    EXPECT_EQ(checked, Run(options).status());
+    EXPECT_THAT(std::string(checked.message()), HasSubstr(named));
+  };
+  expect_the_same(SmallOptions(), "");
+  EngineOptions options = SmallOptions();
+  options.batch.policy = PolicyKind::kFifoPacked;
+  options.batch.max_batch_tokens = 63;
+  expect_the_same(options, "engine.batch.max_batch_tokens is 63");
+  options = SmallOptions();
+  options.ladder.strategy = StrategyKind::kFixed;
+  options.ladder.fixed_tokens = {65};
+  expect_the_same(options, "engine.ladder, or the model's own ladder: fixed_tokens has 65");
+  options = SmallOptions();
+  options.kv.memory_bytes = 18 * 4;
+  expect_the_same(options, "engine.kv.memory_bytes of 72 holds 18 pages of 4 bytes");
+  options.kv.memory_bytes = 19 * 4;
+  expect_the_same(options, "");
+  // The memory limit may lower the largest step, so that fewer pages suffice.
+  options.batch.max_batch_tokens = 0;
+  options.ladder.memory_limit_bytes = 1;
+  EXPECT_EQ(CheckOptions(options, *model_, backend_), absl::OkStatus());
+}
+
 TEST_F(WarmUpTest, ReturnsErrorsOfTheBackend) {
   backend_.OnPrepare([](const Bucket& bucket) {
     return bucket.tokens == 32 ? absl::InternalError("32") : absl::OkStatus();
