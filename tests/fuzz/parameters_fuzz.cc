@@ -18,6 +18,8 @@ ModelConfig TestConfig() {
   config.vocab_size = 300;
   config.max_positions = 64;
   config.eos_token_ids = {2, 299};
+  config.hidden_size = 8;
+  config.serving.prompts = {{.name = "query", .text = "query: "}};
   return config;
 }
 

@@ -49,7 +49,7 @@ fuzz() {
   local target=$1 log=build/fuzz/$1.log grown=build/fuzz/corpus/$1 seeds=tests/fuzz/corpus/$1 known status had
   mkdir -p "$grown" "build/fuzz/findings/$target"
   known=$(find "$grown" "$seeds" -type f | wc -l)  # libFuzzer counts these inputs too.
-  "build/fuzz/tests/fuzz/fuzz_$target" -runs=$(($2 + known)) -seed="$seed" -max_len=4096 -timeout=10 \
+  "build/fuzz/tests/fuzz/fuzz_$target" -runs=$(($2 + known)) -seed="$seed" -max_len=8192 -timeout=10 \
     -rss_limit_mb=1024 -malloc_limit_mb=64 -print_final_stats=1 -verbosity=0 -artifact_prefix="build/fuzz/findings/$target/" \
     "$grown" "$seeds" >"$log" 2>&1
   status=$?
