@@ -107,7 +107,7 @@ void CheckNumbers(RequestSpec& spec, const ModelConfig& config) {
 }  // namespace
 }  // namespace sluice
 
-int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
+bool sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
   const std::string_view text = sluice::fuzz::AsText(data, size);
   sluice::ParameterMap map;
   for (const absl::string_view line :
@@ -125,5 +125,5 @@ int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
   } else {
     sluice::fuzz::CheckRefusal(read);
   }
-  return 0;
+  return read.ok();
 }

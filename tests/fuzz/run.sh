@@ -46,7 +46,7 @@ all=$(for target in "${targets[@]}"; do echo "${shares[$target]:-1}"; done | awk
 # fuzz TARGET INPUTS: runs a target. One input may take 10 s and 1 GiB, far more than it should
 # need, and one allocation 64 MiB.
 fuzz() {
-  local target=$1 log=build/fuzz/$1.log grown=build/fuzz/corpus/$1 seeds=tests/fuzz/corpus/$1 known status had
+  local target=$1 log=build/fuzz/$1.log grown=build/fuzz/corpus/$1 seeds=tests/fuzz/corpus/$1 known status had accepted
   mkdir -p "$grown" "build/fuzz/findings/$target"
   known=$(find "$grown" "$seeds" -type f | wc -l)  # libFuzzer counts these inputs too.
   "build/fuzz/tests/fuzz/fuzz_$target" -runs=$(($2 + known)) -seed="$seed" -max_len=8192 -timeout=10 \
@@ -54,7 +54,8 @@ fuzz() {
     "$grown" "$seeds" >"$log" 2>&1
   status=$?
   had=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
-  printf '%-14s %10s inputs  %s\n' "$target" "${had:-?}" "$([ $status -eq 0 ] && echo ok || echo "FAILED: $log")"
+  accepted=$(sed -n 's/^stat::accepted_units: *//p' "$log")
+  printf '%-14s %10s inputs, %10s accepted  %s\n' "$target" "${had:-?}" "${accepted:-?}" "$([ $status -eq 0 ] && echo ok || echo "FAILED: $log")"
   return $status
 }
 
