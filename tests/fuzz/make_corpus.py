@@ -15,8 +15,8 @@ import re
 import sys
 import tempfile
 
-from model_seeds import (model_config_seeds, pair_frame_seeds, quantized_seeds, safetensors_seeds,
-                         tokenizer_seeds)
+from model_seeds import (model_config_seeds, model_files_seeds, pair_frame_seeds, quantized_seeds,
+                         safetensors_seeds, tokenizer_seeds)
 from request_seeds import config_seeds, parameters_seeds, request_seeds, wire_seeds
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -131,7 +131,7 @@ def daemon_seeds():
 # The seeds of targets that are the same in each run.
 SEEDS = {"callers": callers_seeds, "config": config_seeds, "einsum": einsum_seeds,
          "json": json_seeds, "model_config": model_config_seeds,
-         "pair_frame": pair_frame_seeds,
+         "model_files": model_files_seeds, "pair_frame": pair_frame_seeds,
          "parameters": parameters_seeds, "quantized": quantized_seeds, "request": request_seeds,
          "safetensors": safetensors_seeds, "text": text_seeds, "tokenizer": tokenizer_seeds,
          "wire": wire_seeds}

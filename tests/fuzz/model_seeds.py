@@ -166,6 +166,66 @@ def model_config_seeds():
     yield "eos_list", json.dumps(demo | {"eos_token_id": [1, 257], "bos_token_id": None}).encode()
 
 
+def reduced(tokenizer):
+    """Returns a tokenizer with the first tokens of its vocabulary."""
+    model = tokenizer["model"]
+    vocabulary = model["vocab"]
+    if isinstance(vocabulary, dict):
+        vocabulary = sorted(vocabulary.items(), key=lambda entry: entry[1])
+    kept = vocabulary[:12]
+    merges = {"merges": []} if "merges" in model else {}
+    vocabulary = dict(kept) if isinstance(model["vocab"], dict) else kept
+    return tokenizer | {"model": model | merges | {"vocab": vocabulary}}
+
+
+def model_files_seeds():
+    """Yields the JSON files of published layouts of models, with reduced tokenizers."""
+    frame = dict(pair_frame_seeds())["instructed"]
+    for name in ("rerankers/gemma", "rerankers/mxbai", "rerankers/qwen3", "retrieval/attending",
+                 "retrieval/colbert", "retrieval/m3", "retrieval/pylate", "retrieval/router",
+                 "retrieval/windowed", "sentences/cross_1", "sentences/cross_3",
+                 "sentences/tokens"):
+        folder = ROOT / "tests" / "goldens" / name
+        files = {}
+        for path in sorted(folder.rglob("*")):
+            if path.suffix in (".json", ".metadata"):
+                document = json.loads(path.read_text())
+                files[str(path.relative_to(folder))] = (
+                    reduced(document) if path.name == "tokenizer.json" else document)
+        if name.startswith("rerankers"):
+            files["pair_frame.json"] = {"frame": json.loads(frame)["frame"]}
+        yield name.replace("/", "_"), json.dumps(files, separators=(",", ":")).encode()
+    modules = ("models.Transformer", ""), ("models.Pooling", "1_Pooling"), (
+        "base.modules.dense.Dense", "2_Dense"), ("models.Normalize", "3_Normalize")
+    tokenizer = dict(small_tokenizers())["byte_level"]
+    yield "embedding", json.dumps({
+        "modules.json": [{"idx": 0, "name": "0", "path": path,
+                          "type": f"sentence_transformers.{name}"} for name, path in modules],
+        "config.json": {
+            "architectures": ["LlamaModel"], "vocab_size": 50, "hidden_size": 24,
+            "intermediate_size": 40, "num_hidden_layers": 1, "num_attention_heads": 3,
+            "max_position_embeddings": 20, "rms_norm_eps": 1e-5, "hidden_act": "silu"},
+        "generation_config.json": {"eos_token_id": [0, 3], "bos_token_id": 0},
+        "1_Pooling/config.json": {"word_embedding_dimension": 24, "include_prompt": False,
+                                  "pooling_mode_lasttoken": True},
+        "2_Dense/config.json": {"in_features": 24, "out_features": 7, "bias": False,
+                                "activation_function": "torch.nn.modules.linear.Identity"},
+        "sentence_bert_config.json": {"max_seq_length": 12, "do_lower_case": True},
+        "config_sentence_transformers.json": {
+            "prompts": {"query": "q: ", "passage": "p: "}, "default_prompt_name": "query",
+            "similarity_fn_name": "dot"},
+        "tokenizer.json": tokenizer,
+        "tokenizer_config.json": {
+            "tokenizer_class": "LlamaTokenizerFast", "model_max_length": 1e30,
+            "truncation_side": "left", "add_bos_token": True, "add_eos_token": True,
+            "add_prefix_space": False, "bos_token": "<s>",
+            "eos_token": {"content": "</s>", "lstrip": True}},
+        "special_tokens_map.json": {"bos_token": "<s>", "mask_token": "<mask>",
+                                    "additional_special_tokens": ["<a>", "<b>"]},
+        "added_tokens.json": {"<new>": 9},
+    }).encode()
+
+
 def tokenizer_seeds():
     folder = ROOT / "tests" / "goldens" / "tokenizers"
     for name in ("split_isolated", "split_merged_with_next", "words"):
