@@ -1,8 +1,12 @@
 // Runs a fuzz target without libFuzzer, so that it runs in every build: first on the files of its
 // corpus, then on mutated ones from a fixed seed. Unlike libFuzzer, it does not use coverage to
-// choose inputs.
+// choose inputs. Fails if the code accepts too small a share of the mutated inputs, because a
+// refused input tests little.
 //
-// usage: bounded_TARGET RUNS CORPUS...
+// usage: bounded_TARGET RUNS LEAST_ACCEPTED_PERCENT CORPUS...
+#include <signal.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -10,23 +14,52 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/mutate_json.h"
 
 extern "C" __attribute__((weak)) int LLVMFuzzerInitialize(int* argc, char*** argv);
+extern "C" __attribute__((weak)) void __sanitizer_set_death_callback(void (*callback)());
+
+// GCC's UBSAN does not call the callback.
+extern "C" const char* __ubsan_default_options();
+extern "C" const char* __ubsan_default_options() { return "abort_on_error=1"; }
 
 namespace {
 
 constexpr unsigned kSeed = 20261121;
 
-// The input number that the signal handler reports. The corpus comes first, in order of names.
+// The input number that is reported if the program dies. The corpus comes first, in order of names.
 volatile std::sig_atomic_t input_number = 0;
 
-void TellInput(int) {
-  std::fprintf(stderr, "failed on input %d of seed %u\n", static_cast<int>(input_number), kSeed);
+void TellInput() {
+  dprintf(STDERR_FILENO, "failed on input %d of seed %u\n", static_cast<int>(input_number), kSeed);
+}
+
+void TellInputOfSignal(int number) {
+  TellInput();
+  std::signal(number, SIG_DFL);
+  std::raise(number);  // ends the program when this handler returns
+}
+
+// Makes the program report the input if it dies. Sanitizers report all signals except SIGABRT.
+void TellInputOnDeath() {
+  static char stack[1 << 16];  // for the handler after an overflow of the stack
+  const stack_t alternative = {.ss_sp = stack, .ss_flags = 0, .ss_size = sizeof(stack)};
+  sigaltstack(&alternative, nullptr);
+  struct sigaction action {};
+  action.sa_handler = &TellInputOfSignal;
+  action.sa_flags = SA_ONSTACK;
+  sigaction(SIGABRT, &action, nullptr);
+  if (__sanitizer_set_death_callback != nullptr) {
+    __sanitizer_set_death_callback(&TellInput);
+    return;
+  }
+  for (const int number : {SIGSEGV, SIGFPE, SIGBUS, SIGILL}) sigaction(number, &action, nullptr);
 }
 
 std::vector<std::string> ReadCorpus(int folders, char** paths) {
@@ -49,6 +82,10 @@ class Mutator {
 
   std::string Next() {
     std::string input = Any();
+    if (Below(4) > 0) {
+      std::optional<std::string> changed = sluice::fuzz::MutateJson(input, Any(), random_);
+      if (changed.has_value()) return *std::move(changed);
+    }
     for (size_t changes = 1 + Below(6); changes > 0; --changes) Change(&input);
     return input;
   }
@@ -108,21 +145,27 @@ void Run(const std::string& input) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 3) {
-    std::fprintf(stderr, "usage: %s RUNS CORPUS...\n", argv[0]);
+  if (argc < 4) {
+    std::fprintf(stderr, "usage: %s RUNS LEAST_ACCEPTED_PERCENT CORPUS...\n", argv[0]);
     return 2;
   }
-  std::signal(SIGABRT, &TellInput);
+  TellInputOnDeath();
   if (LLVMFuzzerInitialize != nullptr) LLVMFuzzerInitialize(&argc, &argv);
-  const std::vector<std::string> corpus = ReadCorpus(argc - 2, argv + 2);
+  const std::vector<std::string> corpus = ReadCorpus(argc - 3, argv + 3);
   if (corpus.empty()) {
     std::fprintf(stderr, "the corpus is empty\n");
     return 1;
   }
   for (const std::string& input : corpus) Run(input);
+  const int64_t accepted_seeds = sluice::fuzz::Inputs().accepted;
   Mutator mutator(&corpus);
-  for (int runs = std::atoi(argv[1]); runs > 0; --runs) Run(mutator.Next());
-  std::printf("%zu inputs of the corpus, %s mutated inputs; %s\n", corpus.size(), argv[1],
-              sluice::fuzz::Costliest().c_str());
-  return 0;
+  const int runs = std::atoi(argv[1]), least_percent = std::atoi(argv[2]);
+  for (int i = 0; i < runs; ++i) Run(mutator.Next());
+  const int64_t accepted = sluice::fuzz::Inputs().accepted - accepted_seeds;
+  std::printf("accepted %lld of %zu inputs of the corpus and %lld of %d mutated inputs; %s\n",
+              static_cast<long long>(accepted_seeds), corpus.size(),
+              static_cast<long long>(accepted), runs, sluice::fuzz::Costliest().c_str());
+  if (100 * accepted >= int64_t{least_percent} * runs) return 0;
+  std::fprintf(stderr, "fewer than %d %% of the mutated inputs were accepted\n", least_percent);
+  return 1;
 }

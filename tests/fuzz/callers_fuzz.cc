@@ -31,7 +31,7 @@ void CheckCallers(const CallersFile& file) {
 }  // namespace
 }  // namespace sluice
 
-int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
+bool sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
   const std::string_view text = sluice::fuzz::AsText(data, size);
   const auto file = sluice::ParseCallers(absl::string_view(text.data(), text.size()), "f");
   if (file.ok()) {
@@ -39,5 +39,5 @@ int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
   } else {
     sluice::fuzz::CheckRefusal(file.status());
   }
-  return 0;
+  return file.ok();
 }

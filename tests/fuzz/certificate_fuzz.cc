@@ -3,7 +3,7 @@
 #include "server/security/tls_identity.h"
 #include "tests/fuzz/fuzz.h"
 
-int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
+bool sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
   const std::string text(sluice::fuzz::AsText(data, size));
   const sluice::TlsOptions options = {
       .certificate_file = "crt", .key_file = "key", .client_ca_file = "ca"};
@@ -16,5 +16,5 @@ int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
   } else {
     sluice::fuzz::CheckRefusal(status);
   }
-  return 0;
+  return status.ok();
 }

@@ -21,7 +21,7 @@ void CheckStable(const Config& config) {
 }  // namespace
 }  // namespace sluice
 
-int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
+bool sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
   const std::string_view text = sluice::fuzz::AsText(data, size);
   sluice::Config config;
   sluice::Origins origins;
@@ -30,11 +30,11 @@ int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
       sluice::LoadYaml({text.data(), text.size()}, "/fuzz.yaml", &config, &origins, &old);
   if (!status.ok()) {
     sluice::fuzz::CheckRefusal(status);
-    return 0;
+    return false;
   }
   sluice::CheckStable(config);
   // Options may contradict each other; validation must return in either case.
   const absl::Status valid = sluice::ValidateConfig(config, origins);
   if (!valid.ok()) sluice::fuzz::CheckRefusal(valid);
-  return 0;
+  return valid.ok();
 }

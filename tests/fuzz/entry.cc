@@ -39,18 +39,22 @@ double Unit() {
 struct Cost {
   double units = 0;
   int64_t bytes = 0;  // of memory
+  bool accepted = false;
 };
 
 Cost CostOf(const uint8_t* data, size_t size, double unit) {
   const MemoryPeak memory;
   const double began = Seconds();
-  TestInput(data, size);
-  return {.units = (Seconds() - began) / unit, .bytes = memory.bytes()};
+  const bool accepted = TestInput(data, size);
+  return {.units = (Seconds() - began) / unit, .bytes = memory.bytes(), .accepted = accepted};
 }
 
 double most_time = 0, most_memory = 0;  // shares of the limits
+InputCounts counts;
 
 }  // namespace
+
+InputCounts Inputs() { return counts; }
 
 std::string Costliest() {
   char text[128];
@@ -77,6 +81,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (int again = 0; again < 3 && cost.units > most_units; ++again) {
     cost.units = std::min(cost.units, CostOf(data, size, unit).units);
   }
+  ++counts.inputs;
+  if (cost.accepted) ++counts.accepted;
   const double time = cost.units / most_units;
   const double memory = static_cast<double>(cost.bytes) / most_bytes;
   most_time = std::max(most_time, time);

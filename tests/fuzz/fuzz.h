@@ -16,8 +16,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace sluice::fuzz {
 
-// The entry of a target. Always returns 0.
-int TestInput(const uint8_t* data, size_t size);
+// The entry of a target. Returns whether the code accepted the input.
+bool TestInput(const uint8_t* data, size_t size);
+
+struct InputCounts {
+  int64_t inputs = 0;
+  int64_t accepted = 0;
+};
+
+// Returns the counts of the inputs so far.
+InputCounts Inputs();
 
 // The most that an input may take. The unit of time is defined in entry.cc.
 struct InputLimits {

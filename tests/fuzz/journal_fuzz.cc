@@ -24,11 +24,11 @@ void Fill(const uint8_t* data, size_t size) {
 }  // namespace
 }  // namespace sluice
 
-int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
+bool sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
   sluice::Fill(data, size);
   auto reader = sluice::JournalReader::Open("/proc/self/fd/" + std::to_string(sluice::File()));
   SLUICE_CHECK(reader.ok());
   const auto replay = sluice::ReplayJournal(&*reader);
   SLUICE_CHECK(replay.ok() || !replay.status().message().empty());
-  return 0;
+  return replay.ok();
 }

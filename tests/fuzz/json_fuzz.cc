@@ -57,7 +57,7 @@ class Events : public nlohmann::json_sax<nlohmann::json> {
 }  // namespace
 }  // namespace sluice
 
-int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
+bool sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
   using nlohmann::json;
   const std::string_view text = AsText(data, size);
   const absl::StatusOr<json> read = ParseJson(text, kMaxDepth);
@@ -67,9 +67,9 @@ int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
   SLUICE_CHECK(read.ok() == accepted);
   if (!read.ok()) {
     CheckRefusal(read.status());
-    return 0;
+    return false;
   }
   const absl::StatusOr<json> again = ParseJson(read->dump(), kMaxDepth);
   SLUICE_CHECK(again.ok() && *again == *read);
-  return 0;
+  return true;
 }

@@ -43,13 +43,13 @@ nlohmann::json At(const nlohmann::json& document, const char* key) {
 }  // namespace
 }  // namespace sluice
 
-int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
+bool sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
   const auto document = sluice::ParseJson(sluice::fuzz::AsText(data, size), 4);
-  if (!document.ok() || !document->is_object()) return 0;
+  if (!document.ok() || !document->is_object()) return false;
   const auto ladder = sluice::LadderFromJson(sluice::At(*document, "ladder"));
   if (!ladder.ok()) {
     sluice::fuzz::CheckRefusal(ladder.status());
-    return 0;
+    return false;
   }
   sluice::CheckLadder(*ladder);
   const auto costs = sluice::CostsFromJson(sluice::At(*document, "costs"));
@@ -58,5 +58,5 @@ int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
   } else {
     sluice::fuzz::CheckRefusal(costs.status());
   }
-  return 0;
+  return costs.ok();
 }

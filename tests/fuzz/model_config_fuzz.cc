@@ -122,14 +122,14 @@ void CheckGraph(const ModelConfig& config) {
 }  // namespace
 }  // namespace sluice
 
-int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
+bool sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
   const auto config = sluice::ParseModelConfig(sluice::fuzz::AsText(data, size));
   if (!config.ok()) {
     sluice::fuzz::CheckRefusal(config.status());
-    return 0;
+    return false;
   }
   sluice::CheckShape(*config);
   sluice::CheckTokens(*config);
   sluice::CheckGraph(*config);
-  return 0;
+  return true;
 }

@@ -6,16 +6,16 @@
 #include "engine/model/pair_frame.h"
 #include "tests/fuzz/fuzz.h"
 
-int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
+bool sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
   using sluice::PairFrame;
   const auto document = sluice::ParseJson(sluice::fuzz::AsText(data, size), 8);
-  if (!document.ok() || !document->is_object()) return 0;
+  if (!document.ok() || !document->is_object()) return false;
   absl::Status status;
   sluice::ObjectReader root(*document, "", &status);
   const PairFrame frame = PairFrame::Read(root);
   if (!status.ok()) {
     sluice::fuzz::CheckRefusal(status);
-    return 0;
+    return false;
   }
   const auto size_of = [&](std::string_view instruction) {
     const std::string empty = frame.Text({.instruction = instruction, .query = "", .document = ""});
@@ -26,5 +26,5 @@ int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
   };
   SLUICE_CHECK(size_of("") <= 32 * 16384);
   if (frame.takes_instruction()) SLUICE_CHECK(size_of("\3") >= 1);
-  return 0;
+  return true;
 }

@@ -18,6 +18,8 @@ ModelConfig TestConfig() {
   config.vocab_size = 300;
   config.max_positions = 64;
   config.eos_token_ids = {2, 299};
+  config.hidden_size = 8;
+  config.serving.prompts = {{.name = "query", .text = "query: "}};
   return config;
 }
 
@@ -105,7 +107,7 @@ void CheckNumbers(RequestSpec& spec, const ModelConfig& config) {
 }  // namespace
 }  // namespace sluice
 
-int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
+bool sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
   const std::string_view text = sluice::fuzz::AsText(data, size);
   sluice::ParameterMap map;
   for (const absl::string_view line :
@@ -123,5 +125,5 @@ int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
   } else {
     sluice::fuzz::CheckRefusal(read);
   }
-  return 0;
+  return read.ok();
 }

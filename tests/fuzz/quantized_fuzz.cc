@@ -105,7 +105,7 @@ void CheckTensorRefusal(const absl::Status& status) {
 }  // namespace
 }  // namespace sluice
 
-int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
+bool sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
   using namespace sluice;
   static MemoryFile& file = *new MemoryFile();
   static Backend& backend = *MakeCpuBackend({.threads = 1, .profile = "cpu-portable-f32"},
@@ -113,26 +113,26 @@ int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
                                  ->release();
   const std::string_view input = fuzz::AsText(data, size);
   const size_t line = input.find('\n'), blank = input.find("\n\n");
-  if (blank == input.npos || line == blank) return 0;
+  if (blank == input.npos || line == blank) return false;
   const std::string bytes =
       FileOf(input.substr(line + 1, blank - line - 1), input.substr(blank + 2));
   auto config = ParseModelConfig(kConfig + std::string(input.substr(0, line)) + "}");
   if (!config.ok()) {
     fuzz::CheckRefusal(config.status());
-    return 0;
+    return false;
   }
   auto checkpoint = Checkpoint::OpenFile(file.Write(bytes));
   if (!checkpoint.ok()) {
     fuzz::CheckRefusal(checkpoint.status());
-    return 0;
+    return false;
   }
   // The text before the quotation may have changed other keys; a large model would take too long.
-  if (config->hidden_size != 32 || config->layers != 1 || config->vocab_size != 8) return 0;
+  if (config->hidden_size != 32 || config->layers != 1 || config->vocab_size != 8) return false;
   const auto model = std::make_shared<Model>();
   model->graph = BuildGraph(*config);
   model->config = *std::move(config);
   model->checkpoint = *std::move(checkpoint);
   const auto loaded = backend.Load(model);
   if (!loaded.ok()) CheckTensorRefusal(loaded.status());
-  return 0;
+  return loaded.ok();
 }

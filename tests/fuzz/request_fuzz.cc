@@ -1,8 +1,10 @@
-// Parses and validates bytes from the network as a ModelInferRequest for the demo model.
+// Parses and validates bytes from the network as a ModelInferRequest: for the demo model, for a
+// classifier of pairs, and for a model that searches.
 #include <algorithm>
 #include <cmath>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "google/protobuf/stubs/logging.h"
 #include "server/calls/wire.h"
@@ -15,13 +17,20 @@ namespace {
 
 constexpr RequestLimits kLimits = {.max_rows = 8, .max_reply_bytes = 1 << 20};
 
-const std::shared_ptr<const Model>& Demo() {
-  static const auto* const demo = [] {
-    auto model = LoadModel("demo", 1, SLUICE_SOURCE_DIR "/models/demo");
-    SLUICE_CHECK(model.ok());
-    return new std::shared_ptr<const Model>(*std::move(model));
+using Models = std::vector<std::shared_ptr<const Model>>;
+
+const Models& AllModels() {
+  static const auto* const models = [] {
+    auto* const loaded = new Models();
+    for (const char* path :
+         {"models/demo", "tests/goldens/sentences/cross_1", "tests/goldens/retrieval/m3"}) {
+      auto model = LoadModel("demo", 1, std::string(SLUICE_SOURCE_DIR "/") + path);
+      SLUICE_CHECK(model.ok());
+      loaded->push_back(*std::move(model));
+    }
+    return loaded;
   }();
-  return *demo;
+  return *models;
 }
 
 bool ParseSlices(std::initializer_list<std::string_view> parts,
@@ -63,6 +72,21 @@ bool ParseBothWays(std::string_view bytes, inference::ModelInferRequest* message
   return whole;
 }
 
+// Returns whether the message is a request for the model, and checks the request.
+bool IsValid(const inference::ModelInferRequest& message,
+             const std::shared_ptr<const Model>& model) {
+  const auto valid = Validate(message, kLimits, {.model = model});
+  if (!valid.ok()) {
+    fuzz::CheckRefusal(valid.status());
+    return false;
+  }
+  CheckTokens(valid->request);
+  CheckSampling(valid->request);
+  SLUICE_CHECK(!valid->reply.outputs.empty());
+  SLUICE_CHECK(valid->reply.max_bytes <= kLimits.max_reply_bytes);
+  return true;
+}
+
 // Checks that PeekAtRequest and the parser read the same values.
 void CheckPeek(std::string_view bytes, const inference::ModelInferRequest& message) {
   const std::optional<RequestPeek> peek = PeekAtRequest(bytes);
@@ -82,22 +106,15 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
   return 0;
 }
 
-int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
+bool sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
   inference::ModelInferRequest message;
   const std::string_view bytes = sluice::fuzz::AsText(data, size);
   if (!sluice::ParseBothWays(bytes, &message)) {
     sluice::PeekAtRequest(bytes);
-    return 0;
+    return false;
   }
   sluice::CheckPeek(bytes, message);
-  const auto valid = sluice::Validate(message, sluice::kLimits, {.model = sluice::Demo()});
-  if (!valid.ok()) {
-    sluice::fuzz::CheckRefusal(valid.status());
-    return 0;
-  }
-  sluice::CheckTokens(valid->request);
-  sluice::CheckSampling(valid->request);
-  SLUICE_CHECK(!valid->reply.outputs.empty());
-  SLUICE_CHECK(valid->reply.max_bytes <= sluice::kLimits.max_reply_bytes);
-  return 0;
+  bool accepted = false;
+  for (const auto& model : sluice::AllModels()) accepted |= sluice::IsValid(message, model);
+  return accepted;
 }

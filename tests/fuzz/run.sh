@@ -46,15 +46,16 @@ all=$(for target in "${targets[@]}"; do echo "${shares[$target]:-1}"; done | awk
 # fuzz TARGET INPUTS: runs a target. One input may take 10 s and 1 GiB, far more than it should
 # need, and one allocation 64 MiB.
 fuzz() {
-  local target=$1 log=build/fuzz/$1.log grown=build/fuzz/corpus/$1 seeds=tests/fuzz/corpus/$1 known status had
+  local target=$1 log=build/fuzz/$1.log grown=build/fuzz/corpus/$1 seeds=tests/fuzz/corpus/$1 known status had accepted
   mkdir -p "$grown" "build/fuzz/findings/$target"
   known=$(find "$grown" "$seeds" -type f | wc -l)  # libFuzzer counts these inputs too.
-  "build/fuzz/tests/fuzz/fuzz_$target" -runs=$(($2 + known)) -seed="$seed" -max_len=4096 -timeout=10 \
+  "build/fuzz/tests/fuzz/fuzz_$target" -runs=$(($2 + known)) -seed="$seed" -max_len=8192 -timeout=10 \
     -rss_limit_mb=1024 -malloc_limit_mb=64 -print_final_stats=1 -verbosity=0 -artifact_prefix="build/fuzz/findings/$target/" \
     "$grown" "$seeds" >"$log" 2>&1
   status=$?
   had=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
-  printf '%-14s %10s inputs  %s\n' "$target" "${had:-?}" "$([ $status -eq 0 ] && echo ok || echo "FAILED: $log")"
+  accepted=$(sed -n 's/^stat::accepted_units: *//p' "$log")
+  printf '%-14s %10s inputs, %10s accepted  %s\n' "$target" "${had:-?}" "${accepted:-?}" "$([ $status -eq 0 ] && echo ok || echo "FAILED: $log")"
   return $status
 }
 

@@ -26,7 +26,7 @@ void CheckEntries(const std::vector<SafetensorsEntry>& entries, std::string_view
 }  // namespace
 }  // namespace sluice
 
-int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
+bool sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
   const std::string_view file = sluice::fuzz::AsText(data, size);
   const auto entries = sluice::ParseSafetensors(file);
   if (entries.ok()) {
@@ -34,5 +34,5 @@ int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
   } else {
     sluice::fuzz::CheckRefusal(entries.status());
   }
-  return 0;
+  return entries.ok();
 }

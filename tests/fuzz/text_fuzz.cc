@@ -58,7 +58,8 @@ size_t Times(std::string_view input) {
                                  : 1 + static_cast<unsigned char>(input[1]) % 4;
 }
 
-void Encode(const Tokenizer& tokenizer, const std::string& text, int64_t most) {
+// Returns whether the text was encoded.
+bool Encode(const Tokenizer& tokenizer, const std::string& text, int64_t most) {
   const int64_t kibibytes = 1 + static_cast<int64_t>(text.size() >> 10);
   const int64_t bound = kFirstChecks + kibibytes * kChecksOfKibibyte;
   int64_t checks = 0;
@@ -69,14 +70,15 @@ void Encode(const Tokenizer& tokenizer, const std::string& text, int64_t most) {
   // An unknown character becomes the three bytes of U+FFFD, and each may be a token.
   if (ids.ok()) SLUICE_CHECK(std::ssize(*ids) <= 4 * static_cast<int64_t>(text.size()) + 16);
   if (!ids.ok()) SLUICE_CHECK(!ids.status().message().empty());
+  return ids.ok();
 }
 
 }  // namespace
 }  // namespace sluice
 
-int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
+bool sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
   static const auto* const tokenizers = new sluice::Tokenizers(sluice::ReadTokenizers());
-  if (size < 3) return 0;
+  if (size < 3) return false;
   const sluice::Tokenizer& tokenizer = *(*tokenizers)[data[0] % tokenizers->size()];
   const std::string_view unit = sluice::fuzz::AsText(data + 3, size - 3);
   size_t times = sluice::Times(sluice::fuzz::AsText(data, size));
@@ -84,6 +86,5 @@ int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
   std::string text;
   text.reserve(times * unit.size());
   for (size_t i = 0; i < times; ++i) text += unit;
-  sluice::Encode(tokenizer, text, data[2] == 0xff ? 1 << 20 : int64_t{data[2]} * 16);
-  return 0;
+  return sluice::Encode(tokenizer, text, data[2] == 0xff ? 1 << 20 : int64_t{data[2]} * 16);
 }

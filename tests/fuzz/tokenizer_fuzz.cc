@@ -40,15 +40,15 @@ void CheckText(const Tokenizer& tokenizer, std::string_view text) {
 }  // namespace
 }  // namespace sluice
 
-int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
+bool sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
   const std::string_view file = sluice::fuzz::AsText(data, size);
   const bool json = file.starts_with('{');
   const auto tokenizer = json ? sluice::tokenize::ParseHuggingFace(file, {})
                               : sluice::tokenize::ParseSentencePiece(file, {});
   if (!tokenizer.ok()) {
     sluice::fuzz::CheckRefusal(tokenizer.status());
-    return 0;
+    return false;
   }
   for (const std::string_view text : sluice::kTexts) sluice::CheckText(**tokenizer, text);
-  return 0;
+  return true;
 }

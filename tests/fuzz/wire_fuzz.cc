@@ -23,8 +23,9 @@ absl::StatusOr<WireCost> Scan(std::string_view bytes, int block, const WireLimit
   return ScanWire(&stream, *type.GetDescriptor(), limits);
 }
 
+// Returns whether the scan accepted the message.
 template <typename Message>
-void Check(std::string_view bytes) {
+bool Check(std::string_view bytes) {
   Message message;
   const absl::StatusOr<WireCost> cost = Scan(bytes, -1, kLimits, message);
   const absl::StatusOr<WireCost> pieces = Scan(bytes, 7, kLimits, message);
@@ -34,12 +35,13 @@ void Check(std::string_view bytes) {
     SLUICE_CHECK(cost->parts <= kLimits.parts && cost->bytes <= kLimits.bytes);
   } else {
     fuzz::CheckRefusal(cost.status());
-    if (ReasonOf(cost.status()) != Reason::kMalformed) return;  // not parsed
+    if (ReasonOf(cost.status()) != Reason::kMalformed) return false;  // not parsed
   }
   const bool parsed = message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
   // A group is well-formed Protobuf, but no type of the protocol has a group.
   if (!cost.ok()) SLUICE_CHECK(!parsed || absl::StrContains(cost.status().message(), "group"));
   if (cost.ok()) SLUICE_CHECK(static_cast<int64_t>(message.SpaceUsedLong()) <= cost->bytes);
+  return cost.ok();
 }
 
 }  // namespace
@@ -50,9 +52,9 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
   return 0;
 }
 
-int sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
+bool sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
   const std::string_view bytes = sluice::fuzz::AsText(data, size);
-  sluice::Check<inference::ModelInferRequest>(bytes);
-  sluice::Check<inference::RepositoryModelLoadRequest>(bytes);
-  return 0;
+  const bool infers = sluice::Check<inference::ModelInferRequest>(bytes);
+  const bool loads = sluice::Check<inference::RepositoryModelLoadRequest>(bytes);
+  return infers || loads;
 }

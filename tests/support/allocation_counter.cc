@@ -4,9 +4,19 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
+#include <cerrno>
 #include <cstddef>
 #include <cstdlib>
 #include <new>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SLUICE_SANITIZER_HOOKS
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SLUICE_SANITIZER_HOOKS
+#endif
+#endif
 
 namespace {
 
@@ -17,6 +27,19 @@ std::atomic<int64_t> allocations_of_all = 0;
 thread_local int64_t live_bytes = 0;  // may be negative: another thread may free memory
 thread_local int64_t peak_bytes = 0;
 
+void CountTaken(size_t bytes) {
+  live_bytes += static_cast<int64_t>(bytes);
+  peak_bytes = std::max(peak_bytes, live_bytes);
+}
+void CountFreed(size_t bytes) { live_bytes -= static_cast<int64_t>(bytes); }
+
+#ifndef SLUICE_SANITIZER_HOOKS
+void* Taken(void* memory) {
+  CountTaken(malloc_usable_size(memory));
+  return memory;
+}
+#endif
+
 // Counts an allocation. Returns whether it fails.
 bool CountFails() {
   if (++allocations == failing_allocation && (is_spared == nullptr || !is_spared())) return true;
@@ -26,16 +49,7 @@ bool CountFails() {
 
 // Returns nullptr if there is no memory.
 void* TryAllocate(size_t bytes, size_t alignment) {
-  if (CountFails()) return nullptr;
-  void* const memory = memalign(alignment, bytes);
-  live_bytes += static_cast<int64_t>(malloc_usable_size(memory));
-  peak_bytes = std::max(peak_bytes, live_bytes);
-  return memory;
-}
-
-void Free(void* memory) {
-  live_bytes -= static_cast<int64_t>(malloc_usable_size(memory));
-  std::free(memory);
+  return CountFails() ? nullptr : memalign(alignment, bytes);
 }
 
 void* Allocate(size_t bytes, size_t alignment) {
@@ -45,6 +59,59 @@ void* Allocate(size_t bytes, size_t alignment) {
 }
 
 }  // namespace
+
+// The bytes are counted below operator new, so that memory of libraries in C counts too.
+#ifdef SLUICE_SANITIZER_HOOKS
+
+extern "C" {
+size_t __sanitizer_get_allocated_size(const volatile void* memory);
+int __sanitizer_get_ownership(const volatile void* memory);
+
+// Called by the sanitizer's allocator.
+void __sanitizer_malloc_hook(const volatile void* memory, size_t bytes) { CountTaken(bytes); }
+void __sanitizer_free_hook(const volatile void* memory) {
+  // The sanitizer reports other pointers afterwards.
+  if (memory != nullptr && __sanitizer_get_ownership(memory) != 0) {
+    CountFreed(__sanitizer_get_allocated_size(memory));
+  }
+}
+}  // extern "C"
+
+#else
+
+extern "C" {
+void* __libc_malloc(size_t bytes);
+void* __libc_calloc(size_t count, size_t bytes);
+void* __libc_realloc(void* memory, size_t bytes);
+void* __libc_memalign(size_t alignment, size_t bytes);
+void __libc_free(void* memory);
+
+// These replace glibc's functions in the whole program ("Replacing malloc" in its manual).
+void* malloc(size_t bytes) noexcept { return Taken(__libc_malloc(bytes)); }
+void* calloc(size_t count, size_t bytes) noexcept { return Taken(__libc_calloc(count, bytes)); }
+void* memalign(size_t alignment, size_t bytes) noexcept {
+  return Taken(__libc_memalign(alignment, bytes));
+}
+int posix_memalign(void** out, size_t alignment, size_t bytes) noexcept {
+  if (alignment % sizeof(void*) != 0 || !std::has_single_bit(alignment)) return EINVAL;
+  void* const memory = memalign(alignment, bytes);
+  if (memory == nullptr) return ENOMEM;
+  *out = memory;
+  return 0;
+}
+void* realloc(void* memory, size_t bytes) noexcept {
+  const size_t before = malloc_usable_size(memory);
+  void* const moved = __libc_realloc(memory, bytes);
+  if (moved != nullptr || bytes == 0) CountFreed(before);
+  return Taken(moved);
+}
+void free(void* memory) noexcept {
+  CountFreed(malloc_usable_size(memory));
+  __libc_free(memory);
+}
+}  // extern "C"
+
+#endif
 
 void* operator new(size_t bytes) { return Allocate(bytes, alignof(std::max_align_t)); }
 void* operator new[](size_t bytes) { return Allocate(bytes, alignof(std::max_align_t)); }
@@ -60,16 +127,16 @@ void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
 }
 // Used by kernels::AllocateMemory.
 extern "C" void* aligned_alloc(size_t alignment, size_t bytes) noexcept {
-  return CountFails() ? nullptr : memalign(alignment, bytes);
+  return TryAllocate(bytes, alignment);
 }
-void operator delete(void* memory) noexcept { Free(memory); }
-void operator delete[](void* memory) noexcept { Free(memory); }
-void operator delete(void* memory, size_t) noexcept { Free(memory); }
-void operator delete[](void* memory, size_t) noexcept { Free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { Free(memory); }
-void operator delete[](void* memory, std::align_val_t) noexcept { Free(memory); }
-void operator delete(void* memory, size_t, std::align_val_t) noexcept { Free(memory); }
-void operator delete[](void* memory, size_t, std::align_val_t) noexcept { Free(memory); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
 
 namespace sluice {
 

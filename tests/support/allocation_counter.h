@@ -1,17 +1,18 @@
-// Counts calls of operator new and aligned_alloc in the test binary that links
-// allocation_counter.cc.
+// Counts calls of operator new and aligned_alloc, and the bytes of malloc, in the test binary that
+// links allocation_counter.cc.
 #pragma once
 
 #include <cstdint>
 
 namespace sluice {
 
-// Returns the number of calls of this thread since its start.
+// Returns the number of calls of operator new of this thread since its start.
 int64_t Allocations();
 // Returns the number of calls of all threads.
 int64_t AllocationsOfAllThreads();
 
-// The memory of operator new that this thread took and has not freed, from now on.
+// The memory of malloc and similar functions, operator new included, that this thread took and has
+// not freed, from now on.
 class MemoryPeak {
  public:
   MemoryPeak();

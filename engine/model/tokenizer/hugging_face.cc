@@ -214,7 +214,9 @@ nlohmann::json MergeAdded(const nlohmann::json* list, const SpecialTokens& speci
     if (!token.is_object() || !token.contains("content") || !token.contains("id")) continue;
     if (!token["content"].is_string() || !token["id"].is_number_integer()) continue;
     places.emplace(token["content"].get<std::string>(), i);
-    next = std::max(next, token["id"].get<int64_t>() + 1);
+    // AddedTokens::Parse refuses other ids.
+    const auto id = token["id"].get<int64_t>();
+    if (id < kMaxTokens) next = std::max(next, id + 1);
   }
   for (const NamedToken& token : specials.all) {
     if (token.content.empty()) continue;
