@@ -28,7 +28,7 @@ inline void RecordRun(std::span<const Arrival> arrivals, const BatchOptions& bat
                              .half_life = std::chrono::minutes(5),
                              .batch = batch,
                              .costs = CostModel(rows).state()};
-  auto journal = Journal::Open(path, start, [](std::string_view) {});
+  auto journal = Journal::Open(path, start, {});
   ASSERT_TRUE(journal.ok()) << journal.status();
   (*journal)->StartWriting();
   const auto ladder = BuildLadder(
