@@ -91,7 +91,13 @@ def test_a_normalizer_needs_no_other_files(copy):
     tree.edit("engine/model/tokenizer/normalizer.cc", '  if (type == "Lowercase")',
               '  if (type == "Exclaim") {\n'
               "    const std::string mark = fields.String(\"mark\", kMaxAffixBytes);\n"
-              "    return [mark](std::string_view text) { return std::string(text) + mark; };\n"
+              "    return [mark](const TracedText& before) {\n"
+              "      Rewriting made(before);\n"
+              "      made.Keep(0, before.text.size());\n"
+              "      made.text().Append(mark);\n"
+              "      made.From(Rewriting::kNowhere);\n"
+              "      return std::move(made).Finish();\n"
+              "    };\n"
               "  }\n")
     tree.edit("docs/your_model.md", "| pre-tokenizer |", "")
     tree.add_test("tests/engine/model/tokenizer/parts_test.cc",
@@ -100,7 +106,8 @@ def test_a_normalizer_needs_no_other_files(copy):
                   '  const auto json = nlohmann::json{{"type", "Exclaim"}, {"mark", "!"}};\n'
                   "  const auto normalizer = Normalizer::Parse(&json);\n"
                   "  ASSERT_TRUE(normalizer.ok()) << normalizer.status();\n"
-                  '  EXPECT_EQ(*normalizer->Apply("ho"), "ho!");\n}\n\n')
+                  '  EXPECT_EQ(normalizer->Apply(*OriginalText("ho", false))->text, "ho!");\n'
+                  "}\n\n")
     tree.add_test("tests/engine/model/tokenizer/parts_test.cc",
                   '#include "engine/model/tokenizer/pattern.h"',
                   '#include "engine/model/tokenizer/normalizer.h"\n')
