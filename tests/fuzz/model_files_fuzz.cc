@@ -22,14 +22,14 @@ namespace {
 constexpr size_t kMostFiles = 16;
 
 // A directory in memory that the program removes at its end.
-class Folder {
+class ModelFolder {
  public:
-  Folder() {
+  ModelFolder() {
     std::string pattern = "/dev/shm/sluice-fuzz-XXXXXX";
     SLUICE_CHECK(mkdtemp(pattern.data()) != nullptr);
     path_ = pattern;
   }
-  ~Folder() { std::filesystem::remove_all(path_); }
+  ~ModelFolder() { std::filesystem::remove_all(path_); }
 
   const std::string& path() const { return path_; }
 
@@ -96,7 +96,7 @@ absl::Status ReadFiles(const Directory& directory) {
 }  // namespace sluice
 
 bool sluice::fuzz::TestInput(const uint8_t* data, size_t size) {
-  static sluice::Folder folder;
+  static sluice::ModelFolder folder;
   const auto files = ParseJson(AsText(data, size), 32);
   if (!files.ok() || !files->is_object() || files->size() > sluice::kMostFiles) return false;
   folder.Clear();

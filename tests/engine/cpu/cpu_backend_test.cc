@@ -16,6 +16,7 @@
 #include "engine/model/check_tensors.h"
 #include "engine/model/safetensors.h"
 #include "kernels/cpu/kv_cache.h"
+#include "kernels/cpu/profile.h"
 #include "tests/engine/cpu/runner.h"
 #include "tests/support/checkpoint_writer.h"
 #include "tests/support/table.h"
