@@ -215,7 +215,7 @@ TEST_F(EdgeMetricsTest, CallbacksAreCountedAndTimedByTheirEvent) {
       testing::ParseSamples(metrics_.Render(EdgeMetrics(context_, {}, *callers, {})));
   for (const auto& [event, name] : EnumNamesOf(Event{})) {
     const CallbackTimes::EventCounts counts = times.Of(event);
-    const std::string label = absl::StrCat("event=\"", name, "\"");
+    const std::string label = "event=\"" + std::string(name) + "\"";
     EXPECT_EQ(testing::SumOf(samples, "sluice_callbacks_total", label), counts.all);
     EXPECT_EQ(testing::SumOf(samples, "sluice_slow_callbacks_total", label), counts.slow);
     EXPECT_NEAR(testing::SumOf(samples, "sluice_callback_seconds_total", label),
