@@ -128,8 +128,10 @@ int32_t AddedTokens::IdOf(std::string_view content) const {
 
 absl::Status AddedTokens::Find(const Trie& trie, std::string_view text, Visit visit) const {
   size_t done = 0;
-  for (size_t at = 0; at < text.size();) {
+  InterruptionCounter counter;
+  for (size_t at = trie.empty() ? text.size() : 0; at < text.size();) {
     const Trie::Match match = trie.Longest(text.substr(at));
+    SLUICE_RETURN_IF_ERROR(counter.Check(match.steps));
     if (match.bytes == 0) {
       ++at;
       continue;

@@ -1,4 +1,5 @@
-// Encodes a piece of text as tokens. The time grows as n log n with the piece.
+// Encodes a piece of text as tokens. The time grows as n log n with the piece, or as n times the
+// longest token.
 #pragma once
 
 #include <cstdint>

@@ -118,7 +118,7 @@ class Changes {
   size_t at_ = 0, used_ = Rewriting::kNowhere;  // the next and the last character before
 };
 
-// Normalises a text as Normalize does.
+// Normalises a text as Normalize does, in linear time.
 absl::StatusOr<TracedText> NormalizeTraced(const TracedText& before, NormalForm form);
 
 }  // namespace sluice::tokenize

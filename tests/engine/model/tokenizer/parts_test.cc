@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,6 +17,7 @@
 #include "engine/model/tokenizer/hugging_face.h"
 #include "engine/model/tokenizer/pattern.h"
 #include "engine/model/tokenizer/sentencepiece.h"
+#include "engine/model/tokenizer/traced_text.h"
 #include "engine/model/tokenizer/unicode.h"
 #include "engine/model/tokenizer/wire.h"
 #include "tests/support/table.h"
@@ -43,6 +46,40 @@ TEST(UnicodeTest, WordsHaveCharactersOfEveryKind) {
   }
   for (const char32_t point : {U'-', U' ', U'\u200B'}) {
     EXPECT_FALSE(IsWord(point)) << static_cast<uint32_t>(point);
+  }
+}
+
+// The marks of a part are of several classes, and some of them compose with letters. Some parts are
+// long enough for the marks to be sorted here.
+TEST(NormalizeTest, LongRunsOfMarksGiveTheResultOfIcu) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  constexpr char32_t kCharacters[] = {0x301, 0x323, 0x300, 0x327, 0x345, 0x3099, 0x344,  0x1D165,
+                                      0x9BE, 0x334, 0x5B0, 0x94D, 0x302, 0x1161, 0x11A8, 0xF71};
+  constexpr char32_t kLetters[] = {'a',   0xE9,   0x1EA5, 0x1100, 0xAC00,
+                                   0x9C7, 0xFB01, 0x304B, 0x212B};
+  for (int round = 0; round < 60; ++round) {
+    std::string text;
+    for (int part = 0; part < 3; ++part) {
+      AppendUtf8(kLetters[random() % std::size(kLetters)], &text);
+      for (uint32_t marks = random() % 1500; marks > 0; --marks) {
+        AppendUtf8(kCharacters[random() % std::size(kCharacters)], &text);
+      }
+    }
+    for (const NormalForm form :
+         {NormalForm::kC, NormalForm::kD, NormalForm::kKC, NormalForm::kKD}) {
+      TextBuilder expected;
+      Normalize(text, form, &expected);
+      for (const bool traced : {false, true}) {
+        const auto before = OriginalText(text, traced);
+        ASSERT_TRUE(before.ok()) << before.status();
+        const auto normal = NormalizeTraced(*before, form);
+        ASSERT_TRUE(normal.ok()) << normal.status();
+        ASSERT_EQ(normal->text, expected.text()) << static_cast<int>(form) << " of " << text;
+        ASSERT_EQ(normal->sources.size(), traced ? normal->text.size() : 0);
+      }
+    }
   }
 }
 
