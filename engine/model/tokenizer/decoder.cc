@@ -58,9 +58,8 @@ void DecodeBytes(std::vector<std::string>* tokens, bool keep_bytes) {
 
 DecodeTransform MakeMetaspaceDecoder(ObjectReader& fields) {
   const std::string mark = fields.String("replacement", 4, "\xE2\x96\x81");
-  const bool never = fields.Has("prepend_scheme")
-                         ? fields.String("prepend_scheme", kMaxAffixBytes) == "never"
-                         : !fields.Boolean("add_prefix_space", true);
+  const bool never = !fields.Boolean("add_prefix_space", true) ||
+                     fields.String("prepend_scheme", kMaxAffixBytes, "always") == "never";
   if (mark.empty()) fields.Fail("replacement", "is empty");
   return [mark, never](std::vector<std::string>* tokens, bool /*keep_bytes*/) {
     bool first = true;

@@ -46,7 +46,7 @@ class SpaceNormalizer {
     }
     TextBuilder out(text.size());
     if (text.empty()) return std::move(out).Finish();
-    if (dummy_ && !suffix_) out.Append(kSpace);
+    if (dummy_ && !suffix_) out.Append(space_);
     bool after_space = trims_;
     while (!text.empty()) {
       const Charsmap::Match first = First(text, &steps);
@@ -55,7 +55,7 @@ class SpaceNormalizer {
       text.remove_prefix(first.bytes);
     }
     while (trims_ && out.text().ends_with(space_)) out.RemoveEnd(space_.size());
-    if (dummy_ && suffix_) out.Append(kSpace);
+    if (dummy_ && suffix_) out.Append(space_);
     return std::move(out).Finish();
   }
 
@@ -218,7 +218,7 @@ std::unique_ptr<const SubwordModel> MakeUnigramModel(const SentencePieceFile& fi
     const auto bytes = static_cast<double>(file.vocabulary.TextOf(id).size());
     pieces.scores[id] = 0.1 * (bytes - 1);
   }
-  pieces.unknown_score = lowest - kUnknownPenalty;
+  pieces.unknown_score = static_cast<float>(lowest - kUnknownPenalty);
   pieces.unknown = file.unknown;
   pieces.byte_fallback = file.byte_fallback;
   pieces.single_precision = true;

@@ -63,7 +63,7 @@ struct UnigramPieces {
   double unknown_score = 0;     // of a character that begins no piece
   int32_t unknown = kNoToken;
   bool byte_fallback = false;     // tokens of bytes instead of the unknown one
-  bool single_precision = false;  // whether sums are single, as in SentencePiece
+  bool single_precision = false;  // whether sums are rounded, as in SentencePiece
 };
 std::unique_ptr<const SubwordModel> MakeUnigram(UnigramPieces pieces);
 

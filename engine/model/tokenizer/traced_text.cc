@@ -170,6 +170,7 @@ absl::StatusOr<TracedText> OriginalText(std::string_view text, bool traced, size
 
 void Rewriting::Keep(size_t begin, size_t end) {
   text_.Append(std::string_view(before_.text).substr(begin, end - begin));
+  NoteFirst(begin);
   const bool appended = text_.text().size() == sources_.size() + end - begin;
   if (!before_.traced || !appended || !HasRoomForSources()) return;
   sources_.insert(sources_.end(), before_.sources.begin() + static_cast<int64_t>(begin),
@@ -192,6 +193,7 @@ absl::StatusOr<TracedText> Rewriting::Finish() && {
   SLUICE_ASSIGN_OR_RETURN(OwnedText owned, std::move(text_).Finish());
   return TracedText{.text = std::move(owned.text),
                     .traced = before_.traced,
+                    .begins_original = begins_original_,
                     .sources = std::move(sources_),
                     .most = before_.most,
                     .memory = std::move(owned.memory),

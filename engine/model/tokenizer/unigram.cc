@@ -76,8 +76,9 @@ class Unigram final : public SubwordModel {
       bool character = false;
       const auto offer = [&](size_t end, double score, int32_t id) {
         Node& node = best[end];
-        if (node.reached && !(before + score > node.score)) return;
-        node = {Rounded(before + score), at, id, true};
+        const double sum = Rounded(before + score);
+        if (node.reached && !(sum > node.score)) return;
+        node = {sum, at, id, true};
       };
       const size_t steps = trie_.Prefixes(piece.substr(at), [&](size_t bytes, int32_t id) {
         offer(at + bytes, pieces_.scores[id], id);
