@@ -72,6 +72,9 @@ class HuggingFaceTokenizer final : public Tokenizer {
   int64_t longest_token_bytes() const override {
     return std::max(LongestTokenBytes(*parts_.model), parts_.added.longest_bytes());
   }
+  int64_t longest_decoded_bytes() const override {
+    return parts_.decoder.MostBytes(longest_token_bytes());
+  }
 
  private:
   // The result of EncodeText while it grows.

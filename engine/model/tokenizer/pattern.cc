@@ -60,6 +60,7 @@ class LiteralPattern final : public Pattern {
     }
     return spans.Rest(text.size());
   }
+  int64_t least_bytes() const override { return std::ssize(literal_); }
 
  private:
   std::string literal_;

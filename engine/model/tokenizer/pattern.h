@@ -31,6 +31,8 @@ class Pattern {
   // ResourceExhausted if a regular expression takes too long.
   using Visit = absl::FunctionRef<absl::Status(const Span& span)>;
   virtual absl::Status Find(std::string_view text, Visit visit) const = 0;
+  // Returns the fewest bytes of a match, or 0 if it is unknown.
+  virtual int64_t least_bytes() const { return 0; }
 };
 
 // Requires that `literal` is not empty.

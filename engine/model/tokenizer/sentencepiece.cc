@@ -123,6 +123,9 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
   bool TextIsUtf8() const override { return true; }
   int64_t longest_token_bytes() const override { return LongestTokenBytes(*model_); }
+  int64_t longest_decoded_bytes() const override {
+    return std::max(longest_token_bytes(), std::ssize(file_.unknown_text));
+  }
 
  private:
   std::string Join(std::span<const int32_t> ids, bool keep_bytes) const {

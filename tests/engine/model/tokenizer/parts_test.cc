@@ -282,6 +282,53 @@ TEST(SentencePieceTest, TheSpaceBeforeATextIsEscapedOnlyIfTheFileEscapesSpaces) 
   EXPECT_THAT(ids(not_escaped + suffix), ElementsAre(1, 2));
 }
 
+TEST(SentencePieceTest, TheTextOfAnUnknownTokenIsLimitedAndCounts) {
+  constexpr char kUnknown = 2;
+  const auto parsed = [](int bytes) {
+    const std::string text(bytes, 'u');
+    // Field 44 of the trainer's settings, with a length of two bytes.
+    const auto varint = [](size_t size) {
+      return std::string{static_cast<char>(size % 128 + 128), static_cast<char>(size / 128)};
+    };
+    const std::string field = "\xE2\x02" + varint(text.size()) + text;
+    return ParseSentencePiece(PieceOf("<unk>", 0, kUnknown) + "\x12" + varint(field.size()) + field,
+                              {});
+  };
+  const auto longest = parsed(1024);
+  ASSERT_TRUE(longest.ok()) << longest.status();
+  EXPECT_EQ((*longest)->Decode(std::vector<int32_t>{0}).size(), 1024u);
+  EXPECT_EQ((*longest)->longest_token_bytes(), 256);
+  EXPECT_EQ((*longest)->longest_decoded_bytes(), 1024);
+  EXPECT_EQ(parsed(1025).status().message(), "unk_surface has 1025 bytes; the limit is 1024");
+}
+
+// The longest token is "aaa", of three bytes.
+TEST(DecoderTest, TheTextsThatReplaceAddsCount) {
+  const auto most = [](const std::string& steps) {
+    const auto tokenizer = ParseHuggingFace(
+        absl::StrCat(R"({"model": {"type": "BPE", "vocab": {"aaa": 0}, "merges": []},
+                         "decoder": {"type": "Sequence", "decoders": [)",
+                     steps, "]}}"),
+        {});
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+    if (!tokenizer.ok()) return std::pair<int64_t, size_t>();
+    const auto decoded = (*tokenizer)->Decode(std::vector<int32_t>{0});
+    return std::pair((*tokenizer)->longest_decoded_bytes(), decoded.size());
+  };
+  using ::testing::Pair;
+  const auto replace = [](const char* pattern, const char* content) {
+    return absl::StrCat(R"({"type": "Replace", "pattern": {)", pattern, R"(}, "content": ")",
+                        content, R"("})");
+  };
+  EXPECT_THAT(most(R"({"type": "Fuse"})"), Pair(3, 3));
+  EXPECT_THAT(most(replace(R"("String": "a")", "")), Pair(3, 0));
+  EXPECT_THAT(most(replace(R"("String": "a")", "bbbb")), Pair(12, 12));
+  EXPECT_THAT(most(replace(R"("String": "aa")", "bbb")), Pair(5, 4));
+  EXPECT_THAT(most(replace(R"("Regex": "x*")", "bb")), Pair(11, 11));
+  EXPECT_THAT(most(replace(R"("String": "a")", "bb") + ", " + replace(R"("String": "b")", "cc")),
+              Pair(12, 12));
+}
+
 struct AddedTokenRow {
   const char* name;
   const char* flags;  // of the token "|"
