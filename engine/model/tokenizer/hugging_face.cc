@@ -376,10 +376,21 @@ void DropMark(nlohmann::json* document) {
             [&](nlohmann::json& part) { return !is(part, "Strip"); });
 }
 
-// Adds or removes bos and eos around texts as the other files state.
-void SetEnds(const SpecialTokens& specials, Parts* parts) {
-  if (specials.add_bos) SetBos(IdOf(*parts, specials.bos), *specials.add_bos, &parts->templates);
-  if (specials.add_eos) SetEos(IdOf(*parts, specials.eos), *specials.add_eos, &parts->templates);
+// Adds or removes bos and eos around texts as the other files state, and adds a warning for each
+// change.
+void SetEnds(const SpecialTokens& specials, Parts* parts, std::vector<std::string>* warnings) {
+  const auto set = [&](const char* key, std::optional<bool> wanted, const std::string& token,
+                       auto* change) {
+    if (!wanted || !change(IdOf(*parts, token), *wanted, &parts->templates)) return;
+    if (warnings == nullptr) return;
+    warnings->push_back(
+        absl::StrCat(key, " of tokenizer_config.json ", *wanted ? "adds" : "removes", " \"",
+                     absl::CEscape(token), "\", which the post_processor of tokenizer.json ",
+                     *wanted ? "does not add" : "adds",
+                     "; transformers 4 does so for some classes, and version 5 for none"));
+  };
+  set("add_bos_token", specials.add_bos, specials.bos, SetBos);
+  set("add_eos_token", specials.add_eos, specials.eos, SetEos);
 }
 
 }  // namespace
@@ -406,7 +417,7 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> ParseHuggingFace(
   Take(ParsePostProcessor(FieldOf(document, "post_processor")), &parts.templates, &status);
   Take(Decoder::Parse(FieldOf(document, "decoder")), &parts.decoder, &status);
   SLUICE_RETURN_IF_ERROR(status);
-  SetEnds(specials, &parts);
+  SetEnds(specials, &parts, warnings);
   return std::make_unique<HuggingFaceTokenizer>(std::move(parts));
 }
 
