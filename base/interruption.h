@@ -5,7 +5,7 @@
 //   SLUICE_RETURN_IF_ERROR(CheckInterruption());
 #pragma once
 
-#include <cstdint>
+#include <cstddef>
 #include <functional>
 
 #include "absl/status/status.h"
@@ -36,14 +36,16 @@ absl::Status CheckInterruption();
 // Runs the check once in some thousand short steps, so that it costs almost nothing.
 class InterruptionCounter {
  public:
-  absl::Status Check() {
-    if (++steps_ % kStepsBetween != 0) return absl::OkStatus();
+  absl::Status Check(size_t steps = 1) {
+    steps_ += steps;
+    if (steps_ < kStepsBetween) return absl::OkStatus();
+    steps_ = 0;
     return CheckInterruption();
   }
 
  private:
-  static constexpr uint32_t kStepsBetween = 4096;  // of at most a microsecond: some milliseconds
-  uint32_t steps_ = 0;
+  static constexpr size_t kStepsBetween = 4096;  // of at most a microsecond: some milliseconds
+  size_t steps_ = 0;
 };
 
 }  // namespace sluice

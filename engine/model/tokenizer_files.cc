@@ -82,6 +82,7 @@ class BoundedTokenizer final : public Tokenizer {
     return id < vocab_size_ ? id : -1;
   }
   int64_t longest_token_bytes() const override { return tokenizer_->longest_token_bytes(); }
+  int64_t longest_decoded_bytes() const override { return tokenizer_->longest_decoded_bytes(); }
 
  private:
   absl::Status CheckIds(const std::vector<int32_t>& ids) const {

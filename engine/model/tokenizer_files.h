@@ -18,10 +18,10 @@ namespace sluice {
 // nullptr if neither file exists. For tokenizer.json, the settings of tokenizer_config.json,
 // special_tokens_map.json and added_tokens.json are applied as the class that they name applies
 // them in transformers: tokens and their flags, do_lower_case, strip_accents,
-// tokenize_chinese_chars, add_prefix_space, add_bos_token and add_eos_token. Chat templates are
-// ignored. A text that has a token of `vocab_size` or above is refused. If `lower_case`, texts are
-// converted to lower case before they are encoded. Errors name the file and the field. Settings
-// that contradict tokenizer.json are added to `warnings`, which may be nullptr.
+// tokenize_chinese_chars, add_prefix_space, and, as in version 4, add_bos_token and add_eos_token.
+// Chat templates are ignored. A text that has a token of `vocab_size` or above is refused. If
+// `lower_case`, texts are converted to lower case before they are encoded. Errors name the file and
+// the field. Settings that contradict tokenizer.json are added to `warnings`, which may be nullptr.
 absl::StatusOr<std::unique_ptr<const Tokenizer>> LoadTokenizer(
     const Directory& directory, int64_t vocab_size, bool lower_case = false,
     std::vector<std::string>* warnings = nullptr);

@@ -37,7 +37,8 @@ LONG_MODELS = ("labels", *(f"long_{name}" for name in TOKENIZERS))
 ALLOWED = {"OK", "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "NOT_FOUND", "UNIMPLEMENTED"}
 # Texts whose repetition is expensive for some part of some tokenizer.
 PIECES = ("!", "a", " ", "\n", "0", "\u00e9", "e\u0301", "\u4e2d", "\U0001f600", "\u0130", "[MASK]",
-          "<s>", "'s", "ab", "\u2028", "\t", "_", "A", "\u1e9b\u0323", "\ufdfa", "\x00", "\ufffd")
+          "<s>", "'s", "ab", "\u2028", "\t", "_", "A", "\u1e9b\u0323", "\ufdfa", "\x00", "\ufffd",
+          "\u0301\u0323")
 PARAMETERS = ("logit_bias", "allowed_token_ids", "stop", "stop_token_ids", "spans", "prediction",
               "instruction", "prompt_name", "unknown", "max_tokens")
 JSON_PIECES = ("[", "{", '"', "\\", "1,", '"1":', "[1],", "[[0,1]],", "null,", "{}", " ", '"a",')

@@ -92,22 +92,26 @@ absl::StatusOr<AddedTokens> AddedTokens::Parse(const nlohmann::json* list,
     if (!added.by_id_.try_emplace(token.id, added.tokens_.size()).second) {
       fields.Fail("id", absl::StrCat("is ", token.id, " as another's"));
     }
-    std::string content = token.content;
+    added.by_content_.try_emplace(token.content, added.tokens_.size());
+    token.found = token.content;
     if (token.normalized) {
       auto original = OriginalText(token.content, /*traced=*/false, kMaxNormalizedBytes);
       auto normal = original.ok() ? normalizer.Apply(*std::move(original)) : std::move(original);
       if (!normal.ok()) {
         fields.Fail("content", absl::StrCat("is refused: ", normal.status().message()));
       }
-      content = normal.ok() ? std::move(normal->text) : "";
+      token.found = normal.ok() ? std::move(normal->text) : "";
     }
-    bytes += content.size();
+    bytes += token.found.size();
     if (bytes > kMaxBytesOfAll) {
       fields.Fail("content", absl::StrCat("brings the tokens to more than ", kMaxBytesOfAll,
                                           " bytes after the normalizer"));
     }
-    if (!content.empty()) (token.normalized ? added.normalized_ : added.raw_).Add(content, i);
-    added.longest_bytes_ = std::max(added.longest_bytes_, std::ssize(token.content));
+    if (!token.found.empty()) {
+      (token.normalized ? added.normalized_ : added.raw_).Add(token.found, i);
+    }
+    added.longest_bytes_ =
+        std::max({added.longest_bytes_, std::ssize(token.content), std::ssize(token.found)});
     added.tokens_.push_back(std::move(token));
   }
   SLUICE_RETURN_IF_ERROR(status);
@@ -120,16 +124,16 @@ const AddedToken* AddedTokens::Get(int32_t id) const {
 }
 
 int32_t AddedTokens::IdOf(std::string_view content) const {
-  for (const AddedToken& token : tokens_) {
-    if (token.content == content) return token.id;
-  }
-  return kNoToken;
+  const auto it = by_content_.find(absl::string_view(content.data(), content.size()));
+  return it == by_content_.end() ? kNoToken : tokens_[it->second].id;
 }
 
 absl::Status AddedTokens::Find(const Trie& trie, std::string_view text, Visit visit) const {
   size_t done = 0;
-  for (size_t at = 0; at < text.size();) {
+  InterruptionCounter counter;
+  for (size_t at = trie.empty() ? text.size() : 0; at < text.size();) {
     const Trie::Match match = trie.Longest(text.substr(at));
+    SLUICE_RETURN_IF_ERROR(counter.Check(match.steps));
     if (match.bytes == 0) {
       ++at;
       continue;

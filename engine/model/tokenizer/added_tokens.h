@@ -20,6 +20,7 @@ namespace sluice::tokenize {
 struct AddedToken {
   int32_t id = 0;
   std::string content;
+  std::string found;         // as in texts: the content, after the normalizer if `normalized`
   bool special = false;      // whether it decodes to nothing
   bool single_word = false;  // is not found inside a word
   bool lstrip = false;       // takes the spaces before it
@@ -60,7 +61,8 @@ class AddedTokens {
   absl::Status Find(const Trie& trie, std::string_view text, Visit visit) const;
 
   std::vector<AddedToken> tokens_;
-  absl::flat_hash_map<int32_t, size_t> by_id_;
+  absl::flat_hash_map<int32_t, size_t> by_id_;  // values are indices of tokens_
+  absl::flat_hash_map<std::string, size_t> by_content_;
   Trie raw_;  // values are indices of tokens_
   Trie normalized_;
   int64_t longest_bytes_ = 0;

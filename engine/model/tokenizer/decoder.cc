@@ -1,5 +1,6 @@
 #include "engine/model/tokenizer/decoder.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -58,9 +59,8 @@ void DecodeBytes(std::vector<std::string>* tokens, bool keep_bytes) {
 
 DecodeTransform MakeMetaspaceDecoder(ObjectReader& fields) {
   const std::string mark = fields.String("replacement", 4, "\xE2\x96\x81");
-  const bool never = fields.Has("prepend_scheme")
-                         ? fields.String("prepend_scheme", kMaxAffixBytes) == "never"
-                         : !fields.Boolean("add_prefix_space", true);
+  const bool never = !fields.Boolean("add_prefix_space", true) ||
+                     fields.String("prepend_scheme", kMaxAffixBytes, "always") == "never";
   if (mark.empty()) fields.Fail("replacement", "is empty");
   return [mark, never](std::vector<std::string>* tokens, bool /*keep_bytes*/) {
     bool first = true;
@@ -129,21 +129,6 @@ DecodeTransform MakeStripDecoder(ObjectReader& fields) {
   };
 }
 
-// Leaves a token unchanged if the expression takes too many steps on it.
-DecodeTransform MakeReplaceDecoder(ObjectReader& fields) {
-  const std::shared_ptr<const Pattern> pattern =
-      ReadPattern("pattern", fields, SearchLimit::kOfTokens);
-  const std::string content = fields.String("content", kMaxAffixBytes);
-  return [pattern, content](std::vector<std::string>* tokens, bool /*keep_bytes*/) {
-    for (std::string& token : *tokens) {
-      TextBuilder out(token.size());
-      if (!Replace(*pattern, token, content, &out).ok()) continue;
-      auto replaced = std::move(out).Finish();
-      if (replaced.ok()) token = std::move(replaced->text);
-    }
-  };
-}
-
 DecodeTransform MakeDecodeTransform(const std::string& type, ObjectReader& fields) {
   if (type == "ByteLevel") return DecodeByteLevel;
   if (type == "Metaspace") return MakeMetaspaceDecoder(fields);
@@ -152,7 +137,6 @@ DecodeTransform MakeDecodeTransform(const std::string& type, ObjectReader& field
   if (type == "ByteFallback") return DecodeBytes;
   if (type == "Fuse") return Fuse;
   if (type == "Strip") return MakeStripDecoder(fields);
-  if (type == "Replace") return MakeReplaceDecoder(fields);
   fields.Fail("type", absl::StrCat("\"", absl::CEscape(type), "\" is not supported"));
   return nullptr;
 }
@@ -166,11 +150,41 @@ absl::StatusOr<Decoder> Decoder::Parse(const nlohmann::json* object) {
   VisitMembers(
       object, "decoder", "decoders",
       [&](const std::string& type, ObjectReader& fields) {
+        if (type == "Replace") return decoder.AddReplace(fields);
         decoder.transforms_.push_back(MakeDecodeTransform(type, fields));
       },
       &status);
   SLUICE_RETURN_IF_ERROR(status);
   return decoder;
+}
+
+// The step leaves a token unchanged if the expression takes too many steps on it.
+void Decoder::AddReplace(ObjectReader& fields) {
+  const std::shared_ptr<const Pattern> pattern =
+      ReadPattern("pattern", fields, SearchLimit::kOfTokens);
+  const std::string content = fields.String("content", kMaxAffixBytes);
+  if (pattern == nullptr) return;
+  growths_.push_back({pattern->least_bytes(), std::ssize(content)});
+  transforms_.emplace_back([pattern, content](std::vector<std::string>* tokens, bool) {
+    for (std::string& token : *tokens) {
+      TextBuilder out(token.size());
+      if (!Replace(*pattern, token, content, &out).ok()) continue;
+      auto replaced = std::move(out).Finish();
+      if (replaced.ok()) token = std::move(replaced->text);
+    }
+  });
+}
+
+int64_t Decoder::MostBytes(int64_t bytes) const {
+  for (const auto& [match, content] : growths_) {
+    if (match == 0) {
+      bytes += (bytes + 1) * content;
+    } else if (content > match) {
+      bytes += (bytes * (content - match) + match - 1) / match;  // A match may be in two tokens.
+    }
+    bytes = std::min(bytes, int64_t{kMaxTextBytes});
+  }
+  return bytes;
 }
 
 std::string Decoder::Apply(std::vector<std::string> tokens, bool keep_bytes) const {

@@ -1,12 +1,14 @@
 // The `decoder` of a tokenizer.json.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/json_reader.h"
 
 namespace sluice::tokenize {
 
@@ -21,10 +23,20 @@ class Decoder {
   // `keep_bytes`.
   std::string Apply(std::vector<std::string> tokens, bool keep_bytes) const;
 
+  // Returns the most bytes that the steps Replace make of the bytes of a token.
+  int64_t MostBytes(int64_t bytes) const;
+
  private:
   using Transform = std::function<void(std::vector<std::string>* tokens, bool keep_bytes)>;
+  struct Growth {
+    int64_t match;  // the fewest bytes of a match
+    int64_t content;
+  };
+
+  void AddReplace(ObjectReader& fields);
 
   bool spaces_ = false;
+  std::vector<Growth> growths_;  // of the steps Replace
   std::vector<Transform> transforms_;
 };
 

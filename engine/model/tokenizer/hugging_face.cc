@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/interruption.h"
 #include "base/json_reader.h"
@@ -71,6 +72,9 @@ class HuggingFaceTokenizer final : public Tokenizer {
   int64_t longest_token_bytes() const override {
     return std::max(LongestTokenBytes(*parts_.model), parts_.added.longest_bytes());
   }
+  int64_t longest_decoded_bytes() const override {
+    return parts_.decoder.MostBytes(longest_token_bytes());
+  }
 
  private:
   // The result of EncodeText while it grows.
@@ -129,7 +133,7 @@ class HuggingFaceTokenizer final : public Tokenizer {
     tokens.reserve(ids.size());
     for (const int32_t id : ids) {
       if (const AddedToken* added = parts_.added.Get(id)) {
-        if (!added->special) tokens.push_back(added->content);
+        if (!added->special) tokens.push_back(added->found);
       } else if (vocabulary.Has(id)) {
         tokens.push_back(vocabulary.TextOf(id));
       }
@@ -151,8 +155,9 @@ class HuggingFaceTokenizer final : public Tokenizer {
       WorkMemory memory;
       SLUICE_RETURN_IF_ERROR(memory.Hold(std::ssize(part.text)));
       InterruptionCounter counter;
-      PreToken whole = {
-          .text = std::string(part.text), .first = first && begin == 0, .begin = begin};
+      PreToken whole = {.text = std::string(part.text),
+                        .first = first && begin == 0 && traced.begins_original,
+                        .begin = begin};
       return parts_.pre_tokenizer.Apply(std::move(whole), [&](const PreToken& piece) {
         if (made->enough()) return Enough();
         SLUICE_RETURN_IF_ERROR(counter.Check());
@@ -201,45 +206,98 @@ int32_t IdOf(const Parts& parts, const std::string& token) {
   return added != kNoToken ? added : parts.model->vocabulary().IdOf(token);
 }
 
-// Returns the `added_tokens` of the file with the tokens of the other files. As in transformers, a
-// token that is not in the vocabulary gets the first id after all others.
-nlohmann::json MergeAdded(const nlohmann::json* list, const SpecialTokens& specials,
-                          const Vocabulary& vocabulary) {
-  nlohmann::json merged = list == nullptr ? nlohmann::json::array() : *list;
-  if (!merged.is_array()) return merged;  // AddedTokens::Parse reports it
-  absl::flat_hash_map<std::string, size_t> places;
-  int64_t next = vocabulary.end();
-  for (size_t i = 0; i < merged.size(); ++i) {
-    const nlohmann::json& token = merged[i];
-    if (!token.is_object() || !token.contains("content") || !token.contains("id")) continue;
-    if (!token["content"].is_string() || !token["id"].is_number_integer()) continue;
-    places.emplace(token["content"].get<std::string>(), i);
-    // AddedTokens::Parse refuses other ids.
-    const auto id = token["id"].get<int64_t>();
-    if (id < kMaxTokens) next = std::max(next, id + 1);
-  }
-  for (const NamedToken& token : specials.all) {
-    if (token.content.empty()) continue;
-    const auto [place, added] = places.emplace(token.content, merged.size());
-    if (!added && !token.replaces) continue;
-    if (added) {
-      const int32_t known = vocabulary.IdOf(token.content);
-      const int64_t id = known == kNoToken ? next : known;
-      if (id >= specials.vocab_size) {
-        places.erase(place);
+bool HasContentAndId(const nlohmann::json& token) {
+  return token.is_object() && token.contains("content") && token["content"].is_string() &&
+         token.contains("id") && token["id"].is_number_unsigned() &&
+         token["id"].get<uint64_t>() < kMaxTokens;
+}
+
+// The list `added_tokens` as the library reads it. A token that is not in the vocabulary gets the
+// next id, which is the number of tokens in the vocabulary, or one more than the largest id of the
+// tokens that were added before.
+class AddedList {
+ public:
+  explicit AddedList(const Vocabulary& vocabulary)
+      : vocabulary_(vocabulary), next_(vocabulary.size()) {}
+
+  // Adds the list of the file. The ids in the file do not count.
+  void AddFile(const nlohmann::json& list, std::vector<std::string>* warnings) {
+    std::string first;
+    int64_t others = -1;  // tokens with another id, after the first
+    for (const nlohmann::json& token : list) {
+      if (!HasContentAndId(token)) {
+        merged_.push_back(token);  // AddedTokens::Parse reports it
         continue;
       }
-      if (known == kNoToken) ++next;
-      merged.push_back({{"id", id}, {"content", token.content}});
+      const auto content = token["content"].get<std::string>();
+      if (content.empty()) continue;
+      const auto [place, added] = places_.emplace(content, merged_.size());
+      if (added) merged_.push_back(token);
+      nlohmann::json& entry = merged_[place->second];
+      const int64_t id = added ? TakeId(content) : entry["id"].get<int64_t>();
+      entry = token;
+      entry["id"] = id;
+      end_ = std::max(end_, id + 1);
+      if (token["id"].get<int64_t>() == id) continue;
+      if (++others == 0) {
+        first = absl::StrCat("\"", absl::CEscape(content), "\" has id ", token["id"].get<int64_t>(),
+                             ", but gets id ", id);
+      }
     }
-    nlohmann::json& entry = merged[place->second];
-    entry["special"] = token.special;
-    entry["single_word"] = token.single_word;
-    entry["lstrip"] = token.lstrip;
-    entry["rstrip"] = token.rstrip;
-    entry["normalized"] = token.normalized;
+    next_ = std::max(next_, end_);
+    if (first.empty() || warnings == nullptr) return;
+    warnings->push_back(absl::StrCat("added_tokens of tokenizer.json: ", first,
+                                     others > 0 ? absl::StrCat(", and ", others, " others") : "",
+                                     "; the library also takes the id of the vocabulary, or else "
+                                     "the next one after it"));
   }
-  return merged;
+
+  // Adds the tokens of the other files, as transformers does.
+  void AddSpecials(const SpecialTokens& specials) {
+    for (const NamedToken& token : specials.all) {
+      if (token.content.empty()) continue;
+      const auto [place, added] = places_.emplace(token.content, merged_.size());
+      if (!added && !token.replaces) continue;
+      if (added) {
+        const int32_t known = vocabulary_.IdOf(token.content);
+        if ((known == kNoToken ? next_ : known) >= specials.vocab_size) {
+          places_.erase(place);
+          continue;
+        }
+        merged_.push_back({{"id", TakeId(token.content)}, {"content", token.content}});
+      }
+      nlohmann::json& entry = merged_[place->second];
+      entry["special"] = token.special;
+      entry["single_word"] = token.single_word;
+      entry["lstrip"] = token.lstrip;
+      entry["rstrip"] = token.rstrip;
+      entry["normalized"] = token.normalized;
+    }
+  }
+
+  const nlohmann::json& merged() const { return merged_; }
+
+ private:
+  int64_t TakeId(const std::string& content) {
+    const int32_t known = vocabulary_.IdOf(content);
+    return known == kNoToken ? next_++ : known;
+  }
+
+  const Vocabulary& vocabulary_;
+  nlohmann::json merged_ = nlohmann::json::array();
+  absl::flat_hash_map<std::string, size_t> places_;  // in merged_, by content
+  int64_t next_;
+  int64_t end_ = 0;  // one more than the largest id of the file's tokens
+};
+
+// Returns the `added_tokens` of the file with the tokens of the other files.
+nlohmann::json MergeAdded(const nlohmann::json* list, const SpecialTokens& specials,
+                          const Vocabulary& vocabulary, std::vector<std::string>* warnings) {
+  if (list != nullptr && !list->is_array()) return *list;  // AddedTokens::Parse reports it
+  AddedList added(vocabulary);
+  if (list != nullptr) added.AddFile(*list, warnings);
+  added.AddSpecials(specials);
+  return added.merged();
 }
 
 // Replaces a field of tokenizer.json by the setting `key` of tokenizer_config.json. Adds a warning
@@ -318,10 +376,21 @@ void DropMark(nlohmann::json* document) {
             [&](nlohmann::json& part) { return !is(part, "Strip"); });
 }
 
-// Adds or removes bos and eos around texts as the other files state.
-void SetEnds(const SpecialTokens& specials, Parts* parts) {
-  if (specials.add_bos) SetBos(IdOf(*parts, specials.bos), *specials.add_bos, &parts->templates);
-  if (specials.add_eos) SetEos(IdOf(*parts, specials.eos), *specials.add_eos, &parts->templates);
+// Adds or removes bos and eos around texts as the other files state, and adds a warning for each
+// change.
+void SetEnds(const SpecialTokens& specials, Parts* parts, std::vector<std::string>* warnings) {
+  const auto set = [&](const char* key, std::optional<bool> wanted, const std::string& token,
+                       auto* change) {
+    if (!wanted || !change(IdOf(*parts, token), *wanted, &parts->templates)) return;
+    if (warnings == nullptr) return;
+    warnings->push_back(
+        absl::StrCat(key, " of tokenizer_config.json ", *wanted ? "adds" : "removes", " \"",
+                     absl::CEscape(token), "\", which the post_processor of tokenizer.json ",
+                     *wanted ? "does not add" : "adds",
+                     "; transformers 4 does so for some classes, and version 5 for none"));
+  };
+  set("add_bos_token", specials.add_bos, specials.bos, SetBos);
+  set("add_eos_token", specials.add_eos, specials.eos, SetEos);
 }
 
 }  // namespace
@@ -343,12 +412,12 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> ParseHuggingFace(
   Take(ParseSubwordModel(FieldOf(document, "model")), &parts.model, &status);
   SLUICE_RETURN_IF_ERROR(status);
   const nlohmann::json added =
-      MergeAdded(FieldOf(document, "added_tokens"), specials, parts.model->vocabulary());
+      MergeAdded(FieldOf(document, "added_tokens"), specials, parts.model->vocabulary(), warnings);
   Take(AddedTokens::Parse(&added, parts.normalizer), &parts.added, &status);
   Take(ParsePostProcessor(FieldOf(document, "post_processor")), &parts.templates, &status);
   Take(Decoder::Parse(FieldOf(document, "decoder")), &parts.decoder, &status);
   SLUICE_RETURN_IF_ERROR(status);
-  SetEnds(specials, &parts);
+  SetEnds(specials, &parts, warnings);
   return std::make_unique<HuggingFaceTokenizer>(std::move(parts));
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
@@ -17,13 +18,15 @@ constexpr char kWord[] = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
 // that are superscripts or fractions.
 constexpr char kLoneWord[] = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\u00B2\u00B3\u00B9\u00BC-\u00BE)";
 
+constexpr char kHexadecimal[] = "0-9A-Fa-f";
+
 struct NamedClass {
   std::string_view name;
   std::string_view icu;  // the members of a set
 };
 constexpr NamedClass kClasses[] = {
     {"punct", R"(\p{P}\p{S})"},
-    {"xdigit", "0-9A-Fa-f"},
+    {"xdigit", kHexadecimal},
     {"word", kWord},
     {"ascii", R"(\x00-\x7F)"},
 };
@@ -36,10 +39,17 @@ class Translation {
 
   absl::StatusOr<std::string> Run() {
     while (at_ < text_.size()) SLUICE_RETURN_IF_ERROR(Step());
+    out_.append(groups_.front().options, ')');
     return std::move(out_);
   }
 
  private:
+  struct OpenGroup {
+    size_t begin = 0;  // in out_
+    bool insensitive = false;
+    size_t options = 0;  // the groups of options that end with it
+  };
+
   absl::Status Unsupported(std::string_view what) const {
     return absl::InvalidArgumentError(
         absl::StrCat("is not supported: ", absl::string_view(what.data(), what.size()), " at byte ",
@@ -68,10 +78,9 @@ class Translation {
       case '(':
         return Group();
       case ')':
-        if (!groups_.empty()) {
-          atom_ = groups_.back();
-          groups_.pop_back();
-        }
+        atom_ = groups_.back().begin;
+        out_.append(groups_.back().options, ')');
+        if (groups_.size() > 1) groups_.pop_back();
         Copy(1);
         return absl::OkStatus();
       case '{':
@@ -99,32 +108,33 @@ class Translation {
   }
 
   absl::Status Group() {
-    groups_.push_back(out_.size());
-    if (!Follows("(?")) {
-      Copy(1);
+    if (Follows("(?#")) {
+      const size_t close = text_.find(')', at_);
+      Copy(close == text_.npos ? text_.size() : close + 1 - at_);
       return absl::OkStatus();
     }
-    const size_t end = text_.find_first_not_of("imx-", at_ + 2);
-    const bool options =
-        end != text_.npos && end > at_ + 2 && (text_[end] == ')' || text_[end] == ':');
-    if (options) {
+    OpenGroup group{.begin = out_.size(), .insensitive = groups_.back().insensitive};
+    const size_t end = Follows("(?") ? text_.find_first_not_of("imx-", at_ + 2) : text_.npos;
+    if (end != text_.npos && end > at_ + 2 && (text_[end] == ')' || text_[end] == ':')) {
       std::string flags(text_.substr(at_, end - at_));
       std::ranges::replace(flags, 'm', 's');
-      out_ += flags;
-      at_ = end;
-      if (text_[at_] == ':') Copy(1);
+      out_ += flags + ":";
+      const size_t i = flags.find('i');
+      if (i != flags.npos) group.insensitive = flags.find('-') > i;
+      if (text_[end] == ')') {
+        groups_.back().insensitive = group.insensitive;
+        ++groups_.back().options;
+      } else {
+        groups_.push_back(group);
+      }
+      at_ = end + 1;
       return absl::OkStatus();
     }
     for (const std::string_view other : {"(?~", "(?(", "(?s", "(?a", "(?u", "(?d", "(?y", "(?w"}) {
       if (Follows(other)) return Unsupported(other);
     }
-    if (Follows("(?#")) {
-      groups_.pop_back();
-      const size_t close = text_.find(')', at_);
-      Copy(close == text_.npos ? text_.size() : close + 1 - at_);
-      return absl::OkStatus();
-    }
-    Copy(Follows("(?<=") || Follows("(?<!") ? 4 : 3);
+    groups_.push_back(group);
+    Copy(!Follows("(?") ? 1 : Follows("(?<=") || Follows("(?<!") ? 4 : 3);
     return absl::OkStatus();
   }
 
@@ -167,11 +177,11 @@ class Translation {
     const char letter = at_ + 1 < text_.size() ? text_[at_ + 1] : '\0';
     switch (letter) {
       case 'h':
-        out_ += in_set ? "0-9A-Fa-f" : "[0-9A-Fa-f]";
+        AddMembers(kHexadecimal, /*negated=*/false, in_set);
         at_ += 2;
         return absl::OkStatus();
       case 'H':
-        out_ += "[^0-9A-Fa-f]";
+        AddMembers(kHexadecimal, /*negated=*/true, in_set);
         at_ += 2;
         return absl::OkStatus();
       case 'v':
@@ -180,7 +190,9 @@ class Translation {
         return absl::OkStatus();
       case 'p':
       case 'P':
-        return Property();
+        return Property(in_set);
+      case 'x':
+        return Hexadecimal();
       case 'b':
       case 'B':
         if (in_set) return Unsupported(text_.substr(at_, 2));
@@ -196,11 +208,11 @@ class Translation {
         at_ += 2;
         return absl::OkStatus();
       case 'w':
-        out_ += in_set ? std::string(kWord) : absl::StrCat("[", kLoneWord, "]");
+        AddMembers(in_set ? kWord : kLoneWord, /*negated=*/false, in_set);
         at_ += 2;
         return absl::OkStatus();
       case 'W':
-        out_ += absl::StrCat("[^", in_set ? kWord : kLoneWord, "]");
+        AddMembers(in_set ? kWord : kLoneWord, /*negated=*/true, in_set);
         at_ += 2;
         return absl::OkStatus();
       case 'N':
@@ -222,8 +234,23 @@ class Translation {
     }
   }
 
+  // Copies \xHH or \x{H...}.
+  absl::Status Hexadecimal() {
+    const bool braces = Follows("\\x{");
+    const size_t begin = at_ + (braces ? 3 : 2);
+    const size_t most = braces ? text_.size() : begin + 2;
+    size_t end = begin;
+    while (end < std::min(most, text_.size()) && absl::ascii_isxdigit(text_[end])) ++end;
+    const bool closed = !braces || (end < text_.size() && text_[end] == '}');
+    // From \x80 on it is a byte of a character.
+    const bool byte = !braces && end == most && text_[begin] >= '8';
+    if (end == begin || !closed || byte) return Unsupported(text_.substr(at_, end - at_));
+    Copy(end + (braces ? 1 : 0) - at_);
+    return absl::OkStatus();
+  }
+
   // Translates \p{Name} and its negations.
-  absl::Status Property() {
+  absl::Status Property(bool in_set) {
     const size_t end = text_.find('}', at_);
     if (at_ + 2 >= text_.size() || text_[at_ + 2] != '{' || end == text_.npos) {
       return Unsupported(text_.substr(at_, 3));
@@ -235,10 +262,37 @@ class Translation {
       name.remove_prefix(1);
     }
     at_ = end + 1;
-    out_ += negated ? "\\P{" : "\\p{";
-    out_ += name;
-    out_ += '}';
+    // Outside of sets it does not match other cases of its characters.
+    const bool exact = !in_set && groups_.back().insensitive;
+    if (exact) out_ += "(?-i:";
+    const std::string_view members = MembersOf(name, in_set);
+    if (members.empty()) {
+      out_ += negated ? "\\P{" : "\\p{";
+      out_ += name;
+      out_ += '}';
+    } else {
+      AddMembers(members, negated, in_set);
+    }
+    if (exact) out_ += ')';
     return absl::OkStatus();
+  }
+
+  // Returns the members of a property that ICU defines in another way, or nothing.
+  static std::string_view MembersOf(std::string_view name, bool in_set) {
+    std::string plain;  // Names are compared without case and separators.
+    for (const char byte : name) {
+      if (byte != ' ' && byte != '_' && byte != '-') plain += absl::ascii_tolower(byte);
+    }
+    if (plain == "xdigit") return kHexadecimal;
+    if (plain == "word") return in_set ? kWord : kLoneWord;
+    return {};
+  }
+
+  void AddMembers(std::string_view members, bool negated, bool in_set) {
+    const bool nested = negated || !in_set;
+    if (nested) out_ += negated ? "[^" : "[";
+    out_ += members;
+    if (nested) out_ += ']';
   }
 
   // Appends a class such as [:punct:] of a set; `whole` is its text.
@@ -247,9 +301,7 @@ class Translation {
     if (known == std::end(kClasses)) {
       out_ += whole;
     } else {
-      if (negated) out_ += "[^";
-      out_ += known->icu;
-      if (negated) out_ += ']';
+      AddMembers(known->icu, negated, /*in_set=*/true);
     }
   }
 
@@ -273,6 +325,14 @@ class Translation {
         SLUICE_RETURN_IF_ERROR(Escape(/*in_set=*/true));
         continue;
       }
+      // Oniguruma has no differences, and has intersections only by &&.
+      for (const std::string_view other : {"--", "-[", "&["}) {
+        if (Follows(other)) return Unsupported(other);
+      }
+      if (Follows("&&")) {
+        Copy(2);
+        continue;
+      }
       if (byte == '[') ++depth;
       if (byte == ']') --depth;
       // ICU reads these as parts of its syntax for sets.
@@ -286,8 +346,8 @@ class Translation {
   const std::string_view text_;
   size_t at_ = 0;
   std::string out_;
-  size_t atom_ = 0;             // the beginning of the last atom in out_
-  std::vector<size_t> groups_;  // the beginnings of open groups in out_
+  size_t atom_ = 0;                             // the beginning of the last atom in out_
+  std::vector<OpenGroup> groups_{OpenGroup()};  // the first is the whole expression
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <unicode/uscript.h>
 #include <unicode/utf16.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -19,6 +20,10 @@ namespace {
 
 constexpr size_t kMaxExpressionBytes = 65536;
 constexpr int32_t kMaxStackBytes = 8 << 20;
+// ICU counts the steps of all searches in a text together. Usual expressions need a unit of them
+// for each 1,500 bytes or more.
+constexpr size_t kBytesOfUnit = 512;
+constexpr size_t kMostUnits = size_t{1} << 20;
 
 // Visits matches and the spans between them.
 class Spans {
@@ -55,6 +60,7 @@ class LiteralPattern final : public Pattern {
     }
     return spans.Rest(text.size());
   }
+  int64_t least_bytes() const override { return std::ssize(literal_); }
 
  private:
   std::string literal_;
@@ -153,7 +159,8 @@ class RegexPattern final : public Pattern {
         icu::StringPiece(text.data(), static_cast<int32_t>(text.size())));
     UErrorCode error = U_ZERO_ERROR;
     const std::unique_ptr<icu::RegexMatcher> matcher(pattern_->matcher(wide, error));
-    if (U_SUCCESS(error)) matcher->setTimeLimit(limit_, error);
+    const size_t limit = limit_ + std::min(text.size() / kBytesOfUnit, kMostUnits);
+    if (U_SUCCESS(error)) matcher->setTimeLimit(limit, error);
     if (U_SUCCESS(error)) matcher->setStackLimit(kMaxStackBytes, error);
     if (U_SUCCESS(error)) matcher->setMatchCallback(&GoesOn, nullptr, error);
     Spans spans(visit);

@@ -31,6 +31,8 @@ class Pattern {
   // ResourceExhausted if a regular expression takes too long.
   using Visit = absl::FunctionRef<absl::Status(const Span& span)>;
   virtual absl::Status Find(std::string_view text, Visit visit) const = 0;
+  // Returns the fewest bytes of a match, or 0 if it is unknown.
+  virtual int64_t least_bytes() const { return 0; }
 };
 
 // Requires that `literal` is not empty.
@@ -43,13 +45,14 @@ std::unique_ptr<const Pattern> MakeClassPattern(bool (*is_in_class)(char32_t poi
 std::unique_ptr<const Pattern> MakeScriptPattern();
 // Makes a pattern that matches `length` characters after each other. Requires length > 0.
 std::unique_ptr<const Pattern> MakeLengthPattern(size_t length);
-// The most steps of one search, in units of ten thousand backtracking points, each about a
-// millisecond. kOfTexts is for dedicated threads that encode whole texts; kOfTokens is for single
-// tokens that are decoded between the steps of a model.
+// The most steps of all searches in a text, in units of ten thousand backtracking points, each
+// about a millisecond. A text has one more unit for each 512 bytes. kOfTexts is for dedicated
+// threads that encode whole texts; kOfTokens is for single tokens that are decoded between the
+// steps of a model.
 enum class SearchLimit : int32_t { kOfTexts = 500, kOfTokens = 1 };
 // Makes a pattern of a regular expression in the syntax of Oniguruma (oniguruma.h); an empty one
 // matches between all characters. Returns InvalidArgument if it is not valid or not supported. The
-// steps of one search are limited, so that no text can block a thread.
+// steps in one text are limited, so that no text can block a thread.
 absl::StatusOr<std::unique_ptr<const Pattern>> MakeRegexPattern(
     const std::string& expression, SearchLimit limit = SearchLimit::kOfTexts);
 

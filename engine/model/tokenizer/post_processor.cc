@@ -144,26 +144,28 @@ bool IsToken(const Element& part, int32_t token) {
 
 }  // namespace
 
-void SetBos(int32_t bos, bool wanted, TextTemplates* templates) {
+bool SetBos(int32_t bos, bool wanted, TextTemplates* templates) {
   std::vector<Element>& parts = templates->single.parts;
-  if (bos == kNoToken || IsToken(parts.front(), bos) == wanted) return;
+  if (bos == kNoToken || IsToken(parts.front(), bos) == wanted) return false;
   if (wanted) {
     parts.insert(parts.begin(), {.token = bos});
   } else {
     parts.erase(parts.begin());
   }
   PairSingles(templates);
+  return true;
 }
 
-void SetEos(int32_t eos, bool wanted, TextTemplates* templates) {
+bool SetEos(int32_t eos, bool wanted, TextTemplates* templates) {
   std::vector<Element>& parts = templates->single.parts;
-  if (eos == kNoToken || IsToken(parts.back(), eos) == wanted) return;
+  if (eos == kNoToken || IsToken(parts.back(), eos) == wanted) return false;
   if (wanted) {
     parts.push_back({.token = eos});
   } else {
     parts.pop_back();
   }
   PairSingles(templates);
+  return true;
 }
 
 absl::StatusOr<TextTemplates> ParsePostProcessor(const nlohmann::json* object) {

@@ -15,9 +15,9 @@ namespace sluice::tokenize {
 
 // These add or remove `bos` before each text and `eos` after it. If that changes the template of
 // one text, a pair becomes two such texts, the second one of type 1. A token of kNoToken is
-// ignored.
-void SetBos(int32_t bos, bool wanted, TextTemplates* templates);
-void SetEos(int32_t eos, bool wanted, TextTemplates* templates);
+// ignored. They return whether the template changed.
+bool SetBos(int32_t bos, bool wanted, TextTemplates* templates);
+bool SetEos(int32_t eos, bool wanted, TextTemplates* templates);
 
 // Reads the `post_processor` of a tokenizer.json: TemplateProcessing, BertProcessing,
 // RobertaProcessing, ByteLevel (which adds no tokens) and Sequences of these. nullptr adds no

@@ -89,11 +89,11 @@ constexpr auto EnumNamesOf(Prepend) {
   return EnumNameTable<Prepend>({{kAlways, "always"}, {kNever, "never"}, {kFirst, "first"}});
 }
 
+// Old files have no prepend_scheme. The library refuses a scheme that contradicts add_prefix_space
+// since version 0.16; up to then false had priority.
 Prepend ReadPrepend(ObjectReader& fields) {
-  if (fields.Has("prepend_scheme")) {
-    return fields.Enum<Prepend>("prepend_scheme");
-  }
-  return fields.Boolean("add_prefix_space", true) ? Prepend::kAlways : Prepend::kNever;
+  if (!fields.Boolean("add_prefix_space", true)) return Prepend::kNever;
+  return fields.Enum<Prepend>("prepend_scheme");
 }
 
 SplitTransform MakeMetaspace(ObjectReader& fields) {

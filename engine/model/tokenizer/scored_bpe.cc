@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "base/interruption.h"
 #include "base/status_macros.h"
 #include "engine/model/tokenizer/merging.h"
 #include "engine/model/tokenizer/subword_model.h"
@@ -19,7 +20,7 @@ class ScoredBpe final : public SubwordModel {
                       std::vector<Place>* places) const override {
     WorkMemory memory;
     SLUICE_RETURN_IF_ERROR(memory.Hold(MemoryOfSymbols(piece)));
-    std::vector<Symbol> symbols = Split(piece);
+    SLUICE_ASSIGN_OR_RETURN(std::vector<Symbol> symbols, Split(piece));
     MergeLoop merges(&symbols, [this, piece](const Symbol& left, const Symbol& right) {
       return Find(piece, left, right);
     });
@@ -53,12 +54,14 @@ class ScoredBpe final : public SubwordModel {
     return symbol.id <= kFrozen ? kFrozen - symbol.id : symbol.id;
   }
 
-  std::vector<Symbol> Split(std::string_view piece) const {
+  absl::StatusOr<std::vector<Symbol>> Split(std::string_view piece) const {
     std::vector<Symbol> symbols;
+    InterruptionCounter counter;
     for (size_t at = 0; at < piece.size();) {
       Symbol& symbol = symbols.emplace_back();
       symbol.begin = static_cast<uint32_t>(at);
       const Trie::Match match = unsplit_.Longest(piece.substr(at));
+      SLUICE_RETURN_IF_ERROR(counter.Check(match.steps));
       if (match.bytes > 0) {
         symbol.id = kFrozen - match.value;
         at += match.bytes;

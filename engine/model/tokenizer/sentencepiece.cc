@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/interruption.h"
 #include "base/status_macros.h"
 #include "engine/model/tokenizer/sentencepiece_file.h"
 #include "engine/model/tokenizer/subword_model.h"
@@ -35,29 +36,35 @@ class SpaceNormalizer {
   }
 
   absl::StatusOr<OwnedText> Apply(std::string_view text) const {
-    while (trims_ && !text.empty() && First(text).replacement == " ") {
-      text.remove_prefix(First(text).bytes);
+    InterruptionCounter counter;
+    size_t steps = 0;  // of the last search
+    while (trims_ && !text.empty()) {
+      const Charsmap::Match first = First(text, &steps);
+      SLUICE_RETURN_IF_ERROR(counter.Check(steps));
+      if (first.replacement != " ") break;
+      text.remove_prefix(first.bytes);
     }
     TextBuilder out(text.size());
     if (text.empty()) return std::move(out).Finish();
-    if (dummy_ && !suffix_) out.Append(kSpace);
+    if (dummy_ && !suffix_) out.Append(space_);
     bool after_space = trims_;
     while (!text.empty()) {
-      const Charsmap::Match first = First(text);
+      const Charsmap::Match first = First(text, &steps);
+      SLUICE_RETURN_IF_ERROR(counter.Check(steps));
       after_space = Append(first.replacement, after_space, &out) && trims_;
       text.remove_prefix(first.bytes);
     }
     while (trims_ && out.text().ends_with(space_)) out.RemoveEnd(space_.size());
-    if (dummy_ && suffix_) out.Append(kSpace);
+    if (dummy_ && suffix_) out.Append(space_);
     return std::move(out).Finish();
   }
 
  private:
-  // Returns the replacement of the beginning of `text`.
-  Charsmap::Match First(std::string_view text) const {
-    if (const size_t bytes = verbatim_.Longest(text).bytes; bytes > 0) {
-      return {bytes, text.substr(0, bytes)};
-    }
+  // Returns the replacement of the beginning of `text`, and the steps of its search.
+  Charsmap::Match First(std::string_view text, size_t* steps) const {
+    const Trie::Match verbatim = verbatim_.Longest(text);
+    *steps = verbatim.steps;
+    if (verbatim.bytes > 0) return {verbatim.bytes, text.substr(0, verbatim.bytes)};
     if (charsmap_) {
       if (const auto match = charsmap_->Longest(text)) return *match;
     }
@@ -116,6 +123,9 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
   bool TextIsUtf8() const override { return true; }
   int64_t longest_token_bytes() const override { return LongestTokenBytes(*model_); }
+  int64_t longest_decoded_bytes() const override {
+    return std::max(longest_token_bytes(), std::ssize(file_.unknown_text));
+  }
 
  private:
   std::string Join(std::span<const int32_t> ids, bool keep_bytes) const {
@@ -211,7 +221,7 @@ std::unique_ptr<const SubwordModel> MakeUnigramModel(const SentencePieceFile& fi
     const auto bytes = static_cast<double>(file.vocabulary.TextOf(id).size());
     pieces.scores[id] = 0.1 * (bytes - 1);
   }
-  pieces.unknown_score = lowest - kUnknownPenalty;
+  pieces.unknown_score = static_cast<float>(lowest - kUnknownPenalty);
   pieces.unknown = file.unknown;
   pieces.byte_fallback = file.byte_fallback;
   pieces.single_precision = true;

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "engine/model/tokenizer/steps.h"
 #include "engine/model/tokenizer/wire.h"
 
 namespace sluice::tokenize {
@@ -58,6 +59,10 @@ absl::Status ReadTrainer(std::string_view message, SentencePieceFile* file) {
         file->byte_fallback = on;
         break;
       case 44:
+        if (field.bytes().size() > kMaxAffixBytes) {
+          return absl::InvalidArgumentError(absl::StrCat("unk_surface has ", field.bytes().size(),
+                                                         " bytes; the limit is ", kMaxAffixBytes));
+        }
         file->unknown_text = std::string(field.bytes());
         break;
       case 46:

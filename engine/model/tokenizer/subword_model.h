@@ -1,4 +1,5 @@
-// Encodes a piece of text as tokens. The time grows as n log n with the piece.
+// Encodes a piece of text as tokens. The time grows as n log n with the piece, or as n times the
+// longest token.
 #pragma once
 
 #include <cstdint>
@@ -62,7 +63,7 @@ struct UnigramPieces {
   double unknown_score = 0;     // of a character that begins no piece
   int32_t unknown = kNoToken;
   bool byte_fallback = false;     // tokens of bytes instead of the unknown one
-  bool single_precision = false;  // whether sums are single, as in SentencePiece
+  bool single_precision = false;  // whether sums are rounded, as in SentencePiece
 };
 std::unique_ptr<const SubwordModel> MakeUnigram(UnigramPieces pieces);
 

@@ -46,6 +46,8 @@ class Tokenizer {
   // Returns the most bytes of text that a token stands for. A token for unknown characters may
   // stand for more of them.
   virtual int64_t longest_token_bytes() const = 0;
+  // Returns the most bytes that a token decodes to, without a space before it.
+  virtual int64_t longest_decoded_bytes() const { return longest_token_bytes(); }
   // Returns the special tokens, such as bos, that the files of the model add around texts.
   const TextTemplates& templates() const { return templates_; }
   // Encodes a text, with the tokens of its template around it. `most` does not count these.

@@ -11,15 +11,16 @@ namespace {
 
 constexpr int64_t kBytesOfSource = sizeof(Source);
 constexpr size_t kPartBytes = 512;
+// ICU moves marks one by one past the marks before them, so its time grows with the square of a
+// run of unsorted marks. The marks of a longer part are sorted before ICU gets it.
+constexpr size_t kLongPartBytes = 2 * kPartBytes;
+// The most characters that one character decomposes to: U+FDFA.
+constexpr size_t kMostOfCharacter = 18;
 
 struct Decomposed {
   ChangedCharacter character;
   int combining_class;
 };
-
-// The memory of normalising a byte: at most six characters come from it, in lists that grow.
-constexpr int64_t kBytesOfPart =
-    6 * 3 * (sizeof(Decomposed) + sizeof(ChangedCharacter) + sizeof(int));
 
 // Sorts the marks after each character by their combining class.
 void SortMarks(std::vector<Decomposed>* characters) {
@@ -33,15 +34,25 @@ void SortMarks(std::vector<Decomposed>* characters) {
   }
 }
 
-std::vector<ChangedCharacter> Decompose(std::string_view text, bool compatible,
-                                        std::vector<int>* classes) {
-  const NormalForm form = compatible ? NormalForm::kKD : NormalForm::kD;
+// Decomposes each character and sorts the marks. `memory` is of the result.
+absl::StatusOr<std::vector<Decomposed>> Decompose(std::string_view text, NormalForm form,
+                                                  WorkMemory* memory) {
+  const bool compatible = form == NormalForm::kKC || form == NormalForm::kKD;
   std::vector<Decomposed> all;
+  InterruptionCounter counter;
   for (size_t at = 0; at < text.size();) {
+    SLUICE_RETURN_IF_ERROR(counter.Check());
+    if (all.size() + kMostOfCharacter > all.capacity()) {
+      const size_t room = std::max(2 * all.capacity(), CountCodePoints(text) + kMostOfCharacter);
+      // The old and the new list exist at the same time. Sorting and composing need a second list.
+      SLUICE_RETURN_IF_ERROR(memory->Hold(static_cast<int64_t>(2 * room * sizeof(Decomposed))));
+      all.reserve(room);
+    }
     const size_t begin = at;
     NextCodePoint(text, &at);
     TextBuilder builder;
-    Normalize(text.substr(begin, at - begin), form, &builder);
+    Normalize(text.substr(begin, at - begin), compatible ? NormalForm::kKD : NormalForm::kD,
+              &builder);
     const std::string_view parts = builder.text();
     for (size_t in_parts = 0; in_parts < parts.size();) {
       const int change = in_parts == 0 ? 0 : 1;
@@ -50,35 +61,65 @@ std::vector<ChangedCharacter> Decompose(std::string_view text, bool compatible,
     }
   }
   SortMarks(&all);
-  std::vector<ChangedCharacter> characters;
-  for (const Decomposed& each : all) {
-    characters.push_back(each.character);
-    classes->push_back(each.combining_class);
-  }
-  return characters;
+  return all;
 }
 
 // The canonical composition of the Unicode Standard, section 3.11.
-std::vector<ChangedCharacter> Compose(const std::vector<ChangedCharacter>& characters,
-                                      const std::vector<int>& classes) {
+absl::StatusOr<std::vector<ChangedCharacter>> Compose(const std::vector<Decomposed>& characters) {
   std::vector<ChangedCharacter> made;
   ChangedCharacter* starter = nullptr;
   int last_class = -1;  // of the characters after `starter`
+  InterruptionCounter counter;
   made.reserve(characters.size());
-  for (size_t i = 0; i < characters.size(); ++i) {
-    if (starter != nullptr && last_class < classes[i]) {
-      if (const auto composed = ComposedPair(starter->point, characters[i].point)) {
-        *starter = {*composed, starter->change + characters[i].change - 1};
+  for (const auto& [character, combining_class] : characters) {
+    SLUICE_RETURN_IF_ERROR(counter.Check());
+    if (starter != nullptr && last_class < combining_class) {
+      if (const auto composed = ComposedPair(starter->point, character.point)) {
+        *starter = {*composed, starter->change + character.change - 1};
         continue;
       }
     }
-    made.push_back(characters[i]);
-    last_class = classes[i];
-    if (classes[i] != 0) continue;
+    made.push_back(character);
+    last_class = combining_class;
+    if (combining_class != 0) continue;
     starter = &made.back();
     last_class = -1;
   }
   return made;
+}
+
+// Appends the normal form of a part.
+absl::Status NormalizePart(std::string_view part, NormalForm form, TextBuilder* normal) {
+  if (part.size() <= kLongPartBytes) {
+    Normalize(part, form, normal);
+    return absl::OkStatus();
+  }
+  WorkMemory memory;
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<Decomposed> characters, Decompose(part, form, &memory));
+  TextBuilder sorted(part.size());
+  for (const Decomposed& each : characters) sorted.Append(each.character.point);
+  SLUICE_ASSIGN_OR_RETURN(const OwnedText owned, std::move(sorted).Finish());
+  Normalize(owned.text, form, normal);
+  return absl::OkStatus();
+}
+
+// Adds the changes that normalise a part.
+absl::Status ChangePart(std::string_view part, NormalForm form, Changes* changes) {
+  TextBuilder normal(part.size());
+  SLUICE_RETURN_IF_ERROR(NormalizePart(part, form, &normal));
+  if (normal.text() == part) {
+    for (size_t at = 0; at < part.size();) changes->Add({NextCodePoint(part, &at), 0});
+    return absl::OkStatus();
+  }
+  WorkMemory memory;
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<Decomposed> characters, Decompose(part, form, &memory));
+  if (form == NormalForm::kD || form == NormalForm::kKD) {
+    for (const Decomposed& each : characters) changes->Add(each.character);
+    return absl::OkStatus();
+  }
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<ChangedCharacter> composed, Compose(characters));
+  for (const ChangedCharacter& character : composed) changes->Add(character);
+  return absl::OkStatus();
 }
 
 // Returns the end of the part that begins at `begin`: after kPartBytes, where the text may be
@@ -92,6 +133,18 @@ size_t EndOfPart(std::string_view text, size_t begin, NormalForm form) {
     if (!inside && BeginsPart(point, form)) return character;
   }
   return text.size();
+}
+
+// Calls `visit` for each part of the text, in order, and ends with its first error.
+template <typename Visit>
+absl::Status ForEachPart(std::string_view text, NormalForm form, const Visit& visit) {
+  for (size_t begin = 0; begin < text.size();) {
+    SLUICE_RETURN_IF_ERROR(CheckInterruption());
+    const size_t end = EndOfPart(text, begin, form);
+    SLUICE_RETURN_IF_ERROR(visit(text.substr(begin, end - begin)));
+    begin = end;
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -117,6 +170,7 @@ absl::StatusOr<TracedText> OriginalText(std::string_view text, bool traced, size
 
 void Rewriting::Keep(size_t begin, size_t end) {
   text_.Append(std::string_view(before_.text).substr(begin, end - begin));
+  NoteFirst(begin);
   const bool appended = text_.text().size() == sources_.size() + end - begin;
   if (!before_.traced || !appended || !HasRoomForSources()) return;
   sources_.insert(sources_.end(), before_.sources.begin() + static_cast<int64_t>(begin),
@@ -139,6 +193,7 @@ absl::StatusOr<TracedText> Rewriting::Finish() && {
   SLUICE_ASSIGN_OR_RETURN(OwnedText owned, std::move(text_).Finish());
   return TracedText{.text = std::move(owned.text),
                     .traced = before_.traced,
+                    .begins_original = begins_original_,
                     .sources = std::move(sources_),
                     .most = before_.most,
                     .memory = std::move(owned.memory),
@@ -157,34 +212,18 @@ void Changes::Flush() {
 }
 
 absl::StatusOr<TracedText> NormalizeTraced(const TracedText& before, NormalForm form) {
-  if (!before.traced) {
-    Rewriting made(before);
-    Normalize(before.text, form, &made.text());
-    return std::move(made).Finish();
+  if (before.traced) {
+    Changes changes(before);
+    SLUICE_RETURN_IF_ERROR(ForEachPart(before.text, form, [&](std::string_view part) {
+      return ChangePart(part, form, &changes);
+    }));
+    return std::move(changes).Finish();
   }
-  const bool compatible = form == NormalForm::kKC || form == NormalForm::kKD;
-  const bool composes = form == NormalForm::kC || form == NormalForm::kKC;
-  Changes changes(before);
-  for (size_t begin = 0; begin < before.text.size();) {
-    SLUICE_RETURN_IF_ERROR(CheckInterruption());
-    const size_t end = EndOfPart(before.text, begin, form);
-    WorkMemory memory;
-    SLUICE_RETURN_IF_ERROR(memory.Hold(static_cast<int64_t>(end - begin) * kBytesOfPart));
-    const std::string_view part = std::string_view(before.text).substr(begin, end - begin);
-    begin = end;
-    TextBuilder normal(part.size());
-    Normalize(part, form, &normal);
-    if (normal.text() == part) {
-      for (size_t at = 0; at < part.size();) changes.Add({NextCodePoint(part, &at), 0});
-      continue;
-    }
-    std::vector<int> classes;
-    const std::vector<ChangedCharacter> characters = Decompose(part, compatible, &classes);
-    for (const ChangedCharacter& character : composes ? Compose(characters, classes) : characters) {
-      changes.Add(character);
-    }
-  }
-  return std::move(changes).Finish();
+  Rewriting made(before);
+  SLUICE_RETURN_IF_ERROR(ForEachPart(before.text, form, [&](std::string_view part) {
+    return NormalizePart(part, form, &made.text());
+  }));
+  return std::move(made).Finish();
 }
 
 }  // namespace sluice::tokenize

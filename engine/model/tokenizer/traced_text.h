@@ -26,6 +26,8 @@ struct Source {
 struct TracedText {
   std::string text;
   bool traced = false;
+  // Whether the first byte comes from the first byte of the original text.
+  bool begins_original = true;
   std::vector<Source> sources{};  // of each byte of `text`, if it is traced
   size_t most = kMaxTextBytes;    // no step may make a text of more bytes
   WorkMemory memory{};            // of `text`
@@ -44,13 +46,16 @@ class Rewriting {
   static constexpr size_t kNowhere = static_cast<size_t>(-1);
 
   explicit Rewriting(const TracedText& before)
-      : before_(before), text_(before.text.size(), before.most) {}
+      : before_(before),
+        text_(before.text.size(), before.most),
+        begins_original_(before.begins_original) {}
 
   // The text so far. Bytes may be appended; then From has to be called.
   TextBuilder& text() { return text_; }
   // The bytes appended since the last call come from the byte `at` of the text before, or from
   // nowhere.
   void From(size_t at) {
+    NoteFirst(at == kNowhere ? 0 : at);
     if (before_.traced) AddSources(at == kNowhere ? Source() : before_.sources[at]);
   }
   // Appends the bytes [begin, end) of the text before.
@@ -59,6 +64,12 @@ class Rewriting {
   absl::StatusOr<TracedText> Finish() &&;
 
  private:
+  // The first bytes of the text come from the byte `at` of the text before.
+  void NoteFirst(size_t at) {
+    if (has_first_ || text_.text().empty()) return;
+    has_first_ = true;
+    begins_original_ = begins_original_ && at == 0;
+  }
   bool HasRoomForSources();
   void AddSources(Source source) {
     if (HasRoomForSources()) sources_.resize(text_.text().size(), source);
@@ -66,6 +77,8 @@ class Rewriting {
 
   const TracedText& before_;
   TextBuilder text_;
+  bool has_first_ = false;
+  bool begins_original_;
   std::vector<Source> sources_;
   WorkMemory memory_;  // of sources_
   absl::Status status_;
@@ -118,7 +131,7 @@ class Changes {
   size_t at_ = 0, used_ = Rewriting::kNowhere;  // the next and the last character before
 };
 
-// Normalises a text as Normalize does.
+// Normalises a text as Normalize does, in linear time.
 absl::StatusOr<TracedText> NormalizeTraced(const TracedText& before, NormalForm form);
 
 }  // namespace sluice::tokenize

@@ -23,25 +23,33 @@ class Trie {
     values_[node] = value;
   }
 
-  // Calls visit(bytes, value) for each text that `text` begins with, the shortest first.
+  bool empty() const { return edges_.empty(); }
+
+  // Calls visit(bytes, value) for each text that `text` begins with, the shortest first. Returns
+  // the number of steps that this took, up to the length of the longest text.
   template <typename Visit>
-  void Prefixes(std::string_view text, Visit visit) const {
+  size_t Prefixes(std::string_view text, Visit visit) const {
     uint32_t node = 0;
     for (size_t i = 0; i < text.size(); ++i) {
       const auto it = edges_.find(Edge(node, text[i]));
-      if (it == edges_.end()) return;
+      if (it == edges_.end()) return i + 1;
       node = it->second;
       if (values_[node] != kNone) visit(i + 1, values_[node]);
     }
+    return text.size() + 1;
   }
 
   struct Match {
     size_t bytes = 0;  // 0 if none
     int32_t value = kNone;
+    size_t steps = 0;  // the steps of the search
   };
   Match Longest(std::string_view text) const {
     Match longest;
-    Prefixes(text, [&](size_t bytes, int32_t value) { longest = {bytes, value}; });
+    longest.steps = Prefixes(text, [&](size_t bytes, int32_t value) {
+      longest.bytes = bytes;
+      longest.value = value;
+    });
     return longest;
   }
 

@@ -70,20 +70,21 @@ class Unigram final : public SubwordModel {
     std::vector<Node> best(piece.size() + 1);
     InterruptionCounter counter;
     for (size_t at = 0; at < piece.size();) {
-      SLUICE_RETURN_IF_ERROR(counter.Check());
       size_t next = at;
       NextCodePoint(piece, &next);
       const double before = best[at].score;
       bool character = false;
       const auto offer = [&](size_t end, double score, int32_t id) {
         Node& node = best[end];
-        if (node.reached && !(before + score > node.score)) return;
-        node = {Rounded(before + score), at, id, true};
+        const double sum = Rounded(before + score);
+        if (node.reached && !(sum > node.score)) return;
+        node = {sum, at, id, true};
       };
-      trie_.Prefixes(piece.substr(at), [&](size_t bytes, int32_t id) {
+      const size_t steps = trie_.Prefixes(piece.substr(at), [&](size_t bytes, int32_t id) {
         offer(at + bytes, pieces_.scores[id], id);
         character |= at + bytes == next;
       });
+      SLUICE_RETURN_IF_ERROR(counter.Check(steps));
       if (!character) offer(next, pieces_.unknown_score, kNoToken);
       at = next;
     }

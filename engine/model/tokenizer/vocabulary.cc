@@ -40,6 +40,7 @@ bool Vocabulary::AddOrReplace(std::string text, int32_t id) {
   }
   longest_bytes_ = std::max(longest_bytes_, text.size());
   present_[id] = true;
+  ++size_;
   texts_[id] = std::move(text);
   return true;
 }

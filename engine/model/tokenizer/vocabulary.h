@@ -31,6 +31,8 @@ class Vocabulary {
   // Returns an empty text if there is no such token.
   const std::string& TextOf(int32_t id) const;
   bool Has(int32_t id) const;
+  // Returns the number of tokens.
+  int64_t size() const { return size_; }
   // Returns one more than the largest id.
   int32_t end() const { return std::ssize(texts_); }
   size_t longest_bytes() const { return longest_bytes_; }
@@ -43,6 +45,7 @@ class Vocabulary {
   absl::flat_hash_map<std::string, int32_t> ids_;
   std::vector<std::string> texts_;
   std::vector<bool> present_;
+  int64_t size_ = 0;
   size_t longest_bytes_ = 0;
 };
 

@@ -1,10 +1,12 @@
-#include <algorithm>
 #include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/interruption.h"
+#include "base/status_macros.h"
 #include "engine/model/tokenizer/steps.h"
 #include "engine/model/tokenizer/subword_model.h"
+#include "engine/model/tokenizer/trie.h"
 #include "engine/model/tokenizer/unicode.h"
 
 namespace sluice::tokenize {
@@ -23,21 +25,32 @@ absl::Status AppendWhole(int32_t id, std::string_view piece, std::vector<int32_t
 
 class WordPiece final : public SubwordModel {
  public:
-  WordPiece(Vocabulary vocabulary, std::string prefix, int32_t unknown, int64_t max_characters)
-      : vocabulary_(std::move(vocabulary)),
-        prefix_(std::move(prefix)),
-        unknown_(unknown),
-        max_characters_(max_characters) {}
+  WordPiece(Vocabulary vocabulary, std::string_view prefix, int32_t unknown, int64_t max_characters)
+      : vocabulary_(std::move(vocabulary)), unknown_(unknown), max_characters_(max_characters) {
+    for (int32_t id = 0; id < vocabulary_.end(); ++id) {
+      std::string_view text = vocabulary_.TextOf(id);
+      if (text.empty()) continue;
+      beginnings_.Add(text, id);
+      if (!text.starts_with(prefix) || text.size() == prefix.size()) continue;
+      text.remove_prefix(prefix.size());
+      continuations_.Add(text, id);
+    }
+  }
 
   absl::Status Encode(std::string_view piece, std::vector<int32_t>* ids,
                       std::vector<Place>* places) const override {
     const size_t size = ids->size();
     bool known = CountCodePoints(piece) <= max_characters_;
+    InterruptionCounter counter;
     for (size_t at = 0; known && at < piece.size();) {
-      const size_t bytes = AppendLongest(piece.substr(at), at > 0, ids);
-      known = bytes > 0;
-      if (known) AppendPlaces(*ids, ids->size() - 1, {at, at + bytes}, places);
-      at += bytes;
+      const Trie& tokens = at == 0 ? beginnings_ : continuations_;
+      const Trie::Match longest = tokens.Longest(piece.substr(at));
+      SLUICE_RETURN_IF_ERROR(counter.Check(longest.steps));
+      known = longest.bytes > 0;
+      if (!known) break;
+      ids->push_back(longest.value);
+      AppendPlaces(*ids, ids->size() - 1, {at, at + longest.bytes}, places);
+      at += longest.bytes;
     }
     if (known) return absl::OkStatus();
     if (places != nullptr) places->resize(places->size() - (ids->size() - size));
@@ -49,22 +62,9 @@ class WordPiece final : public SubwordModel {
   bool joins_unknown() const override { return true; }
 
  private:
-  // Appends the longest token that begins `rest` and returns its length, or 0 if there is none.
-  size_t AppendLongest(std::string_view rest, bool inside, std::vector<int32_t>* ids) const {
-    std::string token = inside ? prefix_ : std::string();
-    const size_t before = token.size();
-    token += rest.substr(0, std::min(rest.size(), vocabulary_.longest_bytes()));
-    for (; token.size() > before; token.pop_back()) {
-      const int32_t id = vocabulary_.IdOf(token);
-      if (id == kNoToken) continue;
-      ids->push_back(id);
-      return token.size() - before;
-    }
-    return 0;
-  }
-
   Vocabulary vocabulary_;
-  std::string prefix_;
+  Trie beginnings_;     // the tokens that begin a word
+  Trie continuations_;  // the other tokens of a word, without the prefix
   int32_t unknown_;
   size_t max_characters_;
 };

@@ -43,7 +43,7 @@ ReplyExtents ExtentsOf(const RequestSpec& spec, const Request& request, int64_t 
                        int32_t longest_row) {
   const Model& model = *spec.model;
   // Bytes that are not UTF-8 become U+FFFD, of 3 bytes, and some decoders put spaces before tokens.
-  const int64_t longest = model.tokenizer == nullptr ? 0 : model.tokenizer->longest_token_bytes();
+  const int64_t longest = model.tokenizer == nullptr ? 0 : model.tokenizer->longest_decoded_bytes();
   return {.config = model.config,
           .classifier = ServedClassifier(spec),
           .text = static_cast<double>(std::max<int64_t>(longest, 3) + 1),

@@ -161,6 +161,24 @@ TEST_F(TokenizerFilesTest, TheClassDecidesWhetherAddBosTokenCounts) {
   }
 }
 
+TEST_F(TokenizerFilesTest, AChangeOfTheTemplateIsStated) {
+  Write("tokenizer.json", kWords);
+  const auto warnings = [this](const char* keys) {
+    Write("tokenizer_config.json", std::string(R"({"bos_token": "<s>", "eos_token": "</s>",
+      "tokenizer_class": "LlamaTokenizer", )") +
+                                       keys + "}");
+    std::vector<std::string> stated;
+    EXPECT_TRUE(LoadTokenizer(*Directory::Open(folder_.File("")), 10, false, &stated).ok());
+    return stated;
+  };
+  EXPECT_THAT(warnings(R"("add_bos_token": false, "add_eos_token": false)"), IsEmpty());
+  EXPECT_THAT(warnings(R"("add_bos_token": true, "add_eos_token": true)"),
+              ElementsAre("add_bos_token of tokenizer_config.json adds \"<s>\", which the "
+                          "post_processor of tokenizer.json does not add; transformers 4 does so "
+                          "for some classes, and version 5 for none",
+                          HasSubstr("add_eos_token of tokenizer_config.json adds \"</s>\"")));
+}
+
 TEST_F(TokenizerFilesTest, AClassOfByteLevelSetsThePrefixSpace) {
   const auto encode = [this](const char* file, const std::string& settings) {
     Write("tokenizer.json", std::string(R"({"pre_tokenizer": {"type": "ByteLevel",

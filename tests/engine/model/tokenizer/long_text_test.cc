@@ -8,6 +8,7 @@
 
 #include "base/interruption.h"
 #include "engine/model/tokenizer/hugging_face.h"
+#include "engine/model/tokenizer/pattern.h"
 #include "tests/support/table.h"
 
 namespace sluice::tokenize {
@@ -27,6 +28,12 @@ std::unique_ptr<const Tokenizer> Parsed(const json& document) {
   auto tokenizer = ParseHuggingFace(document.dump(), {});
   EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
   return *std::move(tokenizer);
+}
+
+std::string Repeated(std::string_view unit, int times) {
+  std::string text;
+  for (int i = 0; i < times; ++i) text += unit;
+  return text;
 }
 
 TEST(LongTextTest, EncodingStopsSoonAfterTheMostTokens) {
@@ -82,6 +89,64 @@ TEST(LongTextTest, ADecoderTakesFewStepsForAToken) {
   const auto normalizing = Parsed(document);
   EXPECT_GT(UnitsOf([&] { EXPECT_FALSE(normalizing->Encode(hostile).ok()); }), 100)
       << "texts are encoded on separate threads";
+}
+
+// Each search reads the rest of the text, because a longer token begins with it.
+TEST(LongTextTest, TheBytesOfASearchCountAsSteps) {
+  const std::string text(1000, 'x'), longer = text + "y";
+  json word_piece = Words();
+  word_piece["model"] = {{"type", "WordPiece"},
+                         {"unk_token", "?"},
+                         {"max_input_chars_per_word", 1'000'000},
+                         {"vocab", {{"?", 0}, {"x", 1}, {"##x", 2}, {longer, 3}}}};
+  word_piece["model"]["vocab"]["##" + longer] = 4;
+  json unigram = Words();
+  unigram["model"] = {{"type", "Unigram"},
+                      {"vocab", json::array({json::array({"x", -1}), json::array({longer, -1})})}};
+  json added = Words();
+  added["model"] = {{"type", "WordLevel"}, {"unk_token", "?"}, {"vocab", {{"?", 0}}}};
+  added["added_tokens"][0]["content"] = longer;
+  for (const json& document : {word_piece, unigram, added}) {
+    const auto tokenizer = Parsed(document);
+    EXPECT_GT(UnitsOf([&] { EXPECT_TRUE(tokenizer->Encode(text).ok()); }), 100)
+        << document["model"]["type"];
+  }
+}
+
+// ICU moves each mark past all marks before it that have a higher class, which would take minutes.
+TEST(LongTextTest, MarksAreSortedInLinearTime) {
+  const std::string text = "a" + Repeated("\u0301", 250'000) + Repeated("\u0323", 250'000);
+  json document = Words();
+  document["added_tokens"] = json::array();
+  document["model"] = {{"type", "WordLevel"}, {"unk_token", "?"}, {"vocab", {{"?", 0}, {"a", 1}}}};
+  document["normalizer"] = {{"type", "BertNormalizer"}};
+  EXPECT_THAT(Parsed(document)->Encode(text).value(), ::testing::ElementsAre(1));
+  document["normalizer"] = {{"type", "NFC"}};
+  EXPECT_THAT(Parsed(document)->Encode(text).value(), ::testing::ElementsAre(0));
+}
+
+// A long text takes many steps in many short searches.
+TEST(LongTextTest, TheStepsOfAnExpressionGrowWithTheText) {
+  const auto gpt4 =
+      MakeRegexPattern(R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
+                       R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)");
+  ASSERT_TRUE(gpt4.ok()) << gpt4.status();
+  const auto matches = [&](const std::string& text) {
+    int64_t count = 0;
+    const absl::Status status = (*gpt4)->Find(text, [&count](const Span& span) {
+      count += span.match ? 1 : 0;
+      return absl::OkStatus();
+    });
+    EXPECT_TRUE(status.ok()) << status;
+    return count;
+  };
+  EXPECT_EQ(matches(Repeated("123", 666'666)), 666'666);
+  EXPECT_EQ(matches(Repeated(" word", 600'000)), 600'000);
+  const auto nested = MakeRegexPattern("(a+)+$");
+  ASSERT_TRUE(nested.ok()) << nested.status();
+  const auto visit = [](const Span&) { return absl::OkStatus(); };
+  EXPECT_EQ((*nested)->Find(std::string(40, 'a') + "b", visit).code(),
+            absl::StatusCode::kResourceExhausted);
 }
 
 TEST(LongTextTest, TheByteTokenizerStopsToo) {
@@ -149,17 +214,20 @@ SLUICE_TABLE(LongestTokenTable, kLongestRows);
 
 struct InterruptedRow {
   const char* name;
-  const char* change;  // a JSON merge patch of Words()
+  const char* change;       // a JSON merge patch of Words() without added tokens
+  const char* unit = "ab";  // the text is this unit many times,
+  const char* rest = "";    // and then this one many times
 };
 class InterruptionTable : public TableTest<InterruptedRow> {};
 
-// A text of one word, so the interruption happens within one piece.
+// A text of one word, so the interruption happens within one piece. Without added tokens, the
+// search for them has no steps.
 TEST_P(InterruptionTable, StopsInTheMiddleOfAPiece) {
   json document = Words();
+  document.erase("added_tokens");
   document.merge_patch(json::parse(row().change));
   const auto tokenizer = Parsed(document);
-  std::string text;
-  for (int i = 0; i < 20'000; ++i) text += "ab";
+  const std::string text = Repeated(row().unit, 20'000) + Repeated(row().rest, 20'000);
   int checks = 0;
   const Interruptible scope(
       [&] { return ++checks > 2 ? absl::CancelledError("enough") : absl::OkStatus(); });
@@ -177,6 +245,22 @@ const InterruptedRow kInterruptedRows[] = {
     {.name = "ManySearchesOfARegularExpression",
      .change = R"({"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "a|b"},
                                      "behavior": "Isolated"}})"},
+    {.name = "TheTokensOfWordPiece",
+     .change = R"({"model": {"type": "WordPiece", "unk_token": "?", "vocab": {"##a": 4, "##b": 5},
+                             "max_input_chars_per_word": 1000000}})"},
+    {.name = "TheSearchForAddedTokens",
+     .change = R"({"added_tokens": [{"id": 4, "content": "<a token>", "normalized": false}],
+                   "model": {"type": "WordLevel", "unk_token": "?"}})"},
+    {.name = "TheMarksOfNfc",
+     .change = R"({"normalizer": {"type": "NFC"},
+                   "model": {"type": "WordLevel", "unk_token": "?"}})",
+     .unit = "\u0301",
+     .rest = "\u0323"},
+    {.name = "TheMarksOfBertNormalizer",
+     .change = R"({"normalizer": {"type": "BertNormalizer"},
+                   "model": {"type": "WordLevel", "unk_token": "?"}})",
+     .unit = "\u0301",
+     .rest = "\u0323"},
 };
 SLUICE_TABLE(InterruptionTable, kInterruptedRows);
 

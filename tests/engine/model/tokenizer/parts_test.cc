@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,6 +17,7 @@
 #include "engine/model/tokenizer/hugging_face.h"
 #include "engine/model/tokenizer/pattern.h"
 #include "engine/model/tokenizer/sentencepiece.h"
+#include "engine/model/tokenizer/traced_text.h"
 #include "engine/model/tokenizer/unicode.h"
 #include "engine/model/tokenizer/wire.h"
 #include "tests/support/table.h"
@@ -43,6 +46,40 @@ TEST(UnicodeTest, WordsHaveCharactersOfEveryKind) {
   }
   for (const char32_t point : {U'-', U' ', U'\u200B'}) {
     EXPECT_FALSE(IsWord(point)) << static_cast<uint32_t>(point);
+  }
+}
+
+// The marks of a part are of several classes, and some of them compose with letters. Some parts are
+// long enough for the marks to be sorted here.
+TEST(NormalizeTest, LongRunsOfMarksGiveTheResultOfIcu) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  constexpr char32_t kCharacters[] = {0x301, 0x323, 0x300, 0x327, 0x345, 0x3099, 0x344,  0x1D165,
+                                      0x9BE, 0x334, 0x5B0, 0x94D, 0x302, 0x1161, 0x11A8, 0xF71};
+  constexpr char32_t kLetters[] = {'a',   0xE9,   0x1EA5, 0x1100, 0xAC00,
+                                   0x9C7, 0xFB01, 0x304B, 0x212B};
+  for (int round = 0; round < 60; ++round) {
+    std::string text;
+    for (int part = 0; part < 3; ++part) {
+      AppendUtf8(kLetters[random() % std::size(kLetters)], &text);
+      for (uint32_t marks = random() % 1500; marks > 0; --marks) {
+        AppendUtf8(kCharacters[random() % std::size(kCharacters)], &text);
+      }
+    }
+    for (const NormalForm form :
+         {NormalForm::kC, NormalForm::kD, NormalForm::kKC, NormalForm::kKD}) {
+      TextBuilder expected;
+      Normalize(text, form, &expected);
+      for (const bool traced : {false, true}) {
+        const auto before = OriginalText(text, traced);
+        ASSERT_TRUE(before.ok()) << before.status();
+        const auto normal = NormalizeTraced(*before, form);
+        ASSERT_TRUE(normal.ok()) << normal.status();
+        ASSERT_EQ(normal->text, expected.text()) << static_cast<int>(form) << " of " << text;
+        ASSERT_EQ(normal->sources.size(), traced ? normal->text.size() : 0);
+      }
+    }
   }
 }
 
@@ -204,6 +241,94 @@ TEST(SentencePieceTest, UserDefinedPiecesArePreferredToLowerScores) {
   EXPECT_THAT((*tokenizer)->Encode("abc").value(), ElementsAre(3));
 }
 
+// The results are SentencePiece's, version 0.2.3. If sums were compared before they are rounded,
+// the first one would be "1111" and "1". If the score of unknown characters were not rounded, the
+// second one would be "xa".
+TEST(SentencePieceTest, SumsOfScoresAreComparedInSinglePrecision) {
+  constexpr char kNormal = 1, kUnknown = 2;
+  const std::string unknown = PieceOf("<unk>", 0, kUnknown);
+  const std::string no_space_before("\x1A\x02\x18\x00", 4);
+  const auto ones = ParseSentencePiece(
+      unknown + PieceOf("1", -1.1f, kNormal) + PieceOf("1111", -2.2f, kNormal) + no_space_before,
+      {});
+  ASSERT_TRUE(ones.ok()) << ones.status();
+  EXPECT_THAT((*ones)->Encode("11111").value(), ElementsAre(1, 2));
+  const auto letters = ParseSentencePiece(
+      unknown + PieceOf("a", 10, kNormal) + PieceOf("xa", -0.2f, kNormal) + no_space_before, {});
+  ASSERT_TRUE(letters.ok()) << letters.status();
+  EXPECT_THAT((*letters)->Encode("xa").value(), ElementsAre(0, 1));
+}
+
+TEST(UnigramTest, SumsOfScoresHaveDoublePrecision) {
+  EXPECT_THAT(IdsBy(R"("model": {"type": "Unigram",
+                       "vocab": [["a", -1], ["b", -2], ["ab", -3.000000001]]})",
+                    "ab"),
+              ElementsAre(0, 1));
+}
+
+TEST(SentencePieceTest, TheSpaceBeforeATextIsEscapedOnlyIfTheFileEscapesSpaces) {
+  constexpr char kNormal = 1, kUnknown = 2;
+  const std::string pieces = PieceOf("<unk>", 0, kUnknown) + PieceOf("a", -1, kNormal) +
+                             PieceOf(" ", -2, kNormal) + PieceOf("\u2581", -2, kNormal);
+  const std::string not_escaped("\x1A\x02\x28\x00", 4), suffix("\x12\x03\xC0\x01\x01", 5);
+  const auto ids = [&](const std::string& settings) {
+    const auto tokenizer = ParseSentencePiece(pieces + settings, {});
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+    return tokenizer.ok() ? (*tokenizer)->Encode("a").value() : std::vector<int32_t>();
+  };
+  EXPECT_THAT(ids(""), ElementsAre(3, 1));
+  EXPECT_THAT(ids(not_escaped), ElementsAre(2, 1));
+  EXPECT_THAT(ids(suffix), ElementsAre(1, 3));
+  EXPECT_THAT(ids(not_escaped + suffix), ElementsAre(1, 2));
+}
+
+TEST(SentencePieceTest, TheTextOfAnUnknownTokenIsLimitedAndCounts) {
+  constexpr char kUnknown = 2;
+  const auto parsed = [](int bytes) {
+    const std::string text(bytes, 'u');
+    // Field 44 of the trainer's settings, with a length of two bytes.
+    const auto varint = [](size_t size) {
+      return std::string{static_cast<char>(size % 128 + 128), static_cast<char>(size / 128)};
+    };
+    const std::string field = "\xE2\x02" + varint(text.size()) + text;
+    return ParseSentencePiece(PieceOf("<unk>", 0, kUnknown) + "\x12" + varint(field.size()) + field,
+                              {});
+  };
+  const auto longest = parsed(1024);
+  ASSERT_TRUE(longest.ok()) << longest.status();
+  EXPECT_EQ((*longest)->Decode(std::vector<int32_t>{0}).size(), 1024u);
+  EXPECT_EQ((*longest)->longest_token_bytes(), 256);
+  EXPECT_EQ((*longest)->longest_decoded_bytes(), 1024);
+  EXPECT_EQ(parsed(1025).status().message(), "unk_surface has 1025 bytes; the limit is 1024");
+}
+
+// The longest token is "aaa", of three bytes.
+TEST(DecoderTest, TheTextsThatReplaceAddsCount) {
+  const auto most = [](const std::string& steps) {
+    const auto tokenizer = ParseHuggingFace(
+        absl::StrCat(R"({"model": {"type": "BPE", "vocab": {"aaa": 0}, "merges": []},
+                         "decoder": {"type": "Sequence", "decoders": [)",
+                     steps, "]}}"),
+        {});
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+    if (!tokenizer.ok()) return std::pair<int64_t, size_t>();
+    const auto decoded = (*tokenizer)->Decode(std::vector<int32_t>{0});
+    return std::pair((*tokenizer)->longest_decoded_bytes(), decoded.size());
+  };
+  using ::testing::Pair;
+  const auto replace = [](const char* pattern, const char* content) {
+    return absl::StrCat(R"({"type": "Replace", "pattern": {)", pattern, R"(}, "content": ")",
+                        content, R"("})");
+  };
+  EXPECT_THAT(most(R"({"type": "Fuse"})"), Pair(3, 3));
+  EXPECT_THAT(most(replace(R"("String": "a")", "")), Pair(3, 0));
+  EXPECT_THAT(most(replace(R"("String": "a")", "bbbb")), Pair(12, 12));
+  EXPECT_THAT(most(replace(R"("String": "aa")", "bbb")), Pair(5, 4));
+  EXPECT_THAT(most(replace(R"("Regex": "x*")", "bb")), Pair(11, 11));
+  EXPECT_THAT(most(replace(R"("String": "a")", "bb") + ", " + replace(R"("String": "b")", "cc")),
+              Pair(12, 12));
+}
+
 struct AddedTokenRow {
   const char* name;
   const char* flags;  // of the token "|"
@@ -213,10 +338,10 @@ struct AddedTokenRow {
 class AddedTokenTable : public TableTest<AddedTokenRow> {};
 
 TEST_P(AddedTokenTable, TakesItsSpaces) {
-  const std::string file = R"({"added_tokens": [{"id": 0, "content": "|")" +
+  const std::string file = R"({"added_tokens": [{"id": 2, "content": "|")" +
                            std::string(row().flags) +
                            R"(}], "decoder": {"type": "Fuse"}, "model": {"type": "BPE",
-                              "vocab": {"a": 1, " ": 2}, "merges": []}})";
+                              "vocab": {"a": 0, " ": 1}, "merges": []}})";
   const auto tokenizer = ParseHuggingFace(file, {});
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   EXPECT_EQ((*tokenizer)->Decode((*tokenizer)->Encode(row().text).value()), row().decoded);
@@ -248,6 +373,52 @@ TEST(AddedTokensTest, ASpecialTokenThatTheFileLacksGetsTheNextIdIfTheModelHasIt)
   EXPECT_THAT(*ids, ::testing::Each(::testing::Ge(0)));
   EXPECT_EQ(ids->front(), 0);
   EXPECT_EQ(ids->back(), 1);
+}
+
+// The ids are those of the library.
+TEST(AddedTokensTest, IdsOfTheFileDoNotCount) {
+  std::vector<std::string> warnings;
+  const auto tokenizer = ParseHuggingFace(R"({
+    "added_tokens": [{"id": 7, "content": "b"}, {"id": 9, "content": "zz"},
+                     {"id": 4, "content": "q"}, {"id": 5, "content": ""},
+                     {"id": 6, "content": "zz", "special": true}],
+    "model": {"type": "WordLevel", "vocab": {"?": 0, "a": 1, "b": 2}, "unk_token": "?"}})",
+                                          {}, &warnings);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_THAT((*tokenizer)->Encode("azzbq").value(), ElementsAre(1, 3, 2, 4));
+  EXPECT_EQ((*tokenizer)->Decode(std::vector<int32_t>{1, 3, 2, 4}), "a b q");
+  EXPECT_THAT(warnings, ElementsAre(::testing::StartsWith(
+                            "added_tokens of tokenizer.json: \"b\" has id 7, but gets id 2, and 2 "
+                            "others; ")));
+}
+
+TEST(AddedTokensTest, OneIdOfTwoTokensIsRefused) {
+  const auto tokenizer = ParseHuggingFace(R"({
+    "added_tokens": [{"id": 2, "content": "b"}, {"id": 3, "content": "c"}],
+    "model": {"type": "WordLevel", "vocab": {"a": 0, "b": 2}}})",
+                                          {});
+  EXPECT_THAT(std::string(tokenizer.status().message()),
+              ::testing::HasSubstr("added_tokens[1].id is 2 as another's"));
+}
+
+// The texts are those of the library, version 0.23.
+TEST(AddedTokensTest, ANormalizedTokenDecodesToItsNormalizedText) {
+  const auto decoded = [](const std::string& normalizer, const char* flags) {
+    const auto tokenizer = ParseHuggingFace(
+        absl::StrCat(R"({"normalizer": )", normalizer,
+                     R"(, "added_tokens": [{"id": 1, "content": "Add", )", flags,
+                     R"(}], "model": {"type": "WordLevel", "vocab": {"?": 0}, "unk_token": "?"}})"),
+        {});
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+    if (!tokenizer.ok()) return std::string();
+    EXPECT_EQ((*tokenizer)->IdOf("Add"), 1);
+    EXPECT_THAT((*tokenizer)->Encode("Add").value(), ElementsAre(1));
+    return (*tokenizer)->Decode(std::vector<int32_t>{1});
+  };
+  const std::string lowercase = R"({"type": "Lowercase"})";
+  EXPECT_EQ(decoded(lowercase, R"("normalized": true)"), "add");
+  EXPECT_EQ(decoded(lowercase, R"("normalized": false)"), "Add");
+  EXPECT_EQ(decoded(R"({"type": "Prepend", "prepend": "_"})", R"("normalized": true)"), "_Add");
 }
 
 // Matches of an expression, separated by "|"; the values are those of the library.
@@ -304,11 +475,28 @@ const ExpressionRow kExpressionRows[] = {
     {"ASuperscriptIsNotOutsideOfWords", "\\W+", "a\u00b2-", "-"},
     {"AWordEndsAfterASuperscript", "\u00b2\\b", "\u00b2 ", "\u00b2"},
     {"ADollarInASetIsLiteral", "[$]", "a$", "$"},
+    {"ACodePointInBraces", "\\x{e9}+|[\\x{4e00}-\\x{9fff}]|\\x41", "a\u00e9\u00e9\u4e2dA",
+     "\u00e9\u00e9|\u4e2d|A"},
+    {"AHexadecimalPropertyIsOfAscii", "\\p{XDigit}+", "a1\uff21F", "a1|F"},
+    {"AHexadecimalPropertyInASet", "[\\p{x_digit}z]+", "z1\uff21F", "z1|F"},
+    {"AWordPropertyHasSuperscripts", "\\p{Word}+", "a\u00b2\u200cb", "a\u00b2|b"},
+    {"AWordPropertyInASetHasNone", "[\\p{Word}]+", "a\u00b2\u200cb", "a|b"},
+    {"ANegatedWordProperty", "\\P{Word}+|\\p{^word}", "a\u200c b", "\u200c "},
+    {"AClassOfWords", "[[:word:]]+", "a\u200cb", "a|b"},
+    {"APropertyKeepsItsCase", "(?i)b\\p{Lu}+", "BAa bA", "BA|bA"},
+    {"APropertyInASetLosesItsCase", "(?i)b[\\p{Lu}]+", "BAa bA", "BAa|bA"},
+    {"APropertyKeepsItsCaseInAGroupOnly", "(?i:b\\p{Lu})\\p{Lu}", "BAA bAA bAa", "BAA|bAA"},
+    {"OptionsHoldForTheAlternatives", "a(?i)b|c", "aC ab aB c", "aC|ab|aB"},
+    {"OptionsEndWithTheGroup", "(?:a(?i)b|c)d", "aBd aCd aCD", "aBd|aCd"},
+    {"AnAndBetweenMembersIsLiteral", "[a&b]+", "a&b", "a&b"},
+    {"TwoAndsIntersect", "[a-z&&[^b]]+", "abc", "a|c"},
 };
 SLUICE_TABLE(ExpressionTable, kExpressionRows);
 
 TEST(ExpressionTest, ConstructsWithoutEquivalentAreRefused) {
-  for (const char* const expression : {"\\K", "\\g<a>", "(?~a)", "\\N", "(?s)a"}) {
+  for (const char* const expression :
+       {"\\K", "\\g<a>", "(?~a)", "\\N", "(?s)a", "\\xC3\\xA9", "[\\x80-\\xFF]", "\\x{}",
+        "[a-c--b]", "[a-z-[b]]", "[a&[b]]"}) {
     const auto pattern = MakeRegexPattern(expression);
     ASSERT_FALSE(pattern.ok()) << expression;
     EXPECT_THAT(std::string(pattern.status().message()),
@@ -415,6 +603,51 @@ const PlaceRow kPlaceRows[] = {
      R"("a": 0)", "a", "0:-1--1 "},
 };
 SLUICE_TABLE(PlaceTable, kPlaceRows);
+
+// Ids of "a", with a mark before it or not, in texts that normalizers shorten at the beginning. The
+// ids are those of the library.
+TEST(MetaspaceTest, TheFirstPieceBeginsWithTheFirstByteOfTheOriginalText) {
+  const auto ids = [](const std::string& normalizer, std::string_view text) {
+    const std::string file = absl::StrCat(
+        R"({"pre_tokenizer": {"type": "Metaspace", "prepend_scheme": "first"}, "normalizer": )",
+        normalizer, R"(, "model": {"type": "WordLevel", "unk_token": "?",
+                                   "vocab": {"?": 0, "a": 1, "\u2581a": 2, "_a": 3}}})");
+    const auto tokenizer = ParseHuggingFace(file, {});
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+    if (!tokenizer.ok()) return std::vector<int32_t>();
+    const std::vector<int32_t> bare = (*tokenizer)->Encode(text).value();
+    std::vector<ByteRange> ranges;
+    EXPECT_EQ((*tokenizer)->EncodeLocated(text, Tokenizer::kNoLimit, &ranges).value(), bare);
+    return bare;
+  };
+  const std::string strip = R"({"type": "Strip"})";
+  EXPECT_THAT(ids(strip, "a"), ElementsAre(2));
+  EXPECT_THAT(ids(strip, "  a"), ElementsAre(1));
+  const std::string bert = R"({"type": "BertNormalizer"})";
+  EXPECT_THAT(ids(bert, "A"), ElementsAre(2));
+  EXPECT_THAT(ids(bert, "\u200ba"), ElementsAre(1));
+  EXPECT_THAT(ids(R"({"type": "Replace", "pattern": {"Regex": "^x+"}, "content": ""})", "xa"),
+              ElementsAre(1));
+  EXPECT_THAT(ids(R"({"type": "Sequence", "normalizers": [{"type": "Strip"},
+                      {"type": "Prepend", "prepend": "_"}]})",
+                  "  a"),
+              ElementsAre(3));
+}
+
+TEST(MetaspaceTest, AnOldSettingMayTurnThePrefixOff) {
+  for (const char* const scheme :
+       {"", R"(, "prepend_scheme": "always")", R"(, "prepend_scheme": "first")"}) {
+    const std::string metaspace =
+        absl::StrCat(R"({"type": "Metaspace", "add_prefix_space": false)", scheme, "}");
+    const auto tokenizer = ParseHuggingFace(
+        absl::StrCat(R"({"pre_tokenizer": )", metaspace, R"(, "decoder": )", metaspace,
+                     R"(, "model": {"type": "WordLevel", "vocab": {"a": 0, "\u2581a": 1}}})"),
+        {});
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    EXPECT_THAT((*tokenizer)->Encode("a a").value(), ElementsAre(0, 1));
+    EXPECT_EQ((*tokenizer)->Decode(std::vector<int32_t>{1, 0}), " aa");
+  }
+}
 
 TEST(PreTokenizerTest, BoundsOfFieldsAreChecked) {
   for (const auto& [part, field] : std::vector<std::pair<std::string, std::string>>{

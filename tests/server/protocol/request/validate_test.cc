@@ -201,13 +201,14 @@ TEST(ValidateTest, ARequestWhoseReplyMayBeTooLargeIsRefused) {
   EXPECT_THAT(ErrorOf(message), HasSubstr("max_message_bytes"));
 }
 
-// A tokenizer whose longest token has 1000 bytes.
+// A tokenizer whose longest token decodes to 1000 bytes.
 class LongTokenTokenizer final : public Tokenizer {
  public:
   absl::StatusOr<std::vector<int32_t>> EncodeBare(std::string_view, int64_t) const override {
     return std::vector<int32_t>{1};
   }
-  int64_t longest_token_bytes() const override { return 1000; }
+  int64_t longest_token_bytes() const override { return 1; }
+  int64_t longest_decoded_bytes() const override { return 1000; }
   std::string Decode(std::span<const int32_t>) const override { return ""; }
 };
 
