@@ -64,6 +64,24 @@ def test_streamed_completion_equals_the_unary_one(client):
     assert texts[0] != texts[1]  # Each answer has a different seed.
 
 
+def test_a_stream_has_its_whole_text_before_the_reason_of_its_end(client):
+    """Clients of OpenAI's API may stop reading at finish_reason."""
+    asked = {"model": "demo", "max_tokens": 12, "temperature": 0}
+    given = {"prompt": PROMPT}, {"messages": [{"role": "user", "content": PROMPT}]}
+    for call, prompt in zip((client.completions, client.chat.completions), given):
+        choice = call.create(**asked, **prompt).choices[0]
+        whole = choice.text if "prompt" in prompt else choice.message.content
+        for _ in range(5):
+            text = ""
+            for part in call.create(**asked, **prompt, stream=True):
+                choice = part.choices[0]
+                if choice.finish_reason:
+                    assert choice.finish_reason == "length"
+                    break
+                text += choice.text if "prompt" in prompt else choice.delta.content
+            assert text == whole
+
+
 def test_chat_equals_the_completion_of_its_rendered_template(client):
     messages = [{"role": "system", "content": "Speak."},
                 {"role": "user", "content": [{"type": "text", "text": PROMPT}]}]
@@ -396,6 +414,7 @@ def test_a_model_has_further_names(demo, template):
         assert gateway.post("/embed", {"inputs": "a"}).status == 200
         unknown = gateway.post("/v1/embeddings", {"model": "org/other", "input": "a"})
         assert unknown.status == 404
+        assert "further names (--alias): gpt-4, org/small" in unknown.json["error"]["message"]
 
 
 @pytest.mark.parametrize("alias", ["a b=demo", "a:b=demo", "=demo", "a"])

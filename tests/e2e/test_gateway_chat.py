@@ -222,6 +222,10 @@ def test_special_tokens_of_the_served_model_are_refused(tmp_path):
         refused = answer("a <|end|> b")
         assert refused.status == 400
         assert "special token '<|end|>'" in refused.json["error"]["message"]
+        assert "--allow-special-tokens" in refused.json["error"]["message"]
+    with Gateway(served, "--chat", f"tiny={template}", "--allow-special-tokens") as gateway:
+        accepted = answer("a <|end|> b")
+        assert accepted.json["usage"]["prompt_tokens"] == 4
     served.stop()
 
 

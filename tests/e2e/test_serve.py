@@ -144,7 +144,8 @@ def test_arguments_after_two_dashes_go_to_the_daemon(programs, tmp_path):
                "1") as served:
         _, errors = served.process.communicate(timeout=PATIENCE_S)
     assert served.process.returncode == 1
-    assert "no model can be served" in errors and "no-such-option" in errors
+    assert "unknown argument" in errors and "no-such-option" in errors
+    assert "no model can be served" not in errors
 
 
 def test_a_problem_of_all_folders_is_reported_once(programs, tmp_path):
@@ -185,6 +186,10 @@ def test_arguments_after_gateway_go_to_the_gateway(programs, tmp_path):
 
 @pytest.mark.parametrize("words, problem", [
     (["--gateway", "--no-such-option"], "unrecognized arguments: --no-such-option"),
+    (["--no-such-option"], "unrecognized arguments: --no-such-option"),
+    (["--alias", "a=b"], "unrecognized arguments: --alias a=b; put options of the gateway after"),
+    (["--gateway", "--chat", "demo=no.jinja"], "there is no such file or folder"),
+    (["--gateway", "--alias", "a b=demo"], "is not a name"),
     (["--gateway", "--listen", "localhost:1"], "use --host and --http-port before --gateway"),
     (["--", "--device", "cpu", "--gateway", "--daemon", "a:1"], "use --host and --grpc-port"),
     (["--gateway", "--daemon-connections", "0"], "--daemon-connections: 0 is less than 1"),

@@ -24,7 +24,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from typing import Any, NoReturn
+from typing import Any, Callable, NoReturn
 
 from . import pair_frame
 
@@ -145,13 +145,19 @@ def _models(
     if not models:
         causes = {problem.partition(": ")[2] for problem in problems}
         # A wrong option of the daemon is the same problem for each folder.
-        _fail("\n".join(["no model can be served:", *(causes if len(causes) == 1 else problems)]))
+        cause = causes.pop() if len(causes) == 1 else ""
+        if cause.startswith("sluiced: unknown argument"):
+            _fail(f"{cause}. The options after -- are the daemon's")
+        _fail("\n".join(["no model can be served:", *([cause] if cause else problems)]))
     for line in problems:
         print(f"sluice serve: skips {line}", file=sys.stderr, flush=True)
     return models
 
 
 def _has_template(folder: pathlib.Path) -> bool:
+    # Without tokenizer.json, the template's special tokens would be read as plain text.
+    if (folder / "tokenizer.model").is_file() and not (folder / "tokenizer.json").is_file():
+        return False
     try:
         return pair_frame.template_of(folder) is not None
     except (OSError, ValueError, KeyError, TypeError):
@@ -310,13 +316,20 @@ def _wait(children: _Children, url: str, log: pathlib.Path) -> None:
         children.stop.wait(_POLL_S)
 
 
-def _check_gateway(options: list[str]) -> argparse.Namespace:
-    """Returns the gateway's options. Exits if it does not have them, or if they are options of this
-    program."""
+def _gateway_arguments() -> tuple[argparse.ArgumentParser, Callable[..., None]]:
+    """Returns the parser of the gateway's options, and a function that checks their values."""
     program = importlib.import_module("sluice_client.gateway.__main__")
     parser: argparse.ArgumentParser = program.arguments()
     parser.prog = "sluice serve DIR --gateway"
+    return parser, program.check_names
+
+
+def _check_gateway(options: list[str]) -> argparse.Namespace:
+    """Returns the gateway's options. Exits if it does not have them, or if they are options of this
+    program."""
+    parser, check = _gateway_arguments()
     parsed = parser.parse_args(options)
+    check(parser, parsed)
     for name, own in (("listen", "--host and --http-port"), ("daemon", "--host and --grpc-port")):
         if getattr(parsed, name) != parser.get_default(name):
             _fail(f"--{name} after --gateway is not allowed; use {own} before --gateway")
@@ -375,10 +388,15 @@ def main() -> None:
             part = parts[word]
         else:
             part.append(word)
-    given = parser.parse_args(own)
+    given, unknown = parser.parse_known_args(own)
     if importlib.util.find_spec("uvicorn") is None:
         _fail("the gateway's packages are missing. Run pip install './clients/python[gateway]' in"
               " Sluice's repository.")
+    if unknown:
+        gateways, _ = _gateway_arguments()
+        _, left = gateways.parse_known_args(unknown)
+        where = "" if left else "; put options of the gateway after --gateway"
+        parser.error(f"unrecognized arguments: {' '.join(left or unknown)}{where}")
     try:
         _serve(given, parts["--"], parts["--gateway"])
     except KeyboardInterrupt:

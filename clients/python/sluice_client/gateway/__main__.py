@@ -87,6 +87,9 @@ def arguments() -> argparse.ArgumentParser:
     add("--allow-token-ids", action="store_true",
         help="accept token ids for models that take texts; callers must use the model's own"
              " vocabulary")
+    add("--allow-special-tokens", action="store_true",
+        help="accept messages of chats with the texts of special tokens, which the model reads as"
+             " these tokens; for callers that may write whole prompts")
     add("--alias", action="append", default=[], metavar="NAME=MODEL",
         help="a further name of a model, with any of the characters A-Z a-z 0-9 _ . - /, such as"
              " org/model; may be repeated")
@@ -189,6 +192,12 @@ def _aliases(parser: argparse.ArgumentParser, given: list[str]) -> dict[str, str
             parser.error(f"--alias: {alias[:256]!r} is not a name; expected 1 to 256 of the"
                          " characters A-Z a-z 0-9 _ . - /")
     return named
+
+
+def check_names(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
+    """Exits with an error for a chat template, tokenizer or alias that cannot be used."""
+    _templates(parser, given.chat, given.tokenizer)
+    _aliases(parser, given.alias)
 
 
 def _connections_for(requested: int) -> int:
@@ -414,6 +423,7 @@ async def _serve(parser: argparse.ArgumentParser, given: argparse.Namespace) -> 
             logs_access=given.access_log,
             default_model=given.default_model,
             allow_token_ids=given.allow_token_ids,
+            allow_special_tokens=given.allow_special_tokens,
             tracing=tracing,
             admin=admin,
         )

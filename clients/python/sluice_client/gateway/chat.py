@@ -12,7 +12,7 @@ from typing import Any, Iterable, Mapping, Optional, Sequence
 
 from . import render
 from .fairness import Caller, Places
-from .hostile import Refused
+from .hostile import Refused, start_with
 
 _SPECIALS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token",
              "mask_token")
@@ -76,6 +76,8 @@ class ChatTemplate:
         is_model = any((folder / name).is_file()
                        for name in (*_FILES, "tokenizer.model", "config.json"))
         file = path / "chat_template.jinja" if path.is_dir() else path
+        if not path.exists():
+            raise ValueError("there is no such file or folder")
         if file.suffix != ".json" and file.exists():
             source: Any = file.read_text(encoding="utf-8")
         else:
@@ -205,7 +207,8 @@ class Renderer:
 
 
 def _special_token(where: str, token: str) -> Refused:
-    return Refused(400, f"{where} contains the special token {token!r}", where,
+    return Refused(400, f"{where} contains the special token {token!r}, which could end the"
+                   f" message; remove it, or {start_with('--allow-special-tokens')}", where,
                    reason="special_token")
 
 

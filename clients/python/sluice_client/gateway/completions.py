@@ -261,7 +261,7 @@ async def completions(gateway: Gateway, call: HttpCall) -> Answer:
 
     head = _head(call, "cmpl", "text_completion", job.model)
     if job.stream:
-        return _events(gateway, job, head, choice)
+        return _events(gateway, job, head, choice, {"text": ""})
     choices, usage = await _all(gateway, job, choice)
     return Whole({**head, "choices": choices, "usage": usage.shown(job.choices)})
 
@@ -317,8 +317,8 @@ async def chat_completions(gateway: Gateway, call: HttpCall) -> Answer:
     if not messages:
         raise fields.refuse("messages", "is empty")
     served = await gateway.models.special_tokens(name, call.options)
-    prompt = await gateway.renderer.prompt(
-        call.caller, name, messages, template.specials(served))
+    refused = () if gateway.special_tokens_allowed else template.specials(served)
+    prompt = await gateway.renderer.prompt(call.caller, name, messages, refused)
     # The template writes all special tokens, unless the tokenizer finds none in texts.
     special = fields.flag("add_special_tokens", None if served == [] else False)
     max_tokens = limit if limit is not None else await gateway.models.room(
@@ -354,7 +354,7 @@ async def chat_completions(gateway: Gateway, call: HttpCall) -> Answer:
             {"index": i, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
             for i in range(job.choices)
         ]
-        return _events(gateway, job, head, delta, first)
+        return _events(gateway, job, head, delta, {"delta": {"content": ""}}, first)
     choices, usage = await _all(gateway, job, choice)
     head = _head(call, "chatcmpl", "chat.completion", job.model)
     return Whole({**head, "choices": choices, "usage": usage.shown(job.choices)})
@@ -507,16 +507,27 @@ async def _events(
     job: _Job,
     head: Mapping[str, Any],
     choice: Callable[[int, Generation], Mapping[str, Any]],
+    nothing: Mapping[str, Any],
     first: Sequence[Mapping[str, Any]] = (),
 ) -> Events:
-    """Yields the events of all answers. `first` is sent after the daemon's first answer."""
+    """Yields the events of all answers. `first` is sent after the daemon's first answer.
+
+    As in OpenAI's API, the reason why an answer ends is an event of its own, with `nothing` for its
+    text: clients may stop reading there.
+    """
     usage = _Usage()
     async with aclosing(_merged(gateway, job)) as parts:
         async for index, part in parts:
             for each in first:
                 yield {**head, "choices": [each]}
             first = ()
-            yield {**head, "choices": [choice(index, part)]}
+            made = choice(index, part)
+            reason = made["finish_reason"]
+            if reason is None or part.token_ids:
+                yield {**head, "choices": [{**made, "finish_reason": None}]}
+            if reason is not None:
+                yield {**head, "choices": [
+                    {"index": index, **nothing, "logprobs": None, "finish_reason": reason}]}
             usage.add(part)
     if job.include_usage:
         yield {**head, "choices": [], "usage": usage.shown(job.choices)}

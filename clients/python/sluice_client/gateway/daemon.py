@@ -118,7 +118,14 @@ class CallersClient(AsyncClient):
         field = "model_name" if hasattr(request, "model_name") else "name"
         alias, colon, adapter = getattr(request, field, "").partition(":")
         if alias not in aliases:
-            yield
+            try:
+                yield
+            except NotFound as error:
+                if not aliases or "; served: " not in error.message:
+                    raise
+                names = ", ".join(sorted(aliases))[:200]
+                raise NotFound(f"{error.message}; further names (--alias): {names}", error.code,
+                               error.reason) from error
             return
         setattr(request, field, f"{aliases[alias]}{colon}{adapter}")
         try:

@@ -82,6 +82,7 @@ class Gateway:
         default_max_tokens: int = 1024,
         default_model: str = "",
         allow_token_ids: bool = False,
+        allow_special_tokens: bool = False,
         tracing: Optional[Tracing] = None,
         admin: Optional[Admin] = None,
         aliases: Mapping[str, str] = {},
@@ -94,6 +95,7 @@ class Gateway:
         templates = {**{alias: templates[name] for alias, name in aliases.items()
                         if name in templates}, **templates}
         self.models = Models(allow_token_ids, default_model)
+        self.special_tokens_allowed = allow_special_tokens
         self.readiness = Readiness(clients[0])
         self.renderer = Renderer(templates, limits.max_body_bytes, limits.template_timeout_s)
         self.hosts = hosts
