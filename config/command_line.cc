@@ -113,8 +113,11 @@ absl::Status UnknownArgument(const CLI::App& app, const std::string& argument) {
   std::vector<std::string> known;
   for (const CLI::Option* option : app.get_options()) known.push_back(option->get_name());
   const std::string name = argument.substr(0, argument.find('='));
-  return absl::InvalidArgumentError(
-      absl::StrCat("unknown argument ", Quote(name.substr(0, 80)), Suggestion(name, known)));
+  const bool is_flag = absl::StartsWith(name, "-");
+  return absl::InvalidArgumentError(absl::StrCat(
+      "unknown argument ", Quote(name.substr(0, 80)),
+      is_flag ? Suggestion(name, known)
+              : "; name a model by --model NAME=DIR, or a configuration by --config FILE"));
 }
 
 // Returns the arguments after the program's name in reverse, the order that CLI11 takes. Splits

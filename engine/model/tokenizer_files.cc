@@ -255,7 +255,18 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> LoadTokenizer(const Directory& 
   constexpr char kSentencePiece[] = "tokenizer.model";
   const bool hugging_face = directory.Has(kHuggingFace);
   const char* file = hugging_face ? kHuggingFace : kSentencePiece;
-  if (!hugging_face && !directory.Has(kSentencePiece)) return nullptr;
+  if (!hugging_face && !directory.Has(kSentencePiece)) {
+    for (const char* unread : {"vocab.txt", "vocab.json", "spiece.model"}) {
+      if (!directory.Has(unread) || warnings == nullptr) continue;
+      warnings->push_back(
+          absl::StrCat(unread,
+                       " is not read without tokenizer.json, so the model takes no texts; "
+                       "make it by transformers: AutoTokenizer.from_pretrained(DIR)"
+                       ".save_pretrained(DIR)"));
+      break;
+    }
+    return nullptr;
+  }
   SLUICE_ASSIGN_OR_RETURN(const auto bytes, directory.Read(file, kMaxTokenizerBytes));
   SLUICE_ASSIGN_OR_RETURN(const auto specials,
                           ReadSpecialTokens(directory, vocab_size, hugging_face));

@@ -141,7 +141,9 @@ TEST_F(CommandLineTest, WrongArgumentsAreNamed) {
   EXPECT_EQ(Error({"--engine.batch.max_batch_tokens=1"}),
             "unknown argument \"--engine.batch.max_batch_tokens\"; did you mean "
             "--engine.batch.max-batch-tokens?");
-  EXPECT_EQ(Error({"file.yaml"}), "unknown argument \"file.yaml\"");
+  EXPECT_EQ(Error({"file.yaml"}),
+            "unknown argument \"file.yaml\"; name a model by --model NAME=DIR, or a configuration "
+            "by --config FILE");
   EXPECT_THAT(Error({"--cpu.threads"}), HasSubstr("--cpu.threads"));
   EXPECT_THAT(Error({"--cpu.threads=1", "--cpu.threads=2"}), HasSubstr("--cpu.threads"));
   EXPECT_EQ(Error({"--model=m=d", "--cpu.threads=-1"}),

@@ -252,6 +252,7 @@ def test_model_must_be_named_if_several_are_served(served, demo):
 
 def test_vllm_scores_pairs(gateway, client):
     expected = client.score_pairs("cross_1", [QUERY], TEXTS)
+    assert client.score_pairs("cross_1", QUERY, TEXTS) == expected
     for names in (("text_1", "text_2"), ("queries", "documents")):
         answer = ask(gateway, "/score", {"model": "cross_1", names[0]: QUERY, names[1]: TEXTS})
         assert [each["score"] for each in answer["data"]] == list(expected)

@@ -213,7 +213,7 @@ class Client:
         return self._run(tasks.rerank(model, query, documents, top_n, options), options)
 
     def score_pairs(
-        self, model: str, queries: Sequence[kinds.Prompt], documents: Sequence[kinds.Prompt],
+        self, model: str, queries: kinds.Prompts, documents: Sequence[kinds.Prompt],
         **options: Unpack[kinds.RerankOptions],
     ) -> results.Results[float]:
         """Scores pairs of a query and a document as `rerank` does, in the order of the documents.

@@ -530,14 +530,14 @@ def _check_count(name: str, value: Any, least: int) -> None:
 
 
 def score_pairs(
-    model: str, queries: Sequence[Prompt], documents: Sequence[Prompt], options: Mapping[str, Any]
+    model: str, queries: Prompts, documents: Sequence[Prompt], options: Mapping[str, Any]
 ) -> Task[results.Results[float]]:
     """Scores pairs of a query and a document as `rerank` does, in the order of the documents.
 
     There is one query for all documents, or one for each.
     """
-    if is_text(queries) or is_text(documents):
-        raise TypeError("queries and documents must be lists; pass [query] for one query")
+    if is_text(documents):
+        raise TypeError("documents must be a list; pass [document] for one document")
     queries, documents = prompt_list(queries), prompt_list(documents)
     if len(queries) not in (1, len(documents)):
         raise ValueError(f"{len(queries)} queries do not fit {len(documents)} documents; pass one"

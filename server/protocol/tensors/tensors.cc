@@ -130,8 +130,11 @@ absl::StatusOr<std::vector<InputTensor>> FindInputs(const inference::ModelInferR
     size_t at = 0;
     while (at < names.size() && names[at] != header.name()) ++at;
     if (at == names.size()) {
-      return InputError(Printable(header.name()),
-                        absl::StrCat("is unknown; this model takes ", absl::StrJoin(names, ", ")));
+      const bool is_text = header.name() == "text_input" || header.name() == "text_pair_input";
+      return InputError(
+          Printable(header.name()),
+          absl::StrCat("is unknown; this model takes ", absl::StrJoin(names, ", "),
+                       is_text ? "; for texts, its folder needs a tokenizer.json" : ""));
     }
     if (found[at].header != nullptr) return InputError(header.name(), "appears twice");
     SLUICE_RETURN_IF_ERROR(CheckHeader(header, has_raw));

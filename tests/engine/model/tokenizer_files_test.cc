@@ -161,6 +161,15 @@ TEST_F(TokenizerFilesTest, TheClassDecidesWhetherAddBosTokenCounts) {
   }
 }
 
+TEST_F(TokenizerFilesTest, AFileOfAnotherKindOfTokenizerIsStated) {
+  std::vector<std::string> stated;
+  EXPECT_EQ(*LoadTokenizer(*Directory::Open(folder_.File("")), 10, false, &stated), nullptr);
+  EXPECT_THAT(stated, IsEmpty());
+  Write("vocab.txt", "[UNK]");
+  EXPECT_EQ(*LoadTokenizer(*Directory::Open(folder_.File("")), 10, false, &stated), nullptr);
+  EXPECT_THAT(stated, ElementsAre(HasSubstr("vocab.txt is not read without tokenizer.json")));
+}
+
 TEST_F(TokenizerFilesTest, AChangeOfTheTemplateIsStated) {
   Write("tokenizer.json", kWords);
   const auto warnings = [this](const char* keys) {

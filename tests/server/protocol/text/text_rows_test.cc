@@ -154,6 +154,12 @@ TEST(SpecialTokensTest, PairsNeedThem) {
               HasSubstr("parameter add_special_tokens is false, which needs text_input"));
 }
 
+TEST(TextInputTest, AModelWithoutATokenizerNamesTheFileItNeeds) {
+  const auto model = Encoder("gpt2");
+  model->tokenizer = nullptr;
+  EXPECT_THAT(ErrorOf(model, Texts({"a"}, {})), HasSubstr("needs a tokenizer.json"));
+}
+
 TEST(StopTextsTest, ASpecialTokenEndsRowsByItsId) {
   const auto model = Encoder("llama2");
   model->config.causal = model->config.has_lm_head = true;
