@@ -158,6 +158,11 @@ void ReadExperts(ObjectReader& object, ModelConfig& config, const ExpertKeys& ke
   experts.count = object.Integer(count_key, 1, kernels::kMaxExperts, fallback(keys.count));
   const int64_t most = std::min(experts.count, kernels::kMaxChosen);
   experts.chosen = object.Integer(keys.chosen_key, 1, most, fallback(keys.chosen));
+  if (experts.chosen > most) {
+    object.Fail(keys.chosen_key, absl::StrCat("is ", experts.chosen, " by default, must be in [1, ",
+                                              most, "]"));
+    experts.chosen = most;
+  }
   experts.width = config.intermediate_size;
   experts.layers.assign(config.layers, true);
   if (experts.count * config.layers > kMaxExpertsOfLayers) {

@@ -517,21 +517,23 @@ TEST_F(ModelManagerTest, AModelWhoseFilesAreReplacedDuringTheLoadIsRefused) {
     "added_tokens": [{"id": 2, "content": "<s>", "special": true}],
     "pre_tokenizer": {"type": "WhitespaceSplit"},
     "model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1, "<s>": 2}, "unk_token": "a"}})");
-  ASSERT_TRUE(manager_.Apply({}, root_.path()).ok());
-  const auto served = Find("m");
-  {
-    const Interruptible scope([&] {
-      std::error_code no_more;
+  bool replaces = false;
+  ModelManager manager(engine_.get(), log_.get(), FileAccess::kMap, [&] {
+    std::error_code no_more;
+    if (replaces) {
       std::filesystem::rename(root_.File("new/model.safetensors"),
                               root_.File("m/model.safetensors"), no_more);
-      return absl::OkStatus();
-    });
-    const absl::Status status = manager_.Load("m", std::nullopt);
-    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("replaced while they were read"));
-  }
+    }
+    return absl::OkStatus();
+  });
+  ASSERT_TRUE(manager.Apply({}, root_.path()).ok());
+  const auto served = Find("m");
+  replaces = true;
+  const absl::Status status = manager.Load("m", std::nullopt);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("replaced while they were read"));
   EXPECT_EQ(Find("m"), served);
-  EXPECT_EQ(manager_.Load("m", std::nullopt), absl::OkStatus());
+  EXPECT_EQ(manager.Load("m", std::nullopt), absl::OkStatus());
 }
 
 TEST_F(ModelManagerTest, AFailedReloadKeepsTheServedModel) {

@@ -171,7 +171,7 @@ TEST(StopTextsTest, ASpecialTokenEndsRowsByItsId) {
   parameters["max_tokens"].set_int64_param(2);
   parameters["min_tokens"].set_int64_param(1);
   parameters["allowed_token_ids"].set_string_param("[1]");
-  EXPECT_THAT(ErrorOf(model, message), HasSubstr("allowed_token_ids leaves no token to draw"));
+  EXPECT_THAT(ErrorOf(model, message), HasSubstr("allowed_token_ids: leaves no token to draw"));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PairGoldenTest, ::testing::ValuesIn(TokenizersWith(true)),
