@@ -55,7 +55,7 @@ void LimitConnections(const ConnectionOptions& options, grpc::ServerBuilder* bui
   // as a strike.
   set(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   set(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
-      Milliseconds(options.min_ping_interval_us));
+      options.min_ping_interval_us == 0 ? 0 : Milliseconds(options.min_ping_interval_us));
   set(GRPC_ARG_HTTP2_MAX_PING_STRIKES, kPingStrikes);
 }
 

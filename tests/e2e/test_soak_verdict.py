@@ -50,8 +50,8 @@ class EndingDaemon:
             raise urllib.error.URLError("refused")
         return {}
 
-    def stop(self):
-        return self.process.wait(), ""
+    def stop(self, status=0):
+        self.process.wait()
 
 
 def test_a_daemon_that_ends_fails_the_soak_and_keeps_the_samples(tmp_path, monkeypatch, capsys):

@@ -154,7 +154,7 @@ def request_seeds():
     yield "windows", request([texts("text_input", [b"And it came to pass " * 20])],
                              window_overlap=4, activation="softmax")
     yield "truncated", request([texts("text_input", [b"And it came to pass " * 20])],
-                               truncate="right", max_tokens=1)
+                               truncate="right", max_tokens=1, add_special_tokens=False)
     yield "extraction", request(text, labels='["name", "place"]', threshold=0.3, overlap="nested",
                                 multi_label=True)
     yield "instruction", request(pair, instruction="Find passages that answer the question")
@@ -186,6 +186,6 @@ def parameters_seeds():
     yield "spans", b"spans:s[[[0, 12], [12, 30]], [[1, 2]]]\nspan_unit:stokens"
     yield "prompts", b"prompt_name:squery\ninstruction:sFind passages"
     yield "texts", (b"truncate:sleft\nwindow_overlap:i4\nactivation:ssigmoid\n"
-                    b"candidate_activation:slog_softmax")
+                    b"candidate_activation:slog_softmax\nadd_special_tokens:b0")
     yield "extraction", (b'labels:s["name", "place"]\nthreshold:d0.3\noverlap:snested\n'
                          b"multi_label:b1")

@@ -81,5 +81,5 @@ def test_the_test_of_a_reason_names_it(reason):
 def test_the_python_client_retries_as_the_table_says(reason):
     pushback = "50" if reason.status == "RESOURCE_EXHAUSTED" else None
     error = error_of(reason.status, "why", reason.name, pushback)
-    delay = Retry().delay_s(error, attempt=1, remaining_s=60)
+    delay = Retry().delay_s(error, failures=1, away=1, remaining_s=60)
     assert (delay is not None) == reason.retryable

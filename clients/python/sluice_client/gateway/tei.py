@@ -226,9 +226,9 @@ async def tokens_of(
     # A token has a byte of the text, or is special. The rows are padded to the longest.
     sizes = [min(len(each.encode()) + _SPECIAL_TOKENS, most) for each in texts]
     call.hold(sum(sizes) * _COST_OF_TOKEN + len(sizes) * max(sizes) * _COST_OF_PADDING)
-    return list(await gateway.client.tokenize(
-        name, texts, truncate="error", prompt_name=prompt_name, add_special_tokens=special,
-        **call.options))
+    options = {**call.options, "truncate": "error", "prompt_name": prompt_name,
+               "add_special_tokens": special}
+    return list(await gateway.client.tokenize(name, texts, **options))
 
 
 def _specials(row: Sequence[Token], bare: Sequence[Token]) -> list[bool]:
