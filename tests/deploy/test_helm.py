@@ -653,6 +653,8 @@ def test_the_notes_say_from_where_the_daemon_can_be_called():
     assert "and must be in the namespace inference. For other namespaces" in notes()
     assert "that networkPolicy.namespaceSelector selects" in notes(
         "networkPolicy.namespaceSelector.team=search")
+    assert "podSelector selects need no label. Clients" in notes(
+        "networkPolicy.podSelector.matchLabels.app=edge")
     assert "Any client may call it." in notes("networkPolicy.anyClient=true")
     assert "No NetworkPolicy limits" in notes("networkPolicy.enabled=false")
     for part in ("gateway", "envoy"):
@@ -661,7 +663,7 @@ def test_the_notes_say_from_where_the_daemon_can_be_called():
     for setting, expected in (
             (f"{gateway}.namespaceSelector.team=search", f"that {gateway}.namespaceSelector"),
             (f"{gateway}.anyClient=true", "http://sluice-gateway for any client."),
-            ("gateway.ingress.enabled=true", f"set {gateway}.podSelector to a label"),
+            ("gateway.ingress.enabled=true", f"set {gateway}.podSelector to labels"),
             ("gateway.ingress.enabled=true", "cluster it is at sluice.example.com, if the pods")):
         assert expected in notes("gateway.enabled=true", setting)
 
