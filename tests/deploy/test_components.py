@@ -2,6 +2,7 @@
 
 import copy
 import re
+import shutil
 import subprocess
 import sys
 
@@ -269,6 +270,90 @@ def test_the_example_has_one_namespace_and_policies_that_fit_each_other(name):
     if name != "sluice":
         callers = the("NetworkPolicy", manifests, "sluice")["spec"]["ingress"][0]["from"][0]
         assert callers["podSelector"]["matchLabels"].items() <= pod.items()
+
+
+def documented(start):
+    """Returns the first code block of deploy/README.md after `start`, from YAML."""
+    text = (DEPLOY / "README.md").read_text()
+    assert text.count(start) == 1
+    return yaml.safe_load(text.split(start)[1].split("```yaml\n")[1].split("```")[0])
+
+
+def around(folder, overlay_or_component, **more):
+    """Renders a kustomization around the example in the new `folder`."""
+    folder.mkdir()
+    (folder / "variant").mkdir()
+    (folder / "kubernetes").symlink_to(KUBERNETES)
+    (folder / "variant" / "kustomization.yaml").write_text(yaml.safe_dump({
+        "resources": ["../kubernetes/overlays/example"],
+        "components": [f"../kubernetes/components/{each}" for each in overlay_or_component],
+        **more}))
+    return render(folder / "variant")
+
+
+def copy_of_keda(folder, **more):
+    """Renders a changed copy of the overlay keda in the new `folder`."""
+    folder.mkdir()
+    (folder / "cpu").symlink_to(KUBERNETES / "overlays" / "cpu")
+    shutil.copytree(KUBERNETES / "overlays" / "keda", folder / "mine")
+    file = folder / "mine" / "kustomization.yaml"
+    file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), **more}))
+    return render(folder / "mine")
+
+
+@pytest.mark.parametrize("key, value", [("namespace", "other"), ("namePrefix", "my-"),
+                                        ("nameSuffix", "-b")])
+def test_each_documented_way_to_make_a_copy_keeps_the_references(tmp_path, key, value):
+    """Kustomize does not change names in texts."""
+    text = (DEPLOY / "README.md").read_text()
+    row = re.search(r"^\| the names of the objects \| (.*?) \|", text, re.M)[1]
+    refused = re.search(r"Do\s+not set `(\w+)` or `(\w+)`", text)
+    if f"`{key}`" not in row and refused and key in refused.groups():
+        return
+    manifests = around(tmp_path / "example", [], **{key: value})
+    services = {each["metadata"]["name"] for each in manifests if each["kind"] == "Service"}
+    called = [re.findall(r"dns:///([\w-]+):8001|address: ([\w-]+), port_value: 8001", text)
+              for text in map(yaml.safe_dump, manifests)]
+    called = {"".join(each) for found in called for each in found}
+    assert called and called <= services
+    manifests = copy_of_keda(tmp_path / "keda", **{key: value})
+    name = the("Deployment", manifests)["metadata"]["name"]
+    scaled = the("ScaledObject", manifests)
+    assert scaled["spec"]["scaleTargetRef"]["name"] == name
+    for trigger in scaled["spec"]["triggers"]:
+        query = trigger["metadata"]["query"]
+        assert re.fullmatch(re.search(r'pod=~"([^"]*)"', query)[1], f"{name}-74c6d9f8b5-abcde")
+        assert f'namespace="{scaled["metadata"]["namespace"]}"' in query
+
+
+def test_the_documented_patches_reach_all_pods(tmp_path):
+    manifests = around(tmp_path / "made", ["inference_pool"], namespace="inference",
+                       **documented("**All pods.**"))
+    pods = {(each["kind"], each["metadata"]["name"]): each["spec"]["template"]["spec"]
+            for each in manifests if each["kind"] in ("Deployment", "Job")}
+    assert len(pods) == 5
+    for (_, name), pod in pods.items():
+        assert pod["imagePullSecrets"] == [{"name": "registry"}]
+        assert pod["nodeSelector"] == {"pool": "inference"}
+        picker = "sluice-endpoint-picker"
+        assert pod["serviceAccountName"] == (picker if name == picker else "inference")
+
+
+def test_the_documented_certificate_has_the_names_that_callers_use(tmp_path):
+    manifests = with_components(tmp_path / "made", "model_claim", "tls", "gateway", "gateway_tls")
+    certificate = documented("A Certificate of cert-manager")
+    secrets = {volume["secret"]["secretName"] for each in manifests if each["kind"] == "Deployment"
+               for volume in each["spec"]["template"]["spec"]["volumes"] if "secret" in volume}
+    assert secrets == {certificate["spec"]["secretName"]}
+    gateway = container(the("Deployment", manifests, "sluice-gateway"), "gateway")
+    called = re.search(r"--daemon=dns:///([\w-]+):", " ".join(gateway["args"]))[1]
+    assert called in certificate["spec"]["dnsNames"]
+    namespace = certificate["metadata"]["namespace"]
+    services = [each["metadata"]["name"] for each in manifests
+                if each["kind"] == "Service" and each["metadata"]["name"] != "sluice-gateway"]
+    assert set(certificate["spec"]["dnsNames"]) == {
+        name + end for name in services
+        for end in ("", f".{namespace}.svc", f".{namespace}.svc.cluster.local")}
 
 
 def fill(models, target):

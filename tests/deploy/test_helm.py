@@ -128,6 +128,11 @@ def kustomized(folder, components, gpu=False):
         "replicas": [{"name": "sluice", "count": 2}],
         "patches": [{"patch": (KUBERNETES / "overlays" / resources).read_text()}],
     }
+    if gpu:  # The chart's Job runs on the same nodes as the daemon's pods.
+        tolerations = yaml.safe_load((KUBERNETES / "overlays" / resources).read_text())[
+            "spec"]["template"]["spec"]["tolerations"]
+        text["patches"].append({"target": {"kind": "Job"}, "patch": yaml.safe_dump([
+            {"op": "add", "path": "/spec/template/spec/tolerations", "value": tolerations}])})
     (folder / "variant" / "kustomization.yaml").write_text(yaml.safe_dump(text))
     return render(folder / "variant")
 
@@ -336,6 +341,126 @@ def test_all_pods_have_the_pull_secrets_and_take_further_fields():
     assert container["securityContext"]["readOnlyRootFilesystem"]
 
 
+def test_fields_of_the_daemons_pods_are_merged_into_the_charts():
+    """As OpenShift needs them: other ids, and null where the cluster chooses."""
+    spec = {"securityContext": {"runAsUser": 1000680000, "runAsGroup": None,
+                                "fsGroup": 1000680000},
+            "dnsConfig": {"options": [{"name": "ndots", "value": "2"}]},
+            "containers": [{"name": "sluiced", "workingDir": "/models"}]}
+    manifests = chart(values={"podSpec": spec, **merged(CLAIM, SOURCES["model_fill"])})
+    for manifest in manifests:
+        schemas.validate(manifest)
+    pod = the("Deployment", manifests)["spec"]["template"]["spec"]
+    assert pod["dnsConfig"] == spec["dnsConfig"]
+    daemon, = pod["containers"]
+    assert daemon["workingDir"] == "/models" and daemon["image"] == "sluice:0.1.0"
+    assert pod["securityContext"] == {
+        "runAsNonRoot": True, "runAsUser": 1000680000, "fsGroup": 1000680000,
+        "fsGroupChangePolicy": "OnRootMismatch", "seccompProfile": {"type": "RuntimeDefault"}}
+    # The Job writes the files that the daemon reads.
+    job = the("Job", manifests)["spec"]["template"]["spec"]
+    assert job["securityContext"] == pod["securityContext"]
+
+
+def test_the_documented_values_for_openshift_give_all_pods_its_ids(tmp_path):
+    text = (DEPLOY / "README.md").read_text().split("**OpenShift**", 1)[1]
+    file = tmp_path / "values.yaml"
+    file.write_text(text.split("```yaml\n", 1)[1].split("```", 1)[0])
+    parts = merged(CLAIM, SOURCES["model_fill"], ENVOY, COMPONENTS["gateway"],
+                   COMPONENTS["inference_pool"])
+    other = tmp_path / "other.yaml"
+    other.write_text(yaml.safe_dump(parts))
+    result = helm("template", "sluice", CHART, "--values", file, "--values", other)
+    assert result.returncode == 0, result.stderr
+    contexts = [each["spec"]["template"]["spec"]["securityContext"]
+                for each in yaml.safe_load_all(result.stdout)
+                if each and each["kind"] in ("Deployment", "Job")]
+    assert len(contexts) == 5
+    for context in contexts:
+        assert {context[key] for key in ("runAsUser", "runAsGroup", "fsGroup")} == {1000680000}
+
+
+def test_the_job_runs_where_the_daemons_run():
+    near = POD_VALUES["affinity"]
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchLabels": {"app.kubernetes.io/name": "sluice"}}}]}}
+    values = {key: POD_VALUES[key] for key in (
+        "imagePullSecrets", "nodeSelector", "tolerations", "priorityClassName", "schedulerName")}
+    manifests = chart(values={
+        **merged(CLAIM, SOURCES["model_fill"]), **values, "gpus": 1, "affinity": {**near, **apart},
+        "serviceAccount": {"create": True, "name": "reader"}})
+    for manifest in manifests:
+        schemas.validate(manifest)
+    daemon, job = (the(kind, manifests)["spec"]["template"]["spec"]
+                   for kind in ("Deployment", "Job"))
+    for key in (*values, "serviceAccountName"):
+        assert job[key] == daemon[key], key
+    # A rule that keeps daemons apart would keep the Job from their nodes.
+    assert job["affinity"] == near and daemon["affinity"] == {**near, **apart}
+
+
+def test_containers_that_copy_models_have_limits_for_a_quota():
+    manifests = [*chart(values=merged(CLAIM, SOURCES["model_fill"])),
+                 *chart(values=SOURCES["model_init"])]
+    job = the("Job", manifests)["spec"]["template"]["spec"]["containers"]
+    init = [each for manifest in manifests if manifest["kind"] == "Deployment"
+            for each in manifest["spec"]["template"]["spec"].get("initContainers", [])]
+    assert len(job) == len(init) == 1
+    for container in (*job, *init):
+        for kind in ("requests", "limits"):
+            assert sorted(container["resources"][kind]) == ["cpu", "memory"]
+
+
+def test_the_copy_of_models_has_the_size_of_its_value():
+    def size(**more):
+        models = {**SOURCES["model_init"]["models"], **more}
+        pod = the("Deployment", chart(values={**BASE, "models": models}))["spec"]["template"]
+        volume, = [each for each in pod["spec"]["volumes"] if each["name"] == "models"]
+        return volume["emptyDir"]
+
+    assert size() == {"sizeLimit": "10Gi"}
+    assert size(initSize="40Gi") == {"sizeLimit": "40Gi"}
+
+
+@pytest.mark.parametrize("name, values", [
+    ("config", {}), ("models", SOURCES["model_init"]), ("tls", COMPONENTS["tls"]),
+    ("envoy-tls", COMPONENTS["envoy_sidecar"])])
+def test_an_extra_volume_with_a_name_of_the_chart_is_refused(name, values, tmp_path):
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump({**values, "extraVolumes": [{"name": name, "emptyDir": {}}]}))
+    result = helm("template", "sluice", CHART, "--values", file)
+    assert result.returncode != 0
+    assert f'extraVolumes has the name "{name}", which a volume of the chart has' in result.stderr
+    if values:
+        assert chart(values={"extraVolumes": [{"name": name, "emptyDir": {}}]})
+
+
+@pytest.mark.parametrize("part, kind", [("grpcRoute", "GRPCRoute"), ("inferencePool", "HTTPRoute")])
+def test_a_route_names_a_gateway_of_any_namespace(part, kind):
+    for given, parent in (("mine", {"name": "mine"}),
+                          ({"name": "mine", "namespace": "infra", "sectionName": "grpc"},) * 2):
+        route = the(kind, chart(values={part: {"enabled": True, "gateway": given}}))
+        schemas.validate(route)
+        assert route["spec"]["parentRefs"] == [parent]
+    for wrong in ("infra/mine", "Mine", "", {"namespace": "infra"}, {"name": "mine", "port": 1},
+                  {"name": "mine", "namespace": "a.b"}, {"name": "mine", "sectionName": "a/b"}):
+        result = helm("template", "sluice", CHART, "--set-json",
+                      json.dumps({part: {"enabled": True, "gateway": wrong}}))
+        assert result.returncode != 0 and f"/{part}/gateway" in result.stderr, wrong
+
+
+def test_keda_takes_its_credentials_for_prometheus_from_an_object():
+    scaled = {"enabled": True, "kind": "keda"}
+    reference = {"name": "thanos", "kind": "ClusterTriggerAuthentication"}
+    given = {**scaled, "authenticationRef": reference, "authModes": "bearer"}
+    for values, expected in ((scaled, (None, None)), (given, (reference, "bearer"))):
+        found = the("ScaledObject", chart(values={"autoscaling": values}))
+        schemas.validate(found)
+        assert [(each.get("authenticationRef"), each["metadata"].get("authModes"))
+                for each in found["spec"]["triggers"]] == [expected] * 2
+
+
 def test_extra_values_keep_the_tolerations_of_gpus_and_the_selectors():
     manifests = chart(values={"gpus": 1, "tolerations": POD_VALUES["tolerations"],
                               "podLabels": {"app.kubernetes.io/name": "mine"}})
@@ -528,6 +653,8 @@ def test_the_notes_say_from_where_the_daemon_can_be_called():
     assert "and must be in the namespace inference. For other namespaces" in notes()
     assert "that networkPolicy.namespaceSelector selects" in notes(
         "networkPolicy.namespaceSelector.team=search")
+    assert "podSelector selects need no label. Clients" in notes(
+        "networkPolicy.podSelector.matchLabels.app=edge")
     assert "Any client may call it." in notes("networkPolicy.anyClient=true")
     assert "No NetworkPolicy limits" in notes("networkPolicy.enabled=false")
     for part in ("gateway", "envoy"):
@@ -536,8 +663,26 @@ def test_the_notes_say_from_where_the_daemon_can_be_called():
     for setting, expected in (
             (f"{gateway}.namespaceSelector.team=search", f"that {gateway}.namespaceSelector"),
             (f"{gateway}.anyClient=true", "http://sluice-gateway for any client."),
+            ("gateway.ingress.enabled=true", f"set {gateway}.podSelector to labels"),
             ("gateway.ingress.enabled=true", "cluster it is at sluice.example.com, if the pods")):
         assert expected in notes("gateway.enabled=true", setting)
+
+
+def test_the_notes_say_how_a_gateway_of_another_namespace_may_call():
+    infra = ("grpcRoute.enabled=true", "grpcRoute.gateway.name=gw",
+             "grpcRoute.gateway.namespace=infra")
+    text = notes(*infra)
+    assert "through the Gateway gw of the namespace infra (grpcRoute)" in text
+    hint = "--set-json 'networkPolicy.namespaceSelector=(.*?)'"
+    selector = json.loads(re.search(hint, text)[1])
+    assert selector == {"matchLabels": {"kubernetes.io/metadata.name": "infra"}}
+    assert chart(values={"networkPolicy.namespaceSelector": selector})
+    for policy in ("anyClient=true", "enabled=false"):
+        assert "namespaceSelector=" not in notes(*infra, f"networkPolicy.{policy}")
+    pool = ("inferencePool.enabled=true", "inferencePool.gateway=gw")
+    assert 'label sluice.io/http-client: "true", in any namespace' in notes(*pool)
+    assert re.search(hint, notes(*pool, "inferencePool.grpc=true"))
+    assert "(grpcRoute)" not in notes()
 
 
 @pytest.mark.parametrize("name, prefix, label, default", [
@@ -559,6 +704,12 @@ def test_policies_follow_the_choice_of_callers(name, prefix, label, default):
         own = [] if prefix else [pods]  # The gateway of the release calls from its namespace.
         assert callers(namespaceSelector=selector) == [
             *own, {**pods, "namespaceSelector": selector}]
+    # An ingress controller without the label.
+    other = {"podSelector": {"matchLabels": {"app.kubernetes.io/name": "ingress-nginx"}}}
+    assert callers(podSelector=other["podSelector"]) == [{**pods, **default}, {**other, **default}]
+    there = {"namespaceSelector": {"matchLabels": {"team": "search"}}}
+    assert callers(**other, **there) == [
+        *([] if prefix else [pods]), {**pods, **there}, {**other, **there}]
 
 
 def test_no_policy_is_rendered_if_policies_are_off():
@@ -672,6 +823,13 @@ def test_the_gateway_calls_a_daemon_with_tls_by_tls():
     (["config.server.memory.limit_bytes=2147483649"], ["config.server.memory.limit_bytes"]),
     (["autoscaling.enabled=true", "autoscaling.minReplicas=5", "autoscaling.maxReplicas=2"],
      ["autoscaling.minReplicas is 5", "is 2"]),
+    (["config.server.admin.address=0.0.0.0:8003"],
+     ["config.server.admin.address", "0.0.0.0:8003", "config.server.admin.secured",
+      "config.server.admin.open_to_network"]),
+    (["config.server.admin.address=0.0.0.0:8003", "config.server.admin.secured=true"],
+     ["config.server.admin.address", "callers.secretName"]),
+    (["config.server.auth.anonymous=false"],
+     ["config.server.auth.anonymous", "callers.secretName"]),
     (["models.claim=c", "models.image=i"], ["models.claim and models.image"]),
     (["models.image=c", "models.initImage=i"], ["models.image and models.initImage"]),
     (["models.claim=a", "models.initImage=i"], ["models.claim and models.initImage"]),
@@ -690,6 +848,7 @@ def test_values_that_cannot_work_together_are_refused(settings, named):
     ({"resources": {"memory": "2G"}}, "resources.memory is 2G; expected a whole number with"),
     ({"resources": {"memory": "2.5Gi"}}, "resources.memory is 2.5Gi; expected a whole number with"),
     ({"models": {"claim": "c", "storage": 20}}, "models.storage is 20; expected a whole number"),
+    ({"models": {"initSize": "10G"}}, "models.initSize is 10G; expected a whole number with"),
     ({"resources": {"cpu": 2.5}}, "resources.cpu is 2.5; expected whole cores, for example 2"),
     ({"config": {"engine": {"queue": {"max_wait": 5}}}},
      "config.engine.queue.max_wait is 5; a duration needs a unit, us, ms, s, min or h"),
@@ -717,6 +876,13 @@ def test_a_value_without_its_unit_is_refused_with_the_expected_form(tmp_path, va
     ["config.server.lifecycle=null", "terminationGracePeriodSeconds=37"],
     ["config.server.grpc.address=[::]:8001", "config.server.metrics.address=[::]:8002"],
     ["config.server.memory.limit_bytes=2GiB"],
+    ["config.server.admin.address=localhost:9003"], ["config.server.admin.address=[::1]:9003"],
+    ["config.server.admin.address=0.0.0.0:8003", "config.server.admin.open_to_network=true"],
+    ["config.server.admin.address=0.0.0.0:8003", "config.server.admin.secured=true",
+     "callers.secretName=s"],
+    ["config.server.auth.anonymous=false", "callers.secretName=s"],
+    ["config.server.auth.anonymous=false", "extraEnv[0].name=SLUICE_SERVER_AUTH_CALLERS_FILE"],
+    ["config.server.auth.anonymous=false", "extraArgs[0]=--server.auth.callers-file=/c"],
     ["config.server.memory.limit_bytes=2147483648"],
     ["config.server.memory.limit_bytes=2097152KiB"],
     ["autoscaling.enabled=true", "autoscaling.minReplicas=2", "autoscaling.maxReplicas=2"],

@@ -34,13 +34,16 @@ from the chosen namespace.
 
 {{/*
 Merges a patch into an object, as Kustomize's strategic merge does for pods: maps by key, the lists
-below by name or path, and any other value replaces the old one. Arguments: the object, the patch.
+below by name or path, null removes a key, and any other value replaces the old one. Arguments: the
+object, the patch.
 */}}
 {{- define "sluice.merge" -}}
 {{- $into := index . 0 -}}
 {{- range $key, $value := index . 1 -}}
 {{- $old := get $into $key -}}
-{{- if and (kindIs "map" $value) (kindIs "map" $old) -}}
+{{- if kindIs "invalid" $value -}}
+{{- $_ := unset $into $key -}}
+{{- else if and (kindIs "map" $value) (kindIs "map" $old) -}}
 {{- include "sluice.merge" (list $old $value) -}}
 {{- else if and (kindIs "slice" $value) (kindIs "slice" $old) (has $key (list "containers" "initContainers" "env" "volumes" "volumeMounts")) -}}
 {{- $id := ternary "mountPath" "name" (eq $key "volumeMounts") -}}
@@ -97,16 +100,27 @@ below by name or path, and any other value replaces the old one. Arguments: the 
 {{- end -}}
 
 {{/*
-Applies anyClient and namespaceSelector to a rule of a NetworkPolicy. Arguments: the rule, the values.
+Applies anyClient, namespaceSelector and podSelector to a rule of a NetworkPolicy. Arguments: the
+rule, the values.
 */}}
 {{- define "sluice.callers" -}}
 {{- $rule := index . 0 -}}
 {{- $values := index . 1 | default dict -}}
 {{- if $values.anyClient -}}
 {{- $_ := unset $rule "from" -}}
-{{- else if kindIs "map" $values.namespaceSelector -}}
+{{- else -}}
+{{- if kindIs "map" $values.namespaceSelector -}}
 {{- $_ := set (first $rule.from) "namespaceSelector" $values.namespaceSelector -}}
 {{- end -}}
+{{- if kindIs "map" $values.podSelector -}}
+{{- $_ := set $rule "from" (append $rule.from (set (deepCopy (first $rule.from)) "podSelector" $values.podSelector)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The parentRef of a route. Argument: the name of the Gateway, or name, namespace and sectionName. */}}
+{{- define "sluice.parent" -}}
+{{ kindIs "map" . | ternary . (dict "name" .) | toYaml }}
 {{- end -}}
 
 {{/* The value that sets the contents of /models; nothing for the contents of the image. */}}
