@@ -563,6 +563,7 @@ def test_streamed_logprobs_have_the_tokens_of_the_whole_answer(client):
     asked = {"model": "demo", "prompt": PROMPT, "max_tokens": 12, "seed": 3, "logprobs": 3}
     whole = client.completions.create(**asked).choices[0].logprobs
     parts = [each.choices[0].logprobs for each in client.completions.create(**asked, stream=True)]
+    assert parts.pop() is None  # of the event with finish_reason
     for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
         joined = [value for part in parts for value in getattr(part, name) or []]
         assert joined == getattr(whole, name), name

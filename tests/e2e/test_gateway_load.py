@@ -32,6 +32,7 @@ class Ready(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200)
         self.end_headers()
+socketserver.TCPServer.allow_reuse_address = True
 socketserver.TCPServer((host, int(port)), Ready).serve_forever()
 """.replace("PYTHON", sys.executable)
 

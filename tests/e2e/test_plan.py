@@ -33,11 +33,12 @@ def test_a_served_model_has_the_plan_of_its_directory(daemon):
     assert "split:2 reads this step's keys in one pass" in theirs["attention"][0]["reason"]
 
 
-def test_a_plan_names_the_profile_that_the_daemon_serves(demo):
-    listed = subprocess.run([SLUICE, "models", "--server", demo.admin, "--json"],
+def test_a_plan_names_the_profile_that_the_daemon_serves(daemon):
+    server = daemon("--cpu.profile", "auto")
+    listed = subprocess.run([SLUICE, "models", "--server", server.admin, "--json"],
                             capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     profile = json.loads(listed.stdout)["models"][0]["metadata"]["properties"]["profile"]
-    for source in (["--model", "demo", "--server", demo.admin], [str(ROOT / "models" / "demo")]):
+    for source in (["--model", "demo", "--server", server.admin], [str(ROOT / "models" / "demo")]):
         name = described(*source, "--context", "9")["device"]["name"]
         assert name.endswith(f" threads, {profile}"), name
 
