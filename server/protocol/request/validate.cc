@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/interruption.h"
 #include "base/status_macros.h"
+#include "engine/model/text_stream.h"
 #include "kernels/diversity.h"
 #include "server/common/status.h"
 #include "server/protocol/parameters/parameter_value.h"
