@@ -159,8 +159,8 @@ void ReadExperts(ObjectReader& object, ModelConfig& config, const ExpertKeys& ke
   const int64_t most = std::min(experts.count, kernels::kMaxChosen);
   experts.chosen = object.Integer(keys.chosen_key, 1, most, fallback(keys.chosen));
   if (experts.chosen > most) {
-    object.Fail(keys.chosen_key, absl::StrCat("is ", experts.chosen, " by default, must be in [1, ",
-                                              most, "]"));
+    object.Fail(keys.chosen_key,
+                absl::StrCat("is ", experts.chosen, " by default, must be in [1, ", most, "]"));
     experts.chosen = most;
   }
   experts.width = config.intermediate_size;
