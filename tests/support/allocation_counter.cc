@@ -58,6 +58,9 @@ void* Allocate(size_t bytes, size_t alignment) {
   return memory;
 }
 
+// Not inlined, because GCC would report that std::free gets memory of operator new.
+[[gnu::noinline]] void Free(void* memory) { std::free(memory); }
+
 }  // namespace
 
 // The bytes are counted below operator new, so that memory of libraries in C counts too.
@@ -129,14 +132,14 @@ void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
 extern "C" void* aligned_alloc(size_t alignment, size_t bytes) noexcept {
   return TryAllocate(bytes, alignment);
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory) noexcept { Free(memory); }
+void operator delete[](void* memory) noexcept { Free(memory); }
+void operator delete(void* memory, size_t) noexcept { Free(memory); }
+void operator delete[](void* memory, size_t) noexcept { Free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { Free(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { Free(memory); }
+void operator delete(void* memory, size_t, std::align_val_t) noexcept { Free(memory); }
+void operator delete[](void* memory, size_t, std::align_val_t) noexcept { Free(memory); }
 
 namespace sluice {
 
