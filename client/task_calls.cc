@@ -307,6 +307,25 @@ absl::StatusOr<TextRows> CallForTexts(const Connection& connection, const TextCa
   return all;
 }
 
+absl::StatusOr<TextRows> Classify(const Connection& connection,
+                                  const inference::ModelInferRequest& request,
+                                  const std::vector<std::string>& texts,
+                                  const std::optional<std::string>& pair) {
+  TextCall call{.request = request,
+                .output = "scores",
+                .partner = pair.has_value() ? &*pair : nullptr,
+                .partner_first = false};
+  if (!request.parameters().contains("activation")) {
+    SLUICE_ASSIGN_OR_RETURN(const auto metadata,
+                            connection.Metadata(request.model_name(), request.model_version()));
+    const auto found = metadata.properties().find("probabilities");
+    if (found != metadata.properties().end()) {
+      (*call.request.mutable_parameters())["activation"].set_string_param(found->second);
+    }
+  }
+  return CallForTexts(connection, call, texts);
+}
+
 absl::StatusOr<std::vector<std::vector<LabelledToken>>> LabelTokens(
     const Connection& connection, const inference::ModelInferRequest& request,
     const std::vector<std::string>& texts) {

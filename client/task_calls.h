@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,6 +48,13 @@ absl::StatusOr<std::vector<double>> Relevances(const Connection& connection,
                                                const inference::ModelInferRequest& request,
                                                const std::string& query,
                                                const std::vector<std::string>& documents);
+
+// Returns the scores of each text, or of its pair with `pair`. They are probabilities unless
+// `request` states an activation.
+absl::StatusOr<TextRows> Classify(const Connection& connection,
+                                  const inference::ModelInferRequest& request,
+                                  const std::vector<std::string>& texts,
+                                  const std::optional<std::string>& pair);
 
 // Returns the tokens of each text with the labels from the model. Scores are probabilities unless
 // `request` sets another form.

@@ -13,6 +13,10 @@ constexpr char kTextsHelp[] =
     "The texts; - reads them from standard input, one per line. Put a text that begins with - "
     "after --.";
 
+constexpr char kActivationHelp[] =
+    "One of none, softmax, sigmoid; applied to the scores of the labels. Default: the function "
+    "that makes probabilities.";
+
 CLI::App* AddTask(Command which, const char* name, const char* description, const char* footer,
                   Arguments* arguments, CLI::App* app) {
   TaskArguments& own = arguments->task;
@@ -58,7 +62,8 @@ void AddTaskCommands(Arguments* arguments, CLI::App* app) {
           Integer{0, std::numeric_limits<int32_t>::max()}, &own.top);
   AddParameterFlags({"instruction", "truncate", "activation", "priority"}, &own.request, rerank);
   CLI::App* classify = AddTask(
-      Command::kClassify, "classify", "Show the labels that a classifier gives to texts.",
+      Command::kClassify, "classify",
+      "Show the labels that a classifier gives to texts, with probabilities.",
       "With --candidate-label, a model of natural language inference decides whether each text\n"
       "entails a hypothesis about each label, so the model need not know the labels.\n"
       "\n"
@@ -71,6 +76,7 @@ void AddTaskCommands(Arguments* arguments, CLI::App* app) {
                        Help("A second text for each, for models that take pairs."));
   AddParameterFlags({"activation", "truncate", "window_overlap", "priority"}, &own.request,
                     classify);
+  classify->get_option("--activation")->description(Help(kActivationHelp));
   CLI::Option* const labels =
       classify->add_option("--candidate-label", own.zero_shot.labels,
                            Help("A label that the text may have; repeat it for each label."));
@@ -94,6 +100,7 @@ void AddTaskCommands(Arguments* arguments, CLI::App* app) {
       arguments, app);
   tag->add_option("TEXT", own.texts, Help(kTextsHelp))->required();
   AddParameterFlags({"activation", "truncate", "window_overlap", "priority"}, &own.request, tag);
+  tag->get_option("--activation")->description(Help(kActivationHelp));
   CLI::App* extract = AddTask(
       Command::kExtract, "extract", "Show the parts of texts that have one of the given labels.",
       "The model need not know the labels, but must be made for extraction, such as GLiNER.\n"

@@ -173,11 +173,7 @@ int RunClassify(const Arguments& arguments, const Connection& connection, const 
   const int code = CompleteTask(arguments, connection, console, &task);
   if (code != kExitOk) return code;
   if (!task.zero_shot.labels.empty()) return RunZeroShot(task, arguments, connection, console);
-  const TextCall call{.request = task.request,
-                      .output = "scores",
-                      .partner = task.pair ? &*task.pair : nullptr,
-                      .partner_first = false};
-  const auto rows = CallForTexts(connection, call, task.texts);
+  const auto rows = Classify(connection, task.request, task.texts, task.pair);
   if (!rows.ok()) return Fail(rows.status(), arguments, console);
   Table table({"LABEL", "SCORE", "TEXT"});
   for (size_t i = 0; i < task.texts.size(); ++i) {

@@ -117,6 +117,18 @@ const PromptsRow kPromptsRows[] = {
 };
 SLUICE_TABLE(PromptsTable, kPromptsRows);
 
+TEST_F(TaskCallsTest, ClassifyAppliesTheActivationThatMakesProbabilities) {
+  model_.output = "scores";
+  (*model_.metadata.mutable_properties())["probabilities"] = "softmax";
+  EXPECT_EQ(RunWith({"classify", "a"}), kExitOk) << error_;
+  EXPECT_EQ(RunWith({"classify", "--activation", "none", "a"}), kExitOk) << error_;
+  std::vector<std::string> activations;
+  for (const auto& request : model_.requests()) {
+    activations.push_back(request.parameters().at("activation").string_param());
+  }
+  EXPECT_THAT(activations, testing::ElementsAre("softmax", "none"));
+}
+
 struct NamedTextRow {
   const char* name;
   std::vector<std::string> command;

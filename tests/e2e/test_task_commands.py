@@ -91,7 +91,7 @@ def test_classify_names_labels(served):
     column = np.array([[pair.encode()]] * 3, np.object_)
     with served.client() as client:
         expected = infer(client, [*text_inputs(*texts), tensor("text_pair_input", column, "BYTES")],
-                         model="cross_3")
+                         model="cross_3", activation="softmax")
     assert [each["name"] for each in answers] == [x.decode() for x in expected["label"][:, 0]]
     np.testing.assert_array_equal(np.float32([each["scores"] for each in answers]),
                                   expected["scores"])
@@ -100,6 +100,21 @@ def test_classify_names_labels(served):
     assert one["outputs"]["label"] == [answers[0]["name"]]
     table = run(served, "classify", "--model", "cross_3", *texts)
     assert table.splitlines()[0].split() == ["LABEL", "SCORE", "TEXT"]
+
+
+def test_classify_shows_probabilities_unless_an_activation_is_given(served):
+    (raw,) = lines(run(served, "classify", "--model", "cross_3", "--json", "--activation", "none",
+                       TEXTS[0]))
+    (answer,) = lines(run(served, "classify", "--model", "cross_3", "--json", TEXTS[0]))
+    expected = np.exp(raw["scores"]) / np.exp(raw["scores"]).sum()
+    np.testing.assert_allclose(answer["scores"], expected, rtol=1e-5)
+    assert answer["label"] == raw["label"]
+    with Client(served.grpc) as client:
+        (found,) = client.classify("cross_3", TEXTS[:1])
+        (single,) = client.classify("cross_1", TEXTS[:1])
+        (logits,) = client.classify("cross_1", TEXTS[:1], activation="none")
+    np.testing.assert_allclose(found.scores, expected, rtol=1e-5)
+    np.testing.assert_allclose(single.scores, 1 / (1 + np.exp(-np.array(logits.scores))), rtol=1e-5)
 
 
 def test_tag_shows_the_entities_of_texts(served):

@@ -157,7 +157,10 @@ class Client:
         self, model: str, inputs: Union[kinds.Prompt, Sequence[Union[kinds.Prompt, kinds.Pair]]],
         **options: Unpack[kinds.ClassifyOptions],
     ) -> results.Results[results.Classification]:
-        """Returns the classifier's scores for each input."""
+        """Returns the probabilities of the classifier's labels for each input.
+
+        activation="none" gives its logits.
+        """
         kinds.check_options(kinds.ClassifyOptions, options)
         return self._run(tasks.classify(model, inputs, options), options)
 

@@ -96,7 +96,7 @@ class Encoding(_Short):
 
 
 class Classification(NamedTuple):
-    """The scores of a classifier for one input."""
+    """The scores of a classifier for one input: probabilities, unless `activation` is given."""
 
     label: int  # the label with the highest score
     scores: list[float]

@@ -374,7 +374,8 @@ def encode(
 def classify(
     model: str, inputs: Union[Prompt, Sequence[Union[Prompt, Pair]]], options: Mapping[str, Any]
 ) -> Task[results.Results[results.Classification]]:
-    """Classifies each input, a prompt or a pair of texts."""
+    """Classifies each input, a prompt or a pair of texts. Without an activation, the scores are
+    probabilities."""
     if isinstance(inputs, tuple) and len(inputs) == 2 and all(map(is_text, inputs)):
         raise TypeError("the inputs are a tuple of two texts; pass a list of one pair, [(a, b)], or"
                         " of two texts, [a, b]")
@@ -392,6 +393,9 @@ def classify(
         return pair_inputs(*zip(*rows[part])) if any(pairs) else prompt_inputs(rows[part])
 
     sizes = [sum(map(_size, each)) if any(pairs) else _size(each) for each in rows]
+    if options.get("activation") is None:
+        info = yield from metadata(model, options)
+        options = {**options, "activation": info.properties.get("probabilities")}
     parts = yield from _infer_rows(model, sizes, tensors, (), options)
     if not parts.has("scores"):
         raise NotServed(f"the model {model} has no classifier", "UNIMPLEMENTED")

@@ -54,10 +54,18 @@ const char* TaskOf(const NamedModel& named) {
   return named.generates() && !named.model.config.serving.states_embedding ? "generate" : "embed";
 }
 
+// Returns the activation that makes probabilities of the scores: the function that the model's
+// files name, or else the function that the text-classification pipeline of transformers applies.
+const char* ProbabilitiesOf(const ClassifierConfig& classifier) {
+  if (classifier.scale == ScoreScale::kSigmoid) return "sigmoid";
+  if (classifier.scale == ScoreScale::kSoftmax) return "softmax";
+  return classifier.labels > 1 && !classifier.multi_label ? "softmax" : "sigmoid";
+}
+
 // Adds the information that clients need: the task, the most tokens of a row, the names of labels,
 // prompts and adapters for tasks, the special tokens of texts, and the inputs and outputs on
-// request, as JSON lists, whether labels are independent, the similarity for comparing embeddings,
-// and the settings of SettingsOf.
+// request, as JSON lists, whether labels are independent, the activation that makes probabilities
+// of scores, the similarity for comparing embeddings, and the settings of SettingsOf.
 void AddProperties(const NamedModel& named, inference::ModelMetadataResponse* response) {
   const Model& model = named.model;
   const ClassifierConfig& classifier = named.classifier;
@@ -70,6 +78,7 @@ void AddProperties(const NamedModel& named, inference::ModelMetadataResponse* re
   properties["task"] = TaskOf(named);
   if (!classifier.names.empty()) properties["labels"] = list(classifier.names);
   if (classifier.multi_label) properties["problem_type"] = kMultiLabel;
+  if (classifier.labels > 0) properties["probabilities"] = ProbabilitiesOf(classifier);
   std::vector<std::string> prompts;
   prompts.reserve(serving.prompts.size());
   for (const NamedPrompt& prompt : serving.prompts) prompts.push_back(prompt.name);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import AbstractSet, Any, Iterable, Mapping, Optional, Sequence
+from typing import AbstractSet, Any, Iterable, Mapping, Optional, Sequence, cast
 
 from ..aio import AsyncClient
 from ..errors import NotFound
@@ -192,11 +192,5 @@ class Models:
         raise Refused(400, f"the model {name[:100]!r} is not a classifier of texts", "model")
 
     async def probabilities(self, name: str, options: Mapping[str, Any]) -> Activation:
-        """Returns the activation that makes probabilities of a classifier's scores.
-
-        Several labels may hold for a text if the model's `problem_type` states this.
-        """
-        info = await self.info(name, options)
-        independent = info.properties.get("problem_type") == "multi_label_classification"
-        several = len(await self.labels(name, options)) > 1
-        return "softmax" if several and not independent else "sigmoid"
+        """Returns the activation that makes probabilities of a classifier's scores."""
+        return cast(Activation, (await self.info(name, options)).properties["probabilities"])

@@ -52,6 +52,21 @@ TEST(MetadataTest, TheTaskOfAModelWithExtractionIsExtract) {
   EXPECT_EQ(DescribeModel(*FakeModel(config), {1}).properties().at("task"), "extract");
 }
 
+TEST(MetadataTest, StatesTheActivationThatMakesProbabilities) {
+  const auto activation = [](const ClassifierConfig& classifier) {
+    ModelConfig config = FakeConfig();
+    config.serving.classifier = classifier;
+    const auto properties = DescribeModel(*FakeModel(config), {1}).properties();
+    return properties.contains("probabilities") ? properties.at("probabilities") : "absent";
+  };
+  EXPECT_EQ(activation({.labels = 0}), "absent");
+  EXPECT_EQ(activation({.labels = 1}), "sigmoid");
+  EXPECT_EQ(activation({.labels = 3}), "softmax");
+  EXPECT_EQ(activation({.labels = 3, .multi_label = true}), "sigmoid");
+  EXPECT_EQ(activation({.labels = 3, .scale = ScoreScale::kSigmoid}), "sigmoid");
+  EXPECT_EQ(activation({.labels = 1, .scale = ScoreScale::kSoftmax}), "softmax");
+}
+
 TEST(MetadataTest, ShapesBeginWithTheRowDimension) {
   const inference::ModelMetadataResponse response = DescribeModel(*testing::TextModel(), {1});
   EXPECT_THAT(response.inputs(0).shape(), ElementsAre(-1, -1));
