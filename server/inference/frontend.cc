@@ -274,7 +274,10 @@ absl::StatusOr<RequestId> InferenceFrontend::Submit(const inference::ModelInferR
   LogRefusal(id.status(), call);
   if (call.model == nullptr) {
     const absl::Status running = context_.health.CheckRunning();
-    const absl::Status status = running.ok() ? id.status() : running;
+    const absl::Status status =
+        running.ok() ? context_.models.WithFailedLoad(id.status(), message.model_name(),
+                                                      message.model_version())
+                     : running;
     context_.OnRejected("", ReasonOf(status));
     return status;
   }

@@ -91,7 +91,9 @@ void InferenceService::AddModelMethods() {
   Answer<inference::ModelMetadataRequest, inference::ModelMetadataResponse>(
       "ModelMetadata", [this](const auto& message, auto* answer) {
         const auto found = context_.engine->Find(message.name(), message.version());
-        if (!found.ok()) return found.status();
+        if (!found.ok()) {
+          return context_.models.WithFailedLoad(found.status(), message.name(), message.version());
+        }
         const Model& model = *found->model;
         const NamedModel named = {model, found->head.get()};
         *answer = DescribeModel(named, VersionsOf(model.name, *context_.engine));
@@ -120,7 +122,7 @@ void InferenceService::AddModelMethods() {
               ConfigureModel({*found->model, found->head.get()}, frontend_.max_rows(),
                              context_.engine_options.batch.max_queue_delay_us);
         }
-        return found.status();
+        return context_.models.WithFailedLoad(found.status(), message.name(), message.version());
       });
   Answer<inference::ModelStatisticsRequest, inference::ModelStatisticsResponse>(
       "ModelStatistics", [this](const auto& message, auto* answer) {

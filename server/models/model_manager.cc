@@ -37,8 +37,8 @@ absl::Status CheckPath(const Directory& adapters, const Model& model, const std:
       " are loaded only from its folder of adapters. Send ", adapters.Place(), "/", name));
 }
 
-std::string VersionName(const Model& model) {
-  return absl::StrCat(model.name, " version ", model.version);
+std::string VersionName(const std::string& name, int64_t version) {
+  return absl::StrCat(name, " version ", version);
 }
 
 // Returns the most sequences of a step. In padded ladders, wide buckets hold fewer sequences than
@@ -119,7 +119,7 @@ absl::StatusOr<ModelManager::Changes> ModelManager::Apply(const std::vector<Mode
       Note(key, absl::StrCat(kFailed, Text(status)));
       if (!changes.ok()) continue;
       changes->failed.push_back(
-          absl::StrCat(key.first, " version ", key.second, ": ", Text(status)));
+          absl::StrCat(VersionName(key.first, key.second), ": ", Text(status)));
     }
     return absl::OkStatus();
   };
@@ -315,8 +315,12 @@ absl::StatusOr<ModelManager::Changes> ModelManager::Serve(
     LeaveOut(*failures, &change);
     on_change_();
     LogChange(change);
-    for (const auto& model : change.serve) changes.loaded.push_back(VersionName(*model));
-    for (const auto& model : change.withdraw) changes.withdrawn.push_back(VersionName(*model));
+    for (const auto& model : change.serve) {
+      changes.loaded.push_back(VersionName(model->name, model->version));
+    }
+    for (const auto& model : change.withdraw) {
+      changes.withdrawn.push_back(VersionName(model->name, model->version));
+    }
     return absl::OkStatus();
   };
   OrOutOfMemory(note).IgnoreError();
@@ -413,6 +417,20 @@ void ModelManager::Forget(const std::string& name, std::optional<int64_t> versio
     const ModelKey& key = note.first;
     return key.first == name && (!version || key.second == *version);
   });
+}
+
+absl::Status ModelManager::WithFailedLoad(const absl::Status& error, std::string_view name,
+                                          std::string_view version) const {
+  if (!absl::IsNotFound(error)) return error;
+  MutexLock lock(&mu_);
+  for (const auto& [key, note] : notes_) {
+    if (key.first != name || !absl::StartsWith(note, kFailed)) continue;
+    if (!version.empty() && version != absl::StrCat(key.second)) continue;
+    return absl::NotFoundError(
+        absl::StrCat(error.message(), ". The last load of ", VersionName(key.first, key.second),
+                     " failed; the daemon's log and `sluice doctor` show the reason"));
+  }
+  return error;
 }
 
 int64_t ModelManager::failed_models() const {

@@ -101,6 +101,11 @@ class ModelManager {
   };
   absl::StatusOr<std::vector<Entry>> Index();
 
+  // Returns `error`, the error of a request for this model. If the model is not served because its
+  // last load failed, the message says so, and where the reason is. An empty version means any.
+  absl::Status WithFailedLoad(const absl::Status& error, std::string_view name,
+                              std::string_view version) const;
+
   // Returns the number of models whose last load failed, whether an older version is served or not.
   int64_t failed_models() const;
 

@@ -70,6 +70,12 @@ def test_doctor_reads_the_reasons_of_models_from_the_admin_address(daemon, tmp_p
     status, text = doctor()
     assert status == 1 and "BAD model broken version 1: UNAVAILABLE, the last load failed" in text
     assert "config.json" in text, text
+    # Each way to a model's error: a request, and the metadata that rerank reads first.
+    for words in (["embed", "a"], ["rerank", "a", "b"]):
+        run = sluice(words[0], "--server", served.grpc, "--model", "broken", *words[1:])
+        assert run.returncode == 1 and (
+            "no model 'broken'; served: demo. The last load of broken version 1 failed; the"
+            " daemon's log and `sluice doctor` show the reason\n") in run.stderr, run.stderr
 
 
 def test_refusals_by_the_server_are_zero_before_the_first(daemon):

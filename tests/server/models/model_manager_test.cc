@@ -476,6 +476,27 @@ TEST_F(ModelManagerTest, ALoadForgetsTheFailedVersionThatItReplaces) {
   EXPECT_THAT(Index(), ElementsAre("m:1 ready"));
 }
 
+TEST_F(ModelManagerTest, AnErrorOfAModelWhoseLoadFailedStatesThis) {
+  AddModel("a");
+  AddModel("m/2");
+  WriteTestFile(root_.File("m/2/config.json"), "{}");
+  ASSERT_TRUE(manager_.Apply({}, root_.path()).ok());
+  const auto message = [&](const char* name, const char* version) {
+    return std::string(
+        manager_.WithFailedLoad(absl::NotFoundError("no model"), name, version).message());
+  };
+  for (const char* const version : {"", "2"}) {
+    EXPECT_THAT(message("m", version),
+                HasSubstr("no model. The last load of m version 2 failed; the daemon's log"));
+  }
+  EXPECT_EQ(message("m", "1"), "no model");
+  EXPECT_EQ(message("absent", ""), "no model");
+  EXPECT_EQ(message("a", ""), "no model");
+  const absl::Status other = absl::UnavailableError("u");
+  EXPECT_EQ(manager_.WithFailedLoad(other, "m", ""), other);
+  EXPECT_EQ(manager_.WithFailedLoad(absl::OkStatus(), "m", ""), absl::OkStatus());
+}
+
 TEST_F(ModelManagerTest, AnUnloadForgetsFailedLoads) {
   AddModel("a");
   AddModel("m");
