@@ -13,6 +13,7 @@
 #include "base/status_macros.h"
 #include "client/call.h"
 #include "client/exit_code.h"
+#include "client/stream_error.h"
 #include "proto/metric_names.h"
 
 namespace sluice::client {
@@ -276,20 +277,20 @@ absl::Status CheckSameMetrics(const absl::StatusOr<std::string>& instance,
 std::string HintFor(const absl::Status& status, const Arguments& arguments) {
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
-      if (const Reason reason = ReasonOf(status); reason != Reason::kUnavailable) {
-        return HintOf(reason);
-      }
-      return HintForUnavailable(status.message(), arguments);
+      return HasReason(status) ? HintOf(ReasonOf(status))
+                               : HintForUnavailable(status.message(), arguments);
     case absl::StatusCode::kUnauthenticated:
+      if (HasReason(status) && ReasonOf(status) == Reason::kTokenUnknown) {
+        return "the daemon does not know this token: correct SLUICE_TOKEN or --token, or add the "
+               "caller to server.auth.callers_file";
+      }
       return "the server requires a credential: set SLUICE_TOKEN or --token, or --cert and --key";
     case absl::StatusCode::kDeadlineExceeded:
       return "allow more time: --deadline for the whole call, --timeout for the server's queue";
     case absl::StatusCode::kResourceExhausted:
-      if (const Reason reason = ReasonOf(status); reason != Reason::kResourceExhausted) {
-        return HintOf(reason);
-      }
-      return "the server is overloaded, or the message is too large; try later or with a lower "
-             "--concurrency";
+      if (HasReason(status)) return HintOf(ReasonOf(status));
+      return "the message is too large (server.grpc.max_message_bytes), or the server is "
+             "overloaded; send less in one request, or try later";
     case absl::StatusCode::kUnimplemented:
       return absl::StrCat("does ", arguments.server,
                           " serve this? The admin API has its own address (server.admin.address of "

@@ -25,6 +25,10 @@ absl::Status ReceivedError(absl::StatusCode code, std::string_view reason,
   return absl::Status(code, message);
 }
 
+bool HasReason(const absl::Status& error) {
+  return error != absl::Status(error.code(), error.message());  // the reason is its only payload
+}
+
 absl::Status StreamError(const inference::ModelStreamInferResponse& response) {
   if (response.error_message().empty()) return absl::OkStatus();
   const auto& parameters = response.infer_response().parameters();

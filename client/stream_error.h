@@ -14,6 +14,9 @@ namespace sluice::client {
 absl::Status ReceivedError(absl::StatusCode code, std::string_view reason,
                            const std::string& message);
 
+// Returns whether the server sent the reason of a received error.
+bool HasReason(const absl::Status& error);
+
 // Returns OK for a response without an error_message, and otherwise an error with the code in the
 // parameter "error_code", or Unknown if the server sent no code. The reason is in "error_reason".
 absl::Status StreamError(const inference::ModelStreamInferResponse& response);

@@ -308,10 +308,13 @@ TEST_F(CommandsTest, TheHintFollowsTheReasonOfTheServer) {
   EXPECT_THAT(error_, Not(HasSubstr("overloaded")));
   EXPECT_EQ(RunWith({"infer", "--text", "reason memory"}), kExitFailed);
   EXPECT_THAT(error_, HasSubstr("hint: memory: "));
+  EXPECT_EQ(RunWith({"infer", "--text", "reason resource_exhausted"}), kExitFailed);
+  EXPECT_THAT(error_, HasSubstr("hint: resource_exhausted: There are too few descriptors or too "
+                                "little memory to load a model."));
   // A reason of another code, and one of a later server, are ignored.
-  for (const char* other : {"draining", "no_such_reason", "resource_exhausted"}) {
+  for (const char* other : {"draining", "no_such_reason"}) {
     EXPECT_EQ(RunWith({"infer", "--text", absl::StrCat("reason ", other)}), kExitFailed);
-    EXPECT_THAT(error_, HasSubstr("hint: the server is overloaded"));
+    EXPECT_THAT(error_, HasSubstr("hint: the message is too large"));
   }
 }
 
@@ -320,6 +323,16 @@ TEST(FailureText, AnUnavailableServerThatGivesItsReasonDoesAnswer) {
   EXPECT_THAT(text, StartsWith("sluice: UNAVAILABLE: m\nhint: draining: "));
   EXPECT_THAT(text, HasSubstr(std::string(InfoOf(Reason::kDraining).remedy)));
   EXPECT_THAT(text, Not(HasSubstr("no server answers")));
+}
+
+TEST(FailureText, AnUnknownTokenIsNotAMissingCredential) {
+  EXPECT_THAT(FailureText(ReasonError(Reason::kTokenUnknown, "m"), Arguments()),
+              HasSubstr("hint: the daemon does not know this token: "));
+  for (const absl::Status& error :
+       {ReasonError(Reason::kCredentialMissing, "m"), absl::UnauthenticatedError("m")}) {
+    EXPECT_THAT(FailureText(error, Arguments()),
+                HasSubstr("hint: the server requires a credential"));
+  }
 }
 
 TEST(FailureText, AFailedCertificateCheckNamesTheFlagOfTheAuthority) {

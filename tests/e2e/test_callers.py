@@ -211,7 +211,10 @@ def test_sluice_sends_its_token(callers, monkeypatch):
     generate = [SLUICE, "generate", "--server", server.grpc, "--max-tokens", "2", "--text", "And"]
     for command in (models, generate):
         run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
-        assert run.returncode == 1 and "SLUICE_TOKEN" in run.stderr
+        assert run.returncode == 1 and "requires a credential: set SLUICE_TOKEN" in run.stderr
+        run = subprocess.run([*command, "--token", STRANGER], capture_output=True, text=True,
+                             timeout=PATIENCE_S)
+        assert run.returncode == 1 and "the daemon does not know this token" in run.stderr
         assert (
             subprocess.run(
                 [*command, "--token", ALICE], capture_output=True, timeout=PATIENCE_S
