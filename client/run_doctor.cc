@@ -34,6 +34,9 @@ nlohmann::json FindingsJson(const std::vector<Finding>& findings) {
 
 int RunDoctor(const Arguments& arguments, const Connection& connection, const Console& console) {
   const DoctorArguments& own = arguments.doctor;
+  // Read first, because the metrics count refused calls.
+  const auto metrics = own.metrics_address.empty() ? absl::FailedPreconditionError("not asked")
+                                                   : FetchMetrics(own.metrics_address);
   const auto admin = Connection::To(own.admin, arguments.deadline_us);
   if (!admin.ok()) return UsageError(admin.status(), console);
   const absl::Status same_daemon =
@@ -42,8 +45,6 @@ int RunDoctor(const Arguments& arguments, const Connection& connection, const Co
   auto index = same_daemon.ok() ? admin->Index() : same_daemon;
   const bool full_reasons = index.ok();
   if (!full_reasons) index = connection.Index();
-  const auto metrics = own.metrics_address.empty() ? absl::FailedPreconditionError("not asked")
-                                                   : FetchMetrics(own.metrics_address);
   const auto ready = IsReady(connection);
   const Observation seen = {
       .server = arguments.server,

@@ -225,6 +225,15 @@ def test_sluice_sends_its_token(callers, monkeypatch):
     assert subprocess.run(models, capture_output=True, timeout=PATIENCE_S).returncode == 0
 
 
+def test_doctor_does_not_count_its_own_calls(callers):
+    server = callers(TWO, "--server.auth.anonymous", "false")
+    run = subprocess.run([SLUICE, "doctor", "--server", server.grpc, "--metrics-address",
+                          server.http, "--admin", server.admin], capture_output=True, text=True,
+                         timeout=PATIENCE_S)
+    assert server.metric("sluice_unauthenticated_total") > 0, "its calls have no token"
+    assert "the metrics show no problem" in run.stdout, run.stdout
+
+
 def test_sluice_load_speaks_tls_and_sends_its_token(tmp_path):
     authority = Authority()
     files = Files(tmp_path, authority)
