@@ -40,10 +40,10 @@ constexpr char kMetricsHelp[] =
 // Flag values that depend on other flags or on the environment, before they are checked.
 struct Flags {
   std::string inference_server = "localhost:8001";  // the default of --server
-  std::string admin_server;                         // its default in admin commands
+  std::string default_admin;                        // SLUICE_ADMIN
   std::optional<std::string> server;
+  std::optional<std::string> admin;
   std::optional<std::string> deadline;
-  std::string doctor_admin;   // --admin
   bool names_server = false;  // SLUICE_SERVER is set
   std::string shell;
   PlanFlags plan;
@@ -81,9 +81,12 @@ void AddFlags(Flags* flags, Arguments* arguments, CLI::App* app) {
                         "Print the version, and exit.");
   app->add_option("--server", flags->server,
                   Help("HOST:PORT of the server. Default: SLUICE_SERVER in the environment, or "
-                       "localhost:8001. For buckets, review, ladder, explain, plan, load, unload "
-                       "and reload: its admin address; default: SLUICE_ADMIN, or port 8003 on the "
-                       "host of the server, without TLS. https:// before an address means TLS."));
+                       "localhost:8001. https:// before an address means TLS."));
+  app->add_option("--admin", flags->admin,
+                  Help("HOST:PORT of the server's admin API, for doctor, buckets, review, ladder, "
+                       "explain, plan, load, unload and reload. It has TLS only with https:// "
+                       "(server.admin.secured). Default: SLUICE_ADMIN in the environment, or port "
+                       "8003 on the host of --server."));
   app->add_option("--deadline", flags->deadline,
                   Help("End a call after this long, e.g. 500ms; 0: never. Default: 60s, but never "
                        "for generate, load and reload."));
@@ -108,10 +111,6 @@ void AddFlags(Flags* flags, Arguments* arguments, CLI::App* app) {
   health->callback([=] { arguments->command = Command::kHealth; });
   CLI::App* doctor = AddCommand(
       "doctor", "Check a server, its metrics and its buckets, and report problems.", app);
-  doctor->add_option("--admin", flags->doctor_admin,
-                     Help("HOST:PORT of the admin API; https:// before it means TLS "
-                          "(server.admin.secured). Default: SLUICE_ADMIN, or port 8003 on the "
-                          "host of --server."));
   doctor->add_option("--metrics-address", arguments->doctor.metrics_address, Help(kMetricsHelp));
   doctor->add_flag("--json", arguments->doctor.json, "Print JSON.");
   doctor->callback([=] { arguments->command = Command::kDoctor; });
@@ -176,15 +175,15 @@ absl::Status ReadEndpoint(const char* flag, std::string_view text, Endpoint* end
   return ReadFlag(flag, Address{}, std::string(text), &endpoint->address);
 }
 
-// Reads the admin address `text` of the daemon at `server`, or the default if it is empty. The
-// flags of the connection are for `server`: the admin address has TLS only if `text` says so. A
-// token that was meant for a connection with TLS is not sent without it.
-absl::Status ReadAdmin(const char* flag, const std::string& text, const Endpoint& server,
-                       Endpoint* admin) {
+// Reads the admin address of the daemon at `server`. The flags of the connection are for `server`:
+// the admin address has TLS only if it begins with https://. A token that was meant for a
+// connection with TLS is not sent without it.
+absl::Status ReadAdmin(const Flags& flags, const Endpoint& server, Endpoint* admin) {
   admin->connection = server.connection;
   admin->connection.tls = false;
-  SLUICE_RETURN_IF_ERROR(
-      ReadEndpoint(flag, text.empty() ? OnHostOf(server.address, 8003) : text, admin));
+  const std::string text = flags.admin.value_or(flags.default_admin);
+  SLUICE_RETURN_IF_ERROR(ReadEndpoint(flags.admin.has_value() ? "--admin" : "SLUICE_ADMIN",
+                                      text.empty() ? OnHostOf(server.address, 8003) : text, admin));
   if (server.connection.tls && !admin->connection.tls) admin->connection.token.clear();
   return absl::OkStatus();
 }
@@ -195,11 +194,13 @@ absl::Status ReadServer(const std::string& command, const Flags& flags, Argument
   SLUICE_RETURN_IF_ERROR(
       ReadEndpoint("--server", flags.server.value_or(flags.inference_server), &server));
   arguments->calls_admin = IsAdminCommand(command);
-  if (arguments->calls_admin && !flags.server.has_value()) {
+  if (arguments->calls_admin) {
     Endpoint admin;
-    SLUICE_RETURN_IF_ERROR(ReadAdmin("SLUICE_ADMIN", flags.admin_server, server, &admin));
-    if (flags.names_server) arguments->daemon = std::move(server);
-    arguments->chosen_admin = true;
+    SLUICE_RETURN_IF_ERROR(ReadAdmin(flags, server, &admin));
+    arguments->chosen_admin = !flags.admin.has_value();
+    if (flags.server.has_value() || (flags.names_server && arguments->chosen_admin)) {
+      arguments->daemon = std::move(server);
+    }
     server = std::move(admin);
   }
   arguments->server = std::move(server.address);
@@ -217,9 +218,8 @@ absl::Status Complete(const Flags& flags, const CLI::App& app, Arguments* argume
   if (command == "stats")
     return ReadMetricsAddress(arguments->server, &arguments->stats.metrics_address);
   if (command == "doctor") {
-    const std::string& admin = flags.doctor_admin.empty() ? flags.admin_server : flags.doctor_admin;
-    SLUICE_RETURN_IF_ERROR(ReadAdmin("--admin", admin, {arguments->server, arguments->connection},
-                                     &arguments->doctor.admin));
+    SLUICE_RETURN_IF_ERROR(
+        ReadAdmin(flags, {arguments->server, arguments->connection}, &arguments->doctor.admin));
     return ReadMetricsAddress(arguments->server, &arguments->doctor.metrics_address);
   }
   return ReadPlanCommand(flags.plan, app, arguments);
@@ -266,7 +266,7 @@ absl::StatusOr<Arguments> ParseArguments(int argc, const char* const* argv,
     return set;
   };
   flags.names_server = set_from("SLUICE_SERVER", &flags.inference_server);
-  set_from("SLUICE_ADMIN", &flags.admin_server);
+  set_from("SLUICE_ADMIN", &flags.default_admin);
   CLI::App app(kDescription, "sluice");
   Arguments arguments;
   AddFlags(&flags, &arguments, &app);

@@ -239,11 +239,12 @@ struct Arguments {
   std::string server;
   int64_t deadline_us = 0;  // of each call; 0 means none
   ConnectionArguments connection;
-  // The daemon that a command of the admin API is meant for, if its admin address was not given by
-  // --server. The command is refused if `server` turns out to be another daemon's address.
+  // The daemon that a command of the admin API is meant for, if --server names it, or if only the
+  // environment gives both addresses. The command is refused if `server` turns out to be the
+  // address of another daemon.
   std::optional<Endpoint> daemon;
-  bool calls_admin = false;   // the command needs an admin address
-  bool chosen_admin = false;  // `server` is an admin address that --server did not give
+  bool calls_admin = false;   // `server` is an admin address
+  bool chosen_admin = false;  // `server` is an admin address that --admin did not give
   InferArguments infer;
   GenerateArguments generate;
   ModelsArguments models;
@@ -264,7 +265,7 @@ struct Arguments {
 };
 
 // Returns InvalidArgument that names the flag. Defaults come from the environment: SLUICE_SERVER
-// for --server, or SLUICE_ADMIN for commands that call the admin API, and SLUICE_TOKEN for --token.
+// for --server, SLUICE_ADMIN for --admin, and SLUICE_TOKEN for --token.
 absl::StatusOr<Arguments> ParseArguments(int argc, const char* const* argv,
                                          const std::function<const char*(const char*)>& getenv);
 

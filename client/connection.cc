@@ -68,8 +68,8 @@ std::string HintForUnavailable(absl::string_view message, const Arguments& argum
       own.tls ? certificates : "; ");
   return arguments.calls_admin
              ? absl::StrCat("no admin API", no_answer,
-                            "set SLUICE_ADMIN to the daemon's server.admin.address, or give it "
-                            "with --server")
+                            "give the daemon's server.admin.address with --admin or "
+                            "SLUICE_ADMIN")
              : absl::StrCat("no server", no_answer, "give --server HOST:PORT or set SLUICE_SERVER");
 }
 
@@ -247,7 +247,7 @@ absl::Status CheckSameDaemon(const Connection& server, const std::string& server
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "the admin address ", admin_address, " belongs to another daemon than the server ",
-      server_address, "; set SLUICE_ADMIN to server.admin.address of that daemon"));
+      server_address, "; set --admin or SLUICE_ADMIN to server.admin.address of that daemon"));
 }
 
 absl::Status CheckSameMetrics(const absl::StatusOr<std::string>& instance,
@@ -294,7 +294,7 @@ std::string HintFor(const absl::Status& status, const Arguments& arguments) {
     case absl::StatusCode::kUnimplemented:
       return absl::StrCat("does ", arguments.server,
                           " serve this? The admin API has its own address (server.admin.address of "
-                          "the daemon): set --server or SLUICE_ADMIN");
+                          "the daemon): set --admin or SLUICE_ADMIN");
     default:
       return "";
   }

@@ -12,7 +12,7 @@ std::string Help(absl::string_view text) {
 
 CLI::App* AddCommand(const char* name, const char* description, CLI::App* app) {
   CLI::App* command = app->add_subcommand(name, description);
-  command->fallthrough();  // --server and --deadline may follow the command
+  command->fallthrough();  // --server and other flags may follow the command
   command->set_help_flag("-h,--help", "Print this help, and exit.");
   return command;
 }

@@ -40,7 +40,7 @@ def load(options, daemon, seconds, *more, out=None):
 def choose(options, daemon, choice):
     begin = time.monotonic()
     set_ = subprocess.run(
-        [options.sluice, "ladder", "set", "m", *choice, "--server", daemon.grpc, "--json"],
+        [options.sluice, "ladder", "set", "m", *choice, "--admin", daemon.grpc, "--json"],
         capture_output=True, text=True)
     if set_.returncode != 0:
         sys.exit(f"ladders.py: {' '.join(choice)}: {set_.stderr}")

@@ -83,11 +83,11 @@ class Daemon:
         lines = [line for line in self.metrics() if line.startswith(name)]
         return sum(float(line.split()[-1]) for line in lines if line[len(name)] in "{ ")
 
-    def client(self, *arguments, address=None, limit_s=60):
+    def client(self, *arguments, limit_s=60):
         """Runs the client and returns its status and output."""
         done = subprocess.run([
-            str(word) for word in (self._check.program("sluice"), *arguments, "--server", address
-                                   or self.admin)
+            str(word) for word in (self._check.program("sluice"), *arguments, "--server",
+                                   self.grpc, "--admin", self.admin)
         ], env=self._check.ours, capture_output=True, text=True, timeout=limit_s)
         self._check.results.log.write(done.stdout + done.stderr)
         return done.returncode, done.stdout + done.stderr
@@ -100,8 +100,7 @@ class Daemon:
                               stderr=self._check.results.log.file, timeout=limit_s).returncode
 
     def infer(self, identity):
-        return self.client("infer", "--ids", "5,17,3", "--max-tokens", "4", "--id", identity,
-                           address=self.grpc)
+        return self.client("infer", "--ids", "5,17,3", "--max-tokens", "4", "--id", identity)
 
     def stop(self, limit_s=60):
         self.process.send_signal(signal.SIGTERM)

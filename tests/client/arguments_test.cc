@@ -90,7 +90,13 @@ TEST(ParseArguments, AdminCommandsUseTheAdminAddress) {
   EXPECT_EQ(Parse({"review"})->server, "localhost:8003");
   EXPECT_EQ(Parse({"review"}, "far:9001")->server, "far:8003");
   EXPECT_EQ(Parse({"buckets"}, "far:9001", "near:1")->server, "near:1");
-  EXPECT_EQ(Parse({"--server=h:7", "explain", "x"}, "far:9001", "near:1")->server, "h:7");
+  EXPECT_EQ(Parse({"--admin=h:7", "explain", "x"}, "far:9001", "near:1")->server, "h:7");
+  EXPECT_EQ(Parse({"explain", "x", "--server=h:7"}, "far:9001")->server, "h:8003");
+  EXPECT_EQ(Parse({"models", "--admin=h:7"}, "far:9001")->server, "far:9001");
+  EXPECT_THAT(std::string(Parse({"buckets", "--admin=h"}).status().message()),
+              HasSubstr("--admin: expected HOST:PORT"));
+  EXPECT_THAT(std::string(Parse({"buckets"}, "a:1", "h").status().message()),
+              HasSubstr("SLUICE_ADMIN: expected HOST:PORT"));
   EXPECT_EQ(Parse({"models"}, "far:9001", "near:1")->server, "far:9001");
 }
 
@@ -111,7 +117,7 @@ TEST(ParseArguments, EachAddressHasItsOwnScheme) {
   EXPECT_TRUE(secured->connection.tls);
   EXPECT_EQ(secured->connection.ca, "a.pem");
   EXPECT_EQ(secured->connection.token, "abc");
-  const auto named = Parse({"buckets", "--ca=a.pem", "--server=h:3"}, "f:1");
+  const auto named = Parse({"buckets", "--ca=a.pem", "--admin=https://h:3"}, "f:1");
   ASSERT_TRUE(named.ok()) << named.status();
   EXPECT_TRUE(named->connection.tls);
   EXPECT_FALSE(named->daemon.has_value());
@@ -120,13 +126,16 @@ TEST(ParseArguments, EachAddressHasItsOwnScheme) {
   EXPECT_EQ(Parse({"buckets", "--token=abc"}, "f:1")->connection.token, "abc");
 }
 
-TEST(ParseArguments, TheDaemonOfAnAdminCommandIsTheOneOfTheEnvironment) {
+TEST(ParseArguments, TheDaemonOfAnAdminCommandIsTheNamedServer) {
   EXPECT_FALSE(Parse({"reload"})->daemon.has_value());
+  EXPECT_EQ(Parse({"reload"}, "f:1")->daemon->address, "f:1");
+  EXPECT_FALSE(Parse({"reload", "--admin=g:2"}, "f:1")->daemon.has_value());
+  EXPECT_EQ(Parse({"reload", "--admin=g:2", "--server=h:3"}, "f:1")->daemon->address, "h:3");
   EXPECT_TRUE(Parse({"reload"})->calls_admin);
-  EXPECT_TRUE(Parse({"--server=h:3", "explain", "r"})->calls_admin);
+  EXPECT_TRUE(Parse({"--admin=h:3", "explain", "r"})->calls_admin);
   EXPECT_FALSE(Parse({"models"})->calls_admin);
   EXPECT_TRUE(Parse({"reload"})->chosen_admin);
-  EXPECT_FALSE(Parse({"--server=h:3", "reload"})->chosen_admin);
+  EXPECT_FALSE(Parse({"--admin=h:3", "reload"})->chosen_admin);
   EXPECT_FALSE(Parse({"models"}, "f:1")->chosen_admin);
 }
 
@@ -431,6 +440,7 @@ TEST(ParseArguments, TheDoctorTakesThreeAddresses) {
   const auto tls = Parse({"doctor", "--ca=a.pem"});
   EXPECT_TRUE(tls->connection.tls);
   EXPECT_FALSE(tls->doctor.admin.connection.tls);
+  EXPECT_EQ(Parse({"doctor", "--admin=d:4"}, "b:2", "c:3")->doctor.admin.address, "d:4");
   EXPECT_TRUE(Parse({"doctor", "--admin=https://a:1"})->doctor.admin.connection.tls);
   EXPECT_EQ(Parse({"doctor", "--metrics-address=none"})->doctor.metrics_address, "");
 }

@@ -48,7 +48,7 @@ class CommandFixture : public ::testing::Test {
 
   // Runs a command and returns its exit code; its output is in out_ and error_.
   int RunWith(std::vector<std::string> words, const std::string& input = "") {
-    words.insert(words.begin(), {"sluice", "--server", address_});
+    words.insert(words.begin(), {"sluice", "--server", address_, "--admin", address_});
     std::vector<const char*> argv;
     for (const std::string& word : words) argv.push_back(word.c_str());
     const auto arguments = ParseArguments(static_cast<int>(argv.size()), argv.data(),

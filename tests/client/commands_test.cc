@@ -352,8 +352,8 @@ TEST(FailureText, AnAdminCommandNamesTheAdminAddress) {
   Arguments arguments;
   arguments.calls_admin = true;
   const std::string text = FailureText(absl::UnavailableError("m"), arguments);
-  EXPECT_THAT(text, HasSubstr("set SLUICE_ADMIN to the daemon's server.admin.address, or give it "
-                              "with --server"));
+  EXPECT_THAT(text, HasSubstr("give the daemon's server.admin.address with --admin or "
+                              "SLUICE_ADMIN"));
   EXPECT_THAT(text, Not(HasSubstr("SLUICE_SERVER")));
   EXPECT_THAT(FailureText(absl::UnavailableError("m"), Arguments()), HasSubstr("SLUICE_SERVER"));
 }

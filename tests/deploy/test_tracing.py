@@ -83,7 +83,7 @@ def test_one_request_is_followed_from_its_caller_to_its_steps(tmp_path, admin):
         took_us = (span.end_time_unix_nano - span.start_time_unix_nano) / 1000
         assert 0 < entry["queue_us"] + entry["compute_us"] <= entry["total_us"] <= took_us
         assert entry["generated_tokens"] == 12
-        explained = subprocess.run([SLUICE, "--server", admin, "explain", "followed", "--json"],
+        explained = subprocess.run([SLUICE, "--admin", admin, "explain", "followed", "--json"],
                                    capture_output=True, text=True)
         assert explained.returncode == 0, explained.stderr
         assert int(json.loads(explained.stdout)["total_steps"]) == entry["steps"] == 12

@@ -18,7 +18,7 @@ def sluice(*arguments, stdin=None):
 
 
 def buckets(served):
-    run = sluice("buckets", "--json", "--advise", "--server", served.admin)
+    run = sluice("buckets", "--json", "--advise", "--admin", served.admin)
     assert run.returncode == 0, run.stderr
     (model,) = json.loads(run.stdout)["models"]
     return model
@@ -85,7 +85,7 @@ def test_counters_of_buckets_sum_to_the_totals_after_random_traffic(daemon):
                 sent))
             choice = ("--strategy", "geometric", "--ratio", str(draw.choice((1.3, 1.7, 2, 3))),
                       "--min-tokens", str(draw.randint(1, 20)))
-            run = sluice("ladder", "set", "demo", *choice, "--server", served.admin)
+            run = sluice("ladder", "set", "demo", *choice, "--admin", served.admin)
             assert run.returncode == 0, run.stderr
     # A step is counted after its answer.
     wait_until(lambda: served.metric("sluice_batches_total")
@@ -115,7 +115,7 @@ def test_counters_of_buckets_sum_to_the_totals_after_random_traffic(daemon):
                    if sample == "sluice_bucket_replay_seconds_bucket"
                    and {("bucket", bucket), ("le", "+Inf")} <= set(pairs)]
         assert fitting == [number], bucket
-    (model,) = json.loads(sluice("buckets", "--json", "--server", served.admin).stdout)["models"]
+    (model,) = json.loads(sluice("buckets", "--json", "--admin", served.admin).stdout)["models"]
     assert int(model["last_hour"]["batches"]) == sum(batches.values())
 
 
@@ -150,7 +150,7 @@ def test_the_history_has_the_batches_since_the_daemon_was_ready(daemon):
     assert stretch["end_age_seconds"] == 0 < stretch["begin_age_seconds"]
     assert [bucket["tokens"] for bucket in stretch["ladder"]] == [
         use["bucket"]["tokens"] for use in buckets(served)["buckets"]]
-    run = sluice("buckets", "--history", "--server", served.admin)
+    run = sluice("buckets", "--history", "--admin", served.admin)
     assert run.returncode == 0, run.stderr
     row = run.stdout.split("SINCE")[1].splitlines()[1]
     assert " 30 " in row and "%" in row and "buckets" in row
@@ -158,14 +158,14 @@ def test_the_history_has_the_batches_since_the_daemon_was_ready(daemon):
 
 
 def history(served):
-    run = sluice("buckets", "--json", "--history", "--server", served.admin)
+    run = sluice("buckets", "--json", "--history", "--admin", served.admin)
     assert run.returncode == 0, run.stderr
     (model,) = json.loads(run.stdout)["models"]
     return model["history"]
 
 
 def test_the_table_of_buckets_has_bars_and_totals(demo):
-    run = sluice("buckets", "--advise", "--server", demo.admin)
+    run = sluice("buckets", "--advise", "--admin", demo.admin)
     assert run.returncode == 0, run.stderr
     assert "FILL" in run.stdout and "[" in run.stdout
     assert "step cost" in run.stdout and "us" in run.stdout.split("step cost")[1]
@@ -178,7 +178,7 @@ def test_review_fits_the_ladder_to_the_traffic(daemon):
         for at in range(200):
             score(client, 37 if at % 2 else 150)
         captured = served.metric("sluice_plan_captures_total")
-        run = sluice("review", "--force", "--json", "--server", served.admin)
+        run = sluice("review", "--force", "--json", "--admin", served.admin)
         assert run.returncode == 0, run.stderr
         report = json.loads(run.stdout)
         assert report["reason"]
@@ -200,7 +200,7 @@ def test_a_ladder_of_one_column_cannot_be_reviewed(daemon):
         score(client, 20)
     model = buckets(served)
     assert all(use["bucket"]["positions"] > 0 for use in model["buckets"])
-    run = sluice("review", "--server", served.admin)
+    run = sluice("review", "--admin", served.admin)
     assert run.returncode == 1 and "FAILED_PRECONDITION" in run.stderr
 
 
@@ -208,14 +208,14 @@ def test_explain_lists_the_steps_of_a_request(demo):
     run = sluice("infer", "--text", "In the beginning", "--max-tokens", "3", "--id", "explain-me",
                  "--server", demo.grpc)
     assert run.returncode == 0, run.stderr
-    words = sluice("explain", "explain-me", "--server", demo.admin)
+    words = sluice("explain", "explain-me", "--admin", demo.admin)
     assert words.returncode == 0, words.stderr
     assert "Request explain-me to demo version 1 ended with OK" in words.stdout
-    answer = json.loads(sluice("explain", "explain-me", "--json", "--server", demo.admin).stdout)
+    answer = json.loads(sluice("explain", "explain-me", "--json", "--admin", demo.admin).stdout)
     assert int(answer["total_steps"]) == 3
     assert sum(int(step.get("steps", 1)) for step in answer["steps"]) == 3
     assert all(int(step["own_tokens"]) > 0 for step in answer["steps"])
-    missing = sluice("explain", "absent", "--server", demo.admin)
+    missing = sluice("explain", "absent", "--admin", demo.admin)
     assert missing.returncode == 1 and "NOT_FOUND" in missing.stderr
 
 

@@ -194,7 +194,7 @@ def test_tokens_are_limited_and_a_reload_changes_the_rate(tmp_path, callers):
     assert status == "RESOURCE_EXHAUSTED" and trailers["sluice-reason"] == "rate_limited"
     config.write_text("server: {rate: {tokens_per_second: 0, tokens_burst: 100}}\n")
     run = subprocess.run(
-        [SLUICE, "reload", "--server", server.admin],
+        [SLUICE, "reload", "--admin", server.admin],
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,

@@ -61,4 +61,4 @@ def test_explain_at_other_ports_names_the_variable_of_the_admin_address(demo):
     assert run.returncode == 3
     hint = run.stderr.splitlines()[-1]
     assert hint.startswith("hint: no admin API answers at 127.0.0.1:8003")
-    assert "set SLUICE_ADMIN" in hint and "SLUICE_SERVER" not in hint
+    assert "--admin or SLUICE_ADMIN" in hint and "SLUICE_SERVER" not in hint

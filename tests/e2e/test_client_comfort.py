@@ -66,7 +66,7 @@ def test_doctor_reads_the_reasons_of_models_from_the_admin_address(daemon, tmp_p
     assert "advice the model repository has a folder that is not a model: notes," in text, text
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "config.json").write_text("[]")
-    assert sluice("load", "broken", "--server", served.admin).returncode == 1
+    assert sluice("load", "broken", "--admin", served.admin).returncode == 1
     status, text = doctor()
     assert status == 1 and "BAD model broken version 1: UNAVAILABLE, the last load failed" in text
     assert "config.json" in text, text
@@ -144,7 +144,7 @@ def test_output_fits_a_terminal(demo, command):
     admin = command[0] in ("buckets", "explain", "review", "ladder", "plan")
     addresses = {"HTTP": demo.http, "ADMIN": demo.admin}
     words = [addresses.get(word, word) for word in command]
-    result = sluice(*words, "--server", demo.admin if admin else demo.grpc)
+    result = sluice(*words, *(("--admin", demo.admin) if admin else ("--server", demo.grpc)))
     assert result.returncode == 0, result.stderr
     assert max(len(line) for line in result.stdout.splitlines()) <= 100, result.stdout
     assert "\x1b" not in result.stdout + result.stderr  # no colours if the output is not a terminal
@@ -172,14 +172,14 @@ def test_unknown_parameter_error_suggests_a_similar_name(demo):
 
 def test_explain_groups_equal_steps_and_filters_by_model(demo):
     sluice("generate", "--server", demo.grpc, "--id", "long", "--max-tokens", "30", "Once")
-    result = sluice("explain", "--server", demo.admin, "long")
+    result = sluice("explain", "--admin", demo.admin, "long")
     assert result.returncode == 0
     steps = re.findall(r"runs in (?:step \d+|(\d+) steps)", result.stdout)
     # The steps of a request that runs without others differ only in number, except for the first.
     assert 2 <= len(steps) <= 4 and max(int(each or 1) for each in steps) > 20, result.stdout
-    result = sluice("explain", "--server", demo.admin, "long", "--model", "other")
+    result = sluice("explain", "--admin", demo.admin, "long", "--model", "other")
     assert "no model 'other'; served: demo" in result.stderr
-    result = sluice("explain", "--server", demo.admin, "unknown")
+    result = sluice("explain", "--admin", demo.admin, "unknown")
     assert re.search(r"among a model's last \d\d+ finished requests with an id", result.stderr)
 
 
@@ -210,7 +210,7 @@ def test_admin_commands_refuse_the_admin_address_of_another_daemon(demo, daemon)
         assert refused.stderr == (
             f"admin address: {other.admin}\n"
             f"sluice: the admin address {other.admin} belongs to another daemon than the server "
-            f"{demo.grpc}; set SLUICE_ADMIN to server.admin.address of that daemon\n"
+            f"{demo.grpc}; set --admin or SLUICE_ADMIN to server.admin.address of that daemon\n"
         )
     assert other.ready()
     doctor = run("doctor", "--metrics-address", demo.http, server=demo, admin=other)

@@ -61,7 +61,7 @@ class Crashing:
         choice = f"{1.5 + self.tried / 1000:g}"  # a new ratio each time
         self.kept.add(choice)
         run = sluice("ladder", "set", "demo", "--strategy", "geometric", "--ratio", choice,
-                     "--keep", "--server", server.admin)
+                     "--keep", "--admin", server.admin)
         if run.returncode == 0:
             self.kept = {choice}
         return run.returncode == 0
@@ -73,7 +73,7 @@ class Crashing:
                 self.counted["kept"] += self.choose(server)
             else:
                 self.write(draw.randint(1, 99))
-                self.counted["reloaded"] += sluice("reload", "--server",
+                self.counted["reloaded"] += sluice("reload", "--admin",
                                                    server.admin).returncode == 0
 
     def changes(self):

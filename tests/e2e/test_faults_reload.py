@@ -35,7 +35,7 @@ def hangup(server):
 
 def reload(server):
     return subprocess.run(
-        [SLUICE, "reload", "--server", server.admin],
+        [SLUICE, "reload", "--admin", server.admin],
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
@@ -58,7 +58,7 @@ def to_an_io_error(path):
 
 @pytest.mark.parametrize("begin", [
     lambda server: server.process.send_signal(signal.SIGHUP),
-    lambda server: subprocess.Popen([SLUICE, "load", "demo", "--server", server.admin],
+    lambda server: subprocess.Popen([SLUICE, "load", "demo", "--admin", server.admin],
                                     stderr=subprocess.DEVNULL),
 ], ids=["reload", "load"])
 def test_a_termination_ends_a_load_in_progress(daemon, tmp_path, begin):

@@ -128,7 +128,7 @@ def test_the_client_loads_and_unloads_models(daemon, repository):
 
     def sluice(*arguments):
         return subprocess.run(
-            [SLUICE, *arguments, "--server", served.admin],
+            [SLUICE, *arguments, "--server", served.grpc, "--admin", served.admin],
             capture_output=True,
             text=True,
             timeout=PATIENCE_S,
@@ -207,8 +207,9 @@ def test_bad_model_of_the_repository_is_left_out_at_the_start(daemon, repository
     served = serving(daemon, repository)
 
     def sluice(*arguments):
-        return subprocess.run([SLUICE, *arguments, "--server", served.admin], capture_output=True,
-                              text=True, timeout=PATIENCE_S)
+        return subprocess.run(
+            [SLUICE, *arguments, "--server", served.grpc, "--admin", served.admin],
+            capture_output=True, text=True, timeout=PATIENCE_S)
 
     def loads(result):
         return served.metric("sluice_model_loads_total", result=result)

@@ -99,7 +99,7 @@ def test_the_last_good_certificate_is_used(secure, files, authority):
 
 def test_a_reload_reads_certificates_and_reports_bad_ones(secure, files, authority):
     server = secure(*files.options()[:-1], "1h")
-    reload = [SLUICE, "reload", "--server", server.admin]
+    reload = [SLUICE, "reload", "--admin", server.admin]
     with undisturbed(server):
         mismatched(files, authority)
         failed = subprocess.run(reload, capture_output=True, text=True, timeout=PATIENCE_S)
@@ -222,10 +222,10 @@ def test_only_probes_may_use_plaintext(secure, files):
 
 def test_the_admin_address_has_tls_if_configured(secure, files):
     server = secure(*files.options(), "--server.admin.secured", "true")
-    models = [SLUICE, "buckets", "--json", "--server", server.admin]
-    assert subprocess.run(models, capture_output=True, timeout=PATIENCE_S).returncode == 3
-    run = subprocess.run([*models, "--ca", files.ca], capture_output=True, timeout=PATIENCE_S)
-    assert run.returncode == 0, run.stderr
+    for scheme, status in (("", 3), ("https://", 0)):
+        run = subprocess.run([SLUICE, "buckets", "--json", "--admin", f"{scheme}{server.admin}",
+                              "--ca", files.ca], capture_output=True, timeout=PATIENCE_S)
+        assert run.returncode == status, run.stderr
 
 
 def test_the_doctor_and_buckets_use_the_scheme_of_each_address(secure, files):

@@ -55,7 +55,7 @@ class Life:
             self.status = server.process.returncode
 
     def _command(self, *arguments):
-        run = sluice(*arguments, "--server", self.server.admin)
+        run = sluice(*arguments, "--admin", self.server.admin)
         self.told += run.stdout + run.stderr
         return run.returncode == 0
 

@@ -139,7 +139,7 @@ def test_a_request_without_an_id_is_explained_by_the_id_of_its_answer(demo, gate
     answer = client.completions.create(model="demo", prompt="a", max_tokens=1)
     assert answer.id == f"cmpl-{answer._request_id}"
     explained = subprocess.run(
-        [SLUICE, "explain", answer._request_id, "--server", demo.admin],
+        [SLUICE, "explain", answer._request_id, "--admin", demo.admin],
         capture_output=True, text=True)
     assert explained.returncode == 0 and answer._request_id in explained.stdout, explained
 

@@ -47,11 +47,11 @@ def test_no_call_fails_or_changes_while_ladders_are_chosen(daemon):
         caller.start()
     try:
         for choice in CHOICES:
-            run = sluice("ladder", "set", "demo", *choice, "--server", served.admin)
+            run = sluice("ladder", "set", "demo", *choice, "--admin", served.admin)
             assert run.returncode == 0, run.stderr
             model = buckets(served)
             assert model["strategy"] == choice[1]
-        run = sluice("ladder", "reset", "demo", "--server", served.admin)
+        run = sluice("ladder", "reset", "demo", "--admin", served.admin)
         assert run.returncode == 0, run.stderr
     finally:
         chosen.set()
@@ -68,20 +68,20 @@ def test_kept_ladder_survives_a_restart(daemon, tmp_path):
     options = ("--engine.ladder.file", str(tmp_path / "ladder.json"))
     served = daemon(*options)
     run = sluice("ladder", "set", "demo", "--strategy", "geometric", "--ratio", "2", "--keep",
-                 "--server", served.admin)
+                 "--admin", served.admin)
     assert run.returncode == 0, run.stderr
     served.stop()
     served = daemon(*options)
-    run = sluice("ladder", "show", "--json", "--server", served.admin)
+    run = sluice("ladder", "show", "--json", "--admin", served.admin)
     (model,) = json.loads(run.stdout)["models"]
     assert model["ladder_options"]["strategy"] == "geometric"
     assert model["ladder_kept"] == {"strategy": "geometric", "ratio": "2"}
     assert "restart     keeps --ratio 2 --strategy geometric" in sluice(
-        "ladder", "show", "demo", "--server", served.admin).stdout
+        "ladder", "show", "demo", "--admin", served.admin).stdout
 
 
 def test_keeping_needs_a_ladder_file(demo):
-    run = sluice("ladder", "set", "demo", "--ratio", "2", "--keep", "--server", demo.admin)
+    run = sluice("ladder", "set", "demo", "--ratio", "2", "--keep", "--admin", demo.admin)
     assert run.returncode == 1 and "engine.ladder.file is empty" in run.stderr
 
 
@@ -97,31 +97,31 @@ def test_no_ladder_is_recommended_where_buckets_do_not_change_the_speed(daemon):
     served = daemon("--engine.ladder.ratio", "4", "--engine.ladder.max-buckets", "3")
     serve_prompts(served)
     trials = json.loads(
-        sluice("ladder", "try", "demo", "--json", "--server", served.admin).stdout)
+        sluice("ladder", "try", "demo", "--json", "--admin", served.admin).stdout)
     assert [trial["name"] for trial in trials["trials"]] == [trials["best"]] == ["present"]
     assert trials["ladder_is_free"] is True
     reason = "this device computes only the tokens of a batch"
-    assert reason in sluice("ladder", "try", "demo", "--server", served.admin).stdout
-    review = sluice("review", "--force", "--server", served.admin)
+    assert reason in sluice("ladder", "try", "demo", "--admin", served.admin).stdout
+    review = sluice("review", "--force", "--admin", served.admin)
     assert review.returncode == 0 and reason in review.stdout
     assert reason in " ".join(
-        sluice("buckets", "--advise", "--server", served.admin).stdout.split())
+        sluice("buckets", "--advise", "--admin", served.admin).stdout.split())
 
 
 def test_strategies_are_tried_on_the_recorded_traffic(daemon):
     served = daemon("--engine.ladder.review.interval", "0", "--engine.batch.policy",
                     "padded_buckets")
-    run = sluice("ladder", "try", "demo", "--server", served.admin)
+    run = sluice("ladder", "try", "demo", "--admin", served.admin)
     assert run.returncode == 1 and "only 0 sequences arrived" in run.stderr
     serve_prompts(served)
-    run = sluice("ladder", "try", "demo", "--json", "--server", served.admin)
+    run = sluice("ladder", "try", "demo", "--json", "--admin", served.admin)
     assert run.returncode == 0, run.stderr
     trials = json.loads(run.stdout)
     names = [trial["name"] for trial in trials["trials"]]
     assert names[:3] == ["present", "one bucket", "adaptive"] and trials["best"] in names
     gains = {trial["name"]: trial["gain"] for trial in trials["trials"]}
     assert max(gains.values()) <= gains[trials["best"]] + trials["margin"]
-    run = sluice("ladder", "try", "demo", "--server", served.admin)
+    run = sluice("ladder", "try", "demo", "--admin", served.admin)
     assert "FILL" in run.stdout
     assert "over a single bucket" in run.stdout or "gains nothing" in run.stdout
 
@@ -137,7 +137,7 @@ def test_a_choice_that_a_full_disk_does_not_keep_is_an_error(daemon, tmp_path):
 
     def keep(served, ratio):
         return sluice("ladder", "set", "demo", "--strategy", "geometric", "--ratio", ratio,
-                      "--keep", "--server", served.admin)
+                      "--keep", "--admin", served.admin)
 
     served = start()
     assert keep(served, "2").returncode == 0

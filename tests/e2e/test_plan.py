@@ -25,7 +25,7 @@ def test_a_served_model_has_the_plan_of_its_directory(daemon):
     device = ROOT / "docs" / "processor.json"
     served = daemon("--engine.attention.variant", "split:2")
     step = ["--sequences", "3", "--tokens", "2", "--context", "200", "--device", str(device)]
-    theirs = described("--model", "demo", "--server", served.admin, *step)
+    theirs = described("--model", "demo", "--admin", served.admin, *step)
     ours = described(str(ROOT / "models" / "demo"), "--variant", "split:2", *step)
     assert theirs.pop("model") == "demo" and ours.pop("model") == str(ROOT / "models" / "demo")
     assert theirs == ours
@@ -38,7 +38,7 @@ def test_a_plan_names_the_profile_that_the_daemon_serves(daemon):
     listed = subprocess.run([SLUICE, "models", "--server", server.admin, "--json"],
                             capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     profile = json.loads(listed.stdout)["models"][0]["metadata"]["properties"]["profile"]
-    for source in (["--model", "demo", "--server", server.admin], [str(ROOT / "models" / "demo")]):
+    for source in (["--model", "demo", "--admin", server.admin], [str(ROOT / "models" / "demo")]):
         name = described(*source, "--context", "9")["device"]["name"]
         assert name.endswith(f" threads, {profile}"), name
 
@@ -49,7 +49,7 @@ def test_profile_under_load_changes_no_answer(demo):
         alone = infer(client, inputs, ["output_ids"], max_tokens=40)["output_ids"]
         step = ["--sequences", "8", "--tokens", "16", "--context", "200"]
         with subprocess.Popen(
-            [SLUICE, "plan", "--model", "demo", "--server", demo.admin, "--profile", "--json",
+            [SLUICE, "plan", "--model", "demo", "--admin", demo.admin, "--profile", "--json",
              *step],
             stdout=subprocess.PIPE, text=True,
         ) as profile:
@@ -93,11 +93,11 @@ def test_own_cascade_is_rewritten(tmp_path):
 
 
 def test_errors_name_the_model_or_the_size(demo):
-    absent = plan("--model", "absent", "--server", demo.admin)
+    absent = plan("--model", "absent", "--admin", demo.admin)
     assert absent.returncode != 0 and "absent" in absent.stderr
-    long = plan("--model", "demo", "--server", demo.admin, "--context", "257")
+    long = plan("--model", "demo", "--admin", demo.admin, "--context", "257")
     assert long.returncode != 0 and "context is 257, must be in [1, 256]" in long.stderr
-    wide = plan("--model", "demo", "--server", demo.admin, "--sequences", "65536", "--context",
+    wide = plan("--model", "demo", "--admin", demo.admin, "--sequences", "65536", "--context",
                 "256", "--tokens", "200", "--profile")
     assert wide.returncode != 0
     assert "profile" in wide.stderr

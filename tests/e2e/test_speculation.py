@@ -79,10 +79,10 @@ def test_every_count_shows_forced_drafts(drafting):
     assert answer.accepted_tokens == answer.drafted_tokens < TOKENS
     after = drafting.metric("sluice_draft_tokens_total", source="forced", result="accepted")
     assert after - before == sum(each.accepted_tokens for each in answers)
-    words = sluice("explain", "forced", "--server", drafting.admin).stdout
+    words = sluice("explain", "forced", "--admin", drafting.admin).stdout
     assert (f"checked {answer.drafted_tokens} drafted tokens of the source forced; "
             f"{answer.drafted_tokens} were") in words
-    told = json.loads(sluice("explain", "forced", "--json", "--server", drafting.admin).stdout)
+    told = json.loads(sluice("explain", "forced", "--json", "--admin", drafting.admin).stdout)
     assert int(told["accepted_tokens"]) == answer.accepted_tokens
     assert int(told["total_steps"]) < TOKENS
     address = f"http://{drafting.http}/status.json"
@@ -180,7 +180,7 @@ def test_a_model_of_the_configuration_drafts(tmp_path):
             assert figures(answer) == figures(plain)
             assert answer.accepted_tokens == answer.drafted_tokens
             told = json.loads(
-                sluice("explain", "drafted", "--json", "--server", daemon.admin).stdout)
+                sluice("explain", "drafted", "--json", "--admin", daemon.admin).stdout)
             assert told["draft_source"] == ("model" if answer.drafted_tokens else "")
             assert daemon.metric("sluice_draft_tokens_total", model="large", source="model",
                                  result="accepted") == answer.accepted_tokens

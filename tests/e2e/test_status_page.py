@@ -121,7 +121,7 @@ def test_the_page_agrees_with_metrics(daemon, browser, device):
         # Rates and charts appear after the second snapshot.
         browser.until("document.querySelector('[data-figure=tokens_rate]').textContent !== '–'")
         keep_screenshot(browser, f"status_{device}")
-    assert subprocess.run([SLUICE, "review", "--server", served.admin], capture_output=True,
+    assert subprocess.run([SLUICE, "review", "--admin", served.admin], capture_output=True,
                           timeout=PATIENCE_S).returncode == 0
     quiet = served.metrics()
     for name in ("ok", "steps", "ladder_reviews"):
