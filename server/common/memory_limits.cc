@@ -35,6 +35,8 @@ std::string Mebibytes(int64_t bytes) {
   return absl::StrFormat("%.1f MiB", static_cast<double>(bytes) / static_cast<double>(kMiB));
 }
 
+int64_t MachineMemory() { return int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE); }
+
 }  // namespace
 
 int64_t MemoryLimits::sum() const {
@@ -70,8 +72,18 @@ absl::Status MemoryLimits::Check() const {
 
 int64_t ProcessMemoryLimit(const MemoryOptions& options, FileReader read) {
   if (options.limit_bytes > 0) return options.limit_bytes;
-  const int64_t machine = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE);
+  const int64_t machine = MachineMemory();
   return std::min(machine, CgroupMemory(read).value_or(machine));
+}
+
+std::string MemoryLimitWarning(const MemoryOptions& options, FileReader read) {
+  const int64_t available = ProcessMemoryLimit(MemoryOptions(), read);
+  if (options.limit_bytes <= available) return "";
+  return absl::StrCat("server.memory.limit_bytes is ", Mebibytes(options.limit_bytes), ", but the ",
+                      available < MachineMemory() ? "cgroup" : "machine", " has ",
+                      Mebibytes(available),
+                      ". The system may end the process before it reaches the limit. Lower the "
+                      "option, or remove it to use all of this memory");
 }
 
 ServerOptions WithMemoryShares(ServerOptions options) {

@@ -43,6 +43,10 @@ struct MemoryLimits {
 // Returns limit_bytes or, if it is 0, the memory of the cgroup or the machine.
 int64_t ProcessMemoryLimit(const MemoryOptions& options, FileReader read = ReadSystemFile);
 
+// Returns a warning if limit_bytes exceeds the memory of the cgroup or the machine, otherwise an
+// empty text.
+std::string MemoryLimitWarning(const MemoryOptions& options, FileReader read = ReadSystemFile);
+
 // Replaces each 0 that stands for a share of the memory by the number of bytes. If the default of
 // max_message_bytes does not fit the quota, lowers it.
 ServerOptions WithMemoryShares(ServerOptions options);

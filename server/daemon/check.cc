@@ -107,6 +107,8 @@ ConfigCheck CheckConfig(const Config& config) {
   const auto check_model = [&](const Model& model, const LadderChoice& ladder) {
     return chosen.ok() ? CheckOptions(engine, model, ladder, *chosen->backend) : absl::OkStatus();
   };
+  const std::string warning = MemoryLimitWarning(config.server.memory);
+  if (log.ok() && !warning.empty()) (*log)->Warn(warning);
   if (log.ok()) CheckModels(config, check_model, log->get(), &check);
   if (enough.ok() && chosen.ok() && chosen->backend->info().device == "cpu") {
     const int64_t copied = config.server.memory.copy_weights ? check.models.file_bytes : 0;

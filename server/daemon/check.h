@@ -25,8 +25,8 @@ struct ConfigCheck {
 // Opens the device, and reads the files of TLS, the callers and the models by the functions of the
 // start. Loads no weights. On a CPU, an estimate of their memory that exceeds the memory limit is
 // an error; on a GPU the start finds whether they fit. Activations and KV pages need some of the
-// memory that is left, which only the start measures. Writes warnings about models to the log of
-// `config`.
+// memory that is left, which only the start measures. Writes warnings about models and
+// about the memory limit to the log of `config`.
 ConfigCheck CheckConfig(const Config& config);
 
 }  // namespace sluice

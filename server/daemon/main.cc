@@ -160,6 +160,9 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
               {{"variable", kernels::kInstructionCapVariable}, {"value", cap}});
   }
   const ServerOptions server_options = WithMemoryShares(config.server);
+  if (const std::string warning = MemoryLimitWarning(config.server.memory); !warning.empty()) {
+    log->Warn(warning);
+  }
   const int64_t configured_models = CountModels(config.models, config.model_repository);
   EngineOptions engine_options =
       WithMemoryShares(config.engine, server_options.memory.limit_bytes, configured_models);

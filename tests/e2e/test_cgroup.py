@@ -4,8 +4,10 @@ The daemon reads /proc/self/cgroup and the files of the cgroup from a folder of 
 
 import os
 import re
+import subprocess
 
 import pytest
+from conftest import DEMO, SLUICED
 from waiting import wait_until
 
 MIB = 1 << 20
@@ -61,6 +63,22 @@ def test_threads_and_memory_follow_the_cgroup(daemon, cgroup, tmp_path):
     all_cpus = len(os.sched_getaffinity(0))
     expected = [] if all_cpus == 1 else [(all_cpus, min(all_cpus, 2)), (1, 1)]
     assert changes(log) == expected
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_a_limit_above_the_memory_of_the_cgroup_is_a_warning(daemon, cgroup, tmp_path, check):
+    variables = {"SLUICE_TEST_SYSTEM_ROOT": str(cgroup.root)}
+    limits = ("--server.memory.limit-bytes", "1025MiB")
+    if check:
+        output = subprocess.run([SLUICED, "--check", "--model", f"demo={DEMO}", *limits],
+                                env=os.environ | variables, capture_output=True, text=True,
+                                check=True).stderr
+    else:
+        with (tmp_path / "log").open("w") as log:
+            daemon(*limits, variables=variables, log=log).stop()
+        output = (tmp_path / "log").read_text()
+    assert output.count("server.memory.limit_bytes is 1025.0 MiB, but the cgroup has 1024.0 MiB"
+                        ) == 1, output
 
 
 def test_options_override_the_cgroup(daemon, cgroup, tmp_path):

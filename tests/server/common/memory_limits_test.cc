@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,28 @@ TEST(MemoryLimitsTest, TheDefaultsAreSharesOfTheLimitAndFitIt) {
     EXPECT_GT(limits.sum(), mib * kMiB * 3 / 8) << "the two shares only";
   }
   EXPECT_GT(ProcessMemoryLimit({}), 64 * kMiB) << "the memory of the machine or the cgroup";
+}
+
+TEST(MemoryLimitsTest, ALimitAboveTheMemoryOfTheCgroupOrTheMachineIsAWarning) {
+  std::string cgroup = "max\n";
+  const auto warning = [&cgroup](int64_t bytes) {
+    return MemoryLimitWarning({.limit_bytes = bytes},
+                              [&](const std::string& path) -> std::optional<std::string> {
+                                if (path == "/proc/self/cgroup") return "0::/\n";
+                                if (path == "/sys/fs/cgroup/memory.max") return cgroup;
+                                return std::nullopt;
+                              });
+  };
+  EXPECT_EQ(warning(0), "");
+  EXPECT_EQ(warning(kMiB), "");
+  EXPECT_THAT(warning(int64_t{1} << 60), HasSubstr("MiB, but the machine has "));
+  cgroup = std::to_string(30 * kMiB) + "\n";
+  EXPECT_EQ(warning(30 * kMiB), "");
+  EXPECT_EQ(
+      warning(31 * kMiB),
+      "server.memory.limit_bytes is 31.0 MiB, but the cgroup has 30.0 MiB. The system may end "
+      "the process before it reaches the limit. Lower the option, or remove it to use all of "
+      "this memory");
 }
 
 TEST(MemoryLimitsTest, TheLargestMessageFitsTheQuota) {
