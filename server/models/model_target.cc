@@ -18,6 +18,7 @@ namespace sluice {
 namespace {
 
 constexpr char kRepository[] = "the repository";
+constexpr size_t kMostCached = 4096;  // entries of a folder in a cache of the hub
 
 // Returns whether the folder could not be examined. It may still contain a model.
 bool IsUnread(const absl::Status& status) {
@@ -66,6 +67,41 @@ std::string RepositoryHint(const Directory& folder, const std::string& path) {
                       ": serve all of them by --model-repository ", absl::CHexEscape(path),
                       " (model_repository), or one by --model ", names.front(), "=",
                       absl::CHexEscape(path), "/", names.front());
+}
+
+// Returns the path of a snapshot if the folder is a model in a cache of the Hugging Face hub, or an
+// empty text. Prefers the snapshot of the branch main.
+std::string SnapshotIn(const Directory& folder, const std::string& path) {
+  const absl::StatusOr<Directory> snapshots = folder.OpenFolder("snapshots");
+  if (!snapshots.ok()) return "";
+  const absl::StatusOr<std::vector<std::string>> names = snapshots->List(kMostCached);
+  if (!names.ok() || names->empty()) return "";
+  const absl::StatusOr<Directory> refs = folder.OpenFolder("refs");
+  constexpr size_t kMostHash = 256;
+  const absl::StatusOr<std::string> main =
+      refs.ok() ? refs->Read("main", kMostHash) : refs.status();
+  const bool has_main = main.ok() && std::ranges::find(*names, *main) != names->end();
+  return absl::StrCat(absl::CHexEscape(path), "/snapshots/",
+                      absl::CHexEscape(has_main ? *main : names->front()));
+}
+
+// Returns which folders to name instead if the folder is a cache of the Hugging Face hub, or a
+// model in one; otherwise an empty text.
+std::string SnapshotHint(const std::string& name, const Directory& folder,
+                         const std::string& path) {
+  std::vector<std::string> found = {SnapshotIn(folder, path)};
+  const absl::StatusOr<std::vector<std::string>> entries = folder.List(kMostCached);
+  for (const std::string& entry : entries.value_or(std::vector<std::string>())) {
+    if (!entry.starts_with("models--")) continue;
+    const absl::StatusOr<Directory> model = folder.OpenFolder(entry);
+    if (model.ok()) found.push_back(SnapshotIn(*model, absl::StrCat(path, "/", entry)));
+  }
+  std::erase(found, "");
+  if (found.empty()) return "";
+  return absl::StrCat(
+      "; it is a cache of the Hugging Face hub: name the folder of a snapshot in "
+      "it, --model ",
+      name, "=", SomeOf(found));
 }
 
 // Returns whether a path that does not exist may be meant as the name of a model on a hub.
@@ -297,8 +333,9 @@ absl::Status OfModel(const ModelKey& key, absl::string_view place, const absl::S
 
 absl::Status MissingFile(const ModelTarget& target, const absl::Status& status) {
   if (target.place == kRepository) return status;
-  return absl::NotFoundError(
-      absl::StrCat(status.message(), RepositoryHint(target.folder, target.place)));
+  std::string hint = SnapshotHint(target.key.first, target.folder, target.place);
+  if (hint.empty()) hint = RepositoryHint(target.folder, target.place);
+  return absl::NotFoundError(absl::StrCat(status.message(), hint));
 }
 
 absl::Status NoSuchName(absl::string_view kind, const std::string& name,

@@ -65,7 +65,7 @@ absl::StatusOr<ModelTarget> FindTarget(const std::vector<ModelSpec>& models,
 absl::Status OfModel(const ModelKey& key, absl::string_view place, const absl::Status& status);
 
 // Returns the error that the model cannot be loaded because a file is missing, with what to do if
-// its folder has folders of models.
+// its folder has folders of models or is a cache of the Hugging Face hub.
 absl::Status MissingFile(const ModelTarget& target, const absl::Status& status);
 
 // Returns NotFound with the name that is nearest to `name`, and the known ones. `kind` and `where`

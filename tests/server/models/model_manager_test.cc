@@ -16,6 +16,7 @@
 namespace sluice {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -443,6 +444,27 @@ TEST_F(ModelManagerTest, AFolderOfModelFoldersIsRefusedWithTheOptionForAReposito
   AddModel("broken/inner");
   std::filesystem::remove(root_.File("broken/model.safetensors"));
   EXPECT_THAT(apply("broken"), Not(HasSubstr("--model-repository")));
+}
+
+TEST_F(ModelManagerTest, ACacheOfTheHubIsRefusedWithTheFolderOfASnapshot) {
+  const auto apply = [&](const std::string& path) {
+    return std::string(manager_.Apply({{"m", root_.File(path), 1}}, "").status().message());
+  };
+  const std::string one = "hub/models--org--one", two = "hub/models--org--two";
+  AddModel(one + "/snapshots/0123");
+  AddModel(one + "/snapshots/4567");
+  AddModel(two + "/snapshots/89ab");
+  std::filesystem::create_directories(root_.File(one + "/refs"));
+  WriteTestFile(root_.File(one + "/refs/main"), "4567");
+  const std::string of_one = root_.File(one + "/snapshots/4567");
+  const std::string of_two = root_.File(two + "/snapshots/89ab");
+  EXPECT_THAT(apply(one), AllOf(HasSubstr("snapshot in it, --model m=" + of_one),
+                                Not(HasSubstr("--model-repository"))));
+  EXPECT_THAT(apply(two), HasSubstr("snapshot in it, --model m=" + of_two));
+  EXPECT_THAT(apply("hub"), HasSubstr("snapshot in it, --model m=" + of_one + ", " + of_two));
+  EXPECT_EQ(apply(two + "/snapshots/89ab"), "");
+  std::filesystem::create_directories(root_.File("empty/snapshots"));
+  EXPECT_THAT(apply("empty"), Not(HasSubstr("Hugging Face")));
 }
 
 TEST_F(ModelManagerTest, AnInterruptedLoadChangesNothing) {
