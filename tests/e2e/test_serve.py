@@ -260,6 +260,23 @@ def test_one_message_names_all_taken_ports_and_a_command_with_free_ones(programs
         assert port == served.ports[option] if option not in taken else port != taken[option]
 
 
+def test_a_second_run_at_the_addresses_of_the_first_names_the_way_to_add_models(programs,
+                                                                                tmp_path):
+    repository = tmp_path / "more"
+    repository.mkdir()
+    with Serve(programs, tmp_path / "state", DEMO, "--", "--model-repository", repository) as first:
+        admin = first.lines()[3].split()[1]
+        words = [word for each in first.ports.items() for word in each]
+        with Serve(programs, tmp_path / "state", DEMO, *words) as second:
+            _, errors = second.process.communicate(timeout=PATIENCE_S)
+        assert second.process.returncode == 1
+        assert "start it with sluice serve DIR -- --model-repository FOLDER" in errors, errors
+        assert f"sluice load NAME --server {admin}. Use free ones" in errors, errors
+        shutil.copytree(DEMO, repository / "new", ignore=shutil.ignore_patterns("training", "*.py"))
+        subprocess.run([SLUICE, "load", "new", "--server", admin], check=True)
+        assert first.stop() == (0, "")
+
+
 def test_a_state_folder_that_cannot_be_written_names_the_remedy(programs, tmp_path):
     with Serve(programs, "/proc/sluice") as served:
         _, errors = served.process.communicate(timeout=PATIENCE_S)

@@ -22,8 +22,8 @@ import ssl
 import subprocess
 import sys
 import threading
-import urllib.error
 import urllib.request
+from http.client import HTTPException
 from typing import Any, Callable, NoReturn
 
 from . import pair_frame
@@ -230,7 +230,14 @@ def _addresses(given: argparse.Namespace, rest: list[str]) -> dict[str, str]:
             free[name] = _free_port(hosts[name], used)
             used.add(free[name])
         ports = ", ".join(f"{getattr(given, name)} ({_option(name)})" for name in taken)
-        _fail(f"these ports are in use by other processes: {ports}. Use free ones:\n"
+        running = ""
+        if set(_PORTS[1:]) <= set(taken) and _answers(
+                f"http://{hosts['metrics_port']}:{given.metrics_port}/livez"):
+            running = (" A daemon runs at these addresses. To add models to it, start it with"
+                       " sluice serve DIR -- --model-repository FOLDER, put their folders into"
+                       f" FOLDER, and run sluice load NAME --server {hosts['admin_port']}:"
+                       f"{given.admin_port}.")
+        _fail(f"these ports are in use by other processes: {ports}.{running} Use free ones:\n"
               f"  {_command(given, free, rest)}")
     return {name: f"{hosts[name]}:{getattr(given, name)}" for name in _PORTS}
 
@@ -303,7 +310,7 @@ def _answers(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=1, context=context) as answer:
             return bool(answer.status == 200)
-    except (OSError, urllib.error.URLError):
+    except (OSError, HTTPException):
         return False
 
 
