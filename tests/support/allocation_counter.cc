@@ -24,7 +24,8 @@ thread_local int64_t allocations = 0;
 thread_local int64_t failing_allocation = 0;  // its number; 0: none
 thread_local bool (*is_spared)() = nullptr;
 std::atomic<int64_t> allocations_of_all = 0;
-thread_local int64_t live_bytes = 0;  // may be negative: another thread may free memory
+std::atomic<int64_t> failing_size = -1;  // in bytes; -1: none
+thread_local int64_t live_bytes = 0;     // may be negative: another thread may free memory
 thread_local int64_t peak_bytes = 0;
 
 void CountTaken(size_t bytes) {
@@ -41,15 +42,15 @@ void* Taken(void* memory) {
 #endif
 
 // Counts an allocation. Returns whether it fails.
-bool CountFails() {
+bool CountFails(size_t bytes) {
   if (++allocations == failing_allocation && (is_spared == nullptr || !is_spared())) return true;
   allocations_of_all.fetch_add(1, std::memory_order_relaxed);
-  return false;
+  return static_cast<int64_t>(bytes) == failing_size.load(std::memory_order_relaxed);
 }
 
 // Returns nullptr if there is no memory.
 void* TryAllocate(size_t bytes, size_t alignment) {
-  return CountFails() ? nullptr : memalign(alignment, bytes);
+  return CountFails(bytes) ? nullptr : memalign(alignment, bytes);
 }
 
 void* Allocate(size_t bytes, size_t alignment) {
@@ -154,5 +155,8 @@ FailingAllocation::FailingAllocation(int64_t nth, bool (*spared)()) {
   is_spared = spared;
 }
 FailingAllocation::~FailingAllocation() { failing_allocation = 0; }
+
+FailingSize::FailingSize(int64_t bytes) { failing_size = bytes; }
+FailingSize::~FailingSize() { failing_size = -1; }
 
 }  // namespace sluice

@@ -33,4 +33,14 @@ class FailingAllocation {
   FailingAllocation& operator=(const FailingAllocation&) = delete;
 };
 
+// While it exists, makes the allocations of exactly this many bytes fail, in all threads. At most
+// one object may exist.
+class FailingSize {
+ public:
+  explicit FailingSize(int64_t bytes);
+  ~FailingSize();
+  FailingSize(const FailingSize&) = delete;
+  FailingSize& operator=(const FailingSize&) = delete;
+};
+
 }  // namespace sluice

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/out_of_memory.h"
 
 namespace sluice {
 
@@ -44,10 +45,9 @@ void CandidateScorer::ScoreSlice() {
     RequestRow* const row = Next();
     if (row == nullptr) break;
     const int64_t count = std::min(left, row->outputs.states->unscored());
-    const bool finite =
-        row->outputs.states->ScoreCandidates(row->index, count, *executable_, &row->owner->reply);
+    const absl::Status status = OrOutOfMemory([&] { return Score(row, count); });
     left -= count;
-    if (!finite || row->outputs.states->unscored() == 0) Leave(row, finite);
+    if (!status.ok() || row->outputs.states->unscored() == 0) Leave(row, status);
   }
   const nanoseconds took = clock_->Now() - begin;
   turn_ -= took;
@@ -74,13 +74,18 @@ RequestRow* CandidateScorer::Next() {
   return nullptr;
 }
 
-void CandidateScorer::Leave(RequestRow* row, bool finite) {
-  MutexLock lock(&state_->mu);
-  if (!finite) {
-    state_->requests.Fail(row->owner, absl::InternalError(absl::StrCat(
-                                          "scores of row ", row->index,
-                                          " are not finite; check the model with sluice verify")));
+absl::Status CandidateScorer::Score(RequestRow* row, int64_t count) {
+  RowStates& states = *row->outputs.states;
+  if (states.ScoreCandidates(row->index, count, *executable_, &row->owner->reply)) {
+    return absl::OkStatus();
   }
+  return absl::InternalError(absl::StrCat("scores of row ", row->index,
+                                          " are not finite; check the model with sluice verify"));
+}
+
+void CandidateScorer::Leave(RequestRow* row, const absl::Status& status) {
+  MutexLock lock(&state_->mu);
+  if (!status.ok()) state_->requests.Fail(row->owner, status);
   rows_.pop_front();
   state_->requests.EndScoring(row);
 }

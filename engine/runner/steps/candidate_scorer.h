@@ -40,7 +40,10 @@ class CandidateScorer {
  private:
   // Returns the row to score, or nullptr. Drops rows before it whose scores are no longer needed.
   RequestRow* Next();
-  void Leave(RequestRow* row, bool finite);
+  // Scores the next `count` candidates of the row. Returns Internal if a score is not finite.
+  absl::Status Score(RequestRow* row, int64_t count);
+  // Drops the row. Fails its request unless `status` is ok.
+  void Leave(RequestRow* row, const absl::Status& status);
 
   const ExecutableModel* const executable_;
   const int64_t slice_;  // candidates

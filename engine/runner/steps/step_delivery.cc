@@ -1,6 +1,8 @@
 #include "engine/runner/steps/step_delivery.h"
 
+#include "absl/status/statusor.h"
 #include "base/fault_injection.h"
+#include "base/out_of_memory.h"
 
 namespace sluice {
 namespace {
@@ -26,7 +28,10 @@ StepDelivery::StepDelivery(size_t max_rows) {
 }
 
 RowOutcome StepDelivery::CollectRow(size_t i, RequestRow* row, ExecutionSlot* slot) {
-  const ExecutionSlot::Result result = slot->Collect(i);
+  const auto collect = [&]() -> absl::StatusOr<ExecutionSlot::Result> { return slot->Collect(i); };
+  const absl::StatusOr<ExecutionSlot::Result> collected = OrOutOfMemory(collect);
+  if (!collected.ok()) return RowOutcome::kNoMemory;
+  const ExecutionSlot::Result& result = *collected;
   const bool injected = FaultsOn() && InjectNan(row->owner->request.spec->id);
   if (!result.finite || injected) return RowOutcome::kNotFinite;
   if (!result.at_end) return RowOutcome::kContinues;

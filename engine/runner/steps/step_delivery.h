@@ -12,7 +12,7 @@
 namespace sluice {
 
 // The outcome of a step for a row.
-enum class RowOutcome : uint8_t { kDropped, kContinues, kFinished, kNotFinite };
+enum class RowOutcome : uint8_t { kDropped, kContinues, kFinished, kNotFinite, kNoMemory };
 
 // The tokens that a step drew for its requests. An object is reused for later steps, and allocates
 // only when a step is larger than all earlier steps.

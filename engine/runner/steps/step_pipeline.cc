@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/out_of_memory.h"
 #include "base/reason.h"
 
 namespace sluice {
@@ -27,7 +28,9 @@ absl::Status StepError(const absl::Status& replayed) {
     return ReasonError(Reason::kDeviceLost,
                        absl::StrCat("the device is lost: ", replayed.message()));
   }
-  if (!absl::IsResourceExhausted(replayed)) return replayed;
+  if (!absl::IsResourceExhausted(replayed) || ReasonOf(replayed) == Reason::kMemory) {
+    return replayed;
+  }
   return ReasonError(Reason::kDeviceMemory,
                      absl::StrCat("the device has too little memory for the request's step: ",
                                   replayed.message()));
@@ -189,7 +192,7 @@ bool StepPipeline::EncodeLabels(InFlightStep* step, absl::Status* status) {
     const std::vector<std::string>& labels = active.request.spec->extraction.labels;
     while (status->ok() && !encoder.Find(labels, &active.label_vectors)) {
       heartbeat_->BeginStep(AllowedTime(encoder.step_seconds()));
-      *status = encoder.ComputeSome(labels);
+      *status = OrOutOfMemory([&] { return encoder.ComputeSome(labels); });
       if (!heartbeat_->EndStep()) return false;
     }
     if (!status->ok()) return true;
@@ -201,20 +204,20 @@ bool StepPipeline::Launch(InFlightStep* step) {
   if (prepared_.draft != nullptr && !DraftTokens(step)) return false;
   step->number = ++last_batch_;
   if (trim_at_ == MonoTime::max()) trim_at_ = step->decided + kTrimInterval;
-  for (RequestRow* row : step->rows) row->owner->AllocateReply();
+  absl::Status status = OrOutOfMemory([step] {
+    for (RequestRow* row : step->rows) row->owner->AllocateReply();
+    return absl::OkStatus();
+  });
   const StepRows rows{.sequences = step->sequences,
                       .rows = step->rows,
                       .size = step->decision.size,
                       .bucket = step->decision.bucket};
-  if (prepared_.labels != nullptr) {
-    absl::Status status;
-    if (!EncodeLabels(step, &status)) return false;
-    if (!status.ok()) {
-      step->running = rows;
-      records_.RecordOutcome(status, /*split=*/false);
-      FailStep(step, StepError(status));
-      return true;
-    }
+  if (status.ok() && prepared_.labels != nullptr && !EncodeLabels(step, &status)) return false;
+  if (!status.ok()) {
+    step->running = rows;
+    records_.RecordOutcome(status, /*split=*/false);
+    FailStep(step, StepError(status));
+    return true;
   }
   switch (Start(step, rows)) {
     case StartResult::kStarted:
@@ -332,7 +335,17 @@ StepPipeline::StartResult StepPipeline::Start(InFlightStep* step, const StepRows
   step->timing = {
       .plan = found.plan, .lookup = found.lookup, .shape = ShapeOf(rows.sequences, plan.bucket())};
   const MonoTime layout = clock_->Now();
-  step->slot->Assign(rows.rows, plan.bucket());
+  const absl::Status assigned = OrOutOfMemory([&] {
+    step->slot->Assign(rows.rows, plan.bucket());
+    return absl::OkStatus();
+  });
+  if (!assigned.ok()) {
+    const bool split = rows.rows.size() > 1;
+    records_.RecordOutcome(assigned, split);
+    if (split) return StartResult::kSplit;
+    FailStep(step, StepError(assigned));
+    return StartResult::kFailed;
+  }
   if (FaultsOn() && InjectIllegalAccess(Concerned(rows.rows))) step->slot->CorruptStep();
   step->timing.started = clock_->Now();
   step->timing.layout = step->timing.started - layout;
@@ -463,6 +476,7 @@ void StepPipeline::RequeueOrFinishRows(const InFlightStep& step, bool succeeded)
                                          "logits of row ", row->index,
                                          " are not finite; check the model with sluice verify")));
     }
+    if (outcome == RowOutcome::kNoMemory) state_->requests.Fail(request, OutOfMemoryError());
     if (request->status.ok()) scorer_.Take(row);
     if (outcome == RowOutcome::kContinues && request->status.ok()) {
       state_->requests.Requeue(row);

@@ -4,11 +4,14 @@
 #include <vector>
 
 #include "base/reason.h"
+#include "base/size_of.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runner/harness.h"
+#include "tests/support/allocation_counter.h"
 #include "tests/support/gate.h"
 #include "tests/support/request_spec.h"
+#include "tests/support/table.h"
 
 namespace sluice {
 namespace {
@@ -88,6 +91,75 @@ TEST(FailingDevice, OnlyTheRowThatNeverFitsInMemoryFails) {
   EXPECT_EQ(sinks[3]->row_tokens(0), Greedy({6}, 3));
   EXPECT_EQ(harness.observer.done(absl::StatusCode::kResourceExhausted), 1);
 }
+
+// A step whose allocations of one size fail. Its requests ask for the states of all their tokens,
+// so each kind of its memory has a size of its own.
+struct FailedAllocationRow {
+  const char* name;
+  std::vector<int32_t> lengths;  // of the requests' rows
+  int64_t bytes;
+  std::vector<bool> succeed;  // for each request
+};
+class FailedAllocationTable : public TableTest<FailedAllocationRow> {};
+
+constexpr int64_t kStateValues = 1009;
+constexpr int64_t kSummedState = kStateValues * kSizeOf<double>;
+constexpr int64_t kRepliedState = kStateValues * kSizeOf<float>;
+
+TEST_P(FailedAllocationTable, EndsOnlyRequestsOfItsStep) {
+  ModelConfig config = FakeConfig();
+  config.hidden_size = kStateValues;
+  Harness harness(SmallOptions(), config);
+  Gate gate;
+  const auto run = [&](int64_t failing_bytes) {
+    harness.HoldReplaysAt(&gate);
+    const auto first = harness.Submit(harness.MakeRequest({{1}}));
+    gate.AwaitArrivals(1);
+    std::vector<std::shared_ptr<RecordingSink>> sinks;
+    for (const int32_t length : row().lengths) {
+      Request request =
+          harness.MakeRequest({std::vector<int32_t>(static_cast<size_t>(length), 7)}, 0);
+      request.outputs = kOutputTokenStates;
+      sinks.push_back(harness.Submit(std::move(request)));
+    }
+    const FailingSize failing(failing_bytes);
+    gate.Open();
+    first->AwaitDone();
+    for (const auto& sink : sinks) sink->AwaitDone();
+    return sinks;
+  };
+  const auto failed = run(row().bytes);
+  const auto again = run(-1);
+  for (size_t i = 0; i < failed.size(); ++i) {
+    EXPECT_TRUE(again[i]->status().ok()) << again[i]->status();
+    if (row().succeed[i]) {
+      EXPECT_EQ(failed[i]->reply().token_states, again[i]->reply().token_states);
+    } else {
+      EXPECT_EQ(ReasonOf(failed[i]->status()), Reason::kMemory) << failed[i]->status();
+    }
+  }
+  EXPECT_EQ(harness.engine->Stats()[0].kv.held, 0);
+}
+
+const FailedAllocationRow kFailedAllocationRows[] = {
+    {.name = "InputsOfSeveralRequestsRunInHalves",
+     .lengths = {2, 3},
+     .bytes = 5 * kSummedState,
+     .succeed = {true, true}},
+    {.name = "InputsOfOneRequestEndIt",
+     .lengths = {3},
+     .bytes = 3 * kSummedState,
+     .succeed = {false}},
+    {.name = "ResultsOfARowEndItsRequest",
+     .lengths = {2, 3},
+     .bytes = 3 * kSummedState,
+     .succeed = {true, false}},
+    {.name = "AReplyEndsTheRequestsOfTheStep",
+     .lengths = {2, 3},
+     .bytes = 3 * kRepliedState,
+     .succeed = {false, false}},
+};
+SLUICE_TABLE(FailedAllocationTable, kFailedAllocationRows);
 
 TEST(FailingDevice, ALostDeviceEndsTheRequestsOfItsStep) {
   Harness harness;

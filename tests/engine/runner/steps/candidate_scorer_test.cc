@@ -5,10 +5,12 @@
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <new>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/reason.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runner/harness.h"
 
@@ -128,6 +130,16 @@ TEST_P(CandidateScorerTest, ACancelledRequestIsNoLongerScored) {
   EXPECT_EQ(scoring->status().code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(scoring->slices_at_end, 1);
   EXPECT_EQ(observer.done(), 1);
+}
+
+TEST_P(CandidateScorerTest, AFailedAllocationEndsItsRequest) {
+  DuringFirstSlice([] { throw std::bad_alloc(); });
+  const auto scoring = Submit(MakeScoring());
+  scoring->AwaitDone();
+  EXPECT_EQ(ReasonOf(scoring->status()), Reason::kMemory) << scoring->status();
+  const auto after = Submit(MakeScoring());
+  after->AwaitDone();
+  EXPECT_TRUE(after->status().ok()) << after->status();
 }
 
 TEST_P(CandidateScorerTest, ADeadlineEndsTheScores) {
