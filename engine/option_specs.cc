@@ -178,7 +178,8 @@ const std::vector<OptionSpec<KvOptions>>& OptionSpecs<KvOptions>() {
                     "prefixes are kept. With less memory, sequences are preempted and computed "
                     "again, which costs throughput but never changes results. Set this option if "
                     "models are loaded or replaced while others serve. "
-                    "Startup fails if the largest step does not fit. The default is at most the "
+                    "Startup fails if the largest step does not fit; the default of "
+                    "max_batch_tokens is lowered before. The default is at most the "
                     "memory of max_batch_sequences sequences of maximum length. 0: half of the "
                     "memory left by weights and activations on a CPU, nine tenths of it on a GPU; "
                     "models that are loaded together share that memory equally."),

@@ -167,7 +167,7 @@ def written(tmp_path, text):
                       "16,9999"],
     lambda tmp_path: ["--engine.batch.policy", "fifo_packed", "--engine.batch.max-batch-tokens",
                       "64"],
-    lambda tmp_path: ["--engine.kv.memory-bytes", "1MiB"],
+    lambda tmp_path: ["--engine.kv.memory-bytes", "16KiB"],
     lambda tmp_path: ["--server.grpc.max-message-bytes", "1GiB", "--server.memory.limit-bytes",
                       "2GiB"],
     lambda tmp_path: ["--server.memory.limit-bytes", "1MiB"],

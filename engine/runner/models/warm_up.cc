@@ -121,17 +121,24 @@ int64_t LeastTokens(const BatchOptions& options, const ModelConfig& config) {
   return KeepsPages(options, config) ? kLeast : config.max_positions;
 }
 
+// Returns engine.kv.memory_bytes, or 0 if it has no effect on the model.
+int64_t ConfiguredKvBytes(const EngineOptions& options, const ModelConfig& config) {
+  return KeepsPages(options.batch, config) ? options.kv.memory_bytes : 0;
+}
+
 // Returns the tokens of the largest step, at most those of `capacity` and in halves of them, whose
-// slot fits in `bytes`; 0 if there is none.
+// slot fits in `bytes` and whose pages fit in engine.kv.memory_bytes; 0 if there is none.
 int64_t FittingTokens(const EngineOptions& options, const ModelConfig& config,
                       const ExecutableModel& executable, Bucket capacity, int32_t page_tokens,
                       int64_t bytes) {
   const int64_t least = LeastTokens(options.batch, config);
+  const int64_t configured = ConfiguredKvBytes(options, config);
   for (; capacity.tokens >= least; capacity.tokens /= 2) {
     capacity.sequences = std::min(capacity.sequences, capacity.tokens);
-    const int64_t pages = LeastPages(capacity, config, page_tokens);
-    const int64_t kv = std::max(pages * executable.page_bytes(), options.kv.memory_bytes);
-    if (executable.activation_bytes(capacity) + kv <= bytes) return capacity.tokens;
+    const int64_t kv = LeastPages(capacity, config, page_tokens) * executable.page_bytes();
+    if (configured > 0 && kv > configured) continue;
+    if (executable.activation_bytes(capacity) + std::max(kv, configured) <= bytes)
+      return capacity.tokens;
   }
   return 0;
 }
@@ -142,8 +149,9 @@ int64_t ShareOf(int64_t free_bytes, const WarmUpRoom& room) {
   return std::max<int64_t>(free_bytes - room.later_weights, 0) / room.models;
 }
 
-// Lowers the default size of steps so that a slot fits in `share`, or to the smallest size if none
-// fits: the model then takes as little as possible from the others. A size in the options stays.
+// Lowers the default size of steps so that a slot fits in `share` and its pages fit in
+// engine.kv.memory_bytes, or to the smallest size if none fits: the model then takes as little as
+// possible from the others. A size in the options stays.
 void FitSteps(const EngineOptions& options, const Model& model, const BackendInfo& info,
               const ExecutableModel& executable, int64_t share, Observer* observer,
               LadderLimits* limits) {
@@ -153,9 +161,13 @@ void FitSteps(const EngineOptions& options, const Model& model, const BackendInf
       FittingTokens(options, model.config, executable, wanted, info.page_tokens, share);
   const int64_t tokens = fitting > 0 ? fitting : LeastTokens(options.batch, model.config);
   if (tokens >= wanted.tokens) return;
+  const int64_t configured = ConfiguredKvBytes(options, model.config);
   observer->OnNotice(
-      model, absl::StrCat("a step has at most ", tokens, " tokens instead of ", wanted.tokens,
-                          ", because ", share, " bytes of memory are free for this model"));
+      model,
+      absl::StrCat(
+          "a step has at most ", tokens, " tokens instead of ", wanted.tokens, ", because ", share,
+          " bytes of memory are free for this model",
+          configured > 0 ? absl::StrCat(" and engine.kv.memory_bytes is ", configured) : ""));
   limits->max_tokens = static_cast<int32_t>(tokens);
 }
 
@@ -366,9 +378,12 @@ absl::Status CheckOptions(const EngineOptions& options, const Model& model,
                           const Backend& backend) {
   SLUICE_ASSIGN_OR_RETURN(LadderLimits limits, LimitsOf(options, model, backend.info()));
   if (!KeepsPages(options.batch, model.config)) return absl::OkStatus();
-  if (options.batch.max_batch_tokens == 0 && options.ladder.memory_limit_bytes > 0) {
-    // How far the limit lowers the largest step is known once the model is loaded.
-    limits.max_tokens = std::min(limits.max_tokens, options.ladder.min_tokens);
+  if (options.batch.max_batch_tokens == 0) {
+    // How far WarmUp lowers the largest step is known once the model is loaded.
+    limits.max_tokens = LeastTokens(options.batch, model.config);
+    if (options.ladder.memory_limit_bytes > 0) {
+      limits.max_tokens = std::min(limits.max_tokens, options.ladder.min_tokens);
+    }
   }
   return CheckPages(options.kv, model.config,
                     {.tokens = limits.max_tokens, .sequences = limits.max_sequences},

@@ -366,6 +366,26 @@ TEST_F(WarmUpTest, ACheckOfTheOptionsFindsTheErrorsThatNeedNoWeights) {
   EXPECT_EQ(CheckOptions(options, *model_, backend_), absl::OkStatus());
 }
 
+// A step of 512 tokens takes 131 pages of 4 bytes, and a step of 64 tokens takes 19.
+TEST_F(WarmUpTest, ACheckOfTheOptionsAllowsForSmallerSteps) {
+  EngineOptions options = SmallOptions();
+  options.batch.max_batch_tokens = 0;
+  for (const int64_t free_bytes : {8'000, 1 << 20}) {
+    FakeBackend device({.activation_bytes_per_token = 10, .free_memory = free_bytes});
+    const auto run = [&] { return WarmUp(model_, options, &device, &clock_, &observer_); };
+    options.kv.memory_bytes = 131 * 4;
+    EXPECT_EQ(CheckOptions(options, *model_, device), absl::OkStatus());
+    const absl::StatusOr<PreparedModel> prepared = run();
+    ASSERT_TRUE(prepared.ok()) << prepared.status();
+    EXPECT_EQ(prepared->limits.max_tokens, 512);
+    EXPECT_THAT(observer_.notices().back(), HasSubstr("and engine.kv.memory_bytes is 524"));
+    options.kv.memory_bytes = 18 * 4;
+    const absl::Status checked = CheckOptions(options, *model_, device);
+    EXPECT_THAT(std::string(checked.message()), HasSubstr("the minimum is 19 pages"));
+    EXPECT_EQ(checked, run().status());
+  }
+}
+
 TEST_F(WarmUpTest, ReturnsErrorsOfTheBackend) {
   backend_.OnPrepare([](const Bucket& bucket) {
     return bucket.tokens == 32 ? absl::InternalError("32") : absl::OkStatus();
