@@ -157,24 +157,11 @@ absl::Status ValidateAdmin(const Config& config, const Origins& origins) {
                               "must identify themselves, or server.admin.open_to_network"));
 }
 
-absl::Status ValidateServer(const Config& config, const Origins& origins) {
-  const GrpcOptions& grpc = config.server.grpc;
-  const int64_t counted = CountedQuota(grpc.memory_quota_bytes);
-  if (grpc.memory_quota_bytes != 0 && counted < grpc.max_message_bytes) {
-    return ErrorIn(origins, "server.grpc.memory_quota_bytes",
-                   absl::StrFormat("%d leaves %d bytes for messages, less than "
-                                   "server.grpc.max_message_bytes, %d, so the largest message "
-                                   "could never be received",
-                                   grpc.memory_quota_bytes, counted, grpc.max_message_bytes));
-  }
-  return ValidateAddresses(config, origins);
-}
-
 }  // namespace
 
 absl::Status ValidateConfig(const Config& config, const Origins& origins) {
   for (const auto& validate : {ValidateModels, ValidateLadder, ValidateFiles, ValidateTls,
-                               ValidateServer, ValidateAdmin}) {
+                               ValidateAddresses, ValidateAdmin}) {
     SLUICE_RETURN_IF_ERROR(validate(config, origins));
   }
   return absl::OkStatus();

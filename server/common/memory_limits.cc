@@ -91,9 +91,10 @@ ServerOptions WithMemoryShares(ServerOptions options) {
   const int64_t limit = options.memory.limit_bytes;
   if (options.grpc.memory_quota_bytes == 0) {
     options.grpc.memory_quota_bytes = limit / 4;
-    int64_t& message = options.grpc.max_message_bytes;
-    const bool chosen = message != GrpcOptions().max_message_bytes;
-    if (!chosen) message = std::min(message, CountedQuota(options.grpc.memory_quota_bytes));
+  }
+  if (options.grpc.max_message_bytes == 0) {
+    options.grpc.max_message_bytes =
+        std::min(64 * kMiB, CountedQuota(options.grpc.memory_quota_bytes));
   }
   if (options.grpc.max_unread_bytes == 0) options.grpc.max_unread_bytes = limit / 8;
   if (options.grpc.max_calls == 0) {

@@ -47,8 +47,7 @@ int64_t ProcessMemoryLimit(const MemoryOptions& options, FileReader read = ReadS
 // empty text.
 std::string MemoryLimitWarning(const MemoryOptions& options, FileReader read = ReadSystemFile);
 
-// Replaces each 0 that stands for a share of the memory by the number of bytes. If the default of
-// max_message_bytes does not fit the quota, lowers it.
+// Replaces each 0 that stands for a share of the memory by the number of bytes.
 ServerOptions WithMemoryShares(ServerOptions options);
 EngineOptions WithMemoryShares(EngineOptions options, int64_t limit, int64_t models);
 

@@ -176,10 +176,9 @@ const std::vector<OptionSpec<GrpcOptions>>& OptionSpecs<GrpcOptions>() {
                     "Address of the gRPC service; port 0 picks a free one. The port is never "
                     "shared."),
       SLUICE_OPTION(
-          max_message_bytes, Size(1 << 10, (int64_t{1} << 31) - 1),
-          "The largest request or response message; larger ones end with RESOURCE_EXHAUSTED. If "
-          "the default does not fit four fifths of the default of memory_quota_bytes, it is "
-          "lowered to them."),
+          max_message_bytes, Size(0, (int64_t{1} << 31) - 1),
+          "The largest request or response; larger ones end with RESOURCE_EXHAUSTED. 0: 64 MiB. "
+          "This default is lowered to four fifths of memory_quota_bytes if these are less."),
       Advanced(SLUICE_OPTION(memory_quota_bytes, Size(0, 16 * kTebibyte),
                              "Memory that gRPC may use for all calls together. At the limit calls "
                              "are refused or slowed down. 0: a quarter of "

@@ -48,7 +48,7 @@ struct ConnectionOptions {
 
 struct GrpcOptions {
   std::string address = "0.0.0.0:8001";
-  int64_t max_message_bytes = 64 << 20;
+  int64_t max_message_bytes = 0;
   int64_t memory_quota_bytes = 0;
   int64_t max_unread_bytes = 0;
   int64_t max_metadata_bytes = 8 << 10;

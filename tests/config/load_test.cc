@@ -171,7 +171,7 @@ constexpr BadConfigFileRow kBadConfigFileRows[] = {
     {.name = "ASizeAboveItsRange",
      .text = "server: {grpc: {max_message_bytes: 2GiB}}\n",
      .message =
-         "f.yaml:1: server.grpc.max_message_bytes: expected a size in [1KiB, 2147483647B] (B, KiB, "
+         "f.yaml:1: server.grpc.max_message_bytes: expected a size in [0, 2147483647B] (B, KiB, "
          "MiB, GiB, TiB; plain numbers are bytes), got \"2GiB\""},
     {.name = "AnAddressWithoutPort",
      .text = "server: {grpc: {address: nowhere}}\n",

@@ -23,15 +23,6 @@ TEST(ValidateConfig, AcceptsDefaultsWithAModel) {
   EXPECT_EQ(ValidateConfig(Valid(), {}), absl::OkStatus());
 }
 
-TEST(ValidateConfig, AQuotaThatCountsExactlyTheLargestMessageIsAccepted) {
-  Config config = Valid();
-  config.server.grpc.max_message_bytes = 8000;
-  config.server.grpc.memory_quota_bytes = 10'000;
-  EXPECT_EQ(ValidateConfig(config, {}), absl::OkStatus());
-  config.server.grpc.max_message_bytes = 8001;
-  EXPECT_NE(ValidateConfig(config, {}), absl::OkStatus());
-}
-
 TEST(ValidateConfig, ARepositoryMayBeEmpty) {
   Config config;
   config.model_repository = "models";
@@ -114,11 +105,6 @@ const ConfigClashRow kConfigClashRows[] = {
      .message = "default: engine.history.journal: x.jsonl is also the engine.ladder.file; use "
                 "another file",
      .spoil = [](Config* c) { c->engine.ladder.file = c->engine.history.journal = "x.jsonl"; }},
-    {.name = "AQuotaBelowAMessage",
-     .message =
-         "default: server.grpc.memory_quota_bytes: 1000 leaves 800 bytes for messages, less than "
-         "server.grpc.max_message_bytes, 67108864, so the largest message could never be received",
-     .spoil = [](Config* c) { c->server.grpc.memory_quota_bytes = 1000; }},
     {.name = "MetricsAtTheGrpcAddress",
      .message = "default: server.metrics.address: \"0.0.0.0:8001\" is also server.grpc.address; "
                 "use another port",

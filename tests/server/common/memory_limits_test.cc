@@ -66,10 +66,20 @@ TEST(MemoryLimitsTest, TheLargestMessageFitsTheQuota) {
   }
   ServerOptions chosen;
   chosen.memory.limit_bytes = 2048 * kMiB;
-  chosen.grpc.max_message_bytes = 409 * kMiB;
-  EXPECT_EQ(CheckMessageSize(WithMemoryShares(chosen).grpc), absl::OkStatus());
-  chosen.grpc.max_message_bytes = 1024 * kMiB;
-  const absl::Status status = CheckMessageSize(WithMemoryShares(chosen).grpc);
+  chosen.grpc.memory_quota_bytes = 10'000;
+  EXPECT_EQ(WithMemoryShares(chosen).grpc.max_message_bytes, 8000);
+  const auto check = [&chosen](int64_t message_bytes) {
+    chosen.grpc.max_message_bytes = message_bytes;
+    return CheckMessageSize(WithMemoryShares(chosen).grpc);
+  };
+  EXPECT_EQ(check(8000), absl::OkStatus());
+  EXPECT_NE(check(8001), absl::OkStatus());
+  chosen.grpc.memory_quota_bytes = 0;
+  EXPECT_EQ(check(409 * kMiB), absl::OkStatus());
+  chosen.memory.limit_bytes = 128 * kMiB;
+  for (const int64_t mib : {63, 64, 65}) EXPECT_NE(check(mib * kMiB), absl::OkStatus()) << mib;
+  chosen.memory.limit_bytes = 2048 * kMiB;
+  const absl::Status status = check(1024 * kMiB);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("max_message_bytes is 1073741824, but only 429496720 bytes"));
