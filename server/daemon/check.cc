@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <iterator>
 #include <memory>
@@ -16,6 +15,7 @@
 #include "base/out_of_memory.h"
 #include "base/resident_memory.h"
 #include "base/status_macros.h"
+#include "base/write_file.h"
 #include "server/common/log.h"
 #include "server/common/memory_limits.h"
 #include "server/daemon/device.h"
@@ -58,15 +58,25 @@ void CheckModels(const Config& config, const ModelManager::CheckModel& check_mod
   if (!status.ok()) check->errors.push_back(status);
 }
 
-// Returns FailedPrecondition if no file can be created in the folder of `path`, which may be empty.
-absl::Status CheckFolder(absl::string_view option, const std::filesystem::path& path) {
+// Adds the option and the remedy to an error.
+absl::Status OfFile(absl::string_view option, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::FailedPreconditionError(absl::StrCat(
+      option, ": ", status.message(),
+      "; name a file in a folder that exists, and let the daemon read and write both"));
+}
+
+// Returns an error if no file can be created in the folder of `path`.
+absl::Status CheckFolder(const std::filesystem::path& path) {
   const std::string folder = path.has_parent_path() ? path.parent_path() : ".";
-  if (path.empty() || access(absl::StrCat(folder, "/.").c_str(), W_OK) == 0) {
-    return absl::OkStatus();
-  }
-  return absl::FailedPreconditionError(
-      absl::StrCat(option, ": ", folder, ": ", std::strerror(errno),
-                   "; name a file in a folder that exists and that the daemon may write to"));
+  if (access(absl::StrCat(folder, "/.").c_str(), W_OK) == 0) return absl::OkStatus();
+  return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", folder));
+}
+
+// Returns an error if the file exists and cannot be read.
+absl::Status CheckReadable(const std::string& path) {
+  if (access(path.c_str(), R_OK) == 0 || errno == ENOENT) return absl::OkStatus();
+  return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path));
 }
 
 }  // namespace
@@ -77,10 +87,13 @@ absl::Status CheckFiles(const Config& config) {
   if (!file.ok()) {
     return absl::FailedPreconditionError(absl::StrCat("engine.ladder.file: ", file.message()));
   }
-  SLUICE_RETURN_IF_ERROR(CheckFolder("engine.ladder.file", ladder));
+  if (!ladder.empty()) {
+    SLUICE_RETURN_IF_ERROR(OfFile("engine.ladder.file", CheckFolder(ladder)));
+  }
   const std::string& journal = config.engine.history.journal;
-  if (access(journal.c_str(), W_OK) == 0) return absl::OkStatus();
-  return CheckFolder("engine.history.journal", journal);
+  if (journal.empty()) return absl::OkStatus();
+  SLUICE_RETURN_IF_ERROR(OfFile("engine.history.journal", CheckWritable(journal)));
+  return OfFile("engine.history.journal", CheckReadable(journal));
 }
 
 ConfigCheck CheckConfig(const Config& config) {

@@ -161,6 +161,7 @@ def written(tmp_path, text):
     lambda tmp_path: ["--cpu.profile", "nosuch"],
     lambda tmp_path: ["--device", "cuda:1000"],
     lambda tmp_path: ["--engine.history.journal", tmp_path / "absent" / "journal"],
+    lambda tmp_path: ["--engine.history.journal", tmp_path],
     lambda tmp_path: ["--engine.ladder.file", tmp_path],
     lambda tmp_path: ["--engine.ladder.file", tmp_path / "absent" / "ladder"],
     lambda tmp_path: ["--engine.ladder.strategy", "fixed", "--engine.ladder.fixed-tokens",
@@ -172,7 +173,7 @@ def written(tmp_path, text):
                       "2GiB"],
     lambda tmp_path: ["--server.memory.limit-bytes", "1MiB"],
 ], ids=["no callers file", "malformed callers file", "no certificate", "half of a certificate",
-        "profile", "device", "no folder for the journal", "ladder file",
+        "profile", "device", "no folder for the journal", "a folder as journal", "ladder file",
         "no folder for the ladder file", "a bucket above the maximum", "a step below a sequence",
         "too few KV pages", "a message above the quota", "memory"])
 def test_check_reports_the_error_of_the_start(tmp_path, options):
