@@ -220,7 +220,8 @@ inline constexpr Metric kFileWriteErrors{
 inline constexpr Metric kJournalLinesDropped{
     "sluice_journal_lines_dropped_total",
     "Lines missing in the journals because the disk was too slow or full, or because a journal "
-    "reached engine.history.journal_bytes."};
+    "reached engine.history.journal_bytes. Steps of a replaced model have no lines and do not "
+    "count."};
 inline constexpr Metric kReloadSuccess{
     "sluice_config_reload_success",
     "1 if the last reload of the configuration succeeded or there was no reload, else 0."};

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -139,8 +140,9 @@ absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(const std::string& path, 
                      " is not a journal; name a journal or a file that does not exist"));
   }
   if (file.get() < 0) {
-    return absl::UnavailableError(
-        absl::StrCat("engine.history.journal: ", path, ": ", std::strerror(errno)));
+    return absl::UnavailableError(absl::StrCat(
+        "engine.history.journal: ", path, ": ", std::strerror(errno),
+        "; name a file in a folder that exists, and let the daemon read and write both"));
   }
   std::unique_ptr<Journal> journal(
       new Journal(path, std::move(file), start.most_bytes, std::move(callbacks)));
@@ -149,11 +151,22 @@ absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(const std::string& path, 
   return journal;
 }
 
+std::shared_ptr<Journal::Turns> Journal::TurnsOf(const std::string& path) {
+  static Mutex& mu = *new Mutex;
+  static auto& all = *new std::map<std::string, std::weak_ptr<Turns>>;
+  MutexLock lock(&mu);
+  std::weak_ptr<Turns>& known = all[path];
+  std::shared_ptr<Turns> turns = known.lock();
+  if (turns == nullptr) known = turns = std::make_shared<Turns>();
+  return turns;
+}
+
 Journal::Journal(std::string path, Descriptor file, int64_t most_bytes, Callbacks callbacks)
     : path_(std::move(path)),
       file_(std::move(file)),
       most_bytes_(most_bytes),
-      callbacks_(std::move(callbacks)) {
+      callbacks_(std::move(callbacks)),
+      turns_(TurnsOf(path_)) {
   buffer_.reserve(kBufferBytes);
   writing_.reserve(kBufferBytes);
   writer_.emplace(Clock::Real(), /*first=*/MonoTime::max(), [this] {
@@ -163,36 +176,50 @@ Journal::Journal(std::string path, Descriptor file, int64_t most_bytes, Callback
 }
 
 Journal::~Journal() {
-  writer_.reset();
+  StopWriting();
   WriteLines();
+  EndTurn();  // if an earlier journal still has to write
 }
 
 void Journal::StartWriting() {
+  MutexLock lock(&mu_);
+  state_ = Writing::kOn;
   {
-    MutexLock lock(&mu_);
-    state_ = Writing::kOn;
+    MutexLock turns(&turns_->mu);
+    turns_->queue.splice(turns_->queue.end(), place_);
   }
   writer_->Wake();
 }
 
 void Journal::StopWriting() {
-  {
-    MutexLock lock(&mu_);
-    if (state_ != Writing::kOn) return;
-    state_ = Writing::kStopped;
-  }
-  WriteLines();
-  MutexLock lock(&file_mu_);
-  bytes_ = -1;
+  MutexLock lock(&mu_);
+  if (state_ != Writing::kOn) return;
+  state_ = Writing::kStopped;
+  writer_->Wake();
+}
+
+bool Journal::HasTurn() const {
+  MutexLock lock(&turns_->mu);
+  return !turns_->queue.empty() && turns_->queue.front() == this;
+}
+
+void Journal::EndTurn() {
+  MutexLock lock(&turns_->mu);
+  std::list<Journal*>& queue = turns_->queue;
+  const auto own = std::ranges::find(queue, this);
+  if (own == queue.end()) return;
+  place_.splice(place_.end(), queue, own);
+  if (!queue.empty()) queue.front()->writer_->Wake();
 }
 
 template <typename Write>
 void Journal::Append(size_t most_bytes, const Write& write) {
   MutexLock lock(&mu_);
   const bool full = buffer_.capacity() - buffer_.size() < most_bytes + kPlainLine;
-  if (full || state_ == Writing::kStopped) {
+  const bool stopped = state_ == Writing::kStopped;
+  if (full || stopped) {
     ++unwritten_gap_;
-    ++dropped_lines_;
+    if (!stopped) ++unreported_;
     return;
   }
   const bool idle = buffer_.empty();
@@ -288,17 +315,17 @@ void Journal::OnLadder(const Ladder& ladder) {
   });
 }
 
-int64_t Journal::dropped_lines() const {
-  MutexLock lock(&mu_);
-  return dropped_lines_;
-}
-
 void Journal::WriteLines() {
   MutexLock writing(&file_mu_);
+  if (!HasTurn()) return;
   for (;;) {
     {
       MutexLock lock(&mu_);
-      if (buffer_.empty() || state_ == Writing::kNotYet) return;
+      if (buffer_.empty()) {
+        if (state_ != Writing::kStopped) return;
+        bytes_ = -1;
+        return EndTurn();
+      }
       writing_.swap(buffer_);
     }
     const absl::Status written = WriteAll(writing_);
@@ -307,8 +334,7 @@ void Journal::WriteLines() {
     {
       MutexLock lock(&mu_);
       unwritten_gap_ += lost;
-      dropped_lines_ += lost;
-      lost = dropped_lines_ - std::exchange(reported_lines_, dropped_lines_);
+      lost += std::exchange(unreported_, 0);
     }
     if (lost > 0) callbacks_.lines_lost(lost);
     if (std::exchange(noticed_loss_, lost > 0) || lost == 0) continue;

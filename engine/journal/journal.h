@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,16 +24,16 @@ namespace sluice {
 //
 // Concurrency contract
 //   * Called under the lock of the scheduler's owner. A call formats a line into a buffer of fixed
-//     size. It does not allocate and does not wait for the disk. A line that does not fit is
-//     dropped and counted.
+//     size. A line that does not fit is dropped and counted. Only the writing thread and the
+//     destructor wait for the disk. No call allocates.
 //   * One thread writes. After an error it drops and counts the lines that it could not write, and
 //     continues. The file always consists of whole lines: a partial line, written now or by an
 //     earlier process, is cut off.
 //   * Once the file has `most_bytes`, further lines are dropped and counted in the same way.
-//   * Several journals may have the same file, but only one of them may write at a time: from
-//     StartWriting to StopWriting or to its end. Lines before StartWriting stay in the buffer.
-//     Lines after StopWriting are dropped and counted.
-//   * The destructor writes the buffered lines.
+//   * Journals of the same path write one after another, in the order of StartWriting: a journal
+//     begins once the earlier ones have written the lines before their StopWriting. Lines before
+//     StartWriting stay in the buffer. Lines after StopWriting are dropped and not counted.
+//   * The destructor writes the buffered lines if no earlier journal still has to write.
 class Journal : public SchedulerObserver {
  public:
   static constexpr size_t kBufferBytes = 4 << 20;
@@ -58,7 +59,7 @@ class Journal : public SchedulerObserver {
                                                        Callbacks callbacks);
   ~Journal() override;
 
-  // The first write cuts off a line without an end. StopWriting writes the buffered lines.
+  // The first write cuts off a line without an end.
   void StartWriting();
   void StopWriting();
 
@@ -70,18 +71,25 @@ class Journal : public SchedulerObserver {
   void OnObserve(const StepShape& step, double seconds) override;
   void OnLadder(const Ladder& ladder) override;
 
-  int64_t dropped_lines() const;
-
  private:
   class Line;
+  // The journals of a path that write one after another. The first one writes.
+  struct Turns {
+    Mutex mu;
+    std::list<Journal*> queue ABSL_GUARDED_BY(mu);
+  };
+  static std::shared_ptr<Turns> TurnsOf(const std::string& path);
 
   Journal(std::string path, Descriptor file, int64_t most_bytes, Callbacks callbacks);
 
   // Calls `write` to append a line of at most `most_bytes` to the buffer, or counts it as dropped.
   template <typename Write>
   void Append(size_t most_bytes, const Write& write);
-  // Empties the buffer, if writing has started.
+  // Empties the buffer if it is this journal's turn, and ends the turn after StopWriting.
   void WriteLines();
+  bool HasTurn() const;
+  // Leaves the queue, and wakes the next journal.
+  void EndTurn();
   // Writes all of `lines`. After an error, undoes a partial write if possible.
   absl::Status WriteAll(std::string_view lines) ABSL_EXCLUSIVE_LOCKS_REQUIRED(file_mu_);
 
@@ -89,6 +97,8 @@ class Journal : public SchedulerObserver {
   const Descriptor file_;
   const int64_t most_bytes_;
   const Callbacks callbacks_;
+  const std::shared_ptr<Turns> turns_;
+  std::list<Journal*> place_ ABSL_GUARDED_BY(turns_->mu) = {this};  // empty while it is queued
 
   Mutex file_mu_;  // held while lines are written; taken before mu_
   std::string writing_ ABSL_GUARDED_BY(file_mu_);
@@ -96,12 +106,11 @@ class Journal : public SchedulerObserver {
   bool noticed_loss_ ABSL_GUARDED_BY(file_mu_) = false;
 
   enum class Writing { kNotYet, kOn, kStopped };
-  mutable Mutex mu_;
+  Mutex mu_;
   Writing state_ ABSL_GUARDED_BY(mu_) = Writing::kNotYet;
   std::string buffer_ ABSL_GUARDED_BY(mu_);         // whole lines, within its capacity
   int64_t unwritten_gap_ ABSL_GUARDED_BY(mu_) = 0;  // lines lost since the last dropped line
-  int64_t dropped_lines_ ABSL_GUARDED_BY(mu_) = 0;
-  int64_t reported_lines_ ABSL_GUARDED_BY(mu_) = 0;  // of the dropped ones
+  int64_t unreported_ ABSL_GUARDED_BY(mu_) = 0;     // lines that did not fit into the buffer
 
   std::optional<PeriodicThread> writer_;  // woken when the buffer is no longer empty
 };

@@ -64,7 +64,7 @@ absl::Status OfModel(const Model& model, const absl::Status& status) {
                                                   model.version, ": ", status.message()));
 }
 
-// Lock order: exchange_mu_, the table's, a runner's own.
+// Lock order: exchange_mu_, the table's or a reviewer's file_mu_, a runner's own, the journal's.
 class EngineImpl : public Engine {
  public:
   EngineImpl(const EngineOptions& options, Backend* backend, Clock* clock, Observer* observer)

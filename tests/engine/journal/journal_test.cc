@@ -239,6 +239,36 @@ TEST(Journal, EachSeriesOfLossesHasANotice) {
   EXPECT_EQ(harness.observer.notices().size(), 2u);
 }
 
+// A failed exchange stops a journal and starts it again.
+TEST(Journal, LinesBetweenStopAndStartAreAGapButNotALoss) {
+  const TemporaryDirectory directory;
+  const auto model = FakeModel(FakeConfig());
+  const BackendInfo backend{};
+  std::vector<std::string> notices;
+  int64_t lost = 0;
+  {
+    auto journal = Journal::Open(
+        directory.File("journal"),
+        {.model = model.get(), .backend = &backend, .half_life = {}, .batch = {}, .costs = {}},
+        {.notice = [&](std::string_view notice) { notices.emplace_back(notice); },
+         .lines_lost = [&](int64_t lines) { lost += lines; }});
+    ASSERT_TRUE(journal.ok()) << journal.status();
+    (*journal)->StartWriting();
+    (*journal)->OnRemove({.ticket = 1});
+    (*journal)->StopWriting();
+    (*journal)->OnRemove({.ticket = 2});
+    (*journal)->StartWriting();
+    (*journal)->OnRemove({.ticket = 3});
+  }
+  const std::vector<std::string> lines = ReadTestLines(directory.File("journal"));
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_EQ(lines[1], R"({"op":"remove","ticket":1})");
+  EXPECT_EQ(lines[2], R"({"op":"dropped","lines":1})");
+  EXPECT_EQ(lines[3], R"({"op":"remove","ticket":3})");
+  EXPECT_THAT(notices, ::testing::IsEmpty());
+  EXPECT_EQ(lost, 0);
+}
+
 class JournalFileTest : public ::testing::Test {
  protected:
   // The lines of a small run.

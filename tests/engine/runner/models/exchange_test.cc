@@ -1,9 +1,14 @@
 // Tests models that are replaced and withdrawn while they serve.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <random>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "base/descriptor.h"
 #include "base/interruption.h"
 #include "engine/journal/journal_reader.h"
 #include "engine/journal/journal_replay.h"
@@ -236,6 +241,43 @@ TEST(Exchange, AfterAFailedLoadTheServedModelContinuesItsJournal) {
   const auto replayed = ReplayJournal(&*reader);
   ASSERT_TRUE(replayed.ok()) << replayed.status();
   EXPECT_EQ(replayed->runs, 1);
+  EXPECT_EQ(replayed->arrivals, 2);
+}
+
+// Reads all that is in a pipe now.
+std::string ReadPipe(int pipe) {
+  std::string text;
+  char block[4096];
+  for (ssize_t count = 0; (count = read(pipe, block, sizeof block)) > 0;) text.append(block, count);
+  return text;
+}
+
+TEST(Exchange, DoesNotWaitForAJournalThatStalls) {
+  const TemporaryDirectory directory;
+  EngineOptions options = SmallOptions();
+  options.history.journal = directory.File("journal");
+  ASSERT_EQ(mkfifo(options.history.journal.c_str(), 0600), 0);
+  const Descriptor pipe(open(options.history.journal.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  const std::string block(4096, '\n');
+  while (write(pipe.get(), block.data(), block.size()) > 0) {
+  }
+  std::string text;
+  {
+    Harness harness(options);
+    harness.Submit(harness.MakeRequest({{1}}))->AwaitDone();
+    const auto successor = FakeModel(FakeConfig());
+    ASSERT_TRUE(harness.engine->Serve(successor).ok());
+    harness.Submit(RequestOf(successor, {{2}}, /*max_tokens=*/1))->AwaitDone();
+    text = ReadPipe(pipe.get());
+  }
+  text += ReadPipe(pipe.get());
+  text.erase(0, text.find_first_not_of('\n'));
+  WriteTestFile(directory.File("copy"), text);
+  auto reader = JournalReader::Open(directory.File("copy"));
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  const auto replayed = ReplayJournal(&*reader);
+  ASSERT_TRUE(replayed.ok()) << replayed.status();
+  EXPECT_EQ(replayed->runs, 2);
   EXPECT_EQ(replayed->arrivals, 2);
 }
 
