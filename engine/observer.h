@@ -84,7 +84,7 @@ class Observer {
   // A replay failed. `failed` is the number of consecutive failed steps, including this one. Steps
   // that are tried again in parts do not count.
   virtual void OnStepFailed(const Model& model, const absl::Status& status, int64_t failed) {}
-  // A step succeeded after one or more failed steps, or the model was withdrawn after them.
+  // A step succeeded after failed steps, or the model, failing or not, was withdrawn or ended.
   virtual void OnStepsRecovered(const Model& model) {}
   // The scheduling thread hangs, on its device or elsewhere, and will not recover. Called once,
   // before its requests end.

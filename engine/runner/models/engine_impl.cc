@@ -104,12 +104,18 @@ class EngineImpl : public Engine {
       room.free_bytes -= MemoryOf(*added.back().model, /*own_draft=*/room.draft == nullptr);
     }
     if (status.ok()) {
+      std::vector<ModelTable::Lease> before;
       status = OrOutOfMemory([&] {
+        before = table_.Served();
         for (const ModelTable::Addition& addition : added) {
           ForEachOf(*addition.model->model(), &ServedModel::HandOverJournal);
         }
         return table_.Exchange(std::move(added), withdraw);
       });
+      for (const ModelTable::Lease& each : before) {
+        const Model& model = *each->model();
+        if (table_.FindSnapshot(&model) == nullptr) observer_->OnStepsRecovered(model);
+      }
     }
     // The models that are served now write their files: the added ones or, if they are left out or
     // after an error, the former ones.

@@ -12,12 +12,12 @@
 
 namespace sluice {
 
-// Used only by the scheduling thread.
+// Used only by the scheduling thread, and destroyed after it has ended.
 class StepRecords {
  public:
   // Nothing is owned; all pointers outlive the object. `rows` are the model's on its device.
   StepRecords(const Model* model, ComputedRows rows, Observer* observer, const RecentWaits* waits);
-  ~StepRecords();  // reports that failed steps are over
+  ~StepRecords();  // ends the failures of a model that was withdrawn before
   StepRecords(const StepRecords&) = delete;
   StepRecords& operator=(const StepRecords&) = delete;
 

@@ -185,7 +185,8 @@ TEST(FailingDevice, FailedStepsAreCountedUntilOneSucceeds) {
   EXPECT_THAT(harness.observer.step_failures(), ::testing::ElementsAre(1, 2, 3, 0, 1, 2));
 }
 
-// The failures of a model end with it, also if it is replaced by a model of the same name.
+// The failures of a model end when it is withdrawn, also if it is replaced by a model of the same
+// name. They are reported as ended again at its end.
 TEST(FailingDevice, AModelThatIsReplacedOrWithdrawnFailsNoLonger) {
   Harness harness;
   const auto fail = [&] {
@@ -198,12 +199,12 @@ TEST(FailingDevice, AModelThatIsReplacedOrWithdrawnFailsNoLonger) {
   const auto twin = FakeModel(FakeConfig());
   ASSERT_EQ(harness.engine->Exchange({.serve = {twin}, .withdraw = {}}), absl::OkStatus());
   harness.backend.AwaitLivePlans(plans);  // the old model is freed
-  EXPECT_EQ(harness.observer.recoveries(), 1);
+  EXPECT_EQ(harness.observer.recoveries(), 2);
   harness.model = twin;
   fail();
   ASSERT_EQ(harness.engine->Exchange({.serve = {}, .withdraw = {twin}}), absl::OkStatus());
   harness.backend.AwaitLivePlans(0);
-  EXPECT_EQ(harness.observer.recoveries(), 2);
+  EXPECT_EQ(harness.observer.recoveries(), 4);
 }
 
 EngineOptions Watched() {

@@ -281,6 +281,26 @@ TEST(Exchange, DoesNotWaitForAJournalThatStalls) {
   EXPECT_EQ(replayed->arrivals, 2);
 }
 
+// Withdrawn models are freed one after another, each after its last request.
+TEST(Exchange, TheFailuresOfAModelEndWhenItIsReplaced) {
+  Gate gate;
+  Harness harness;
+  const auto held = FakeModel(FakeConfig(), "held");
+  ASSERT_TRUE(harness.engine->Serve(held).ok());
+  HoldAt(&gate, &harness);
+  const auto running = harness.Submit(RequestOf(held, {{kHeld}}, /*max_tokens=*/1));
+  gate.AwaitArrivals(1);
+  ASSERT_TRUE(harness.engine->Exchange({.serve = {}, .withdraw = {held}}).ok());
+  harness.backend.OnReplay([](const RecordedBatch&) { return absl::InternalError("lost"); });
+  harness.Submit(harness.MakeRequest({{1}}))->AwaitDone();
+  harness.backend.OnReplay(nullptr);
+  const int recoveries = harness.observer.recoveries();
+  ASSERT_TRUE(harness.engine->Serve(FakeModel(FakeConfig())).ok());
+  EXPECT_EQ(harness.observer.recoveries(), recoveries + 1);
+  gate.Open();
+  running->AwaitDone();
+}
+
 // A caller that resolves and submits again after NotFound is always served, even while models are
 // replaced.
 TEST(Exchange, CallersThatResolveAgainAreAlwaysServed) {
