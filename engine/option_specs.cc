@@ -100,7 +100,9 @@ const std::vector<OptionSpec<LadderOptions>>& OptionSpecs<LadderOptions>() {
                     "then starts warm. The file is read before warm-up if it was written for "
                     "the same model, build and device. It is written after each change and at "
                     "shutdown. A relative path is resolved against the working directory. Models "
-                    "after the first append their number: FILE.1. Empty: nothing is kept."),
+                    "after the first append their number: FILE.1. After a restart, a model has the "
+                    "file that was written for its name and version; a new version takes the file "
+                    "of a version that is no longer served. Empty: nothing is kept."),
       SLUICE_SECTION(review),
   }));
   return specs;
@@ -253,7 +255,8 @@ const std::vector<OptionSpec<HistoryOptions>>& OptionSpecs<HistoryOptions>() {
                     "File for the journal of arrivals, decisions and measured steps, for the "
                     "simulator and for sizing. It contains sizes and times, but no payload. A "
                     "relative path is resolved against the working directory. Models after the "
-                    "first append their number: FILE.1. Empty: nothing is written."),
+                    "first append their number, the same as for engine.ladder.file: FILE.1. Empty: "
+                    "nothing is written."),
       Advanced(SLUICE_OPTION(journal_bytes, Size(1 << 20, kTebibyte),
                              "Maximum size of a journal. Further lines are dropped and counted. To "
                              "start a new journal, move the file away and restart, or reload the "

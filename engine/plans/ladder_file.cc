@@ -87,6 +87,15 @@ json ObjectAt(const json& document, const char* key) {
   return it == document.end() || !it->is_object() ? json::object() : *it;
 }
 
+absl::StatusOr<json> ReadDocument(const std::string& path) {
+  SLUICE_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxBytes));
+  SLUICE_ASSIGN_OR_RETURN(json document, ParseJson(text, kMaxDepth));
+  if (!document.is_object() || document.value("sluice_ladder", json()) != kFormat) {
+    return absl::InvalidArgumentError("not a ladder file, or an unsupported version");
+  }
+  return document;
+}
+
 }  // namespace
 
 LadderFile::LadderFile(std::string path, const Model& model, const BackendInfo& info,
@@ -105,11 +114,7 @@ LadderFile::LadderFile(std::string path, const Model& model, const BackendInfo& 
 }
 
 absl::StatusOr<LadderFile::Content> LadderFile::Read() const {
-  SLUICE_ASSIGN_OR_RETURN(const std::string text, ReadFile(path_, kMaxBytes));
-  SLUICE_ASSIGN_OR_RETURN(const json document, ParseJson(text, kMaxDepth));
-  if (!document.is_object() || document.value("sluice_ladder", json()) != kFormat) {
-    return absl::InvalidArgumentError("not a ladder file, or an unsupported version");
-  }
+  SLUICE_ASSIGN_OR_RETURN(const json document, ReadDocument(path_));
   SLUICE_RETURN_IF_ERROR(CheckKey(document, key_));
   SLUICE_ASSIGN_OR_RETURN(Ladder ladder, LadderFromJson(ObjectAt(document, "ladder")));
   SLUICE_ASSIGN_OR_RETURN(CostState costs, CostsFromJson(ObjectAt(document, "costs")));
@@ -122,6 +127,16 @@ absl::StatusOr<LadderFile::Content> LadderFile::Read() const {
     kept[option] = value.get<std::string>();
   }
   return Content{std::move(ladder), std::move(costs), std::move(kept)};
+}
+
+std::optional<std::pair<std::string, std::string>> LadderFile::OwnerOf(const std::string& path) {
+  const absl::StatusOr<json> document = ReadDocument(path);
+  if (!document.ok()) return std::nullopt;
+  const json key = ObjectAt(*document, "for");
+  absl::StatusOr<std::string> model = StringFromJson(key, "model");
+  absl::StatusOr<std::string> version = StringFromJson(key, "version");
+  if (!model.ok() || !version.ok()) return std::nullopt;
+  return std::pair(*std::move(model), *std::move(version));
 }
 
 absl::Status LadderFile::Write(const Ladder& ladder, const CostState& costs,

@@ -43,6 +43,10 @@ class LadderFile {
   // its largest bucket does not match `limits`.
   absl::StatusOr<Content> Read() const;
 
+  // Returns the name and version of the model that a file was written for, or nullopt if there is
+  // no ladder file at this path.
+  static std::optional<std::pair<std::string, std::string>> OwnerOf(const std::string& path);
+
   // Replaces the file atomically.
   absl::Status Write(const Ladder& ladder, const CostState& costs,
                      const LadderChoice& kept = {}) const;

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "base/out_of_memory.h"
 #include "base/reason.h"
 #include "base/status_macros.h"
+#include "engine/plans/ladder_file.h"
 #include "engine/runner/models/model_table.h"
 #include "engine/runner/models/warm_up.h"
 #include "engine/step_description.h"
@@ -92,7 +94,7 @@ class EngineImpl : public Engine {
       status =
           draining_ ? ReasonError(Reason::kDraining, "the engine is draining") : OrOutOfMemory([&] {
             room.draft = DraftOf(*model, added);
-            return Prepare(model, LadderOf(change, model.get()), room, &added);
+            return Prepare(model, change, room, &added);
           });
       --room.models;
       if (LeavesOut(change, *model, status)) {
@@ -266,15 +268,13 @@ class EngineImpl : public Engine {
 
  private:
   // Warms up while the other models serve. Requires that `added` has room.
-  absl::Status Prepare(const std::shared_ptr<const Model>& model, const LadderChoice& ladder,
+  absl::Status Prepare(const std::shared_ptr<const Model>& model, const ModelChange& change,
                        const WarmUpRoom& room, std::vector<ModelTable::Addition>* added)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(exchange_mu_) {
     EngineOptions options = options_;
-    SLUICE_ASSIGN_OR_RETURN(options.ladder, Apply(ladder, options.ladder));
+    SLUICE_ASSIGN_OR_RETURN(options.ladder, Apply(LadderOf(change, model.get()), options.ladder));
     const RequestId first_id = table_.NextFirstId();
-    const size_t number =
-        file_numbers_.try_emplace({model->name, model->version}, file_numbers_.size())
-            .first->second;
+    const size_t number = FileNumberOf(*model, change, *added);
     options.ladder.file = PathOf(options_.ladder.file, number);
     options.history.journal = PathOf(options_.history.journal, number);
     ForEachOf(*model, &ServedModel::HandOverLadder);
@@ -286,6 +286,45 @@ class EngineImpl : public Engine {
     }
     added->push_back({first_id, *std::move(served)});
     return absl::OkStatus();
+  }
+
+  // Returns the number of the model's files. A loaded model keeps its number. Otherwise it is the
+  // number whose ladder file was written for the model. If there is none, it is the first number
+  // without a ladder file, or with the file of another version that is not served any more.
+  size_t FileNumberOf(const Model& model, const ModelChange& change,
+                      const std::vector<ModelTable::Addition>& added)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(exchange_mu_) {
+    // Numbers below this are examined even if a lower one is free, because a file may be missing.
+    constexpr size_t kMinExamined = 16;
+    std::map<std::pair<std::string, int64_t>, size_t> loaded;
+    const auto keep = [&](const Model& other) {
+      const auto found = file_numbers_.find({other.name, other.version});
+      if (found != file_numbers_.end()) loaded.insert(*found);
+    };
+    for (const ModelTable::Lease& each : table_.All()) keep(*each->model());
+    for (const ModelTable::Addition& addition : added) keep(*addition.model->model());
+    file_numbers_ = std::move(loaded);
+    const auto placed = file_numbers_.try_emplace({model.name, model.version}, 0);
+    const auto own = placed.first;
+    if (!placed.second) return own->second;
+    std::optional<size_t> free;
+    for (size_t number = 0; !free || number < kMinExamined; ++number) {
+      const bool used = std::ranges::any_of(file_numbers_, [&](const auto& other) {
+        return &other != &*own && other.second == number;
+      });
+      if (used) continue;
+      const auto owner = LadderFile::OwnerOf(PathOf(options_.ladder.file, number));
+      const auto is_owner = [&](const Model& other) {
+        return owner == std::pair(other.name, absl::StrCat(other.version));
+      };
+      if (is_owner(model)) return own->second = number;
+      const bool replaceable =
+          !owner ||
+          (owner->first == model.name &&
+           std::ranges::none_of(change.serve, [&](const auto& each) { return is_owner(*each); }));
+      if (!free && replaceable) free = number;
+    }
+    return own->second = *free;
   }
 
   // Returns the number of models that are served after the change.
@@ -408,8 +447,7 @@ class EngineImpl : public Engine {
   Observer* const observer_;
 
   Mutex exchange_mu_;
-  // The numbers of the files of each name and version, in the order of their first loads. A model
-  // that is loaded again has the same files.
+  // The numbers of the files of each name and version that was loaded before the last Prepare.
   std::map<std::pair<std::string, int64_t>, size_t> file_numbers_ ABSL_GUARDED_BY(exchange_mu_);
   std::atomic<int64_t> models_after_exchange_ = 0;  // 0: no exchange is in progress
   std::atomic<bool> draining_ = false;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
 #include <random>
 #include <thread>
 
@@ -279,6 +280,29 @@ TEST(Exchange, DoesNotWaitForAJournalThatStalls) {
   ASSERT_TRUE(replayed.ok()) << replayed.status();
   EXPECT_EQ(replayed->runs, 2);
   EXPECT_EQ(replayed->arrivals, 2);
+}
+
+TEST(Exchange, VersionsThatFollowEachOtherUseTwoFilesAtMost) {
+  const TemporaryDirectory directory;
+  EngineOptions options = SmallOptions();
+  options.history.journal = directory.File("journal");
+  for (const char* const ladder : {"", "ladder"}) {
+    options.ladder.file = *ladder == '\0' ? "" : directory.File(ladder);
+    Harness harness(options);
+    const int plans = harness.backend.live_plans();
+    std::shared_ptr<const Model> served = harness.model;
+    for (int64_t version = 2; version <= 5; ++version) {
+      const auto next = FakeModel(FakeConfig(), "fake", version);
+      ASSERT_TRUE(harness.engine->Exchange({.serve = {next}, .withdraw = {served}}).ok());
+      harness.backend.AwaitLivePlans(plans);  // the former version has ended
+      served = next;
+    }
+  }
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(directory.File("."))) {
+    files.push_back(entry.path().filename());
+  }
+  EXPECT_THAT(files, UnorderedElementsAre("journal", "journal.1", "ladder", "ladder.1"));
 }
 
 // Withdrawn models are freed one after another, each after its last request.

@@ -217,6 +217,38 @@ TEST_F(LadderKeptTest, IsUsedAfterTheModelIsLoadedAgain) {
   EXPECT_EQ(AfterRestart().ratio, 3) << "the replaced model did not write the file at its end";
 }
 
+TEST(LadderChoice, AModelKeepsItsFileIfOthersAreNotLoadedAfterARestart) {
+  const TemporaryDirectory directory;
+  EngineOptions options = AdaptiveOptions();
+  options.ladder.file = directory.File("ladder");
+  const auto ratio = [](int i) {
+    return LadderChoice{{"strategy", "geometric"}, {"ratio", absl::StrCat(i + 2)}};
+  };
+  // Serves the models one after another. Returns the choices that their files keep.
+  const auto serve = [&](const std::vector<std::string>& names, bool choose) {
+    FakeClock clock;
+    RecordingObserver observer;
+    FakeBackend backend;
+    const auto engine = Engine::Create(options, &backend, &clock, &observer);
+    std::vector<LadderChoice> kept;
+    for (size_t i = 0; i < names.size(); ++i) {
+      EXPECT_TRUE(engine->Serve(FakeModel(FakeConfig(), names[i])).ok());
+      if (choose) {
+        EXPECT_TRUE(engine->ChooseLadder(names[i], "", ratio(static_cast<int>(i)), true).ok());
+      }
+      kept.push_back(engine->Stats()[i].ladder_kept);
+    }
+    return kept;
+  };
+  serve({"a", "b", "c"}, /*choose=*/true);
+  EXPECT_THAT(serve({"c"}, false), ::testing::ElementsAre(ratio(2)));
+  EXPECT_THAT(serve({"b", "d"}, false), ::testing::ElementsAre(ratio(1), LadderChoice()));
+  EXPECT_THAT(serve({"b", "a", "c"}, false), ::testing::ElementsAre(ratio(1), ratio(0), ratio(2)));
+  std::filesystem::remove(options.ladder.file);
+  EXPECT_THAT(serve({"b", "a"}, false), ::testing::ElementsAre(ratio(1), LadderChoice()))
+      << "also if a file before it is missing";
+}
+
 TEST_F(LadderKeptTest, IsRefusedWhileTheModelIsLoadedAgain) {
   ReviewedEngine served(options_);
   const LadderChoice choice = {{"strategy", "geometric"}, {"ratio", "2"}};
