@@ -65,9 +65,8 @@ def models(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def daemon_of_adapters(models):
-    daemon = Daemon(models=[("lm", models["lm"].directory)])
-    yield daemon
-    daemon.stop()
+    with Daemon(models=[("lm", models["lm"].directory)]) as daemon:
+        yield daemon
 
 
 def test_each_adapter_gives_the_logits_of_its_merged_weights(models, daemon_of_adapters):
@@ -378,9 +377,8 @@ def jina(tmp_path_factory):
             {"type": "WhitespaceSplit"}, {"type": "Punctuation", "behavior": "Isolated"}]},
         "model": {"type": "WordLevel", "unk_token": WORDS[0],
                   "vocab": {word: i for i, word in enumerate(WORDS)}}}))
-    daemon = Daemon("--engine.batch.max-queue-delay", "20ms", models=[("jina", folder)])
-    yield daemon
-    daemon.stop()
+    with Daemon("--engine.batch.max-queue-delay", "20ms", models=[("jina", folder)]) as daemon:
+        yield daemon
 
 
 def vectors_of(daemon, inputs, model, **parameters):

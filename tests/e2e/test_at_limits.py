@@ -32,10 +32,9 @@ METADATA_BYTES = 8 << 10
 
 @pytest.fixture(scope="module")
 def limited():
-    daemon = Daemon("--server.grpc.max-streams", str(STREAMS), "--server.grpc.max-calls",
-                    str(2 * STREAMS))
-    yield daemon
-    daemon.stop()
+    with Daemon("--server.grpc.max-streams", str(STREAMS), "--server.grpc.max-calls",
+                str(2 * STREAMS)) as daemon:
+        yield daemon
 
 
 def test_one_connection_has_the_documented_number_of_calls(limited):

@@ -37,10 +37,9 @@ def prompts():
 @pytest.fixture(scope="module")
 def expected(long_model, prompts):
     """The answers to the prompts from a daemon with one thread, one prompt at a time."""
-    server = Daemon("--engine.attention.variant", "one_pass", "--cpu.threads", "1",
-                    models=[("long", long_model.directory)])
-    answers = [ask(server, prompt) for prompt in prompts]
-    server.stop()
+    with Daemon("--engine.attention.variant", "one_pass", "--cpu.threads", "1",
+                models=[("long", long_model.directory)]) as server:
+        answers = [ask(server, prompt) for prompt in prompts]
     assert all(np.isfinite(answer["logits"]).all() for answer in answers)
     return answers
 

@@ -51,9 +51,8 @@ def served(tmp_path_factory):
     models += [(f"long_{name}", lay(folder / f"long_{name}", name, LONG)) for name in TOKENIZERS]
     models.append(("labels", lay(folder / "labels", "byte", SHORT, classifier={
         "labels": 3, "pooling": "cls", "pooler": "tanh"})))
-    daemon = Daemon("--server.memory.limit-bytes", "4GiB", models=models)
-    yield daemon
-    daemon.stop()
+    with Daemon("--server.memory.limit-bytes", "4GiB", models=models) as daemon:
+        yield daemon
 
 
 def text_of(draw, size):

@@ -257,7 +257,7 @@ def converted(folder):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    daemon = Daemon(
+    with Daemon(
         models=[
             ("demo", ROOT / "models" / "demo"),
             ("recommender", ROOT / "models" / "recommender"),
@@ -267,9 +267,8 @@ def server(tmp_path_factory):
             ("m3", ROOT / "tests" / "goldens" / "retrieval" / "m3"),  # docs/http.md
             ("gliner", converted(tmp_path_factory.mktemp("gliner") / "model")),  # docs/http.md
         ]
-    )
-    yield daemon.grpc
-    daemon.stop()
+    ) as daemon:
+        yield daemon.grpc
 
 
 def run(name, *arguments):

@@ -206,9 +206,9 @@ def test_documented_build_targets_exist(command):
 
 @pytest.fixture(scope="module")
 def server():
-    daemon = Daemon(models=[(name, ROOT / "models" / name) for name in ("demo", "recommender")])
-    yield daemon.grpc
-    daemon.stop()
+    models = [(name, ROOT / "models" / name) for name in ("demo", "recommender")]
+    with Daemon(models=models) as daemon:
+        yield daemon.grpc
 
 
 def examples():

@@ -31,9 +31,8 @@ def run(example, *arguments):
 def served(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     # The files of "dense" fix the pooling; the files of "cls" set it.
-    daemon = Daemon(models=[(name, lay(folder / name, name)) for name in ("cls", "dense")])
-    yield daemon.grpc
-    daemon.stop()
+    with Daemon(models=[(name, lay(folder / name, name)) for name in ("cls", "dense")]) as daemon:
+        yield daemon.grpc
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: each.stem)

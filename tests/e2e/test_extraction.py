@@ -48,9 +48,8 @@ def folders(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def daemon(folders):
-    daemon = Daemon(models=[(name, folders / name) for name in EXPECTED])
-    yield daemon
-    daemon.stop()
+    with Daemon(models=[(name, folders / name) for name in EXPECTED]) as daemon:
+        yield daemon
 
 
 @pytest.fixture(scope="module")

@@ -22,15 +22,14 @@ MAX_STREAMS = 128
 @pytest.fixture(scope="module")
 def server():
     """A daemon with short timeouts that are still far longer than the other client's calls."""
-    daemon = Daemon("--server.grpc.transfer-timeout", "1s",
-                    "--server.grpc.stream-idle-timeout", "1s",
-                    "--server.grpc.max-streams", str(MAX_STREAMS),
-                    "--server.grpc.connection.handshake-timeout", "1s",
-                    "--server.grpc.connection.idle-timeout", "1s",
-                    "--server.grpc.connection.keepalive-time", "1s",
-                    "--server.grpc.connection.keepalive-timeout", "3s")
-    yield daemon
-    daemon.stop()
+    with Daemon("--server.grpc.transfer-timeout", "1s",
+                "--server.grpc.stream-idle-timeout", "1s",
+                "--server.grpc.max-streams", str(MAX_STREAMS),
+                "--server.grpc.connection.handshake-timeout", "1s",
+                "--server.grpc.connection.idle-timeout", "1s",
+                "--server.grpc.connection.keepalive-time", "1s",
+                "--server.grpc.connection.keepalive-timeout", "3s") as daemon:
+        yield daemon
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ import os
 import subprocess
 import urllib.request
 
-import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
 from always import await_balance, undisturbed

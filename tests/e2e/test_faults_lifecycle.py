@@ -16,7 +16,6 @@ from always import await_balance, undisturbed
 from calls import Call
 from conftest import DEMO, ROOT, SLUICED, Daemon, free_port
 from infer import infer, text_inputs
-from streaming import Stream
 from test_invariance import same
 from tritonclient.grpc import service_pb2_grpc
 from waiting import PATIENCE_S, pause, wait_until

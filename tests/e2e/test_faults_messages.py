@@ -16,9 +16,8 @@ QUOTA = 192 * MIB
 
 @pytest.fixture(scope="module")
 def server():
-    daemon = Daemon("--server.grpc.memory-quota-bytes", str(QUOTA))
-    yield daemon
-    daemon.stop()
+    with Daemon("--server.grpc.memory-quota-bytes", str(QUOTA)) as daemon:
+        yield daemon
 
 
 def made(text=b"And", shape=(1, 1), datatype="BYTES", **fields):

@@ -28,9 +28,8 @@ def served(tmp_path_factory):
     config = json.loads((encoder / "config.json").read_text())
     config["sluice"]["embedding"] = {"pooling": "last"}
     (encoder / "config.json").write_text(json.dumps(config))
-    daemon = Daemon("--server.grpc.max-rows", "8", models=[*MODELS, ("encoder", encoder)])
-    yield daemon
-    daemon.stop()
+    with Daemon("--server.grpc.max-rows", "8", models=[*MODELS, ("encoder", encoder)]) as daemon:
+        yield daemon
 
 
 @pytest.fixture(scope="module")

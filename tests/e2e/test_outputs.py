@@ -31,14 +31,14 @@ class Served:
         self.language = TinyModel(folder / "language", 4)
         self.vectors = TinyModel(folder / "vectors", 5, input={"kind": "both"})
         kinds = ("encoder", "classifier", "recommender", "language", "vectors")
-        self.daemon = Daemon(models=[(kind, folder / kind) for kind in kinds])
+        self.models = [(kind, folder / kind) for kind in kinds]
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    started = Served(tmp_path_factory.mktemp("models"))
-    yield started
-    started.daemon.stop()
+    served = Served(tmp_path_factory.mktemp("models"))
+    with Daemon(models=served.models) as served.daemon:
+        yield served
 
 
 def softmax(x):

@@ -39,16 +39,15 @@ def served(tmp_path_factory, embeds):
     folder = tmp_path_factory.mktemp("models")
     TinyModel(folder / "classifier", 2, head=False, causal=False,
               classifier={"labels": 3, "pooling": "cls", "pooler": "tanh"})
-    daemon = Daemon(
+    with Daemon(
         models=[
             ("demo", ROOT / "models" / "demo"),
             ("recommender", ROOT / "models" / "recommender"),
             ("classifier", folder / "classifier"),
             ("embeds", embeds),
         ]
-    )
-    yield daemon
-    daemon.stop()
+    ) as daemon:
+        yield daemon
 
 
 PROMPT = "And it came to pass"
@@ -242,10 +241,9 @@ def narrow(embeds):
     """A daemon whose requests have at most 3 rows, and one with the default limit."""
     models = [("demo", ROOT / "models" / "demo"), ("cross", SENTENCES / "cross_1"),
               ("tokens", SENTENCES / "tokens"), ("embeds", embeds)]
-    daemons = [Daemon("--server.grpc.max-rows", "3", models=models), Daemon(models=models)]
-    yield daemons
-    for each in daemons:
-        each.stop()
+    with Daemon("--server.grpc.max-rows", "3", models=models) as limited, \
+            Daemon(models=models) as default:
+        yield [limited, default]
 
 
 def test_list_above_the_row_limit_is_split_without_changing_bits(narrow, connect):

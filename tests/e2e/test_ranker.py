@@ -14,9 +14,8 @@ HISTORY, ITEMS = 7, 200  # item 0 is padding
 
 @pytest.fixture(scope="module")
 def daemon():
-    served = Daemon(models=[("ranker", RANKER)])
-    yield served
-    served.stop()
+    with Daemon(models=[("ranker", RANKER)]) as served:
+        yield served
 
 
 def scores_of(client, history):

@@ -17,9 +17,8 @@ RECOMMENDER = ROOT / "models" / "recommender"
 
 @pytest.fixture(scope="module")
 def daemon():
-    served = Daemon(models=[("recommender", RECOMMENDER)])
-    yield served
-    served.stop()
+    with Daemon(models=[("recommender", RECOMMENDER)]) as served:
+        yield served
 
 
 def test_hit_rate_over_popularity_equals_pytorch(daemon):

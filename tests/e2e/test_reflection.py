@@ -19,9 +19,8 @@ REFLECT = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 
 @pytest.fixture(scope="module")
 def server():
-    daemon = Daemon("--server.grpc.reflection", "true")
-    yield daemon
-    daemon.stop()
+    with Daemon("--server.grpc.reflection", "true") as daemon:
+        yield daemon
 
 
 def varint(number):
@@ -121,10 +120,7 @@ def test_the_commands_are_answered(server, command):
 
 
 def test_reflection_is_off_by_default():
-    daemon = Daemon()
-    try:
+    with Daemon() as daemon:
         with grpc.insecure_channel(daemon.grpc) as channel, pytest.raises(grpc.RpcError) as error:
             reflect(channel, field(7, b""))
         assert error.value.code() == grpc.StatusCode.UNIMPLEMENTED
-    finally:
-        daemon.stop()

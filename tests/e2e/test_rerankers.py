@@ -35,10 +35,8 @@ PLAIN, GIVEN = 1, 5  # queries without and with an instruction
 @contextlib.contextmanager
 def serving(folder, *options):
     """Serves a folder as `model` and returns a client of it."""
-    daemon = Daemon(*options, models=[("model", folder)])
-    with daemon.client() as client:
+    with Daemon(*options, models=[("model", folder)]) as daemon, daemon.client() as client:
         yield client
-    daemon.stop()
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +47,8 @@ def folders(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def daemon(folders):
-    daemon = Daemon(models=[*folders.items(), ("cross", SENTENCES / "cross_1")])
-    yield daemon
-    daemon.stop()
+    with Daemon(models=[*folders.items(), ("cross", SENTENCES / "cross_1")]) as daemon:
+        yield daemon
 
 
 @pytest.fixture(scope="module")

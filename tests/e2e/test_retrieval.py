@@ -24,9 +24,8 @@ SPARSE = ["sparse_ids", "sparse_weights"]
 
 @pytest.fixture(scope="module")
 def daemon():
-    daemon = Daemon(models=[(name, GOLDENS / name) for name in (*COLBERTS, "m3")])
-    yield daemon
-    daemon.stop()
+    with Daemon(models=[(name, GOLDENS / name) for name in (*COLBERTS, "m3")]) as daemon:
+        yield daemon
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +36,8 @@ def served(daemon):
 
 @pytest.fixture(scope="module")
 def routed():
-    daemon = Daemon(models=[("router", GOLDENS / "router")])
-    yield daemon
-    daemon.stop()
+    with Daemon(models=[("router", GOLDENS / "router")]) as daemon:
+        yield daemon
 
 
 def pairs(queries, documents):

@@ -38,9 +38,8 @@ def address(tmp_path_factory):
     models = [(name, lay(folder / name, name)) for name in VARIANTS]
     others = [(name, SENTENCES / name) for name in (*CROSSES, "tokens")]
     others.append(("without_segments", without_segments(folder / "without_segments")))
-    daemon = Daemon(models=[*models, *others])
-    yield daemon.grpc
-    daemon.stop()
+    with Daemon(models=[*models, *others]) as daemon:
+        yield daemon.grpc
 
 
 @pytest.fixture(scope="module")
@@ -265,15 +264,14 @@ def test_multi_vector_model_returns_an_embedding_per_token(tmp_path):
     write_json(folder / "config_sentence_transformers.json", {"model_type": "MultiVectorEncoder"})
     write_safetensors(folder / "1_Dense" / "model.safetensors", {"linear.weight": weight})
     plain = lay(tmp_path / "plain", "cls")
-    daemon = Daemon(models=[("vectors", folder), ("plain", plain)])
     outputs = ["token_count", "token_embeddings"]
-    with grpcclient.InferenceServerClient(daemon.grpc) as client:
+    with Daemon(models=[("vectors", folder), ("plain", plain)]) as daemon, \
+            daemon.client() as client:
         default = infer(client, text_inputs(*TEXTS[:3]), model="vectors")
         answer = infer(client, text_inputs(*TEXTS[:3]), outputs, model="vectors")
         states = infer(client, text_inputs(*TEXTS[:3]), ["token_embeddings", "embedding"],
                        model="plain")
         alone = infer(client, text_inputs(TEXTS[1]), outputs, "vectors")["token_embeddings"][0]
-    daemon.stop()
     assert {*default} == {"vectors", "vector_count"}
     np.testing.assert_array_equal(default["vectors"], answer["token_embeddings"])
     np.testing.assert_array_equal(states["token_embeddings"][:, 0], states["embedding"])

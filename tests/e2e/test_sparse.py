@@ -56,9 +56,8 @@ def served(model):
                 "embedding_dimension": None})
     write_json(splade / "config_sentence_transformers.json",
                {"model_type": "SparseEncoder", "similarity_fn_name": "dot", "prompts": {}})
-    daemon = Daemon(models=[("mlm", model.directory), ("splade", splade)])
-    yield daemon
-    daemon.stop()
+    with Daemon(models=[("mlm", model.directory), ("splade", splade)]) as daemon:
+        yield daemon
 
 
 def test_weights_equal_numpy_for_one_text_and_for_a_batch(model, served):

@@ -23,9 +23,8 @@ FORCED = {"max_tokens": TOKENS, "allowed_token_ids": [101], "ignore_eos": True}
 def drafting(tmp_path_factory):
     config = tmp_path_factory.mktemp("speculation") / "sluiced.yaml"
     config.write_text(f"models: [{{name: demo, path: {DEMO}, speculation: ngram}}]\n")
-    started = Daemon("--config", str(config), models=())
-    yield started
-    started.stop()
+    with Daemon("--config", str(config), models=()) as started:
+        yield started
 
 
 def sluice(*arguments):

@@ -17,11 +17,10 @@ PAIRS = EXPECTED["pairs"]
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
-    daemon = Daemon(models=[("dense", lay(folder / "dense", "dense")),
-                            *((name, SENTENCES / name)
-                              for name in ("cross_1", "cross_3", "tokens"))])
-    yield daemon
-    daemon.stop()
+    with Daemon(models=[("dense", lay(folder / "dense", "dense")),
+                        *((name, SENTENCES / name)
+                          for name in ("cross_1", "cross_3", "tokens"))]) as daemon:
+        yield daemon
 
 
 def run(served, command, *words, text="", status=0):

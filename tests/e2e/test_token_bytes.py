@@ -14,9 +14,8 @@ OUTPUTS = ["output_ids", "text_output", "output_bytes", "top_ids", "top_bytes"]
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
-    daemon = Daemon(models=[(name, lay(folder / name, name, 128)) for name in NAMES])
-    yield daemon
-    daemon.stop()
+    with Daemon(models=[(name, lay(folder / name, name, 128)) for name in NAMES]) as daemon:
+        yield daemon
 
 
 def special_names(name):

@@ -17,9 +17,8 @@ TEXTS, LABELS = CASES[0]["texts"], CASES[0]["candidate_labels"]
 
 @pytest.fixture(scope="module")
 def served():
-    daemon = Daemon(models=[(name, SENTENCES / name) for name in ("cross_1", "cross_3")])
-    yield daemon
-    daemon.stop()
+    with Daemon(models=[(name, SENTENCES / name) for name in ("cross_1", "cross_3")]) as daemon:
+        yield daemon
 
 
 @pytest.fixture(scope="module")
