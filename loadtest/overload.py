@@ -11,7 +11,6 @@ import argparse
 import pathlib
 import select
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -22,14 +21,12 @@ import urllib.request
 import reporting
 import sluice_load
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "support"))
+
+from ports import free_port  # noqa: E402
+
 SHARES = (0.7, 0.85, 1.0)
 OVERLOADS = (2, 10)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Daemon:

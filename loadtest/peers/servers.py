@@ -4,8 +4,8 @@ import os
 import pathlib
 import select
 import signal
-import socket
 import subprocess
+import sys
 import time
 
 import tritonclient.grpc as grpcclient
@@ -13,15 +13,17 @@ from tritonclient.utils import InferenceServerException
 
 from arms import MODEL
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "support"))
+
+from ports import free_port  # noqa: E402
+
 
 class NotStarted(Exception):
     """A server that did not start; the message has the reason in one line."""
 
 
 def free_address() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"
 
 
 def pause(seconds: float) -> None:

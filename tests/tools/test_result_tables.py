@@ -2,13 +2,18 @@
 
 import argparse
 import ast
+import json
 import pathlib
 import re
 import sys
+import types
+
+import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LOADTEST = ROOT / "loadtest"
 sys.path.insert(0, str(LOADTEST))
+import ingestion  # noqa: E402
 import memory  # noqa: E402
 
 RULE = re.compile(r"\|(---:?\|)+")
@@ -41,6 +46,26 @@ def test_a_wrong_heading_is_found():
     (wrong,), (right,) = (list(headings(f'lines = ["", "{head}", "|---|---|"]'))
                           for head in ("a | b |", "| a | b |"))
     assert cells(wrong[0]) is None and cells(right[0]) == 2
+
+
+def test_the_page_of_ingestion_is_made_of_its_figures(monkeypatch):
+    report = json.loads((LOADTEST / "results" / "ingestion.json").read_text())
+    monkeypatch.setattr(ingestion.reporting, "processor", lambda: report["processor"])
+    monkeypatch.setattr(ingestion.os, "cpu_count", lambda: 2)
+    page = ingestion.table(argparse.Namespace(**report["options"]), report["rows"])
+    assert page == (LOADTEST / "results" / "ingestion.md").read_text()
+    assert "1,024 in this run" in page  # Calls failed.
+
+
+def test_rates_of_ingestion_leave_out_failed_calls():
+    process = types.SimpleNamespace(cpu_s=lambda: used.pop())
+    used = [5, 5, 1, 1]
+    row = ingestion.measure(types.SimpleNamespace(gateway=process, daemon=process), "some",
+                            lambda _, texts: [None, b"a", None, b"b"][:len(texts)],
+                            ["x"] * 4, [b"a"] * 4)
+    assert (row["failures"], row["wrong"]) == (2, 1)
+    assert row["per_s"] * row["seconds"] == pytest.approx(2)
+    assert row["gateway_ms"] == row["daemon_ms"] == 2000
 
 
 def test_the_table_of_memory_has_the_same_cells_in_all_rows():
