@@ -11,8 +11,9 @@ import socket
 import subprocess
 import sys
 
-# The ranges of ports are below the kernel's range for outgoing connections.
-FIRST, END, SIZE = 10000, 32000, 500
+# The ranges of ports are below the kernel's range for outgoing connections. They are above the last
+# port that Chromium refuses (ERR_UNSAFE_PORT), 10080.
+FIRST, END, SIZE = 11000, 32000, 500
 
 
 @functools.cache
