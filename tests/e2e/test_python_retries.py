@@ -10,7 +10,7 @@ import types
 
 import pytest
 from conftest import free_port
-from python_clients import connect, no_call_left, time_moved_by  # noqa: F401
+from python_clients import FromAsyncio, connect, no_call_left, time_moved_by  # noqa: F401
 from scripted_server import Refusal, ScriptedServer
 from sluice_client import NEVER, AsyncClient, Client, Retry, _protocol, aio, errors
 from sluice_client._channel import Attempts, Defaults
@@ -280,6 +280,36 @@ def test_call_in_progress_at_close_states_that_the_client_was_closed(connect, ca
         client.close()
         with pytest.raises(errors.Cancelled, match="closed during the call"):
             answer.result(PATIENCE_S)
+
+
+@pytest.mark.parametrize("call", ["one answer", "a stream"])
+def test_call_that_waits_for_its_next_attempt_at_close_is_cancelled(connect, call):
+    class Closing(Retry):
+        def delay_s(self, *arguments):
+            if isinstance(client, FromAsyncio):
+                asyncio.ensure_future(client._client.close())
+            else:
+                client.close()
+            return super().delay_s(*arguments)
+
+    refused = Refusal("RESOURCE_EXHAUSTED", 1)
+    with ScriptedServer(refused if call == "one answer" else [refused]) as server, \
+            connect(server.address, retry=Closing()) as client:
+        with pytest.raises(errors.Cancelled, match="closed during the call"):
+            CALLS[call](client)
+
+
+def test_call_that_waits_for_a_slot_at_close_is_cancelled():
+    async def run(server):
+        client = AsyncClient(server.address, max_in_flight=1)
+        calls = [asyncio.ensure_future(client.generate("m", "a", max_tokens=1)) for _ in range(3)]
+        calls += [asyncio.ensure_future(anext(client.stream("m", "a", max_tokens=1)))]
+        await asyncio.to_thread(server.arrived.wait, PATIENCE_S)
+        await client.close()
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    with Held() as server:
+        assert [*map(type, asyncio.run(run(server)))] == [errors.Cancelled] * 4
 
 
 def test_close_during_a_call_fails_the_task_group_of_the_call():

@@ -90,6 +90,8 @@ class AsyncClient:
     `timeout_s` does not. None sends all calls at once.
     """
 
+    _closed = False
+
     def __init__(
         self,
         address: str = "localhost:8001",
@@ -105,7 +107,6 @@ class AsyncClient:
             raise ValueError(f"max_in_flight is {max_in_flight}; expected at least 1, or None")
         self._slots = None if max_in_flight is None else asyncio.Semaphore(max_in_flight)
         self._defaults = Defaults.checked(address, timeout_s, token, retry)
-        self._closed = False
         self._connection: Optional[_Connection] = None
         self._open = partial(open_channel, grpc.aio, address, tls, channel_options)
         try:
@@ -329,7 +330,13 @@ class AsyncClient:
 
     async def _run(self, task: Task[T], options: Mapping[str, Any]) -> T:
         """Makes the calls of a task and returns the task's result."""
-        return await self._finish(task, Attempts(options, self._defaults))
+        return await self._finish(task, self._attempts(options))
+
+    def _attempts(self, options: Mapping[str, Any]) -> Attempts:
+        """Returns the attempts of a call that begins now."""
+        if self._closed:
+            raise closed()
+        return Attempts(options, self._defaults)
 
     async def _finish(self, task: Task[T], attempts: Attempts) -> T:
         try:
@@ -393,7 +400,7 @@ class AsyncClient:
         attempts.begin()
         while True:
             if self._closed:
-                raise closed()
+                raise cut_off()
             try:
                 return await self._connected().unary[call.method](
                     call.request, timeout=attempts.remaining_s(), metadata=attempts.metadata
@@ -416,7 +423,7 @@ class AsyncClient:
     async def _parts(
         self, request: _protocol.Message, options: Mapping[str, Any]
     ) -> AsyncGenerator[results.Generation, None]:
-        attempts = Attempts(options, self._defaults)
+        attempts = self._attempts(options)
         begun = False
         # A stream has a slot until its first part, so a reader that stops cannot keep slots.
         slots = self._slots
@@ -426,7 +433,7 @@ class AsyncClient:
             attempts.begin()
             while True:
                 if self._closed:
-                    raise closed()
+                    raise cut_off()
                 call = self._connected().stream(
                     request, timeout=attempts.remaining_s(), metadata=attempts.metadata
                 )

@@ -282,7 +282,13 @@ class Client:
 
     def _run(self, task: Task[T], options: Mapping[str, Any]) -> T:
         """Makes the calls of a task and returns the task's result."""
-        return self._finish(task, Attempts(options, self._defaults))
+        return self._finish(task, self._attempts(options))
+
+    def _attempts(self, options: Mapping[str, Any]) -> Attempts:
+        """Returns the attempts of a call that begins now."""
+        if self._closed:
+            raise closed()
+        return Attempts(options, self._defaults)
 
     def _finish(
         self, task: Task[T], attempts: Attempts, in_flight: Optional[_InFlight] = None
@@ -335,7 +341,7 @@ class Client:
         method = self._unary[call.method]
         while True:
             if self._closed:
-                raise closed()
+                raise cut_off()
             arguments = {"timeout": attempts.remaining_s(), "metadata": attempts.metadata}
             try:
                 if in_flight is None:
@@ -357,12 +363,12 @@ class Client:
     def _parts(
         self, request: _protocol.Message, options: Mapping[str, Any]
     ) -> Generator[results.Generation, None, None]:
-        attempts = Attempts(options, self._defaults)
+        attempts = self._attempts(options)
         begun = False
         attempts.begin()
         while True:
             if self._closed:
-                raise closed()
+                raise cut_off()
             call = self._stream(
                 request, timeout=attempts.remaining_s(), metadata=attempts.metadata
             )
