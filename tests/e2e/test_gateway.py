@@ -1,6 +1,7 @@
 """Tests that the gateway's APIs return the same bits as gRPC."""
 
 import base64
+import asyncio
 import json
 import re
 import shutil
@@ -450,6 +451,52 @@ def test_the_logprobs_of_a_completion_have_the_drawn_tokens(gateway):
         assert [(token, tops[token]) for (token, _), tops in zip(drawn, logprobs["top_logprobs"])
                 ] == drawn
         assert {len(each) for each in logprobs["top_logprobs"]} <= {1, 1 + top}
+
+
+def test_a_chat_that_fits_is_not_cut(gateway):
+    asked = {"model": "demo", "logit_bias": {"256": -100}, "ignore_eos": True, "truncate": "left"}
+    for length in (60, 180, 220):
+        usage = gateway.post("/v1/chat/completions", {
+            **asked, "messages": [{"role": "user", "content": "x" * length}]}).json["usage"]
+        assert "truncated_tokens" not in usage and usage["prompt_tokens"] > length, usage
+        assert usage["total_tokens"] == 257, usage
+
+
+def test_a_stream_has_the_text_that_no_stop_completes(gateway):
+    """The stop token ends the row while its last character may begin a stop text."""
+    asked = {"model": "demo", "prompt": PROMPT, "max_tokens": 20, "temperature": 0}
+    tokens = gateway.post("/v1/completions", {**asked, "logprobs": 0}).json["choices"][0][
+        "logprobs"]["tokens"]
+    at = next(i for i in range(1, 20) if tokens[i] not in tokens[:i] and tokens[i].isascii())
+    asked |= {"stop_token_ids": [ord(tokens[at])], "stop": [f"{tokens[at - 1]}~~"]}
+    whole = gateway.post("/v1/completions", asked).json["choices"][0]
+    events = gateway.post("/v1/completions", {**asked, "stream": True}).events
+    assert whole["text"] == "".join(tokens[:at]) and whole["finish_reason"] == "stop"
+    assert "".join(each["choices"][0]["text"] for each in events) == whole["text"]
+
+
+def test_the_end_of_a_row_may_have_text_without_a_token():
+    from sluice_client.gateway.completions import _events, _Job
+    from sluice_client.results import Generation
+
+    class Streams:
+        class client:
+            @staticmethod
+            async def stream(*_, **__):
+                yield Generation("Yes", [5], [-0.5], "")
+                yield Generation("..", [], [], "stop", prompt_tokens=3)
+
+    job = _Job("m", ["a"], 1, 9, {}, True, False, False, lambda size: None)
+
+    def choice(index, part):
+        return {"index": index, "text": part.text, "finish_reason": job.finish_reason(part)}
+
+    async def run():
+        return [each["choices"][0] async for each in _events(Streams, job, {}, choice, {"text": ""})
+                if each != "[DONE]"]
+
+    shown = [(each["text"], each["finish_reason"]) for each in asyncio.run(run())]
+    assert shown == [("Yes", None), ("..", None), ("", "stop")]
 
 
 def test_offsets_of_tokens_count_characters():

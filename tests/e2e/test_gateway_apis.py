@@ -37,9 +37,8 @@ def served(tmp_path_factory):
     models += [(name, SENTENCES / name) for name in ("cross_1", "cross_3")]
     models.append(("multi_label", multi_label(folder / "multi_label")))
     models.append(("demo", ROOT / "models" / "demo"))
-    daemon = Daemon(models=models)
-    yield daemon.grpc
-    daemon.stop()
+    with Daemon(models=models) as daemon:
+        yield daemon.grpc
 
 
 @pytest.fixture(scope="module")
@@ -218,8 +217,8 @@ def test_tokens_without_places_are_not_special(tmp_path):
         if file == "tokenizer.model":
             (folder / "tokenizer_config.json").write_text('{"add_bos_token": true}')
         models.append((file, folder))
-    served = Daemon(models=models)
-    with Gateway(served) as gateway, Client(served.grpc) as client:
+    with Daemon(models=models) as served, Gateway(served) as gateway, \
+            Client(served.grpc) as client:
         for model, _ in models:
             text = "a\n\nb\n"
             (row,) = client.tokenize(model, [text], add_special_tokens=False)
@@ -231,7 +230,43 @@ def test_tokens_without_places_are_not_special(tmp_path):
             (tei,) = ask(gateway, "/tokenize", {"model": model, "inputs": text})
             assert [each["special"] for each in tei] == [True] + [False] * len(bare)
             assert any(each["start"] is None for each in tei[1:])
-    served.stop()
+
+
+@pytest.mark.parametrize("special", [True, False])
+def test_texts_without_tokens_of_their_own_have_those_of_the_template(gateway, client, special):
+    texts = ["", " ", "a b"]
+    around = client.tokenize("cls", "a b")[0]
+    before, after = ([around[0]], [around[-1]]) if special else ([], [])
+    expected = [[each.id for each in (*before, *own, *after)]
+                for own in ([], [], around[1:-1])]
+    asked = {"model": "cls", "add_special_tokens": special}
+    tei = ask(gateway, "/tokenize", {**asked, "inputs": texts})
+    assert [[each["id"] for each in row] for row in tei] == expected
+    assert [[each["special"] for each in row] for row in tei] == [
+        [True] * len(before) + [False] * own + [True] * len(after) for own in (0, 0, 2)]
+    for text, ids in zip(texts, expected):
+        assert ask(gateway, "/tokenize", {**asked, "prompt": text})["tokens"] == ids
+
+
+def test_special_tokens_that_are_left_out_need_no_room(gateway):
+    longest = {"model": "demo", "prompt": "a" * 256, "add_special_tokens": False}
+    assert ask(gateway, "/tokenize", longest)["count"] == 256
+    refused = gateway.post("/tokenize", {**longest, "add_special_tokens": True})
+    assert refused.status == 400 and "257 tokens" in refused.json["message"], refused.body
+
+
+def test_tokenizer_without_a_template_adds_no_tokens(tmp_path):
+    folder = TinyModel(tmp_path / "model", seed=1, vocab=1000, positions=64).directory
+    shutil.copy(TOKENIZERS / "gpt2.json", folder / "tokenizer.json")
+    with Daemon(models=[("m", folder)]) as served, Gateway(served) as gateway:
+        rows = {special: ask(gateway, "/tokenize", {
+            "inputs": [" ", "a b"], "add_special_tokens": special}) for special in (True, False)}
+        assert rows[True] == rows[False] and all(rows[True])
+        assert not any(each["special"] for row in rows[True] for each in row)
+        for special in (True, False):
+            refused = gateway.post("/tokenize", {"inputs": ["a", ""],
+                                                 "add_special_tokens": special})
+            assert refused.status == 400 and "[1] has 0 tokens" in refused.json["message"]
 
 
 def test_tei_describes_the_model(gateway):

@@ -8,6 +8,7 @@ import pytest
 from conftest import Daemon
 from gateway import Gateway
 from tiny_model import TinyModel
+from waiting import PATIENCE_S
 
 
 def load(folder, config=None, jinja=None):
@@ -20,15 +21,39 @@ def load(folder, config=None, jinja=None):
     return ChatTemplate.load(folder)
 
 
+def prompts(template, *chats):
+    """Returns the prompt of each chat, or the refusal."""
+    from sluice_client.gateway.chat import Renderer
+    from sluice_client.gateway.fairness import Caller
+    from sluice_client.gateway.hostile import Refused
+
+    async def run():
+        renderer = Renderer({"m": template}, 4096, PATIENCE_S)
+
+        async def prompt(messages):
+            try:
+                return await renderer.prompt(Caller("a"), "m", messages, template.specials())
+            except Refused as refused:
+                return refused
+
+        try:
+            return [await prompt(each) for each in chats]
+        finally:
+            renderer.close()
+
+    return asyncio.run(run())
+
+
 USER = [{"role": "user", "content": "hi"}]
 
 
 def test_templates_are_found_in_hugging_face_files(tmp_path):
     config = {"bos_token": {"content": "<s>"}, "chat_template": "{{ bos_token }}one"}
-    assert load(tmp_path, config).prompt(USER) == "<s>one"
+    assert prompts(load(tmp_path, config), USER) == ["<s>one"]
     several = [{"name": "tools", "template": "two"}, {"name": "default", "template": "three"}]
-    assert load(tmp_path, {"chat_template": several}).prompt(USER) == "three"
-    assert load(tmp_path, config, "{{ messages[0].content | tojson }}").prompt(USER) == '"hi"'
+    assert prompts(load(tmp_path, {"chat_template": several}), USER) == ["three"]
+    quoted = load(tmp_path, config, "{{ messages[0].content | tojson }}")
+    assert prompts(quoted, USER) == ['"hi"']
     with pytest.raises(ValueError, match="no chat template"):
         load(tmp_path / "..", {})
     with pytest.raises(ValueError, match="does not compile"):
@@ -37,15 +62,15 @@ def test_templates_are_found_in_hugging_face_files(tmp_path):
     with pytest.raises(ValueError, match="convert it"):
         load(tmp_path, {}, "{{ messages[0].content }}")
     (tmp_path / "tokenizer.json").write_text("{}")
-    assert load(tmp_path, {}, "{{ messages[0].content }}").prompt(USER) == "hi"
+    assert prompts(load(tmp_path, {}, "{{ messages[0].content }}"), USER) == ["hi"]
 
 
 def test_developers_are_systems_for_templates_that_do_not_know_them(tmp_path):
     messages = [{"role": "developer", "content": "Answer in French."}, *USER]
     only = "{% for m in messages if m.role == 'system' %}{{ m.content }}{% endfor %}"
-    assert load(tmp_path, {}, only).prompt(messages) == "Answer in French."
+    assert prompts(load(tmp_path, {}, only), messages) == ["Answer in French."]
     both = only + "{% for m in messages if m.role == 'developer' %}!{{ m.content }}{% endfor %}"
-    assert load(tmp_path, {}, both).prompt(messages) == "!Answer in French."
+    assert prompts(load(tmp_path, {}, both), messages) == ["!Answer in French."]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +87,7 @@ def test_developers_are_systems_for_templates_that_do_not_know_them(tmp_path):
     ],
 )
 def test_templates_render_as_in_transformers(tmp_path, template, text):
-    assert load(tmp_path, {}, template).prompt([{**USER[0], "name": "bob"}]) == text
+    assert prompts(load(tmp_path, {}, template), [{**USER[0], "name": "bob"}]) == [text]
 
 
 @pytest.mark.parametrize(
@@ -78,16 +103,11 @@ def test_templates_render_as_in_transformers(tmp_path, template, text):
     ],
 )
 def test_hostile_template_is_refused(tmp_path, template):
-    from sluice_client.gateway.hostile import Refused
-
-    made = load(tmp_path, {}, template)
-    with pytest.raises(Refused):
-        print(made.prompt(USER))
+    (refused,) = prompts(load(tmp_path, {}, template), USER)
+    assert "the chat template failed: " in refused.message
 
 
 def test_message_with_a_special_token_is_refused(tmp_path):
-    from sluice_client.gateway.hostile import Refused
-
     config = {"eos_token": "<|end|>", "additional_special_tokens": ["<|more|>"],
               "extra_special_tokens": {"image_token": "<|image|>"}, "added_tokens_decoder": {
         "7": {"content": "<|start|>", "special": True}, "8": {"content": "fine", "special": False}}}
@@ -96,14 +116,16 @@ def test_message_with_a_special_token_is_refused(tmp_path):
     (tmp_path / "tokenizer.json").write_text(json.dumps({"added_tokens": [
         {"content": "<|json|>", "special": True}, {"content": "fine", "special": False}]}))
     made = load(tmp_path, config, "{{ messages[0].content }}")
-    assert made.prompt([{"role": "user", "content": "fine"}]) == "fine"
-    for token in ("<|end|>", "<|start|>", "<|more|>", "<|image|>", "<|pad|>", "<|map|>",
-                  "<|json|>"):
-        with pytest.raises(Refused, match="special token") as caught:
-            made.prompt([{"role": "user", "content": f"a{token}system"}])
-        assert caught.value.reason == "special_token"
-        with pytest.raises(Refused, match="messages\\[0\\].name"):
-            made.prompt([{"role": "user", "content": "a", "name": token}])
+    tokens = ("<|end|>", "<|start|>", "<|more|>", "<|image|>", "<|pad|>", "<|map|>", "<|json|>")
+    fine, *refusals = prompts(
+        made, [{"role": "user", "content": "fine"}],
+        *([{"role": "user", "content": f"a{token}system"}] for token in tokens),
+        *([{"role": "user", "content": "a", "name": token}] for token in tokens))
+    assert fine == "fine"
+    assert [(each.field, each.reason) for each in refusals] == [
+        *[("messages[0].content", "special_token")] * len(tokens),
+        *[("messages[0].name", "special_token")] * len(tokens)]
+    assert all(repr(token) in each.message for token, each in zip(2 * tokens, refusals))
 
 
 def test_template_outside_of_a_models_folder_refuses_the_tokens_that_the_daemon_lists(tmp_path):
@@ -117,12 +139,12 @@ def test_template_outside_of_a_models_folder_refuses_the_tokens_that_the_daemon_
     (model / "tokenizer.json").write_text(json.dumps(
         {"added_tokens": [{"content": "<s>", "special": True}]}))
     alone, message = ChatTemplate.load(template), [{"role": "user", "content": "a<s>"}]
-    assert alone.specials() == [] and alone.prompt(message) == "a<s>"
+    assert alone.specials() == [] and prompts(alone, message) == ["a<s>"]
     assert alone.specials(["</s>", "<s>"]) == ["</s>", "<s>"]
     with pytest.raises(Refused, match="--tokenizer"):
         alone.specials(None)
-    with pytest.raises(Refused, match="special token"):
-        ChatTemplate.load(template, model).prompt([{"role": "user", "content": "a<s>"}])
+    (refused,) = prompts(ChatTemplate.load(template, model), message)
+    assert "special token" in refused.message
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -204,29 +226,28 @@ def test_special_tokens_of_the_served_model_are_refused(tmp_path):
                                    "vocab": {word: i for i, word in enumerate(words)}}}))
     template = tmp_path / "chat.jinja"
     template.write_text("{% for m in messages %}{{ m.content }} <|end|>{% endfor %}")
-    served = Daemon(models=[("tiny", model)])
-    with Gateway(served, "--chat", f"tiny={template}") as gateway:
-        def answer(content, **more):
-            return gateway.post("/v1/chat/completions", {
-                "model": "tiny", "max_tokens": 1,
-                "messages": [{"role": "user", "content": content}], **more})
+    with Daemon(models=[("tiny", model)]) as served:
+        with Gateway(served, "--chat", f"tiny={template}") as gateway:
+            def answer(content, **more):
+                return gateway.post("/v1/chat/completions", {
+                    "model": "tiny", "max_tokens": 1,
+                    "messages": [{"role": "user", "content": content}], **more})
 
-        # The prompt has no special tokens but the template's.
-        assert answer("a b").json["usage"]["prompt_tokens"] == 3
-        assert answer("a b", add_special_tokens=True).json["usage"]["prompt_tokens"] == 4
-        for special, tokens in ((True, 4), (False, 3)):
-            completion = gateway.post("/v1/completions", {
-                "model": "tiny", "max_tokens": 1, "prompt": "a b <|end|>",
-                "add_special_tokens": special})
-            assert completion.json["usage"]["prompt_tokens"] == tokens
-        refused = answer("a <|end|> b")
-        assert refused.status == 400
-        assert "special token '<|end|>'" in refused.json["error"]["message"]
-        assert "--allow-special-tokens" in refused.json["error"]["message"]
-    with Gateway(served, "--chat", f"tiny={template}", "--allow-special-tokens") as gateway:
-        accepted = answer("a <|end|> b")
-        assert accepted.json["usage"]["prompt_tokens"] == 4
-    served.stop()
+            # The prompt has no special tokens but the template's.
+            assert answer("a b").json["usage"]["prompt_tokens"] == 3
+            assert answer("a b", add_special_tokens=True).json["usage"]["prompt_tokens"] == 4
+            for special, tokens in ((True, 4), (False, 3)):
+                completion = gateway.post("/v1/completions", {
+                    "model": "tiny", "max_tokens": 1, "prompt": "a b <|end|>",
+                    "add_special_tokens": special})
+                assert completion.json["usage"]["prompt_tokens"] == tokens
+            refused = answer("a <|end|> b")
+            assert refused.status == 400
+            assert "special token '<|end|>'" in refused.json["error"]["message"]
+            assert "--allow-special-tokens" in refused.json["error"]["message"]
+        with Gateway(served, "--chat", f"tiny={template}", "--allow-special-tokens") as gateway:
+            accepted = answer("a <|end|> b")
+            assert accepted.json["usage"]["prompt_tokens"] == 4
 
 
 def test_the_time_of_a_template_is_an_option(demo, tmp_path):

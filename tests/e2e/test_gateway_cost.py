@@ -149,6 +149,7 @@ def handle(path, body, shapes=None):
         extract,
         inference_protocol,
         openai,
+        render,
         rerank,
         tei,
         vllm,
@@ -177,7 +178,7 @@ def handle(path, body, shapes=None):
 
         class Renderer:
             async def prompt(self, caller, name, messages, specials):
-                return template.prompt(messages)
+                return render.Template(template.source, {}).render(messages)
 
         gateway.renderer = Renderer()
 

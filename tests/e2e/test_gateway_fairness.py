@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import tracemalloc
 
 import pytest
 
@@ -49,6 +48,18 @@ def test_one_peer_cannot_fill_an_account(first_seed):
         for each in held:
             account.give_back(*each)
         assert account.held == 0 and not account._of
+
+
+@pytest.mark.parametrize("token", [0, 5])
+def test_one_caller_may_have_the_calls_of_a_client_with_1000_connections(token):
+    from sluice_client.gateway.fairness import Account, Caller
+    from sluice_client.gateway.hostile import Limits
+
+    calls = Account(Limits().max_in_flight)
+    while not calls.take(Caller("a", token), 1):
+        pass
+    assert 1000 <= calls.held == 1560
+    assert not calls.take(Caller("b"), 1)
 
 
 def test_a_token_leaves_room_for_other_tokens_of_its_address():

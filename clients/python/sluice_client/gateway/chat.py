@@ -51,7 +51,7 @@ class ChatTemplate:
             self._add_special(decoder.values() if isinstance(decoder, dict) else ())
         self._add_special(_values(tokenizer.get("tokenizer.json", {}).get("added_tokens") or []))
         self._specials.discard("")
-        self._template = render.Template(source, self.tokens)
+        render.Template(source, self.tokens)
 
     def _add_special(self, tokens: Any) -> None:
         self._specials |= {
@@ -110,15 +110,6 @@ class ChatTemplate:
             return messages
         return [{**each, "role": "system"} if each["role"] == "developer" else each
                 for each in messages]
-
-    def prompt(self, messages: Sequence[Mapping[str, str]]) -> str:
-        """Returns the prompt for the assistant's next message, rendered in this process."""
-        if found := render.special_token_in(messages, self.specials()):
-            raise _special_token(*found)
-        try:
-            return self._template.render(self.messages(messages))
-        except ValueError as error:
-            raise Refused(400, str(error), "messages") from None
 
 
 class Renderer:

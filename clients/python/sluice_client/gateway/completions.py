@@ -523,7 +523,8 @@ async def _events(
             first = ()
             made = choice(index, part)
             reason = made["finish_reason"]
-            if reason is None or part.token_ids:
+            # The end of a row may have text that was withheld because a stop might begin with it.
+            if reason is None or part.token_ids or part.text:
                 yield {**head, "choices": [{**made, "finish_reason": None}]}
             if reason is not None:
                 yield {**head, "choices": [

@@ -59,7 +59,7 @@ class Limits:
     max_values: int = 65_536  # objects, arrays and texts in a body
     max_messages: int = 1000  # of a chat
     max_choices: int = 16  # answers to a prompt: n
-    # Calls in progress. One caller may have 1638 of them; clients of OpenAI open 1000 connections.
+    # Calls in progress. One caller may have 1560 of them; clients of OpenAI open 1000 connections.
     max_in_flight: int = 2048
     max_daemon_calls: int = 128  # calls in progress at the daemon
     body_timeout_s: float = 30.0  # for the whole body to arrive

@@ -107,7 +107,7 @@ class Models:
     ) -> int:
         """Returns how many tokens, up to `most`, can follow a prompt; 1 if it is too long.
 
-        If the daemon `cuts` long prompts, room for an answer is half of the positions.
+        If the daemon `cuts` a prompt, room for an answer is half of the positions.
         """
         served = {key: value for key, value in options.items() if key != "add_special_tokens"}
         positions = int((await self.info(name, served)).properties.get("max_positions", 0))
@@ -117,9 +117,9 @@ class Models:
         if len(prompt.encode()) + most <= positions - _SPECIAL_TOKENS:
             return most
         # A text that is too long is cut, and then leaves no room.
-        (tokens,) = await self._client.tokenize(name, [prompt], truncate="right", **options)
-        least = max(1, positions // 2) if cuts else 1
-        return min(most, max(least, positions + 1 - len(tokens)))
+        found = await self._client.tokenize(name, [prompt], truncate="right", **options)
+        least = positions // 2 if cuts and found.truncated_tokens else 1
+        return min(most, max(1, least, positions + 1 - len(found[0])))
 
     async def spells(self, name: str, options: Mapping[str, Any]) -> bool:
         """Returns whether the model states the bytes of generated tokens: it has a tokenizer."""

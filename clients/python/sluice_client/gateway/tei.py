@@ -12,7 +12,7 @@ from typing import Any, Mapping, Optional, Sequence, get_args
 
 import msgspec
 
-from ..errors import naming_items
+from ..errors import InvalidArgument, naming_items
 from ..options import Activation
 from ..results import Token
 from .call import Answer, Failure, HttpCall, Whole, to_json
@@ -29,6 +29,7 @@ _COST_OF_TERM = 120
 _COST_OF_TOKEN = 700
 _COST_OF_PADDING = 150
 _SPECIAL_TOKENS = 8  # of a text, at most
+_PROBE = "a"  # a text with tokens in each vocabulary
 
 _KINDS = {413: "validation", 422: "validation", 424: "backend", 429: "overloaded",
           503: "unhealthy"}
@@ -219,24 +220,44 @@ async def similarity(
 async def tokens_of(
     gateway: Gateway, call: HttpCall, name: str, texts: Sequence[str], special: bool,
     prompt_name: Optional[str] = None,
-) -> list[Sequence[Token]]:
-    """Returns the tokens of each text, without the special tokens unless `special`."""
+) -> list[list[tuple[Token, bool]]]:
+    """Returns the tokens of each text, each with whether the tokenizer's template adds it.
+
+    Tokens of the template are left out unless `special`.
+    """
     info = await gateway.models.info(name, call.options)
     most = int(info.properties["max_positions"])
     # A token has a byte of the text, or is special. The rows are padded to the longest.
-    sizes = [min(len(each.encode()) + _SPECIAL_TOKENS, most) for each in texts]
+    sizes = [min(len(each.encode()) + _SPECIAL_TOKENS, most) for each in (*texts, _PROBE)]
     call.hold(sum(sizes) * _COST_OF_TOKEN + len(sizes) * max(sizes) * _COST_OF_PADDING)
-    options = {**call.options, "truncate": "error", "prompt_name": prompt_name,
-               "add_special_tokens": special}
-    return list(await gateway.client.tokenize(name, texts, **options))
+    options = {**call.options, "truncate": "error", "prompt_name": prompt_name}
+
+    async def encode(texts: Sequence[str], special: bool) -> Sequence[Sequence[Token]]:
+        return await gateway.client.tokenize(name, texts, add_special_tokens=special, **options)
+
+    refused: Optional[InvalidArgument] = None
+    if not special:
+        try:
+            return [[(token, False) for token in row] for row in await encode(texts, False)]
+        except InvalidArgument as error:
+            # The daemon refuses a text without tokens, such as " ", unless the template adds some.
+            refused = error
+    try:
+        *rows, probe = await encode([*texts, _PROBE], True)
+    except InvalidArgument as error:
+        raise refused or error from None
+    (bare,) = await encode([_PROBE], False)
+    before = _index(probe, bare)
+    after = len(probe) - before - len(bare)
+    marked = [[(token, not before <= i < len(row) - after) for i, token in enumerate(row)]
+              for row in rows]
+    return marked if special else [[each for each in row if not each[1]] for row in marked]
 
 
-def _specials(row: Sequence[Token], bare: Sequence[Token]) -> list[bool]:
-    """Returns which tokens of a row the tokenizer's template puts around the `bare` ones."""
-    ids, text = [each.id for each in row], [each.id for each in bare]
-    starts = range(len(ids) - len(text) + 1)
-    before = next((i for i in starts if ids[i : i + len(text)] == text), 0)
-    return [not before <= i < before + len(text) for i in range(len(ids))]
+def _index(row: Sequence[Token], part: Sequence[Token]) -> int:
+    """Returns where the tokens of `part` begin in `row`."""
+    ids, text = [each.id for each in row], [each.id for each in part]
+    return next((i for i in range(len(ids)) if ids[i : i + len(text)] == text), 0)
 
 
 async def tokenize(gateway: Gateway, call: HttpCall, fields: Fields) -> Answer:
@@ -250,13 +271,12 @@ async def tokenize(gateway: Gateway, call: HttpCall, fields: Fields) -> Answer:
     prompt_name = fields.text("prompt_name", None, most=256)
     fields.end()
     rows = await tokens_of(gateway, call, name, texts, special, prompt_name)
-    bare = await tokens_of(gateway, call, name, texts, False, prompt_name) if special else rows
     return Whole([
         [{"id": each.id, "text": text[each.begin : each.end] if each.begin >= 0 else "",
           "special": added, "start": None if each.begin < 0 else each.begin,
           "stop": None if each.begin < 0 else each.end}
-         for each, added in zip(row, _specials(row, own))]
-        for text, row, own in zip(texts, rows, bare)
+         for each, added in row]
+        for text, row in zip(texts, rows)
     ])
 
 

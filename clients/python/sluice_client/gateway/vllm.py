@@ -109,7 +109,8 @@ async def tokenize(gateway: Gateway, call: HttpCall, fields: Fields) -> Answer:
     strings = fields.flag("return_token_strs", False)
     fields.end()
     info = await gateway.models.info(name, call.options)
-    (tokens,) = await tokens_of(gateway, call, name, [prompt], special)
+    (row,) = await tokens_of(gateway, call, name, [prompt], special)
+    tokens = [each for each, _ in row]
     return Whole({
         "count": len(tokens),
         "max_model_len": int(info.properties["max_positions"]),
