@@ -119,6 +119,15 @@ def test_daemon_admits_the_gateway_and_the_gateway_has_time_to_end(variant):
     assert sleep + int(drain) < pod["spec"]["terminationGracePeriodSeconds"]
 
 
+@pytest.mark.parametrize("file", [
+    "components/gateway/deployment.yaml", "components/inference_pool/sidecar.yaml",
+    "overlays/kserve/serving_runtime.yaml"])
+def test_gateways_take_the_calls_of_a_client_with_1000_connections(file):
+    arguments = (ROOT / "deploy" / "kubernetes" / file).read_text()
+    limits = re.findall(r"--max-(?:in-flight|connections)=(\d+)", arguments)
+    assert limits and all(0.76 * int(each) >= 1000 for each in limits)  # the share of one caller
+
+
 def test_probes_of_a_daemon_with_tls_stay_in_plain_text(variant):
     manifests = variant("model_claim", "tls")
     for manifest in manifests:
