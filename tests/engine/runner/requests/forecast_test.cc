@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/schedule/cost_model.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runner/harness.h"
 #include "tests/support/gate.h"
