@@ -94,10 +94,11 @@ void Machine::BulkCopy(void* shared, const void* global, int32_t bytes, void* ar
       }
       Check(to, bytes, Access::kCopy, nullptr);
       if (meter_ != nullptr) meter_->Bulk(from, bytes);
+      const auto* const source = static_cast<const std::byte*>(global);
+      state.phases[phase].copies.push_back({.to = static_cast<std::byte*>(shared),
+                                            .from = source,
+                                            .seen = {source, source + bytes}});
     }
-    const auto* const source = static_cast<const std::byte*>(global);
-    state.phases[phase].copies.push_back(
-        {.to = static_cast<std::byte*>(shared), .from = source, .seen = {source, source + bytes}});
   }
   if (++state.all_calls % phase_calls != 0) return;
   for (int32_t t = 0; t < shape().threads; ++t) {

@@ -143,11 +143,16 @@ struct Int8Sums {
   typedef VecI Column;
   typedef VecI Sum;
   static constexpr bool kOnePanel = true;
+  // Unsigned, because the opposite of the smallest int32_t wraps around.
+  typedef uint32_t VecU __attribute__((vector_size(sizeof(VecI))));
 
   SLUICE_INLINE void Begin(const Block& block, int64_t col, VecI* sum) {
 #pragma GCC unroll 2
     for (int c = 0; c < kPanelVectors; ++c) {
-      sum[c] = kOffset != 0 ? -LoadInts(block.corrections + col + c * kLanes) : VecI{};
+      sum[c] = VecI{};
+      if constexpr (kOffset == 0) continue;
+      const VecI correction = LoadInts(block.corrections + col + c * kLanes);
+      sum[c] = reinterpret_cast<VecI>(-reinterpret_cast<VecU>(correction));
     }
   }
   // Scales kTotal vectors of finished sums.

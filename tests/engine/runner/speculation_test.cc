@@ -109,7 +109,8 @@ std::shared_ptr<RecordingSink> Answer(const SpeculationOptions& options,
   EXPECT_EQ(sink->row_tokens(0).size(), static_cast<size_t>(kAnswer));
   const RequestTrace trace = sink->trace();
   int64_t drafted = 0, accepted = 0;
-  for (const DraftStats& kind : engine->Stats().front().kv.drafts) {
+  const std::vector<ModelStats> stats = engine->Stats();
+  for (const DraftStats& kind : stats.front().kv.drafts) {
     drafted += kind.drafted;
     accepted += kind.accepted;
   }
