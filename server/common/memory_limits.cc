@@ -106,6 +106,14 @@ ServerOptions WithMemoryShares(ServerOptions options) {
 
 absl::Status CheckMessageSize(const GrpcOptions& options) {
   const int64_t most = CountedQuota(options.memory_quota_bytes);
+  constexpr int64_t kLeast = 1024;  // bytes
+  if (options.max_message_bytes < kLeast) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "server.grpc.max_message_bytes is ", options.max_message_bytes,
+        " with a server.grpc.memory_quota_bytes of ", options.memory_quota_bytes,
+        ", must be at least ", kLeast, ". Raise it, and memory_quota_bytes to at least ",
+        2 * kLeast, ", or set them to 0"));
+  }
   if (options.max_message_bytes <= most) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "server.grpc.max_message_bytes is ", options.max_message_bytes, ", but only ", most,

@@ -51,8 +51,9 @@ std::string MemoryLimitWarning(const MemoryOptions& options, FileReader read = R
 ServerOptions WithMemoryShares(ServerOptions options);
 EngineOptions WithMemoryShares(EngineOptions options, int64_t limit, int64_t models);
 
-// Returns InvalidArgument if a message of max_message_bytes does not fit gRPC's quota, so that it
-// could never be received. Requires that `options` are WithMemoryShares.
+// Returns InvalidArgument if max_message_bytes is below 1 KiB, or if a message of this size does
+// not fit gRPC's quota, so that it could never be received. Requires that `options` are
+// WithMemoryShares.
 absl::Status CheckMessageSize(const GrpcOptions& options);
 
 // Returns the number of threads that read messages: half of the machine's, so that steps get the

@@ -74,6 +74,12 @@ TEST(MemoryLimitsTest, TheLargestMessageFitsTheQuota) {
   };
   EXPECT_EQ(check(8000), absl::OkStatus());
   EXPECT_NE(check(8001), absl::OkStatus());
+  EXPECT_EQ(check(1024), absl::OkStatus());
+  EXPECT_NE(check(1023), absl::OkStatus());
+  for (const int64_t quota : {1, 64, 1000}) {
+    chosen.grpc.memory_quota_bytes = quota;
+    EXPECT_THAT(std::string(check(0).message()), HasSubstr("must be at least 1024")) << quota;
+  }
   chosen.grpc.memory_quota_bytes = 0;
   EXPECT_EQ(check(409 * kMiB), absl::OkStatus());
   chosen.memory.limit_bytes = 128 * kMiB;

@@ -217,7 +217,8 @@ class RequestsOutOfMemoryTest : public ::testing::Test {
   const std::unique_ptr<Log> log_ = *Log::Create({.level = "off"});
   Metrics metrics_{"cpu", "1.2.3"};
   RecentActivity activity_{Clock::Real()};
-  ServingContext context_{WithMemoryShares(ServerOptions()),
+  const ServerOptions options_ = WithMemoryShares(ServerOptions());
+  ServingContext context_{options_,
                           "1.2.3",
                           {},
                           {.engine = &daemon_.engine(),
@@ -225,7 +226,7 @@ class RequestsOutOfMemoryTest : public ::testing::Test {
                            .metrics = &metrics_,
                            .activity = &activity_,
                            .log = log_.get()}};
-  InferenceFrontend frontend_{context_, {}};
+  InferenceFrontend frontend_{context_, options_.grpc};
   // The allocations when the last call began and when it made its sink.
   int64_t began_ = 0;
   int64_t submitting_ = 0;
@@ -238,7 +239,8 @@ TEST_F(RequestsOutOfMemoryTest, AFailedRequestReleasesEverything) {
     grpc::ByteBuffer bytes;
     ASSERT_EQ(Serialize(message, &bytes), absl::OkStatus());
     const auto whole = std::make_shared<RecordingSink>();
-    ASSERT_TRUE(Submit(bytes, whole).ok());
+    const absl::StatusOr<RequestId> first = Submit(bytes, whole);
+    ASSERT_TRUE(first.ok()) << first.status();
     // The request itself is allocated after the sink and before admission.
     const int64_t count = submitting_ - began_ + 1;
     whole->AwaitDone();
