@@ -75,11 +75,10 @@ std::string SnapshotIn(const Directory& folder, const std::string& path) {
   const absl::StatusOr<Directory> snapshots = folder.OpenFolder("snapshots");
   if (!snapshots.ok()) return "";
   const absl::StatusOr<std::vector<std::string>> names = snapshots->List(kMostCached);
-  if (!names.ok() || names->empty()) return "";
   const absl::StatusOr<Directory> refs = folder.OpenFolder("refs");
+  if (!names.ok() || names->empty() || !refs.ok()) return "";
   constexpr size_t kMostHash = 256;
-  const absl::StatusOr<std::string> main =
-      refs.ok() ? refs->Read("main", kMostHash) : refs.status();
+  const absl::StatusOr<std::string> main = refs->Read("main", kMostHash);
   const bool has_main = main.ok() && std::ranges::find(*names, *main) != names->end();
   return absl::StrCat(absl::CHexEscape(path), "/snapshots/",
                       absl::CHexEscape(has_main ? *main : names->front()));

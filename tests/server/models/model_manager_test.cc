@@ -454,7 +454,9 @@ TEST_F(ModelManagerTest, ACacheOfTheHubIsRefusedWithTheFolderOfASnapshot) {
   AddModel(one + "/snapshots/0123");
   AddModel(one + "/snapshots/4567");
   AddModel(two + "/snapshots/89ab");
-  std::filesystem::create_directories(root_.File(one + "/refs"));
+  for (const std::string& each : {one, two}) {
+    std::filesystem::create_directories(root_.File(each + "/refs"));
+  }
   WriteTestFile(root_.File(one + "/refs/main"), "4567");
   const std::string of_one = root_.File(one + "/snapshots/4567");
   const std::string of_two = root_.File(two + "/snapshots/89ab");
@@ -465,6 +467,8 @@ TEST_F(ModelManagerTest, ACacheOfTheHubIsRefusedWithTheFolderOfASnapshot) {
   EXPECT_EQ(apply(two + "/snapshots/89ab"), "");
   std::filesystem::create_directories(root_.File("empty/snapshots"));
   EXPECT_THAT(apply("empty"), Not(HasSubstr("Hugging Face")));
+  AddModel("training/snapshots/epoch1");
+  EXPECT_THAT(apply("training"), Not(HasSubstr("Hugging Face")));
 }
 
 TEST_F(ModelManagerTest, AnInterruptedLoadChangesNothing) {
