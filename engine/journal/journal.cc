@@ -178,7 +178,12 @@ Journal::Journal(std::string path, Descriptor file, int64_t most_bytes, Callback
 Journal::~Journal() {
   StopWriting();
   WriteLines();
-  EndTurn();  // if an earlier journal still has to write
+  // If an earlier journal still has to write, the lines are lost.
+  MutexLock writing(&file_mu_);
+  EndTurn();
+  MutexLock lock(&mu_);
+  const int64_t lost = unreported_ + std::ranges::count(buffer_, '\n');
+  if (lost > 0) callbacks_.lines_lost(lost);
 }
 
 void Journal::StartWriting() {

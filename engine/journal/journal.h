@@ -33,7 +33,8 @@ namespace sluice {
 //   * Journals of the same path write one after another, in the order of StartWriting: a journal
 //     begins once the earlier ones have written the lines before their StopWriting. Lines before
 //     StartWriting stay in the buffer. Lines after StopWriting are dropped and not counted.
-//   * The destructor writes the buffered lines if no earlier journal still has to write.
+//   * The destructor writes the buffered lines. If an earlier journal still has to write, it drops
+//     and counts them.
 class Journal : public SchedulerObserver {
  public:
   static constexpr size_t kBufferBytes = 4 << 20;

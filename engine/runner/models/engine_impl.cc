@@ -303,7 +303,9 @@ class EngineImpl : public Engine {
     };
     for (const ModelTable::Lease& each : table_.All()) keep(*each->model());
     for (const ModelTable::Addition& addition : added) keep(*addition.model->model());
-    file_numbers_ = std::move(loaded);
+    std::erase_if(file_numbers_, [&](const auto& each) {
+      return each.first.first == model.name && !loaded.contains(each.first);
+    });
     const auto placed = file_numbers_.try_emplace({model.name, model.version}, 0);
     const auto own = placed.first;
     if (!placed.second) return own->second;

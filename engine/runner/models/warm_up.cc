@@ -116,9 +116,12 @@ int32_t TokensWithinLimit(const EngineOptions& options, const ModelConfig& confi
 }
 
 // Returns the tokens of the smallest step that the daemon chooses by itself.
-int64_t LeastTokens(const BatchOptions& options, const ModelConfig& config) {
+int64_t LeastTokens(const EngineOptions& options, const ModelConfig& config) {
   constexpr int64_t kLeast = 64;  // smaller steps would be slow
-  return KeepsPages(options, config) ? kLeast : config.max_positions;
+  const std::vector<int32_t>& fixed = options.ladder.fixed_tokens;
+  const bool is_fixed = options.ladder.strategy == StrategyKind::kFixed && !fixed.empty();
+  return std::max<int64_t>(KeepsPages(options.batch, config) ? kLeast : config.max_positions,
+                           is_fixed ? fixed.back() : 0);
 }
 
 // Returns engine.kv.memory_bytes, or 0 if it has no effect on the model.
@@ -131,7 +134,7 @@ int64_t ConfiguredKvBytes(const EngineOptions& options, const ModelConfig& confi
 int64_t FittingTokens(const EngineOptions& options, const ModelConfig& config,
                       const ExecutableModel& executable, Bucket capacity, int32_t page_tokens,
                       int64_t bytes) {
-  const int64_t least = LeastTokens(options.batch, config);
+  const int64_t least = LeastTokens(options, config);
   const int64_t configured = ConfiguredKvBytes(options, config);
   for (; capacity.tokens >= least; capacity.tokens /= 2) {
     capacity.sequences = std::min(capacity.sequences, capacity.tokens);
@@ -159,7 +162,7 @@ void FitSteps(const EngineOptions& options, const Model& model, const BackendInf
   const Bucket wanted{.tokens = limits->max_tokens, .sequences = limits->max_sequences};
   const int64_t fitting =
       FittingTokens(options, model.config, executable, wanted, info.page_tokens, share);
-  const int64_t tokens = fitting > 0 ? fitting : LeastTokens(options.batch, model.config);
+  const int64_t tokens = fitting > 0 ? fitting : LeastTokens(options, model.config);
   if (tokens >= wanted.tokens) return;
   const int64_t configured = ConfiguredKvBytes(options, model.config);
   observer->OnNotice(
@@ -380,7 +383,8 @@ absl::Status CheckOptions(const EngineOptions& options, const Model& model,
   if (!KeepsPages(options.batch, model.config)) return absl::OkStatus();
   if (options.batch.max_batch_tokens == 0) {
     // How far WarmUp lowers the largest step is known once the model is loaded.
-    limits.max_tokens = LeastTokens(options.batch, model.config);
+    limits.max_tokens = static_cast<int32_t>(
+        std::min<int64_t>(limits.max_tokens, LeastTokens(options, model.config)));
     if (options.ladder.memory_limit_bytes > 0) {
       limits.max_tokens = std::min(limits.max_tokens, options.ladder.min_tokens);
     }

@@ -190,10 +190,18 @@ bool StepPipeline::EncodeLabels(InFlightStep* step, absl::Status* status) {
     ActiveRequest& active = *row->owner;
     if (!active.Wants(kOutputExtraction) || !active.label_vectors.empty()) continue;
     const std::vector<std::string>& labels = active.request.spec->extraction.labels;
-    while (status->ok() && !encoder.Find(labels, &active.label_vectors)) {
+    bool found = false;
+    const auto find = [&] {
+      found = encoder.Find(labels, &active.label_vectors);
+      return absl::OkStatus();
+    };
+    while (true) {
+      *status = OrOutOfMemory(find);
+      if (found || !status->ok()) break;
       heartbeat_->BeginStep(AllowedTime(encoder.step_seconds()));
       *status = OrOutOfMemory([&] { return encoder.ComputeSome(labels); });
       if (!heartbeat_->EndStep()) return false;
+      if (!status->ok()) break;
     }
     if (!status->ok()) return true;
   }

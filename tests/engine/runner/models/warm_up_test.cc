@@ -383,6 +383,13 @@ TEST_F(WarmUpTest, ACheckOfTheOptionsAllowsForSmallerSteps) {
     const absl::Status checked = CheckOptions(options, *model_, device);
     EXPECT_THAT(std::string(checked.message()), HasSubstr("the minimum is 19 pages"));
     EXPECT_EQ(checked, run().status());
+    EngineOptions fixed = options;
+    fixed.ladder.strategy = StrategyKind::kFixed;
+    fixed.ladder.fixed_tokens = {64, 1024};
+    fixed.kv.memory_bytes = 131 * 4;
+    const absl::Status of_fixed = CheckOptions(fixed, *model_, device);
+    EXPECT_THAT(std::string(of_fixed.message()), HasSubstr("for the largest step (1024 tokens)"));
+    EXPECT_EQ(of_fixed, WarmUp(model_, fixed, &device, &clock_, &observer_).status());
   }
 }
 
