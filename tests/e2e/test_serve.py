@@ -271,9 +271,9 @@ def test_a_second_run_at_the_addresses_of_the_first_names_the_way_to_add_models(
             _, errors = second.process.communicate(timeout=PATIENCE_S)
         assert second.process.returncode == 1
         assert "start it with sluice serve DIR -- --model-repository FOLDER" in errors, errors
-        assert f"sluice load NAME --server {admin}. Use free ones" in errors, errors
+        assert f"sluice load NAME --admin {admin}. Use free ones" in errors, errors
         shutil.copytree(DEMO, repository / "new", ignore=shutil.ignore_patterns("training", "*.py"))
-        subprocess.run([SLUICE, "load", "new", "--server", admin], check=True)
+        subprocess.run([SLUICE, "load", "new", "--admin", admin], check=True)
         assert first.stop() == (0, "")
 
 

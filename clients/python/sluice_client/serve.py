@@ -235,7 +235,7 @@ def _addresses(given: argparse.Namespace, rest: list[str]) -> dict[str, str]:
                 f"http://{hosts['metrics_port']}:{given.metrics_port}/livez"):
             running = (" A daemon runs at these addresses. To add models to it, start it with"
                        " sluice serve DIR -- --model-repository FOLDER, put their folders into"
-                       f" FOLDER, and run sluice load NAME --server {hosts['admin_port']}:"
+                       f" FOLDER, and run sluice load NAME --admin {hosts['admin_port']}:"
                        f"{given.admin_port}.")
         _fail(f"these ports are in use by other processes: {ports}.{running} Use free ones:\n"
               f"  {_command(given, free, rest)}")
