@@ -241,7 +241,7 @@ struct Arguments {
   ConnectionArguments connection;
   // The daemon that a command of the admin API is meant for, if --server names it, or if only the
   // environment gives both addresses. The command is refused if `server` turns out to be the
-  // address of another daemon.
+  // address of another daemon, or if this daemon does not answer and `chosen_admin` is set.
   std::optional<Endpoint> daemon;
   bool calls_admin = false;   // `server` is an admin address
   bool chosen_admin = false;  // `server` is an admin address that --admin did not give

@@ -48,8 +48,16 @@ int RunConnected(RunCommand run, const Arguments& arguments, const Console& cons
   if (arguments.daemon.has_value()) {
     const auto daemon = Connection::To(*arguments.daemon, arguments.deadline_us);
     if (!daemon.ok()) return UsageError(daemon.status(), console);
-    const absl::Status same =
-        CheckSameDaemon(*daemon, arguments.daemon->address, connection, arguments.server);
+    const std::string& address = arguments.daemon->address;
+    const auto instance = daemon->Instance();
+    if (!instance.ok() && arguments.chosen_admin) {
+      *console.error << "sluice: cannot check that " << arguments.server
+                     << " is the admin address of the server " << address << ": "
+                     << instance.status().ToString(absl::StatusToStringMode::kWithNoExtraData)
+                     << "\nhint: give the admin address with --admin\n";
+      return ExitCodeOf(instance.status());
+    }
+    const absl::Status same = CheckSameDaemon(instance, address, connection, arguments.server);
     if (!same.ok()) return UsageError(same, console);
   }
   return run(arguments, connection, console);

@@ -237,14 +237,13 @@ absl::StatusOr<std::string> OnlyModel(const Connection& connection) {
                          absl::StrJoin(names, ", ")));
 }
 
-absl::Status CheckSameDaemon(const Connection& server, const std::string& server_address,
-                             const Connection& admin, const std::string& admin_address) {
-  const auto expected = server.Instance();
+absl::Status CheckSameDaemon(const absl::StatusOr<std::string>& instance,
+                             const std::string& server_address, const Connection& admin,
+                             const std::string& admin_address) {
+  if (!instance.ok() || instance->empty()) return absl::OkStatus();
   const auto found = admin.Instance();
-  // An address that does not answer is the error of the command's own call.
-  if (!expected.ok() || !found.ok() || expected->empty() || found->empty() || *expected == *found) {
-    return absl::OkStatus();
-  }
+  // An admin address that does not answer is the error of the command's own call.
+  if (!found.ok() || found->empty() || *found == *instance) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "the admin address ", admin_address, " belongs to another daemon than the server ",
       server_address, "; set --admin or SLUICE_ADMIN to server.admin.address of that daemon"));

@@ -77,9 +77,11 @@ class Connection {
 // lists the names if there are several.
 absl::StatusOr<std::string> OnlyModel(const Connection& connection);
 
-// Returns InvalidArgument if the addresses are known to belong to different daemons.
-absl::Status CheckSameDaemon(const Connection& server, const std::string& server_address,
-                             const Connection& admin, const std::string& admin_address);
+// Returns InvalidArgument if the admin address is known to belong to another daemon than the server
+// with this instance.
+absl::Status CheckSameDaemon(const absl::StatusOr<std::string>& instance,
+                             const std::string& server_address, const Connection& admin,
+                             const std::string& admin_address);
 
 // Returns InvalidArgument if the page of metrics is known to belong to another daemon than the
 // server with this instance, or to another program.

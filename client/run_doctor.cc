@@ -39,8 +39,9 @@ int RunDoctor(const Arguments& arguments, const Connection& connection, const Co
                                                    : FetchMetrics(own.metrics_address);
   const auto admin = Connection::To(own.admin, arguments.deadline_us);
   if (!admin.ok()) return UsageError(admin.status(), console);
+  const auto instance = connection.Instance();
   const absl::Status same_daemon =
-      CheckSameDaemon(connection, arguments.server, *admin, own.admin.address);
+      CheckSameDaemon(instance, arguments.server, *admin, own.admin.address);
   // The admin address gives the reasons of models that are not served.
   auto index = same_daemon.ok() ? admin->Index() : same_daemon;
   const bool full_reasons = index.ok();
@@ -55,8 +56,7 @@ int RunDoctor(const Arguments& arguments, const Connection& connection, const Co
       .index = index,
       .full_reasons = full_reasons,
       .metrics = metrics,
-      .same_metrics =
-          CheckSameMetrics(connection.Instance(), arguments.server, metrics, own.metrics_address),
+      .same_metrics = CheckSameMetrics(instance, arguments.server, metrics, own.metrics_address),
       .same_daemon = same_daemon,
       .buckets = admin->Buckets("", ""),
       .now_seconds = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()),

@@ -18,7 +18,7 @@ namespace v1 = admin::v1;
 using nlohmann::json;
 using testing::HasSubstr;
 
-// Answers only ServerMetadata.
+// Answers ServerMetadata, and counts the calls that unload a model.
 class FakeDaemon : public inference::GRPCInferenceService::Service {
  public:
   explicit FakeDaemon(std::string extension) : extension_(std::move(extension)) {}
@@ -29,6 +29,14 @@ class FakeDaemon : public inference::GRPCInferenceService::Service {
     response->add_extensions(extension_);
     return grpc::Status::OK;
   }
+  grpc::Status RepositoryModelUnload(grpc::ServerContext*,
+                                     const inference::RepositoryModelUnloadRequest*,
+                                     inference::RepositoryModelUnloadResponse*) override {
+    ++unloads;
+    return grpc::Status::OK;
+  }
+
+  int unloads = 0;
 
  private:
   const std::string extension_;
@@ -301,6 +309,27 @@ TEST_F(BucketCommandsTest, RefusesTheAdminAddressOfAnotherDaemon) {
     }
     server_.reset();
   }
+}
+
+TEST_F(BucketCommandsTest, AnAdminAddressIsNotChosenForAServerThatDoesNotAnswer) {
+  FakeDaemon other("instance:2");
+  Serve({&other});
+  const std::string nowhere = "127.0.0.1:1";
+  const Environment environment{nowhere, address_};
+  const std::vector<const char*> by_environment = {"unload", "m"};
+  const std::vector<const char*> by_flag = {"unload", "m", "--server", nowhere.c_str()};
+  std::string error;
+  for (const auto& words : {by_environment, by_flag}) {
+    EXPECT_EQ(environment.Run(words, &error), kExitUnavailable);
+    EXPECT_THAT(error, HasSubstr(absl::StrCat("cannot check that ", address_,
+                                              " is the admin address of the server ", nowhere)));
+    EXPECT_THAT(error, HasSubstr("hint: give the admin address with --admin\n"));
+    EXPECT_EQ(other.unloads, 0);
+  }
+  EXPECT_EQ(environment.Run({"unload", "m", "--admin", address_.c_str()}, &error), kExitOk)
+      << error;
+  EXPECT_EQ(other.unloads, 1);
+  server_.reset();
 }
 
 }  // namespace

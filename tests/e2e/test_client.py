@@ -55,7 +55,7 @@ def test_an_unreachable_server_gives_exit_code_3(command):
 
 
 def test_explain_at_other_ports_names_the_variable_of_the_admin_address(demo):
-    environment = {"SLUICE_SERVER": f"127.0.0.1:{free_port()}"}
+    environment = {"SLUICE_SERVER": demo.grpc}
     run = subprocess.run([SLUICE, "explain", "r"], capture_output=True, text=True,
                          timeout=PATIENCE_S, env=environment)
     assert run.returncode == 3
