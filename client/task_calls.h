@@ -50,7 +50,7 @@ absl::StatusOr<std::vector<double>> Relevances(const Connection& connection,
                                                const std::vector<std::string>& documents);
 
 // Returns the scores of each text, or of its pair with `pair`. They are probabilities unless
-// `request` states an activation.
+// `request` states an activation or the model computes a regression.
 absl::StatusOr<TextRows> Classify(const Connection& connection,
                                   const inference::ModelInferRequest& request,
                                   const std::vector<std::string>& texts,

@@ -15,7 +15,7 @@ constexpr char kTextsHelp[] =
 
 constexpr char kActivationHelp[] =
     "One of none, softmax, sigmoid; applied to the scores of the labels. Default: the function "
-    "that makes probabilities.";
+    "that makes probabilities; none for a regression model.";
 
 CLI::App* AddTask(Command which, const char* name, const char* description, const char* footer,
                   Arguments* arguments, CLI::App* app) {

@@ -107,8 +107,10 @@ void ReadLabels(ObjectReader& root, ClassifierConfig& classifier) {
     classifier.names = ReadLabelNames(root);
     classifier.labels = std::ssize(classifier.names);
   }
-  classifier.multi_label =
-      root.Choice("problem_type", {"regression", "single_label_classification", kMultiLabel}) == 2;
+  const int type =
+      root.Choice("problem_type", {"single_label_classification", kMultiLabel, "regression"});
+  classifier.multi_label = type == 1;
+  classifier.regression = type == 2;
   // A cross-encoder of sentence-transformers names its scale here, in two schemas.
   constexpr char kOldKey[] = "sbert_ce_default_activation_function";
   ObjectReader sentence = root.Object("sentence_transformers");

@@ -109,6 +109,7 @@ struct ClassifierConfig {
   int64_t labels = 0;        // 0 if there is none
   bool of_tokens = false;    // whether each token has scores, instead of each row
   bool multi_label = false;  // whether several labels may hold for a row
+  bool regression = false;   // whether the scores are estimates of values, not logits of labels
   Pooling pooling = Pooling::kCls;
   bool pooler = false;
   bool bias = true;

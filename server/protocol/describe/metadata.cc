@@ -55,10 +55,12 @@ const char* TaskOf(const NamedModel& named) {
 }
 
 // Returns the activation that makes probabilities of the scores: the function that the model's
-// files name, or else the function that the text-classification pipeline of transformers applies.
+// files name, or else the function that the text-classification pipeline of transformers applies,
+// which is none for regression.
 const char* ProbabilitiesOf(const ClassifierConfig& classifier) {
   if (classifier.scale == ScoreScale::kSigmoid) return "sigmoid";
   if (classifier.scale == ScoreScale::kSoftmax) return "softmax";
+  if (classifier.regression) return "none";
   return classifier.labels > 1 && !classifier.multi_label ? "softmax" : "sigmoid";
 }
 

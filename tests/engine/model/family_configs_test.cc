@@ -324,12 +324,18 @@ TEST(FamilyConfigsTest, AClassifierOfACausalModelScoresTheLastState) {
   EXPECT_EQ(ParseFamily("Qwen3ForCausalLM").serving.classifier.labels, 0);
 }
 
-TEST(FamilyConfigsTest, LabelsAreIndependentIfTheProblemTypeStatesIt) {
-  for (const std::string type : {"multi_label_classification", "single_label_classification"}) {
-    const ModelConfig config =
-        ParseFamily("Qwen3ForSequenceClassification", R"(, "problem_type": ")" + type + "\"");
-    EXPECT_EQ(config.serving.classifier.multi_label, type.starts_with("multi"));
+TEST(FamilyConfigsTest, TheProblemTypeStatesIndependentLabelsAndRegression) {
+  const auto classifier = [](const std::string& more) {
+    return ParseFamily("Qwen3ForSequenceClassification", more).serving.classifier;
+  };
+  for (const std::string type :
+       {"multi_label_classification", "single_label_classification", "regression"}) {
+    const ClassifierConfig made = classifier(R"(, "problem_type": ")" + type + "\"");
+    EXPECT_EQ(made.multi_label, type.starts_with("multi"));
+    EXPECT_EQ(made.regression, type == "regression");
   }
+  EXPECT_FALSE(classifier("").regression);
+  EXPECT_FALSE(classifier(R"(, "problem_type": null)").regression);
 }
 
 // Returns the config of microsoft/deberta-v3-small, with small sizes.

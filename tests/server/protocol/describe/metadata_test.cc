@@ -65,6 +65,10 @@ TEST(MetadataTest, StatesTheActivationThatMakesProbabilities) {
   EXPECT_EQ(activation({.labels = 3, .multi_label = true}), "sigmoid");
   EXPECT_EQ(activation({.labels = 3, .scale = ScoreScale::kSigmoid}), "sigmoid");
   EXPECT_EQ(activation({.labels = 1, .scale = ScoreScale::kSoftmax}), "softmax");
+  EXPECT_EQ(activation({.labels = 1, .regression = true}), "none");
+  EXPECT_EQ(activation({.labels = 3, .regression = true}), "none");
+  EXPECT_EQ(activation({.labels = 1, .regression = true, .scale = ScoreScale::kSigmoid}),
+            "sigmoid");
 }
 
 TEST(MetadataTest, ShapesBeginWithTheRowDimension) {
