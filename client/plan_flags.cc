@@ -18,9 +18,8 @@ void AddPlanFlags(PlanFlags* flags, CLI::App* app) {
   PlanArguments& own = flags->plan;
   plan->add_option("model_directory", own.model_directory,
                    Help("The model directory; without --profile its config.json is enough."));
-  plan->add_option(
-      "--model", own.model,
-      Help("A model of the server at --server (its admin address), instead of a directory."));
+  plan->add_option("--model", own.model,
+                   Help("A model of the daemon (--admin), instead of a directory."));
   plan->add_option("--model-version", own.model_version, "Its version. Default: the highest.");
   plan->add_option("--device", own.device, Help(kDeviceHelp));
   plan->add_option("--context", flags->context,
