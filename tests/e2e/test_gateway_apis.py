@@ -14,6 +14,8 @@ from sluice_client import Client
 from sluice_client.gateway.hostile import Refused
 from sluice_client.gateway.openai import encoded, integers
 from sluice_client.gateway.call import HttpCall
+from sluice_client.gateway.models import Models
+from sluice_client.results import ModelInfo, TensorInfo
 from sluice_client.tensors import Tensor
 from tiny_model import TOKENIZERS, TinyModel
 
@@ -142,6 +144,16 @@ def test_independent_labels_have_probabilities_by_sigmoid(gateway, client):
                                    sorted(scores, reverse=True), rtol=1e-5)
     vllm = ask(gateway, "/classify", {"model": "multi_label", "input": TEXTS})["data"]
     np.testing.assert_allclose([each["probs"] for each in vllm], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("labels, activation", [(1, "sigmoid"), (3, "softmax")])
+def test_daemon_that_states_no_activation_has_one_by_the_number_of_labels(labels, activation):
+    class Older:
+        async def metadata(self, name, **_):
+            return ModelInfo(name, ["1"], "", [], [TensorInfo("scores", "FP32", (-1, labels))], {})
+
+    models = Models(False).of(Older())
+    assert asyncio.run(models.probabilities("m", {"metadata": ()})) == activation
 
 
 def test_rerankers_of_all_apis_give_one_ranking(gateway, client):

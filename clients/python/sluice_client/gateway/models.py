@@ -193,4 +193,7 @@ class Models:
 
     async def probabilities(self, name: str, options: Mapping[str, Any]) -> Activation:
         """Returns the activation that makes probabilities of a classifier's scores."""
-        return cast(Activation, (await self.info(name, options)).properties["probabilities"])
+        stated = (await self.info(name, options)).properties.get("probabilities")
+        if stated is None:  # Daemons of earlier versions do not have the property.
+            stated = "softmax" if len(await self.labels(name, options)) > 1 else "sigmoid"
+        return cast(Activation, stated)
