@@ -299,6 +299,20 @@ def test_call_that_waits_for_its_next_attempt_at_close_is_cancelled(connect, cal
             CALLS[call](client)
 
 
+@pytest.mark.parametrize("call", CALLS)
+def test_call_that_starts_while_another_thread_closes_the_client_is_cancelled(monkeypatch, call):
+    remaining_s = Attempts.remaining_s
+
+    def closing(attempts):
+        client.close()
+        return remaining_s(attempts)
+
+    monkeypatch.setattr(Attempts, "remaining_s", closing)
+    with Client(f"127.0.0.1:{free_port()}") as client:
+        with pytest.raises(errors.Cancelled, match="closed during the call"):
+            CALLS[call](client)
+
+
 def test_call_that_waits_for_a_slot_at_close_is_cancelled():
     async def run(server):
         client = AsyncClient(server.address, max_in_flight=1)

@@ -340,13 +340,10 @@ class Client:
         attempts.begin()
         method = self._unary[call.method]
         while True:
-            if self._closed:
-                raise cut_off()
-            arguments = {"timeout": attempts.remaining_s(), "metadata": attempts.metadata}
             try:
                 if in_flight is None:
-                    return method(call.request, **arguments)
-                return in_flight.answer(method.future(call.request, **arguments))
+                    return self._start(method, call.request, attempts)
+                return in_flight.answer(self._start(method.future, call.request, attempts))
             except grpc.RpcError as caught:
                 error = error_of_rpc(caught)
                 caught.__traceback__ = None  # See _parts.
@@ -360,6 +357,17 @@ class Client:
             elif in_flight.ended.wait(delay):
                 raise error
 
+    def _start(self, method: Any, request: _protocol.Message, attempts: Attempts) -> Any:
+        """Calls `method`. Raises Cancelled if the client is closed, also by another thread."""
+        if self._closed:
+            raise cut_off()
+        try:
+            return method(request, timeout=attempts.remaining_s(), metadata=attempts.metadata)
+        except ValueError:  # gRPC raises it if the channel is closed.
+            if self._closed:
+                raise cut_off() from None
+            raise
+
     def _parts(
         self, request: _protocol.Message, options: Mapping[str, Any]
     ) -> Generator[results.Generation, None, None]:
@@ -367,11 +375,7 @@ class Client:
         begun = False
         attempts.begin()
         while True:
-            if self._closed:
-                raise cut_off()
-            call = self._stream(
-                request, timeout=attempts.remaining_s(), metadata=attempts.metadata
-            )
+            call = self._start(self._stream, request, attempts)
             try:
                 for response in call:
                     part = messages.generation_of(messages.part_of(response))
