@@ -28,10 +28,6 @@ def test_processes_that_run_at_the_same_time_have_different_ranges():
     assert len(ranges | {own}) == 4
 
 
-def test_browsers_open_pages_at_all_ports():
-    assert ports.FIRST > 10080  # Chromium's last unsafe port.
-
-
 def test_a_port_in_use_is_skipped_and_no_port_is_given_twice_in_a_row():
     first = ports.free_port()
     with socket.create_server(("127.0.0.1", first + 1)):
