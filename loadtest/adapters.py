@@ -39,8 +39,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "clients" / "python"), str(ROOT / "loadtest")]
 
 import reporting  # noqa: E402
-from gateway import Process, free_port  # noqa: E402
 from peers import encoder, lora  # noqa: E402
+from programs import Process, free_port  # noqa: E402
 from sluice_client import AsyncClient, errors  # noqa: E402
 
 LAYERS = ("attention.self.query", "attention.self.key", "attention.self.value",

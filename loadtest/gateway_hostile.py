@@ -20,7 +20,7 @@ import sys
 import time
 
 import reporting
-from gateway import ROOT, Process, free_port
+from programs import ROOT, Process, free_port
 
 HONEST = "127.0.0.1"
 HOSTILE = ("127.0.0.2", "127.0.0.3")

@@ -30,7 +30,7 @@ CLIENT = ROOT / "clients" / "python"
 sys.path[:0] = [str(CLIENT), str(ROOT / "loadtest")]
 
 import reporting  # noqa: E402
-from gateway import Process, free_port  # noqa: E402
+from programs import Process, free_port  # noqa: E402
 from sluice_client import AsyncClient, Client, SluiceError  # noqa: E402
 from sluice_client.gateway.hostile import Limits  # noqa: E402
 
