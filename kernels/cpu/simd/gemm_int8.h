@@ -134,6 +134,9 @@ static void QuantizeRowInt4(const float* x, int64_t k, void* out, float* scale, 
   }
 }
 
+// Sums of int8 before the correction may wrap around, which signed integers may not.
+typedef uint32_t VecU __attribute__((vector_size(sizeof(VecI))));
+
 // The members that all units share. An element of a panel is four values of a column. Sums begin at
 // minus the correction for the offset of x.
 template <int32_t kOffset>
@@ -143,8 +146,6 @@ struct Int8Sums {
   typedef VecI Column;
   typedef VecI Sum;
   static constexpr bool kOnePanel = true;
-  // Unsigned, because the opposite of the smallest int32_t wraps around.
-  typedef uint32_t VecU __attribute__((vector_size(sizeof(VecI))));
 
   SLUICE_INLINE void Begin(const Block& block, int64_t col, VecI* sum) {
 #pragma GCC unroll 2

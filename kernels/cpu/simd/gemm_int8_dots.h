@@ -29,8 +29,11 @@ SLUICE_INLINE VecI AddFours(VecI x, VecI w, VecI sum) {
   return reinterpret_cast<VecI>(_mm256_dpbusd_avx_epi32(
       reinterpret_cast<__m256i>(sum), reinterpret_cast<__m256i>(x), reinterpret_cast<__m256i>(w)));
 #else
-  for (int i = 0; i < 4; ++i) sum += (x >> 8 * i & 255) * (w << (24 - 8 * i) >> 24);
-  return sum;
+  VecU total = reinterpret_cast<VecU>(sum);
+  for (int i = 0; i < 4; ++i) {
+    total += reinterpret_cast<VecU>((x >> 8 * i & 255) * (w << (24 - 8 * i) >> 24));
+  }
+  return reinterpret_cast<VecI>(total);
 #endif
 }
 
