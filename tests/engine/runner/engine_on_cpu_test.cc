@@ -27,7 +27,7 @@ TEST(EngineOnCpu, TheBitsOfARequestDoNotDependOnItsBatch) {
   const auto one_by_one = Engine::Create(options, backend->get(), Clock::Real(), &observer_alone);
   ASSERT_TRUE(one_by_one->Serve(*model).ok());
   options.batch.policy = PolicyKind::kFifoPacked;
-  options.batch.max_queue_delay_us = 10'000'000;  // batches are full until the drain
+  options.batch.max_queue_delay_us = 3'600'000'000;  // batches are full until the drain
   const auto in_company =
       Engine::Create(options, backend->get(), Clock::Real(), &observer_together);
   ASSERT_TRUE(in_company->Serve(*model).ok());

@@ -10,6 +10,7 @@
 #include "engine/cpu/cpu_backend.h"
 #include "engine/engine.h"
 #include "gtest/gtest.h"
+#include "tests/support/random_requests.h"
 #include "tests/support/recording_observer.h"
 #include "tests/support/request_spec.h"
 #include "tests/support/temporary_directory.h"
@@ -71,12 +72,10 @@ TEST_P(GenerateGolden, GreedyTokensEqualHuggingFace) {
   std::vector<Case> cases;
   for (const json& golden : Goldens()["cases"]) {
     if (golden["model"] != GetParam()) continue;
-    Case& added = cases.emplace_back(
-        Case{golden, std::make_shared<RecordingSink>(), std::make_shared<RecordingSink>()});
     Request request = RequestOf(golden, model);
-    ASSERT_TRUE(engine->Submit(request, added.ended, Clock::Real()->Now()).ok());
+    const auto ended = SubmitTo(engine.get(), request);
     Mutable(request.spec).stop.ignore_eos = true;
-    ASSERT_TRUE(engine->Submit(request, added.endless, Clock::Real()->Now()).ok());
+    cases.push_back({golden, SubmitTo(engine.get(), request), ended});
   }
   ASSERT_FALSE(cases.empty());
   for (const Case& each : cases) {
