@@ -449,7 +449,8 @@ class EngineImpl : public Engine {
   Observer* const observer_;
 
   Mutex exchange_mu_;
-  // The numbers of the files of each name and version that was loaded before the last Prepare.
+  // The numbers of the files of each name and version that was loaded. Versions that are not loaded
+  // any more are dropped when another version of their name is prepared.
   std::map<std::pair<std::string, int64_t>, size_t> file_numbers_ ABSL_GUARDED_BY(exchange_mu_);
   std::atomic<int64_t> models_after_exchange_ = 0;  // 0: no exchange is in progress
   std::atomic<bool> draining_ = false;

@@ -318,6 +318,7 @@ TEST(Exchange, TheFailuresOfAModelEndWhenItIsReplaced) {
   harness.backend.OnReplay([](const RecordedBatch&) { return absl::InternalError("lost"); });
   harness.Submit(harness.MakeRequest({{1}}))->AwaitDone();
   harness.backend.OnReplay(nullptr);
+  ASSERT_FALSE(harness.observer.step_failures().empty());
   const int recoveries = harness.observer.recoveries();
   ASSERT_TRUE(harness.engine->Serve(FakeModel(FakeConfig())).ok());
   EXPECT_EQ(harness.observer.recoveries(), recoveries + 1);
