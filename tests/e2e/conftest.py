@@ -31,6 +31,10 @@ os.environ["PYTHONPATH"] = str(CLIENT)
 # `./test --sanitize` sets SLUICE_TEST_SANITIZED. Programs are then slower and use more memory.
 SANITIZED = os.environ.get("SLUICE_TEST_SANITIZED") == "1"
 SLOWER = 8 if SANITIZED else 1
+# What a shell runs in the background ignores SIGINT, and so would the programs that the tests
+# start. A handler is not inherited. A preexec_fn would need a fork, after which gRPC of this
+# process may start threads in the child and abort it before the program has begun.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser):

@@ -47,9 +47,7 @@ class Serve:
             [SLUICE, "serve", *map(str, arguments[:1]), "--state", str(state), *words,
              *map(str, arguments[1:])],
             env=os.environ | {"PATH": f"{programs}:{os.environ['PATH']}", **options},
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            # A shell lets what it runs in the background ignore the signal.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def __enter__(self):
         return self
