@@ -47,8 +47,9 @@ function(sluice_target_settings target)
     target_compile_options(${target} PRIVATE -fsanitize=thread -fno-omit-frame-pointer)
     target_link_options(${target} PUBLIC -fsanitize=thread)
   elseif(SLUICE_SANITIZER STREQUAL "fuzzer")
-    # Clang reports that GCC 12's std::stable_sort uses a deprecated function of GCC's library. Since
-    # Clang 18 its names of constrained templates differ from those in libraries that GCC 12 built.
+    # Clang reports that GCC 12's std::stable_sort uses a deprecated function of GCC's library.
+    # Since Clang 18 its names of constrained templates differ from those in libraries that GCC 12
+    # built.
     target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link,address,undefined
       -fno-omit-frame-pointer -fno-sanitize-recover=all -Wno-deprecated-declarations
       -fclang-abi-compat=17)

@@ -231,7 +231,7 @@ def too_much(size, used_s, memory, unit):
     share = max(1, size / SIZE)
     if used_s > MOST_UNITS * SLOWER * unit * share:
         return f"{used_s / unit:.1f} units of time"
-    if memory > BASE + MOST_MEMORY * size:
+    if memory > SLOWER * (BASE + MOST_MEMORY * size):  # Sanitizers keep freed memory.
         return f"{memory / MIB:.1f} MiB"
     return ""
 

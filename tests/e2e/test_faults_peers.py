@@ -10,7 +10,7 @@ import subprocess
 import threading
 
 import pytest
-from conftest import DEMO, SLOWER, SLUICED, free_port
+from conftest import DEMO, SANITIZED, SLOWER, SLUICED, free_port
 from http2 import END_STREAM, INFER, STREAM_INFER, Connection, message
 from limits import MIB, grown, request, resident_before
 from test_faults_connections import flood
@@ -94,7 +94,7 @@ def test_one_peer_is_served_up_to_the_documented_number_of_waiting_calls(small):
 
 
 def test_rapid_resets_on_many_connections_take_limited_memory(daemon):
-    limit = 768 * MIB
+    limit = (3072 if SANITIZED else 768) * MIB
     server = daemon("--server.memory.limit-bytes", str(limit))
     before = resident_before(server)
 

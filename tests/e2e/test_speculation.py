@@ -8,7 +8,7 @@ import numpy as np
 import openai
 import pytest
 import sluice_client
-from conftest import DEMO, ROOT, SLUICE, SLUICED, Daemon
+from conftest import DEMO, ROOT, SANITIZED, SLUICE, SLUICED, Daemon
 from gateway import TEMPLATE, Gateway
 from tiny_model import write_safetensors
 from waiting import PATIENCE_S, wait_until
@@ -183,7 +183,8 @@ def test_a_model_of_the_configuration_drafts(tmp_path):
             assert told["draft_source"] == ("model" if answer.drafted_tokens else "")
             assert daemon.metric("sluice_draft_tokens_total", model="large", source="model",
                                  result="accepted") == answer.accepted_tokens
-            return answer.drafted_tokens > 0
+            # With sanitizers a draft costs more than it gains.
+            return answer.drafted_tokens > 0 or SANITIZED
 
     wait_until(drafts)
 
