@@ -1,11 +1,13 @@
 #include "server/models/model_manager.h"
 
 #include <filesystem>
+#include <fstream>
 
 #include "base/interruption.h"
 #include "engine/step_description.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/models/model_contents.h"
 #include "server/models/model_target.h"
 #include "server/models/repository_calls.h"
 #include "tests/support/checkpoint_writer.h"
@@ -251,6 +253,31 @@ TEST_F(ModelManagerTest, KeepsModelsThatHaveNotChanged) {
   ASSERT_TRUE(manager_.Apply({}, root_.path()).ok());
   EXPECT_EQ(Find("a"), a);
   EXPECT_NE(Find("b"), b);
+}
+
+TEST_F(ModelManagerTest, CopiesOfAModelHaveTheSameFingerprintAndEachFileCounts) {
+  const auto fingerprint = [this](const std::string& name) {
+    EXPECT_EQ(manager_.Apply({}, root_.path()).status(), absl::OkStatus());
+    return ContentsOf(Find(name));
+  };
+  AddModel("a/1");
+  AddModel("b/1");
+  AddModel("other/1", /*seed=*/2);
+  const std::string first = fingerprint("a");
+  EXPECT_EQ(first.size(), 16u);
+  EXPECT_EQ(fingerprint("b"), first);
+  EXPECT_NE(fingerprint("other"), first);
+
+  const auto write = [this](const std::string& file, const std::string& text) {
+    std::filesystem::create_directories(std::filesystem::path(root_.File(file)).parent_path());
+    std::ofstream(root_.File(file)) << text;
+  };
+  write("b/1/2_Other/config.json", "{}");
+  const std::string second = fingerprint("b");
+  EXPECT_NE(second, first);
+  write("b/1/2_Other/config.json", "[]");
+  EXPECT_NE(fingerprint("b"), second);
+  EXPECT_EQ(fingerprint("a"), first);
 }
 
 TEST_F(ModelManagerTest, ABrokenListedModelChangesNothing) {
