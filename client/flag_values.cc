@@ -13,7 +13,9 @@ std::string Help(absl::string_view text) {
 CLI::App* AddCommand(const char* name, const char* description, CLI::App* app) {
   CLI::App* command = app->add_subcommand(name, description);
   command->fallthrough();  // --server and other flags may follow the command
-  command->set_help_flag("-h,--help", "Print this help, and exit.");
+  command->set_help_flag("-h,--help",
+                         Help("Print this help, and exit. sluice --help lists the flags that every "
+                              "command takes, such as --server and --token."));
   return command;
 }
 

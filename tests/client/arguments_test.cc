@@ -321,6 +321,7 @@ TEST(ParseArguments, GlobalFlagsMayPrecedeOrFollowTheCommand) {
 
 TEST(ParseArguments, PrintsHelpAndVersion) {
   EXPECT_THAT(Parse({"--help"})->text, HasSubstr("Exit codes"));
+  EXPECT_THAT(Parse({"models", "--help"})->text, HasSubstr("--server"));
   EXPECT_THAT(Parse({"infer", "--help"})->text, HasSubstr("--max-tokens"));
   EXPECT_EQ(Parse({"infer", "--help"})->command, Command::kPrint);
   EXPECT_THAT(Parse({"--version"})->text, testing::StartsWith("sluice "));
