@@ -10,9 +10,28 @@ import argparse
 import json
 import sys
 
-from sluice_client import Client, Retry, SluiceError
+from sluice_client import Client, InvalidArgument, Retry, SluiceError
 
 CHUNK = 1024  # texts that are computed again after a failure, at most
+
+
+def embed(client, model, texts, begin, skip):
+    """Returns the vector of each text, and with `skip` None for each that is invalid."""
+    vectors = [None] * len(texts)
+    left = list(range(len(texts)))
+    while left:
+        try:
+            found = client.embed(model, [texts[i] for i in left], truncate="right", priority=3)
+        except InvalidArgument as error:
+            if not skip or error.item is None:
+                raise
+            line = left.pop(error.item)
+            print(f"line {begin + line + 1} is skipped: {error}", file=sys.stderr)
+        else:
+            for i, vector in zip(left, found.tolist()):
+                vectors[i] = vector
+            break
+    return vectors
 
 
 def main():
@@ -21,6 +40,8 @@ def main():
     parser.add_argument("model", help="the name of a served embedding model")
     parser.add_argument("texts", help="a file with a text in each line")
     parser.add_argument("vectors", help="the file to append to")
+    parser.add_argument("--skip-invalid", action="store_true",
+                        help="report lines that are refused as invalid, and write null for them")
     given = parser.parse_args()
     with open(given.texts) as file:
         texts = [line.strip() or " " for line in file]
@@ -32,9 +53,9 @@ def main():
             out.truncate(written.rfind("\n") + 1)  # An earlier run ended within a line.
         try:
             for begin in range(done, len(texts), CHUNK):
-                vectors = client.embed(given.model, texts[begin : begin + CHUNK],
-                                       truncate="right", priority=3)
-                out.writelines(json.dumps(each) + "\n" for each in vectors.tolist())
+                vectors = embed(client, given.model, texts[begin : begin + CHUNK], begin,
+                                given.skip_invalid)
+                out.writelines(json.dumps(each) + "\n" for each in vectors)
                 out.flush()
                 print(f"{begin + len(vectors)} of {len(texts)}")
         except SluiceError as error:

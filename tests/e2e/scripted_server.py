@@ -13,17 +13,18 @@ from sluice_client import Tensor, _protocol
 class Refusal:
     code: str
     pushback_ms: int | None = None
+    reason: str = "full"
 
 
 class ScriptedServer:
     """Answers each call with the next entry of `script`: a Refusal, or one generated token's text.
     With `infer`, this function of a request and its context answers ModelInfer instead, and each
-    model has metadata.
+    model has metadata, with the property `fingerprint` if the function of this name is given.
 
     For each call, `arrivals` has its time, `times_left` the time until its deadline, and
     `metadata` its metadata."""
 
-    def __init__(self, *script, infer=None):
+    def __init__(self, *script, infer=None, fingerprint=None):
         self.script = list(script)
         self.arrivals = []
         self.times_left = []
@@ -33,7 +34,9 @@ class ScriptedServer:
         described = _protocol.MODEL_METADATA
         of_model = {
             "ModelMetadata": grpc.unary_unary_rpc_method_handler(
-                lambda request, _: described.response(name=request.name),
+                lambda request, _: described.response(
+                    name=request.name,
+                    properties={"fingerprint": fingerprint()} if fingerprint else {}),
                 described.request.FromString, described.response.SerializeToString)
         }
         handler = grpc.method_handlers_generic_handler(
@@ -70,9 +73,8 @@ class ScriptedServer:
         step = self._next(context)
         if isinstance(step, Refusal):
             if step.pushback_ms is not None:
-                context.set_trailing_metadata(
-                    [("grpc-retry-pushback-ms", str(step.pushback_ms)), ("sluice-reason", "full")]
-                )
+                context.set_trailing_metadata([("grpc-retry-pushback-ms", str(step.pushback_ms)),
+                                               ("sluice-reason", step.reason)])
             context.abort(grpc.StatusCode[step.code], "scripted refusal")
         return _answer(step)
 

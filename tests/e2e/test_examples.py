@@ -82,3 +82,14 @@ def test_embedding_of_many_texts_continues_after_a_failure(served, tmp_path):
     with Client(served) as client:
         expected = client.embed("dense", [line.strip() for line in lines]).tolist()
     assert [*map(json.loads, whole.read_text().splitlines())] == expected
+
+
+def test_embedding_of_many_texts_reports_and_skips_an_invalid_line(served, tmp_path):
+    texts, out = tmp_path / "texts.txt", tmp_path / "vectors.jsonl"
+    texts.write_text("\n".join(["first", "a" * 2**20, "last"]))
+    refused = run(ROOT / "examples" / "embed_many.py", served, "dense", texts, out)
+    assert refused.returncode == 1 and "[1]" in refused.stderr
+    shown = run(ROOT / "examples" / "embed_many.py", served, "dense", texts, out, "--skip-invalid")
+    assert shown.returncode == 0 and shown.stderr.startswith("line 2 is skipped: ")
+    vectors = [*map(json.loads, out.read_text().splitlines())]
+    assert vectors[1] is None and vectors[0] and vectors[2]

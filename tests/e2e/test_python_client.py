@@ -7,6 +7,7 @@ import json
 import random
 import shutil
 import threading
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -445,6 +446,14 @@ def test_models_metadata_and_readiness_are_returned(served, connect):
         (lambda c: c.embed("demo", []), ValueError, "empty"),
         (lambda c: c.embed("demo", None), TypeError, "a text, a list of token ids"),
         (lambda c: c.embed("demo", "a", timeout_s="5"), TypeError, "a number of seconds"),
+        (lambda c: c.embed("demo", "a", timeout_s=-1), ValueError, "timeout_s is -1"),
+        (lambda c: c.embed("demo", "a", timeout_s=1e-9), TimeoutError, "deadline"),
+        (lambda c: c.embed("demo", mock.Mock(spec=["columns", "__iter__"])), TypeError,
+         "pass one column"),
+        (lambda c: c.embed("demo", "a")[0, 0], TypeError, "numpy.asarray"),
+        (lambda c: c.embed("demo", "a") * 2, TypeError, "numpy.asarray"),
+        (lambda c: c.classify("classifier", [["a", "b"]]), TypeError, "pair as a tuple"),
+        (lambda c: c.rerank("demo", "q", ["a"], top=2), TypeError, "did you mean 'top_n'"),
         (lambda c: c.embed_sparse("demo", "a"), errors.NotServed, "masked language model"),
         (lambda c: c.embed("classifier", [[1]]), errors.NotServed, "classifier has no embeddings"),
         (lambda c: c.generate("demo", "a", max_tokens=2**64), ValueError, "64 bits"),
@@ -465,6 +474,9 @@ def test_an_address_with_a_scheme_of_http_is_refused(connect, address):
 
 @pytest.mark.parametrize("settings, kind, text", [
     ({"retry": 3}, TypeError, "retry is 3; expected a Retry"),
+    ({"retry": None}, TypeError, "or NEVER"),
+    ({"tls": True}, TypeError, r"tls is True; expected a Tls, such as Tls\(\)"),
+    ({"timeout": 3}, TypeError, "did you mean 'timeout_s'"),
     ({"timeout_s": 0}, ValueError, "timeout_s is 0; expected a positive number"),
     ({"timeout_s": -5.0}, ValueError, "timeout_s is -5.0"),
     ({"timeout_s": "5"}, ValueError, "timeout_s is '5'"),

@@ -142,3 +142,39 @@ def test_texts_and_token_ids_of_different_parts_are_not_mixed(connect):
     with ScriptedServer() as server, connect(server.address) as client:
         with pytest.raises(TypeError, match="mix texts and token ids"):
             client.embed("m", ["a"] * 64 + [[1]] * 64)
+
+
+def lengths(request, _):
+    return embedded(texts_of(request))
+
+
+@pytest.mark.parametrize("count, calls", [(MOST_ROWS, 0), (MOST_ROWS + 1, 2)])
+def test_the_fingerprint_is_compared_for_several_requests_only(connect, count, calls):
+    read = []
+    with ScriptedServer(infer=lengths, fingerprint=lambda: read.append(1) or "a") as server:
+        with connect(server.address) as client:
+            assert len(client.embed("m", ["a"] * count)) == count
+    assert len(read) == calls
+
+
+def test_a_list_of_two_models_is_an_error(connect):
+    fingerprints = ["a", "b"]
+    with ScriptedServer(infer=lengths, fingerprint=lambda: fingerprints.pop(0)) as server:
+        with connect(server.address) as client:
+            with pytest.raises(errors.ModelChanged, match="model m was reloaded"):
+                client.embed("m", ["a"] * (MOST_ROWS + 1))
+    assert not fingerprints
+
+
+def test_parts_of_different_widths_are_an_error(connect):
+    def infer(request, _):
+        texts = texts_of(request)
+        answer = embedded(texts)
+        if len(texts) == 1:
+            answer.outputs[0].shape[1] = 2
+            answer.raw_output_contents[0] *= 2
+        return answer
+
+    with ScriptedServer(infer=infer) as server, connect(server.address) as client:
+        with pytest.raises(errors.ModelChanged):
+            client.embed("m", ["a"] * (MOST_ROWS + 1))

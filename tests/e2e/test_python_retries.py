@@ -28,6 +28,24 @@ def test_call_is_retried_after_the_push_back_delay(connect):
     assert all(each["authorization"] == "Bearer secret" for each in server.metadata)
 
 
+def test_an_unreachable_deadline_is_a_deadline_and_an_overload(connect):
+    refused = Refusal("RESOURCE_EXHAUSTED", 60_000, "deadline_unreachable")
+    with ScriptedServer(refused) as server, connect(server.address) as client:
+        with pytest.raises(errors.DeadlineExceeded, match="60 s.*timeout_s") as caught:
+            client.generate("m", "a", max_tokens=1)
+    error = pickle.loads(pickle.dumps(caught.value))
+    assert isinstance(error, errors.Overloaded) and isinstance(error, TimeoutError)
+    assert str(error) == str(caught.value) == error.message
+    assert (error.code, error.retry_after_s) == ("RESOURCE_EXHAUSTED", 60)
+
+
+def test_a_drain_names_the_retries_that_outlast_it(connect):
+    refused = Refusal("UNAVAILABLE", 1, "draining")
+    with ScriptedServer(refused) as server, connect(server.address, retry=NEVER) as client:
+        with pytest.raises(errors.Unavailable, match=r"retry=Retry\(attempts=12\)"):
+            client.generate("m", "a", max_tokens=1)
+
+
 def test_stream_yields_each_part(connect):
     with ScriptedServer(["one", "two", "three"]) as server, connect(server.address) as client:
         parts = client.stream("demo", "a", max_tokens=3)

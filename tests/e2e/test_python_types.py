@@ -1,7 +1,10 @@
 """Tests the options, tensors and types of the Python client, without a daemon."""
 
+import asyncio
 import fractions
+import inspect
 import json
+import pickle
 import random
 import re
 import subprocess
@@ -11,7 +14,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
 from conftest import CLIENT, ROOT
-from sluice_client import Client, Tensor, options
+from sluice_client import AsyncClient, Client, Retry, Tensor, options
 from sluice_client.messages import generate_request, prompt_list
 
 
@@ -159,15 +162,53 @@ def test_mypy_accepts_the_client_and_finds_errors():
         "text: str = client.generate('m', 'p', max_tokens=3, temperature=0.5).text\n"
         "wrong: int = client.generate('m', 'p', max_tokens=3).text\n"
         "client.embed('m', ['p'], pooling='first')\n"
+        "client.embed('m', (each for each in ['p']), timeout_s=None)\n"
+        "Client(timeout=3)\n"
     )
     command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir",
                ROOT / "build" / "mypy", "-c", program]
     checked = subprocess.run(command, cwd=CLIENT, capture_output=True, text=True)
     assert re.findall(r"^<string>:(\d+): error: .*\[([a-z-]+)\]$", checked.stdout, re.M) == [
-        ("4", "assignment"), ("5", "arg-type")], checked.stdout
+        ("4", "assignment"), ("5", "arg-type"), ("7", "call-arg")], checked.stdout
     package = subprocess.run([*command[:-2], "-p", "sluice_client"], cwd=CLIENT,
                              capture_output=True, text=True)
     assert package.returncode == 0, package.stdout
+
+
+def test_each_option_of_a_method_has_a_line_in_its_docstring():
+    names = [name for name in dir(Client) if not name.startswith("_") and name != "close"]
+    assert len(names) > 15
+    for name in names:
+        texts = [inspect.getdoc(getattr(kind, name)) for kind in (Client, AsyncClient)]
+        assert texts[0] == texts[1] and "\n    timeout_s: " in texts[0], name
+    assert "\n    temperature: " in Client.generate.__doc__
+
+
+def test_wrong_uses_of_a_client_name_the_right_one():
+    with pytest.raises(TypeError, match="use Client"):
+        with AsyncClient():
+            pass
+
+    async def enter():
+        async with Client():
+            pass
+
+    with pytest.raises(TypeError, match="use AsyncClient"):
+        asyncio.run(enter())
+    for kind in (Client, AsyncClient):
+        with pytest.raises(TypeError, match="in each process"):
+            pickle.dumps(kind())
+    with pytest.raises(TypeError, match="did you mean 'attempts'"):
+        Retry(max_attempts=3)
+    for address in (None, ("localhost", 1)):
+        with pytest.raises(TypeError, match="expected a text HOST:PORT"):
+            Client(address)
+
+
+def test_an_array_of_a_tensor_is_read_only():
+    made = Tensor.of("x", "FP32", (2, 2), range(4))
+    assert made.numpy().tolist() == made.tolist() and not made.numpy().flags.writeable
+    assert (made * np.ones(2)).tolist() == made.tolist()
 
 
 def test_protocol_descriptor_is_current():

@@ -187,6 +187,7 @@ def test_arguments_after_gateway_go_to_the_gateway(programs, tmp_path):
 @pytest.mark.parametrize("words, problem", [
     (["--gateway", "--no-such-option"], "unrecognized arguments: --no-such-option"),
     (["--no-such-option"], "unrecognized arguments: --no-such-option"),
+    (["--server.grpc.address", "localhost:1"], "put options of the daemon after --"),
     (["--alias", "a=b"], "unrecognized arguments: --alias a=b; put options of the gateway after"),
     (["--gateway", "--chat", "demo=no.jinja"], "there is no such file or folder"),
     (["--gateway", "--alias", "a b=demo"], "is not a name"),

@@ -11,7 +11,15 @@ from typing import Any, Mapping, NamedTuple, Optional, Sequence, Union
 
 import grpc
 
-from .errors import Cancelled, DeadlineExceeded, SluiceError, Unavailable, is_away, late
+from .errors import (
+    Cancelled,
+    DeadlineExceeded,
+    DeadlineUnreachable,
+    SluiceError,
+    Unavailable,
+    is_away,
+    late,
+)
 from .retry import Retry
 
 # The daemon limits the size of messages, so the client does not. By default, the time between two
@@ -23,6 +31,9 @@ _LONGEST_S = 1e8  # three years; gRPC fails at once with some longer deadlines
 
 # How callers of the Python client avoid DeadlineExceeded. The gateway replaces these words.
 LONGER = "give the call a longer deadline (timeout_s)"
+
+# How callers of the Python client outlast a restart. The gateway removes these words.
+OUTLAST = "; to repeat calls until a restart has ended, pass retry=Retry(attempts=12)"
 
 Path = Union[str, "pathlib.Path"]
 
@@ -50,6 +61,9 @@ class Tls:
 
 
 def check_address(address: str) -> None:
+    if not isinstance(address, str):
+        raise TypeError(f"address is {address!r}; expected a text HOST:PORT, such as"
+                        " 'localhost:8001'")
     if "://" in address and not address.startswith(("dns://", "xds://", "unix://")):
         raise ValueError(f"address is {address!r}; expected HOST:PORT of the daemon's gRPC address,"
                          " without http:// (for TLS pass tls=Tls())")
@@ -63,6 +77,8 @@ def open_channel(
 ) -> Any:
     """Opens a channel of `module`, which is grpc or grpc.aio."""
     settings = [*_OPTIONS, *options]
+    if tls is not None and not isinstance(tls, Tls):
+        raise TypeError(f"tls is {tls!r}; expected a Tls, such as Tls(), or None")
     if tls is None:
         return module.insecure_channel(address, options=settings)
     if tls.server_name:
@@ -88,7 +104,8 @@ class Defaults(NamedTuple):
                              " or None")
         _check_token(token)
         if not isinstance(retry, Retry):
-            raise TypeError(f"retry is {retry!r}; expected a Retry, such as Retry(attempts=3)")
+            raise TypeError(f"retry is {retry!r}; expected a Retry, such as Retry(attempts=3), or"
+                            " NEVER for no retries")
         return Defaults(address, timeout_s, token, retry)
 
 
@@ -153,6 +170,14 @@ class Attempts:
 
     def explained(self, error: SluiceError) -> SluiceError:
         """Returns the error, or if gRPC made it, one that names the address or the deadline."""
+        if isinstance(error, DeadlineUnreachable) and self._timeout_s is not None:
+            error.message = (
+                "by the daemon's forecast, the answer would not be complete within the call's"
+                f" deadline of {self._timeout_s:g} s; {LONGER}, send fewer inputs, or retry later")
+            error.args = (error.message,)
+        elif isinstance(error, Unavailable) and error.reason == "draining":
+            error.message += OUTLAST
+            error.args = (error.message,)
         if error.is_local and isinstance(error, Unavailable):
             made = Unavailable(
                 f"no daemon answers by gRPC at {self._defaults.address}: it does not run, it is"
@@ -212,4 +237,7 @@ def _from_now(seconds: Optional[float]) -> Optional[float]:
         raise TypeError(f"timeout_s must be a number of seconds or None, not {seconds!r}")
     if seconds != seconds:
         raise ValueError("timeout_s is NaN; expected a number of seconds, or None")
+    if seconds < 0:
+        raise ValueError(f"timeout_s is {seconds!r}; expected a positive number of seconds, or"
+                         " None")
     return time.monotonic() + float(min(seconds, _LONGEST_S))

@@ -12,6 +12,7 @@ from typing import (
     Coroutine,
     Iterable,
     Mapping,
+    NoReturn,
     Optional,
     Sequence,
     Union,
@@ -77,6 +78,7 @@ class _Connection:
         self.stream = _protocol.MODEL_STREAM_INFER.on(channel.unary_stream)
 
 
+@kinds.check_names
 class AsyncClient:
     """Calls a daemon from an event loop; see `Client`. Cancelling a task cancels its call.
 
@@ -115,6 +117,16 @@ class AsyncClient:
             return  # The first call connects.
         self._connected()
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an AsyncClient holds a connection and cannot be pickled or copied; make a"
+                        " client in each process")
+
+    def __enter__(self) -> NoReturn:
+        raise TypeError("AsyncClient is used by `async with`; for `with`, use Client")
+
+    def __exit__(self, *_: Any) -> None:
+        pass
+
     async def __aenter__(self) -> AsyncClient:
         return self
 
@@ -139,6 +151,7 @@ class AsyncClient:
                                " call was made; make one client for each event loop")
         return self._connection
 
+    @kinds.documented(kinds.GenerateOptions)
     async def generate(
         self, model: str, prompt: kinds.Prompt, *, max_tokens: int,
         token_bytes: bool = False, **options: Unpack[kinds.GenerateOptions],
@@ -147,10 +160,11 @@ class AsyncClient:
 
         With `token_bytes`, the answer also has the bytes of each token, and of its candidates.
         """
-        kinds.check_options(kinds.GenerateOptions, options)
+        kinds.check_options(kinds.GenerateOptions, options, "max_tokens", "token_bytes")
         task = tasks.generate(model, prompt, max_tokens, token_bytes, options)
         return await self._run(task, options)
 
+    @kinds.documented(kinds.GenerateOptions)
     def stream(
         self, model: str, prompt: kinds.Prompt, *, max_tokens: int,
         token_bytes: bool = False, **options: Unpack[kinds.GenerateOptions],
@@ -160,10 +174,11 @@ class AsyncClient:
         The call starts when the first part is requested. It is retried only if it fails before the
         first part arrives.
         """
-        kinds.check_options(kinds.GenerateOptions, options)
+        kinds.check_options(kinds.GenerateOptions, options, "max_tokens", "token_bytes")
         request = messages.generate_request(model, prompt, max_tokens, token_bytes, options)
         return self._parts(request, options)
 
+    @kinds.documented(kinds.PromptOptions)
     async def score(
         self, model: str, prompt: kinds.Prompt, **options: Unpack[kinds.PromptOptions]
     ) -> results.Score:
@@ -171,6 +186,7 @@ class AsyncClient:
         kinds.check_options(kinds.PromptOptions, options)
         return await self._run(tasks.score(model, prompt, options), options)
 
+    @kinds.documented(kinds.EmbedOptions)
     async def embed(
         self, model: str, inputs: kinds.Prompts, **options: Unpack[kinds.EmbedOptions]
     ) -> results.Embeddings:
@@ -178,6 +194,7 @@ class AsyncClient:
         kinds.check_options(kinds.EmbedOptions, options)
         return await self._run(tasks.embed(model, inputs, options), options)
 
+    @kinds.documented(kinds.EmbedOptions)
     async def embed_tokens(
         self, model: str, inputs: kinds.Prompts, **options: Unpack[kinds.EmbedOptions]
     ) -> results.Results[Tensor]:
@@ -185,6 +202,7 @@ class AsyncClient:
         kinds.check_options(kinds.EmbedOptions, options)
         return await self._run(tasks.embed_tokens(model, inputs, options), options)
 
+    @kinds.documented(kinds.SparseOptions)
     async def embed_sparse(
         self, model: str, inputs: kinds.Prompts, **options: Unpack[kinds.SparseOptions]
     ) -> results.Results[dict[int, float]]:
@@ -192,17 +210,19 @@ class AsyncClient:
         kinds.check_options(kinds.SparseOptions, options)
         return await self._run(tasks.embed_sparse(model, inputs, options), options)
 
+    @kinds.documented(kinds.EncodeOptions)
     async def encode(
         self, model: str, inputs: kinds.Prompts,
         outputs: Union[kinds.EncodeOutput, Sequence[kinds.EncodeOutput]] = "dense",
         **options: Unpack[kinds.EncodeOptions],
     ) -> results.Results[results.Encoding]:
         """Returns several outputs of each input, from one pass of the model."""
-        kinds.check_options(kinds.EncodeOptions, options)
+        kinds.check_options(kinds.EncodeOptions, options, "outputs")
         return await self._run(tasks.encode(model, inputs, outputs, options), options)
 
+    @kinds.documented(kinds.ClassifyOptions)
     async def classify(
-        self, model: str, inputs: Union[kinds.Prompt, Sequence[Union[kinds.Prompt, kinds.Pair]]],
+        self, model: str, inputs: Union[kinds.Prompt, Iterable[Union[kinds.Prompt, kinds.Pair]]],
         **options: Unpack[kinds.ClassifyOptions],
     ) -> results.Results[results.Classification]:
         """Returns the probabilities of the classifier's labels for each input.
@@ -212,9 +232,10 @@ class AsyncClient:
         kinds.check_options(kinds.ClassifyOptions, options)
         return await self._run(tasks.classify(model, inputs, options), options)
 
+    @kinds.documented(kinds.PromptOptions)
     async def zero_shot(
-        self, model: str, texts: Union[str, bytes, Sequence[Union[str, bytes]]],
-        candidate_labels: Sequence[str], *, hypothesis_template: str = TEMPLATE,
+        self, model: str, texts: kinds.Texts,
+        candidate_labels: Iterable[str], *, hypothesis_template: str = TEMPLATE,
         multi_label: bool = False, **options: Unpack[kinds.PromptOptions],
     ) -> results.Results[results.ZeroShot]:
         """Returns the scores of candidate labels for each text, the highest first.
@@ -222,35 +243,39 @@ class AsyncClient:
         The model must be trained for natural language inference. With `multi_label`, several
         labels may apply to a text; without it, the scores of a text's labels sum to 1.
         """
-        kinds.check_options(kinds.PromptOptions, options)
+        kinds.check_options(kinds.PromptOptions, options, "hypothesis_template", "multi_label")
         task = tasks.zero_shot(
             model, texts, candidate_labels, hypothesis_template, multi_label, options)
         return await self._run(task, options)
 
+    @kinds.documented(kinds.ClassifyOptions)
     async def tag(
-        self, model: str, texts: Union[str, bytes, Sequence[Union[str, bytes]]],
+        self, model: str, texts: kinds.Texts,
         **options: Unpack[kinds.ClassifyOptions],
     ) -> results.Results[list[results.Entity]]:
         """Returns the entities that a token classifier finds in each text."""
         kinds.check_options(kinds.ClassifyOptions, options)
         return await self._run(tasks.tag(model, texts, options), options)
 
+    @kinds.documented(kinds.ExtractOptions)
     async def extract(
-        self, model: str, texts: Union[str, bytes, Sequence[Union[str, bytes]]],
+        self, model: str, texts: kinds.Texts,
         labels: Sequence[str], **options: Unpack[kinds.ExtractOptions],
     ) -> results.Results[list[results.Entity]]:
         """Returns the parts of each text that have one of the labels, by their places."""
         kinds.check_options(kinds.ExtractOptions, options)
         return await self._run(tasks.extract(model, texts, labels, options), options)
 
+    @kinds.documented(kinds.TokenizeOptions)
     async def tokenize(
-        self, model: str, texts: Union[str, bytes, Sequence[Union[str, bytes]]],
+        self, model: str, texts: kinds.Texts,
         **options: Unpack[kinds.TokenizeOptions],
     ) -> results.Results[list[results.Token]]:
         """Returns the tokens of each text, with the special tokens that the model reads."""
         kinds.check_options(kinds.TokenizeOptions, options)
         return await self._run(tasks.tokenize(model, texts, options), options)
 
+    @kinds.documented(kinds.RerankOptions)
     async def rerank(
         self, model: str, query: kinds.Prompt, documents: kinds.Prompts, *,
         top_n: Optional[int] = None, **options: Unpack[kinds.RerankOptions],
@@ -260,11 +285,12 @@ class AsyncClient:
         A cross-encoder scores each pair. An embedding model ranks by cosine similarity. Raises
         NotServed for other classifiers and for models that generate.
         """
-        kinds.check_options(kinds.RerankOptions, options)
+        kinds.check_options(kinds.RerankOptions, options, "top_n")
         return await self._run(tasks.rerank(model, query, documents, top_n, options), options)
 
+    @kinds.documented(kinds.RerankOptions)
     async def score_pairs(
-        self, model: str, queries: kinds.Prompts, documents: Sequence[kinds.Prompt],
+        self, model: str, queries: kinds.Prompts, documents: Iterable[kinds.Prompt],
         **options: Unpack[kinds.RerankOptions],
     ) -> results.Results[float]:
         """Scores pairs of a query and a document as `rerank` does, in the order of the documents.
@@ -275,6 +301,7 @@ class AsyncClient:
         task = tasks.score_pairs(model, queries, documents, options)
         return await self._run(task, options)
 
+    @kinds.documented(kinds.RecommendOptions)
     async def recommend(
         self, model: str, history: Sequence[int], *, count: int = 10, exclude: Sequence[int] = (),
         candidates: Optional[Sequence[int]] = None, **options: Unpack[kinds.RecommendOptions],
@@ -283,38 +310,43 @@ class AsyncClient:
 
         With `diversity`, the items also differ from each other; they are in order of selection.
         """
-        kinds.check_options(kinds.RecommendOptions, options)
+        kinds.check_options(kinds.RecommendOptions, options, "count", "exclude", "candidates")
         return await self._run(
             tasks.recommend(model, history, count, exclude, candidates, options), options
         )
 
+    @kinds.documented(kinds.CallOptions)
     async def infer(
         self, model: str, inputs: Union[Tensor, Iterable[Tensor]], *,
         outputs: Union[str, Iterable[str]] = (),
         parameters: Mapping[str, Any] = {}, **options: Unpack[kinds.CallOptions],
     ) -> results.Answer:
         """Calls ModelInfer with any tensors and parameters."""
-        kinds.check_options(kinds.CallOptions, options)
+        kinds.check_options(kinds.CallOptions, options, "outputs", "parameters")
         task = tasks.infer(model, inputs, outputs, options, **parameters)
         return await self._run(task, options)
 
+    @kinds.documented(kinds.CallOptions)
     async def models(
         self, *, ready: bool = False, **options: Unpack[kinds.CallOptions]
     ) -> list[results.IndexEntry]:
         """Lists the served models and the daemon's repository, or only the ready ones."""
-        kinds.check_options(kinds.CallOptions, options)
+        kinds.check_options(kinds.CallOptions, options, "ready")
         return await self._run(tasks.models(ready), options)
 
+    @kinds.documented(kinds.CallOptions)
     async def metadata(self, model: str, **options: Unpack[kinds.CallOptions]) -> results.ModelInfo:
         """Returns the inputs, outputs and properties of a model."""
         kinds.check_options(kinds.CallOptions, options)
         return await self._run(tasks.metadata(model, options), options)
 
+    @kinds.documented(kinds.CallOptions)
     async def model_ready(self, model: str, **options: Unpack[kinds.CallOptions]) -> bool:
         """Returns whether a model is ready. Returns false for a model that is not served."""
         kinds.check_options(kinds.CallOptions, options)
         return await self._run(tasks.model_ready(model, options), options)
 
+    @kinds.documented(kinds.CallOptions)
     async def server_ready(self, **options: Unpack[kinds.CallOptions]) -> bool:
         """Returns whether the daemon is ready. Raises Unavailable if it cannot be reached.
 
@@ -323,6 +355,7 @@ class AsyncClient:
         kinds.check_options(kinds.CallOptions, options)
         return await self._run(tasks.server_ready(), options)
 
+    @kinds.documented(kinds.CallOptions)
     async def server_info(self, **options: Unpack[kinds.CallOptions]) -> results.ServerInfo:
         """Returns the daemon's name, version and protocol extensions."""
         kinds.check_options(kinds.CallOptions, options)

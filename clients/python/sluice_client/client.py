@@ -5,7 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING, Any, Generator, Iterable, Mapping, Optional, Sequence, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generator,
+    Iterable,
+    Mapping,
+    NoReturn,
+    Optional,
+    Sequence,
+    Union,
+)
 
 import grpc
 
@@ -50,6 +60,7 @@ class _InFlight:
             each.cancel()
 
 
+@kinds.check_names
 class Client:
     """Calls a daemon and blocks until it has answered. Threads may share a client.
 
@@ -81,6 +92,16 @@ class Client:
         self._stream = _protocol.MODEL_STREAM_INFER.on(self._channel.unary_stream)
         self._closed = False
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Client holds a connection and cannot be pickled or copied; make a client"
+                        " in each process")
+
+    async def __aenter__(self) -> NoReturn:
+        raise TypeError("Client is used by `with`; for `async with`, use AsyncClient")
+
+    async def __aexit__(self, *_: Any) -> None:
+        pass
+
     def __enter__(self) -> Client:
         return self
 
@@ -92,6 +113,7 @@ class Client:
         self._closed = True
         self._channel.close()
 
+    @kinds.documented(kinds.GenerateOptions)
     def generate(
         self, model: str, prompt: kinds.Prompt, *, max_tokens: int,
         token_bytes: bool = False, **options: Unpack[kinds.GenerateOptions],
@@ -100,9 +122,10 @@ class Client:
 
         With `token_bytes`, the answer also has the bytes of each token, and of its candidates.
         """
-        kinds.check_options(kinds.GenerateOptions, options)
+        kinds.check_options(kinds.GenerateOptions, options, "max_tokens", "token_bytes")
         return self._run(tasks.generate(model, prompt, max_tokens, token_bytes, options), options)
 
+    @kinds.documented(kinds.GenerateOptions)
     def stream(
         self, model: str, prompt: kinds.Prompt, *, max_tokens: int,
         token_bytes: bool = False, **options: Unpack[kinds.GenerateOptions],
@@ -112,10 +135,11 @@ class Client:
         The call starts when the first part is requested. It is retried only if it fails before the
         first part arrives.
         """
-        kinds.check_options(kinds.GenerateOptions, options)
+        kinds.check_options(kinds.GenerateOptions, options, "max_tokens", "token_bytes")
         request = messages.generate_request(model, prompt, max_tokens, token_bytes, options)
         return self._parts(request, options)
 
+    @kinds.documented(kinds.PromptOptions)
     def score(
         self, model: str, prompt: kinds.Prompt, **options: Unpack[kinds.PromptOptions]
     ) -> results.Score:
@@ -123,6 +147,7 @@ class Client:
         kinds.check_options(kinds.PromptOptions, options)
         return self._run(tasks.score(model, prompt, options), options)
 
+    @kinds.documented(kinds.EmbedOptions)
     def embed(
         self, model: str, inputs: kinds.Prompts, **options: Unpack[kinds.EmbedOptions]
     ) -> results.Embeddings:
@@ -130,6 +155,7 @@ class Client:
         kinds.check_options(kinds.EmbedOptions, options)
         return self._run(tasks.embed(model, inputs, options), options)
 
+    @kinds.documented(kinds.EmbedOptions)
     def embed_tokens(
         self, model: str, inputs: kinds.Prompts, **options: Unpack[kinds.EmbedOptions]
     ) -> results.Results[Tensor]:
@@ -137,6 +163,7 @@ class Client:
         kinds.check_options(kinds.EmbedOptions, options)
         return self._run(tasks.embed_tokens(model, inputs, options), options)
 
+    @kinds.documented(kinds.SparseOptions)
     def embed_sparse(
         self, model: str, inputs: kinds.Prompts, **options: Unpack[kinds.SparseOptions]
     ) -> results.Results[dict[int, float]]:
@@ -144,17 +171,19 @@ class Client:
         kinds.check_options(kinds.SparseOptions, options)
         return self._run(tasks.embed_sparse(model, inputs, options), options)
 
+    @kinds.documented(kinds.EncodeOptions)
     def encode(
         self, model: str, inputs: kinds.Prompts,
         outputs: Union[kinds.EncodeOutput, Sequence[kinds.EncodeOutput]] = "dense",
         **options: Unpack[kinds.EncodeOptions],
     ) -> results.Results[results.Encoding]:
         """Returns several outputs of each input, from one pass of the model."""
-        kinds.check_options(kinds.EncodeOptions, options)
+        kinds.check_options(kinds.EncodeOptions, options, "outputs")
         return self._run(tasks.encode(model, inputs, outputs, options), options)
 
+    @kinds.documented(kinds.ClassifyOptions)
     def classify(
-        self, model: str, inputs: Union[kinds.Prompt, Sequence[Union[kinds.Prompt, kinds.Pair]]],
+        self, model: str, inputs: Union[kinds.Prompt, Iterable[Union[kinds.Prompt, kinds.Pair]]],
         **options: Unpack[kinds.ClassifyOptions],
     ) -> results.Results[results.Classification]:
         """Returns the probabilities of the classifier's labels for each input.
@@ -164,9 +193,10 @@ class Client:
         kinds.check_options(kinds.ClassifyOptions, options)
         return self._run(tasks.classify(model, inputs, options), options)
 
+    @kinds.documented(kinds.PromptOptions)
     def zero_shot(
-        self, model: str, texts: Union[str, bytes, Sequence[Union[str, bytes]]],
-        candidate_labels: Sequence[str], *, hypothesis_template: str = TEMPLATE,
+        self, model: str, texts: kinds.Texts,
+        candidate_labels: Iterable[str], *, hypothesis_template: str = TEMPLATE,
         multi_label: bool = False, **options: Unpack[kinds.PromptOptions],
     ) -> results.Results[results.ZeroShot]:
         """Returns the scores of candidate labels for each text, the highest first.
@@ -174,35 +204,39 @@ class Client:
         The model must be trained for natural language inference. With `multi_label`, several
         labels may apply to a text; without it, the scores of a text's labels sum to 1.
         """
-        kinds.check_options(kinds.PromptOptions, options)
+        kinds.check_options(kinds.PromptOptions, options, "hypothesis_template", "multi_label")
         task = tasks.zero_shot(
             model, texts, candidate_labels, hypothesis_template, multi_label, options)
         return self._run(task, options)
 
+    @kinds.documented(kinds.ClassifyOptions)
     def tag(
-        self, model: str, texts: Union[str, bytes, Sequence[Union[str, bytes]]],
+        self, model: str, texts: kinds.Texts,
         **options: Unpack[kinds.ClassifyOptions],
     ) -> results.Results[list[results.Entity]]:
         """Returns the entities that a token classifier finds in each text."""
         kinds.check_options(kinds.ClassifyOptions, options)
         return self._run(tasks.tag(model, texts, options), options)
 
+    @kinds.documented(kinds.ExtractOptions)
     def extract(
-        self, model: str, texts: Union[str, bytes, Sequence[Union[str, bytes]]],
+        self, model: str, texts: kinds.Texts,
         labels: Sequence[str], **options: Unpack[kinds.ExtractOptions],
     ) -> results.Results[list[results.Entity]]:
         """Returns the parts of each text that have one of the labels, by their places."""
         kinds.check_options(kinds.ExtractOptions, options)
         return self._run(tasks.extract(model, texts, labels, options), options)
 
+    @kinds.documented(kinds.TokenizeOptions)
     def tokenize(
-        self, model: str, texts: Union[str, bytes, Sequence[Union[str, bytes]]],
+        self, model: str, texts: kinds.Texts,
         **options: Unpack[kinds.TokenizeOptions],
     ) -> results.Results[list[results.Token]]:
         """Returns the tokens of each text, with the special tokens that the model reads."""
         kinds.check_options(kinds.TokenizeOptions, options)
         return self._run(tasks.tokenize(model, texts, options), options)
 
+    @kinds.documented(kinds.RerankOptions)
     def rerank(
         self, model: str, query: kinds.Prompt, documents: kinds.Prompts, *,
         top_n: Optional[int] = None, **options: Unpack[kinds.RerankOptions],
@@ -212,11 +246,12 @@ class Client:
         A cross-encoder scores each pair. An embedding model ranks by cosine similarity. Raises
         NotServed for other classifiers and for models that generate.
         """
-        kinds.check_options(kinds.RerankOptions, options)
+        kinds.check_options(kinds.RerankOptions, options, "top_n")
         return self._run(tasks.rerank(model, query, documents, top_n, options), options)
 
+    @kinds.documented(kinds.RerankOptions)
     def score_pairs(
-        self, model: str, queries: kinds.Prompts, documents: Sequence[kinds.Prompt],
+        self, model: str, queries: kinds.Prompts, documents: Iterable[kinds.Prompt],
         **options: Unpack[kinds.RerankOptions],
     ) -> results.Results[float]:
         """Scores pairs of a query and a document as `rerank` does, in the order of the documents.
@@ -227,6 +262,7 @@ class Client:
         task = tasks.score_pairs(model, queries, documents, options)
         return self._run(task, options)
 
+    @kinds.documented(kinds.RecommendOptions)
     def recommend(
         self, model: str, history: Sequence[int], *, count: int = 10, exclude: Sequence[int] = (),
         candidates: Optional[Sequence[int]] = None, **options: Unpack[kinds.RecommendOptions],
@@ -235,38 +271,43 @@ class Client:
 
         With `diversity`, the items also differ from each other; they are in order of selection.
         """
-        kinds.check_options(kinds.RecommendOptions, options)
+        kinds.check_options(kinds.RecommendOptions, options, "count", "exclude", "candidates")
         return self._run(
             tasks.recommend(model, history, count, exclude, candidates, options), options
         )
 
+    @kinds.documented(kinds.CallOptions)
     def infer(
         self, model: str, inputs: Union[Tensor, Iterable[Tensor]], *,
         outputs: Union[str, Iterable[str]] = (),
         parameters: Mapping[str, Any] = {}, **options: Unpack[kinds.CallOptions],
     ) -> results.Answer:
         """Calls ModelInfer with any tensors and parameters."""
-        kinds.check_options(kinds.CallOptions, options)
+        kinds.check_options(kinds.CallOptions, options, "outputs", "parameters")
         task = tasks.infer(model, inputs, outputs, options, **parameters)
         return self._run(task, options)
 
+    @kinds.documented(kinds.CallOptions)
     def models(
         self, *, ready: bool = False, **options: Unpack[kinds.CallOptions]
     ) -> list[results.IndexEntry]:
         """Lists the served models and the daemon's repository, or only the ready ones."""
-        kinds.check_options(kinds.CallOptions, options)
+        kinds.check_options(kinds.CallOptions, options, "ready")
         return self._run(tasks.models(ready), options)
 
+    @kinds.documented(kinds.CallOptions)
     def metadata(self, model: str, **options: Unpack[kinds.CallOptions]) -> results.ModelInfo:
         """Returns the inputs, outputs and properties of a model."""
         kinds.check_options(kinds.CallOptions, options)
         return self._run(tasks.metadata(model, options), options)
 
+    @kinds.documented(kinds.CallOptions)
     def model_ready(self, model: str, **options: Unpack[kinds.CallOptions]) -> bool:
         """Returns whether a model is ready. Returns false for a model that is not served."""
         kinds.check_options(kinds.CallOptions, options)
         return self._run(tasks.model_ready(model, options), options)
 
+    @kinds.documented(kinds.CallOptions)
     def server_ready(self, **options: Unpack[kinds.CallOptions]) -> bool:
         """Returns whether the daemon is ready. Raises Unavailable if it cannot be reached.
 
@@ -275,6 +316,7 @@ class Client:
         kinds.check_options(kinds.CallOptions, options)
         return self._run(tasks.server_ready(), options)
 
+    @kinds.documented(kinds.CallOptions)
     def server_info(self, **options: Unpack[kinds.CallOptions]) -> results.ServerInfo:
         """Returns the daemon's name, version and protocol extensions."""
         kinds.check_options(kinds.CallOptions, options)

@@ -37,7 +37,9 @@ class SluiceError(Exception):
 
 
 def _unpickled(kind: type[SluiceError], args: tuple[Any, ...]) -> SluiceError:
-    return kind.__new__(kind, *args)
+    made = kind.__new__(kind, *args)
+    made.args = args  # The constructor of OSError drops them.
+    return made
 
 
 class InvalidArgument(SluiceError):
@@ -60,12 +62,23 @@ class Unavailable(SluiceError):
     """The daemon cannot be reached, is draining, or is not ready."""
 
 
-class DeadlineExceeded(SluiceError):
+class DeadlineExceeded(SluiceError, TimeoutError):
     """The deadline passed before the answer arrived."""
+
+
+class DeadlineUnreachable(DeadlineExceeded, Overloaded):
+    """The daemon refused the request: its answer would not be complete before the deadline.
+
+    The deadline is too short for the request, or for the other requests of the daemon.
+    """
 
 
 class Cancelled(SluiceError):
     """The call was cancelled."""
+
+
+class ModelChanged(SluiceError):
+    """The model was reloaded with other content during a call that takes several requests."""
 
 
 def is_away(error: SluiceError) -> bool:
@@ -98,6 +111,8 @@ def error_of(
 ) -> SluiceError:
     """Returns the error for a status. `retry_after_ms` is the push-back as decimal text."""
     kind = _CLASSES.get(code, SluiceError)
+    if reason == "deadline_unreachable":
+        kind = DeadlineUnreachable
     try:
         after = max(0, int(retry_after_ms)) / 1000 if retry_after_ms else None
     except ValueError:

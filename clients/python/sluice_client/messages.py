@@ -117,6 +117,9 @@ def prompt_list(prompts: Prompts) -> list[Prompt]:
     """Returns a list of prompts. One text, or one list of token ids, is one prompt."""
     if isinstance(prompts, (str, bytes)):
         return [prompts]
+    if hasattr(prompts, "columns") or hasattr(prompts, "__dataframe__"):
+        raise TypeError(f"the inputs are a table ({type(prompts).__name__}), whose elements are"
+                        " the names of its columns; pass one column, such as table['text']")
     if not _is_list(prompts):
         raise TypeError(f"prompts must be a text, a list of token ids, or a list of either, not "
                         f"{repr(prompts)[:100]}")

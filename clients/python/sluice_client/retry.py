@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Callable, Optional
 
 from .errors import Overloaded, SluiceError, is_away
+from .options import check_names
 
 _UNAVAILABLE_ATTEMPTS = 4
 _SPREAD = 0.1  # of the delay in a refusal
 _MOST_DOUBLED = 64  # times that the delay doubles
 
 
+@check_names
 @dataclass(frozen=True)
 class Retry:
     """How often and how soon a failed call is repeated.

@@ -403,6 +403,8 @@ def main() -> None:
         gateways, _ = _gateway_arguments()
         _, left = gateways.parse_known_args(unknown)
         where = "" if left else "; put options of the gateway after --gateway"
+        if any(word.startswith("--") and "." in word for word in left):
+            where = "; put options of the daemon after --"
         parser.error(f"unrecognized arguments: {' '.join(left or unknown)}{where}")
     try:
         _serve(given, parts["--"], parts["--gateway"])

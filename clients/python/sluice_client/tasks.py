@@ -28,7 +28,7 @@ from typing import (
 from . import _protocol, results, zero_shot as nli
 from ._protocol import Message, Method
 from .entities import entities_of, tokens_of
-from .errors import InvalidArgument, NotServed, SluiceError, naming_items
+from .errors import InvalidArgument, ModelChanged, NotServed, SluiceError, naming_items
 from .messages import (
     answer_of,
     check_kinds,
@@ -42,7 +42,7 @@ from .messages import (
     prompt_inputs,
     prompt_list,
 )
-from .options import EncodeOutput, Pair, Prompt, Prompts
+from .options import EncodeOutput, Pair, Prompt, Prompts, Texts
 from .tensors import Tensor
 
 T = TypeVar("T")
@@ -111,7 +111,10 @@ class Parts:
         return sum(int(each.parameters.get(name, 0)) for each in self._answers)
 
     def tensors(self, name: str) -> list[Tensor]:
-        return [each.outputs[name] for each in self._answers]
+        made = [each.outputs[name] for each in self._answers]
+        if name in ("embedding", "scores") and len({each.shape[1:] for each in made}) > 1:
+            raise _changed(self._answers[0].model_name)
+        return made
 
     def rows(self, name: str) -> list[Any]:
         """Returns the rows of an output, in the order of the inputs."""
@@ -148,6 +151,26 @@ class Rows(NamedTuple):
         return max((rows - self.once) // self.each, 1)
 
 
+def _changed(model: str) -> ModelChanged:
+    return ModelChanged(
+        f"the model {model} was reloaded with other content while the list was computed, so the"
+        " results would be of two models; call again", "ABORTED")
+
+
+def _fingerprint(model: str, options: Mapping[str, Any]) -> Task[str]:
+    """Requests the fingerprint of a model's content. Returns an empty text if there is none."""
+    try:
+        return (yield from metadata(model, options)).properties.get("fingerprint", "")
+    except SluiceError:  # The requests to the model report it.
+        return ""
+
+
+def _check_same(model: str, before: str, options: Mapping[str, Any]) -> Task[None]:
+    """Raises ModelChanged if the model's content is not the one with this fingerprint."""
+    if before and (yield from metadata(model, options)).properties.get("fingerprint") != before:
+        raise _changed(model)
+
+
 def _infer_rows(
     model: str, sizes: Sequence[int], inputs: Callable[[slice], list[Tensor]],
     outputs: Iterable[str], options: Mapping[str, Any],
@@ -161,10 +184,11 @@ def _infer_rows(
     have the same bits as the answer to one request, because no item depends on others.
     """
     most = rows.most(_PART_ROWS)  # items of a request
+    before: Optional[str] = None  # the model's fingerprint, if there are several requests
 
     def compute(whole: slice) -> Task[list[results.Answer]]:
         """Computes a part. It takes several requests if one would exceed a limit of the daemon."""
-        nonlocal most
+        nonlocal before, most
         answers: list[results.Answer] = []
         begin = whole.start
         while begin < whole.stop:
@@ -183,14 +207,20 @@ def _infer_rows(
                 except InvalidArgument as error:
                     fewer = yield from _fewer_rows(model, items, rows, error, options)
                     most = min(most, fewer)
+            if begin < part.stop and before is None:
+                before = yield from _fingerprint(model, options)
         return answers
 
     parts = _slices(sizes, most)
     if len(parts) == 1:
-        return Parts((yield from compute(parts[0])))
+        answers = yield from compute(parts[0])
+        yield from _check_same(model, before or "", options)
+        return Parts(answers)
+    before = yield from _fingerprint(model, options)
     least, largest = _FLIGHT_PARTS
     together = max(least, min(largest, _FLIGHT_BYTES * len(parts) // max(sum(sizes), 1)))
     answered = yield Together([compute(part) for part in parts], together)
+    yield from _check_same(model, before, options)
     return Parts([answer for part in answered for answer in part])
 
 
@@ -372,7 +402,7 @@ def encode(
 
 
 def classify(
-    model: str, inputs: Union[Prompt, Sequence[Union[Prompt, Pair]]], options: Mapping[str, Any]
+    model: str, inputs: Union[Prompt, Iterable[Union[Prompt, Pair]]], options: Mapping[str, Any]
 ) -> Task[results.Results[results.Classification]]:
     """Classifies each input, a prompt or a pair of texts. Without an activation, the scores are
     probabilities."""
@@ -381,6 +411,10 @@ def classify(
                         " of two texts, [a, b]")
     rows: list[Any] = prompt_list(inputs)  # type: ignore[arg-type]
     pairs = [isinstance(each, tuple) and any(map(is_text, each)) for each in rows]
+    for i, each in enumerate(rows):
+        if isinstance(each, list) and each and all(map(is_text, each)):
+            raise TypeError(f"input [{i}] is {repr(each)[:100]}; pass a pair as a tuple, such as"
+                            " [(a, b)]")
     if any(pairs) and not all(pairs):
         raise TypeError("the inputs mix pairs and single prompts; send them in two calls")
 
@@ -408,8 +442,8 @@ def classify(
 
 
 def zero_shot(
-    model: str, texts: Union[str, bytes, Sequence[Union[str, bytes]]],
-    candidate_labels: Sequence[str], hypothesis_template: str, multi_label: bool,
+    model: str, texts: Texts,
+    candidate_labels: Iterable[str], hypothesis_template: str, multi_label: bool,
     options: Mapping[str, Any],
 ) -> Task[results.Results[results.ZeroShot]]:
     """Classifies each text by labels that the model has not been trained for."""
@@ -417,7 +451,8 @@ def zero_shot(
     hypotheses = nli.hypotheses_of(labels, hypothesis_template)
     listed: list[Any] = prompt_list(texts)
     nli.check_texts(listed)
-    places = nli.places_of((yield from metadata(model, options)))
+    info = yield from metadata(model, options)
+    places = nli.places_of(info)
     raw = {**options, "activation": "none"}
     found: list[results.ZeroShot] = []
     tokens = [0, 0]
@@ -425,7 +460,8 @@ def zero_shot(
     def text_of(name: str, row: int) -> Optional[int]:
         return None if name == "text_pair_input" else len(found) + row // len(hypotheses)
 
-    for group in nli.groups_of(listed, len(hypotheses)):
+    groups = [*nli.groups_of(listed, len(hypotheses))]
+    for group in groups:
         # The rows of a text are neighbours. A single text is sent once.
         pairs = [(text, each) for text in group for each in hypotheses]
 
@@ -441,11 +477,13 @@ def zero_shot(
         logits = parts.rows("scores")
         found += (nli.ranked(labels, logits[i : i + len(labels)], places, multi_label)
                   for i in range(0, len(logits), len(labels)))
+    if len(groups) > 1:
+        yield from _check_same(model, info.properties.get("fingerprint", ""), options)
     return results.Results(found, *tokens)
 
 
 def tag(
-    model: str, texts: Union[str, bytes, Sequence[Union[str, bytes]]], options: Mapping[str, Any]
+    model: str, texts: Texts, options: Mapping[str, Any]
 ) -> Task[results.Results[list[results.Entity]]]:
     """Finds the entities of each text."""
     outputs = ["token_count", "token_scores", "token_labels", "token_offsets"]
@@ -464,7 +502,7 @@ def tag(
 
 
 def extract(
-    model: str, texts: Union[str, bytes, Sequence[Union[str, bytes]]], labels: Sequence[str],
+    model: str, texts: Texts, labels: Sequence[str],
     options: Mapping[str, Any],
 ) -> Task[results.Results[list[results.Entity]]]:
     """Finds the parts of each text that have one of the labels."""
@@ -493,7 +531,7 @@ def extract(
 
 
 def tokenize(
-    model: str, texts: Union[str, bytes, Sequence[Union[str, bytes]]], options: Mapping[str, Any]
+    model: str, texts: Texts, options: Mapping[str, Any]
 ) -> Task[results.Results[list[results.Token]]]:
     """Encodes each text with the model's tokenizer."""
     outputs = ["token_count", "token_ids", "token_offsets"]
@@ -534,7 +572,7 @@ def _check_count(name: str, value: Any, least: int) -> None:
 
 
 def score_pairs(
-    model: str, queries: Prompts, documents: Sequence[Prompt], options: Mapping[str, Any]
+    model: str, queries: Prompts, documents: Iterable[Prompt], options: Mapping[str, Any]
 ) -> Task[results.Results[float]]:
     """Scores pairs of a query and a document as `rerank` does, in the order of the documents.
 
@@ -631,6 +669,7 @@ def _cosines(
             embedded = [(yield from embed(query_model, list(queries), {**unit, **of_query}))]
         embedded.append((
             yield from embed(document_model, list(documents), {**unit, **of_document})))
+        yield from _check_same(model, info.properties.get("fingerprint", ""), options)
     vectors = [vector for each in embedded for vector in each.rows()]
     firsts, others = vectors[: len(queries)], vectors[len(queries) :]
     one = firsts[0].values() if len(firsts) == 1 else None

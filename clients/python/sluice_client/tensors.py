@@ -53,7 +53,8 @@ _SHOWN = 3  # elements in a tensor's repr
 class Tensor:
     """An input or output: elements in row-major order, encoded as the protocol's raw contents.
 
-    `numpy.asarray(tensor)` converts it to an array; only this needs numpy.
+    `numpy.asarray(tensor)` or `tensor.numpy()` converts it to an array, which is read-only; only
+    this needs numpy.
     """
 
     name: str
@@ -129,9 +130,9 @@ class Tensor:
 
     def __getitem__(self, index: int) -> Any:
         """Returns a row as a tensor, or an element of a tensor of one dimension."""
-        if isinstance(index, slice):
-            raise TypeError("a tensor is indexed by one integer; slice rows(), tolist(), or"
-                            " numpy.asarray(tensor)")
+        if not hasattr(index, "__index__"):
+            raise TypeError(f"a tensor is indexed by one integer, not {index!r}; use rows(),"
+                            " tolist(), or numpy.asarray(tensor)")
         count, shape = len(self), self.shape[1:]
         if not -count <= index < count:
             raise IndexError(f"index {index} is out of range for {count} rows")
@@ -154,6 +155,17 @@ class Tensor:
             size, rows = self.shape[dimension], math.prod(self.shape[:dimension])
             nested = [nested[i * size : (i + 1) * size] for i in range(rows)]
         return nested
+
+    def _calculate(self, other: Any) -> Any:
+        if hasattr(other, "__array__") and not isinstance(other, Tensor):
+            return NotImplemented  # numpy calculates with it.
+        raise TypeError("a tensor holds bytes; calculate with numpy.asarray(tensor)")
+
+    __add__ = __sub__ = __mul__ = __truediv__ = __matmul__ = _calculate
+
+    def numpy(self) -> Any:
+        """Returns numpy.asarray(self), an array that is read-only."""
+        return self.__array__()
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         import numpy

@@ -11,7 +11,7 @@ from typing import Any, AsyncGenerator, Awaitable, Callable, Mapping, Optional, 
 
 import msgspec
 
-from .._channel import LONGER
+from .._channel import LONGER, OUTLAST
 from ..errors import DeadlineExceeded, SluiceError
 from ..tensors import Tensor, element_bytes
 from .fairness import Caller
@@ -28,6 +28,7 @@ _STATUSES = {
     "PERMISSION_DENIED": 403,
     "NOT_FOUND": 404,
     "RESOURCE_EXHAUSTED": 429,
+    "ABORTED": 503,
     "CANCELLED": 499,
     "INTERNAL": 500,
     "UNIMPLEMENTED": 501,
@@ -67,6 +68,8 @@ _LONGER = ("send a longer deadline in the header x-request-timeout-ms, or start 
 
 
 def _in_http_words(error: SluiceError) -> str:
+    if error.message.endswith(OUTLAST):
+        return error.message.removesuffix(OUTLAST)
     if isinstance(error, DeadlineExceeded) and "--" not in error.message:
         named = error.message.replace(LONGER, _LONGER)
         return named if named != error.message else f"{named}; {_LONGER}"

@@ -18,7 +18,7 @@ from typing import Any, Callable, Coroutine, Mapping, Optional, Sequence
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from ..aio import AsyncClient, within
-from ..errors import NotFound, late
+from ..errors import NotFound, SluiceError, late
 from .call import GONE, Answer, Api, Events, Failure, HttpCall, Whole
 from .chat import ChatTemplate, Renderer
 from .daemon import Admin, CallersClient, Connections, Readiness, not_ready
@@ -194,6 +194,8 @@ class Endpoint:
             most_s = self._gateway.limits.max_timeout_s
             try:
                 answer = await within(most_s, self._handler(self._gateway.of(call), call))
+            except SluiceError:  # Some are a TimeoutError, too.
+                raise
             except asyncio.TimeoutError:
                 raise late(f"the call did not end within {most_s:g} s (--max-timeout); send fewer"
                            " rows") from None
