@@ -170,11 +170,15 @@ std::string ToDoText(const FitReport& report, const FitArguments& arguments) {
         "To do: nothing. This ladder gains %s over a single bucket, and up to %s may be chance.",
         Percent(taken.gain), Percent(trials.margin));
   }
+  const StrategyTrial& usual = Named(trials, TrialOf("geometric", trials));
   return absl::StrFormat(
       "To do: add the lines below to the file of sluiced --config and restart sluiced. Without a "
-      "restart: sluice ladder set MODEL --strategy fixed --fixed-tokens %s --keep. Expect to gain "
-      "%s over a single bucket, of which %s may be chance.",
-      absl::StrJoin(LadderOf(taken, arguments).fixed_tokens, ","), Percent(taken.gain),
+      "restart, if the daemon has engine.batch.max_batch_tokens %d and an engine.ladder.file: "
+      "sluice ladder set MODEL --strategy fixed --fixed-tokens %s --keep. Expect to gain %s over a "
+      "single bucket and %s over \"%s\", the ladder of a daemon that has seen no traffic, of which "
+      "%s may be chance.",
+      arguments.batch.max_batch_tokens, absl::StrJoin(LadderOf(taken, arguments).fixed_tokens, ","),
+      Percent(taken.gain), Percent(1 - (1 - taken.gain) / (1 - usual.gain)), usual.name,
       Percent(trials.margin));
 }
 

@@ -251,9 +251,10 @@ void Session::Say(const Load& load, const json& phase) const {
   if (out_ == nullptr) return;
   const json& latency = phase["latency_ms"];
   *out_ << absl::StrFormat(
-      "%-12s answered %8.1f/s  p50 %8.2f  p99 %8.2f  max %8.2f ms  within %6.2f %%  %s\n",
-      load.Title(), phase["answered_per_s"].get<double>(), latency["p50"].get<double>(),
-      latency["p99"].get<double>(), latency["max"].get<double>(),
+      "%-12s offered %8.1f/s  answered %8.1f/s  p50 %8.2f  p99 %8.2f  max %8.2f ms  "
+      "within %6.2f %%  %s\n",
+      load.Title(), phase["offered_per_s"].get<double>(), phase["answered_per_s"].get<double>(),
+      latency["p50"].get<double>(), latency["p99"].get<double>(), latency["max"].get<double>(),
       100 * phase["within_objective"].get<double>(), phase["verdict"].get<std::string>());
   // Only servers with a prefix cache report this share.
   if (phase.contains("server") && phase["server"]["reused_share"].is_number()) {

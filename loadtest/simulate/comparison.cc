@@ -311,6 +311,10 @@ std::string PlansToMarkdown(const nlohmann::json& rows) {
                    1e3 * row["capture_seconds"].get<double>() * captures,
                    row["p50_ms"].get<double>(), row["p99_ms"].get<double>()));
   }
+  absl::StrAppend(&text,
+                  "\nA batch above the largest graph of a set runs without a graph at no further "
+                  "cost. A device would launch its kernels one by one, so compare latencies only "
+                  "between sets with all batches in a graph.\n");
   return text;
 }
 
