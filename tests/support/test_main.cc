@@ -1,8 +1,11 @@
-// Runs the tests of a program, and records in its report the processor time of each test.
+// Runs the tests of a program in a temporary folder of their own, and records in its report the
+// processor time of each test.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <ctime>
+#include <filesystem>
 #include <string>
 
 namespace {
@@ -24,5 +27,14 @@ class ProcessorTimes : public testing::EmptyTestEventListener {
 int main(int argc, char** argv) {
   testing::InitGoogleMock(&argc, argv);
   testing::UnitTest::GetInstance()->listeners().Append(new ProcessorTimes);
-  return RUN_ALL_TESTS();
+  // testing::TempDir() is a folder of this process, so that two runs of a program do not disturb
+  // each other.
+  std::string folder = std::filesystem::temp_directory_path() / "sluice-tests-XXXXXX";
+  if (std::getenv("TEST_TMPDIR") != nullptr || mkdtemp(folder.data()) == nullptr) {
+    return RUN_ALL_TESTS();
+  }
+  setenv("TEST_TMPDIR", folder.c_str(), 0);
+  const int status = RUN_ALL_TESTS();
+  std::filesystem::remove_all(folder);
+  return status;
 }
