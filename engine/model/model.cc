@@ -9,6 +9,7 @@
 #include "base/error_at.h"
 #include "base/status_macros.h"
 #include "engine/model/check_draft.h"
+#include "engine/model/content_hash.h"
 #include "engine/model/directory.h"
 #include "engine/model/families/family.h"
 #include "engine/model/head_files.h"
@@ -260,6 +261,7 @@ absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, 
   SLUICE_RETURN_IF_ERROR(LoadAdapters(directory, options, model.get()));
   SLUICE_RETURN_IF_ERROR(LoadLabelModel(directory, options, model.get()));
   if (model->draft != nullptr) SLUICE_RETURN_IF_ERROR(CheckDraft(*model, *model->draft));
+  SLUICE_ASSIGN_OR_RETURN(model->content_hash, ContentHash(directory, *model));
   return model;
 }
 

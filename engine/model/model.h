@@ -28,7 +28,8 @@ struct Model {
   std::string name;
   int64_t version = 1;
   ModelConfig config;
-  std::string config_json;  // the text of the file that `config` was read from
+  std::string config_json;   // the text of the file that `config` was read from
+  std::string content_hash;  // of a loaded model, see content_hash.h
   Graph graph;
   Checkpoint checkpoint;
   std::unique_ptr<const Tokenizer> tokenizer;  // nullptr if prompts are token ids only

@@ -11,7 +11,6 @@
 #include "server/common/status.h"
 #include "server/inference/stream_session.h"
 #include "server/inference/unary_infer.h"
-#include "server/models/model_contents.h"
 #include "server/models/repository_calls.h"
 #include "server/protocol/describe/metadata.h"
 
@@ -98,8 +97,8 @@ void InferenceService::AddModelMethods() {
         const Model& model = *found->model;
         const NamedModel named = {model, found->head.get()};
         *answer = DescribeModel(named, VersionsOf(model.name, *context_.engine));
-        if (std::string contents = ContentsOf(found->model); !contents.empty()) {
-          (*answer->mutable_properties())["fingerprint"] = std::move(contents);
+        if (!model.content_hash.empty()) {
+          (*answer->mutable_properties())["fingerprint"] = model.content_hash;
         }
         for (const ModelStats& stats : context_.engine->Stats()) {
           if (stats.model != found->model) continue;

@@ -15,7 +15,6 @@
 #include "engine/step_description.h"
 #include "server/common/option_specs.h"
 #include "server/common/status.h"
-#include "server/models/model_contents.h"
 
 namespace sluice {
 namespace {
@@ -362,7 +361,7 @@ absl::StatusOr<std::shared_ptr<const Model>> ModelManager::LoadTarget(
   if (absl::IsNotFound(model.status())) return MissingFile(target, model.status());
   SLUICE_RETURN_IF_ERROR(model.status());
   SLUICE_ASSIGN_OR_RETURN(const std::string files, target.folder.Fingerprint());
-  if (files == target.files) return WithContents(*std::move(model), target);
+  if (files == target.files) return model;
   return absl::UnavailableError("its files were replaced while they were read; load it again");
 }
 

@@ -1,4 +1,4 @@
-#include "server/models/model_contents.h"
+#include "engine/model/content_hash.h"
 
 #include <algorithm>
 #include <string_view>
@@ -8,19 +8,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/stable_hash.h"
+#include "base/status_macros.h"
 
 namespace sluice {
 namespace {
 
 constexpr size_t kBytesOfTensor = 64;
 constexpr size_t kMostBytes = size_t{64} << 20;  // of a file that is hashed
-
-// Keeps a model for the pointer that it deletes.
-struct Keeper {
-  std::shared_ptr<const Model> model;
-  std::string contents;
-  void operator()(const Model* /*model*/) { model.reset(); }
-};
 
 // Adds a file below a folder. The tensors of the checkpoint are added by AddTensors.
 void AddFile(const Directory& folder, std::string_view path, StableHash* hash) {
@@ -51,30 +45,23 @@ void AddTensors(const Checkpoint& checkpoint, StableHash* hash) {
 
 }  // namespace
 
-std::shared_ptr<const Model> WithContents(std::shared_ptr<const Model> model,
-                                          const ModelTarget& target) {
+absl::StatusOr<std::string> ContentHash(const Directory& directory, const Model& model) {
   StableHash hash;
-  // Directory::Fingerprint has "PATH:PLACE, SIZE AND TIME;" for each file.
-  for (const absl::string_view file : absl::StrSplit(target.files, ';', absl::SkipEmpty())) {
+  // It has "PATH:PLACE, SIZE AND TIME;" for each file.
+  SLUICE_ASSIGN_OR_RETURN(const std::string files, directory.Fingerprint());
+  for (const absl::string_view file : absl::StrSplit(files, ';', absl::SkipEmpty())) {
     const std::string_view path(file.data(), file.find(':'));
     const bool weights = path.find('/') == std::string_view::npos && path.ends_with(".safetensors");
-    if (!weights) AddFile(target.folder, path, &hash);
+    if (!weights) AddFile(directory, path, &hash);
   }
-  AddTensors(model->checkpoint, &hash);
-  if (model->labels != nullptr) AddTensors(model->labels->checkpoint, &hash);
-  if (target.options.quantization) {
-    hash.Add(static_cast<int64_t>(target.options.quantization->projections));
-    hash.Add(target.options.quantization->group);
-    hash.Add(static_cast<int64_t>(target.options.quantization->head));
-  }
-  const Model* const plain = model.get();
-  std::string contents = absl::StrCat(absl::Hex(hash.value(), absl::kZeroPad16));
-  return {plain, Keeper{std::move(model), std::move(contents)}};
-}
-
-std::string ContentsOf(const std::shared_ptr<const Model>& model) {
-  const auto* const keeper = std::get_deleter<Keeper>(model);
-  return keeper == nullptr ? "" : keeper->contents;
+  AddTensors(model.checkpoint, &hash);
+  if (model.labels != nullptr) AddTensors(model.labels->checkpoint, &hash);
+  const QuantizationConfig& quantization = model.config.quantization;
+  hash.Add(static_cast<int64_t>(quantization.projections));
+  hash.Add(quantization.group);
+  hash.Add(static_cast<int64_t>(quantization.head));
+  hash.Add(static_cast<int64_t>(model.config.kv_dtype));
+  return absl::StrCat(absl::Hex(hash.value(), absl::kZeroPad16));
 }
 
 }  // namespace sluice
