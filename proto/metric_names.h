@@ -237,7 +237,7 @@ inline constexpr Metric kCertificateExpiry{
 inline constexpr Metric kSecretFilesValid{
     "sluice_secret_files_valid",
     "1 if the last check accepted the files of this kind, certificate or callers; 0 if it refused "
-    "them and the last valid files stay in use."};
+    "them, also because they have expired, and the last valid files stay in use."};
 inline constexpr Metric kSecretReads{
     "sluice_secret_reads_total",
     "Checks that found new contents or a new error in the files, by kind: certificate or callers, "
@@ -256,7 +256,8 @@ inline constexpr Metric kHandshakesFailed{
     "TLS handshakes that failed, by reason: refused (the daemon sent an alert, for example for a "
     "peer without a valid certificate), refused_by_peer (the peer sent one, for example because it "
     "does not trust the certificate), or incomplete (the peer sent no TLS, ended the connection, "
-    "or exceeded server.grpc.connection.handshake_timeout)."};
+    "as a gRPC client does that does not trust the certificate, or exceeded "
+    "server.grpc.connection.handshake_timeout)."};
 inline constexpr Metric kConnectionsBrokenOff{
     "sluice_connections_broken_off_total",
     "Connections closed because the peer ignored the limits on calls or metadata."};

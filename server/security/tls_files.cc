@@ -71,15 +71,14 @@ absl::StatusOr<std::unique_ptr<TlsFiles>> TlsFiles::Open(const TlsOptions& optio
   return files;
 }
 
-absl::Status TlsFiles::Look() {
+absl::Status TlsFiles::Look(std::chrono::system_clock::time_point now) {
   MutexLock look(&look_mu_);
   const std::shared_ptr<const TlsIdentity> before = shown();
   absl::StatusOr<TlsIdentity> found = ReadTlsFiles(options_);
   const bool same = found.ok() && before != nullptr && found->SameFiles(*before);
   absl::Status outcome = found.status();
-  if (found.ok() && !same) {
-    outcome = CheckTlsIdentity(options_, std::chrono::system_clock::now(), &*found);
-  }
+  // Files that have not changed are checked too, because they may have expired.
+  if (found.ok()) outcome = CheckTlsIdentity(options_, now, &*found);
   const bool fresh = outcome.ok() && !same;
   if (fresh) {
     MutexLock lock(&mu_);

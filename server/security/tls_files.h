@@ -1,6 +1,7 @@
 // The TLS files. The last valid certificate stays in use while its files are replaced.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 
@@ -24,8 +25,9 @@ class TlsFiles {
   static absl::StatusOr<std::unique_ptr<TlsFiles>> Open(const TlsOptions& options,
                                                         OnChange on_change);
 
-  // Reads the files again and returns any error in their contents.
-  absl::Status Look();
+  // Reads the files again and returns any error in their contents, such as the expiry of the
+  // certificate in use.
+  absl::Status Look(std::chrono::system_clock::time_point now = std::chrono::system_clock::now());
 
   // Returns any error in the files' present contents. Changes nothing.
   absl::Status Check() const;

@@ -330,6 +330,43 @@ def test_failed_handshakes_are_counted_and_logged_with_the_peer(secure, files, a
         assert cases[reason][0] == source
 
 
+def test_a_grpc_client_that_does_not_trust_the_certificate_counts_as_incomplete(secure, files):
+    """gRPC's clients end such a connection without an alert."""
+    server = secure(*files.options())
+    other = files.ca.with_name("other.crt")
+    other.write_bytes(Authority().certificate)
+    run = subprocess.run([SLUICE, "health", "--server", server.grpc, "--ca", other],
+                         capture_output=True, text=True, timeout=PATIENCE_S)
+    assert run.returncode == 3, run.stderr
+    wait_until(lambda: failed_handshakes(server, "incomplete") >= 1, what="incomplete")
+    assert failed_handshakes(server, "refused_by_peer") == 0
+    line = next(line for line in server.stop().splitlines() if "a TLS handshake failed" in line)
+    assert 'reason=incomplete detail="no answer to the certificate; ' in line
+
+
+def test_the_doctor_of_a_pod_checks_a_daemon_with_tls_and_callers(secure, files, tmp_path):
+    """The components tls and callers set SLUICE_SERVER to the admin address."""
+    callers = tmp_path / "callers"
+    callers.write_text("one token-of-the-caller-one\n")
+    server = secure(*files.options(), "--server.auth.callers-file", str(callers),
+                    "--server.auth.anonymous", "false")
+
+    def run(*command, address):
+        environment = os.environ | {"SLUICE_SERVER": address}
+        return subprocess.run([SLUICE, *command], capture_output=True, text=True,
+                              timeout=PATIENCE_S, env=environment)
+
+    checks = ("doctor", "--metrics-address", server.http, "--admin", server.admin)
+    found = run(*checks, address=server.admin)
+    assert found.returncode == 0 and "served: demo version 1" in found.stdout, found.stdout
+    assert run("models", address=server.admin).returncode == 0
+    # Without the variable, the address with TLS does not answer; the rest is checked.
+    found = run(*checks, address=server.grpc)
+    assert found.returncode == 3
+    assert "does not answer" in found.stdout and "served: demo version 1" in found.stdout
+    assert "the metrics show" in found.stdout or "advice" in found.stdout, found.stdout
+
+
 def test_old_versions_of_tls_are_refused(secure, files):
     server = secure(*files.options())
 

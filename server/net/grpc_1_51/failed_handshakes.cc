@@ -42,6 +42,11 @@ class FailedHandshakes::State {
 
 namespace {
 
+// A server with TLS 1.3 that has sent its certificate is in the state TLS_ST_EARLY_DATA until the
+// peer answers. gRPC's clients end the connection without an alert.
+constexpr char kNoAnswer[] =
+    "no answer to the certificate; a gRPC client that does not trust it ends the connection";
+
 // The connection that this thread hands over.
 thread_local const std::shared_ptr<FailedHandshakes::State>* handed_to = nullptr;
 thread_local std::string_view handed_peer;
@@ -79,7 +84,10 @@ void OnFree(void* parent, void* ptr, CRYPTO_EX_DATA* /*data*/, int /*index*/, lo
   SSL_set_msg_callback(ssl, nullptr);
   if (SSL_is_init_finished(ssl) != 0) return;
   FailedHandshake& failure = watched->failure;
-  if (failure.detail.empty()) failure.detail = SSL_state_string_long(ssl);
+  if (failure.detail.empty()) {
+    failure.detail =
+        SSL_get_state(ssl) == TLS_ST_EARLY_DATA ? kNoAnswer : SSL_state_string_long(ssl);
+  }
   watched->state->Add(failure);
 }
 

@@ -163,6 +163,15 @@ TEST_F(TlsFilesTest, TheLastValidPairStaysInUseUntilTheNext) {
   EXPECT_EQ(good_looks_, 3);
 }
 
+TEST_F(TlsFilesTest, TheExpiryOfThePairInUseIsReportedOnce) {
+  ASSERT_EQ(Open(), absl::OkStatus());
+  const auto later = std::chrono::system_clock::now() + hours(24 * 365);
+  EXPECT_THAT(files_->Look(later).message(), HasSubstr("tls.crt: has expired"));
+  EXPECT_FALSE(files_->Look(later).ok());
+  EXPECT_EQ(bad_looks_, 1);
+  EXPECT_EQ(files_->shown()->certificate, good_.certificate);
+}
+
 // New connections get the current certificate, over a real handshake.
 TEST_F(TlsFilesTest, HandshakesShowTheLatestCertificate) {
   ASSERT_EQ(Open(), absl::OkStatus());
