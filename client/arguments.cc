@@ -243,9 +243,18 @@ absl::Status UnexpectedArguments(const CLI::App& app) {
     for (const CLI::App* command : app.get_subcommands({})) flags.push_back(command->get_name());
   }
   const std::string& first = extras.front();
-  return absl::InvalidArgumentError(absl::StrCat(
-      names_command && !absl::StartsWith(first, "-") ? "no command " : "unexpected: ",
-      absl::StrJoin(extras, " "), Suggestion(first.substr(0, first.find('=')), flags)));
+  const std::string name = first.substr(0, first.find('='));
+  if (!names_command && name.starts_with("--")) {
+    const CLI::App* const command = app.get_subcommands().front();
+    // Flags after the command would be its own, so this one precedes it.
+    if (command->get_option_no_throw(name) != nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat(name, " belongs after the command: sluice ",
+                                                     command->get_name(), " ", name, " ..."));
+    }
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(names_command && !absl::StartsWith(first, "-") ? "no command " : "unexpected: ",
+                   absl::StrJoin(extras, " "), Suggestion(name, flags)));
 }
 
 Arguments Print(std::string text) {

@@ -39,7 +39,14 @@ void LookAtServer(const Observation& seen, Findings* findings) {
 }
 
 void LookAtModels(const Observation& seen, Findings* findings) {
-  if (!seen.index.ok()) return;
+  if (!seen.index.ok()) {
+    findings->push_back(
+        {Level::kAdvice,
+         absl::StrCat("models were not checked: ", Printable(seen.index.status().message())),
+         "Give --admin HOST:PORT (server.admin.address), or --server HOST:PORT of an address that "
+         "lists models."});
+    return;
+  }
   std::vector<std::string> ready;
   for (const auto& model : seen.index->models()) {
     const std::string name = Printable(
@@ -146,7 +153,7 @@ class MetricsReader {
       const auto kind = sample.labels.find("kind");
       findings_->push_back(
           {Level::kBad,
-           absl::StrCat("the server refused changed files: ",
+           absl::StrCat("the server refuses the files of this kind: ",
                         kind == sample.labels.end() ? "" : kind->second),
            "The log states why. The last valid files are in use, so revoked tokens and "
            "certificates are still accepted."});
@@ -306,7 +313,6 @@ void LookAtBuckets(const Observation& seen, Findings* findings) {
 std::vector<Finding> Diagnose(const Observation& observation) {
   Findings findings;
   LookAtServer(observation, &findings);
-  if (!observation.ready.ok()) return findings;
   LookAtModels(observation, &findings);
   if (!observation.same_metrics.ok()) {
     findings.push_back({Level::kBad, std::string(observation.same_metrics.message()),

@@ -65,6 +65,17 @@ TEST(Doctor, ReportsNoProblemForAHealthyServer) {
   EXPECT_THAT(text, HasSubstr("0 bad, 0 to consider, 4 good\n"));
 }
 
+TEST(Doctor, ChecksMetricsAndBucketsOfAServerThatDoesNotAnswer) {
+  Observation seen = HealthyServer();
+  seen.ready = absl::UnavailableError("TLS");
+  AddSample("sluice_config_reload_success", {}, 0, &seen);
+  const std::string text = DiagnosisText(Diagnose(seen));
+  EXPECT_THAT(text, HasSubstr("BAD     the server at a:1 does not answer: TLS"));
+  EXPECT_THAT(text, HasSubstr("BAD     the last reload of the configuration was refused"));
+  EXPECT_THAT(text, HasSubstr("served: demo version 1"));
+  EXPECT_THAT(text, HasSubstr("the buckets of demo need no change"));
+}
+
 TEST(Doctor, DoesNotAdviseMetricsThatTheUserSwitchedOff) {
   Observation seen = HealthyServer();
   seen.metrics_address.clear();
@@ -118,6 +129,9 @@ const DoctorRow kDoctorRows[] = {
        seen->hint = "give --ca";
      },
      Level::kBad, "the server at a:1 does not answer: refused", "Hint: give --ca"},
+    {"ModelsThatCannotBeListed",
+     [](auto* seen) { seen->index = absl::UnimplementedError("health only"); }, Level::kAdvice,
+     "models were not checked: health only", "--admin"},
     {"NotReady", [](auto* seen) { seen->ready = false; }, Level::kBad, "is not ready"},
     {"AMemoryLimitThatChangedTheLadder",
      [](auto* seen) {
@@ -181,7 +195,7 @@ const DoctorRow kDoctorRows[] = {
        AddSample("sluice_secret_files_valid", {{"kind", "certificate"}}, 1, seen);
        AddSample("sluice_secret_files_valid", {{"kind", "callers"}}, 0, seen);
      },
-     Level::kBad, "the server refused changed files: callers"},
+     Level::kBad, "the server refuses the files of this kind: callers"},
     {"ACertificateForTenDays",
      [](auto* seen) {
        AddSample("sluice_certificate_expiry_timestamp_seconds", {}, kNow + 10 * kDay, seen);

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 import schemas
-from manifests import (OVERLAYS, POD_LABELS, SCALED, config_map, overlay, the, with_components)
+from manifests import (OVERLAYS, POD_LABELS, SCALED, config_map, default_of, overlay, the,
+                       with_components)
 from processes import DEMO, DEPLOY, ROOT, SLUICE, SLUICED, Daemon
 
 MODEL_VOLUMES = ["model_claim", "model_init", "model_image"]
@@ -141,6 +142,15 @@ def test_probes_of_a_daemon_with_tls_stay_in_plain_text(variant):
     for option in ("CERTIFICATE", "KEY"):
         assert settings[f"SLUICE_SERVER_TLS_{option}_FILE"].startswith(mount["mountPath"] + "/tls.")
     assert "tls" in [each["name"] for each in pod["volumes"]]
+
+
+@pytest.mark.parametrize("component", ["tls", "callers"])
+def test_sluice_in_a_pod_calls_the_admin_address_if_others_need_credentials(variant, component):
+    container = the("Deployment", variant("model_claim", component))["spec"]["template"]["spec"][
+        "containers"][0]
+    settings = {each["name"]: each["value"] for each in container["env"]}
+    port = default_of("server.admin.address").strip("\"").rsplit(":", 1)[1]
+    assert settings["SLUICE_SERVER"] == f"localhost:{port}"
 
 
 @pytest.mark.parametrize(
