@@ -1,6 +1,7 @@
 #include "engine/journal/journal.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -213,6 +214,7 @@ void Journal::EndTurn() {
   std::list<Journal*>& queue = turns_->queue;
   const auto own = std::ranges::find(queue, this);
   if (own == queue.end()) return;
+  flock(file_.get(), LOCK_UN);
   place_.splice(place_.end(), queue, own);
   if (!queue.empty()) queue.front()->writer_->Wake();
 }
@@ -349,11 +351,20 @@ void Journal::WriteLines() {
 }
 
 absl::Status Journal::WriteAll(std::string_view lines) {
-  if (bytes_ < 0) bytes_ = CutToLines(file_.get());
   if (bytes_ < 0) {
-    const std::string error = std::strerror(errno);
-    callbacks_.write_failed();
-    return absl::UnavailableError(absl::StrCat("cannot cut off a partial line: ", error));
+    bytes_ = CutToLines(file_.get());
+    if (bytes_ < 0) {
+      const std::string error = std::strerror(errno);
+      callbacks_.write_failed();
+      return absl::UnavailableError(absl::StrCat("cannot cut off a partial line: ", error));
+    }
+    // Held until EndTurn. Only Sluice's processes see the lock, and it does not stop them.
+    if (flock(file_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+      callbacks_.notice(
+          absl::StrCat("another process writes the journal ", path_,
+                       ", which mixes their lines; give each daemon a file of its own "
+                       "(engine.history.journal)"));
+    }
   }
   if (bytes_ + std::ssize(lines) > most_bytes_) {
     bytes_ = most_bytes_;  // do not append later lines that are short enough to fit

@@ -49,7 +49,8 @@ class Journal : public SchedulerObserver {
   };
   // Called on the writing thread.
   struct Callbacks {
-    // With a sentence when lines are lost: once, and again after lines were written without a loss.
+    // With a sentence if another process writes the file, and when lines are lost: once, and again
+    // after lines were written without a loss.
     std::function<void(std::string_view)> notice = [](std::string_view) {};
     std::function<void()> write_failed = [] {};                // after each write that failed
     std::function<void(int64_t)> lines_lost = [](int64_t) {};  // with the number of further ones

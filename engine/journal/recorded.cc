@@ -106,6 +106,7 @@ class Recorder {
     if (run_.arrivals.empty()) return;
     CorrectByAll();
     FitHostAndPace();
+    run_.runs = kept_.runs + 1;
     kept_ = std::move(run_);
   }
 

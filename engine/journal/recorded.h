@@ -42,6 +42,7 @@ struct RecordedRun {
   MachinePace pace;
   int64_t steps = 0;
   double step_seconds = 0;  // total time of all steps
+  int64_t runs = 0;         // of the journal that have arrivals, including this one
 };
 // Returns the reader's errors, and InvalidArgument if nothing arrived.
 absl::StatusOr<RecordedRun> ReadJournalRun(const std::string& path);

@@ -246,6 +246,7 @@ absl::StatusOr<Ladder> LadderFor(std::span<const Arrival> arrivals, const Sizing
 
 void SetRun(const RecordedRun& run, bool with_costs, SizingOptions* options) {
   options->from_journal = true;
+  options->journal_runs = run.runs;
   options->recorded_ladder = run.ladder;
   options->recompute = run.recompute;
   options->host = run.host;

@@ -42,6 +42,7 @@ struct SizingOptions {
   std::optional<CostModel> first_costs{};
   bool costs_assumed = false;  // neither measured nor given by the user
   bool from_journal = false;
+  int64_t journal_runs = 1;  // the runs of the journal; only the last one is sized
 };
 
 // The figures of one number of replicas under the load.

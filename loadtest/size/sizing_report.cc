@@ -75,6 +75,11 @@ std::string Doubts(const Sizing& sizing, const SizingOptions& options) {
 std::string Advice(const Sizing& sizing, const SizingOptions& options) {
   const std::string doubts = Doubts(sizing, options);
   std::string text = doubts;
+  if (options.journal_runs > 1) {
+    absl::StrAppend(&text, "The journal has ", options.journal_runs,
+                    " runs, and these figures are of the last one. Each start and each reload of "
+                    "a model begins a run; a file that several daemons write mixes their runs.\n");
+  }
   if (options.from_journal) {
     absl::StrAppend(&text,
                     "A journal has no refused requests. If the daemon refused some "

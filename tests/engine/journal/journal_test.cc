@@ -1,12 +1,15 @@
 #include "engine/journal/journal.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 
 #include <filesystem>
 #include <random>
 #include <thread>
 
+#include "base/descriptor.h"
 #include "base/status_macros.h"
 #include "engine/journal/journal_reader.h"
 #include "engine/journal/journal_replay.h"
@@ -21,6 +24,7 @@ namespace {
 
 using std::chrono::microseconds;
 using ::testing::ContainsRegex;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 absl::StatusOr<JournalReplay> Replay(const std::string& path) {
@@ -267,6 +271,37 @@ TEST(Journal, LinesBetweenStopAndStartAreAGapButNotALoss) {
   EXPECT_EQ(lines[3], R"({"op":"remove","ticket":3})");
   EXPECT_THAT(notices, ::testing::IsEmpty());
   EXPECT_EQ(lost, 0);
+}
+
+TEST(Journal, AnotherProcessThatWritesTheFileIsReportedOnce) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.File("journal");
+  const auto model = FakeModel(FakeConfig());
+  const BackendInfo backend{};
+  std::vector<std::string> notices;
+  const auto open = [&] {
+    return *Journal::Open(
+        path,
+        {.model = model.get(), .backend = &backend, .half_life = {}, .batch = {}, .costs = {}},
+        {.notice = [&](std::string_view notice) { notices.emplace_back(notice); }});
+  };
+  {  // A reload: two journals of one process.
+    const auto first = open();
+    first->StartWriting();
+    const auto second = open();
+    second->StartWriting();
+    first->StopWriting();
+  }
+  EXPECT_THAT(notices, ::testing::IsEmpty());
+  // A second open file has a lock of its own, as one of another process has.
+  const Descriptor other(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_EQ(flock(other.get(), LOCK_EX | LOCK_NB), 0) << "the journals have given up their lock";
+  {
+    const auto journal = open();
+    journal->StartWriting();
+    journal->OnRemove({.ticket = 1});
+  }
+  EXPECT_THAT(notices, ElementsAre(HasSubstr("another process writes the journal " + path)));
 }
 
 class JournalFileTest : public ::testing::Test {

@@ -242,6 +242,28 @@ TEST(SizeReplicas, AgreesWithThePredictionOfAJournal) {
   EXPECT_NEAR(Median(busy), 1, 0.03);
 }
 
+// Two daemons, or two starts of one, that write the same file.
+TEST(SizeReplicas, StatesThatOnlyTheLastRunOfAJournalIsUsed) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.File("journal");
+  BatchOptions batch;
+  batch.max_batch_tokens = 512;
+  batch.max_batch_sequences = 64;
+  for (int i = 0; i < 2; ++i) {
+    RecordRun(FourfoldLoad(), batch, {.cost = SteepCost, .host = {}}, path,
+              ComputedRows::OfBatch());
+  }
+  const RecordedRun run = *ReadJournalRun(path);
+  SizingOptions options;
+  SetRun(run, /*with_costs=*/true, &options);
+  options.objective_seconds = 10;
+  EXPECT_THAT(SizingTable(*SizeReplicas(run.arrivals, options), options),
+              HasSubstr("The journal has 2 runs, and these figures are of the last one."));
+  options.journal_runs = 1;
+  EXPECT_THAT(SizingTable(*SizeReplicas(run.arrivals, options), options),
+              Not(HasSubstr("The journal has")));
+}
+
 TEST(SizeReplicas, AdvisesNoLadderIfBucketsChangeNothing) {
   const RecordedRun run = RecordSteepRun(1);
   SizingOptions options;
