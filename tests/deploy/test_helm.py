@@ -830,6 +830,33 @@ def test_the_gateway_calls_a_daemon_with_tls_by_tls():
      ["config.server.admin.address", "callers.secretName"]),
     (["config.server.auth.anonymous=false"],
      ["config.server.auth.anonymous", "callers.secretName"]),
+    (["podSpec.terminationGracePeriodSeconds=45"],
+     ["podSpec.terminationGracePeriodSeconds is 45", "take 45 s"]),
+    (["podSpec.terminationGracePeriodSeconds=65", "envoy.sidecar=true"],
+     ["podSpec.terminationGracePeriodSeconds is 65", "take 65 s"]),
+    (["config.engine.history.journal=/var/j"], ["config.engine.history.journal is /var/j"]),
+    (["config.engine.ladder.file=ladder.json"], ["config.engine.ladder.file is ladder.json"]),
+    (["models.claim=c", "config.model_repository=/models", "config.engine.ladder.file=/models/l"],
+     ["config.engine.ladder.file is /models/l", "extraVolumeMounts"]),
+    (["config.engine.ladder.file=/state/l", "extraVolumeMounts[0].mountPath=/state",
+      "extraVolumeMounts[0].name=s", "extraVolumeMounts[0].readOnly=true"],
+     ["config.engine.ladder.file is /state/l"]),
+    (["config.engine.ladder.file=/states/l", "extraVolumeMounts[0].mountPath=/state",
+      "extraVolumeMounts[0].name=s"], ["config.engine.ladder.file is /states/l"]),
+    (["models.claim=c", "config.models[0].name=m", "config.models[0].path=/models/a",
+      "config.models[1].name=m", "config.models[1].path=/models/b"],
+     ["config.models lists the model m, version 1 twice"]),
+    (["models.claim=c", "config.models[0].name=m", "config.models[0].path=/srv/a"],
+     ['the path of the model "m" is /srv/a', "extraVolumeMounts"]),
+    (["config.models[0].name=m", "config.models[0].path=models/demo"],
+     ['the path of the model "m" is models/demo']),
+    (["tls.secretName=s", "config.server.tls.certificate_file=/c"],
+     ["config.server.tls.certificate_file is /c", "the Secret s"]),
+    (["tls.secretName=s", "config.server.tls.key_file=/k"], ["config.server.tls.key_file is /k"]),
+    (["tls.secretName=s", "tls.clientCaSecretName=c", "config.server.tls.client_ca_file=/a"],
+     ["config.server.tls.client_ca_file is /a", "the Secret c"]),
+    (["callers.secretName=s", "config.server.auth.callers_file=/a"],
+     ["config.server.auth.callers_file is /a"]),
     (["models.claim=c", "models.image=i"], ["models.claim and models.image"]),
     (["models.image=c", "models.initImage=i"], ["models.image and models.initImage"]),
     (["models.claim=a", "models.initImage=i"], ["models.claim and models.initImage"]),
@@ -872,6 +899,15 @@ def test_a_value_without_its_unit_is_refused_with_the_expected_form(tmp_path, va
      "config.model_repository=/models"],
     ["config.engine.queue.max_wait=0", "config.engine.ladder.warm_up=250ms"],
     ["terminationGracePeriodSeconds=46"],
+    ["podSpec.terminationGracePeriodSeconds=46"],
+    ["podSpec.terminationGracePeriodSeconds=66", "envoy.sidecar=true"],
+    ["config.engine.ladder.file=/state/l", "config.engine.history.journal=/state/a/j",
+     "extraVolumeMounts[0].mountPath=/state/", "extraVolumeMounts[0].name=s"],
+    ["models.claim=c", "config.models[0].name=m", "config.models[0].path=/models/a",
+     "config.models[1].name=m", "config.models[1].path=/models/b", "config.models[1].version=2"],
+    ["config.models[0].name=m", "config.models[0].path=/srv/m",
+     "extraVolumeMounts[0].mountPath=/srv/m", "extraVolumeMounts[0].name=m"],
+    ["config.server.tls.certificate_file=/c", "config.server.tls.key_file=/k"],
     ["config.server.lifecycle.drain_delay=0", "terminationGracePeriodSeconds=36"],
     ["config.server.lifecycle=null", "terminationGracePeriodSeconds=37"],
     ["config.server.grpc.address=[::]:8001", "config.server.metrics.address=[::]:8002"],
@@ -890,6 +926,23 @@ def test_a_value_without_its_unit_is_refused_with_the_expected_form(tmp_path, va
 ])
 def test_values_at_their_limits_are_rendered(settings):
     assert chart(*settings)
+
+
+@pytest.mark.parametrize("settings, tag", [
+    ((), "0.1.0"),
+    (("image.tag=7",), "7"),
+    (("image.tag=7-cuda", "gpus=1"), "7"),
+    (("image.tag=7", "gateway.image.tag=8"), "8"),
+])
+def test_the_gateway_has_the_tag_of_the_daemon(settings, tag):
+    for part, name in (("gateway", "sluice-gateway"), ("inferencePool", "sluice")):
+        manifests = chart(f"{part}.enabled=true", *settings)
+        containers = the("Deployment", [each for each in manifests
+                                        if each["metadata"]["name"] == name])["spec"]["template"][
+                                            "spec"]["containers"]
+        image, = [each["image"] for each in containers
+                  if each["image"].startswith("sluice-gateway")]
+        assert image == f"sluice-gateway:{tag}"
 
 
 @pytest.mark.parametrize("settings", [
@@ -912,7 +965,9 @@ def test_the_schema_accepts_every_option_of_the_daemon(tmp_path):
     printed = subprocess.run([SLUICED, "--model", f"demo={DEMO}", "--print-config"],
                              capture_output=True, text=True, check=True)
     file = tmp_path / "values.yaml"
-    file.write_text(yaml.safe_dump({"config": yaml.safe_load(printed.stdout)}))
+    file.write_text(yaml.safe_dump({
+        "config": yaml.safe_load(printed.stdout),
+        "extraVolumeMounts": [{"name": "m", "mountPath": str(DEMO.parent)}]}))
     result = helm("template", "sluice", CHART, "--values", file)
     assert result.returncode == 0, result.stderr
 
@@ -995,7 +1050,9 @@ def test_a_changed_option_restarts_the_pods():
 
 
 def test_the_daemon_accepts_the_options_of_the_chart(tmp_path):
-    text = the("ConfigMap", chart(f"config.models[0].path={DEMO}", "config.models[0].name=demo"))
+    text = the("ConfigMap", chart(f"config.models[0].path={DEMO}", "config.models[0].name=demo",
+                                  "extraVolumeMounts[0].name=m",
+                                  f"extraVolumeMounts[0].mountPath={DEMO.parent}"))
     file = tmp_path / "sluice.yaml"
     file.write_text(text["data"]["sluice.yaml"])
     check = subprocess.run([SLUICED, "--config", file, "--check"], capture_output=True, text=True)

@@ -145,6 +145,12 @@ rule, the values.
 {{ $image.repository }}{{ with $image.digest }}@{{ . }}{{ else }}:{{ $image.tag | default (printf "%s%s" (index . 0).Chart.AppVersion (index . 2)) }}{{ end }}
 {{- end -}}
 
+{{/* The gateway's image. Its default tag is the daemon's, without the suffix of the variant for GPUs. */}}
+{{- define "sluice.gateway_image" -}}
+{{- $tag := .Values.gateway.image.tag | default (.Values.image.tag | toString | trimSuffix "-cuda") -}}
+{{ include "sluice.image" (list . (merge (dict "tag" $tag) .Values.gateway.image) "") }}
+{{- end -}}
+
 {{/* The memory of a replica. */}}
 {{- define "sluice.memory" -}}
 {{ .Values.resources.memory | default (ternary "16Gi" "2Gi" (gt (int .Values.gpus) 0)) }}
