@@ -181,6 +181,55 @@ DASHBOARD = Dashboard(
             ],
         ),
         (
+            "Callers and configuration",
+            [
+                series(
+                    "Callers: refused requests",
+                    "reqps",
+                    (rate("sluice_caller_refused_total", DAEMON, "caller"), "{{caller}}"),
+                    about="By the limits of server.rate. Callers: server.auth.callers_file.",
+                ),
+                series(
+                    "Callers: admitted requests",
+                    "reqps",
+                    (rate("sluice_caller_requests_total", DAEMON, "caller"), "{{caller}}"),
+                    about="Compare with the requests that server.rate allows each caller.",
+                ),
+                series(
+                    "Callers: tokens",
+                    "short",
+                    (rate("sluice_caller_tokens_total", DAEMON, "caller"), "{{caller}}"),
+                    about="Per second. Compare with the tokens that server.rate allows each "
+                    "caller.",
+                ),
+                series(
+                    "Models whose last load failed",
+                    "none",
+                    (f"sum by (pod) (sluice_models_failed{DAEMON})", "{{pod}}"),
+                    about="The log and `sluice doctor` have the reason.",
+                ),
+                series(
+                    "Time until the certificate expires",
+                    "s",
+                    (
+                        f"min by (pod) (sluice_certificate_expiry_timestamp_seconds{DAEMON})"
+                        " - time()",
+                        "{{pod}}",
+                    ),
+                    about="No data without TLS.",
+                ),
+                series(
+                    "Changed options that need a restart",
+                    "none",
+                    (
+                        f"count by (option) (sluice_config_needs_restart{DAEMON})",
+                        "{{option}}",
+                    ),
+                    about="The number of replicas; no data if there is none.",
+                ),
+            ],
+        ),
+        (
             "Gateway for HTTP",
             [
                 series(

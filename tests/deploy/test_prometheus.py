@@ -23,6 +23,8 @@ QUEUE = 64  # requests
 # them.
 ONLY_WITH_FILES = {"sluice_certificate_expiry_timestamp_seconds", "sluice_secret_files_valid",
                    "sluice_secret_reads_total"}
+# Panels may also have no data before a reload that finds an option that needs a restart.
+ONLY_AT_TIMES = ONLY_WITH_FILES | {"sluice_config_needs_restart"}
 
 
 def local_config(folder, daemon, gateway):
@@ -131,8 +133,10 @@ def prometheus(tmp_path_factory):
 )
 def test_an_expression_returns_data(prometheus, where, expression):
     samples = prometheus.query(expression)
-    assert samples, f"{where}: no data for {expression}"
-    assert any(value == value for _, value in samples), f"{where}: only NaN for {expression}"
+    assert samples or expressions.names(expression) <= ONLY_AT_TIMES, (
+        f"{where}: no data for {expression}")
+    assert not samples or any(value == value for _, value in samples), (
+        f"{where}: only NaN for {expression}")
 
 
 @pytest.mark.parametrize("where, expression", expressions.of_alerts(), ids=lambda text: text[:40])
