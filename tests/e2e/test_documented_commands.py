@@ -31,6 +31,7 @@ EXCEPTIONS = {
     "docker run": "needs the image, which tests/deploy checks",
     "for work in": "measures other servers for hours",
     "grpcurl": "is not installed; test_reflection.py makes these calls",
+    "helm": "needs a cluster; tests/deploy/test_helm.py renders the chart",
     "kubectl": "needs a cluster; tests/deploy renders the manifests",
     "loadtest/gpu_check.sh": "needs a GPU; test_gpu_rehearsal.py rehearses it",
     "pip download": "downloads the source of another server",
