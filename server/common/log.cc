@@ -194,6 +194,12 @@ void Log::Error(std::string_view message, const std::vector<LogField>& fields) {
 
 void Log::SetLevel(const std::string& level) { logger_->set_level(spdlog::level::from_str(level)); }
 
+// spdlog's own name of warn is "warning".
+std::string Log::level() const {
+  const auto level = logger_->level();
+  return level == spdlog::level::warn ? "warn" : spdlog::level::to_string_view(level).data();
+}
+
 int64_t Log::dropped() const {
   const int64_t lost = standard_error_ == nullptr ? 0 : standard_error_->lost();
   return lost + static_cast<int64_t>(pool_->overrun_counter());

@@ -63,6 +63,7 @@ class Log {
 
   // Sets the lowest level that is written; LogOptions::level lists the words.
   void SetLevel(const std::string& level);
+  std::string level() const;
 
   // Returns the number of records that were not written: the writer could not keep up, or a write
   // to standard error failed.

@@ -235,6 +235,21 @@ Server::~Server() {
   context_.loads.reset();  // a reload in progress uses the other members
 }
 
+// Reads each live option where the daemon uses it, so that a test can find an option that Prepare
+// does not apply.
+ServerOptions Server::options() {
+  ServerOptions options = options_;
+  options.grpc.max_rows = frontend_.max_rows();
+  options.grpc.stream_stall_timeout_us =
+      std::chrono::duration_cast<std::chrono::microseconds>(frontend_.stream_stall_timeout())
+          .count();
+  options.rate = security_->callers()->rates();
+  options.log.level = context_.log->level();
+  if (context_.access != nullptr) options.log.access_sample = context_.access->share();
+  options.lifecycle = lifecycle();
+  return options;
+}
+
 LifecycleOptions Server::lifecycle() {
   MutexLock lock(&mu_);
   return lifecycle_;

@@ -61,11 +61,13 @@ class Server {
   // returns UNAVAILABLE.
   void SetReload(Reload reload) { admin_.SetReload(std::move(reload)); }
 
-  // Returns the current options.
+  // Returns the options in use: the options at the start, with the values that reloads have set.
+  ServerOptions options();
   LifecycleOptions lifecycle();
 
   // Validates changed options and returns a function that applies the ones that a reload can
-  // change. Reads the files of TLS and of callers again, and returns an error if they are invalid.
+  // change, which are marked Live and which `options` reads. Reads the files of TLS and of callers
+  // again, and returns an error if they are invalid.
   absl::StatusOr<std::function<void()>> Prepare(const ServerOptions& options);
 
   // Drains in the order above. Blocks for at most drain_delay + drain_timeout + 1 s: callers have

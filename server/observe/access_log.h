@@ -17,6 +17,7 @@ class AccessLog final : public Observer {
 
   // Applies to requests that end from now on.
   void SetShare(double share) { share_ = share; }
+  double share() const { return share_; }
 
   void OnRequestDone(const Request& request, const absl::Status& status,
                      const RequestTrace& trace) override;

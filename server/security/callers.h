@@ -121,6 +121,7 @@ class Callers {
 
   // Sets the default limits for callers whose lines set none. Cannot fail for lack of memory.
   void SetRates(const RateOptions& rates) { defaults_->Set(rates); }
+  RateOptions rates() const { return defaults_->Get(); }
 
   // Identifies the caller by its bearer token, or else by a name in its certificate. Returns
   // Unauthenticated with the reason token_unknown for a token of no caller. If anonymous callers

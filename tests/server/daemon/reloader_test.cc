@@ -1,7 +1,10 @@
 #include "server/daemon/reloader.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <initializer_list>
 
+#include "config/option.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/daemon/server_fixture.h"
@@ -12,6 +15,7 @@
 namespace sluice {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -86,6 +90,37 @@ TEST_F(ReloaderTest, AppliesChangesAndNamesOptionsThatNeedARestart) {
   on_disk_->engine.queue.max_requests = running_.engine.queue.max_requests;
   EXPECT_TRUE(reloader_->Reload().ok());
   EXPECT_THAT(NeedsRestart(), IsEmpty());
+}
+
+TEST_F(ReloaderTest, EachLiveOptionIsAppliedWhereTheDaemonUsesIt) {
+  for (const Option& option : Options()) {
+    if (!option.live || option.path == "model_repository") continue;  // has a test of its own
+    SCOPED_TRACE(option.path);
+    on_disk_ = running_;
+    const auto changes = [&](const char* text) {
+      return option.parse(text, &*on_disk_) && option.format(*on_disk_) != option.format(running_);
+    };
+    ASSERT_TRUE(std::ranges::any_of(
+        std::initializer_list<const char*>{"7", "0.5", "500ms", "warn", "true"}, changes))
+        << "add a value of the option to this list";
+    const auto report = reloader_->Reload();
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_THAT(report->applied, Contains(option.path));
+    Config in_use;
+    in_use.server = daemon_.server().options();
+    EXPECT_EQ(option.format(in_use), option.format(*on_disk_))
+        << "the option is marked Live, but a reload does not apply it: apply it in Server::Prepare "
+           "and read it in Server::options (server/daemon/server.cc)";
+  }
+}
+
+TEST_F(ReloaderTest, AReloadServesTheModelsOfAnotherRepository) {
+  const TemporaryDirectory repository;
+  std::filesystem::create_directory(repository.File("n"));
+  testing::WriteModel(testing::TinyConfig(), 2, kernels::DType::kF32, repository.File("n"));
+  on_disk_->model_repository = repository.path();
+  EXPECT_THAT(reloader_->Reload()->applied, ElementsAre("model_repository"));
+  EXPECT_EQ(daemon_.engine().Models().size(), 2u);
 }
 
 TEST_F(ReloaderTest, AnErrorChangesNothing) {

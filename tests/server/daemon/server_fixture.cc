@@ -41,11 +41,12 @@ TestDaemon::TestDaemon(const Options& options)
     : backend_(options.backend),
       log_(*Log::Create(options.server.log)),
       metrics_(backend_.info().device, "1.2.3"),
+      access_(options.server.log.access_sample, log_.get()),
       observers_({&metrics_, &statistics_, &activity_}),
       engine_(Engine::Create(options.engine, &backend_, Clock::Real(), &observers_)) {
   auto server = Server::Start(options.server, "1.2.3", options.engine,
                               {engine_.get(), Clock::Real(), &metrics_, &statistics_, &activity_,
-                               &replies_, log_.get(), /*access=*/nullptr, options.resident});
+                               &replies_, log_.get(), &access_, options.resident});
   SLUICE_CHECK(server.ok());
   server_ = *std::move(server);
   SLUICE_CHECK(engine_->Serve(options.model).ok());

@@ -16,6 +16,7 @@
 #include "server/calls/reply_thread.h"
 #include "server/common/log.h"
 #include "server/daemon/server.h"
+#include "server/observe/access_log.h"
 #include "server/observe/metrics.h"
 #include "server/observe/observers.h"
 #include "server/observe/recent_activity.h"
@@ -67,6 +68,7 @@ class TestDaemon {
   Metrics metrics_;
   Statistics statistics_;
   RecentActivity activity_{Clock::Real()};
+  AccessLog access_;
   Observers observers_;
   ReplyThreads replies_{2};
   std::unique_ptr<Engine> engine_;
