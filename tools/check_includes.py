@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Fails on an #include that the layout of the tree forbids.
+"""Fails on an #include that the layout of the tree forbids, and on a source that is not built.
 
 FOLDERS lists, for each folder, the other folders whose headers it may include. A folder covers its
-subfolders unless they have their own entry. The table must not have a cycle.
+subfolders unless they have their own entry. The table must not have a cycle. Each source must be
+named in a CMakeLists.txt or a file *.cmake of these folders.
 """
 
 import argparse
+import os
 import pathlib
 import re
 import sys
@@ -172,6 +174,8 @@ FOLDERS = {
 
 TOPS = sorted({folder.split("/")[0] for folder in FOLDERS})
 SOURCES = ("*.h", "*.cc", "*.cu", "*.inc", "*.in")
+# The name of a source in a CMakeLists.txt.
+LISTED = re.compile(r'[^\s()"]+\.(?:cc|cu)\b')
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 
@@ -229,6 +233,30 @@ def forbidden(root):
                         yield path, line, match[1], other
 
 
+def unlisted(root):
+    """Yields each source under `root` that no list of CMake names. A variable or a generator
+    expression in a name stands for any part of a file's name. The kernels' lists also name their
+    emulations in the same folder below tests/."""
+    lists = [file for top in [*TOPS, "cmake"] for name in ("CMakeLists.txt", "*.cmake")
+             for file in (root / top).rglob(name)]
+    patterns = set()
+    for file in lists:
+        for name in LISTED.findall(file.read_text(encoding="utf-8")):
+            name = re.sub(r"^\$\{CMAKE_CURRENT_(?:LIST|SOURCE)_DIR\}/", "", name)
+            folder = file.parent.relative_to(root)
+            if name.startswith("${PROJECT_SOURCE_DIR}/"):
+                folder, name = pathlib.Path(), name.partition("/")[2]
+            path = os.path.normpath(folder / re.sub(r"\$<.*>|\$\{\w+\}", "*", name))
+            patterns.add("(?:tests/)?" + re.escape(path).replace(r"\*", "[^/]+"))
+    listed = re.compile("|".join(patterns)) if patterns else None
+    for top in TOPS if listed else ():
+        for pattern in ("*.cc", "*.cu"):
+            for file in sorted((root / top).rglob(pattern)):
+                path = file.relative_to(root).as_posix()
+                if not listed.fullmatch(path):
+                    yield path
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -243,6 +271,12 @@ def main():
         folder = folder_of(path)
         allowed = ", ".join(FOLDERS.get(folder, [])) or "no other folder"
         print(f"{path}:{line}: includes {header} of {other}/; {folder}/ may use {allowed}")
+    not_built = list(unlisted(root))
+    for path in not_built:
+        print(f"{path}: no CMakeLists.txt names this source; list it in its folder's, or in the "
+              "nearest one above")
+    if not_built:
+        sys.exit(f"{len(not_built)} sources are not built")
     if count:
         sys.exit(f"{count} forbidden includes; the layout is in ARCHITECTURE.md")
 

@@ -85,3 +85,14 @@ def test_a_forbidden_include_is_found(tmp_path, path, header):
 def test_headers_of_other_projects_may_be_included_by_all(tmp_path):
     plant(tmp_path, "base/planted.h", "absl/status/status.h", "gtest/gtest.h")
     assert check(tmp_path).returncode == 0
+
+
+def test_a_source_that_no_list_of_cmake_names_is_found(tmp_path):
+    plant(tmp_path, "base/planted.cc")
+    plant(tmp_path, "base/parts/planted.cc")
+    (tmp_path / "base/CMakeLists.txt").write_text("add_library(base planted.cc parts/${part}.cc)")
+    assert check(tmp_path).returncode == 0
+    plant(tmp_path, "base/other.cc")
+    result = check(tmp_path)
+    assert result.returncode != 0
+    assert result.stdout.startswith("base/other.cc: no CMakeLists.txt names this source")

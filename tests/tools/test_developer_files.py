@@ -421,6 +421,6 @@ def test_documents_are_made_without_the_program_of_the_last_page(sluiced, tmp_pa
                            "false"], capture_output=True, text=True)
     assert made.returncode == 1 and "Traceback" not in made.stderr, made.stderr
     assert made.stderr.startswith("make_docs.py: docs/cascades.md: sluice "), made.stderr
-    assert schema.read_text() == before
-    assert (tmp_path / "docs" / "options.md").read_text() == (
-        ROOT / "docs" / "options.md").read_text()
+    for name in ("deploy/helm/sluice/values.schema.json", "docs/options.md"):
+        if (tmp_path / name).read_text() != (ROOT / name).read_text():
+            pytest.fail(f"{name} is out of date; run tools/make_docs.py")

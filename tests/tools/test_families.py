@@ -29,8 +29,9 @@ def test_each_family_has_goldens(family):
     title, by_output, _ = family
     names = {name for names in by_output.values() for name in names}
     assert names & golden_architectures(), (
-        f"no golden in tests/goldens has an architecture of the family {title}: "
-        "see CONTRIBUTING.md, Adding a family"
+        f"no golden in tests/goldens has an architecture of the family {title}: make goldens first "
+        "(tests/goldens/make_transformers.py), then tests/goldens/bits.txt and the seeds of the "
+        "fuzz targets; see CONTRIBUTING.md, Adding a family"
     )
 
 
@@ -47,4 +48,8 @@ def test_each_family_that_is_defined_is_listed():
         for name in re.findall(r"^const ModelFamily k(\w+)Family = ", path.read_text(), re.M)
     }
     listed = re.findall(r"&k(\w+)Family", (FOLDER / "families.cc").read_text())
-    assert sorted(listed) == sorted(defined)
+    absent = sorted(defined - set(listed))
+    assert not absent, f"list {', '.join(absent)} in engine/model/families/families.cc"
+    unknown = sorted(set(listed) - defined)
+    assert not unknown, f"engine/model/families/*.cc do not define {', '.join(unknown)}"
+    assert len(listed) == len(defined), "engine/model/families/families.cc lists a family twice"

@@ -141,7 +141,9 @@ TEST_P(SameBitsTest, AnswersHaveTheRecordedBits) {
     return;
   }
   const std::map<std::string, std::string> recorded = RecordedDigests();
-  ASSERT_TRUE(recorded.contains(key)) << key << " is not in tests/goldens/bits.txt";
+  ASSERT_TRUE(recorded.contains(key))
+      << key << " is not in tests/goldens/bits.txt: record the file again with "
+      << "SLUICE_RECORD_BITS, see tests/goldens/README.md";
   EXPECT_EQ(digest, recorded.at(key));
 }
 
