@@ -104,7 +104,9 @@ InFlightStep* StepPipeline::Decide(MonoTime now, BatchDecision* decision) {
   return decision->launch ? step : nullptr;
 }
 
-// Queues the rows of a step in progress that continue after it.
+// Queues the rows of a step in progress that continue after it, so that the next decision can take
+// them before their results are known. Recall undoes it for the rows that the decision did not
+// take, and Rewind for the others if the step in progress must run again.
 void StepPipeline::ReturnAhead(const InFlightStep& step, MonoTime now) {
   for (RequestRow* row : step.running.rows) {
     if (NextOf(*row, now) != Next::kContinues) continue;
@@ -277,7 +279,9 @@ void StepPipeline::Rewind(const StepRows& rows) {
   }
 }
 
-// Removes the void rows from the step, and returns the others.
+// A row is void in a step that carries it although its result is not used: it ended with the
+// earlier step, or the earlier step must run again. DropVoid removes the void rows from a step that
+// has not been concluded, and returns the others.
 StepRows StepPipeline::DropVoid(InFlightStep* step) {
   {
     MutexLock lock(&state_->mu);
@@ -372,6 +376,9 @@ absl::Status StepPipeline::Await(InFlightStep* step) {
   return fault.ok() ? status : fault;
 }
 
+// Decides the outcomes of the rows of a step that has ended, and requeues or finishes the rows.
+// Returns false and leaves the rows in the step if it must run again in halves, because it did not
+// fit into the device's memory.
 bool StepPipeline::Conclude(InFlightStep* step, const absl::Status& status) {
   const StepRows& rows = step->running;
   StepTiming& timing = step->timing;
@@ -454,7 +461,7 @@ void StepPipeline::FailExpiredRows(InFlightStep* step, const absl::Status& statu
   }
 }
 
-// Ends the row's part in a step that it has left.
+// Ends the part of a void row in a step: a rewound row runs again, another one is finished.
 void StepPipeline::LeaveVoid(RequestRow* row) {
   if (row->state() == SequenceState::kRewound) {
     state_->scheduler.LeaveRewound(row);
