@@ -1,4 +1,6 @@
-"""Makes the golden models of all families except Llama: gpt2_*, bert_*, qwen2_*, Sluice models.
+"""Makes the golden models gpt2_*, bert_*, qwen2_*, sasrec_*, encoder_* and xsa_lm_* in this folder.
+
+make_transformers.py makes the models of all families, and make_goldens.py llama_* and sluice_*.
 
 GPT-2, BERT and Qwen2 come from Hugging Face in float32 with eager attention. SASRec, an encoder of
 feature vectors and the XSA language model come from family_statements.py, and this script renames
