@@ -247,7 +247,7 @@ TEST(SizeReplicas, StatesThatOnlyTheLastRunOfAJournalIsUsed) {
   const TemporaryDirectory directory;
   const std::string path = directory.File("journal");
   BatchOptions batch;
-  batch.max_batch_tokens = 512;
+  batch.max_batch_tokens = 4096;
   batch.max_batch_sequences = 64;
   for (int i = 0; i < 2; ++i) {
     RecordRun(FourfoldLoad(), batch, {.cost = SteepCost, .host = {}}, path,
