@@ -930,9 +930,9 @@ def test_values_at_their_limits_are_rendered(settings):
 
 @pytest.mark.parametrize("settings, tag", [
     ((), "0.1.0"),
-    (("image.tag=7",), "7"),
-    (("image.tag=7-cuda", "gpus=1"), "7"),
-    (("image.tag=7", "gateway.image.tag=8"), "8"),
+    (("image.tag=v7",), "v7"),
+    (("image.tag=v7-cuda", "gpus=1"), "v7"),
+    (("image.tag=v7", "gateway.image.tag=v8"), "v8"),
 ])
 def test_the_gateway_has_the_tag_of_the_daemon(settings, tag):
     for part, name in (("gateway", "sluice-gateway"), ("inferencePool", "sluice")):

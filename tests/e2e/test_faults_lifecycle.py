@@ -215,6 +215,7 @@ WALL_CLOCK = {
     "server/observe/metrics.cc": "when a certificate expires",
     "server/observe/metrics.h": "the same",
     "server/security/tls_files.cc": "the same",
+    "server/security/tls_files.h": "the same",
     "server/security/tls_identity.cc": "the same",
     "server/security/tls_identity.h": "the same",
     "server/observe/statistics.cc": "the time of the last inference, a field of the protocol",

@@ -344,10 +344,12 @@ def test_a_grpc_client_that_does_not_trust_the_certificate_counts_as_incomplete(
     assert 'reason=incomplete detail="no answer to the certificate; ' in line
 
 
-def test_the_doctor_of_a_pod_checks_a_daemon_with_tls_and_callers(secure, files, tmp_path):
+def test_the_doctor_of_a_pod_checks_a_daemon_with_tls_and_callers(secure, files, authority,
+                                                                  tmp_path):
     """The components tls and callers set SLUICE_SERVER to the admin address."""
+    files.put(authority.pair(days=90))
     callers = tmp_path / "callers"
-    callers.write_text("one token-of-the-caller-one\n")
+    callers.write_text("one: token:the-token-of-caller-one\n")
     server = secure(*files.options(), "--server.auth.callers-file", str(callers),
                     "--server.auth.anonymous", "false")
 
