@@ -58,6 +58,15 @@ class Copy:
         self.run("cmake", "--preset", "release", "-DSLUICE_TESTS=ON", "-DSLUICE_BENCHMARKS=OFF")
         self.run("cmake", "--build", "build/release", "--target", target)
 
+    def check_lists(self, *tests):
+        """Runs tests of tests/tools."""
+        self.run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
+                 *(f"tests/tools/{test}" for test in tests))
+
+    def make_docs(self, sluiced):
+        self.run(sys.executable, "tools/make_docs.py", "--sluice", BUILD / "client" / "sluice",
+                 "--sluiced", sluiced)
+
 
 @pytest.fixture
 def copy(tmp_path):
@@ -76,12 +85,10 @@ def test_an_error_reason_needs_no_other_files(copy):
                   "            Reason::kStandstill);\n}\n")
     tree.edit("tests/tools/test_reasons.py", '    "cancelled": BY_CODE,\n',
               '    "standstill": ("base/reason_test.cc", "Standstill"),\n')
-    tree.run(sys.executable, "tools/make_docs.py", "--sluice", BUILD / "client" / "sluice",
-             "--sluiced", BUILD / "server" / "sluiced")
+    tree.make_docs(BUILD / "server" / "sluiced")
     page = (tree.folder / "docs" / "errors.md").read_text()
     assert "standstill" in page and "Start the belt." in page
-    tree.run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
-             "tests/tools/test_reasons.py")
+    tree.check_lists("test_reasons.py")
     tree.build("sluice_base_test")
     tree.run("build/release/tests/base/sluice_base_test", "--gtest_filter=Reason.*")
 
@@ -114,3 +121,47 @@ def test_a_normalizer_needs_no_other_files(copy):
     tree.build("tokenize_test")
     tree.run("build/release/tests/engine/model/tokenizer/tokenize_test",
              "--gtest_filter=NormalizerTest.Exclaims")
+
+
+def test_a_metric_needs_no_other_files(copy):
+    tree = copy("Adding a metric")
+    tree.edit("proto/metric_names.h", "inline constexpr Metric kRequests{",
+              "inline constexpr Metric kCheered{\n"
+              '    "sluice_cheered_total", "Requests that ended, each with a cheer."};\n')
+    tree.edit("server/observe/metrics.cc", "  prometheus::Family<Counter>& rejected = ",
+              "  prometheus::Family<Counter>& cheered = AddCounter(metric::kCheered);\n")
+    tree.edit("server/observe/metrics.cc", "  // Both exist from the start, so",
+              "  Counter& cheered = own.Add(families.cheered, labels);\n")
+    tree.edit("server/observe/metrics.cc",
+              "  series.admit.Observe(Seconds(trace.queued - trace.received));\n",
+              "  series.cheered.Increment();\n")
+    tree.add_test("tests/server/observe/metrics_test.cc",
+                  "TEST_F(MetricsTest, DurationsEqualTheTraces",
+                  "TEST_F(MetricsTest, CountsCheers) {\n"
+                  "  metrics_.OnRequestDone(request_, absl::OkStatus(), trace_);\n"
+                  '  EXPECT_EQ(Sum("sluice_cheered_total"), 1);\n}\n\n')
+    tree.make_docs(BUILD / "server" / "sluiced")
+    assert "`sluice_cheered_total`" in (tree.folder / "docs" / "metrics.md").read_text()
+    tree.check_lists("test_named_in_tests.py::test_a_test_names_each_metric")
+    tree.build("sluice_edge_test")
+    tree.run("build/release/tests/server/sluice_edge_test", "--gtest_filter=MetricsTest.*")
+
+
+def test_an_option_needs_no_other_files(copy):
+    tree = copy("Adding or changing an option")
+    tree.edit("server/common/options.h", "  double access_sample = 0.01;\n",
+              "  int64_t longest_line_bytes = 0;\n")
+    tree.edit("server/common/option_specs.cc", "      Live(SLUICE_OPTION(access_sample,",
+              "      Advanced(SLUICE_OPTION(longest_line_bytes, Size(0, kTebibyte),\n"
+              '                             "The longest line of the log. 0: no limit.")),\n')
+    tree.edit("tools/bounds.py", '    "server.log.access_sample":',
+              '    "server.log.longest_line_bytes": "a line of the log",\n')
+    tree.build("sluiced")
+    sluiced = tree.folder / "build" / "release" / "server" / "sluiced"
+    tree.run("bash", "-c", f"{sluiced} --print-default-config >config/sluice.yaml")
+    tree.make_docs(sluiced)
+    tree.run(sys.executable, "tests/fuzz/make_corpus.py")
+    assert "`server.log.longest_line_bytes`" in (tree.folder / "docs" / "options.md").read_text()
+    tree.check_lists("test_bounds.py", "test_fuzz_corpus.py")
+    tree.build("config_test")
+    tree.run("build/release/tests/config/config_test")
