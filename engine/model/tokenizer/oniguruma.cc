@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
@@ -51,9 +52,9 @@ class Translation {
   };
 
   absl::Status Unsupported(std::string_view what) const {
-    return absl::InvalidArgumentError(
-        absl::StrCat("is not supported: ", absl::string_view(what.data(), what.size()), " at byte ",
-                     at_, " has no equivalent in ICU"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "is not supported: ", absl::Utf8SafeCHexEscape(absl::string_view(what.data(), what.size())),
+        " at byte ", at_, " has no equivalent in ICU"));
   }
 
   bool Follows(std::string_view expected) const { return text_.substr(at_).starts_with(expected); }
