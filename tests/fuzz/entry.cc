@@ -49,6 +49,14 @@ Cost CostOf(const uint8_t* data, size_t size, double unit) {
   return {.units = (Seconds() - began) / unit, .bytes = memory.bytes(), .accepted = accepted};
 }
 
+// Rejected inputs stay out of the corpus of a target that must accept some. Otherwise nearly all of
+// the corpus would be rejected at its first fault, and so would what is made from it.
+#ifdef SLUICE_FUZZ_KEEPS_REJECTED
+constexpr bool kKeepsRejected = true;
+#else
+constexpr bool kKeepsRejected = false;
+#endif
+
 double most_time = 0, most_memory = 0;  // shares of the limits
 InputCounts counts;
 
@@ -87,7 +95,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const double memory = static_cast<double>(cost.bytes) / most_bytes;
   most_time = std::max(most_time, time);
   most_memory = std::max(most_memory, memory);
-  if (time <= 1 && memory <= 1) return 0;
+  if (time <= 1 && memory <= 1) return kKeepsRejected || cost.accepted ? 0 : -1;
   std::fprintf(stderr,
                "an input of %zu bytes took %.0f units of time (at most %.0f) and %lld bytes"
                " of memory (at most %.0f)\n",

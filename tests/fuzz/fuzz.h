@@ -11,7 +11,8 @@
 #include "absl/status/status.h"
 #include "base/check.h"
 
-// The entry point for libFuzzer, in entry.cc. Always returns 0.
+// The entry point for libFuzzer, in entry.cc. Returns 0, or -1 if libFuzzer must not add the input
+// to its corpus.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace sluice::fuzz {
