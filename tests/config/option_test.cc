@@ -69,7 +69,7 @@ TEST(Options, EachChangesOnlyItself) {
       changed = option.parse(text, &config) && option.format(config) != option.format(Config());
       if (changed) break;
     }
-    ASSERT_TRUE(changed);
+    ASSERT_TRUE(changed) << "add a value of the option, other than its default, to `others`";
     for (const Option& other : Options()) {
       if (other.path == option.path) continue;
       EXPECT_EQ(other.format(config), other.format(Config())) << other.path;
