@@ -203,6 +203,14 @@ DASHBOARD = Dashboard(
                     "caller.",
                 ),
                 series(
+                    "Refused connections",
+                    "reqps",
+                    (rate("sluice_connections_refused_total", DAEMON, "pod, reason"),
+                     "{{pod}} {{reason}}"),
+                    about="No request is counted for them. Near the memory limit, new connections "
+                    "are refused first.",
+                ),
+                series(
                     "Models whose last load failed",
                     "none",
                     (f"sum by (pod) (sluice_models_failed{DAEMON})", "{{pod}}"),
