@@ -272,6 +272,15 @@ def test_the_example_has_one_namespace_and_policies_that_fit_each_other(name):
         assert callers["podSelector"]["matchLabels"].items() <= pod.items()
 
 
+def test_the_gateway_may_send_spans_to_the_namespace_of_the_monitoring():
+    page = (DEPLOY.parent / "docs" / "http.md").read_text()
+    namespace, port = re.search(r"--otlp-endpoint=http://\w+\.(\w+):(\d+)/", page).groups()
+    policy = the("NetworkPolicy", overlay("example"), "sluice-gateway")
+    assert {"to": [{"namespaceSelector": {"matchLabels": {
+        "kubernetes.io/metadata.name": namespace}}}],
+        "ports": [{"port": int(port)}]} in policy["spec"]["egress"]
+
+
 def documented(start):
     """Returns the first code block of deploy/README.md after `start`, from YAML."""
     text = (DEPLOY / "README.md").read_text()

@@ -98,14 +98,15 @@ def test_gateway_image_installs_and_runs_the_gateway(wheel, demo, tmp_path):
     pip = [sys.executable, "-m", "pip", "--python", python]
     requirements = ROOT / "deploy" / "requirements-gateway.txt"
     succeed(*pip, "install", "-q", "--only-binary", ":all:", "--no-deps", "-r", requirements)
-    succeed(*pip, "install", "-q", "--no-deps", f"{wheel}[gateway]")
+    succeed(*pip, "install", "-q", "--no-deps", f"{wheel}[gateway,tracing]")
     succeed(*pip, "check")
     port = free_port()
     addresses = {"localhost:8001": demo.grpc, "0.0.0.0:8000": f"127.0.0.1:{port}",
                  "0.0.0.0:8005": f"127.0.0.1:{free_port()}"}
     assert addresses.keys() <= set(arguments)
     (program,) = (each.replace("/opt", str(tmp_path)) for each in program)
-    process = subprocess.Popen([program, *(addresses.get(each, each) for each in arguments)],
+    process = subprocess.Popen([program, *(addresses.get(each, each) for each in arguments),
+                                "--otlp-endpoint", f"http://127.0.0.1:{free_port()}/v1/traces"],
                                env={"PATH": "/usr/bin:/bin"})
 
     def ready():
