@@ -99,7 +99,8 @@ std::vector<prometheus::MetricFamily> EdgeMetrics(
                    static_cast<double>(callers.unknown_tokens()));
   snapshot.Counter(metric::kUnauthenticated, {{"reason", "credential_missing"}},
                    static_cast<double>(callers.missing_credentials()));
-  snapshot.Gauge(metric::kModelsFailed, {}, static_cast<double>(context.models.failed_models()));
+  snapshot.Gauge(metric::kModelsFailed, {},
+                 static_cast<double>(context.models.FailedModels().size()));
   return snapshot.Take();
 }
 

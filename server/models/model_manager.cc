@@ -433,10 +433,13 @@ absl::Status ModelManager::WithFailedLoad(const absl::Status& error, std::string
   return error;
 }
 
-int64_t ModelManager::failed_models() const {
+std::vector<std::string> ModelManager::FailedModels() const {
+  std::vector<std::string> failed;
   MutexLock lock(&mu_);
-  return std::ranges::count_if(
-      notes_, [](const auto& note) { return absl::StartsWith(note.second, kFailed); });
+  for (const auto& [key, note] : notes_) {
+    if (absl::StartsWith(note, kFailed)) failed.push_back(VersionName(key.first, key.second));
+  }
+  return failed;
 }
 
 std::optional<ModelRepository> ModelManager::repository() const {

@@ -106,8 +106,9 @@ class ModelManager {
   absl::Status WithFailedLoad(const absl::Status& error, std::string_view name,
                               std::string_view version) const;
 
-  // Returns the number of models whose last load failed, whether an older version is served or not.
-  int64_t failed_models() const;
+  // Returns the models whose last load failed, whether an older version is served or not, as
+  // "NAME version N", by name.
+  std::vector<std::string> FailedModels() const;
 
  private:
   absl::StatusOr<Changes> ApplyInTurn(const std::vector<ModelSpec>& models,

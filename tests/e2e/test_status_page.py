@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 import subprocess
 import threading
 import urllib.request
@@ -236,6 +237,15 @@ def test_injected_scripts_do_not_run(demo, browser):
                   "{textContent: 'document.title = 1'}))")
     assert browser.value("document.title") == "Sluice"
     assert any("Content Security Policy" in error for error in browser.errors)
+
+
+def test_the_page_names_models_whose_load_failed(daemon, browser, tmp_path):
+    shutil.copytree(DEMO, tmp_path / "models" / "good" / "1")
+    (tmp_path / "models" / "bad" / "1").mkdir(parents=True)
+    served = daemon("--model-repository", str(tmp_path / "models"), models=())
+    open_page(browser, served, "desktop")
+    problem = "document.getElementById('problem').textContent"
+    browser.until(f"{problem}.startsWith('The last load failed: bad version 1.')")
 
 
 def test_the_page_shows_refusals_by_reason_and_the_goodput(daemon, browser):

@@ -1,8 +1,10 @@
 // ---- the page ----
-function showDaemon({version, phase, uptime, device, profile, policy}) {
+function showDaemon({version, phase, uptime, device, profile, policy, failed_models: failed}) {
   byId('phase').className = `phase ${phase}`;
   byId('phase').textContent = phase;
   byId('daemon').textContent = [version, device, profile, policy, `up ${age(uptime)}`].join(' · ');
+  byId('problem').textContent = failed.length === 0 ? '' :
+      `The last load failed: ${failed.join(', ')}. The log, sluice doctor and sluice models have the reason.`;
 }
 function showChoice(models) {
   const same = byId('models').children.length === models.length &&

@@ -263,10 +263,15 @@ json DescribeDaemon(const DaemonStatus& daemon, std::span<const ModelStatus> mod
     const int64_t count = daemon.refused[static_cast<size_t>(reason.reason)];
     if (count > 0) refused[std::string(reason.name)] = count;
   }
-  return {{"version", daemon.version},         {"phase", NameOf(daemon.phase)},
-          {"uptime", Seconds(daemon.uptime)},  {"device", daemon.backend.device},
-          {"profile", daemon.backend.profile}, {"policy", NameOf(daemon.policy)},
-          {"refused", std::move(refused)},     {"goodput", Goodput(daemon, models)}};
+  return {{"version", daemon.version},
+          {"phase", NameOf(daemon.phase)},
+          {"uptime", Seconds(daemon.uptime)},
+          {"device", daemon.backend.device},
+          {"profile", daemon.backend.profile},
+          {"policy", NameOf(daemon.policy)},
+          {"refused", std::move(refused)},
+          {"goodput", Goodput(daemon, models)},
+          {"failed_models", daemon.failed_models}};
 }
 
 }  // namespace

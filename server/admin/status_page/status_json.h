@@ -38,7 +38,8 @@ struct DaemonStatus {
   nanoseconds uptime{0};
   BackendInfo backend;
   PolicyKind policy = PolicyKind::kPacked;
-  RecentActivity::Refusals refused{};  // since the start
+  RecentActivity::Refusals refused{};        // since the start
+  std::vector<std::string> failed_models{};  // see ModelManager::FailedModels
 };
 
 struct ModelStatus {

@@ -39,7 +39,8 @@ std::string StatusSource::Describe(MonoTime now) const {
                      .uptime = now - start_,
                      .backend = context_.engine->backend_info(),
                      .policy = context_.engine_options.batch.policy,
-                     .refused = refused_()},
+                     .refused = refused_(),
+                     .failed_models = context_.models.FailedModels()},
                     models, now);
 }
 

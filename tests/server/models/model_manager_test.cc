@@ -22,6 +22,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::SizeIs;
 using ::testing::UnorderedElementsAre;
 
 EngineOptions OfLittleWork() {
@@ -309,7 +310,7 @@ TEST_F(ModelManagerTest, ABrokenModelOfTheRepositoryIsLeftOut) {
   EXPECT_EQ(failed, 1);
   EXPECT_THAT(Served(), ElementsAre("a:1"));
   EXPECT_THAT(Index(), ElementsAre("a:1 ready", HasSubstr("worse:1 the last load failed: ")));
-  EXPECT_EQ(manager_.failed_models(), 1);
+  EXPECT_THAT(manager_.FailedModels(), ElementsAre("worse version 1"));
   EXPECT_EQ(manager_.Load("worse", std::nullopt).code(), absl::StatusCode::kInvalidArgument);
   // A further Apply tries again.
   ASSERT_EQ(manager_.Apply({}, root_.path()).status(), absl::OkStatus());
@@ -318,7 +319,7 @@ TEST_F(ModelManagerTest, ABrokenModelOfTheRepositoryIsLeftOut) {
   AddModel("worse");
   ASSERT_EQ(manager_.Apply({}, root_.path()).status(), absl::OkStatus());
   EXPECT_THAT(Index(), ElementsAre("a:1 ready", "worse:1 ready"));
-  EXPECT_EQ(manager_.failed_models(), 0);
+  EXPECT_THAT(manager_.FailedModels(), IsEmpty());
   std::filesystem::remove_all(root_.File("worse"));
   EXPECT_TRUE(manager_.Apply({}, root_.path()).ok());
   EXPECT_THAT(Index(), ElementsAre("a:1 ready")) << "models that failed are forgotten";
@@ -350,7 +351,8 @@ TEST_F(ModelManagerTest, AModelWhoseNewFilesAreBrokenStays) {
                                    HasSubstr("higher:2 the last load failed: "),
                                    HasSubstr("link:1 ready the last load failed: "), "new:1 ready",
                                    HasSubstr("same:1 ready the last load failed: ")));
-  EXPECT_EQ(manager_.failed_models(), 3);
+  EXPECT_THAT(manager_.FailedModels(),
+              ElementsAre("higher version 2", "link version 1", "same version 1"));
 }
 
 TEST_F(ModelManagerTest, AModelOfTheRepositoryThatCannotBeWarmedUpIsLeftOut) {
@@ -519,12 +521,12 @@ TEST_F(ModelManagerTest, ALoadForgetsTheFailedVersionThatItReplaces) {
   AddModel("m/2");
   WriteTestFile(root_.File("m/2/config.json"), "{}");
   EXPECT_FALSE(manager_.Load("m", std::nullopt).ok());
-  EXPECT_EQ(manager_.failed_models(), 1);
+  EXPECT_THAT(manager_.FailedModels(), SizeIs(1));
   EXPECT_EQ(manager_.Load("m", 1), absl::OkStatus());
-  EXPECT_EQ(manager_.failed_models(), 1) << "version 2 is still to be repaired";
+  EXPECT_THAT(manager_.FailedModels(), SizeIs(1)) << "version 2 is still to be repaired";
   std::filesystem::remove_all(root_.File("m/2"));
   EXPECT_EQ(manager_.Load("m", std::nullopt), absl::OkStatus());
-  EXPECT_EQ(manager_.failed_models(), 0);
+  EXPECT_THAT(manager_.FailedModels(), IsEmpty());
   EXPECT_THAT(Index(), ElementsAre("m:1 ready"));
 }
 
@@ -555,9 +557,9 @@ TEST_F(ModelManagerTest, AnUnloadForgetsFailedLoads) {
   ASSERT_TRUE(manager_.Apply({}, root_.path()).ok());
   WriteTestFile(root_.File("m/config.json"), "{}");
   EXPECT_FALSE(manager_.Load("m", std::nullopt).ok());
-  EXPECT_EQ(manager_.failed_models(), 1);
+  EXPECT_THAT(manager_.FailedModels(), SizeIs(1));
   EXPECT_EQ(manager_.Unload("m", std::nullopt), absl::OkStatus());
-  EXPECT_EQ(manager_.failed_models(), 0);
+  EXPECT_THAT(manager_.FailedModels(), IsEmpty());
   EXPECT_THAT(Index(), ElementsAre("a:1 ready", "m:1 not loaded"));
 }
 
@@ -579,7 +581,7 @@ TEST_F(ModelManagerTest, AFailedReloadBlamesOnlyTheModelThatFailed) {
   EXPECT_THAT(Index(), ElementsAre(HasSubstr("a:1 the last load failed: "),
                                    HasSubstr("b:1 the last load failed: ")))
       << "b was not loaded again";
-  EXPECT_EQ(manager_.failed_models(), 2);
+  EXPECT_THAT(manager_.FailedModels(), ElementsAre("a version 1", "b version 1"));
 }
 
 // The tokenizer calls the check after the weights have been opened.

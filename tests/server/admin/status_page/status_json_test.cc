@@ -31,7 +31,8 @@ TEST(StatusJson, DescribesTheDaemon) {
                               .phase = Phase::kDraining,
                               .uptime = milliseconds(1500),
                               .backend = {.device = "cpu", .profile = "p", .page_tokens = 4},
-                              .policy = PolicyKind::kFifoPacked},
+                              .policy = PolicyKind::kFifoPacked,
+                              .failed_models = {"m version 2"}},
                              {}, kNow))["daemon"];
   EXPECT_EQ(daemon, json({{"version", "1.2"},
                           {"phase", "draining"},
@@ -40,7 +41,8 @@ TEST(StatusJson, DescribesTheDaemon) {
                           {"profile", "p"},
                           {"policy", "fifo_packed"},
                           {"refused", json::object()},
-                          {"goodput", nullptr}}));
+                          {"goodput", nullptr},
+                          {"failed_models", {"m version 2"}}}));
 }
 
 TEST(StatusJson, RefusalsByReasonLowerTheGoodputIfTheServerIsAtFault) {
