@@ -123,10 +123,14 @@ absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensors(std::string_view 
   static_assert(std::endian::native == std::endian::little);
   uint64_t header_bytes;
   std::memcpy(&header_bytes, file.data(), kSizeBytes);
-  const uint64_t limit = std::min<uint64_t>(file.size() - kSizeBytes, kMaxHeaderBytes);
-  if (header_bytes > limit) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("safetensors header of ", header_bytes, " bytes; the limit is ", limit));
+  if (header_bytes > kMaxHeaderBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("safetensors header of ", header_bytes,
+                                                   " bytes; the limit is ", kMaxHeaderBytes));
+  }
+  if (header_bytes > file.size() - kSizeBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("the file of ", file.size(),
+                                                   " bytes ends within its header of ",
+                                                   header_bytes, "; was it copied completely?"));
   }
   auto header = ParseJson(file.substr(kSizeBytes, header_bytes), kMaxHeaderDepth);
   if (!header.ok()) {
