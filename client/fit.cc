@@ -171,6 +171,13 @@ std::string ToDoText(const FitReport& report, const FitArguments& arguments) {
         Percent(taken.gain), Percent(trials.margin));
   }
   const StrategyTrial& usual = Named(trials, TrialOf("geometric", trials));
+  const double over_usual = 1 - (1 - taken.gain) / (1 - usual.gain);
+  if (over_usual <= trials.margin) {
+    return absl::StrFormat(
+        "To do: nothing if sluiced has its default strategy, which begins with \"%s\". This ladder "
+        "gains %s over that, and up to %s may be chance.",
+        usual.name, Percent(over_usual), Percent(trials.margin));
+  }
   return absl::StrFormat(
       "To do: add the lines below to the file of sluiced --config and restart sluiced. Without a "
       "restart, if the daemon has engine.batch.max_batch_tokens %d and an engine.ladder.file: "
@@ -178,8 +185,7 @@ std::string ToDoText(const FitReport& report, const FitArguments& arguments) {
       "single bucket and %s over \"%s\", the ladder of a daemon that has seen no traffic, of which "
       "%s may be chance.",
       arguments.batch.max_batch_tokens, absl::StrJoin(LadderOf(taken, arguments).fixed_tokens, ","),
-      Percent(taken.gain), Percent(1 - (1 - taken.gain) / (1 - usual.gain)), usual.name,
-      Percent(trials.margin));
+      Percent(taken.gain), Percent(over_usual), usual.name, Percent(trials.margin));
 }
 
 nlohmann::json TrialJson(const StrategyTrial& trial) {

@@ -62,6 +62,7 @@ void AddFlags(CLI::App* app, Flags* f, SizingOptions* o) {
   AddOptionFlag(app, "max_buckets", &o->ladder);
   auto* batch = app->add_option_group("batch", "for a trace; a journal has its own");
   AddOptionFlag(batch, "max_batch_tokens", &o->batch, /*least=*/1);
+  AddOptionFlag(batch, "max_batch_sequences", &o->batch, /*least=*/1);
   AddOptionFlag(batch, "max_queue_delay", &o->batch);
   app->add_option("--out", f->out, "write the result as JSON");
   AddCostFlags(app, &f->costs);

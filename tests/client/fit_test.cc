@@ -264,6 +264,22 @@ StrategyTrial TrialOfGain(const std::string& name, double gain, int64_t plan_byt
   return trial;
 }
 
+// A ladder that is better than one bucket, but not than the default, is not advised.
+TEST(FitText, AdvisesNoLadderThatIsAsGoodAsTheDefault) {
+  FitArguments options = Options();
+  options.load = 0.05;
+  FitReport report = *Fit(InputOf(TwoLengths(4000), options), options);
+  const StrategyTrial& usual = *std::ranges::find_if(
+      report.trials.trials,
+      [](const StrategyTrial& trial) { return trial.choice.at("strategy") == "geometric"; });
+  for (StrategyTrial& trial : report.trials.trials) {
+    if (trial.name == report.taken)
+      trial.gain = 1 - (1 - usual.gain) * (1 - 0.9 * report.trials.margin);
+  }
+  ASSERT_GT(Taken(report).gain, report.trials.margin);
+  EXPECT_THAT(FitText(report, options), testing::HasSubstr("# To do: nothing if sluiced has its"));
+}
+
 TEST(VerdictText, ExplainsWhyALadderWithMoreGainIsNotTaken) {
   StrategyTrials trials;
   trials.arrivals = 1000;
