@@ -155,7 +155,7 @@ absl::StatusOr<TracedText> OriginalText(std::string_view text, bool traced, size
   SLUICE_ASSIGN_OR_RETURN(OwnedText owned, std::move(copy).Finish());
   TracedText made{.text = std::move(owned.text),
                   .traced = traced,
-                  .most = most,
+                  .most = std::min(most, kMaxGrowth * text.size() + kMaxAddedBytes),
                   .memory = std::move(owned.memory)};
   if (!traced) return made;
   SLUICE_RETURN_IF_ERROR(made.of_sources.Hold(std::ssize(text) * kBytesOfSource));

@@ -34,7 +34,14 @@ struct TracedText {
   WorkMemory of_sources{};
 };
 
+// The steps of a tokenizer may make this many bytes of each byte of a text, and some more for what
+// they add to a short text. Those of published tokenizers make at most 22 bytes of one: NFKC makes
+// 33 bytes of the 3 of U+FDFA, and ByteLevel doubles them.
+inline constexpr size_t kMaxGrowth = 64;
+inline constexpr size_t kMaxAddedBytes = 2048;
+
 // Returns `text` as the original text. If it is traced, each byte comes from its whole character.
+// Later steps make at most `most` bytes, and no more than the growth above allows.
 // Returns OutOfRange for more than `most` bytes, and the refusal of the account of the work's
 // memory.
 absl::StatusOr<TracedText> OriginalText(std::string_view text, bool traced,

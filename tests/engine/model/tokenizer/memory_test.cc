@@ -132,8 +132,21 @@ TEST(TokenizerMemoryTest, AnAddedTokenThatTheNormalizerMakesTooLongIsRefused) {
   const auto tokenizer = ParseHuggingFace(file, {});
   EXPECT_EQ(tokenizer.status(), absl::InvalidArgumentError(
                                     "added_tokens[0].content is refused: the tokenizer makes more "
-                                    "than 4096 bytes of the text, which is the limit"));
+                                    "than 2176 bytes of the text, which is the limit"));
   EXPECT_LT(peak.bytes(), 1 << 20);
+}
+
+TEST(TokenizerMemoryTest, ATextThatTheNormalizerMakesTooLongIsRefused) {
+  const json document = {
+      {"normalizer",
+       {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(1000, 'a')}}},
+      {"model", Models()[0]}};
+  const auto tokenizer = ParseHuggingFace(document.dump(), {});
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_TRUE((*tokenizer)->EncodeBare("aa", Tokenizer::kNoLimit).ok());
+  EXPECT_EQ((*tokenizer)->EncodeBare("aaaaa", Tokenizer::kNoLimit).status(),
+            absl::OutOfRangeError("the tokenizer makes more than 2368 bytes of the text, which is "
+                                  "the limit"));
 }
 
 TEST(TokenizerMemoryTest, AllAddedTokensTogetherAreLimited) {
