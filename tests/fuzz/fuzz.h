@@ -30,7 +30,7 @@ InputCounts Inputs();
 
 // The most that an input may take. The unit of time is defined in entry.cc.
 struct InputLimits {
-  double first_units = 20e6;
+  double first_units = 60e6;      // a tokenizer may make 2 KiB of each short text
   double units = 50e3;            // for each byte
   double first_bytes = 16 << 20;  // a line of a journal may take 4 MiB
   double bytes = 2048;            // for each byte
