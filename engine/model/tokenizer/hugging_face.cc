@@ -146,6 +146,7 @@ class HuggingFaceTokenizer final : public Tokenizer {
     SLUICE_ASSIGN_OR_RETURN(TracedText original, OriginalText(text, made->ranges != nullptr));
     SLUICE_ASSIGN_OR_RETURN(const TracedText traced, parts_.normalizer.Apply(std::move(original)));
     const std::string_view normal = traced.text;
+    size_t left = traced.most;
     return parts_.added.FindNormalized(normal, [&](const AddedTokens::TextSpan& part) {
       if (made->enough()) return Enough();
       const size_t begin = part.text.data() - normal.data();
@@ -158,7 +159,7 @@ class HuggingFaceTokenizer final : public Tokenizer {
       PreToken whole = {.text = std::string(part.text),
                         .first = first && begin == 0 && traced.begins_original,
                         .begin = begin};
-      return parts_.pre_tokenizer.Apply(std::move(whole), [&](const PreToken& piece) {
+      return parts_.pre_tokenizer.Apply(std::move(whole), &left, [&](const PreToken& piece) {
         if (made->enough()) return Enough();
         SLUICE_RETURN_IF_ERROR(counter.Check());
         return piece.text.empty() ? absl::OkStatus() : EncodePiece(piece, text, traced, made);

@@ -210,10 +210,16 @@ absl::StatusOr<PreTokenizer> PreTokenizer::Parse(const nlohmann::json* object) {
   return pre_tokenizer;
 }
 
-absl::Status PreTokenizer::Run(size_t step, PreToken piece, Visit visit) const {
+absl::Status PreTokenizer::Run(size_t step, PreToken piece, size_t* left, Visit visit) const {
+  const size_t bytes = piece.text.size() + 1;  // An empty piece costs time too.
+  if (bytes > *left) {
+    return absl::OutOfRangeError(
+        "the pre_tokenizer makes more bytes of the text than the limit allows");
+  }
+  *left -= bytes;
   if (step == transforms_.size()) return visit(std::move(piece));
-  return transforms_[step](std::move(piece), [this, step, visit](PreToken part) {
-    return Run(step + 1, std::move(part), visit);
+  return transforms_[step](std::move(piece), [this, step, left, visit](PreToken part) {
+    return Run(step + 1, std::move(part), left, visit);
   });
 }
 

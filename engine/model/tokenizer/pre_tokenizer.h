@@ -38,13 +38,17 @@ class PreTokenizer {
 
   // Calls `visit` for each piece of `whole`, in order; ends with the first error of a visit. The
   // pieces are made one by one: together they may take a hundred times the memory of the text.
+  // `*left` is the number of bytes that the pieces of all steps may have; it is lowered by theirs,
+  // and by one for each piece. Returns OutOfRange if they have more.
   using Visit = absl::FunctionRef<absl::Status(PreToken piece)>;
-  absl::Status Apply(PreToken whole, Visit visit) const { return Run(0, std::move(whole), visit); }
+  absl::Status Apply(PreToken whole, size_t* left, Visit visit) const {
+    return Run(0, std::move(whole), left, visit);
+  }
 
  private:
   // Splits one piece into many.
   using Transform = std::function<absl::Status(PreToken piece, Visit visit)>;
-  absl::Status Run(size_t step, PreToken piece, Visit visit) const;
+  absl::Status Run(size_t step, PreToken piece, size_t* left, Visit visit) const;
 
   std::vector<Transform> transforms_;
 };

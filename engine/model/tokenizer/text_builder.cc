@@ -20,7 +20,7 @@ bool TextBuilder::Grow(size_t size) {
   }
   // A string that grows gets at least twice its capacity.
   if (status_.ok() && size > made_.text.capacity()) {
-    Reserve(std::max(size, 2 * made_.text.capacity()));
+    Reserve(std::max(size, std::min(2 * made_.text.capacity(), most_)));
   }
   return status_.ok();
 }

@@ -1,6 +1,7 @@
 // A text that is made piece by piece, within a limit on its bytes and on the memory of the work.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -23,9 +24,9 @@ struct OwnedText {
 // than `most` bytes, or the refusal of the account (base/work_memory.h).
 class TextBuilder {
  public:
-  // Reserves room for `expected` bytes.
+  // Reserves room for `expected` bytes, or for `most`.
   explicit TextBuilder(size_t expected = 0, size_t most = kMaxTextBytes) : most_(most) {
-    if (expected > 0) Reserve(expected);
+    if (expected > 0) Reserve(std::min(expected, most));
   }
 
   void Append(std::string_view bytes) {

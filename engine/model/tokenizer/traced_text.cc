@@ -150,7 +150,7 @@ absl::Status ForEachPart(std::string_view text, NormalForm form, const Visit& vi
 }  // namespace
 
 absl::StatusOr<TracedText> OriginalText(std::string_view text, bool traced, size_t most) {
-  TextBuilder copy(text.size(), most);
+  TextBuilder copy(text.size(), std::min(most, kMaxTextBytes));
   copy.Append(text);
   SLUICE_ASSIGN_OR_RETURN(OwnedText owned, std::move(copy).Finish());
   TracedText made{.text = std::move(owned.text),
@@ -191,11 +191,12 @@ bool Rewriting::HasRoomForSources() {
 absl::StatusOr<TracedText> Rewriting::Finish() && {
   SLUICE_RETURN_IF_ERROR(status_);
   SLUICE_ASSIGN_OR_RETURN(OwnedText owned, std::move(text_).Finish());
+  const size_t left = before_.most - std::min(before_.most, owned.text.size());
   return TracedText{.text = std::move(owned.text),
                     .traced = before_.traced,
                     .begins_original = begins_original_,
                     .sources = std::move(sources_),
-                    .most = before_.most,
+                    .most = left,
                     .memory = std::move(owned.memory),
                     .of_sources = std::move(memory_)};
 }

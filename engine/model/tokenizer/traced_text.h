@@ -1,6 +1,7 @@
 // A text that is changed step by step, and the bytes of the original text that its bytes come from.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -29,23 +30,25 @@ struct TracedText {
   // Whether the first byte comes from the first byte of the original text.
   bool begins_original = true;
   std::vector<Source> sources{};  // of each byte of `text`, if it is traced
-  size_t most = kMaxTextBytes;    // no step may make a text of more bytes
+  size_t most = 0;                // the bytes that all later steps together may make
   WorkMemory memory{};            // of `text`
   WorkMemory of_sources{};
 };
 
-// The steps of a tokenizer may make this many bytes of each byte of a text, and some more for what
-// they add to a short text. Those of published tokenizers make at most 22 bytes of one: NFKC makes
+// All steps of a tokenizer together, those of the pre_tokenizer included, may make this many bytes
+// of each byte of a text, and some more for what they add to a short text. Otherwise a sequence of
+// steps that add something at each place would take time that is exponential in its length. Steps
+// of published tokenizers make the text about ten times, with at most 22 bytes for one: NFKC makes
 // 33 bytes of the 3 of U+FDFA, and ByteLevel doubles them.
 inline constexpr size_t kMaxGrowth = 64;
 inline constexpr size_t kMaxAddedBytes = 2048;
 
 // Returns `text` as the original text. If it is traced, each byte comes from its whole character.
-// Later steps make at most `most` bytes, and no more than the growth above allows.
-// Returns OutOfRange for more than `most` bytes, and the refusal of the account of the work's
-// memory.
+// It and what later steps make may have `most` bytes, if that is less than the limits above and
+// kMaxTextBytes for each text. Returns OutOfRange for a text of more bytes, and the refusal of the
+// account of the work's memory.
 absl::StatusOr<TracedText> OriginalText(std::string_view text, bool traced,
-                                        size_t most = kMaxTextBytes);
+                                        size_t most = static_cast<size_t>(-1));
 
 // Makes a text from another one, `before`, which outlives it.
 class Rewriting {
@@ -54,7 +57,7 @@ class Rewriting {
 
   explicit Rewriting(const TracedText& before)
       : before_(before),
-        text_(before.text.size(), before.most),
+        text_(before.text.size(), std::min(before.most, kMaxTextBytes)),
         begins_original_(before.begins_original) {}
 
   // The text so far. Bytes may be appended; then From has to be called.

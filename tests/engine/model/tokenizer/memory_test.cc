@@ -132,14 +132,14 @@ TEST(TokenizerMemoryTest, AnAddedTokenThatTheNormalizerMakesTooLongIsRefused) {
   const auto tokenizer = ParseHuggingFace(file, {});
   EXPECT_EQ(tokenizer.status(), absl::InvalidArgumentError(
                                     "added_tokens[0].content is refused: the tokenizer makes more "
-                                    "than 2176 bytes of the text, which is the limit"));
+                                    "than 176 bytes of the text, which is the limit"));
   EXPECT_LT(peak.bytes(), 1 << 20);
 }
 
 TEST(TokenizerMemoryTest, ATextThatTheNormalizerMakesTooLongIsRefused) {
   const json document = {
       {"normalizer",
-       {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(1000, 'a')}}},
+       {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(500, 'a')}}},
       {"model", Models()[0]}};
   const auto tokenizer = ParseHuggingFace(document.dump(), {});
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
@@ -147,6 +147,28 @@ TEST(TokenizerMemoryTest, ATextThatTheNormalizerMakesTooLongIsRefused) {
   EXPECT_EQ((*tokenizer)->EncodeBare("aaaaa", Tokenizer::kNoLimit).status(),
             absl::OutOfRangeError("the tokenizer makes more than 2368 bytes of the text, which is "
                                   "the limit"));
+}
+
+// Each step puts a space before each piece and splits the piece into more. Without a limit the work
+// would double with each step, also if the last step removes everything.
+TEST(TokenizerMemoryTest, PiecesThatASequenceMultipliesAreRefused) {
+  for (const bool removed : {false, true}) {
+    json steps =
+        json::array({{{"type", "Split"}, {"pattern", {{"String", ""}}}, {"behavior", "Isolated"}}});
+    for (int i = 0; i < 40; ++i) steps.push_back({{"type", "ByteLevel"}});
+    if (removed) {
+      steps.push_back(
+          {{"type", "Split"}, {"pattern", {{"Regex", "[\\s\\S]"}}}, {"behavior", "Removed"}});
+    }
+    const json document = {
+        {"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}}},
+        {"model", Models()[0]}};
+    const auto tokenizer = ParseHuggingFace(document.dump(), {});
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    EXPECT_EQ((*tokenizer)->EncodeBare("\xC3\xA9\xC3\xA9", Tokenizer::kNoLimit).status(),
+              absl::OutOfRangeError(
+                  "the pre_tokenizer makes more bytes of the text than the limit allows"));
+  }
 }
 
 TEST(TokenizerMemoryTest, AllAddedTokensTogetherAreLimited) {
