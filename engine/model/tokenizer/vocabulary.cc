@@ -15,14 +15,16 @@ absl::StatusOr<Vocabulary> Vocabulary::Parse(const nlohmann::json* object,
   if (object == nullptr || !object->is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(path, " is not an object"));
   }
+  // Ids may have gaps, but a small file must not need a large table.
+  constexpr uint64_t kMaxGap = uint64_t{1} << 18;
+  const uint64_t most = std::min<uint64_t>(kMaxTokens, kMaxGap + 16 * object->size());
   Vocabulary vocabulary;
   for (const auto& [text, id] : object->items()) {
-    const bool valid = id.is_number_unsigned() && id.get<uint64_t>() < kMaxTokens &&
+    const bool valid = id.is_number_unsigned() && id.get<uint64_t>() < most &&
                        vocabulary.Add(text, id.get<int32_t>());
     if (valid) continue;
     return absl::InvalidArgumentError(absl::StrCat(path, ".", absl::CEscape(text.substr(0, 64)),
-                                                   " has no unique id, an integer below ",
-                                                   kMaxTokens));
+                                                   " has no unique id, an integer below ", most));
   }
   return vocabulary;
 }
