@@ -49,7 +49,7 @@ BOUNDS = (
     Bound("--template-timeout", "seconds for a chat template", "",
           ITSELF + " 400; other chats wait, and callers take turns", "template",
           "test_time_and_memory_of_a_template_are_limited"),
-    Bound("--max-timeout", "seconds of a call that is not a stream", "",
+    Bound("--max-timeout", "seconds of a call, or of a stream until its first part", "",
           ITSELF + " 504; a longer deadline of a call is reduced", "",
           "test_a_call_ends_at_the_longest_deadline"),
     Bound("_MEMORY_BYTES", "address space of the process that renders templates", "256 MiB",

@@ -41,6 +41,10 @@ def test_refusal_has_a_retry_delay():
         first, *_, error = [json.loads(each.removeprefix(b"data: "))
                             for each in later.body.split(b"\n\n") if each.startswith(b"data: {")]
         assert first["choices"][0]["text"] == "a" and error["error"]["type"] == "server_error"
+        # It counts as a failure, although its status was sent before.
+        counted = 'sluice_gateway_requests_total{code="%d",route="/v1/completions"}'
+        wait_until(lambda: gateway.metric(counted % 500) == 1)
+        assert gateway.metric(counted % 503) == 2 and gateway.metric(counted % 200) == 0
         assert not server.script
 
 

@@ -42,7 +42,8 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.requests = Counter(
             "sluice_gateway_requests",
-            "Requests by route and HTTP status; 499: the caller disconnected.",
+            "Requests by route and HTTP status; 499: the caller disconnected. A stream that fails"
+            " after its first part counts with the status of its error.",
             ["route", "code"],
             registry=self.registry,
         )
@@ -235,7 +236,9 @@ class Endpoint:
         except Stalled:
             raise
         except Exception as error:
-            await writer.event(self._api(Failure.of(error)))
+            failure = Failure.of(error)
+            await writer.event(self._api(failure))
+            writer.status = failure.status  # Metrics and log count the failure; 200 was sent.
         await writer.end()
 
     async def _fail(
