@@ -32,8 +32,11 @@ def main():
     parser.add_argument("query")
     parser.add_argument("reranker", nargs="?", help="the name of a served cross-encoder")
     given = parser.parse_args()
-    with open(given.file) as file:
-        lines = [(number, line.strip()) for number, line in enumerate(file, 1) if line.strip()]
+    try:
+        with open(given.file) as file:
+            lines = [(number, line.strip()) for number, line in enumerate(file, 1) if line.strip()]
+    except OSError as error:
+        parser.error(str(error))
     if not lines:
         parser.error(f"{given.file} has no lines with text")
     try:
