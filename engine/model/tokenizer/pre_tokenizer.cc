@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "engine/model/tokenizer/byte_level.h"
 #include "engine/model/tokenizer/steps.h"
+#include "engine/model/tokenizer/traced_text.h"
 #include "engine/model/tokenizer/unicode.h"
 
 namespace sluice::tokenize {
@@ -213,8 +214,10 @@ absl::StatusOr<PreTokenizer> PreTokenizer::Parse(const nlohmann::json* object) {
 absl::Status PreTokenizer::Run(size_t step, PreToken piece, size_t* left, Visit visit) const {
   const size_t bytes = piece.text.size() + 1;  // An empty piece costs time too.
   if (bytes > *left) {
-    return absl::OutOfRangeError(
-        "the pre_tokenizer makes more bytes of the text than the limit allows");
+    return absl::OutOfRangeError(absl::StrCat(
+        "the pre_tokenizer makes more pieces of the text than the limit allows: all steps of the "
+        "tokenizer together may make ",
+        kMaxGrowth, " bytes of each byte, and ", kMaxAddedBytes, " more"));
   }
   *left -= bytes;
   if (step == transforms_.size()) return visit(std::move(piece));

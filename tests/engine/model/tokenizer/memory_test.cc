@@ -167,7 +167,8 @@ TEST(TokenizerMemoryTest, PiecesThatASequenceMultipliesAreRefused) {
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
     EXPECT_EQ((*tokenizer)->EncodeBare("\xC3\xA9\xC3\xA9", Tokenizer::kNoLimit).status(),
               absl::OutOfRangeError(
-                  "the pre_tokenizer makes more bytes of the text than the limit allows"));
+                  "the pre_tokenizer makes more pieces of the text than the limit allows: all "
+                  "steps of the tokenizer together may make 64 bytes of each byte, and 2048 more"));
   }
 }
 
